@@ -129,7 +129,11 @@ def test_a_quantised_checkpoint_and_a_vision_tower_are_noted(write: Any) -> None
     seeing = {"model_type": "llava", "text_config": SMALL, "vision_config": {"hidden_size": 64}}
     answer = run_line(["params", write("v.json", seeing), "--json"])
     assert answer.values["params/total"] == COUNT
-    assert any("vision" in note and "are not" in note for note in answer.data["notes"])
+    assert answer.values["params/vision"] > 0
+    assert any("params/vision" in note for note in answer.data["notes"])
+    unknown = {"model_type": "glm4v", "text_config": SMALL, "vision_config": {"hidden_size": 64}}
+    notes = run_line(["params", write("w.json", unknown), "--json"]).data["notes"]
+    assert any("vision" in note and "are not" in note for note in notes)
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import math
 import os
 import pathlib
 import runpy
 import shlex
+import sys
+import time
 from collections import Counter
 
 import numpy as np
@@ -20,9 +23,10 @@ from napkin.commands.setup import read_setup
 from napkin.errors import NapkinError
 from napkin.evidence import single
 from napkin.planning.layouts import LayoutQuestion, best, recommended, scored
-from napkin.planning.search import _chunks, divisors, grid, search, used_bytes
+from napkin.planning.search import _chunks, divisors, grid, least_score, search, used_bytes
 from napkin.planning.verdicts import FITS
 from napkin.record import replace
+from napkin.render.progress import CLEAR, Progress
 from napkin.timing.step import step
 from napkin.training.layout import Layout
 from napkin.training.recomputation import Recompute
@@ -396,3 +400,44 @@ def test_the_fewest_gpus_that_fit_are_found_without_a_deadline(napkin: Napkin) -
     fewer = napkin(f"{line} --gpus {gpus // 2} --json").data
     assert fewer.get("reasons") or not any(row["recommended"] and row["fit"] == FITS for row in fewer["rows"])
     assert napkin(f"{line} --min gpus --objective time").status == 2
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "llama3-8b --gpus 64 --hardware h100 --seq 4096 --global-batch 96 --max-zero 3",
+        "mixtral-8x7b --gpus 32 --hardware h100 --seq 4096 --max-zero 3",
+        "gemma3-27b --gpus 16 --hardware h100 --seq 1024 --global-batch 64 --implementation hf",
+    ],
+)
+def test_what_is_dropped_by_its_states_would_not_fit(line: str) -> None:
+    """Some cards hold some of these layouts: the same ones with and without dropping."""
+    planner, gpus = planner_of(line), int(line.split()[2])
+    for capacity in (20e9, 60e9, 200e9):
+        kept = search(planner.on(gpus), planner.timed, capacity)
+        every = search(planner.on(gpus), planner.timed, capacity, prune=False)
+        assert kept.layouts == every.layouts
+        assert np.array_equal(np.sort(kept.used), np.sort(every.used))
+        assert np.array_equal(np.sort(kept.seconds), np.sort(every.seconds))
+        assert len(every) == 0 or least_score(planner.on(gpus), planner.timed, capacity) <= every.score.min()
+        assert every.least is not None
+        assert every.least_used <= every.used.min(initial=np.inf)
+
+
+def test_progress_is_told_to_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Screen(io.StringIO):
+        def __init__(self, terminal: bool) -> None:
+            super().__init__()
+            self.terminal = terminal
+
+        def isatty(self) -> bool:
+            return self.terminal
+
+    for terminal in (True, False):
+        screen = Screen(terminal)
+        monkeypatch.setattr(sys, "stderr", screen)
+        with Progress("searching", every=0.001) as progress:
+            while terminal and progress._seconds < 3:
+                time.sleep(0.001)
+        assert ("searching: " in screen.getvalue()) == terminal
+        assert screen.getvalue().endswith(CLEAR) == terminal

@@ -20,7 +20,7 @@ from napkin.inputs.load import printable
 from napkin.inputs.model import Config, class_facts
 from napkin.inputs.unread import settle
 from napkin.operations.implementations import FRAMEWORKS, HF, Implementation
-from napkin.operations.model import Model
+from napkin.operations.model import Model, Vision
 from napkin.record import replace
 
 MODULES: dict[str, str] = _index.MODULES
@@ -48,10 +48,28 @@ def build(config: Config, assumed: Sequence[str] = (), strict: bool = False) -> 
     model = located(architecture.build(text), architecture.modules, wrapper.path if wrapper is not None else "")
     if len(model.stacks) == 1:
         check_layer_lists(text, model.stacks[0].depth)
+    seen = _vision(config, text, model)
     settle(config, assumed, strict)
     own = wrapper is not None and wrapper.implementation is not None
     family = config.model_type if own else text.model_type
-    return replace(model, notes=(*model.notes, *config.notes), family=family)
+    return replace(model, notes=(*model.notes, *config.notes), family=family, vision=seen)
+
+
+def _vision(config: Config, text: Config, model: Model) -> Vision | None:
+    """Return the vision tower and projector of a multimodal config, where napkin knows them, and say so."""
+    if config is text or "vision_config" not in config.fields:
+        return None
+    from napkin.architectures.vision import vision_of
+
+    found = vision_of(config, model.hidden)
+    if found is not None:
+        told = f"only the language model of {printable(config.model_type, 40)} is counted"
+        config.notes[:] = [note for note in config.notes if not note.startswith(told)]
+        config.notes.append(
+            f"totals, memory and time are those of the language model of {printable(config.model_type, 40)}; its "
+            "vision tower and projector are in params/vision and flops/vision"
+        )
+    return found
 
 
 def architecture_of(config: Config) -> Architecture:

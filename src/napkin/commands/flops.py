@@ -8,6 +8,7 @@ from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.model import (
     read_documents,
+    read_images,
     read_indexer_loss,
     read_model,
     read_mtp,
@@ -36,6 +37,7 @@ class FlopsQuestion:
     target  tokens of the decoder's, or None     mtp     whether multi-token prediction modules count
     pairs   (query, key) pairs: full, half, exact
     indexer_loss  whether a loss trains the indexers of sparse attention
+    images  in each sequence                     image_tokens  what the language model sees of one, or 0
     documents  packed into each sequence, as (length, how many)
     """
 
@@ -47,6 +49,8 @@ class FlopsQuestion:
     pairs: str
     documents: tuple[tuple[int, int], ...]
     indexer_loss: bool = False
+    images: int = 0
+    image_tokens: int = 0
 
 
 def run(inputs: Inputs) -> Answer:
@@ -59,8 +63,8 @@ def read(inputs: Inputs) -> FlopsQuestion:
     model = read_model(inputs)
     batch, seq = inputs.integer("batch"), read_sequence(inputs, model)
     target, documents, mtp = read_target(inputs, model), read_documents(inputs, seq), read_mtp(inputs, model)
-    indexer_loss = read_indexer_loss(inputs, model)
-    return FlopsQuestion(model, batch, seq, target, mtp, _read_pairs(inputs), documents, indexer_loss)
+    indexer_loss, images = read_indexer_loss(inputs, model), read_images(inputs, model)
+    return FlopsQuestion(model, batch, seq, target, mtp, _read_pairs(inputs), documents, indexer_loss, *images)
 
 
 def _read_pairs(inputs: Inputs) -> str:
@@ -89,6 +93,7 @@ def answer(question: FlopsQuestion) -> Answer:
     terms = list(counted.values())
     terms += named.values()
     terms += [conventions.ratio(name, term, counted["flops/per_token"]) for name, term in named.items()]
+    terms += flops.of_vision(model, batch * question.images, question.image_tokens)
     answer = Answer("flops", f"FLOPs of one step of {model.name}, {batch:,} × {seq:,} tokens", terms)
     answer.notes.append("a multiply-add is 2 FLOP; backward is twice forward; look-ups and elementwise work count 0")
     answer.notes += flops.remarks(model)
@@ -161,6 +166,8 @@ COMMAND = Command(
         "mean-document-length",
         "mtp",
         "indexer-loss",
+        "images",
+        "image-tokens",
         *LINEAR_OPTIONS,
     ),
     arguments=("model", "size"),

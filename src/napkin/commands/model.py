@@ -120,6 +120,20 @@ def read_indexer_loss(inputs: Inputs, model: Model) -> bool:
     return True
 
 
+def read_images(inputs: Inputs, model: Model) -> tuple[int, int]:
+    """Return the images in each sequence, and what the language model sees of one (0: as the config says)."""
+    images, tokens = inputs.integer_or_none("images") or 0, inputs.integer_or_none("image-tokens") or 0
+    if not images and not tokens:
+        return 0, 0
+    if model.vision is None:
+        raise NapkinError(
+            f"--{'images' if images else 'image-tokens'}: {model.name} sees no images that napkin knows", "leave it out"
+        )
+    if model.vision.lengths(tokens) is None:
+        raise NapkinError("--images: an image's tokens depend on its size", "--image-tokens says how many: 1024")
+    return images, tokens
+
+
 def parse_convention(name: str) -> str:
     """Return a FLOP convention by its name."""
     from napkin.counting.conventions import NAMES

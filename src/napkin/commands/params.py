@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.model import read_model, read_mtp
-from napkin.counting.params import params
+from napkin.counting.params import of_vision, params
 from napkin.operations.model import Model
 from napkin.options.model import MODEL_OPTIONS, PADDED
 from napkin.render.answer import Answer
@@ -28,7 +28,7 @@ def answer(model: Model, mtp: bool) -> Answer:
     counted = params(model, mtp=mtp)
     total, active = counted["params/total"].value, counted["params/active"].value
     title = f"{model.name}: {total:,} parameters" + (f", {active:,} of them active" if active != total else "")
-    answer = Answer("params", title, tuple(counted.values()))
+    answer = Answer("params", title, (*counted.values(), *of_vision(model)))
     if "params/idle_experts" in counted:
         answer.notes.append("active: everything but the routed experts that a token does not choose")
     if model.tied:

@@ -33,6 +33,14 @@ Asked = Callable[[Changes], "Answer | None"]
 
 def run(inputs: Inputs) -> Answer:
     """Answer with every input moved both ways, and where a decision flips."""
+    from napkin.render.progress import Progress
+
+    with Progress("moving each input"):
+        return _run(inputs)
+
+
+def _run(inputs: Inputs) -> Answer:
+    """Answer, whatever time it takes."""
     command, question = wrapped.read_target(inputs)
     base = wrapped.answer_quietly(command, question)
     found = base.quantities()

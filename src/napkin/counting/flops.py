@@ -253,3 +253,37 @@ def equal_documents(seq: int, length: int) -> tuple[tuple[int, int], ...]:
         return ((seq, 1),)
     whole, rest = divmod(seq, length)
     return ((length, whole), (rest, 1)) if rest else ((length, whole),)
+
+
+def of_vision(model: Model, images: int, tokens: int = 0) -> list[Term]:
+    """Return FLOPs of what sees images: of one image forward, of one that is trained on, and of `images` of them.
+
+    tokens  what the language model sees of an image (0: as the config's image size makes)
+    Nothing where the model sees none, or an image's patches are not known.
+    """
+    lengths = model.vision.lengths(tokens) if model.vision is not None else None
+    if model.vision is None or lengths is None:
+        return []
+    parts = [_seeing(part, length) for part, length in zip(model.vision.parts, lengths, strict=True)]
+    once = add("flops/vision/forward", *parts)
+    patches, *others = parts  # pixels need no gradient
+    back = add(
+        "flops/vision/backward",
+        patches,
+        *(multiply(f"{part.name}/backward", constant("backward_over_forward", 2), part) for part in others),
+    )
+    each = add("flops/vision/per_image", once, back)
+    if not images:
+        return [once, each]
+    return [once, each, multiply("flops/vision", leaf("images", images, "1", GIVEN), each)]
+
+
+def _seeing(model: Model, length: int) -> Term:
+    """Return the forward FLOPs of one part of what sees images, for one image."""
+    (stack,) = model.stacks
+    path, work = f"flops/vision/{stack.name}", Work(1, length)
+    terms = [term for op in (*stack.before, *stack.after) for term in _operation(path, op, work)]
+    for name, count, layer in stack.kinds():
+        one = layer_forward(f"{path}/layer/{name}", layer, work)
+        terms.append(multiply(f"{path}/{name}", leaf(f"{path}/{name}_layers", count, "1", GIVEN), one))
+    return _sum(path, terms)

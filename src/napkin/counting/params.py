@@ -174,3 +174,26 @@ def _predicting(model: Model, idle: Tree, of_kind: dict[str, Tree]) -> Tree:
             each = _sum(f"{name}/each", parts)
             (of_kind[kind] if kind else idle).append(multiply(name, times, each))
     return [multiply("params/layers/multi_token_prediction", times, _layer(path, layer))]
+
+
+def of_vision(model: Model) -> Tree:
+    """Return the parameters of a vision tower and its projector, and the total with them; nothing without one."""
+    if model.vision is None:
+        return []
+    vision = add("params/vision", *(_seeing(part) for part in model.vision.parts))
+    return [vision, add("params/total_with_vision", params(model)["params/total"], vision)]
+
+
+def _seeing(model: Model) -> Term:
+    """Return the parameters of one part of what sees images."""
+    (stack,) = model.stacks
+    path = f"params/vision/{stack.name}"
+    parts = [
+        _weight(f"{path}/{operation.name}", weight)
+        for operation in (*stack.before, *stack.after)
+        for weight in operation.weights()
+    ]
+    for name, count, layer in stack.kinds():
+        times = leaf(f"{path}/{name}_layers", count, "1", GIVEN)
+        parts.append(multiply(f"{path}/layers/{name}", times, _layer(f"{path}/layer/{name}", layer)))
+    return add(path, *parts)

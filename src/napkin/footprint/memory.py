@@ -50,8 +50,11 @@ def states_of(mine: Held, setup: Setup) -> tuple[Number, Number, tuple[tuple[str
         return where(on, ceil_div(dense, shards) + ceil_div(expert, expert_shards), dense + expert)
 
     weight, grad = sized(1, precision.param), sized(1, precision.grad)
-    parameters = sharded(mine.dense * weight + mine.frozen, mine.expert * weight, layout.zero >= 3)
-    gradients = sharded(mine.dense * grad, mine.expert * grad, layout.zero >= 2)
+    parameters = sharded(
+        mine.dense * weight + mine.widened(weight) + mine.frozen, mine.expert * weight, layout.zero >= 3
+    )
+    more = mine.widened(grad) if precision.grad == precision.param else 0
+    gradients = sharded(mine.dense * grad + more, mine.expert * grad, layout.zero >= 2)
     if setup.framework.keeps_stage:  # summed whole over a pipeline's micro-batches, reduced after the last
         gradients = where((layout.pp > 1) & (layout.zero >= 2), mine.all * grad, gradients)
     gradients = gradients + setup.framework.accumulator * mine.all

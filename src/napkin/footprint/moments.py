@@ -42,7 +42,7 @@ class Gradients:
         at_once = 0 if setup.in_backward or "parameters" in setup.offload else where(setup.adds_up, 0, 1)
         self._whole = at_once * where(sharded, 0, 1)
         self._sharded = at_once * where(sharded, 1, 0)
-        self.first = rank.stage.last * weights.head.all * self.width
+        self.first = rank.stage.last * weights.head.gradients(self.width)
         # the head's part of a tied embedding's gradient waits for the embedding's own
         one_stage = where(setup.layout.pp == 1, weights.table.all * self.width, 0)
         self._waits = one_stage * setup.lets_go * step.model.tied
@@ -161,7 +161,7 @@ class Moments:
         step, rank, stage, run, gradients = self.step, self.rank, self.stage, self.run, self.gradients
         setup = step.setup
         layers = self.parts[1 : 1 + len(step.layers)]
-        made = gradients.first + total(n * part.all for n, part in layers) * gradients.width
+        made = gradients.first + total(n * part.gradients(gradients.width) for n, part in layers)
         casts = (
             rank.casts
             - stage.last * run.after.casts

@@ -61,8 +61,9 @@ class StageLayers:
         self.begin, self.end = order.before(stage.low), order.before(stage.high)
         pairs = list(zip(order.variants, self.pieces, strict=True))
         self.idle = [one.no_grad and step.setup.frozen is not None for one in order.variants]
-        trained = [(step.weights.layers[one.kind].all, not i) for i, one in zip(self.idle, order.variants, strict=True)]
-        self.weights = [elements * grad * some for elements, some in trained]
+        weights = step.weights.layers
+        trained = [(weights[one.kind].gradients(grad), not i) for i, one in zip(self.idle, order.variants, strict=True)]
+        self.weights = [size * some for size, some in trained]
         self.copies = [piece.casts * (not (one.checkpointed or one.no_grad)) for one, piece in pairs]
         self.cached = [piece.casts * (not one.no_grad) + piece.biases for one, piece in pairs]
         self.reruns = [(p.again - p.chosen * self.chooses) * one.checkpointed for one, p in pairs]

@@ -138,7 +138,7 @@ def _order(run: Pass, setup: Setup) -> Order:
 
 def _weights(model: Model, stack: Stack, setup: Setup, kinds: Iterable[Layer]) -> Weights:
     """Return what a rank holds. A tied head's matrix is the embedding; on another pipeline stage it is a copy."""
-    after = head = held(stack.after, setup)
+    after = head = held(stack.after, setup if not model.tied else _as_tied(setup))
     table = held((table_of(stack),), setup)
     if model.tied:
         both = where(setup.layout.pp == 1, 1, 0)
@@ -146,11 +146,17 @@ def _weights(model: Model, stack: Stack, setup: Setup, kinds: Iterable[Layer]) -
         states = gathered([(1, after), (1, Held(0, 0, minus))]).states
         tensors = after.tensors - both * table.tensors
         frozen = after.frozen - both * table.frozen
-        after = Held(after.dense - both * table.dense, after.expert, states, tensors, frozen)
+        after = Held(after.dense - both * table.dense, after.expert, states, tensors, frozen, after.wide)
     layers = tuple(held(layer.operations, setup) for layer in kinds)
     shared = held(model.shared, setup) if model.shared else None
     before = held(stack.before, setup)
     return Weights(before if setup.frozen is None else still(before, setup), layers, after, shared, head, table)
+
+
+def _as_tied(setup: Setup) -> Setup:
+    """Return the setup in which a tied head is stored as the embedding is."""
+    wide = tuple(name for name in setup.implementation.fp32_weights if not name.startswith("lm_head"))
+    return replace(setup, implementation=replace(setup.implementation, fp32_weights=wide))
 
 
 def one_stack(model: Model) -> Stack:

@@ -34,6 +34,7 @@ class Held:
     states         (name, bytes of dense weights, bytes of experts) of the optimizer's states
     tensors        number of trained tensors
     frozen         bytes of weights that are not trained, which `dense` and `expert` do not count
+    wide           of the dense elements, those that stay in fp32 where the others, and their gradients, are narrower
     """
 
     dense: Number
@@ -41,10 +42,19 @@ class Held:
     states: tuple[tuple[str, Number, Number], ...] = ()
     tensors: Number = 0
     frozen: Number = 0
+    wide: Number = 0
 
     @property
     def all(self) -> Number:
         return self.dense + self.expert
+
+    def widened(self, width: Number) -> Number:
+        """Return the bytes of the wide elements beyond `width` bytes for each."""
+        return self.wide * (sized(1, "fp32") - width)
+
+    def gradients(self, width: Number) -> Number:
+        """Return the bytes of all gradients, of `width` bytes but for the wide elements."""
+        return self.all * width + self.widened(width)
 
 
 def divided(weight: Weight, layout: Layout) -> Number:
@@ -54,6 +64,17 @@ def divided(weight: Weight, layout: Layout) -> Number:
     return 1 if weight.shard == REPLICATED else layout.tp
 
 
+def stays_wide(op: Operation, weight: Weight, setup: Setup) -> bool:
+    """Return whether a weight stays in fp32 where the model is loaded in a 16-bit type, and trained in it: under
+    autocast all weights are fp32, and engines with a master copy cast all of them."""
+    precision, implementation = setup.precision, setup.implementation
+    if precision.param not in ("bf16", "fp16") or precision.autocast or precision.master is not None:
+        return False
+    found = implementation.fp32_weights + implementation.fp16_excepts * (precision.param == "fp16")
+    path = f"{op.module or 'norm' * op.normalizes()}/{weight.name}"
+    return any(path == one or (not one.startswith("/") and path.endswith(one)) for one in found)
+
+
 def held(operations: Iterable[Operation], setup: Setup) -> Held:
     """Return what one rank holds of these operations' weights."""
     if setup.implementation.tuning is not None:
@@ -61,15 +82,19 @@ def held(operations: Iterable[Operation], setup: Setup) -> Held:
     dense: Number = 0
     expert: Number = 0
     frozen: Number = 0
+    wider: Number = 0
     tensors = 0
     states: dict[str, list[Number]] = {}
-    kind = setup.precision.state
-    for weight in weights_of(operations):
+    precision = setup.precision
+    for op, weight in [(one, weight) for one in operations for weight in one.weights()]:
         ways = divided(weight, setup.layout)
         part = ceil_div(weight.count, ways)
+        stays = stays_wide(op, weight, setup)
         if not weight.trained:
-            frozen = frozen + part * sized(1, setup.precision.param)
+            frozen = frozen + part * sized(1, "fp32" if stays else precision.param)
             continue
+        wider = wider + part * stays
+        kind = "fp32" if stays and precision.state == precision.param else precision.state
         is_expert = weight.shard == EXPERT
         dense, expert = (dense, expert + part) if is_expert else (dense + part, expert)
         tensors += 1
@@ -80,7 +105,7 @@ def held(operations: Iterable[Operation], setup: Setup) -> Held:
             both = states.setdefault(state.name, [0, 0])
             size = _state_size(state, shape, "fp32" if wide else kind)
             both[is_expert] = both[is_expert] + ceil_div(size, ways)
-    return Held(dense, expert, tuple((name, both[0], both[1]) for name, both in states.items()), tensors, frozen)
+    return Held(dense, expert, tuple((name, both[0], both[1]) for name, both in states.items()), tensors, frozen, wider)
 
 
 def optimizer_of(weight: Weight, optimizer: Optimizer) -> Optimizer:
@@ -114,7 +139,8 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
             if tuning.method == "adapter_v2" and op.normalizes():
                 trained.append(weight.shape)
             else:
-                frozen = frozen + part * (stored if is_narrow and len(weight.shape) > 1 else width)
+                kept = sized(1, "fp32") if stays_wide(op, weight, setup) else width
+                frozen = frozen + part * (stored if is_narrow and len(weight.shape) > 1 else kept)
         if linear is not None:
             pairs, made = lora_pairs(linear, operations, setup.implementation, tuning)
             if pairs:
@@ -154,9 +180,10 @@ def gathered(parts: Sequence[tuple[Number, Held]]) -> Held:
         tuple((name, both[0], both[1]) for name, both in names.items()),
         total(n * p.tensors for n, p in parts),
         total(n * p.frozen for n, p in parts),
+        total(n * p.wide for n, p in parts),
     )
 
 
 def still(part: Held, setup: Setup) -> Held:
     """Return a piece with its weights frozen."""
-    return Held(0, 0, frozen=part.all * sized(1, setup.precision.param) + part.frozen)
+    return Held(0, 0, frozen=part.gradients(sized(1, setup.precision.param)) + part.frozen)

@@ -301,7 +301,14 @@ def config_from(name: str, document: Document, data: Any, origin: str = GIVEN) -
     """Return the mapping of a config.json as a Config. Refuse (3) one without a model_type."""
     if not isinstance(data, dict):
         raise NapkinError(f"{document.name}: is not a mapping of fields", "give a config.json")
-    model_type = data.get("model_type")
+    model_type, told = data.get("model_type"), ""
+    if model_type is None:
+        from napkin.inputs.foreign import translated
+
+        found = translated(data, document.name)
+        if found is not None:
+            data, told = found
+            model_type = data["model_type"]
     if model_type is None:
         raise Refused(f"{document.name}: model_type is missing", "add the model_type of the published config.json")
     if not isinstance(model_type, str) or not model_type:
@@ -309,6 +316,8 @@ def config_from(name: str, document: Document, data: Any, origin: str = GIVEN) -
     defaults, aliases = class_facts(model_type)
     config = Config(name, document, data, model_type, defaults, aliases, (), origin)
     config.used.add("model_type")
+    if told:
+        config.notes.append(told)
     return config
 
 
@@ -331,8 +340,10 @@ def load_config(model: str) -> Config:
     model = os.path.expanduser(model)
     looks_like_file = is_path(model) or os.path.exists(model)
     if os.path.isdir(model):
-        inside = os.path.join(model, "config.json")
-        looks_like_file = os.path.exists(inside)
+        names = ("config.json", "params.json", "model_config.yaml")
+        inside = next((at for name in names if os.path.exists(at := os.path.join(model, name))), None)
+        looks_like_file = inside is not None
+        inside = inside or os.path.join(model, "config.json")
         if looks_like_file:
             model = inside
         elif not is_preset(model):
@@ -355,6 +366,11 @@ def _sniffed(path: str) -> Document:
     """Read a file whose name does not tell its format: JSON where it begins like JSON, else YAML."""
     text = read_text(path)
     name = printable(path) if path != "-" else "standard input"
+    if path.endswith(".py"):
+        raise Refused(
+            f"{name}: is Python, which napkin does not run",
+            'write the shape as JSON: {"n_layer": 12, "n_head": 12, "n_embd": 768, "block_size": 1024}',
+        )
     if text.lstrip()[:1] in ("{", "[", ""):
         return parse_json(text, name, infinite=True)
     return parse_yaml(text, name)

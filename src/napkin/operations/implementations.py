@@ -255,6 +255,9 @@ class Implementation:
                  embedding · factors: two of layers' own inputs · scalar: one for each layer · scalars: two for each
                  layer
     checkpoints  the class supports activation checkpointing
+    fp32_weights weights (`module/weight`, the module's end alone; norm for a norm's, nothing where none is named) that
+                 loading a checkpoint in a 16-bit type leaves in fp32 (_keep_in_fp32_modules_strict)
+    fp16_excepts those that only loading in fp16 leaves in fp32 (_keep_in_fp32_modules)
     norms_last   a layer registers its norms after its linear layers
     closure      what a checkpointed layer refers to: tables (cos and sin), ids (one row of positions), each ids (a row
                  for each sequence), masks (eager attention's, one for each window), mask (one for all), alibi (slopes
@@ -311,6 +314,8 @@ class Implementation:
     gathers_heads: bool = False
     tuning: Tuning | None = None
     buffers: tuple[tuple[str, str], ...] = (ROTARY,)
+    fp32_weights: tuple[str, ...] = ()
+    fp16_excepts: tuple[str, ...] = ()
     norms_last: bool = True
     checkpoints: bool = True
     closure: tuple[str, ...] = ("tables", "ids", "masks")

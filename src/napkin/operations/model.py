@@ -148,6 +148,7 @@ class Model:
     extra     layers on request: multi-token prediction
     family    the config's model_type, which selects the reference implementation
     streams   residual streams of `hidden` elements each (hyper-connections)
+    vision    what a multimodal model does with images, where that is known
     """
 
     name: str
@@ -164,6 +165,7 @@ class Model:
     notes: tuple[str, ...] = ()
     family: str = ""
     streams: int = 1
+    vision: Vision | None = None
 
     @property
     def depth(self) -> int:
@@ -184,3 +186,34 @@ class Model:
     def experts(self) -> set[int]:
         """Numbers of experts that a layer chooses among; none in a dense network."""
         return {op.experts for op in self.operations if isinstance(op, (Experts, ExpertMatmul))}
+
+
+@record
+class Vision:
+    """What a multimodal model does with an image: patches are projected, pass through a tower, and are projected to the
+    tokens that the language model sees.
+
+    patches, tower, projector  models of one stack each
+    merged   patches that make one token of the language model
+    added    tokens of the tower in addition to the patches
+    grid     patches of an image of the config's size, 0 where the config does not fix it
+    tokens   tokens that the language model sees of it, 0 where the config does not fix it
+    """
+
+    patches: Model
+    tower: Model
+    projector: Model
+    merged: int = 1
+    added: int = 0
+    grid: int = 0
+    tokens: int = 0
+
+    @property
+    def parts(self) -> tuple[Model, Model, Model]:
+        return self.patches, self.tower, self.projector
+
+    def lengths(self, tokens: int = 0) -> tuple[int, int, int] | None:
+        """Return how many tokens each part has for an image: of the config's size, or one that makes `tokens` tokens of
+        the language model; None where neither says."""
+        patches, seen = (tokens * self.merged, tokens) if tokens else (self.grid, self.tokens)
+        return (patches, patches + self.added, seen) if patches and seen else None

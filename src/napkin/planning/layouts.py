@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from napkin.inputs.hardware import Hardware
-from napkin.planning.search import Found, Request, Timed, search
+from napkin.planning.search import Found, Request, Timed, least_score, search
 from napkin.planning.verdicts import FITS, evaluate
 from napkin.record import record, replace
 from napkin.term import Term
@@ -16,6 +16,8 @@ from napkin.timing.step import step
 from napkin.training.layout import Layout
 from napkin.training.setup import Setup
 
+COUNTED_TWICE = 2
+"""Counted FLOPs over those that are computed at most: attention's full square, of which kernels compute half."""
 TRIED = 16
 """Layouts that surely fit by the arrays, of which the first that does by its own evaluation is taken."""
 
@@ -103,13 +105,24 @@ def recommended(question: LayoutQuestion, found: Found, leader: Scored) -> Score
     return leader
 
 
-def fewest_gpus(question: LayoutQuestion, enough: Callable[[Scored], bool], doublings: int) -> int | None:
-    """Return the fewest GPUs whose recommended layout is enough: they are doubled from one on until it is, then the
-    number is narrowed in eighths, by whole nodes; None where no doubling is enough."""
+def fewest_gpus(
+    question: LayoutQuestion, enough: Callable[[Scored], bool], in_time: Callable[[int, float], bool], doublings: int
+) -> int | None:
+    """Return the fewest GPUs whose recommended layout is enough: they are doubled from one on until it
+    is, then the number is narrowed in eighths, by whole nodes; None where no doubling is enough.
+
+    in_time: whether so many GPUs that spend so many GPU-seconds on a token can be enough; asked before their memory is
+    evaluated"""
     node = question.request.node
+    at_peak = question.per_sequence / question.request.seq / question.peak / COUNTED_TWICE
 
     def does(gpus: int) -> bool:
-        found = question.find(question.on(gpus))
+        request = question.on(gpus)
+        if not in_time(gpus, at_peak):
+            return False
+        if not in_time(gpus, least_score(request, question.timed, question.hardware.capacity)):
+            return False
+        found = question.find(request)
         return bool(len(found)) and enough(recommended(question, found, best(question, found)))
 
     inside = (1 << i for i in range(node.bit_length()))

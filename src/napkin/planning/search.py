@@ -8,6 +8,7 @@ or arrays and do not know which.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -255,29 +256,42 @@ def search(request: Request, timed: Timed, capacity: float, prune: bool = True) 
     """Evaluate every layout; keep those that use at most `capacity` bytes of each card. Layouts whose states alone are
     larger are not evaluated further; without `prune` they are, so that the one of least memory is known."""
     pieces: list[dict[str, Array]] = []
-    layouts, least, least_used = 0, None, float("inf")
-    for block, valid in _blocks(request):
-        layouts += int(valid.sum()) * len(request.recomputes)
-        if prune:
-            states = least_states(request.model, replace(request.setup, layout=block))
-            valid = valid & (states * ROUNDING <= capacity)
-            if not valid.any():
-                continue
-        layout = _flat(block, valid)
+    whole, least, least_used = grid(request), None, float("inf")
+    layouts = 0 if whole is None else int(whole.valid.sum()) * len(request.recomputes)
+    for layout in () if whole is None else _candidates(request, whole, capacity if prune else math.inf):
         used, upper = _used(request, layout)  # recomputation × layout
         if not prune and used.min() < least_used:
             least_used = float(used.min())
             again, here = divmod(int(used.argmin()), used.shape[1])
             least = _exact(request, _numbers(layout, used.shape[1], here), request.recomputes[again])
-        fits = used <= capacity
-        kept = fits.any(axis=0)
-        if not kept.any():
-            continue
-        layout, fits, used, upper = _flat(layout, kept), fits[:, kept], used[:, kept], upper[:, kept]
-        seconds = np.broadcast_to(_seconds(request, layout, timed), fits.shape)
-        piece = {name: np.broadcast_to(getattr(layout, name), fits.shape)[fits] for name in _NAMES}
-        piece |= {"recompute": np.nonzero(fits)[0], "seconds": seconds[fits], "used": used[fits], "upper": upper[fits]}
-        pieces.append(piece)
+        kept = (used <= capacity).any(axis=0)
+        if kept.any():
+            layout, used, upper = _flat(layout, kept), used[:, kept], upper[:, kept]
+            pieces.append(_piece(layout, _seconds(request, layout, timed), used, upper, used <= capacity))
+    return _joined(request, pieces, capacity, layouts, least, least_used)
+
+
+def _piece(layout: Layout, seconds: Array, used: Array, upper: Array, fits: Array) -> dict[str, Array]:
+    """Return those of the layouts that fit as columns; each array is [recomputation, layout]."""
+    seconds = np.broadcast_to(seconds, fits.shape)
+    piece = {name: np.broadcast_to(getattr(layout, name), fits.shape)[fits] for name in _NAMES}
+    return piece | {
+        "recompute": np.nonzero(fits)[0],
+        "seconds": seconds[fits],
+        "used": used[fits],
+        "upper": upper[fits],
+    }
+
+
+def _joined(
+    request: Request,
+    pieces: list[dict[str, Array]],
+    capacity: float,
+    layouts: int,
+    least: Layout | None,
+    least_used: float,
+) -> Found:
+    """Return the pieces as one."""
     joined = {
         name: np.concatenate([p[name] for p in pieces]) if pieces else np.zeros(0)
         for name in (*_NAMES, "recompute", "seconds", "used", "upper")
@@ -286,6 +300,33 @@ def search(request: Request, timed: Timed, capacity: float, prune: bool = True) 
     tokens = joined["micro"] * joined["micro_batches"] * joined["dp"] * request.seq
     score = request.gpus * seconds / np.maximum(tokens, 1.0)
     return Found(request, joined, seconds, used, surely, score, layouts, least, least_used)
+
+
+def least_score(request: Request, timed: Timed, capacity: float) -> float:
+    """Return the least GPU-seconds of a token of all layouts whose states fit, whether the rest of them fits or not."""
+    whole = grid(request)
+    least = math.inf
+    for layout in () if whole is None else _candidates(request, whole, capacity):
+        seconds = _seconds(request, layout, timed)
+        tokens = layout.micro * layout.micro_batches * layout.dp * request.seq
+        least = min(least, float((request.gpus * seconds / tokens).min()))
+    return least
+
+
+def _candidates(request: Request, whole: Grid, capacity: float) -> Iterator[Layout]:
+    """Yield the layouts whose states alone fit a card, along one axis, as many at a time as run the same operations."""
+    for _, blocks in itertools.groupby(_blocks(request, whole), key=lambda block: block[0]):
+        waiting: list[dict[str, Array]] = []
+        for _, block, valid in blocks:
+            states = least_states(request.model, replace(request.setup, layout=block))
+            valid = valid & (states * ROUNDING <= capacity)
+            if valid.any():
+                flat = _flat(block, valid)
+                waiting.append({name: getattr(flat, name) for name in _NAMES if is_array(getattr(flat, name))})
+        if waiting:
+            joined = {name: np.concatenate([one[name] for one in waiting]) for name in waiting[0]}
+            for start in range(0, len(joined["pp"]), ENTRIES):
+                yield block.replaced(**{name: array[start : start + ENTRIES] for name, array in joined.items()})
 
 
 ROUNDING = 1 - 1e-9
@@ -310,7 +351,7 @@ def _used(request: Request, layout: Layout) -> tuple[Array, Array]:
     found, upper = [], []
     stages: Array = layout.pp
     some = layout.replaced(micro=2 if is_array(layout.micro) else 1, **dict.fromkeys(("pp", "cp", "ep", "dp", "vp"), 1))
-    alike = replace(request.setup, layout=some.replaced(dp=request.gpus // int(some.tp)))
+    alike = replace(request.setup, layout=some.replaced(tp=1, dp=request.gpus))
     width = width_of(request.model, alike, request.implementation)
     for recompute in request.recomputes:
         setup = replace(request.setup, layout=layout.replaced(recompute=recompute))
@@ -336,30 +377,27 @@ def _seconds(request: Request, layout: Layout, timed: Timed) -> Array:
         return step(request.model, replace(plan, **shares), rates).time.value
 
 
-def _blocks(request: Request) -> Iterator[tuple[Layout, Array]]:
-    """Yield blocks of the grid: layouts as arrays, without their recomputation, and which of them are valid.
+def _blocks(request: Request, whole: Grid) -> Iterator[tuple[int, Layout, Array]]:
+    """Yield blocks of the grid: their kind, layouts as arrays, without their recomputation, and which are valid.
 
-    Within a block tp and sp are one number, and micro-batches are all of one sequence or all of more, so that the same
-    operations (copies, gathers, reductions) run in all its layouts."""
-    whole = grid(request)
-    if whole is None:
-        return
+    Within a kind of block tp is 1 or more, sp is one number, and micro-batches are all of one sequence or all of more,
+    so that the same operations (copies, gathers, reductions) run in all its layouts."""
     rows_at_once = max(ENTRIES // (len(whole.columns) * len(request.recomputes)), 1)
     kinds, kind_of = np.unique(
-        np.stack((whole.rows[:, 0], whole.rows[:, 3], whole.rows[:, 4] == 1), axis=1), axis=0, return_inverse=True
+        np.stack((whole.rows[:, 0] == 1, whole.rows[:, 3], whole.rows[:, 4] == 1), axis=1), axis=0, return_inverse=True
     )
-    for kind, (tp, sp, single) in enumerate(kinds):
+    for kind, (whole_width, sp, single) in enumerate(kinds):
         members = np.flatnonzero(kind_of.reshape(-1) == kind)
         for start in range(0, len(members), rows_at_once):
             rows = members[start : start + rows_at_once]
             here = np.ix_(rows, whole.valid[rows].any(axis=0))
-            _, cp, ep, _, micro = (whole.rows[rows, i : i + 1] for i in range(5))
+            tp, cp, ep, _, micro = (whole.rows[rows, i : i + 1] for i in range(5))
             pp, vp, zero = (whole.columns[here[1][0], i][None, :] for i in range(3))
             layout = Layout(
                 seq=request.seq,
                 micro=1 if single else micro,
                 micro_batches=whole.micro_batches[here],
-                tp=int(tp),
+                tp=1 if whole_width else tp,
                 pp=pp,
                 dp=whole.dp[here],
                 cp=cp,
@@ -368,7 +406,7 @@ def _blocks(request: Request) -> Iterator[tuple[Layout, Array]]:
                 sp=int(sp),
                 zero=zero,
             )
-            yield layout, whole.valid[here]
+            yield kind, layout, whole.valid[here]
 
 
 def used_bytes(model: Model, setup: Setup) -> Any:

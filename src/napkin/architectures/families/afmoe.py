@@ -48,7 +48,9 @@ AFMOE = Architecture(
         ignored=("num_expert_groups", "num_limited_groups", "use_grouped_mm"),
     ),
     config_class="AfmoeConfig",
-    implementation=replace(HF, router="scores", shares=new_shares),
+    implementation=replace(
+        HF, router="scores", shares=new_shares, fp16_excepts=("norm/weight", "router.gate/balance")
+    ),
     defaults={
         "attention_bias": False, "global_attn_every_n_layers": 4, "head_dim": 128, "hidden_act": "silu",
         "intermediate_size": 6144, "layer_types": None, "max_position_embeddings": 16384,

@@ -51,7 +51,10 @@ BEAM = Architecture(
         ),
     ),
     config_class="BeamConfig",
-    implementation=replace(SIGMOID_ROUTER, rotary_fp32=True, by_kind=True, fp32_router=True, tempers_once=True),
+    implementation=replace(
+        SIGMOID_ROUTER, rotary_fp32=True, by_kind=True, fp32_router=True, tempers_once=True,
+        fp32_weights=("mlp.gate/weight",),
+    ),
     defaults={
         "attention_bias": False, "final_logit_softcapping": 30.0, "head_dim": 128, "hidden_act": "silu",
         "intermediate_size": 20480, "layer_types": None, "max_position_embeddings": 8192, "mlp_layer_types": None,

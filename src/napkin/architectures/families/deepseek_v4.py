@@ -285,7 +285,11 @@ DEEPSEEK_V4 = Architecture(
     deepseek_v4,
     config_class="DeepseekV4Config",
     aliases={"num_local_experts": "n_routed_experts"},
-    implementation=replace(SIGMOID_ROUTER, rotary="each", fp32_sinks=True, shares=new_shares, kernels=(EAGER,)),
+    implementation=replace(
+        SIGMOID_ROUTER, rotary="each", fp32_sinks=True, shares=new_shares, kernels=(EAGER,),
+        fp32_weights=("/weight", "/base", "/scale", "/sinks", "/positions", "/norm", "norm/weight"),
+        fp16_excepts=("/value", "/gate", "/head_weights"),
+    ),
     defaults={
         "compress_rates": None, "hc_mult": 4, "hc_sinkhorn_iters": 20, "head_dim": 512, "hidden_act": "silu",
         "index_head_dim": 128, "index_n_heads": 64, "index_topk": 512, "layer_types": None,

@@ -79,6 +79,7 @@ ERNIE4_5_MOE = like(
         fp32_router=True,
         router_apart=True,
         fp32_logits=True,
+        fp32_weights=("mlp.gate/weight", "mlp.gate/balance"),
         drops=NEVER,
     ),
     defaults={

@@ -59,6 +59,7 @@ FLINT = Architecture(
         router_apart=True,
         fp32_logits=True,
         sinks="joined",
+        fp32_weights=("mlp.gate/weight", "/sinks"),
         kernels=(EAGER,),
         norms_inline=True,
     ),

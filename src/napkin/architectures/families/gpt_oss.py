@@ -32,7 +32,9 @@ GPT_OSS = Architecture(
     ),
     config_class="GptOssConfig",
     aliases={"experts_per_token": "num_experts_per_tok", "num_experts": "num_local_experts"},
-    implementation=replace(HF_EAGER, softmax="native", half_tables=True, native_scores="kept"),
+    implementation=replace(
+        HF_EAGER, softmax="native", half_tables=True, native_scores="kept", fp16_excepts=("norm/weight",)
+    ),
     defaults={
         "attention_bias": True, "head_dim": 64, "hidden_act": "silu", "intermediate_size": 2880,
         "layer_types": None, "max_position_embeddings": 131072, "num_attention_heads": 64,

@@ -133,7 +133,12 @@ HY_V4 = like(
     attention=_hy_v4,
     streams="hc_mult",
     config_class="HYV4Config",
-    implementation=replace(SIGMOID_ROUTER, fp32_sinks=True, kernels=(EAGER,)),
+    implementation=replace(
+        SIGMOID_ROUTER, fp32_sinks=True, kernels=(EAGER,),
+        fp32_weights=(
+            "/weight", "/base", "/scale", "/sinks", "/head_weights", "/key_norm", "/key_norm_bias", "lm_head/weight",
+        ),
+    ),
     defaults={
         "first_k_dense_replace": REQUIRED, "hc_mult": 4, "head_dim": 256, "index_n_heads": 16,
         "indexer_types": None, "intermediate_size": 6912, "max_position_embeddings": 262144, "mlp_bias": REQUIRED,

@@ -251,7 +251,7 @@ def _dense(source: str, *, width: int, inner: int, function: str) -> Operations:
     operations = gated_mlp(source, width=width, inner=inner, function=function)
     return (
         *operations,
-        Parameters("scale", (), (("weight", (1,)),)),
+        Parameters("scale", (), (("global_scale", (1,)),)),
         Multiply("scaled", (operations[-1].name, "scale"), width),
     )
 
@@ -300,7 +300,7 @@ INKLING = Architecture(
         "sconv_kernel_size": "conv_kernel_size",
         "sliding_window": "sliding_window_size",
     },
-    implementation=replace(HF, kernels=(EFFICIENT, EAGER)),
+    implementation=replace(HF, kernels=(EFFICIENT, EAGER), fp32_weights=("/weight", "mlp.gate/scale")),
     wrappers=(Wrapper("inkling_mm_model"),),
     defaults={
         "conv_kernel_size": 4, "d_rel": 16, "head_dim": 128, "hidden_act": "silu", "intermediate_size": 24576,

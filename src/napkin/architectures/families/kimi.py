@@ -24,6 +24,7 @@ from napkin.operations.model import Model
 from napkin.operations.pointwise import Activation, Multiply
 from napkin.operations.roles import COLUMN
 from napkin.operations.views import Cast
+from napkin.record import replace
 
 DENSE, SPARSE = "dense", "sparse"
 _KINDS = {LINEAR: "delta", FULL: "attention", DENSE: "mlp", SPARSE: "moe"}
@@ -251,7 +252,7 @@ BAILING_HYBRID = Architecture(
         "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "short_conv_kernel_size": 4, "tie_word_embeddings": False,
         "topk_group": 4, "v_head_dim": 128, "vocab_size": 157184,
     },
-    implementation=SIGMOID_ROUTER,
+    implementation=replace(SIGMOID_ROUTER, fp32_weights=("/weight", "/bias", "/decay")),
     modules={
         "head_gate": "self_attn.g_proj", "mixer_q": "self_attn.q_proj", "mixer_k": "self_attn.k_proj",
         "mixer_v": "self_attn.v_proj", "mixer_forget": "self_attn.forget_gate.f_proj",

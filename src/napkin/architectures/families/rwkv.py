@@ -15,6 +15,7 @@ from napkin.architectures.reading import width
 from napkin.architectures.record import Architecture
 from napkin.architectures.recurrent_blocks import channel_mix, wkv
 from napkin.inputs.model import Config
+from napkin.operations.implementations import HF
 from napkin.operations.model import Layer, Model
 from napkin.record import replace
 
@@ -36,6 +37,7 @@ RWKV = Architecture(
     "rwkv",
     rwkv,
     config_class="RwkvConfig",
+    implementation=replace(HF, fp16_excepts=("/time_decay", "/time_first")),
     aliases={"context_length": "max_position_embeddings"},
     defaults={
         "attention_hidden_size": None, "intermediate_size": None, "max_position_embeddings": 1024,

@@ -231,7 +231,7 @@ def switch_transformers(config: Config) -> Model:
     return _network(sizes, feed, experts, sparse, apart=True)
 
 
-_T5 = replace(OWN_LABELS, casts_down=True, passes=(MASKS,))
+_T5 = replace(OWN_LABELS, casts_down=True, passes=(MASKS,), fp16_excepts=("wo/weight",))
 MT5 = Architecture(
     "mt5",
     t5,
@@ -285,7 +285,8 @@ SWITCH_TRANSFORMERS = Architecture(
         "tie_word_embeddings": True, "vocab_size": 32128,
     },
     implementation=replace(
-        _T5, passes=(MASKS, PADDING), router="tokens", fp32_router=True, looped="modules", kernels=(EAGER,)
+        _T5, passes=(MASKS, PADDING), fp16_excepts=(), router="tokens", fp32_router=True, looped="modules",
+        kernels=(EAGER,),
     ),
     modules={
         "embedding": "shared", "q": "layer.0.SelfAttention.q", "k": "layer.0.SelfAttention.k",

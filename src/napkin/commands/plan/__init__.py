@@ -35,8 +35,10 @@ def run(inputs: Inputs) -> Answer:
     """Answer for a model and one or several machines. The search loads numpy, which help does not need."""
     from napkin.commands.plan.answer import answer
     from napkin.commands.plan.question import read
+    from napkin.render.progress import Progress
 
-    return answer(read(inputs))
+    with Progress("searching layouts"):
+        return answer(read(inputs))
 
 
 COMMAND = Command(

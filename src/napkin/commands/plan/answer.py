@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from napkin.commands.layout import degrees
@@ -18,11 +19,13 @@ from napkin.commands.plan.rows import (
     missed,
     row_of,
     run_half,
+    run_of,
     table,
     whole_run,
 )
 from napkin.commands.screens.plan import screen
 from napkin.commands.step_model import memory_terms
+from napkin.elementwise import Number
 from napkin.errors import BROKEN, NapkinError
 from napkin.evidence.constants import deviations
 from napkin.evidence.utilization import utilization_terms
@@ -42,15 +45,17 @@ def answer(question: PlanQuestion) -> Answer:
     """Answer for one machine, for several, or with the fewest GPUs."""
     if question.several:
         found = _each(question)
+    elif question.counts:
+        found = _one(question, question.layouts.on(question.counts[0]))
     else:
-        found = _one(question, question.counts[0]) if question.counts else _fewest(question)
-    found.screen = screen(question, found)
+        found = _fewest(question)
+    if not question.brief:
+        found.screen = screen(question, found)
     return found
 
 
-def _one(question: PlanQuestion, gpus: int) -> Answer:
+def _one(question: PlanQuestion, request: Request) -> Answer:
     """Answer with the ranked layouts of one machine, or with the nearest machine or request that has any."""
-    request = question.layouts.on(gpus)
     found = question.layouts.find(request)
     if not len(found):
         return _impossible(question, request, question.layouts.least(request) if found.layouts else found)
@@ -89,6 +94,8 @@ def _ranked(question: PlanQuestion, found: Found) -> tuple[Answer, Scored]:
     and the usual choices. Return it with the recommended layout."""
     layouts, request = question.layouts, found.request
     half = layouts.half_width(request.gpus)
+    if question.brief:
+        return _quantities(question, found)
     front = found.front()
     listed = front[: question.rows] if question.pareto else found.distinct(question.rows)
     entries = [scored(layouts, found.layout(i)) for i in listed]
@@ -110,14 +117,7 @@ def _ranked(question: PlanQuestion, found: Found) -> tuple[Answer, Scored]:
         display=table([displayed(row) for row in rows]),
         notes=notes,
     )
-    wide = run_half(question, half)
-    for term in answer.terms:
-        if term.name in ("step/time", "mfu", "hfu", "tokens_per_second_per_gpu", "time/uninterrupted"):
-            answer.intervals[term.name] = (term.value / math.exp(half), term.value * math.exp(half))
-        elif term.name in ("time", "gpu_hours", "cost"):
-            answer.intervals[term.name] = (term.value / math.exp(wide), term.value * math.exp(wide))
-    if question.goodput is not None and question.goodput.spread:
-        answer.intervals["goodput"] = question.goodput.ends(deviations(question.confidence))
+    answer.intervals = _ends(question, answer.terms, half)
     usual = list(usual_choices(layouts, request, chosen))
     answer.extra["columns"] = COLUMNS
     answer.extra["pareto"] = [_front_row(question, found, i) for i in front]
@@ -141,6 +141,30 @@ def _ranked(question: PlanQuestion, found: Found) -> tuple[Answer, Scored]:
         )
     answer.plot = (scatter(question, found, front),)
     return answer, chosen
+
+
+def _quantities(question: PlanQuestion, found: Found) -> tuple[Answer, Scored]:
+    """Answer with the recommended layout's quantities only, for a command that reads no more."""
+    layouts = question.layouts
+    chosen = recommended(layouts, found, best(layouts, found))
+    terms, notes = _terms(question, chosen, found)
+    answer = Answer("plan", _title(question, found.request.gpus, found), terms, notes=notes)
+    answer.intervals = _ends(question, answer.terms, layouts.half_width(found.request.gpus))
+    return answer, chosen
+
+
+def _ends(question: PlanQuestion, terms: Sequence[Term], half: float) -> dict[str, tuple[Number, Number]]:
+    """Return the intervals of those of the terms that are predictions; half: half that of ln(a step's time)."""
+    wide = run_half(question, half)
+    ends: dict[str, tuple[Number, Number]] = {}
+    for term in terms:
+        if term.name in ("step/time", "mfu", "hfu", "tokens_per_second_per_gpu", "time/uninterrupted"):
+            ends[term.name] = (term.value / math.exp(half), term.value * math.exp(half))
+        elif term.name in ("time", "gpu_hours", "cost"):
+            ends[term.name] = (term.value / math.exp(wide), term.value * math.exp(wide))
+    if question.goodput is not None and question.goodput.spread:
+        ends["goodput"] = question.goodput.ends(deviations(question.confidence))
+    return ends
 
 
 def _says_recommended(chosen: Scored, leader: Scored) -> tuple[str, ...]:
@@ -302,10 +326,13 @@ def _fewest(question: PlanQuestion) -> Answer:
     def enough(one: Scored) -> bool:
         return missed(question, whole_run(question, one)) is None and (limited or one.fit == FITS)
 
-    gpus = fewest_gpus(layouts, enough, DOUBLINGS)
+    def in_time(gpus: int, token: float) -> bool:
+        return missed(question, run_of(question, gpus, token)) is None
+
+    gpus = fewest_gpus(layouts, enough, in_time, DOUBLINGS)
     if gpus is None:
         return _impossible(question, layouts.on(layouts.request.node << DOUBLINGS), None)
-    answer = _one(question, gpus)
+    answer = _one(question, layouts.on(gpus))
     answer.terms = (leaf("gpus", gpus, "GPU"), *answer.terms)
     answer.inputs["gpus"] = Shown(gpus, None, "solved", "GPU")
     answer.notes.append("the number of GPUs is the fewest among powers of two and eighths between them, in whole nodes")

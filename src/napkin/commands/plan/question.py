@@ -52,6 +52,7 @@ class PlanQuestion:
     price      USD per GPU-hour
     rows       layouts to list                         pareto      whether only the front is listed
     several    whether each machine's best is asked    peak        dense peak of one accelerator
+    brief      whether only the recommended layout's quantities are read
     words      texts of the options that a line for `napkin step` repeats
     """
 
@@ -68,6 +69,7 @@ class PlanQuestion:
     pareto: bool
     confidence: float
     peak: Term
+    brief: bool
     words: Mapping[str, str]
 
 
@@ -104,6 +106,7 @@ def read(inputs: Inputs) -> PlanQuestion:
         pareto=inputs.flag("pareto"),
         confidence=read_confidence(inputs),
         peak=prediction.peak,
+        brief=not inputs.wants("layouts/fit"),
         words=_read_words(inputs),
     )
 

@@ -96,12 +96,17 @@ def run_half(question: PlanQuestion, half: float) -> float:
 
 def whole_run(question: PlanQuestion, one: Scored) -> dict[str, float]:
     """Return calendar time, goodput, GPU-hours and cost of all tokens, where they are given."""
+    return run_of(question, int(one.layout.gpus), one.token)
+
+
+def run_of(question: PlanQuestion, gpus: int, token: float) -> dict[str, float]:
+    """Return the same for so many GPUs that spend so many GPU-seconds on a token."""
     tokens, price, goodput = question.tokens, question.price, question.goodput
     if tokens is None or goodput is None:
         return {}
     share = float(goodput.share.value)
-    running = one.token * tokens / int(one.layout.gpus)
-    hours = one.token * tokens / 3600 / share
+    running = token * tokens / gpus
+    hours = token * tokens / 3600 / share
     run = {"time": running / share, "time/uninterrupted": running, "goodput": share, "gpu_hours": hours}
     return {**run, "cost": hours * price} if price is not None else run
 

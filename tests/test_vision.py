@@ -1,0 +1,118 @@
+"""Vision towers and projectors: parameters and FLOPs are those of transformers' classes, counted on the meta device."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from napkin.counting.flops import of_vision as flops_of_vision
+from napkin.counting.params import of_vision, params
+from tests.conftest import ROOT, model_of, run_line
+
+SAVED: dict[str, dict[str, Any]] = dict(
+    json.loads(Path(ROOT, "tests/data/default_configs.json").read_text(encoding="utf-8"))["rows"]
+)
+TEXT = {
+    "model_type": "qwen2_vl_text",
+    "hidden_size": 96,
+    "num_hidden_layers": 2,
+    "intermediate_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 100,
+}
+SMALL = {
+    "model_type": "qwen2_vl",
+    "text_config": TEXT,
+    "vision_config": {"depth": 3, "embed_dim": 64, "num_heads": 4, "hidden_size": 96, "mlp_ratio": 3},
+}
+
+
+@pytest.mark.parametrize(
+    ("model_type", "total"),
+    [
+        ("cosmos3_omni", 12_616_410_352),
+        ("gemma3", 2_723_312_896),
+        ("hyperclovax_vision_v2", 9_705_315_072),
+        ("idefics3", 6_909_685_760),
+        ("internvl", 11_765_025_792),
+        ("llava", 7_062_902_784),
+        ("llava_next", 7_062_906_880),
+        ("llava_onevision", 12_469_102_112),
+        ("mistral3", 23_340_272_640),
+        ("paligemma", 2_910_390_528),
+        ("qwen2_5_vl", 75_789_228_800),
+        ("qwen2_vl", 73_381_962_752),
+        ("qwen3_5", 9_407_453_936),
+        ("qwen3_5_moe", 35_114_261_360),
+        ("qwen3_vl", 12_616_410_352),
+        ("qwen3_vl_moe", 14_052_070_640),
+        ("smolvlm", 6_909_685_760),
+    ],
+)
+def test_the_whole_class_s_parameters_are_counted(model_type: str, total: int) -> None:
+    vision, whole = of_vision(model_of(SAVED[model_type]))
+    assert whole.value == total
+    assert vision.value == total - params(model_of(SAVED[model_type]))["params/total"].value
+
+
+def test_qwen2_vl_by_hand() -> None:
+    patches = 3 * 2 * 14 * 14 * 64
+    layer = 4 * 64 * 64 + 4 * 64 + 2 * 64 * 192 + 192 + 64 + 4 * 64
+    merger = 2 * 64 + 256 * 256 + 256 + 256 * 96 + 96
+    vision, _ = of_vision(model_of(SMALL))
+    assert vision.value == patches + 3 * layer + merger
+
+
+# forward FLOPs that torch's FlopCounterMode counts in get_image_features with eager attention
+@pytest.mark.parametrize(
+    ("model_type", "changes", "forward"),
+    [
+        ("llava", {}, 406_077_407_232),
+        ("gemma3", {"vision_use_head": False, "image_size": 896, "patch_size": 14}, 1_318_865_338_368),
+        ("paligemma", {}, 213_551_677_440),
+        ("internvl", {}, 740_772_904_960),
+    ],
+)
+def test_flops_of_an_image_are_the_class_s(model_type: str, changes: dict[str, Any], forward: int) -> None:
+    fields = SAVED[model_type]
+    model = model_of({**fields, "vision_config": {**fields["vision_config"], **changes}})
+    once, each = flops_of_vision(model, 0)
+    assert once.value == forward
+    assert 2 * forward < each.value < 3 * forward  # pixels need no gradient
+
+
+def test_tokens_of_an_image_are_an_option_where_its_size_decides() -> None:
+    text = json.dumps(SMALL)
+    tokens = 16  # of 2 × 2 patches each
+    n, h = 4 * tokens, 64
+    forward = n * 2 * 3 * 2 * 14 * 14 * h
+    forward += 3 * n * (2 * 4 * h * h + 2 * 2 * h * 192 + 2 * 2 * n * h)
+    forward += tokens * 2 * (256 * 256 + 256 * 96)
+    line = ["flops", "-", "--seq", "64", "--image-tokens", "16", "--images", "3", "--batch", "2", "--json"]
+    values = run_line(line, stdin=text).values
+    assert values["flops/vision/forward"] == forward
+    assert values["flops/vision"] == 6 * values["flops/vision/per_image"]
+    assert run_line(["flops", "-", "--seq", "64", "--images", "3"], stdin=text).status == 2  # their size is not known
+
+
+def test_a_model_without_eyes_takes_no_images() -> None:
+    assert run_line("flops llama3-8b --seq 64 --images 1").status == 2
+
+
+def test_params_shows_both_totals_and_the_totals_stay_the_language_model_s() -> None:
+    answer = run_line(["params", "-", "--json"], stdin=json.dumps(SMALL))
+    values = answer.values
+    assert values["params/total_with_vision"] == values["params/total"] + values["params/vision"]
+    assert any("params/vision" in note for note in answer.data["notes"])
+
+
+def test_a_tower_that_cannot_be_read_is_left_out_with_the_reason() -> None:
+    fields = {**SMALL, "vision_config": {**SMALL["vision_config"], "num_heads": 5}}  # type: ignore[dict-item]
+    answer = run_line(["params", "-", "--json"], stdin=json.dumps(fields))
+    assert answer.status == 0
+    assert "params/vision" not in answer.values
+    assert any("num_heads" in note for note in answer.data["notes"])
