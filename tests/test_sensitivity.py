@@ -45,6 +45,15 @@ def test_an_estimated_input_is_moved_over_its_interval(napkin: Napkin) -> None:
     assert any("mfu" in note and "interval of the estimate" in note for note in outcome.data["notes"])
 
 
+def test_a_machine_without_layouts_is_not_answered_with_another(napkin: Napkin) -> None:
+    """29 GPUs are 29 stages; 35 divide neither the model nor the batch, and twice as many are asked."""
+    line = "plan llama3-8b --gpus {} --hardware h100 --seq 4096 --global-batch 32"
+    moved = rows(napkin(f"sensitivity {line.format(32)} --vary gpus --json"))["gpus"]
+    assert (moved["low"], moved["high"]) == (29, 64)
+    for gpus, seconds in ((29, moved["at_low"]), (64, moved["at_high"])):
+        assert napkin(f"{line.format(gpus)} --json").values["step/time"] == seconds
+
+
 def test_the_widest_stands_first(napkin: Napkin) -> None:
     swings = [row["swing"] for row in napkin(f"sensitivity {RUN} --json").data["rows"]]
     assert swings == sorted(swings, reverse=True)

@@ -255,7 +255,47 @@ def _exact(request: Request, numbers: Mapping[str, int], recompute: Recompute) -
 def search(request: Request, timed: Timed, capacity: float, prune: bool = True) -> Found:
     """Evaluate every layout; keep those that use at most `capacity` bytes of each card. Layouts whose states alone are
     larger are not evaluated further; without `prune` they are, so that the one of least memory is known."""
-    pieces: list[dict[str, Array]] = []
+    memory = _memory(request, capacity, prune)
+    pieces = [
+        _piece(layout, _seconds(request, layout, timed), used, upper, used <= capacity)
+        for layout, used, upper in memory.fitting
+    ]
+    return _joined(request, pieces, capacity, memory)
+
+
+@record
+class Evaluated:
+    """What a search knows before any time.
+
+    fitting  layouts that fit under some recomputation: along one axis, their used bytes and the upper ends of them as
+             [recomputation, layout]
+    layouts  how many there are, fitting or not       least, least_used   the one of least memory, if it is known
+    """
+
+    fitting: list[tuple[Layout, Array, Array]]
+    layouts: int
+    least: Layout | None
+    least_used: float
+
+
+_LAST: list[tuple[Request, float, bool, Evaluated]] = []
+"""The last search: questions that differ in rates alone (sensitivity, a deadline) share its memory."""
+
+
+def _memory(request: Request, capacity: float, prune: bool) -> Evaluated:
+    """Return the layouts that fit, from the last search where that asked the same of memory."""
+    for asked, room, pruned, found in _LAST:
+        if (room, pruned) == (capacity, prune) and asked == request:
+            return found
+    found = _evaluated(request, capacity, prune)
+    if prune:
+        _LAST[:] = [(request, capacity, prune, found)]
+    return found
+
+
+def _evaluated(request: Request, capacity: float, prune: bool) -> Evaluated:
+    """Evaluate the memory of every layout."""
+    fitting: list[tuple[Layout, Array, Array]] = []
     whole, least, least_used = grid(request), None, float("inf")
     layouts = 0 if whole is None else int(whole.valid.sum()) * len(request.recomputes)
     for layout in () if whole is None else _candidates(request, whole, capacity if prune else math.inf):
@@ -266,9 +306,8 @@ def search(request: Request, timed: Timed, capacity: float, prune: bool = True) 
             least = _exact(request, _numbers(layout, used.shape[1], here), request.recomputes[again])
         kept = (used <= capacity).any(axis=0)
         if kept.any():
-            layout, used, upper = _flat(layout, kept), used[:, kept], upper[:, kept]
-            pieces.append(_piece(layout, _seconds(request, layout, timed), used, upper, used <= capacity))
-    return _joined(request, pieces, capacity, layouts, least, least_used)
+            fitting.append((_flat(layout, kept), used[:, kept], upper[:, kept]))
+    return Evaluated(fitting, layouts, least, least_used)
 
 
 def _piece(layout: Layout, seconds: Array, used: Array, upper: Array, fits: Array) -> dict[str, Array]:
@@ -283,14 +322,7 @@ def _piece(layout: Layout, seconds: Array, used: Array, upper: Array, fits: Arra
     }
 
 
-def _joined(
-    request: Request,
-    pieces: list[dict[str, Array]],
-    capacity: float,
-    layouts: int,
-    least: Layout | None,
-    least_used: float,
-) -> Found:
+def _joined(request: Request, pieces: list[dict[str, Array]], capacity: float, memory: Evaluated) -> Found:
     """Return the pieces as one."""
     joined = {
         name: np.concatenate([p[name] for p in pieces]) if pieces else np.zeros(0)
@@ -299,7 +331,7 @@ def _joined(
     seconds, used, surely = joined.pop("seconds"), joined.pop("used"), joined.pop("upper") <= capacity
     tokens = joined["micro"] * joined["micro_batches"] * joined["dp"] * request.seq
     score = request.gpus * seconds / np.maximum(tokens, 1.0)
-    return Found(request, joined, seconds, used, surely, score, layouts, least, least_used)
+    return Found(request, joined, seconds, used, surely, score, memory.layouts, memory.least, memory.least_used)
 
 
 def least_score(request: Request, timed: Timed, capacity: float) -> float:

@@ -56,6 +56,8 @@ def answer(question: PlanQuestion) -> Answer:
 def _one(question: PlanQuestion, request: Request) -> Answer:
     """Answer with the ranked layouts of one machine, or with the nearest machine or request that has any."""
     found = question.layouts.find(request)
+    if not len(found) and question.brief:  # another command reads the answer to its own question, not to one nearby
+        raise NapkinError("; ".join(reasons(question.layouts, request, None)), "another --gpus", status=BROKEN)
     if not len(found):
         return _impossible(question, request, question.layouts.least(request) if found.layouts else found)
     answer, chosen = _ranked(question, found)
