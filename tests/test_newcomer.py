@@ -64,7 +64,7 @@ def test_an_optimizer_is_a_record(napkin: Napkin, monkeypatch: pytest.MonkeyPatc
 def test_a_command_is_a_module_and_an_option_one_entry(napkin: Napkin, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(inputs: Inputs) -> Answer:
         shelves = leaf("shelves", inputs.integer("shelves", "how many?"), "1")
-        return Answer("books", "books of a library", [multiply("books", shelves, leaf("each", 40, "1"))])
+        return Answer("books", [multiply("books", shelves, leaf("each", 40, "1"))])
 
     module = ModuleType("napkin.commands.books")
     module.COMMAND = Command("books", "Books of a library", run, options=("shelves",))  # type: ignore[attr-defined]

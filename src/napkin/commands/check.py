@@ -60,17 +60,17 @@ def run(inputs: Inputs) -> Answer:
     return answer
 
 
-COLUMNS = (Column("status"), Column("quantity"), Column("value", right=True), Column("limit"), Column(remark=True))
+COLUMNS = (Column("status"), Column("quantity"), Column("value", right=True), Column("limit"))
 
 
 def _screen(files: Sequence[str], found: Sequence[str], rows: Sequence[tuple[str, ...]], following: Next) -> Screen:
-    """Return the screen: how many limits hold, and a line for each; rows: with the file in the last cell."""
+    """Return the screen: how many limits hold, and a line for each."""
     counts = {word: found.count(word) for word in (BROKEN_WORD, CLOSE_WORD, HOLDS) if word in found}
     worst = next(iter(counts))
     said = [f"{SAID[word]}: {count}" for word, count in counts.items()] if len(counts) > 1 else []
-    columns = (*COLUMNS, Column("file", drop=1))
-    several = len(files) > 1
-    table = Table(columns, rows) if several else Table(COLUMNS, [row[:-1] for row in rows])
+    file = (Column("file", drop=1),) if len(files) > 1 else ()
+    cells = [(*row[:4], *row[4 : 4 + len(file)], row[5]) for row in rows]
+    table = Table((*COLUMNS, *file, Column(remark=True)), cells)
     asked = (f"{len(found)} limit{'s' * (len(found) != 1)} of {', '.join(files)}",)
     headline = (SAID[worst].upper(), *(said or [f"{len(found)} of {len(found)}"]))
     return Screen(asked, headline, worst, table, next=following)
@@ -144,14 +144,14 @@ def _one(
         row = {"file": document.name, "path": outcome.path, "limit": outcome.limit, "value": outcome.value}
         checks.append({**row, "low": outcome.low, "high": outcome.high, "status": outcome.status})
         value = compact(outcome.value, outcome.unit)
-        rows.append((SAID[outcome.status], outcome.path, value, outcome.limit, _beside(outcome), document.name))
+        rows.append((SAID[outcome.status], outcome.path, value, outcome.limit, document.name, _beside(outcome)))
     return _worst(answer.status, limits_room.status_of(outcomes))
 
 
 def _beside(outcome: LimitOutcome) -> str:
     """Return the text next to a limit: by how much it is broken, or the interval that makes it too close."""
     if outcome.low is not None and outcome.high is not None and outcome.status == CLOSE_WORD:
-        return f"it may be {between(outcome.low, outcome.high, outcome.unit)}"
+        return f"may be {between(outcome.low, outcome.high, outcome.unit)}"
     if outcome.status == BROKEN_WORD:
         part = f" ({outcome.beyond / abs(outcome.value):.1%})" if outcome.value else ""
         return f"by {compact(outcome.beyond, outcome.unit)}{part}"

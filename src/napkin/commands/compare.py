@@ -65,8 +65,7 @@ def run(inputs: Inputs) -> Answer:
         {"path": p, "unit": have[p][1], "a": have[p][0], "b": get[p][0], "ratio": float(ratio(get[p][0], have[p][0]))}
         for p in shared
     ]
-    answer.units = {path: have[path][1] for path in shown}
-    answer.extra["columns"] = answer.units
+    answer.extra["columns"] = {path: have[path][1] for path in shown}
     asked = (command.name, f"A {names[0]}", f"B {names[1]}")
     headline = changes(have, get, shown) if parts and command.name not in LISTED else []
     verdicts = (first.verdict, second.verdict)

@@ -94,7 +94,7 @@ def answer(question: FlopsQuestion) -> Answer:
     terms += named.values()
     terms += [conventions.ratio(name, term, counted["flops/per_token"]) for name, term in named.items()]
     terms += flops.of_vision(model, batch * question.images, question.image_tokens)
-    answer = Answer("flops", f"FLOPs of one step of {model.name}, {batch:,} × {seq:,} tokens", terms)
+    answer = Answer("flops", terms)
     answer.notes.append("a multiply-add is 2 FLOP; backward is twice forward; look-ups and elementwise work count 0")
     answer.notes += flops.remarks(model)
     answer.screen = _screen(question, {term.name: term for term in terms})

@@ -93,7 +93,7 @@ def _list(table: hardware.Table, vendor: str | None, dtype: str | None) -> Answe
     return Answer(
         "hardware",
         rows=rows,
-        units=column_units,
+        extra={"columns": column_units},
         screen=of_list(rows),
     )
 

@@ -140,14 +140,14 @@ def answer(question: MaxParamsQuestion) -> Answer:
         for dtype in INFERENCE_DTYPES:
             each = capacity.width(dtype, f"bytes_per_param/{dtype}")
             terms.append(capacity.most_params(total, each, f"params/max/{dtype}"))
-        answer = Answer("max-params", f"{count}, {question.weights} weights only", terms)
+        answer = Answer("max-params", terms)
         answer.screen = screen(answer, count, question.weights, None, False)
         return answer
     shape, notes = _largest_shape(question, most) if question.like is not None else ([], [])
     fitting = [term for term in shape if term.name == "fits/params"]  # next to the ceiling
     rest = [term for term in shape if term.name != "fits/params"]
     terms = [most, *fitting, total, question.each, *question.each.parts, per_gpu, *rest]
-    answer = Answer("max-params", f"{count}, {question.each.value:g} bytes a parameter", terms, notes=notes)
+    answer = Answer("max-params", terms, notes=notes)
     answer.screen = screen(answer, count, None, question.like, question.layout is not None)
     return answer
 

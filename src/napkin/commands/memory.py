@@ -62,7 +62,7 @@ def answer(question: MemoryQuestion) -> Answer:
         from napkin.commands.snapshot import compare
 
         terms = terms_of(found, question.source)
-        answer = compare(question.snapshot, question.snapshot_from, found, terms, question.title)
+        answer = compare(question.snapshot, question.snapshot_from, found, terms)
         answer.screen = compared(question, answer)
         return answer
     return _account(question, found)
@@ -72,7 +72,7 @@ def _account(question: MemoryQuestion, found: Fit) -> Answer:
     """Answer with the buckets of one layout, against capacity where an accelerator is named."""
     capacity = question.capacity
     terms = terms_of(found, question.source)
-    answer = Answer("memory", question.title, tuple(terms.values()))
+    answer = Answer("memory", tuple(terms.values()))
     answer.intervals = {**found.reported.ends, "memory/total": found.reported.ends["memory/used"]}
     if capacity is not None:
         answer.terms = (*answer.terms, capacity, activation_budget(capacity, terms))
@@ -98,7 +98,8 @@ def _list_tensors(answer: Answer, found: Fit) -> None:
         {"piece": one.piece, "operation": one.operation, "tensor": one.tensor, "bytes": one.size, "times": one.times}
         for one in tensors
     ]
-    answer.rows_name, answer.units = "tensors", {"bytes": "byte"}
+    answer.rows_name = "tensors"
+    answer.extra["columns"] = {"bytes": "byte"}
     if answer.screen is not None:
         answer.screen = listed(answer.screen, tensors)
 

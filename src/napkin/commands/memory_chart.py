@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from napkin.commands.memory_question import title
 from napkin.footprint import buckets, memory
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import BUCKETS, Rank
@@ -18,8 +19,7 @@ STAGES = 32
 def show(answer: Answer, found: Fit, terms: dict[str, Term], capacity: Term | None) -> None:
     """Add where and when the peak is, the pipeline's stages, and a picture."""
     stages = stages_shown(found.step)
-    answer.listed = False
-    answer.plot = (chart(found, terms, capacity, answer.title),)
+    answer.plot = (chart(found, terms, capacity, title(found.step.model, found.step.setup)),)
     answer.extra["worst"] = {"stage": int(found.rank.stage.index), "moment": buckets.peak_of(found.rank).name}
     if stages:
         answer.extra["stages"] = [stage_row(rank) for rank in stages]
@@ -47,7 +47,7 @@ def stage_row(rank: Rank) -> Row:
     }
 
 
-def chart(found: Fit, terms: dict[str, Term], capacity: Term | None, title: str) -> Chart:
+def chart(found: Fit, terms: dict[str, Term], capacity: Term | None, heading: str) -> Chart:
     """Return a picture: the buckets of each phase stacked, then what is used, with capacity as a line."""
     moments = [moment.name for moment in found.rank.moments]
     series = []
@@ -58,4 +58,4 @@ def chart(found: Fit, terms: dict[str, Term], capacity: Term | None, title: str)
     over = terms["memory/overhead"].value / 2**30
     series.append(Series("overhead", [*moments, "used"], [0.0] * len(moments) + [over]))
     marks = [(capacity.value / 2**30, "capacity")] if capacity is not None else []
-    return Chart("stack", title, "", "GiB", series, marks=marks)
+    return Chart("stack", heading, "", "GiB", series, marks=marks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.commands.memory_chart import show
-from napkin.commands.memory_question import STATUS, MemoryQuestion, title
+from napkin.commands.memory_question import STATUS, MemoryQuestion
 from napkin.commands.remedies import suggest
 from napkin.commands.screens import memory as screen
 from napkin.footprint.capacity import bytes_per_param
@@ -29,7 +29,7 @@ def answer_largest(question: MemoryQuestion) -> Answer:
     )
     terms = terms_of(found.fit, question.source)
     path = PATHS.get(what, "max/layers")
-    answer = Answer("memory", f"largest {what}: {title(found.model, found.setup)}")
+    answer = Answer("memory")
     published = [leaf(path, found.value, "token" if what == "seq" else "1", TRUE)]
     ends = found.fit.reported.ends
     answer.intervals = {path: (found.surely, found.possibly), **ends, "memory/total": ends["memory/used"]}

@@ -162,7 +162,6 @@ def answer(question: MfuQuestion) -> Answer:
     main = used[question.basis]
     answer = Answer(
         "mfu",
-        f"{question.name} at {human(rate.value, 'token/s/GPU')} on {question.hardware.name}",
         [
             main.renamed("mfu"),
             *used.values(),

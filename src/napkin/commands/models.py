@@ -81,7 +81,7 @@ def _list(question: ModelsQuestion) -> Answer:
     return Answer(
         "models",
         rows=rows,
-        units={"params": "param", "active": "param"},
+        extra={"columns": {"params": "param", "active": "param"}},
         screen=_listing(rows),
     )
 

@@ -144,7 +144,7 @@ def _list() -> Answer:
         Column("optimizer"),
         Column("fp32", right=True),
         Column("bf16", right=True),
-        Column("states"),
+        Column("states", drop=1),
     )
     screen = Screen(
         ("Bytes of state a parameter", "by the parameters' dtype"),
@@ -155,7 +155,7 @@ def _list() -> Answer:
     return Answer("optimizer", rows=rows, screen=screen)
 
 
-LONGEST = 40
+LONGEST = 31
 """Characters of a list of states, which ends in an ellipsis where it is longer."""
 
 

@@ -26,9 +26,7 @@ def run(inputs: Inputs) -> Answer:
 def answer(model: Model, mtp: bool) -> Answer:
     """Answer with a model's parameters; mtp: with its multi-token prediction modules."""
     counted = params(model, mtp=mtp)
-    total, active = counted["params/total"].value, counted["params/active"].value
-    title = f"{model.name}: {total:,} parameters" + (f", {active:,} of them active" if active != total else "")
-    answer = Answer("params", title, (*counted.values(), *of_vision(model)))
+    answer = Answer("params", (*counted.values(), *of_vision(model)))
     if "params/idle_experts" in counted:
         answer.notes.append("active: everything but the routed experts that a token does not choose")
     if model.tied:

@@ -234,7 +234,7 @@ def _answer_model(question: ModelQuestion) -> Answer:
         "roofline",
         terms=terms,
         rows=rows,
-        units={"flops": "FLOP", "bytes": "byte", "intensity": "FLOP/byte", "time": "second"},
+        extra={"columns": {"flops": "FLOP", "bytes": "byte", "intensity": "FLOP/byte", "time": "second"}},
         verdict=roofline.verdict(found),
         notes=["each operation is a kernel of its own, attention is flash; backward takes about twice both"],
     )

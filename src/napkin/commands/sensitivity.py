@@ -88,7 +88,7 @@ def _run(inputs: Inputs) -> Answer:
     asked_for += [f"estimated {one.option.name} over its interval" for one in moved if one.estimated]
     asked_for += [inputs.text(name) for name in ("limit", "against") if inputs.has(name)]
     answer.screen = screen(asked_for, path, value, unit, moved, answer.verdict)
-    answer.extra["columns"] = answer.units = {"at_low": unit, "at_high": unit, "swing": unit}
+    answer.extra["columns"] = {"at_low": unit, "at_high": unit, "swing": unit}
     if still:
         answer.notes.append(f"{', '.join(still)}: {path} does not depend on {'it' if len(still) == 1 else 'them'}")
     jumped = [one.option.name for one in moved if one.jump]

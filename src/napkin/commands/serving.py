@@ -77,7 +77,7 @@ def answer(question: ServingQuestion) -> Answer:
     """Answer with the bytes per GPU of serving; against capacity and with its pace where an accelerator is named."""
     serving, hardware = question.serving, question.hardware
     found = served.held(serving)
-    answer = Answer("memory", _title(serving), (found.weights, found.cache, found.context, found.total))
+    answer = Answer("memory", (found.weights, found.cache, found.context, found.total))
     answer.intervals["memory/total"] = (found.low, found.high)
     answer.notes.append("only weights, keys and values: what the serving engine adds is not counted")
     if serving.weights.each == serving.weights.rest < inference.WIDE:
@@ -89,8 +89,7 @@ def answer(question: ServingQuestion) -> Answer:
         capacity = _against(answer, question, found, hardware)
         answer.terms += served.pace(serving, found.cache, hardware.term("memory_bandwidth", "memory_bandwidth"))
         answer.notes.append("time/per_token is the least that memory allows; all weights are read once a step")
-    answer.listed = False
-    answer.plot = (_chart(answer.title, found, capacity),)
+    answer.plot = (_chart(_title(serving), found, capacity),)
     rows = _rows_by_format(serving, hardware)
     answer.extra["dtypes"] = rows
     answer.screen = screen(serving, hardware, found, answer, rows)

@@ -227,8 +227,7 @@ def _memory_of_stack(question: TrainedStack) -> Answer:
     where = "device" if optimizers.counters_on_device(question.form) else "host"
     note = f"apart from the total: step counters (on the {where}) and the saved input, which is the data itself"
     terms = [found.total, *found.parts, found.counters, found.saved_input, found.params]
-    title = f"{stack.title}, {optimizer.name}, {policy.name}"
-    return Answer("memory", title, terms, notes=[note], screen=screen.memory(stack.title, found, optimizer, policy))
+    return Answer("memory", terms, notes=[note], screen=screen.memory(stack.title, found, optimizer, policy))
 
 
 ANSWERS: dict[tuple[str, str], Callable[[Inputs], Answer]] = {

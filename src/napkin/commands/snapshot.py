@@ -12,7 +12,7 @@ from napkin.planning.verdicts import Fit
 from napkin.record import record
 from napkin.render.answer import Answer, Row
 from napkin.term import MEASURED, Term, leaf
-from napkin.units import Unreadable, human, size
+from napkin.units import Unreadable, size
 
 OURS = {
     "parameters": ("parameters",),
@@ -35,10 +35,10 @@ def read_measured(path: str, device: int | None) -> Snapshot:
     return read_snapshot(path, device)
 
 
-def compare(seen: Snapshot, path: str, found: Fit, terms: dict[str, Term], title: str) -> Answer:
+def compare(seen: Snapshot, path: str, found: Fit, terms: dict[str, Term]) -> Answer:
     """Answer with measured and predicted: the largest figures with their intervals, then bucket by bucket at the peak,
     and when the snapshot was taken next to the predicted phase nearest to it."""
-    answer = Answer("memory", f"{title}, compared with {path}", tuple(terms.values()))
+    answer = Answer("memory", tuple(terms.values()))
     answer.intervals = {**found.reported.ends, "memory/total": found.reported.ends["memory/used"]}
     rows: list[Difference] = []
     measured: list[Term] = []
@@ -73,9 +73,7 @@ def compare(seen: Snapshot, path: str, found: Fit, terms: dict[str, Term], title
         _advise(answer, seen)
     answer.terms = (*answer.terms, *measured)
     answer.rows, answer.rows_name = [row.row() for row in rows], "seen"
-    answer.units = {"seen": "byte", "predicted": "byte", "unexplained": "byte"}
-    answer.display = [row.shown() for row in rows]
-    answer.listed = False
+    answer.extra["columns"] = {"seen": "byte", "predicted": "byte", "unexplained": "byte"}
     return answer
 
 
@@ -122,13 +120,6 @@ class Difference:
         """Return the row of the answer."""
         figures = {"seen": self.seen, "predicted": self.predicted, "unexplained": self.unexplained}
         return {"what": self.what, **figures, "error": self.error}
-
-    def shown(self) -> dict[str, str]:
-        """Return the row as people read it."""
-        sizes = {"seen": self.seen, "predicted": self.predicted, "unexplained": self.unexplained}
-        error = self.error
-        share = "–" if error is None else f"{error:+.1%}" if error < 10 else f"{error + 1:,.0f} ×"
-        return {"what": self.what, **{name: human(size, "byte") for name, size in sizes.items()}, "error": share}
 
 
 def _plain(value: Number) -> int | float:

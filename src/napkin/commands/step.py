@@ -60,7 +60,7 @@ def answer(question: StepQuestion, with_memory: bool = True, draw: bool = False)
     if with_memory:
         memory, fit, notes = memory_terms(model, setup, question.implementation, question.hardware.capacity)
         terms += [*memory, question.hardware.term("capacity", "memory/capacity", "byte")]
-    answer = Answer("step", _title(question), terms, notes=notes, verdict=_binding(found))
+    answer = Answer("step", terms, notes=notes, verdict=_binding(found))
     if next(term.value for term in terms if term.name == "mfu") > 1:
         answer.notes.append("mfu counts attention's full square, which no kernel computes here; mfu/exact does not")
     _add_ends(answer, half)

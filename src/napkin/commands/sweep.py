@@ -92,8 +92,7 @@ def _answer(name: str, command: Command, axes: Sequence[Axis], points: Sequence[
         rows.append({**{one.name: point.value(one) for one in options}, **numbers, **verdict, **why})
     more = len([p for p in kept if p.rpartition("/")[2] not in ("low", "high")]) - len(shown)
     result = Answer(name, rows=rows, screen=screen(command.name, points, shown, more, swept))
-    result.units = {**{option.name: option.unit for option in options}, **{p: units[p] for p in kept}}
-    result.extra["columns"] = result.units
+    result.extra["columns"] = {**{option.name: option.unit for option in options}, **{p: units[p] for p in kept}}
     result.inputs = {
         option: one for option, one in answers[0].inputs.items() if option not in swept and one.origin != "solved"
     }

@@ -19,7 +19,6 @@ from napkin.options.training import STEP_MODEL
 from napkin.render.answer import Answer, Shown
 from napkin.term import Term, divide, multiply
 from napkin.timing import time
-from napkin.units import human
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
@@ -182,7 +181,6 @@ def _answer_from(question: TrainTimeQuestion, found: Mapping[str, Term]) -> Answ
     impossible = found["mfu"].value > 1
     answer = Answer(
         "train-time",
-        _title(found, question.hardware),
         terms,
         verdict="impossible" if impossible else None,
         status=BROKEN if impossible else OK,
@@ -216,14 +214,6 @@ def _footprint(question: TrainTimeQuestion, found: Mapping[str, Term]) -> tuple[
     tdp = hardware.term("tdp_w", "tdp", "watt/GPU")
     used = time.energy(found["gpus"], found["time"], tdp, question.overhead, question.pue)
     return [used, time.carbon(used, question.carbon)], []
-
-
-def _title(found: Mapping[str, Term], hardware: Hardware) -> str:
-    """Return the question in one line."""
-    model = f"{human(found['params'].value, 'param')}, " if "params" in found else ""
-    gpus = found["gpus"].value
-    count = f"{gpus:,}" if isinstance(gpus, int) else f"{gpus:g}"
-    return f"{model}{human(found['tokens'].value, 'token')}, {count} × {hardware.name}, MFU {found['mfu'].value:.3g}"
 
 
 COMMAND = Command(

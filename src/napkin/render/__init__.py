@@ -18,7 +18,7 @@ def render(answer: Answer, form: str, view: View = AS_PIPED) -> str:
         from napkin.render import tables
 
         return tables.to_csv(answer) if form == "csv" else tables.to_markdown(answer, view.explain)
-    if answer.screen is None or view.verbose or view.explain or view.paths:
+    if view.verbose or view.explain or view.paths:
         from napkin.render.text import to_text
 
         return to_text(answer, view)

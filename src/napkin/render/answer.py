@@ -7,18 +7,20 @@ from collections.abc import Mapping, Sequence
 
 from napkin.elementwise import Number
 from napkin.errors import OK, NapkinError
+from napkin.render.screen import Screen
 from napkin.term import Term
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
     from napkin.render.chart import Chart
-    from napkin.render.screen import Screen
 
 
 Cell = str | int | float | bool | None | Sequence["Cell"] | Mapping[str, "Cell"]
 """A value as an answer states it: of an input, a row, or a further JSON key."""
 Row = Mapping[str, Cell]
 """One row of a listing: column → value, in base units."""
+NO_SCREEN = Screen(())
+"""What an answer shows until its command states a screen."""
 Quantities = dict[str, tuple[int | float, str]]
 """path → (value, unit)."""
 
@@ -41,16 +43,13 @@ class Shown:
 class Answer:
     """What a command found out.
 
-    command    its name                          title     one line that restates the question
-    inputs     every resolved input              terms     what is published, each by its path (Term.name)
+    command    its name                          terms     what is published, each by its path (Term.name)
+    inputs     every resolved input
     intervals  path → (low, high) at 90 % unless said otherwise
     verdict    a word (fits, memory, compute, …) or None      status   exit status
     rows       for listings and sweeps: one mapping a row; `rows_name` is their key in JSON
-    display    the rows as people read them, where that is more than a unit a column
-    pictures   text drawings for a person (memory's bar)
-    extra      further JSON keys                     units     column of rows → its unit
+    extra      further JSON keys, such as `columns`: column of rows → its unit
     plot       what --plot draws, a panel each (render/plot.py)
-    listed     False where the rows say all for a person: text leaves the terms' lines out, JSON has them
     screen     what a person sees (render/screen.py)
     assumed    what the question left open and was taken, in a few words each
     problems   what went wrong: printed as errors, while the rest of the answer is shown
@@ -60,13 +59,10 @@ class Answer:
     __slots__ = (
         "assumed",
         "command",
-        "display",
         "extra",
         "inputs",
         "intervals",
-        "listed",
         "notes",
-        "pictures",
         "plot",
         "problems",
         "rows",
@@ -74,15 +70,12 @@ class Answer:
         "screen",
         "status",
         "terms",
-        "title",
-        "units",
         "verdict",
     )
 
     def __init__(
         self,
         command: str,
-        title: str = "",
         terms: Sequence[Term] = (),
         *,
         inputs: Mapping[str, Shown] | None = None,
@@ -91,19 +84,14 @@ class Answer:
         status: int = OK,
         rows: Sequence[Row] | None = None,
         rows_name: str = "rows",
-        units: Mapping[str, str] | None = None,
-        display: Sequence[Mapping[str, str]] | None = None,
-        pictures: Sequence[str] = (),
         notes: Sequence[str] = (),
         extra: Mapping[str, Cell] | None = None,
         plot: Sequence[Chart] = (),
-        listed: bool = True,
         problems: Sequence[NapkinError] = (),
-        screen: Screen | None = None,
+        screen: Screen = NO_SCREEN,
         assumed: Sequence[str] = (),
     ) -> None:
         self.command = command
-        self.title = title
         self.terms = tuple(terms)
         self.inputs = dict(inputs or {})
         self.intervals = dict(intervals or {})
@@ -111,13 +99,9 @@ class Answer:
         self.status = status
         self.rows = None if rows is None else list(rows)
         self.rows_name = rows_name
-        self.units = dict(units or {})
-        self.display = display
-        self.pictures = tuple(pictures)
         self.notes = list(notes)
         self.extra = dict(extra or {})
         self.plot = plot
-        self.listed = listed
         self.problems = tuple(problems)
         self.screen = screen
         self.assumed = list(assumed)

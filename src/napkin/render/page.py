@@ -11,6 +11,8 @@ from napkin.render.screen import Bar, Column, Screen, Table, View
 
 INDENT = "  "
 GAP = "  "
+SPACE = "   "
+"""Between the parts of line 2."""
 BAR, USUAL_BAR, LEAST_BAR = 24, 12, 6
 """Cells of a bar column: at most, so many next to long remarks, and the fewest that are worth drawing."""
 TONES = {
@@ -45,7 +47,7 @@ def page_lines(screen: Screen, answer: Answer, view: View, listed: Sequence[str]
         return _quiet(screen, view, paint)
     lines = [clauses(screen.question, view.width)] if screen.question else []
     if screen.headline:
-        lines.append(paint(INDENT + spaced(screen.headline, view.width - len(INDENT)), BOLD, TONES.get(screen.verdict)))
+        lines.append(_headline(screen, spaced(screen.headline, view.width - len(INDENT)), paint, INDENT))
     if listed is not None:
         lines += listed
     elif screen.table is not None:
@@ -77,13 +79,23 @@ class _Paint:
 def _quiet(screen: Screen, view: View, paint: _Paint) -> list[str]:
     """Return line 2, or the rows of a listing."""
     if screen.headline and not screen.listing:
-        return [paint("   ".join(screen.headline), BOLD, TONES.get(screen.verdict))]
+        return [_headline(screen, SPACE.join(screen.headline), paint)]
     if screen.table is None:
         return []
     bare = [Column("", c.right, c.drop, c.remark) for c in screen.table.columns]
     return [
         line[len(INDENT) :] for line in table_lines(Table(bare, screen.table.rows), view.width + len(INDENT), paint)
     ]
+
+
+def _headline(screen: Screen, text: str, paint: _Paint, indent: str = "") -> str:
+    """Return line 2 in the color of its verdict; a part that counts another (`holds: 3`) has that one's color."""
+    tone = TONES.get(screen.verdict)
+    parts = text.split(SPACE)
+    tones = [TONES.get(part.partition(":")[0], tone) for part in parts]
+    if all(one == tone for one in tones):
+        return paint(indent + text, BOLD, tone)
+    return indent + SPACE.join(paint(part, BOLD, one) for part, one in zip(parts, tones, strict=True))
 
 
 def clauses(parts: Sequence[str], width: int) -> str:
@@ -98,7 +110,7 @@ def clauses(parts: Sequence[str], width: int) -> str:
 def spaced(parts: Sequence[str], width: int) -> str:
     """Return parts three blanks apart, without the last ones that do not fit."""
     for count in range(len(parts), 0, -1):
-        text = "   ".join(parts[:count])
+        text = SPACE.join(parts[:count])
         if len(text) <= width or count == 1:
             return text
     return ""

@@ -6,7 +6,8 @@ import csv
 import io
 
 from napkin.render.answer import Answer, Cell
-from napkin.render.text import columns_of, explained, lines_of
+from napkin.render.screen import Table
+from napkin.render.text import explained, lines_of
 
 
 def to_csv(answer: Answer) -> str:
@@ -29,18 +30,26 @@ def _whole(value: Cell) -> Cell:
 
 
 def to_markdown(answer: Answer, explain: bool = False) -> str:
-    """Return a heading line and a table."""
-    lines = [answer.title, ""] if answer.title else []
-    if answer.rows:
-        names, cells = columns_of(answer)
-        lines += _table(names, cells)
-    if answer.terms and (answer.listed or not answer.rows):
-        lines += _table(["quantity", "value", "how"], [[*line] for line in lines_of(answer, whole=True)])
+    """Return the screen as text and tables: the question, the answer, its table; then every quantity."""
+    screen = answer.screen
+    lines = [", ".join(screen.question), ""] if screen.question else []
+    lines += [f"**{' · '.join(part for part in screen.headline if part)}**", ""] if screen.headline else []
+    for table in (screen.table, screen.more):
+        lines += [*_cells(table), ""] if table is not None and table.rows else []
+    if answer.terms and not (screen.listing and answer.rows):
+        lines += _table(["quantity", "value", "how"], [[*line] for line in lines_of(answer)])
     if answer.verdict:
         lines += ["", f"Verdict: {answer.verdict}"]
     if explain:
         lines += ["", "```", *explained(answer), "```"]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _cells(table: Table) -> list[str]:
+    """Return a table of a screen, all columns of it that are not drawn."""
+    shown = [at for at in range(len(table.columns)) if any(isinstance(row[at], str) and row[at] for row in table.rows)]
+    rows = [[cell.strip() if isinstance(cell := row[at], str) else "" for at in shown] for row in table.rows]
+    return _table([table.columns[at].name for at in shown], rows)
 
 
 def _table(header: list[str], rows: list[list[str]]) -> list[str]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from napkin.render.answer import Answer, Cell
+from napkin.render.answer import Answer
 from napkin.render.page import folded, page_lines
 from napkin.render.screen import View
 from napkin.term import ASSUMED, Term, expression
 from napkin.units import human
 
 
-def lines_of(answer: Answer, whole: bool = False) -> list[tuple[str, str, str]]:
-    """Return (path, value, expression) of every published quantity, an estimate with its interval; whole: also where
-    pictures show a person everything."""
+def lines_of(answer: Answer) -> list[tuple[str, str, str]]:
+    """Return (path, value, expression) of every published quantity, an estimate with its interval."""
     found = []
-    for term in answer.finite() if answer.listed or whole else ():
+    for term in answer.finite():
         value = human(term.value, term.unit)
         if term.name in answer.intervals:
             low, high = answer.intervals[term.name]
@@ -22,47 +21,20 @@ def lines_of(answer: Answer, whole: bool = False) -> list[tuple[str, str, str]]:
     return found
 
 
-def cell(value: Cell, unit: str | None = None) -> str:
-    """Return one cell of a listing."""
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, (int, float)):
-        return human(value, unit or "1")
-    if isinstance(value, (list, tuple)):
-        return ", ".join(str(v) for v in value)
-    return str(value)
-
-
-def grid(rows: list[list[str]], right: set[int] | None = None) -> list[str]:
-    """Return columns aligned by two blanks; the columns in `right` flush right."""
-    right = right or set()
+def grid(rows: list[list[str]]) -> list[str]:
+    """Return columns aligned by two blanks."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = []
     for row in rows:
-        cells = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
         lines.append("  ".join(cells).rstrip())
     return lines
-
-
-def columns_of(answer: Answer) -> tuple[list[str], list[list[str]]]:
-    """Return header and cells of an answer's rows; each in its column's unit."""
-    if answer.display is not None:
-        names = list(dict.fromkeys(name for row in answer.display for name in row))
-        return names, [[row.get(name, "") for name in names] for row in answer.display]
-    rows = answer.rows or []
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    return names, [[cell(row.get(name), answer.units.get(name)) for name in names] for row in rows]
 
 
 def to_text(answer: Answer, view: View) -> str:
     """Return the answer with what a person asked to see besides: paths, all quantities, notes, the tree of terms."""
     listed = quantity_lines(answer, view.width) if view.paths else None
-    if answer.screen is None:
-        out = _unstated(answer, view) if listed is None else [answer.title, *listed]
-    else:
-        out = page_lines(answer.screen, answer, view, listed)
+    out = page_lines(answer.screen, answer, view, listed)
     if view.verbose and not view.quiet:
         if not view.paths:
             out += ["", "quantities", *quantity_lines(answer, view.width, how=True)]
@@ -79,30 +51,13 @@ def quantity_lines(answer: Answer, width: int, how: bool = False) -> list[str]:
     """Return a line for every published quantity: its path, its value, its interval; how: its formula below it where
     that is too long for the line."""
     lines = []
-    rows = [(path, value, f"= {said}" if how and said else "") for path, value, said in lines_of(answer, whole=True)]
+    rows = [(path, value, f"= {said}" if how and said else "") for path, value, said in lines_of(answer)]
     for line, (_, _, said) in zip(grid([[path, value] for path, value, _ in rows]) if rows else [], rows, strict=True):
         if said and len(line) + len(said) + 4 <= width:
             lines.append(f"  {line}  {said}")
         else:
             lines += [f"  {line}", *(folded(said, width, " " * 6, " " * 8) if said else [])]
     return lines
-
-
-def _unstated(answer: Answer, view: View) -> list[str]:
-    """Return an answer whose command states no screen: a line a quantity, the rows, the verdict."""
-    out = [answer.title] if answer.title and not view.quiet else []
-    quantities = lines_of(answer)
-    if quantities:
-        out += [
-            "  " + line for line in grid([[path, value, f"= {how}" if how else ""] for path, value, how in quantities])
-        ]
-    out += [line for picture in answer.pictures for line in picture.splitlines() or [""]]
-    if answer.rows is not None:
-        names, cells = columns_of(answer)
-        out += grid([names, *cells]) if cells else ["no rows"]
-    if answer.verdict:
-        out.append(f"verdict: {answer.verdict}")
-    return out
 
 
 def explained(answer: Answer) -> list[str]:

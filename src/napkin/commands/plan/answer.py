@@ -13,13 +13,11 @@ from napkin.commands.plan.rows import (
     COLUMNS,
     Row,
     Standing,
-    displayed,
     machine_row,
     missed,
     row_of,
     run_half,
     run_of,
-    table,
     whole_run,
 )
 from napkin.commands.screens.plan import screen
@@ -81,7 +79,6 @@ def _impossible(question: PlanQuestion, request: Request, found: Found | None) -
     what, other = near
     answer, _ = _ranked(question, other)
     answer.status, answer.verdict = BROKEN, "impossible"
-    answer.title = f"{'; '.join(why)}\nnearest: {what}\n{answer.title}"
     answer.extra["reasons"] = why
     answer.extra["nearest"] = what
     return answer
@@ -112,10 +109,8 @@ def _ranked(question: PlanQuestion, found: Found) -> tuple[Answer, Scored]:
     terms, notes = _terms(question, chosen, found)
     answer = Answer(
         "plan",
-        _title(question, request.gpus, found),
         terms,
         rows=rows,
-        display=table([displayed(row) for row in rows]),
         notes=notes,
     )
     answer.intervals = _ends(question, answer.terms, half)
@@ -148,7 +143,7 @@ def _quantities(question: PlanQuestion, found: Found) -> tuple[Answer, Scored]:
     layouts = question.layouts
     chosen = recommended(layouts, found, best(layouts, found))
     terms, notes = _terms(question, chosen, found)
-    answer = Answer("plan", _title(question, found.request.gpus, found), terms, notes=notes)
+    answer = Answer("plan", terms, notes=notes)
     answer.intervals = _ends(question, answer.terms, layouts.half_width(found.request.gpus))
     return answer, chosen
 
@@ -243,16 +238,6 @@ def _front_line(question: PlanQuestion, found: Found, front: list[int]) -> str:
     return f"{len(front)} layout{'s' if len(front) > 1 else ''} that no other beats in both: {shown}"
 
 
-def _title(question: PlanQuestion, gpus: int, found: Found) -> str:
-    """Return the question about one machine in one line."""
-    request, hardware = question.layouts.request, question.layouts.hardware
-    batch = f"{request.batch:,}" if request.batch else f"up to {request.most:,}"
-    return (
-        f"{request.model.name} on {gpus:,} × {hardware.name}, {batch} × {request.seq:,} tokens a step: "
-        f"{found.layouts:,} layouts, {len(found):,} fit"
-    )
-
-
 # --- several machines ------------------------------------------------------------------------------------------------
 
 
@@ -276,10 +261,8 @@ def _each(question: PlanQuestion) -> Answer:
     chosen = min(in_time or done, key=lambda row: _goal(question, row))
     answer = Answer(
         "plan",
-        f"{layouts.request.model.name} on {counts[0]:,} to {counts[-1]:,} × {layouts.hardware.name}: the best of each",
         _chosen_terms(chosen),
         rows=rows,
-        display=table([_displayed(row) for row in rows]),
     )
     if not in_time:
         answer.status, answer.verdict = BROKEN, "impossible"
@@ -302,20 +285,6 @@ def _chosen_terms(row: Row) -> list[Term]:
     named = {"gpus": "GPU", **COLUMNS, "tokens_per_second": "token/s", "efficiency": "1"}
     published = [name for name in named if name in row and name not in ("step/low", "step/high", "global-batch")]
     return [leaf(name, row[name], named[name], TRUE) for name in published]
-
-
-def _displayed(row: Row) -> dict[str, str]:
-    """Return what a person reads of one machine: why it has no layout, or its best."""
-    if "why" in row:
-        return {"gpus": f"{row['gpus']:,}", "why": str(row["why"])}
-    hidden = ("gpus", "tokens_per_second", "efficiency", "step/low", "step/high")
-    shown = displayed({name: value for name, value in row.items() if name not in hidden})
-    return {
-        "gpus": f"{row['gpus']:,}",
-        **shown,
-        "tokens/s": f"{row['tokens_per_second']:,.0f}",
-        "efficiency": f"{row['efficiency']:.1%}",
-    }
 
 
 def _fewest(question: PlanQuestion) -> Answer:

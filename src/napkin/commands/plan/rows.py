@@ -11,7 +11,6 @@ from napkin.commands.plan.question import PlanQuestion
 from napkin.evidence.constants import deviations
 from napkin.options.training import SETUP_DEFAULTS
 from napkin.planning.layouts import Scored
-from napkin.planning.verdicts import UNDECIDED
 from napkin.record import record
 from napkin.training.layout import Layout
 from napkin.units import human
@@ -119,65 +118,6 @@ def missed(question: PlanQuestion, run: Mapping[str, float]) -> str | None:
     if question.budget is not None and run["cost"] > question.budget:
         words.append(f"misses --budget by {human(run['cost'] - question.budget, 'USD')}")
     return "; ".join(words) or None
-
-
-HIDDEN = (
-    *("step/low", "step/high", "tokens_per_second_per_gpu", "memory", "memory/headroom", "gpu_hours", "low", "high"),
-    *("micro_batch", "global_batch", "time/uninterrupted", "goodput", "command"),
-)
-"""Columns that a person does not read."""
-MARKS = {
-    "tie": ("tie", "≈"),
-    "pareto": ("pareto", "●"),
-    "recommended": ("use", "<- use"),
-    "misses": ("limit", "misses"),
-}
-"""Columns of marks: what they are called, and the mark."""
-
-
-def displayed(row: Row) -> dict[str, str]:
-    """Return what a person reads of a row: degrees that matter, then the figures."""
-    short = {"micro-batch": "mb", "global-batch": "batch"}
-    shown: dict[str, str] = {}
-    for name, value in row.items():
-        if name in HIDDEN or (name == "time" and "goodput" not in row):
-            continue
-        if name in MARKS:
-            shown[MARKS[name][0]] = MARKS[name][1] if value else ""
-        elif name in ("step/communication", "step/bubble"):
-            shown[name.removeprefix("step/")] = f"{value / row['step/time']:.1%}"
-        elif name == "memory/total":
-            shown["memory"] = f"{value / 2**30:.1f} GiB"
-        elif name == "mfu":
-            shown[name] = f"{value:.1%}"
-        elif name == "fit":
-            shown[name] = "close" if value == UNDECIDED else str(value)
-        elif isinstance(value, bool):
-            shown[name] = "yes" if value else "no"
-        elif name in COLUMNS:
-            shown[short.get(name, name)] = human(value, COLUMNS[name])
-        else:
-            shown[short.get(name, name)] = str(value)
-    return shown
-
-
-UNREMARKABLE = {
-    "cp": "1",
-    "ep": "1",
-    "vp": "1",
-    "zero": "0",
-    "sp": "no",
-    "recompute": "none",
-    "tie": "",
-    "pareto": "",
-    "limit": "",
-}
-
-
-def table(rows: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Drop the columns in which every row has the usual value."""
-    silent = [name for name, usual in UNREMARKABLE.items() if all(row.get(name, usual) == usual for row in rows)]
-    return [{name: text for name, text in row.items() if name not in silent} for row in rows]
 
 
 def machine_row(question: PlanQuestion, gpus: int, winner: Scored, first: Scored) -> dict[str, Any]:

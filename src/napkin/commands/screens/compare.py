@@ -64,18 +64,19 @@ def of_sides(
     """Return the screen of two sides that differ as a whole: each quantity of both, and their ratio."""
     moved = sorted((path for path in paths if have[path][0] != get[path][0]), key=_rank)
     if not moved:
-        return Screen(asked, ("no difference",), listing=True)
+        return Screen(asked, ("no difference",))
     shown = moved[:MOST_ROWS]
     rows: list[tuple[str, ...]] = [
         (path, compact(*have[path]), compact(*get[path]), _times(have[path][0], get[path][0])) for path in shown
     ]
     if any(verdicts):
         rows.insert(0, ("verdict", *(verdict or "" for verdict in verdicts), ""))
+    listing = not headline
     columns = (Column("quantity"), Column("A", right=True), Column("B", right=True), Column("B / A", right=True))
     more = len(moved) - len(shown)
     said = [f"{more} more quantities differ: --show names one, --json has all"] if more else []
     lines = headline or [f"{path.removeprefix('hardware/')} {_times(have[path][0], get[path][0])}" for path in moved]
-    return Screen(asked, lines[:IN_HEADLINE], table=Table(columns, rows), remarks=said, listing=True)
+    return Screen(asked, lines[:IN_HEADLINE], table=Table(columns, rows), remarks=said, listing=listing)
 
 
 def _rank(path: str) -> tuple[int, bool, int]:

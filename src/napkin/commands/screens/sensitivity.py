@@ -10,11 +10,11 @@ from napkin.render.screen import Bar, Column, Next, Screen, Table
 
 COLUMNS = (
     Column("input"),
-    Column("now", right=True),
+    Column("now", right=True, drop=1),
     Column("if lower", right=True),
     Column("if higher", right=True),
-    Column(drop=2),
-    Column("per 1%", right=True, drop=1),
+    Column(drop=3),
+    Column("per 1%", right=True, drop=2),
 )
 JUDGED = ("fits", "does not fit", "too close to call", "holds", "broken", "close")
 """Decisions that are good or bad."""
@@ -33,7 +33,7 @@ def screen(
     else:
         headline.append("no input moves it")
     if verdict is not None:
-        headline.insert(0, verdict.upper() if verdict in JUDGED else verdict)
+        headline.insert(0, verdict.upper() if verdict in JUDGED else f"verdict: {verdict}")
     columns = (*COLUMNS, *(FLIPS if verdict is not None else ()))
     reached = [value, *(end[1] for one in moved for end in (one.low, one.high) if end)]
     rows = [_row(one, unit, (min(reached), max(reached)), value, verdict is not None) for one in moved]
@@ -52,7 +52,11 @@ def _row(one: Moved, unit: str, reach: tuple[float, float], value: float, decide
     if not decided:
         return row
     flip = one.flip
-    return (*row, compact(flip.value, of) if flip else "never", (flip.word or "") if flip else "")
+    return (*row, compact(flip.value, of) if flip else "never", _short(flip.word) if flip else "")
+
+
+def _short(decision: str | None) -> str:
+    return "too close" if decision == "too close to call" else decision or ""
 
 
 def _next(moved: Sequence[Moved]) -> Next:

@@ -85,5 +85,6 @@ def _worst(compared: Sequence[Compared], count: int) -> Table:
     for one in ranked[:count]:
         unit = UNITS.get(one.quantity, "byte")
         sizes = (compact(value, unit) if value is not None else "–" for value in (one.predicted, one.measured))
-        rows.append((one.id, _word(one.quantity), *sizes, f"{one.error:+.1%}"))
+        error = one.error or 0.0
+        rows.append((one.id, _word(one.quantity), *sizes, f"{error:+.0%}" if abs(error) >= 0.0995 else f"{error:+.1%}"))
     return Table(ROWS, rows)
