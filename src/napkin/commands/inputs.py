@@ -171,6 +171,15 @@ class Inputs:
         texts = {self._name(name): OptionText(text) for name, text in changes.items()}
         return Inputs(self.command, {**self.given, **texts}, self._only)
 
+    def means(self, name: str, meant: str) -> None:
+        """Read an option that was given as the one that it means in this question."""
+        one = self.given[name]
+        text = OptionText(one.text, one.origin, one.where or OPTIONS[name].shown, one.shared)
+        items = [(other, kept) for other, kept in self.given.items() if other != meant]
+        self.given = {meant if other == name else other: text if other == name else kept for other, kept in items}
+        self.shown.pop(name)
+        self._accept(meant, text)
+
     def adopt(self, chosen: Inputs) -> None:
         """Count what answered the same question with other texts for some options as read here."""
         self._seen |= chosen._seen
