@@ -145,7 +145,8 @@ class Inputs:
         else:
             value = self._read(option, one.text, where)
         text = None if isinstance(one.text, (bool, tuple, list)) else str(one.text)
-        self.shown[name] = Shown(value, text, one.origin, option.unit)
+        place = "" if one.origin == "given" else one.where
+        self.shown[name] = Shown(value, text, one.origin, option.unit, place)
 
     def _read(self, option: Option, text: object, where: str) -> Parsed:
         if isinstance(text, bool) or text is None or isinstance(text, (list, dict)):

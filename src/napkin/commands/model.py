@@ -46,11 +46,13 @@ def _read_config(inputs: Inputs) -> Config:
     text = inputs.text("model", "which model?")
     size = size_of(text)
     if size is None:
-        return load_config(text)
-    from napkin.planning.llama_shapes import config_of_size
+        config = load_config(text)
+    else:
+        from napkin.planning.llama_shapes import config_of_size
 
-    config, described = config_of_size(size, text.strip())
-    inputs.assume(described)
+        config, described = config_of_size(size, text.strip())
+        inputs.assume(described)
+    inputs.shown["model"].where = config.document.name
     return config
 
 

@@ -328,8 +328,8 @@ def is_path(text: str) -> bool:
 
 
 def load_config(model: str) -> Config:
-    """Return MODEL as a Config: "-" (standard input), a folder with a config.json, a .json or .yaml file, a preset, or
-    the text of a config.json itself."""
+    """Return MODEL as a Config: "-" (standard input), a folder with a config.json, a .json or .yaml file, a preset, a
+    model of the local Hugging Face cache, or the text of a config.json itself."""
     from napkin.inputs.presets import is_preset, preset
 
     if model.lstrip().startswith("{"):
@@ -359,6 +359,12 @@ def load_config(model: str) -> Config:
         )
         folder = os.path.basename(os.path.dirname(os.path.abspath(model)))
         return _of_document(document, folder if os.path.basename(model) == "config.json" else os.path.basename(model))
+    if not is_preset(model):
+        from napkin.inputs.hf_cache import cached_config
+
+        path = cached_config(model)
+        if path is not None:
+            return _of_document(read_json(path, infinite=True), f"{model} (local cache)")
     return preset_config(preset(model))
 
 
