@@ -48,7 +48,9 @@ def h200(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Callable[..., FakeDe
 
 
 def test_help_does_not_import_torch_numpy_or_pydantic() -> None:
-    code = "import sys; from napkin.cli import main; main(['bench', '-h']); print(list(sys.modules), file=sys.stderr)"
+    code = (
+        "import sys; from napkin.cli import main; main(['bench', '--help']); print(list(sys.modules), file=sys.stderr)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     for module in ("torch", "numpy", "pydantic", "rich"):
         assert f"'{module}'" not in done.stderr

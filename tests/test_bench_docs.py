@@ -90,7 +90,7 @@ def test_the_cluster_examples_are_well_formed(name: str) -> None:
 
 
 def test_the_help_shows_the_examples(napkin: Napkin) -> None:
-    done = napkin("bench --help")
+    done = napkin("bench --help-all")
     assert done.status == 0
     for example in COMMAND.examples:
         assert example in done.out

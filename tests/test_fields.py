@@ -246,6 +246,7 @@ def test_many_unknown_fields_are_answered_with_a_short_note() -> None:
         ("granite_docling", 386_630_656),
         ("granite_speech", 6_607_343_616),
         ("minicpm_ocr", 7_936_684_544),
+        ("mllama", 9_775_192_080),
         ("minicpmv4_7", 8_953_803_264),
         ("nemo_speechlm", 31_577_937_344),
         ("paddleocr_vl", 360_748_032),
@@ -290,3 +291,9 @@ def test_step_3_7_as_published_gives_layers_with_a_window_heads_of_their_own() -
     layers = 2 * (full + windowed) + 2 * dense + 2 * sparse + 4 * 2 * 64
     found = params(model_of({"model_type": "step3p7", "text_config": text, "vision_config": {}}))
     assert found["params/total"].value == 2 * 100 * 64 + layers + 64
+
+
+def test_a_multimodal_file_with_code_of_its_own_is_refused_and_a_registered_one_is_answered() -> None:
+    own = {"model_type": "my_vlm", "auto_map": {"AutoConfig": "mine.MyConfig"}, "text_config": LLAMA}
+    assert refusal(own).status == REFUSED
+    assert params(model_of({**own, "model_type": "kosmos-2.5"}))["params/total"].value == COUNT

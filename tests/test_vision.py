@@ -34,7 +34,11 @@ SMALL = {
 @pytest.mark.parametrize(
     ("model_type", "total"),
     [
+        ("cohere2_vision", 35_651_000_064),
         ("cosmos3_omni", 12_616_410_352),
+        ("deepseek_vl", 6_720_158_976),
+        ("lighton_ocr", 1_005_647_872),
+        ("vipllava", 7_079_690_240),
         ("gemma3", 2_723_312_896),
         ("hyperclovax_vision_v2", 9_705_315_072),
         ("idefics3", 6_909_685_760),
@@ -116,3 +120,10 @@ def test_a_tower_that_cannot_be_read_is_left_out_with_the_reason() -> None:
     assert answer.status == 0
     assert "params/vision" not in answer.values
     assert any("num_heads" in note for note in answer.data["notes"])
+
+
+@pytest.mark.parametrize("value", [None, [], {"a": 1}, 3, "resnet", 1e300, True])
+@pytest.mark.parametrize("field", ["model_type", "depth", "embed_dim", "patch_size", "spatial_merge_size", "mlp_ratio"])
+def test_hostile_vision_fields_never_crash(field: str, value: object) -> None:
+    fields = {**SMALL, "vision_config": {**SMALL["vision_config"], field: value}}  # type: ignore[dict-item]
+    assert run_line(["params", "-", "--json"], stdin=json.dumps(fields)).status in (0, 2, 3)

@@ -306,6 +306,7 @@ def write_table(types: list[str]) -> None:
         text += f"    {model_type!r}: {entry!r},\n"
     text += "}\n# fields that any registered class reads\n"
     text += f"ANYWHERE = {' '.join(sorted(every))!r}\n"
+    text += f"# model types of the library\nREGISTERED = {' '.join(sorted(CONFIG_MAPPING))!r}\n"
     TABLE.write_text(text, encoding="utf-8")
 
 

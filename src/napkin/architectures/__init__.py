@@ -17,7 +17,7 @@ from napkin.architectures.reading import check_layer_lists
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.errors import Refused, did_you_mean
 from napkin.inputs.load import printable
-from napkin.inputs.model import Config, class_facts
+from napkin.inputs.model import Config, class_facts, registered
 from napkin.inputs.unread import settle
 from napkin.operations.implementations import FRAMEWORKS, HF, Implementation
 from napkin.operations.model import Model, Vision
@@ -116,6 +116,8 @@ def text_model(config: Config) -> Config:
     if wrapper is None and (config.model_type in MODULES or not config.has("text_config")):
         return config
     name = printable(config.model_type, 40)
+    if wrapper is None and config.raw("auto_map", required=False) is not None and not registered(config.model_type):
+        raise config.refuse("model_type", f"{name} runs by code of its own, which napkin does not know")
     if wrapper is not None and wrapper.refused:
         raise config.refuse("model_type", f"{name} {wrapper.refused}")
     field, kind = wrapper.within if wrapper is not None else ("", "")

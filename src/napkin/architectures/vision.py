@@ -183,9 +183,9 @@ def vision_of(config: Config, hidden: int) -> Vision | None:
     if usual is None or not isinstance(block, dict):
         return None
     named = block.get("model_type", usual)
-    if kind in _QWEN_FAMILY and named not in TOWERS:
+    if kind in _QWEN_FAMILY and isinstance(named, str) and named not in TOWERS:
         named = usual  # published files repeat the model's own type here
-    if named not in TOWERS:
+    if not isinstance(named, str) or named not in TOWERS:
         return None
     defaults = {**TOWERS[named].defaults, **_DEFAULTS.get(kind, {})}
     inner = Config(config.name, config.document, block, named, defaults, {}, (*config.prefix, "vision_config"))
@@ -401,6 +401,42 @@ def _merged_and_projected(config: Config, vision: Config, seen: Vision, hidden: 
     return _projected(config, merged, (*stack.before, last), hidden, merged.merged, 0)
 
 
+def _vip(config: Config, vision: Config, seen: Vision, hidden: int) -> Vision:
+    """Return ViP-LLaVA's projector: a norm over several of the tower's layers and two linear layers."""
+    layers = config.fields.get("vision_feature_layers", [-2, -5, -8, -11, 6])
+    wide = (len(layers) if isinstance(layers, list) and layers else 5) * seen.tower.hidden
+    found = (LAYER("projector_norm", "features", wide), *_two_layers(wide, hidden, "gelu", True, "projector_norm"))
+    return _projected(config, seen, found, hidden, 1, seen.grid)
+
+
+def _aligner(config: Config, vision: Config, seen: Vision, hidden: int) -> Vision:
+    """Return DeepSeek-VL's projector: two linear layers."""
+    return _projected(config, seen, _two_layers(seen.tower.hidden, hidden, "gelu", True), hidden, 1, seen.grid)
+
+
+def _gated(norm: bool, usual: int) -> Projector:
+    """Return Cohere's projectors: a gated unit over squares of patches; Aya Vision's has a norm before it. `usual`:
+    the width between, where the config does not state it (0: the language model's)."""
+
+    def project(config: Config, vision: Config, seen: Vision, hidden: int) -> Vision:
+        side = _count(config, "downsample_factor", 2)
+        inner = _count(config, "alignment_intermediate_size", usual or hidden)
+        width = side**2 * seen.tower.hidden
+        first = Matmul("linear_1", ("projector_norm" if norm else "features",), width, inner, True)
+        found: Operations = (first, Matmul("linear_2", ("linear_1",), inner // 2, hidden, True))
+        if norm:
+            found = (LAYER("projector_norm", "features", width), *found)
+        return _projected(config, seen, found, hidden, side**2, seen.grid // side**2)
+
+    return project
+
+
+def _count(config: Config, field: str, usual: int) -> int:
+    """Read a number that a multimodal class has a default for."""
+    value = config.fields.get(field)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**9 else usual
+
+
 _QWEN_FAMILY = {
     "qwen2_vl": "qwen2_vl_vision",
     "qwen2_5_vl": "qwen2_5_vl_vision",
@@ -423,15 +459,22 @@ _TOWER_OF = {
     "idefics3": "idefics3_vision",
     "smolvlm": "smolvlm_vision",
     "mistral3": "pixtral",
+    "lighton_ocr": "pixtral",
+    "vipllava": "clip_vision_model",
+    "deepseek_vl": "siglip_vision_model",
+    "cohere2_vision": "siglip_vision_model",
+    "aya_vision": "siglip_vision_model",
     "internvl": "internvl_vision",
 }
 """Multimodal model_type → the model_type of its vision_config, where the file does not state one."""
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "mistral3": {"image_size": 1540, "patch_size": 14},
+    **{name: {"image_size": 1540, "patch_size": 14} for name in ("mistral3", "lighton_ocr")},
     **{name: {"num_hidden_layers": 24, "hidden_size": 1024, "intermediate_size": 4096, "num_attention_heads": 16,
-              "image_size": 336, "patch_size": 14} for name in ("llava", "llava_next", "llava_next_video")},
+              "image_size": 336, "patch_size": 14} for name in ("llava", "llava_next", "llava_next_video", "vipllava")},
     "llava_onevision": {"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 26,
                         "num_attention_heads": 16, "image_size": 384, "patch_size": 14, "vision_use_head": False},
+    "cohere2_vision": {"hidden_size": 1152, "intermediate_size": 3072, "num_hidden_layers": 27,
+                       "num_attention_heads": 12, "image_size": 512, "patch_size": 16},
     "paligemma": {"hidden_size": 1152, "intermediate_size": 4096, "num_hidden_layers": 27, "num_attention_heads": 16,
                   "patch_size": 14, "vision_use_head": False},
 }  # fmt: skip
@@ -449,5 +492,10 @@ PROJECTORS: Mapping[str, Projector] = {
     "idefics3": _shuffled("scale_factor", 2),
     "smolvlm": _shuffled("scale_factor", 2),
     "mistral3": _mistral3,
+    "lighton_ocr": _mistral3,
+    "vipllava": _vip,
+    "deepseek_vl": _aligner,
+    "cohere2_vision": _gated(norm=False, usual=36_864),
+    "aya_vision": _gated(norm=True, usual=0),
     "internvl": _internvl,
 }

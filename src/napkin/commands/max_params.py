@@ -9,6 +9,7 @@ from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import check_dtype, read_hardware
 from napkin.commands.screens.max_params import screen
+from napkin.commands.setup import read_implementation, read_optimizer, read_setup
 from napkin.errors import BROKEN, NapkinError
 from napkin.footprint import capacity
 from napkin.inputs.hardware import Hardware
@@ -18,12 +19,13 @@ from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.term import TRUE, Term, leaf
-from napkin.training import optimizers
 from napkin.training.precision import precision
 from napkin.training.setup import Setup
 
+STATES = ("gpus", "precision", "optimizer", "momentum")
+"""Options that the ceiling depends on."""
 LAYOUT = (
-    *(name for name in (*SETUP_OPTIONS, *STATE_OPTIONS) if name not in ("gpus", "precision", "optimizer")),
+    *(name for name in (*SETUP_OPTIONS, *STATE_OPTIONS) if name not in STATES),
     "compile",
 )
 """Options that ask what fits under a layout, in addition to the ceiling."""
@@ -96,7 +98,7 @@ def _read_inference(inputs: Inputs, hardware: Hardware) -> MaxParamsQuestion:
 def _read_bytes_per_param(inputs: Inputs) -> Term:
     """Return the bytes per parameter as given, or what policy and optimizer keep, one by one."""
     if inputs.has("bytes-per-param"):
-        for name in ("precision", "optimizer"):
+        for name in STATES[1:]:
             if name in inputs:
                 raise NapkinError(
                     f"a contradiction: --bytes-per-param and --{name} both say what a parameter takes",
@@ -104,7 +106,7 @@ def _read_bytes_per_param(inputs: Inputs) -> Term:
                 )
         return inputs.term("bytes-per-param", "bytes_per_param")
     policy = precision(inputs.text("precision", default="bf16-mixed"))
-    optimizer, _ = optimizers.find(inputs.text("optimizer", default="adamw"))
+    optimizer, _ = read_optimizer(inputs)
     if policy.master is None and policy.param != "fp32":
         inputs.note(f"no fp32 master copy: updates under half of {policy.param}'s spacing at a weight are rounded away")
     if optimizer.note:
@@ -114,8 +116,6 @@ def _read_bytes_per_param(inputs: Inputs) -> Term:
 
 def _read_layout_fit(inputs: Inputs) -> LayoutFit:
     """Read the layout that the largest shape must fit under; each shape that is tried has a setup of its own."""
-    from napkin.commands.setup import read_implementation, read_setup
-
     for name, value in SETUP_DEFAULTS.items():
         inputs.default(name, value)
     tp, pp, vp = inputs.integer("tp"), inputs.integer("pp"), inputs.integer("vp")
@@ -221,6 +221,7 @@ COMMAND = Command(
         "bytes-per-param",
         "precision",
         "optimizer",
+        "momentum",
         "inference",
         "dtype",
         "like",

@@ -31,7 +31,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     policy = precision(inputs.text("precision"))
     if "fp64" in (policy.param, policy.compute):
         raise Refused("--precision: what training in fp64 keeps is not modeled", "fp32, or a 16-bit policy")
-    optimizer, form = _read_optimizer(inputs)
+    optimizer, form = _read_optimizer_form(inputs)
     framework = _read_framework(inputs)
     _note_padding(inputs, model, framework, int(layout.tp))
     policy = _read_formats(inputs, framework, policy)
@@ -89,16 +89,28 @@ def read_implementation(inputs: Inputs) -> str:
     return word
 
 
-def _read_optimizer(inputs: Inputs) -> tuple[Optimizer, str]:
-    """Return the optimizer, with sgd's momentum, and the form in which torch runs its step."""
-    optimizer, form = optimizers.find(inputs.text("optimizer"), form=inputs.text_or_none("optimizer-form"))
-    if optimizer.name == "sgd" and not inputs.has("momentum"):
-        inputs.default("momentum", "0.9")
-        inputs.note("sgd: with momentum, as training uses it; --momentum 0 keeps no state")
-    if optimizer.name == "sgd" and inputs.number_or_none("momentum"):
-        optimizer, _ = optimizers.find("sgd-momentum")
-    elif inputs.has("momentum") and optimizer.name != "sgd":
-        raise NapkinError(f"--momentum belongs to sgd, not to {optimizer.name}", "leave it out")
+def read_optimizer(inputs: Inputs, form: str | None = None) -> tuple[Optimizer, str | None]:
+    """Return the optimizer, and the form that its name states or that is given; sgd has momentum only where it is asked
+    for, as torch's."""
+    optimizer, form = optimizers.find(inputs.text("optimizer", default="adamw"), form=form)
+    if optimizer.name == "sgd":
+        inputs.default("momentum", "0")
+        if inputs.number_or_none("momentum"):
+            optimizer, _ = optimizers.find("sgd-momentum")
+    elif inputs.has("momentum"):
+        if optimizer.name not in ("sgd-momentum", "sgd-nesterov"):
+            raise NapkinError(f"--momentum belongs to sgd, not to {optimizer.name}", "leave it out")
+        if not inputs.number_or_none("momentum"):
+            raise NapkinError(
+                f"a contradiction: --momentum 0 and --optimizer {optimizer.name}", "--optimizer sgd has no momentum"
+            )
+        inputs.note("--momentum: its value changes neither memory nor time, only whether there is one")
+    return optimizer, form
+
+
+def _read_optimizer_form(inputs: Inputs) -> tuple[Optimizer, str]:
+    """Return the optimizer and the form in which torch runs its step."""
+    optimizer, form = read_optimizer(inputs, inputs.text_or_none("optimizer-form"))
     if form is None:
         form = "fused" if "fused" in optimizer.forms else optimizer.forms[0]
         inputs.default("optimizer-form", form)
@@ -177,15 +189,30 @@ def _read_loss_and_adapter(inputs: Inputs, model: Model, implementation: Impleme
     implementation = replace(implementation, loss="" if loss == TORCH_LOSS else loss)
     rank = inputs.integer_or_none("lora-rank")
     if rank is None:
-        for name in ("lora-targets", "quantized"):
-            if name in inputs:
+        for name in ("lora-targets", "quantized", "quantize-experts"):
+            if name in inputs and inputs.has(name):
                 raise NapkinError(f"--{name} needs --lora-rank", "for example --lora-rank 8")
         return implementation
     targets = _read_lora_targets(inputs.texts("lora-targets"), model)
     library = {"litgpt": "bitsandbytes", "torchtune": "torchao"}.get(word, "transformers")
     stored = inputs.text_or_none("quantized") or ""
-    tuning = Tuning("lora", rank, float(inputs.number("dropout")), targets, stored, library)
+    experts = _read_quantized_experts(inputs, model, stored)
+    tuning = Tuning("lora", rank, float(inputs.number("dropout")), targets, stored, library, experts)
     return replace(implementation, tuning=tuning)
+
+
+def _read_quantized_experts(inputs: Inputs, model: Model, stored: str) -> bool:
+    """Return whether experts are quantized with the linear layers (--quantize-experts)."""
+    asked = inputs.flag("quantize-experts")
+    if asked and not (stored and model.experts):
+        why = f"{model.name} has no experts" if stored else "nothing is quantized"
+        raise NapkinError(f"--quantize-experts: {why}", "leave it out" if stored else "--quantized nf4")
+    if stored and model.experts and not asked:
+        inputs.note(
+            "transformers 5 leaves experts that are one tensor in 16 bits; they are quantized in transformers 4, where "
+            "they are linear layers, or while loading: --quantize-experts"
+        )
+    return asked
 
 
 def _read_lora_targets(targets: tuple[str, ...], model: Model) -> tuple[str, ...]:

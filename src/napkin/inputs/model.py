@@ -272,6 +272,13 @@ def read_by_class(model_type: str) -> Mapping[str, Any] | None:
     return fields
 
 
+def registered(model_type: str) -> bool:
+    """Return whether transformers has the model_type."""
+    from napkin._tables.class_fields import REGISTERED
+
+    return f" {model_type} " in f" {REGISTERED} "
+
+
 def measured_modes(model_type: str) -> tuple[str, ...]:
     """Return the modes of a model_type's training step whose bytes kept for backward were measured, as
     `operations.implementations.mode` names them."""

@@ -12,7 +12,7 @@ OPTIONS = (
     Option(
         "what",
         units.words,
-        "matmul, memory, host, train, step, collectives",
+        "matmul, memory, host, train, step, collectives, or compare A B",
         metavar="WHAT",
         positional=True,
         many=True,

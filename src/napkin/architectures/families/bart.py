@@ -77,6 +77,7 @@ class Bart:
     apart           the stacks' position embeddings have lengths of their own
     may_share       the field that says whether one token embedding serves both stacks, of `decoder_vocab_size` rows in
                     the decoder where not ("": one serves both)
+    bias            of the linear layers around attention
     bands           the encoder's attention is a band of a window to both sides
     only            fields, and the values that napkin knows of them
     ignored         fields that change no count
@@ -89,6 +90,7 @@ class Bart:
     computed: bool = False
     apart: bool = False
     may_share: str = ""
+    bias: bool = True
     bands: bool = False
     only: tuple[tuple[str, tuple[object, ...]], ...] = ()
     ignored: tuple[str, ...] = ()
@@ -218,7 +220,7 @@ class Bart:
         self, sizes: _BartSizes, experts: ExpertsOf | None, decoder: bool, routed: bool, window: int = 0
     ) -> Layer:
         hidden, heads, inner = sizes.hidden, sizes.heads[decoder], sizes.inner[decoder]
-        biased = QkvProjections(bias=True, out_bias=True)
+        biased = QkvProjections(bias=self.bias, out_bias=self.bias)
         shaped = Attention(Heads(hidden, heads, heads, hidden // heads), projections=biased)
         attend: Block = replace(shaped, scores=Scores(causal=decoder))
         if window:
@@ -395,7 +397,7 @@ M2M_100 = like(
     computed=True,
     config_class="M2M100Config",
     defaults={"activation_function": "relu", "vocab_size": 128112},
-    implementation=replace(OWN_LABELS, passes=(MASKS,), buffers=(("sines", ""),)),
+    implementation=replace(OWN_LABELS, passes=(MASKS,), closure=("masks",), buffers=(("sines", ""),)),
 )  # fmt: skip
 NLLB_MOE = like(
     M2M_100,
@@ -407,8 +409,8 @@ NLLB_MOE = like(
         "router_bias": False,
     },
     implementation=replace(
-        OWN_LABELS, passes=(MASKS,), router="tokens", fp32_router=True, looped="modules", kernels=(EAGER,),
-        buffers=(("sines", ""),),
+        OWN_LABELS, passes=(MASKS,), closure=("masks",), router="tokens", fp32_router=True, looped="modules",
+        kernels=(EAGER,), buffers=(("sines", ""),),
     ),
     modules={
         "up": "ffn.fc1", "down": "ffn.fc2", "cross_q": "cross_attention.q_proj", "cross_k": "cross_attention.k_proj",

@@ -12,10 +12,10 @@ from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import IDS
 from napkin.operations.learned import Parameters
-from napkin.operations.linear import Matmul
+from napkin.operations.linear import BlockMatmul, Matmul
 from napkin.operations.model import Layer, Model
-from napkin.operations.pointwise import Add
-from napkin.operations.roles import HEADS, POSITION, SEGMENT
+from napkin.operations.pointwise import Activation, Add
+from napkin.operations.roles import HEADS, POSITION, REPLICATED, SEGMENT
 from napkin.operations.views import Concat
 from napkin.record import replace
 
@@ -131,6 +131,137 @@ def _approximate(offset: int, convolution: str = "", *, pools: bool = False) -> 
     return build
 
 
+def _xlm(config: Config) -> Model:
+    """Return XLM (arXiv:1901.07291): an MLP four times as wide, a plain head, embeddings of languages where there are
+    several."""
+    hidden = config.integer("hidden_size", default=False)
+    config.restate("intermediate_size", 4 * hidden)
+    config.restate("hidden_act", "gelu" if config.flag("gelu_activation") else "relu")
+    for field, value in (("causal", False), ("asm", False), ("pre_norm", False), ("is_encoder", True)):
+        config.must_be(field, value)
+    config.ignore(
+        "use_lang_emb",
+        "sinusoidal_embeddings",
+        "lang_id",
+        "embed_init_std",
+        "max_vocab",
+        "min_count",
+        "share_inout_emb",
+    )
+    languages = config.integer("n_langs")
+    model = _XLM(config)
+    if languages == 1 or not config.flag("use_lang_emb"):
+        return model
+    table = Embedding("language_embedding", (), languages, hidden, role=SEGMENT)
+    return _rebuilt(model, lambda before: _added(before, [table]))
+
+
+_XLM = Bert(segments=False, pooler=False, plain_head=True, named="WithLMHeadModel", biases=1)
+
+
+def _squeezebert(config: Config) -> Model:
+    """Return SqueezeBERT (arXiv:2006.11316): BERT whose linear layers are grouped convolutions of width 1."""
+    fields = {"q": "q_groups", "k": "k_groups", "v": "v_groups", "o": "post_attention_groups"}
+    fields |= {"up": "intermediate_groups", "down": "output_groups"}
+    groups = {name: config.integer(field) for name, field in fields.items()}
+    model = Bert(pooler=True, ignored=("embedding_size",))(config)
+
+    def grouped(op: Operation) -> Operation:
+        many = groups.get(op.name, 1)
+        if many == 1 or not isinstance(op, Matmul):
+            return op
+        for size in (op.d_in, op.d_out):
+            config.divides(fields[op.name], size, many, "channels")
+        return BlockMatmul(op.name, op.reads, many, op.d_in // many, op.d_out // many, op.bias)
+
+    return _each_layer(_with_pooler(model), lambda operations: tuple(map(grouped, operations)))
+
+
+def _xmod(config: Config) -> Model:
+    """Return X-MOD (arXiv:2205.06266): RoBERTa with a bottleneck for each language after each layer, one of which a
+    text passes through."""
+    languages = len(config.items("languages") or [])
+    for field, value in (("pre_norm", False), ("adapter_layer_norm", False), ("add_cross_attention", False)):
+        config.must_be(field, value)
+    config.ignore("adapter_reuse_layer_norm", "ln_before_adapter", "default_language")
+    model = Bert(head="gelu", pooler=False)(config)
+    hidden = model.hidden
+    inner = hidden // config.integer("adapter_reduction_factor")
+    function = config.text("hidden_act")
+    others = tuple(
+        (f"{which}_{part}", (languages - 1, *shape))
+        for which, shapes in (
+            ("down", {"weight": (inner, hidden), "bias": (inner,)}),
+            ("up", {"weight": (hidden, inner), "bias": (hidden,)}),
+        )
+        for part, shape in shapes.items()
+    )
+
+    def adapted(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
+        last = operations[-1].name
+        found: tuple[Operation, ...] = (
+            *operations,
+            Matmul("adapter_down", (last,), hidden, inner, True),
+            Activation("adapter_activation", ("adapter_down",), inner, function),
+            Matmul("adapter_up", ("adapter_activation",), inner, hidden, True),
+            Add("adapter_residual", (last, "adapter_up"), hidden, True),
+        )
+        if languages > 1:
+            found = (Parameters("other_languages", (), others, REPLICATED, trained=False), *found)
+        return found
+
+    return _each_layer(model, adapted)
+
+
+def _each_layer(model: Model, change: Callable[[tuple[Operation, ...]], tuple[Operation, ...]]) -> Model:
+    """Return the model with other operations in each layer."""
+    (stack,) = model.stacks
+    patterns = tuple(
+        (times, tuple((n, Layer(one.kind, change(tuple(one.operations)))) for n, one in runs))
+        for times, runs in stack.patterns
+    )
+    return replace(model, stacks=(replace(stack, patterns=patterns),))
+
+
+_XLM_NAMES = {"emb_dim": "hidden_size", "n_heads": "num_attention_heads", "n_layers": "num_hidden_layers"}
+XLM = Architecture(
+    "xlm",
+    _xlm,
+    config_class="XLMConfig",
+    aliases={**_XLM_NAMES, "n_words": "vocab_size"},
+    defaults={
+        "gelu_activation": True, "max_position_embeddings": 512, "n_langs": 1, "num_attention_heads": 16,
+        "tie_word_embeddings": True, "use_lang_emb": True, "vocab_size": 30145,
+    },
+    implementation=replace(ENCODER, buffers=(IDS,)),
+    modules={
+        "embedding": "transformer.embeddings", "position_embedding": "transformer.position_embeddings",
+        "q": "q_lin", "k": "k_lin", "v": "v_lin", "o": "out_lin", "up": "lin1", "down": "lin2",
+        "lm_head": "pred_layer.proj",
+    },
+)  # fmt: skip
+FLAUBERT = like(XLM, "flaubert", config_class="FlaubertConfig")
+SQUEEZEBERT = like(
+    BERT,
+    "squeezebert",
+    build=_squeezebert,
+    config_class="SqueezeBertConfig",
+    defaults={
+        "intermediate_groups": 4, "k_groups": 4, "output_groups": 4, "post_attention_groups": 1, "q_groups": 4,
+        "v_groups": 4,
+    },
+    modules=bert_modules("transformer"),
+)  # fmt: skip
+XMOD = like(
+    BERT,
+    "xmod",
+    build=_xmod,
+    config_class="XmodConfig",
+    defaults={"adapter_reduction_factor": 2, "languages": ["en_XX"]},
+    modules=bert_modules("roberta", head_dense="lm_head.dense", lm_head="lm_head.decoder") | {
+        "adapter_down": "output.adapter_modules.dense1", "adapter_up": "output.adapter_modules.dense2",
+    },
+)  # fmt: skip
 LAYOUTLM = like(
     BERT,
     "layoutlm",
@@ -212,4 +343,4 @@ MRA = like(
     modules=bert_modules("mra"),
 )
 
-ARCHITECTURES = (LAYOUTLM, TAPAS, ROC_BERT, IBERT, BIG_BIRD, NYSTROMFORMER, YOSO, MRA)
+ARCHITECTURES = (LAYOUTLM, TAPAS, ROC_BERT, IBERT, BIG_BIRD, NYSTROMFORMER, YOSO, MRA, XLM, FLAUBERT, SQUEEZEBERT, XMOD)
