@@ -344,14 +344,28 @@ def test_with_a_budget_two_may_be_missing(given: str) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ("--params 70B --tokens 15T --gpus 1024 --mfu 0.5 --within 30d", "contradiction"),
-        ("--params 70B --gpus 1024 --within 30d --budget 5 --price 2", "contradiction"),
         ("--params 70B --tokens 15T", "--gpus, --within"),
         ("--params 70B --tokens 15T --gpus 8 --tp 2", "MODEL"),
     ],
 )
-def test_contradictions_and_too_many_unknowns_are_named(options: str, says: str) -> None:
+def test_too_many_unknowns_are_named(options: str, says: str) -> None:
     refused(run_line(f"train-time {options} --hardware h100"), 2, says)
+
+
+@pytest.mark.parametrize(
+    ("limits", "status", "verdict"),
+    [
+        ("--within 150d", 0, "holds"),  # it takes 143.9 days: 6·70e9·15e12 / (989.4e12·0.5·1024) s
+        ("--within 140d", 1, "broken"),
+        ("--within 150d --price 2 --budget 8e6", 0, "holds"),  # 143.9·24·1024·2 = 7.07 M USD
+        ("--within 150d --price 2 --budget 7e6", 1, "broken"),
+        ("--price 2 --budget 7e6", 1, "broken"),
+    ],
+)
+def test_a_deadline_and_a_budget_of_a_run_that_is_determined_are_judged(limits: str, status: int, verdict: str) -> None:
+    outcome = run_line(f"train-time --params 70B --tokens 15T --gpus 1024 --mfu 0.5 --hardware h100 {limits} --json")
+    assert (outcome.status, outcome.data["verdict"]) == (status, verdict)
+    assert outcome.values["time"] == pytest.approx(6 * 70e9 * 15e12 / (989.4e12 * 0.5 * 1024))
 
 
 def test_an_impossible_answer_is_given_with_status_1() -> None:

@@ -246,6 +246,7 @@ def test_many_unknown_fields_are_answered_with_a_short_note() -> None:
         ("granite_docling", 386_630_656),
         ("granite_speech", 6_607_343_616),
         ("minicpm_ocr", 7_936_684_544),
+        ("mllama", 9_775_192_080),
         ("minicpmv4_7", 8_953_803_264),
         ("nemo_speechlm", 31_577_937_344),
         ("paddleocr_vl", 360_748_032),

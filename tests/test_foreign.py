@@ -104,3 +104,11 @@ def test_python_is_not_run(tmp_path: Path) -> None:
     outcome = run_line(["params", str(path)])
     assert outcome.status == 3
     assert "n_layer" in outcome.err
+
+
+@pytest.mark.parametrize("file", [LLAMA3_8B, MIXTRAL, GPT2])
+@pytest.mark.parametrize("value", ["null", "[]", "{}", '"x"', "-1", "1e300", "Infinity", "true"])
+def test_hostile_values_never_crash(file: dict[str, Any], value: str) -> None:
+    for field in file:
+        text = json.dumps({**file, field: "@"}).replace('"@"', value)
+        assert asked(text).status in (0, 2, 3)

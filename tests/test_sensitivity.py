@@ -107,4 +107,4 @@ def test_what_sensitivity_refuses(napkin: Napkin, more: list[str], words: str) -
 def test_the_tornado_names_its_inputs(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     picture = tmp_path / "tornado.svg"
     assert napkin(f"sensitivity {RUN} --plot {picture}").status == 0
-    assert all(words in picture.read_text() for words in ("time (days)", "peak-flops", "input lower"))
+    assert all(words in picture.read_text() for words in ("time (days)", "peak FLOPs", "input lower"))

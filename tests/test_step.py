@@ -18,7 +18,7 @@ from napkin.evidence import constants, software
 from napkin.evidence.generic import decoder
 from napkin.evidence.printed import PrintedDecoder
 from napkin.evidence.rates import Machine, names, picker, rates
-from napkin.planning.schedule import one_forward_one_backward
+from napkin.planning.schedule import interleaved
 from napkin.record import replace
 from napkin.term import leaf
 from napkin.timing import collectives
@@ -209,7 +209,7 @@ def test_arrays_give_what_numbers_give() -> None:
 
 
 def test_the_schedule_of_1f1b() -> None:
-    slots = one_forward_one_backward(4, 8, 1.0, 2.0)
+    slots = interleaved(4, 8, 1, 1.0, 2.0)
     assert len(slots) == 2 * 4 * 8
     # m + p − 1 slots of forward and backward (Narayanan et al. 2021, section 2.2)
     assert max(slot.start + slot.length for slot in slots) == pytest.approx((8 + 3) * 3.0)

@@ -118,6 +118,6 @@ def test_the_picture_has_units_on_its_axes(napkin: Napkin, tmp_path: pathlib.Pat
     line = f"sweep {RUN} --over gpus=256..4096 --by mfu=0.4,0.5 --show time --plot {picture} --theme {theme}"
     assert napkin(line).status == 0
     text = picture.read_text()
-    for words in ("time (days)", "GPUs", "mfu 0.4", "mfu 0.5", "1,024"):
+    for words in ("time (days)", "GPUs", "MFU 0.4", "MFU 0.5", "1,024"):
         assert words in text
     assert re.search(f"fill: {ground}", text)

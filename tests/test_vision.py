@@ -120,3 +120,10 @@ def test_a_tower_that_cannot_be_read_is_left_out_with_the_reason() -> None:
     assert answer.status == 0
     assert "params/vision" not in answer.values
     assert any("num_heads" in note for note in answer.data["notes"])
+
+
+@pytest.mark.parametrize("value", [None, [], {"a": 1}, 3, "resnet", 1e300, True])
+@pytest.mark.parametrize("field", ["model_type", "depth", "embed_dim", "patch_size", "spatial_merge_size", "mlp_ratio"])
+def test_hostile_vision_fields_never_crash(field: str, value: object) -> None:
+    fields = {**SMALL, "vision_config": {**SMALL["vision_config"], field: value}}  # type: ignore[dict-item]
+    assert run_line(["params", "-", "--json"], stdin=json.dumps(fields)).status in (0, 2, 3)

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import cuda_on_meta
-import saved_bytes
 import torch
 import torch.utils.checkpoint
 from cuda_on_meta import Autocast
@@ -32,6 +31,7 @@ from drawn_configs import draw
 from saved_bytes import POLICY, ROOT, drawn_types, network, reading
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from napkin.architectures import implementation_of
 from napkin.counting.params import params
@@ -139,10 +139,9 @@ def trace(
         raise ValueError("its class holds more than the language model")
     if every:
         model.gradient_checkpointing_enable({"use_reentrant": False})
-        for name, module in model.named_modules():
-            number = saved_bytes.layer_of(name)
-            if number is not None and hasattr(module, "gradient_checkpointing") and number % every:
-                module.gradient_checkpointing = False
+        blocks = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+        for number, module in enumerate(blocks):  # of an encoder, then of its decoder
+            module.gradient_checkpointing = number % every == 0
     kind, options = OPTIMIZERS[how[0]]
     forms = {"foreach": how[1] == "foreach"} | ({"fused": how[1] == "fused"} if kind is not torch.optim.RMSprop else {})
     if kind is torch.optim.Adadelta:

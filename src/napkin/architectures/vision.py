@@ -183,9 +183,9 @@ def vision_of(config: Config, hidden: int) -> Vision | None:
     if usual is None or not isinstance(block, dict):
         return None
     named = block.get("model_type", usual)
-    if kind in _QWEN_FAMILY and named not in TOWERS:
+    if kind in _QWEN_FAMILY and isinstance(named, str) and named not in TOWERS:
         named = usual  # published files repeat the model's own type here
-    if named not in TOWERS:
+    if not isinstance(named, str) or named not in TOWERS:
         return None
     defaults = {**TOWERS[named].defaults, **_DEFAULTS.get(kind, {})}
     inner = Config(config.name, config.document, block, named, defaults, {}, (*config.prefix, "vision_config"))

@@ -19,7 +19,7 @@ from napkin.planning import attribution
 from napkin.record import replace
 from napkin.render.answer import Answer
 from napkin.render.chart import Chart, Series
-from napkin.render.scale import axis, titled
+from napkin.render.scale import axis, spoken, titled
 from napkin.render.screen import Next
 
 HEADLINES = ("time", "step/time", "memory/total", "cost", "energy", "mfu", "params/total", "flops/total")
@@ -83,7 +83,7 @@ def run(inputs: Inputs) -> Answer:
         answer.notes += [note for note in one.notes if note not in answer.notes]
         if one.verdict:
             answer.notes.append(f"{side}: {one.verdict}")
-    answer.plot = [_chart(command, steps, path, have[path]) for path in shown] if steps else []
+    answer.plot = [_chart(command, steps, path, have[path], names) for path in shown] if steps else []
     return answer
 
 
@@ -209,14 +209,17 @@ def _change(path: str, unit: str, parts: dict[Names, tuple[float, ...]], at: int
     return term.add(f"{path}/change", *leaves)
 
 
-def _chart(command: Command, steps: Sequence[Contribution], path: str, start: tuple[float, str]) -> Chart:
-    """Draw a waterfall for one quantity, from A to B."""
+def _chart(
+    command: Command, steps: Sequence[Contribution], path: str, start: tuple[float, str], names: tuple[str, str]
+) -> Chart:
+    """Draw a waterfall for one quantity, from A to B; names: of both."""
     value, unit = start
     scale, name = axis([value, value + sum(one.adds[path] for one in steps)], unit)
     labels = [f"{one.name}: {one.a} → {one.b}"[:60] for one in steps]
     series = Series(path, labels, [one.adds[path] / scale for one in steps])
-    title = f"{command.name}: {path} from A to B"
-    return Chart("waterfall", title, titled(path, name), "", [series], middle=value / scale)
+    title = f"what changes {spoken(path)} ({command.name})"
+    ends = (f"A: {names[0]}"[:40], "B" if len(names[1]) > 36 else f"B: {names[1]}")
+    return Chart("waterfall", title, titled(spoken(path), name), "", [series], middle=value / scale, ends=ends)
 
 
 COMMAND = Command(

@@ -79,7 +79,7 @@ def _account(question: MemoryQuestion, found: Fit) -> Answer:
         answer.verdict = found.verdict
         if question.must_fit:
             answer.status = STATUS[found.verdict]
-    show(answer, found, terms, capacity)
+    show(answer, found, terms, capacity, question.hardware.name if question.hardware is not None else "")
     answer.notes += notes_of(question.model, question.setup, found, question.implementation)
     if question.hardware is not None and question.advise and found.verdict in (NOT, UNDECIDED):
         from napkin.commands.remedies import suggest

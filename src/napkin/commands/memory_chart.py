@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from napkin.commands.memory_question import title
+from napkin.commands.screens.memory import PHASES
+from napkin.commands.screens.setup import of_setup
 from napkin.footprint import buckets, memory
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import BUCKETS, Rank
@@ -10,16 +11,21 @@ from napkin.footprint.stages import places
 from napkin.planning.verdicts import Fit
 from napkin.render.answer import Answer, Row
 from napkin.render.chart import Chart, Series
+from napkin.render.scale import spoken
 from napkin.term import Term
 
+USED = "used (nvidia-smi)"
+"""The column that must fit."""
+LEAST = 0.001
+"""Share of the total below which a bucket is too thin to be drawn."""
 STAGES = 32
 """Up to this many stages are listed one by one; of more, those that can be the worst."""
 
 
-def show(answer: Answer, found: Fit, terms: dict[str, Term], capacity: Term | None) -> None:
-    """Add where and when the peak is, the pipeline's stages, and a picture."""
+def show(answer: Answer, found: Fit, terms: dict[str, Term], capacity: Term | None, hardware: str) -> None:
+    """Add where and when the peak is, the pipeline's stages, and a picture; hardware: its name, or ""."""
     stages = stages_shown(found.step)
-    answer.plot = (chart(found, terms, capacity, title(found.step.model, found.step.setup)),)
+    answer.plot = (chart(found, terms, capacity, hardware),)
     answer.extra["worst"] = {"stage": int(found.rank.stage.index), "moment": buckets.peak_of(found.rank).name}
     if stages:
         answer.extra["stages"] = [stage_row(rank) for rank in stages]
@@ -47,15 +53,27 @@ def stage_row(rank: Rank) -> Row:
     }
 
 
-def chart(found: Fit, terms: dict[str, Term], capacity: Term | None, heading: str) -> Chart:
-    """Return a picture: the buckets of each phase stacked, then what is used, with capacity as a line."""
-    moments = [moment.name for moment in found.rank.moments]
+def chart(found: Fit, terms: dict[str, Term], capacity: Term | None, hardware: str) -> Chart:
+    """Return a picture: the buckets of each phase stacked, then what is used and its interval, with capacity as a
+    line."""
+    moments = found.rank.moments
+    columns = [*(PHASES.get(moment.name, moment.name) for moment in moments), USED]
+    peak = buckets.peak_of(found.rank)
     series = []
     for name in BUCKETS:
-        sizes = [float(getattr(moment, name)) / 2**30 for moment in found.rank.moments]
-        peak = float(getattr(buckets.peak_of(found.rank), name)) / 2**30
-        series.append(Series(name, [*moments, "used"], [*sizes, peak]))
+        sizes = [float(getattr(moment, name)) / 2**30 for moment in (*moments, peak)]
+        if max(sizes) > LEAST * terms["memory/total"].value / 2**30:
+            series.append(Series(spoken(name), columns, sizes))
     over = terms["memory/overhead"].value / 2**30
-    series.append(Series("overhead", [*moments, "used"], [0.0] * len(moments) + [over]))
-    marks = [(capacity.value / 2**30, "capacity")] if capacity is not None else []
-    return Chart("stack", heading, "", "GiB", series, marks=marks)
+    series.append(Series("overhead", columns, [0.0] * len(moments) + [over]))
+    asked = of_setup(found.step.model, found.step.setup, hardware)
+    low, high = (float(end) / 2**30 for end in found.reported.ends["memory/used"])
+    return Chart(
+        "stack",
+        f"memory of one GPU in each phase of a step: {' '.join(asked[:1])} {', '.join(asked[1:])}",
+        "",
+        "GiB",
+        series,
+        marks=[(capacity.value / 2**30, f"capacity\n{capacity.value / 2**30:.1f}")] if capacity is not None else [],
+        whisker=(USED, low, high),
+    )

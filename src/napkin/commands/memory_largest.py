@@ -40,7 +40,7 @@ def answer_largest(question: MemoryQuestion) -> Answer:
     answer.verdict = found.fit.verdict
     answer.notes.append(f"{path}: in brackets the largest that surely fits, and the largest that may fit")
     _add_binding(answer, question, found, hardware)
-    show(answer, found.fit, terms, capacity)
+    show(answer, found.fit, terms, capacity, hardware.name)
     if not found.value:
         suggest(answer, question, hardware)
     solved = what if what != "params" else "layers"

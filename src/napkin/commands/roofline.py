@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from napkin import formats, units
 from napkin.commands.command import Command
@@ -18,15 +18,21 @@ from napkin.inputs.hardware import find_link
 from napkin.inputs.load import printable
 from napkin.operations.model import Model
 from napkin.operations.work import Gemm, gemm
+from napkin.options.files import DRAWS
 from napkin.options.model import MODEL_OPTIONS
 from napkin.options.option import parsed
 from napkin.record import record
 from napkin.render.answer import Answer
+from napkin.render.chart import Chart, Series
+from napkin.render.figures import share
+from napkin.render.scale import axis, titled
 from napkin.term import GIVEN, Term, divide, leaf
 from napkin.timing import roofline
 from napkin.units import human
 
 QUANTITIES = ("intensity", "ridge", "compute", "memory", "overlapped", "serial", "rate")
+MOST_DRAWN = 8
+"""Operations of a model in its picture: those that take longest."""
 
 
 @record
@@ -182,6 +188,7 @@ def _answer_elementwise(question: ElementwiseQuestion) -> Answer:
     answer.notes.append(f"the intensity of {function} does not depend on its size: {roofline.ELEMENTWISE[function][1]}")
     asked = f"{function} of {question.elements:,} elements"
     answer.screen = of_operation((asked, *_where(roof)), _by_path(answer), str(answer.verdict))
+    answer.plot = (_chart(asked, [(asked, _by_path(answer)["intensity"].value)], roof),)
     return answer
 
 
@@ -204,6 +211,7 @@ def _answer_matmul(question: MatmulQuestion) -> Answer:
     if question.operation != "dot":
         _add_smallest_batch(answer, question, rows_are)
     answer.screen = of_operation((question.title, *_where(roof)), _by_path(answer), str(answer.verdict), rows_are)
+    answer.plot = (_chart(question.title, [(question.title, _by_path(answer)["intensity"].value)], roof),)
     return answer
 
 
@@ -241,6 +249,15 @@ def _answer_model(question: ModelQuestion) -> Answer:
     shape = f"{question.sequences:,} × {question.seq:,} tokens"
     asked = (f"Forward pass of {question.model.name}", shape, *_where(roof))
     answer.screen = of_model(asked, _by_path(answer), str(answer.verdict), rows)
+    drawn = sorted((row for row in rows if row["flops"]), key=lambda row: -float(row["share"]))[:MOST_DRAWN]
+    named = [
+        (
+            f"{str(row['operation']).replace('_', ' ')}, {share(float(row['share']))} of the time",
+            float(row["intensity"]),
+        )
+        for row in drawn
+    ]
+    answer.plot = (_chart(f"forward pass of {question.model.name}, {shape}", named, roof),)
     return answer
 
 
@@ -264,6 +281,30 @@ def _bounded(work: Term, moved: Term, roof: Roof) -> Answer:
     found = roofline.bounds(work, moved, roof.peak, roof.bandwidth)
     terms = [*(found[key] for key in QUANTITIES), work, moved]
     return Answer("roofline", terms=terms, verdict=roofline.verdict(found))
+
+
+def _chart(title: str, named: Sequence[tuple[str, float]], roof: Roof) -> Chart:
+    """Draw the roof over arithmetic intensity, the ridge, and where each operation can get at best.
+    named: (operation, FLOP/byte)."""
+    peak, bandwidth = float(roof.peak.value), float(roof.bandwidth.value)
+    ridge = peak / bandwidth
+    low, high = (end(ridge, *(at for _, at in named)) for end in (min, max))
+    low, high = low / 4, high * 4
+    scale, unit = axis([peak], "FLOP/s")
+    at = [low, ridge, high]
+    series = [Series("roof", at, [min(peak, x * bandwidth) / scale for x in at], style="line")]
+    series += [Series(name, [x], [min(peak, x * bandwidth) / scale], style="points") for name, x in named]
+    return Chart(
+        "lines",
+        f"roofline of {roof.hardware}, {roof.dtype}: {title}",
+        "arithmetic intensity (FLOP/byte)",
+        titled("attainable speed", unit),
+        series,
+        log_x=True,
+        log_y=True,
+        marks=[(peak / scale, f"peak\n{peak / scale:,.4g}")],
+        limits=[(ridge, f"ridge {ridge:,.4g}; memory bound to its left")],
+    )
 
 
 def _answer_transfer(question: TransferQuestion) -> Answer:
@@ -304,7 +345,10 @@ COMMAND = Command(
     "Compute or memory bound: an operation or a model's operations against the accelerator's ridge",
     run,
     brief="Compute or memory bound, on this accelerator",
-    options=(*MODEL_OPTIONS, "hardware", "hardware-file", "profile", "dtype", "out-dtype", "batch", "seq", "link"),
+    options=(
+        *(*MODEL_OPTIONS, "hardware", "hardware-file", "profile", "dtype", "out-dtype", "batch", "seq", "link"),
+        *DRAWS,
+    ),
     arguments=("model", "size"),
     examples=(
         "roofline matmul 4096x4096x4096 --hardware h100 --dtype bf16",

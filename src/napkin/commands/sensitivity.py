@@ -22,8 +22,9 @@ from napkin.planning import attribution
 from napkin.record import replace
 from napkin.render.answer import Answer
 from napkin.render.chart import Chart, Series
-from napkin.render.figures import share
-from napkin.render.scale import axis, titled
+from napkin.render.figures import between, share
+from napkin.render.scale import axis, spoken, titled
+from napkin.units import human
 
 REACH = 64.0
 """A decision's flip is searched between 1/64 and 64 times the present value."""
@@ -240,11 +241,27 @@ def _charts(command: Command, moved: list[Moved], path: str, value: float, unit:
         return []
     ends = [end for one in moving for end in (one.low, one.high) if end is not None]
     scale, name = axis([value, *(reached for _, reached in ends)], unit)
-    names = [one.option.name for one in moving]
+    names = [_reached(one) for one in moving]
     low = Series("input lower", names, [(one.low[1] if one.low else value) / scale for one in moving])
     high = Series("input higher", names, [(one.high[1] if one.high else value) / scale for one in moving])
     bars = [low, high]
-    return [Chart("tornado", f"{command.name}: what moves {path}", titled(path, name), "", bars, middle=value / scale)]
+    return [
+        Chart(
+            "tornado",
+            f"what moves {spoken(path)} most ({command.name})",
+            titled(spoken(path), name),
+            "",
+            bars,
+            middle=value / scale,
+        )
+    ]
+
+
+def _reached(one: Moved) -> str:
+    """Return an input with the ends that it was moved to: `mfu 0.25 to 0.6`."""
+    ends = [end[0] for end in (one.low, one.high) if end is not None]
+    said = between(ends[0], ends[-1], one.option.unit) if len(ends) > 1 else human(ends[0], one.option.unit)
+    return f"{spoken(one.option.name)}\n{said}"
 
 
 COMMAND = Command(

@@ -117,11 +117,13 @@ def _against(answer: Answer, question: ServingQuestion, found: Held, hardware: H
 
 
 def _chart(title: str, found: Held, capacity: Term | None) -> Chart:
-    """Return a picture of the bytes, with capacity as a line."""
-    parts = (found.weights, found.cache, found.context)
-    series = [Series(t.name.removeprefix("memory/"), ["GPU"], [t.value / 2**30]) for t in parts]
-    marks = [(capacity.value / 2**30, "capacity")] if capacity is not None else []
-    return Chart("stack", title, "", "GiB", series, marks=marks)
+    """Return a picture of the bytes and their interval, with capacity as a line."""
+    parts = (("weights", found.weights), ("KV cache", found.cache), ("CUDA context", found.context))
+    column = "one GPU, serving"
+    series = [Series(name, [column], [term.value / 2**30]) for name, term in parts if term.value]
+    marks = [(capacity.value / 2**30, f"capacity\n{capacity.value / 2**30:.1f}")] if capacity is not None else []
+    ends = (column, found.low / 2**30, found.high / 2**30)
+    return Chart("stack", title, "", "GiB", series, marks=marks, whisker=ends)
 
 
 def _rows_by_format(serving: Serving, hardware: Hardware | None) -> list[dict[str, str | int | float]]:

@@ -73,7 +73,7 @@ def answer(question: StepQuestion, with_memory: bool = True, draw: bool = False)
     if draw:
         from napkin.commands.timeline import charts
 
-        answer.plot = charts(found, prediction.plan, _title(question))
+        answer.plot = charts(found, prediction.plan, f"where the time goes: {_title(question)}", half)
     return answer
 
 

@@ -16,7 +16,7 @@ from napkin.options.ranges import MOST_VALUES, values
 from napkin.record import record
 from napkin.render.answer import Answer, Row, Shown, end_path
 from napkin.render.chart import Chart, Series
-from napkin.render.scale import axis, titled
+from napkin.render.scale import axis, spoken, titled
 
 Axis = tuple[Option, list[str] | list[bool]]
 
@@ -126,20 +126,20 @@ class Panels:
         ends = [end for end in _ends(path) if end in everywhere]
         groups: dict[str, list[Point]] = {}
         for point in known:
-            name = "" if self.by is None else f"{self.by.name} {point.value(self.by)}"
+            name = "" if self.by is None else f"{spoken(self.by.name)} {point.value(self.by)}"
             groups.setdefault(name, []).append(point)
         series = []
         for name, mine in groups.items():
             band = [[p.quantities[end][0] / y_scale for p in mine] for end in ends] if len(ends) == 2 else [(), ()]
             words = [str(p.value(self.over)).lower() for p in mine]
             x = words if numbers is None else [numbers[id(p)] / x_scale for p in mine]
-            series.append(Series(name or path, x, [p.quantities[path][0] / y_scale for p in mine], *band))
+            series.append(Series(name or spoken(path), x, [p.quantities[path][0] / y_scale for p in mine], *band))
         lines = numbers is not None and len(set(numbers.values())) > 1
         return Chart(
             "lines" if lines else "bars",
-            f"{self.title}: {path} over {self.over.name}",
-            titled(self.over.name, x_unit),
-            titled(path, y_unit),
+            f"{spoken(path)} by {spoken(self.over.name)} ({self.title})",
+            titled(spoken(self.over.name), x_unit),
+            titled(spoken(path), y_unit),
             series,
             log_x=lines and numbers is not None and _spread(list(numbers.values())),
             log_y=lines and _spread(values),

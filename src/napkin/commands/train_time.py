@@ -11,7 +11,7 @@ from napkin.commands.machine import read_hardware, read_peak
 from napkin.commands.screens.train_time import screen
 from napkin.commands.train_time_question import TrainTimeQuestion
 from napkin.counting.six_n import six_n
-from napkin.errors import BROKEN, OK, NapkinError
+from napkin.errors import BROKEN, CLOSE, OK, NapkinError
 from napkin.inputs.hardware import Hardware
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.model import MODEL_OPTIONS
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 PREDICTS = (*STEP_MODEL, "profile")
 """What the step model takes to estimate the MFU of a MODEL."""
+VERDICTS = {OK: "holds", BROKEN: "broken", CLOSE: "too close to call"}
+"""Exit status → what a deadline or budget is called that was asked to hold."""
 
 
 def run(inputs: Inputs) -> Answer:
@@ -43,6 +45,12 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
     if inputs.has("budget") and price is None:
         raise NapkinError("--budget needs --price", "add --price, USD per GPU-hour")
     budget = inputs.term("budget") if inputs.has("budget") else None
+    judged = {}
+    for name in time.limits(known, budget is not None):
+        limit = known.pop(name, budget)
+        if limit is not None:
+            judged[name] = limit
+    budget = None if "budget" in judged else budget
     _check_asked(inputs, known)
     if "mfu" in known:
         inputs.because(("confidence", *PREDICTS), "--mfu is given, and nothing is estimated", "leave out --mfu")
@@ -67,6 +75,7 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
         peak=peak,
         budget=budget,
         price=price,
+        limits=judged,
         overhead=inputs.term("power-overhead"),
         pue=inputs.term("pue"),
         carbon=inputs.term("carbon-intensity"),
@@ -162,8 +171,23 @@ def answer(question: TrainTimeQuestion) -> Answer:
         )
         answer = _answer_from(question, run.found)
         add_estimate(answer, known, hardware, price is not None, run, question.confidence, question.goodput)
+    _judge(question, answer)
     answer.screen = screen(question, answer)
     return answer
+
+
+def _judge(question: TrainTimeQuestion, answer: Answer) -> None:
+    """Say whether the run keeps a deadline and a budget that were given although the rest determines it."""
+    if not question.limits or answer.verdict is not None:
+        return
+    terms = {term.name: term for term in answer.terms}
+    statuses = set()
+    for name, limit in question.limits.items():
+        path = {"time": "time", "budget": "cost"}[name]
+        low, high = answer.intervals.get(path, (terms[path].value,) * 2)
+        statuses.add(OK if high <= limit.value else BROKEN if low > limit.value else CLOSE)
+    answer.status = next(status for status in (BROKEN, CLOSE, OK) if status in statuses)
+    answer.verdict = VERDICTS[answer.status]
 
 
 def _answer_from(question: TrainTimeQuestion, found: Mapping[str, Term]) -> Answer:

@@ -23,6 +23,7 @@ class TrainTimeQuestion:
     counted    FLOPs per token as counted, for a model, next to `convention`, in which per_token is
     peak       of one accelerator, FLOP/s/GPU
     overhead, pue, carbon  what energy and carbon take on top of the accelerators
+    limits     deadline ("time") and budget that are given although the rest determines the run: they are judged
     confidence  of the intervals where MFU is estimated; None: it is given or solved for
     goodput    share of the calendar time that is training
     step       the layout whose step the estimate rests on, if any
@@ -36,6 +37,7 @@ class TrainTimeQuestion:
     peak: Term
     budget: Term | None
     price: Term | None
+    limits: Mapping[str, Term]
     overhead: Term
     pue: Term
     carbon: Term

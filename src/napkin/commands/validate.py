@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from napkin.commands.command import Command
 from napkin.commands.confidence import read_confidence
@@ -18,7 +18,7 @@ from napkin.options.files import DRAWS
 from napkin.record import record
 from napkin.render.answer import Answer, Row
 from napkin.render.chart import Chart, Series
-from napkin.render.scale import axis, titled
+from napkin.render.scale import axis, spoken, titled
 from napkin.term import SEEN, Term, leaf
 
 MOST_OWN = 15
@@ -166,24 +166,34 @@ def _source_row(one: SourceErrors) -> Row:
 
 
 def _scatter(compared: Sequence[Compared]) -> list[Chart]:
-    """Draw predicted against measured, one panel a quantity."""
+    """Draw predicted, with its interval, against measured: one panel a quantity, on logarithmic axes."""
     charts = []
     for quantity, members in by_quantity(compared).items():
-        groups = by_group(members)
+        groups = {
+            name: [o for o in several if o.measured and o.predicted] for name, several in by_group(members).items()
+        }
         unit = UNITS.get(quantity, "byte")
         scale, name_of = axis([one.measured or 0.0 for several in groups.values() for one in several], unit)
+
+        def scaled(values: Iterable[float | None], by: float = scale) -> list[float]:
+            return [(value or 0.0) / by for value in values]
+
         series = [
             Series(
-                name, [(o.measured or 0.0) / scale for o in several], [(o.predicted or 0.0) / scale for o in several]
+                name,
+                scaled(one.measured for one in several),
+                scaled(one.predicted for one in several),
+                scaled(one.low or one.predicted for one in several),
+                scaled(one.high or one.predicted for one in several),
             )
             for name, several in sorted(groups.items())
         ]
         charts.append(
             Chart(
                 "points",
-                f"{quantity}: predicted against measured",
+                f"{spoken(quantity)}: predicted against measured",
                 titled("measured", name_of),
-                titled("predicted", name_of),
+                titled("predicted, with its interval", name_of),
                 series,
                 log_x=True,
                 log_y=True,

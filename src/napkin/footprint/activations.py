@@ -94,6 +94,8 @@ class Pass:
     stream    the first tensor of the residual stream, where the forward function holds it that way
     final     the most that the final norm holds, with its input
     first     the part of the residual stream's first tensor that the operations before the layers keep
+    zeros     the bias of attention to the encoder that its layers share: a leaf that requires a gradient where layers
+              are checkpointed, so that it outlives the backward pass with its gradient
     shared_tensors  what layers share: the forward function holds it while they run, and checkpoints refer to it
     """
 
@@ -110,6 +112,7 @@ class Pass:
     stream: Number = 0
     final: Number = 0
     first: Number = 0
+    zeros: Number = 0
     shared_tensors: tuple[Storage, ...] = ()
 
 
@@ -245,6 +248,7 @@ def forward(
         stream=stream,
         final=final,
         first=kept_there,
+        zeros=0 if lowering.zeros is None else lowering.zeros.size * lowering.zeros.places[0][1].shared,
         shared_tensors=shared_tensors,
     )
 

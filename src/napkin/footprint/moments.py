@@ -139,9 +139,14 @@ class Moments:
         return self.moment("forward", self.gradients.standing, kept, casts, peak.bursts + around)
 
     @property
+    def outlives(self) -> Number:
+        """Return the bytes of what lives on when the backward pass is over: a checkpointed leaf and its gradient."""
+        return where(total(self.stage.checkpointed) > 0, 2 * self.run.zeros, 0)
+
+    @property
     def through_backward(self) -> Number:
         """Return what lives through the backward pass: what checkpointed layers refer to, and the logits."""
-        return self.references.closure + self.stage.last * self.run.held
+        return self.references.closure + self.stage.last * self.run.held + self.outlives // 2
 
     def at_loss(self) -> Moment:
         """Return the moment of the loss."""
@@ -182,7 +187,7 @@ class Moments:
     def optimizer_step(self) -> Moment:
         """Return the moment of the optimizer step."""
         rank = self.rank
-        temporaries = optimizer_temporaries(self.step, rank) + self.step.setup.bucket + self.loss
+        temporaries = optimizer_temporaries(self.step, rank) + self.step.setup.bucket + self.loss + self.outlives
         return Moment("step", rank.parameters, rank.gradients, rank.optimizer, 0, 0, self.inputs, temporaries)
 
     def between(self) -> tuple[Moment, Moment]:
@@ -190,7 +195,7 @@ class Moments:
         rank, stage = self.rank, self.stage
         held = self.references.closure + self.loss + stage.last * self.run.held
         after_forward = self.moment("forward", self.gradients.standing, rank.saved, rank.casts, held)
-        return after_forward, self.moment("backward", rank.gradients, 0, 0, self.loss)
+        return after_forward, self.moment("backward", rank.gradients, 0, 0, self.loss + self.outlives)
 
 
 def moments_of(step: PreparedStep, rank: Rank, parts: Parts) -> tuple[tuple[Moment, ...], tuple[Moment, Moment]]:

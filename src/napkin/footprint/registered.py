@@ -38,6 +38,7 @@ def buffers(step: PreparedStep, stage: Stage) -> Number:
             "mask": length * length,
             "ids": stage.first * length,
             "sines": stage.first * len(step.model.stacks) * (length + SPARE_POSITIONS) * step.model.hidden,
+            "positions": stage.first * length * step.model.hidden,
             "logits": stage.last * step.model.vocabulary,
             "scale": stage.first * len(tables),
             "factors": 2 * stage.first,

@@ -34,7 +34,7 @@ def translated(data: Mapping[str, Any], where: str) -> tuple[Fields, str] | None
             raise Refused(f"{where}: is {kind.name}, which does not say all that a model has", kind.instead)
         try:
             fields = {field: value for field, value in kind.read(_named(block)).items() if value is not None}
-        except (TypeError, ValueError, KeyError, ZeroDivisionError) as problem:
+        except (TypeError, ValueError, KeyError, ArithmeticError) as problem:
             what = printable(str(problem), 60)
             raise Refused(f"{where}: is {kind.name}, and napkin cannot read it ({what})", kind.instead) from None
         return fields, f"read as {fields['model_type']}: {kind.name}"

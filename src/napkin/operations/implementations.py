@@ -113,6 +113,8 @@ class Tuning:
     library    whose quantized products: bitsandbytes (as of 2023: they keep their input though the weight is frozen,
                and the head is one of them), transformers or torchao (neither: bitsandbytes/autograd/_functions.py,
                MatMul4Bit; transformers/integrations/bitsandbytes.py leaves the head alone)
+    experts    whether experts whose weights are one tensor are quantized too. Transformers 5 quantizes linear layers
+               alone; in transformers 4 most experts were linear layers, and axolotl quantizes while it loads
     """
 
     method: str
@@ -121,6 +123,7 @@ class Tuning:
     targets: tuple[str, ...] = ()
     quantized: str = ""
     library: str = "bitsandbytes"
+    experts: bool = False
 
     @property
     def keeps(self) -> bool:
@@ -251,9 +254,9 @@ class Implementation:
                  frequencies, twice, for each rotary table · spare rotary: those that no layer reads · angles: sines and
                  cosines of every position, each layer its own · masks: a causal mask of the longest sequence, each
                  layer its own · mask: one for all layers · ids: of every position · sines: of every position and two
-                 more, each stack its own · logits: one for each token of the vocabulary · scale: the factor of each
-                 embedding · factors: two of layers' own inputs · scalar: one for each layer · scalars: two for each
-                 layer
+                 more, each stack its own · positions: a row of sines for each · logits: one for each token of the
+                 vocabulary · scale: the factor of each embedding · factors: two of layers' own inputs · scalar: one for
+                 each layer · scalars: two for each layer
     checkpoints  the class supports activation checkpointing
     fp32_weights weights (`module/weight`, the module's end alone; norm for a norm's, nothing where none is named) that
                  loading a checkpoint in a 16-bit type leaves in fp32 (_keep_in_fp32_modules_strict)

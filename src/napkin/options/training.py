@@ -51,6 +51,7 @@ OPTIONS = (
         "Format of the frozen weights: nf4 or nf4-dq",
         metavar="FORMAT",
     ),
+    flag("quantize-experts", "The routed experts are quantized too"),
     Option("freeze-layers", units.count, "Freeze the embedding and the first N layers", metavar="N"),
     flag("ema", "Keep an EMA of the weights"),
     Option("offload", offloads, "In host memory: optimizer, activations, parameters", metavar="WHAT,…"),
@@ -70,6 +71,7 @@ STATE_OPTIONS = (
     "lora-rank",
     "lora-targets",
     "quantized",
+    "quantize-experts",
 )
 """What changes bytes and hardly time; for the commands that count bytes."""
 

@@ -28,29 +28,27 @@ KWH = ("joules_per_kWh", 3_600_000, "joule/kWh")
 UNKNOWNS = ("params", "tokens", "gpus", "mfu", "time")
 
 
+def limits(known: Mapping[str, Term], with_budget: bool) -> tuple[str, ...]:
+    """Return which of "time" and "budget" are limits to judge: the rest determines the run without them.
+
+    known  as in `unknowns`"""
+    missing = [name for name in UNKNOWNS if name not in known and not (name == "params" and "per_token" in known)]
+    spent = with_budget and (len(missing) < 2 or not {"gpus", "time"} & set(missing))
+    return (*(() if missing else ("time",)), *(("budget",) if spent else ()))
+
+
 def unknowns(known: Mapping[str, Term], with_budget: bool) -> list[str]:
     """Which of params, tokens, gpus, mfu, time are not given, checked against what the equations determine.
 
     `known` has the given quantities ("per_token" stands for a model's FLOP per token and makes params known).
-    Raises NapkinError (2): nothing missing, too much missing, or missing ones that the equations cannot tell apart."""
+    Raises NapkinError (2): too much is missing. What is given but not needed is a limit (`limits`), not in `known`."""
     missing = [name for name in UNKNOWNS if name not in known and not (name == "params" and "per_token" in known)]
     equations = 2 if with_budget else 1
     names = {"time": "--within", **{name: f"--{name}" for name in UNKNOWNS[:4]}}
-    if len(missing) < equations:
-        also = " and --budget" if with_budget else ""
-        given = ", ".join(names[n] for n in UNKNOWNS if n not in missing)
-        raise NapkinError(
-            f"a contradiction: nothing is left to answer when {given}{also} are given",
-            "leave out what you want to know",
-        )
     if len(missing) > equations:
         raise NapkinError(
             f"too much is missing: {', '.join(names[n] for n in missing)}",
             f"give all but {'two' if with_budget else 'one'} of them",
-        )
-    if with_budget and not {"gpus", "time"} & set(missing):
-        raise NapkinError(
-            "a contradiction: --gpus and --within fix the cost, and --budget is given too", "leave out one of the three"
         )
     return missing
 

@@ -397,7 +397,7 @@ M2M_100 = like(
     computed=True,
     config_class="M2M100Config",
     defaults={"activation_function": "relu", "vocab_size": 128112},
-    implementation=replace(OWN_LABELS, passes=(MASKS,), buffers=(("sines", ""),)),
+    implementation=replace(OWN_LABELS, passes=(MASKS,), closure=("masks",), buffers=(("sines", ""),)),
 )  # fmt: skip
 NLLB_MOE = like(
     M2M_100,
@@ -409,8 +409,8 @@ NLLB_MOE = like(
         "router_bias": False,
     },
     implementation=replace(
-        OWN_LABELS, passes=(MASKS,), router="tokens", fp32_router=True, looped="modules", kernels=(EAGER,),
-        buffers=(("sines", ""),),
+        OWN_LABELS, passes=(MASKS,), closure=("masks",), router="tokens", fp32_router=True, looped="modules",
+        kernels=(EAGER,), buffers=(("sines", ""),),
     ),
     modules={
         "up": "ffn.fc1", "down": "ffn.fc2", "cross_q": "cross_attention.q_proj", "cross_k": "cross_attention.k_proj",

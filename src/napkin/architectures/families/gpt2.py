@@ -251,7 +251,9 @@ CTRL = Architecture(
         "n_layer": "num_hidden_layers",
         "n_positions": "max_position_embeddings",
     },
-    implementation=replace(HF, softmax="native", drops=NEVER, checkpoints=False),
+    implementation=replace(
+        HF, softmax="native", drops=NEVER, checkpoints=False, buffers=(("positions", "fp32"),)
+    ),
     defaults={
         "dff": 8192, "max_position_embeddings": 256, "num_attention_heads": 16, "tie_word_embeddings": True,
         "vocab_size": 246534,

@@ -231,7 +231,7 @@ def switch_transformers(config: Config) -> Model:
     return _network(sizes, feed, experts, sparse, apart=True)
 
 
-_T5 = replace(OWN_LABELS, casts_down=True, passes=(MASKS,), fp16_excepts=("wo/weight",))
+_T5 = replace(OWN_LABELS, casts_down=True, passes=(MASKS,), closure=("masks",), fp16_excepts=("wo/weight",))
 MT5 = Architecture(
     "mt5",
     t5,

@@ -134,7 +134,7 @@ def _ranked(question: PlanQuestion, found: Found) -> tuple[Answer, Scored]:
         answer.notes.append(
             "the batch is free: each layout takes the largest step that it can; they are ranked by time per token"
         )
-    answer.plot = (scatter(question, found, front),)
+    answer.plot = (scatter(question, found, front, chosen, half),)
     return answer, chosen
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from napkin.commands.plan.question import PlanQuestion
 from napkin.commands.plan.rows import Row
+from napkin.commands.screens.setup import degrees_of
+from napkin.planning.layouts import Scored
 from napkin.planning.search import Found
 from napkin.render.chart import Chart, Series
 from napkin.render.scale import titled
@@ -18,24 +21,34 @@ def mfu_of(question: PlanQuestion, found: Found, i: Any) -> Any:
     return question.layouts.per_sequence / (question.layouts.peak * found.score[i] * request.seq)
 
 
-def scatter(question: PlanQuestion, found: Found, front: list[int]) -> Chart:
-    """Draw MFU against memory: the Pareto front, and a sample of the rest."""
+def scatter(question: PlanQuestion, found: Found, front: list[int], chosen: Scored, half: float) -> Chart:
+    """Draw MFU against memory: the layouts that no other beats in both, a sample of the rest, the recommended layout
+    with its interval, and the capacity of a GPU. half: half the interval's width in ln(time)."""
     rest = list(range(0, len(found), max(len(found) // 1500, 1)))
 
-    def points(name: str, which: Any) -> Series:
-        return Series(name, list(found.used[which] / 2**30), list(mfu_of(question, found, which)))
+    def points(name: str, which: Any, style: str = "") -> Series:
+        return Series(name, list(found.used[which] / 2**30), list(mfu_of(question, found, which)), style=style)
 
+    ways = ", ".join(degrees_of(chosen.layout)) or "one GPU"
+    factor = math.exp(half)
+    best = Series(
+        f"use: {ways}", [chosen.used / 2**30], [chosen.mfu], [chosen.mfu / factor], [chosen.mfu * factor], "star"
+    )
+    capacity = question.layouts.hardware.term("capacity", "memory/capacity", "byte").value / 2**30
+    rising = sorted(front, key=lambda i: found.used[i])
     return Chart(
         "points",
-        f"plan: layouts of {question.layouts.request.model.name} on {found.request.gpus:,} GPUs",
+        f"layouts of {question.layouts.request.model.name} on {found.request.gpus:,} × "
+        f"{question.layouts.hardware.name}: MFU against memory",
         "memory of one GPU (GiB)",
         "MFU",
-        [points("layouts that fit", rest), points("no other beats in both", front)],
+        [points("layouts that fit", rest), points("best MFU for the memory", rising, "front"), best],
+        limits=[(capacity, f"capacity {capacity:.1f}")],
     )
 
 
 def curves(question: PlanQuestion, rows: Sequence[Row]) -> Iterator[Chart]:
-    """Draw speed against the ideal, and MFU, over the number of GPUs."""
+    """Draw speed against linear scaling, and MFU, over the number of GPUs."""
     gpus = [row["gpus"] for row in rows]
     if len(rows) < 2:
         return
@@ -43,20 +56,26 @@ def curves(question: PlanQuestion, rows: Sequence[Row]) -> Iterator[Chart]:
     scale = next((s for s in (1e6, 1e3) if max(speeds) >= s), 1.0)
     unit = {1e6: "million tokens/s", 1e3: "thousand tokens/s", 1.0: "tokens/s"}[scale]
     ideal = [speeds[0] / gpus[0] * n / scale for n in gpus]
-    name = f"plan: {question.layouts.request.model.name} on {question.layouts.hardware.name}"
-    band = [
-        [row["tokens_per_second"] * row["step/time"] / row[end] / scale for row in rows]
-        for end in ("step/high", "step/low")
-    ]
-    speed = Series("best layout", gpus, [s / scale for s in speeds], *band)
-    ends = {"log_x": max(gpus) >= 4 * min(gpus)}
+    factors = [[row["step/time"] / row[end] for row in rows] for end in ("step/high", "step/low")]
+    name = f"{question.layouts.request.model.name} on {question.layouts.hardware.name}, the best layout each time"
+    low, high = ([s * f for s, f in zip(speeds, factor, strict=True)] for factor in factors)
+    speed = Series(
+        "predicted, 90% band" if question.confidence == 0.9 else "predicted",
+        gpus,
+        [s / scale for s in speeds],
+        low,
+        high,
+    )
+    wide = max(gpus) >= 4 * min(gpus)
     yield Chart(
         "lines",
-        name,
+        f"{name}: speed",
         "GPUs",
         titled("speed", unit),
-        [speed, Series("in proportion", gpus, ideal)],
-        log_y=ends["log_x"],
-        **ends,
+        [speed, Series("linear scaling", gpus, ideal, style="dashed")],
+        log_x=wide,
+        log_y=wide,
     )
-    yield Chart("lines", "", "GPUs", "MFU", [Series("best layout", gpus, [row["mfu"] for row in rows])], **ends)
+    utilized = [row["mfu"] for row in rows]
+    least, most = ([m * f for m, f in zip(utilized, factor, strict=True)] for factor in factors)
+    yield Chart("lines", f"{name}: MFU", "GPUs", "MFU", [Series("MFU", gpus, utilized, least, most)], log_x=wide)

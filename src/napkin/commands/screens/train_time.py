@@ -55,7 +55,16 @@ def _question(question: TrainTimeQuestion, wanted: str) -> list[str]:
         found.append(f"within {briefly(known['time'].value, 'second')}")
     if question.budget is not None:
         found.append(f"for {human(question.budget.value, 'USD')}")
-    return found
+    return [*found, *_limits(question)]
+
+
+def _limits(question: TrainTimeQuestion) -> list[str]:
+    """Return what the run is asked to keep, though it is determined without."""
+    words = {"time": ("within", "second"), "budget": ("for", "USD")}
+    return [
+        f"{words[name][0]} {briefly(limit.value, words[name][1]) if name == 'time' else human(limit.value, 'USD')}"
+        for name, limit in question.limits.items()
+    ]
 
 
 def _headline(question: TrainTimeQuestion, answer: Answer, terms: Mapping[str, Term], wanted: str) -> list[str]:
@@ -64,6 +73,8 @@ def _headline(question: TrainTimeQuestion, answer: Answer, terms: Mapping[str, T
     value = f"MFU {what.value:.3g}" if wanted == "mfu" else human(what.value, what.unit)
     impossible = [f"IMPOSSIBLE: needs {value}, more than the hardware's peak"]
     found = impossible if answer.verdict == "impossible" else [value]
+    if question.limits and answer.verdict not in (None, "impossible"):
+        found.append(f"{str(answer.verdict).upper()}: {' and '.join(_limits(question))}")
     if wanted in answer.intervals and question.confidence is not None:
         found.append(interval(answer.intervals[wanted], what.unit, question.confidence))
     if wanted != "time" and ("time/allowed" in terms or "time" not in question.known):
