@@ -25,7 +25,8 @@ from napkin.render.answer import Answer
 
 def run(inputs: Inputs) -> Answer:
     """Answer for a model that trains or serves, or for a stack of linear layers."""
-    if inputs.peek("model") != "linear" and any(name in inputs for name in ("max", "min", "must-fit")):
+    judged = "must-fit" in inputs or any(name in inputs and "inference" not in inputs for name in ("max", "min"))
+    if judged and inputs.peek("model") != "linear":
         inputs.need_all({"model": "which model?", "hardware": "which accelerator must it fit on?"})
     small = run_single(inputs)
     if small is not None:

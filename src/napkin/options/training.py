@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin import units
-from napkin.options.layout import DEGREES
+from napkin.options.layout import DEGREES, MACHINE_SIZE
 from napkin.options.option import Option, choice, flag
 from napkin.options.parsers import lowercase_names, offloads
 
@@ -104,5 +104,12 @@ SETUP_WORDS: dict[str, str] = {
 }
 """What holds in that setup where something else decides, in words."""
 
-STEP_MODEL = (*DEGREES[1:], "recompute", "precision", "optimizer", "optimizer-form", "stack")
+STEP_MODEL = (
+    *(name for name in DEGREES if name not in MACHINE_SIZE),
+    "recompute",
+    "precision",
+    "optimizer",
+    "optimizer-form",
+    "stack",
+)
 """What the step model takes in addition to a model, its sequence and its GPUs: given one of these, it predicts."""
