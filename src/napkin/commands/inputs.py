@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 IN_POWERS_OF_TWO = ("seq", "target-seq", "batch", "micro-batch", "global-batch", "vocab")
 """Options whose `8k` many people mean as 8,192: a note says what it is here."""
 
+OVERRULED = {"nodes": "gpus", "grad-accum": "global-batch"}
+"""Option → the one that says the same in another way, and replaces it in a changed question."""
+
 Reason = tuple[str, str]
 """Why an option changes nothing, and what would make it matter."""
 
@@ -169,7 +172,8 @@ class Inputs:
     def changed(self, changes: Mapping[str, str | bool]) -> Inputs:
         """Return the inputs of the same question with other texts for some options."""
         texts = {self._name(name): OptionText(text) for name, text in changes.items()}
-        return Inputs(self.command, {**self.given, **texts}, self._only)
+        kept = {name: one for name, one in self.given.items() if OVERRULED.get(name) not in texts}
+        return Inputs(self.command, {**kept, **texts}, self._only)
 
     def adopt(self, chosen: Inputs) -> None:
         """Count what answered the same question with other texts for some options as read here."""
@@ -183,7 +187,9 @@ class Inputs:
 
     def command_line(self, command: str, changes: Mapping[str, str | bool] = MappingProxyType({})) -> str:
         """Return the same question, with other texts for some options, as a line to paste."""
-        texts = {name: one.text for name, one in self.given.items()} | {self._name(n): t for n, t in changes.items()}
+        others = {self._name(name): text for name, text in changes.items()}
+        kept = {name: one.text for name, one in self.given.items() if OVERRULED.get(name) not in others}
+        texts = kept | others
         words = ["napkin", command]
         words += [quoted(str(texts.pop(name))) for name in self.command.arguments if isinstance(texts.get(name), str)]
         hidden = (*COMMON, *DRAWS)

@@ -40,6 +40,10 @@ def read_hardware(inputs: Inputs, uses: Iterable[str]) -> Hardware:
     if hardware.read_as:
         inputs.assume(hardware.read_as)
     inputs.depends(uses, True)
+    if inputs.has("gpus-per-node"):
+        from napkin.record import replace  # only where a figure is given
+
+        hardware = replace(hardware, devices_per_node=inputs.integer("gpus-per-node"))
     given = [name for name in FIGURES if name in inputs]
     return _read_figures(inputs, hardware, given) if given else hardware
 

@@ -20,7 +20,7 @@ from napkin.term import TRUE, leaf
 
 MOST = 1 << 17
 """GPUs beyond which none is tried."""
-GIVEN = ("gpus", "dp", "max", "snapshot", "tensors")
+GIVEN = ("gpus", "nodes", "dp", "max", "snapshot", "tensors")
 """Options that ask something else, or give what is asked for."""
 
 

@@ -13,6 +13,7 @@ from napkin.commands.train_time_question import TrainTimeQuestion
 from napkin.counting.six_n import six_n
 from napkin.errors import BROKEN, CLOSE, OK, NapkinError
 from napkin.inputs.hardware import Hardware
+from napkin.options.layout import MACHINE_SIZE
 from napkin.options.model import MODEL_OPTIONS
 from napkin.options.option import choice
 from napkin.options.training import STEP_MODEL
@@ -101,6 +102,10 @@ def _check_asked(inputs: Inputs, known: Mapping[str, Term]) -> None:
 
 def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None, str]:
     """Return what was given among params, tokens, gpus, mfu and time; a model's counted FLOPs per token, its name."""
+    if any(name in inputs for name in MACHINE_SIZE[1:]):
+        from napkin.commands.nodes import read_gpus
+
+        read_gpus(inputs, alone=False)
     known = {}
     for name in ("params", "tokens", "gpus", "mfu"):
         if inputs.has(name):
@@ -249,7 +254,7 @@ COMMAND = Command(
         "params",
         "active-params",
         "tokens",
-        "gpus",
+        *MACHINE_SIZE,
         "hardware",
         "hardware-file",
         "dtype",
