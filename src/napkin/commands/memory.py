@@ -29,6 +29,8 @@ def run(inputs: Inputs) -> Answer:
     small = run_single(inputs)
     if small is not None:
         return small
+    if "batch" in inputs and "micro-batch" not in inputs and not inputs.flag("inference"):
+        inputs.means("batch", "micro-batch")
     model = read_model(inputs)
     if inputs.flag("must-fit") and not inputs.has("hardware"):
         raise NapkinError("--must-fit needs --hardware", "name the accelerator that it must fit on")

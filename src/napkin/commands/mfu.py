@@ -10,7 +10,7 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.layout import read_global_batch
 from napkin.commands.machine import read_dtype, read_hardware, read_hardware_table
 from napkin.commands.measured_rate import Counted, known_convention, read_rate
-from napkin.commands.model import read_documents, read_indexer_loss, read_model, read_sequence, read_target
+from napkin.commands.model import read_documents, read_indexer_loss, read_model, read_sequence, read_size, read_target
 from napkin.commands.nodes import read_gpus
 from napkin.commands.screens.mfu import of_rate
 from napkin.commands.single import run_single
@@ -39,6 +39,8 @@ NEAR = 0.03
 """Relative difference up to which a convention explains a claim: logs and papers print two or three digits."""
 DESCRIBES = tuple(name for name in (*STEP_MODEL, "confidence") if name not in ("recompute", *BATCH[1:]))
 """Options that ask for a prediction next to the rate; recomputation and the batch serve the rate itself too."""
+OF_MODEL = ("flops", "document-lengths", "mean-document-length", *MODEL_OPTIONS, *DESCRIBES)
+"""Options that need a MODEL's shapes."""
 
 
 @record
@@ -118,6 +120,7 @@ def _read_counted(inputs: Inputs) -> tuple[str, Counted, Term]:
     inputs.because(("batch", "size"), "it belongs to a matmul", "napkin mfu matmul MxKxN")
     inputs.because((*BATCH[1:], *DESCRIBES), STEP, "name them all, or leave it out")
     inputs.because(("document-lengths", "mean-document-length", *MODEL_OPTIONS), "it belongs to a MODEL", MODEL)
+    read_size(inputs, OF_MODEL)
     if not inputs.has("model"):
         inputs.need("params", "a MODEL, or its number of parameters")
         active = "active-params" if inputs.has("active-params") else "params"

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 PREDICTS = (*STEP_MODEL, "profile")
 """What the step model takes to estimate the MFU of a MODEL."""
+OF_MODEL = ("seq", "flops", *MODEL_OPTIONS, *PREDICTS)
+"""Options that need a MODEL's shapes."""
 VERDICTS = {OK: "holds", BROKEN: "broken", CLOSE: "too close to call"}
 """Exit status → what a deadline or budget is called that was asked to hold."""
 
@@ -102,6 +104,10 @@ def _check_asked(inputs: Inputs, known: Mapping[str, Term]) -> None:
 
 def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None, str]:
     """Return what was given among params, tokens, gpus, mfu and time; a model's counted FLOPs per token, its name."""
+    if "model" in inputs:
+        from napkin.commands.model import read_size
+
+        read_size(inputs, OF_MODEL)
     if any(name in inputs for name in MACHINE_SIZE[1:]):
         from napkin.commands.nodes import read_gpus
 
@@ -114,8 +120,8 @@ def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None, str]:
         known["time"] = inputs.term("within", "time")
     if inputs.has("model"):
         return known, *_read_model(inputs, known)
-    of_model = ("seq", "flops", *MODEL_OPTIONS, *PREDICTS)
-    inputs.because(of_model, "it belongs to a MODEL", "name a model instead of --params")
+    size = f"MODEL {inputs.shown['params'].text}" if inputs.has("params") else "name a model"
+    inputs.because(OF_MODEL, "it belongs to a MODEL", f"{size} instead of --params")
     active = inputs.integer_or_none("active-params")
     if active is not None:
         if "params" in known and active > known["params"].value:
