@@ -343,3 +343,16 @@ def test_a_kernel_that_takes_no_mask_is_not_said_to_run(model: str, more: str, n
     notes = " ".join(run_line(f"memory {model} --gpus 8 --hardware h100 {more} --json").data["notes"])
     assert note in notes
     assert bool(note) is ("efficient kernel runs" in notes)
+
+
+def test_experts_of_one_tensor_are_quantized_only_where_that_is_asked_for() -> None:
+    """Mixtral's experts, 32 layers of 8 with 3 matrices of 4096 × 14336: 2 bytes, or nf4's 4 bits and a block of 64's
+    fp32 maximum."""
+    line = "--gpus 1 --lora-rank 16 --lora-targets q,v --quantized nf4 --seq 128"
+    bare, asked = memory(line, "mixtral-8x7b"), memory(f"{line} --quantize-experts", "mixtral-8x7b")
+    experts = 32 * 8 * 3 * 4096 * 14336
+    saved = bare.values["memory/parameters"] - asked.values["memory/parameters"]
+    assert saved == experts * (2 - 0.5 - 4 / 64)
+    assert any("transformers 4" in note for note in bare.data["notes"])
+    assert memory(f"{line} --quantize-experts").status == 2
+    assert memory("--lora-rank 8 --quantize-experts", "mixtral-8x7b").status == 2

@@ -25,7 +25,18 @@ WRITTEN = frozenset((*COMMON, "plot"))
 """Options of how the answer is written, which whoever writes it reads."""
 
 PROBED = frozenset(
-    (*FIGURES, "dropout", "attention", "optimizer-form", "implementation", "loss", "async-tp", "schedule")
+    (
+        *FIGURES,
+        "nodes",
+        "gpus-per-node",
+        "dropout",
+        "attention",
+        "optimizer-form",
+        "implementation",
+        "loss",
+        "async-tp",
+        "schedule",
+    )
 )
 """Options that often change nothing for reasons deep inside (no traffic leaves the node, the kernel keeps no mask): the
 question is asked without them too, and the answer says where it is the same."""

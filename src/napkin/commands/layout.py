@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
 from napkin.commands.model import read_sequence, read_target
+from napkin.commands.nodes import read_gpus
 from napkin.commands.stages import read_pipeline
 from napkin.errors import NapkinError, Refused
 from napkin.operations.model import Model
@@ -55,6 +56,7 @@ def check_divides(option: str, value: int, whole: int, what: str) -> None:
 
 def read_layout(inputs: Inputs, model: Model) -> Layout:
     """Return the layout asked for; its degrees divide the GPUs, the model and the sequences of a step."""
+    read_gpus(inputs)
     tp, cp, ep, etp = (inputs.integer(name) for name in ("tp", "cp", "ep", "etp"))
     pipeline = read_pipeline(inputs, model)
     pp, vp = pipeline.pp, pipeline.vp
@@ -130,17 +132,40 @@ def _check_expert_tensor_parallel(model: Model, tp: int, etp: int) -> None:
 
 
 def _read_micro_batches(inputs: Inputs, sequences: int, pp: int) -> int:
-    """Return the micro-batches of a step, of `sequences` on all ranks each: from --global-batch, else one a stage."""
-    whole = inputs.integer_or_none("global-batch")
+    """Return the micro-batches of a step, of `sequences` on all ranks each: from --grad-accum or --global-batch, else
+    one a stage."""
+    whole = inputs.integer_or_none("global-batch") if "global-batch" in inputs.given else None
+    count = inputs.integer_or_none("grad-accum") if "grad-accum" in inputs.given else None
     if whole is None:
-        inputs.record("global-batch", sequences * pp, "default")
-        return pp
+        inputs.record("global-batch", sequences * (count or pp), "derived" if count else "default")
+        if count is None:
+            inputs.record("grad-accum", pp, "default")
+        return count or pp
+    if count is not None and whole != sequences * count:
+        raise NapkinError(
+            f"a contradiction: --global-batch {whole:,} and micro-batch · dp · grad-accum = {sequences * count:,}",
+            "leave out --global-batch or --grad-accum",
+        )
     if whole % sequences:
         near = max(round(whole / sequences), 1) * sequences
         raise NapkinError(
             f"--global-batch {whole:,} is not a multiple of micro-batch · dp ({sequences:,})", f"{near:,} is"
         )
-    return int(whole) // sequences
+    if count is None:
+        inputs.record("grad-accum", whole // sequences, "derived")
+    return whole // sequences
+
+
+def read_global_batch(inputs: Inputs) -> None:
+    """Derive --global-batch of a machine whose GPUs are known from --grad-accum, for what reads no layout."""
+    if "grad-accum" not in inputs.given or "global-batch" in inputs.given or not inputs.has("gpus"):
+        return
+    apart = 1
+    for name in ("tp", "pp", "cp"):
+        apart *= inputs.integer(name, default="1")
+    ranks = _read_data_parallel(inputs, apart)
+    sequences = inputs.integer("micro-batch", default="1") * ranks
+    inputs.record("global-batch", sequences * inputs.integer("grad-accum"), "derived")
 
 
 def _read_schedule(inputs: Inputs, vp: int) -> str:

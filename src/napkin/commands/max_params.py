@@ -7,7 +7,8 @@ from collections.abc import Callable
 from napkin import formats
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
-from napkin.commands.machine import check_dtype, read_hardware
+from napkin.commands.machine import WHICH, check_dtype, read_hardware
+from napkin.commands.nodes import read_gpus
 from napkin.commands.screens.max_params import screen
 from napkin.commands.setup import read_implementation, read_optimizer, read_setup
 from napkin.errors import BROKEN, NapkinError
@@ -15,6 +16,7 @@ from napkin.footprint import capacity
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.model import Config, load_config
 from napkin.operations.model import Model
+from napkin.options.layout import MACHINE_SIZE
 from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.record import record
 from napkin.render.answer import Answer
@@ -22,7 +24,7 @@ from napkin.term import TRUE, Term, leaf
 from napkin.training.precision import precision
 from napkin.training.setup import Setup
 
-STATES = ("gpus", "precision", "optimizer", "momentum")
+STATES = (*MACHINE_SIZE, "precision", "optimizer", "momentum")
 """Options that the ceiling depends on."""
 LAYOUT = (
     *(name for name in (*SETUP_OPTIONS, *STATE_OPTIONS) if name not in STATES),
@@ -72,8 +74,9 @@ def run(inputs: Inputs) -> Answer:
 
 def read(inputs: Inputs) -> MaxParamsQuestion:
     """Read the question."""
+    read_gpus(inputs)
+    inputs.need_all({"hardware": WHICH, "gpus": "how many?"})
     hardware = read_hardware(inputs, ("memory-size",))
-    inputs.need("gpus", "how many?")
     inputs.note(CEILING)
     if inputs.flag("inference"):
         return _read_inference(inputs, hardware)
@@ -98,7 +101,7 @@ def _read_inference(inputs: Inputs, hardware: Hardware) -> MaxParamsQuestion:
 def _read_bytes_per_param(inputs: Inputs) -> Term:
     """Return the bytes per parameter as given, or what policy and optimizer keep, one by one."""
     if inputs.has("bytes-per-param"):
-        for name in STATES[1:]:
+        for name in STATES[len(MACHINE_SIZE) :]:
             if name in inputs:
                 raise NapkinError(
                     f"a contradiction: --bytes-per-param and --{name} both say what a parameter takes",
@@ -215,7 +218,7 @@ COMMAND = Command(
     run,
     brief="The largest model whose training state fits",
     options=(
-        "gpus",
+        *MACHINE_SIZE,
         "hardware",
         "hardware-file",
         "bytes-per-param",

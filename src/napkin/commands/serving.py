@@ -6,6 +6,7 @@ from napkin import formats
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_hardware
 from napkin.commands.model import read_sequence, read_target
+from napkin.commands.nodes import read_gpus
 from napkin.commands.screens.serving import screen
 from napkin.errors import BROKEN, CLOSE, OK, NapkinError
 from napkin.footprint import serving as inference
@@ -56,6 +57,7 @@ def read(inputs: Inputs, model: Model) -> ServingQuestion:
 
 def _read_ranks(inputs: Inputs, model: Model) -> int:
     """Return the tensor-parallel ranks: --tp, else all of --gpus; more GPUs are replicas."""
+    read_gpus(inputs)
     gpus = inputs.integer_or_none("gpus")
     if "tp" not in inputs:
         inputs.record("tp", gpus or 1, "default")

@@ -189,15 +189,30 @@ def _read_loss_and_adapter(inputs: Inputs, model: Model, implementation: Impleme
     implementation = replace(implementation, loss="" if loss == TORCH_LOSS else loss)
     rank = inputs.integer_or_none("lora-rank")
     if rank is None:
-        for name in ("lora-targets", "quantized"):
-            if name in inputs:
+        for name in ("lora-targets", "quantized", "quantize-experts"):
+            if name in inputs and inputs.has(name):
                 raise NapkinError(f"--{name} needs --lora-rank", "for example --lora-rank 8")
         return implementation
     targets = _read_lora_targets(inputs.texts("lora-targets"), model)
     library = {"litgpt": "bitsandbytes", "torchtune": "torchao"}.get(word, "transformers")
     stored = inputs.text_or_none("quantized") or ""
-    tuning = Tuning("lora", rank, float(inputs.number("dropout")), targets, stored, library)
+    experts = _read_quantized_experts(inputs, model, stored)
+    tuning = Tuning("lora", rank, float(inputs.number("dropout")), targets, stored, library, experts)
     return replace(implementation, tuning=tuning)
+
+
+def _read_quantized_experts(inputs: Inputs, model: Model, stored: str) -> bool:
+    """Return whether experts are quantized with the linear layers (--quantize-experts)."""
+    asked = inputs.flag("quantize-experts")
+    if asked and not (stored and model.experts):
+        why = f"{model.name} has no experts" if stored else "nothing is quantized"
+        raise NapkinError(f"--quantize-experts: {why}", "leave it out" if stored else "--quantized nf4")
+    if stored and model.experts and not asked:
+        inputs.note(
+            "transformers 5 leaves experts that are one tensor in 16 bits; they are quantized in transformers 4, where "
+            "they are linear layers, or while loading: --quantize-experts"
+        )
+    return asked
 
 
 def _read_lora_targets(targets: tuple[str, ...], model: Model) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from napkin.commands.inputs import Inputs, OptionText, Reason
+from napkin.commands.nodes import NODES
 from napkin.errors import NapkinError, Problems
 from napkin.options.machine import FIGURES
 from napkin.options.registry import OPTIONS
@@ -42,6 +43,8 @@ REASONS: dict[str, Reason] = {
     "price": ("no GPU-hours are counted", "--tokens says how much is trained"),
     "within": ("no run has a deadline without its tokens", "--tokens says how much is trained"),
     "gpus": ("the answer does not depend on the number of GPUs", "leave it out"),
+    "nodes": ("the answer does not depend on how GPUs are grouped into nodes", "leave it out"),
+    "gpus-per-node": ("the answer does not depend on how GPUs are grouped into nodes", "leave it out"),
     "link": ("no transfer is asked about", "napkin roofline transfer 80GB --link pcie5"),
     "out-dtype": ("only a matmul has a result of another format", "napkin roofline matmul MxKxN --out-dtype fp32"),
     "against": ("two sides are named", "compare COMMAND … --against NAME=VALUE"),
@@ -95,7 +98,7 @@ def note_without_effect(
     again: answers for other options
     """
     for name in names:
-        if inputs.is_default(name):
+        if inputs.is_default(name) or (name in NODES and "gpus" in inputs and inputs.origin("gpus") == "derived"):
             continue
         try:
             others, other = again(inputs.without(name))

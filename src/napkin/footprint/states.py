@@ -134,13 +134,15 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
     for op in operations:
         linear, core = op.linear(), op.attends()
         is_narrow = linear is not None and not is_unquantized(linear, tuning)
+        with_experts = bool(tuning.quantized) and (tuning.experts or setup.implementation.looped == "modules")
         for weight in op.weights():
             part = ceil_div(weight.count, divided(weight, setup.layout))
+            narrow = is_narrow or (with_experts and weight.shard == EXPERT)
             if tuning.method == "adapter_v2" and op.normalizes():
                 trained.append(weight.shape)
             else:
                 kept = sized(1, "fp32") if stays_wide(op, weight, setup) else width
-                frozen = frozen + part * (stored if is_narrow and len(weight.shape) > 1 else kept)
+                frozen = frozen + part * (stored if narrow and len(weight.shape) > 1 else kept)
         if linear is not None:
             pairs, made = lora_pairs(linear, operations, setup.implementation, tuning)
             if pairs:

@@ -113,6 +113,8 @@ class Tuning:
     library    whose quantized products: bitsandbytes (as of 2023: they keep their input though the weight is frozen,
                and the head is one of them), transformers or torchao (neither: bitsandbytes/autograd/_functions.py,
                MatMul4Bit; transformers/integrations/bitsandbytes.py leaves the head alone)
+    experts    whether experts whose weights are one tensor are quantized too. Transformers 5 quantizes linear layers
+               alone; in transformers 4 most experts were linear layers, and axolotl quantizes while it loads
     """
 
     method: str
@@ -121,6 +123,7 @@ class Tuning:
     targets: tuple[str, ...] = ()
     quantized: str = ""
     library: str = "bitsandbytes"
+    experts: bool = False
 
     @property
     def keeps(self) -> bool:

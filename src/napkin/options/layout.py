@@ -14,6 +14,8 @@ BOUNDED = tuple(name for name in SEARCHED if name != "dp")
 
 OPTIONS = (
     Option("gpus", units.positive_count, "Total number of GPUs", "GPU", "N"),
+    Option("nodes", units.degree, "Number of nodes; gpus = nodes × gpus-per-node", metavar="N"),
+    Option("gpus-per-node", units.degree, "GPUs of one node", "GPU", "N", default="the accelerator's own"),
     Option("tp", units.degree, "Tensor-parallel ranks", metavar="N"),
     Option("pp", units.degree, "Pipeline stages", metavar="N"),
     Option("dp", units.degree, "Data-parallel ranks", metavar="N"),
@@ -47,6 +49,13 @@ OPTIONS = (
         "Sequences a step, all GPUs",
         metavar="N",
         default="micro-batch × dp",
+    ),
+    Option(
+        "grad-accum",
+        units.degree,
+        "Micro-batches of a step on each GPU",
+        metavar="N",
+        default="global-batch / (micro-batch × dp)",
     ),
     Option(
         "schedule",
@@ -94,7 +103,11 @@ OPTIONS = (
     ),
 )
 
-DEGREES = ("gpus", "tp", "pp", "dp", "cp", "ep", "etp", "vp", "sp", "zero", "micro-batch", "global-batch", "schedule")
+MACHINE_SIZE = ("gpus", "nodes", "gpus-per-node")
+"""How many GPUs there are, and in nodes of how many."""
+BATCH = ("micro-batch", "global-batch", "grad-accum")
+"""How many sequences a step has."""
+DEGREES = (*MACHINE_SIZE, "tp", "pp", "dp", "cp", "ep", "etp", "vp", "sp", "zero", *BATCH, "schedule")
 """How the work is divided: options that only make sense together."""
 
 END_LAYERS = ("first-stage-layers", "last-stage-layers")

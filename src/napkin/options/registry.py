@@ -31,7 +31,7 @@ GROUPS = tuple(
 OPTIONS = registry(GROUPS)
 
 _RARE = """assume-ignorable strict-config target-seq mean-document-length document-lengths vocab-multiple cache-dtype
-    mtp
+    mtp nodes gpus-per-node grad-accum
     implementation active-params etp schedule distributed-optimizer dp-shard stage-layers first-stage-layers
     last-stage-layers embedding-as-layer loss-as-layer chunk-layers max-global-batch max-tp max-pp max-cp
     max-ep max-vp max-zero max-micro-batch optimizer-form momentum loss async-tp factor ema freeze-layers

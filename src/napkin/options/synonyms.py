@@ -401,11 +401,6 @@ MEANS: dict[str, Mapping[str, str]] = {
     "causal-mask is-causal": {"": "--causal", "false": ""},
     "use-megatron-fsdp": {"": "!--zero 3"},
     f"ulysses {SAME['ulysses']}": {"*": "!--cp N shards the sequence; --sp belongs to tensor parallelism"},
-    f"nodes {SAME['nodes']}": {"*": "!--gpus N: the GPUs of all nodes together"},
-    f"gpus-per-node {SAME['gpus-per-node']}": {"*": "!--gpus N: the GPUs of all nodes together"},
-    f"grad-accum {SAME['grad-accum']}": {
-        "*": "!--global-batch N: micro-batch × data-parallel ranks × accumulation steps"
-    },
 }
 """Spellings with another form of value → {what follows: what it means}. What follows: nothing (""; also `true`), a
 word, `#` a number, `*` anything (`*3*`: anything with a 3 in it), `{}` in the meaning stands for it. A meaning is other

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin import units
-from napkin.options.layout import DEGREES
+from napkin.options.layout import DEGREES, MACHINE_SIZE
 from napkin.options.option import Option, choice, flag
 from napkin.options.parsers import lowercase_names, offloads
 
@@ -51,6 +51,7 @@ OPTIONS = (
         "Format of the frozen weights: nf4 or nf4-dq",
         metavar="FORMAT",
     ),
+    flag("quantize-experts", "The routed experts are quantized too"),
     Option("freeze-layers", units.count, "Freeze the embedding and the first N layers", metavar="N"),
     flag("ema", "Keep an EMA of the weights"),
     Option("offload", offloads, "In host memory: optimizer, activations, parameters", metavar="WHAT,…"),
@@ -70,6 +71,7 @@ STATE_OPTIONS = (
     "lora-rank",
     "lora-targets",
     "quantized",
+    "quantize-experts",
 )
 """What changes bytes and hardly time; for the commands that count bytes."""
 
@@ -102,5 +104,12 @@ SETUP_WORDS: dict[str, str] = {
 }
 """What holds in that setup where something else decides, in words."""
 
-STEP_MODEL = (*DEGREES[1:], "recompute", "precision", "optimizer", "optimizer-form", "stack")
+STEP_MODEL = (
+    *(name for name in DEGREES if name not in MACHINE_SIZE),
+    "recompute",
+    "precision",
+    "optimizer",
+    "optimizer-form",
+    "stack",
+)
 """What the step model takes in addition to a model, its sequence and its GPUs: given one of these, it predicts."""

@@ -130,9 +130,13 @@ def grid(request: Request) -> Grid | None:
     whole = dp == np.floor(dp)
     dp = np.where(whole, dp, 1.0)
     count = np.floor(largest / (micro * dp))
+    accumulated = request.only.get("grad-accum")
     valid = whole & (dp % ep == 0) & (count >= 1) & ((zero == 0) | (dp * cp > 1))
     if not request.deep:
         valid &= (zero < 3) | (pp == 1)
+    if accumulated is not None:  # the batch that it makes is at most the largest, and the one that is given
+        valid &= count >= accumulated
+        count = np.full_like(count, accumulated)
     if request.batch is not None:
         valid &= count * micro * dp == request.batch
     for degree, value in request.only.items():

@@ -17,7 +17,12 @@ def pieces_of(following: Next, command: str, inputs: Mapping[str, Shown]) -> lis
     """Return the command as pieces that belong together: the words up to the arguments, then an option each."""
     texts: dict[str, str | bool | None] = {}
     for name, shown in inputs.items():
-        if shown.origin not in SPELLED or (shown.origin == "from file" and "from" in inputs) or name not in OPTIONS:
+        derived = name == "gpus" and shown.origin == "derived"  # from the nodes, which it replaces
+        if shown.origin not in SPELLED and not derived:
+            continue
+        if (shown.origin == "from file" and "from" in inputs) or name not in OPTIONS or name == "nodes":
+            continue
+        if name == "grad-accum" and "global-batch" in following.changes:
             continue
         if following.keep is not None and name not in following.keep:
             continue

@@ -6,7 +6,7 @@ from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError
 from napkin.options.files import DRAWS
-from napkin.options.layout import BOUNDED, SEARCHED
+from napkin.options.layout import BOUNDED, MACHINE_SIZE, SEARCHED
 from napkin.options.model import MODEL_OPTIONS
 from napkin.options.ranges import values
 from napkin.options.registry import OPTIONS
@@ -47,11 +47,12 @@ COMMAND = Command(
     run,
     brief="Every layout of a machine, ranked by time, and what fits",
     options=(
-        "gpus",
+        *MACHINE_SIZE,
         "hardware",
         "hardware-file",
         "seq",
         "global-batch",
+        "grad-accum",
         "max-global-batch",
         "objective",
         "min",

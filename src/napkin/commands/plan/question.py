@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from napkin.commands.confidence import read_confidence
 from napkin.commands.goodput import read_goodput
 from napkin.commands.inputs import Inputs
-from napkin.commands.machine import RATES, read_hardware
+from napkin.commands.machine import RATES, WHICH, read_hardware
 from napkin.commands.model import read_model, read_sequence
+from napkin.commands.nodes import read_gpus
 from napkin.commands.setup import read_implementation, read_setup_around
 from napkin.commands.step_model import read_rates_profile
 from napkin.counting import flops
@@ -37,7 +38,7 @@ LARGEST_STEP = 16 * 2**20
 """Tokens in a step up to which a free batch grows: what the largest published dense run settled on (Llama 3 405B,
 Grattafiori et al. 2024, arXiv:2407.21783, section 3.4.1)."""
 RECOMPUTES = ("none", "selective", "full")
-REPEATED = ("precision", "optimizer", "implementation", "stack")
+REPEATED = ("gpus-per-node", "precision", "optimizer", "momentum", "implementation", "stack")
 """Options that the line of the best layout, as a question to `napkin step`, repeats."""
 
 
@@ -75,6 +76,7 @@ class PlanQuestion:
 
 def read(inputs: Inputs) -> PlanQuestion:
     """Read the question; contradictions between the objective and what is given are refused."""
+    read_gpus(inputs, alone=False)
     layouts, prediction = read_layouts(inputs)
     asked = inputs.value("gpus")  # a number, or a list of them
     several = isinstance(asked, list)
@@ -125,12 +127,14 @@ def _read_objective(inputs: Inputs, fewest: bool) -> None:
 def _read_words(inputs: Inputs) -> dict[str, str]:
     """Return the texts of the options that a line for `napkin step` repeats."""
     repeated = [n for n in REPEATED if inputs.has(n) and inputs.value(n) != SETUP_DEFAULTS.get(n)]
-    return {name: str(inputs.shown[name].text) for name in ("model", "hardware", *repeated)}
+    shown = {name: inputs.shown[name] for name in ("model", "hardware", *repeated)}
+    return {name: str(one.value) if one.text is None else one.text for name, one in shown.items()}
 
 
 def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     """Read what is searched, everything but the number of GPUs; and a step as `step` would ask it, for what no layout
     changes."""
+    inputs.need_all({"model": "which model?", "hardware": WHICH})
     model = read_model(inputs)
     hardware = read_hardware(inputs, (*RATES, "memory-size"))
     if note := generation_note(hardware):
@@ -167,6 +171,8 @@ def _read_request(inputs: Inputs, model: Model, setup: Setup, seq: int, node: in
     only = {name: inputs.integer(name) for name in SEARCHED if name != "zero" and inputs.has(name)}
     if inputs.has("zero"):
         only["zero"] = int(inputs.text("zero"))
+    if inputs.has("grad-accum"):
+        only["grad-accum"] = inputs.integer("grad-accum")
     if inputs.has("sp"):
         only["sp"] = int(inputs.flag("sp"))
     if "tp" not in only and not inputs.has("max-tp"):
