@@ -305,8 +305,19 @@ class Inputs:
 
     def need(self, name: str, why: str = "") -> None:
         """Refuse a question that has no value of this option; why: the question that it answers."""
-        if not self.has(name):
-            raise NapkinError(f"{OPTIONS[name].shown} is missing{f': {why}' if why else ''}", OPTIONS[name].help)
+        self.need_all({name: why})
+
+    def need_all(self, whys: Mapping[str, str], more: Iterable[NapkinError] = ()) -> None:
+        """Refuse a question that lacks any of these options, naming all that it lacks. whys: option → the question that
+        it answers; more: what else is missing."""
+        missing = [
+            NapkinError(f"{OPTIONS[name].shown} is missing{f': {why}' if why else ''}", OPTIONS[name].help)
+            for name, why in whys.items()
+            if not self.has(name)
+        ]
+        missing += more
+        if missing:
+            raise missing[0] if len(missing) == 1 else Problems(missing)
 
     def default(self, name: str, text: str | bool) -> None:
         """Take `text` for an option that was not given; shown with origin default."""

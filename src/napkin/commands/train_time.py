@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from napkin.commands.command import Command
 from napkin.commands.goodput import read_goodput
 from napkin.commands.inputs import Inputs
-from napkin.commands.machine import read_hardware, read_peak
+from napkin.commands.machine import WHICH, read_hardware, read_peak
 from napkin.commands.screens.train_time import screen
 from napkin.commands.train_time_question import TrainTimeQuestion
-from napkin.counting.six_n import six_n
+from napkin.counting.six_n import six, six_n
 from napkin.errors import BROKEN, CLOSE, OK, NapkinError
 from napkin.inputs.hardware import Hardware
 from napkin.options.layout import MACHINE_SIZE
@@ -41,6 +41,8 @@ def run(inputs: Inputs) -> Answer:
 def read(inputs: Inputs) -> TrainTimeQuestion:
     """Read the question."""
     known, counted, named = _read_known(inputs)
+    if not inputs.has("hardware"):
+        _check_missing(inputs, known)
     hardware = read_hardware(inputs, ("peak-flops", "tdp"))
     peak = read_peak(inputs, hardware)
     price = inputs.term("price") if inputs.has("price") else None
@@ -86,6 +88,15 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
         step=step,
         named=named,
     )
+
+
+def _check_missing(inputs: Inputs, known: Mapping[str, Term]) -> None:
+    """Refuse a question without an accelerator, naming what else is missing; an MFU can be estimated."""
+    try:
+        time.unknowns({"mfu": six(), **known}, inputs.has("budget"))
+    except NapkinError as problem:
+        inputs.need_all({"hardware": WHICH}, [problem])
+    inputs.need("hardware", WHICH)
 
 
 def _check_asked(inputs: Inputs, known: Mapping[str, Term]) -> None:
