@@ -42,15 +42,16 @@ RESIDUALS = {
     "torchtitan": (
         "one share for the cache of compiled training: asynchronous tensor parallelism by itself moves it by 6 %. "
         "The two 405B rows do not state the pipeline's micro-batches. By the code's default (as many as stages, so 4 "
-        "sequences each: pipelining_utils.py, build_pipeline_schedule; what the two rows' throughputs agree with) the formulas "
-        "give 70 GiB for both schedules, with the pipeline's own buffers some 73: the interleaved row is 72.7, but the "
-        "1F1B row 82.5, and nothing in the code that was read takes 10 GiB more under 1F1B. Both stay refused"
+        "sequences each: pipelining_utils.py, build_pipeline_schedule; what the two rows' throughputs agree with) the "
+        "formulas give 70 GiB for both schedules, with the pipeline's own buffers some 73: the interleaved row "
+        "is 72.7, but the 1F1B row 82.5, and nothing in the code that was read takes 10 GiB more under 1F1B. "
+        "Both stay refused"
     ),
     "torchtune": (
         "what the page does not state: whether activations were offloaded in addition to the checkpoints that every "
         "recipe has (both are read, 8 % apart), the weights that LoRA is added to, its rank. Where the flags are "
-        "stated, 0.1 to 1 %: what the compiler chooses to compute again. 405B fits one sequence a step better than the two that the "
-        "page names for all its rows"
+        "stated, 0.1 to 1 %: what the compiler chooses to compute again. 405B fits one sequence a step better than the "
+        "two that the page names for all its rows"
     ),
     "LitGPT resource tables": (
         "one GPU: workspaces and rounding, 0.3 %; phi-1.5's rows lie 0.5 to 1.2 % above, unexplained. Two GPUs: the "
