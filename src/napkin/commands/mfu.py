@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
-from napkin.commands.layout import read_global_batch
 from napkin.commands.machine import read_dtype, read_hardware, read_hardware_table
 from napkin.commands.measured_rate import Counted, known_convention, read_rate
 from napkin.commands.model import read_documents, read_indexer_loss, read_model, read_sequence, read_target
@@ -87,7 +86,6 @@ def read(inputs: Inputs) -> MfuQuestion:
     """Read the question."""
     name, counted, repeated = _read_counted(inputs)
     read_gpus(inputs)
-    read_global_batch(inputs)
     hardware = read_hardware(inputs, ("peak-flops",))
     dtype = read_dtype(inputs, hardware)
     peak = hardware.term(f"peak/{dtype}", "peak", "FLOP/s/GPU")
@@ -147,7 +145,8 @@ def _read_basis(inputs: Inputs, counted: Counted) -> str:
 def _read_step(inputs: Inputs, from_file: bool) -> StepQuestion | None:
     """Return the step to predict: of a complete log, or of a layout, of a model whose GPUs and batch are known."""
     described = from_file or any(name in inputs for name in DESCRIBES)
-    if not described or any(not inputs.has(name) for name in ("model", "gpus", "global-batch")):
+    batched = inputs.has("global-batch") or inputs.has("grad-accum")
+    if not described or not batched or any(not inputs.has(name) for name in ("model", "gpus")):
         return None
     for name, text in SETUP_DEFAULTS.items():
         if not inputs.has(name):
