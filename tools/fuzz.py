@@ -3,13 +3,14 @@
 python tools/fuzz.py --from 0 --count 2000 [--jobs 2] [--log FILE] [--real]
 
 A case is its seed: command line, files and standard input follow from it alone (tools/fuzz_draws.py). It is run in
-process, or with --real in an interpreter of its own. With --log each finished range is written to a file, which the next
-run reads and goes on from. At the end each distinct failure is shown with its shortest case; the exit status is 1 if any.
+process, or with --real in an interpreter of its own. With --log each finished range is written to a file, which the
+next run reads and goes on from. At the end each distinct failure is shown with its shortest case; the exit status is 1
+if there is any.
 
 What must hold of every case: the exit status is one that the README lists, never 70; stderr has `error:` lines and
 `hint:` lines alone, ten errors at most, each at most 4,000 characters, without control characters, and none without
-cause; stdout is below 1 MB; JSON parses, holds no NaN, every value has a unit and lies in its interval; CSV says the same
-numbers as JSON; it ends within SECONDS of CPU time.
+cause; stdout is below 1 MB; JSON parses, holds no NaN, every value has a unit and lies in its interval; CSV says the
+same numbers as JSON; it ends within SECONDS of CPU time.
 """
 
 from __future__ import annotations
@@ -75,13 +76,19 @@ def run_case(case: Case, argv: tuple[str, ...] | None = None) -> tuple[int, str,
             signal.signal(signal.SIGPROF, before)
             sys.stdout, sys.stderr, sys.stdin = kept[:3]
             os.chdir(kept[3])
-    for stream in (out, err):
-        stream.flush()
-    return status, *(stream.buffer.getvalue().decode("utf-8", "replace") for stream in (out, err))  # type: ignore[attr-defined]
+    return status, _text(out), _text(err)
+
+
+def _text(stream: io.TextIOWrapper) -> str:
+    """Return what was written to a stream over bytes."""
+    stream.flush()
+    kept = stream.buffer
+    assert isinstance(kept, io.BytesIO)
+    return kept.getvalue().decode("utf-8", "replace")
 
 
 def run_real(case: Case) -> tuple[int, str, str]:
-    """The same in an interpreter of its own; a line that no process can be given (NUL) is answered in process."""
+    """Run a case in an interpreter of its own; a line that no process can be given (NUL) is answered in process."""
     if any("\0" in word for word in case.argv):
         return run_case(case)
     with tempfile.TemporaryDirectory() as folder:
@@ -158,8 +165,9 @@ def _stderr(status: int, err: str, helps: bool) -> str | None:
         return "the same error twice"
     if any(len(line) > LONGEST for line in lines):
         return "a message above 4,000 characters"
-    if errors and any(not line.startswith(("error: ", "hint: ", "warning: ")) for line in lines):
-        return f"a line on stderr that is no error and no hint: {next(x for x in lines if x[:5] not in ('error', 'hint:'))[:60]!r}"
+    other = [line for line in lines if not line.startswith(("error: ", "hint: ", "warning: "))]
+    if errors and other:
+        return f"a line on stderr that is no error and no hint: {other[0][:60]!r}"
     if any(not c.isprintable() for line in lines for c in line):
         return "a control character on stderr"
     if any(line.strip() in ("error:", "hint:") for line in lines):
@@ -281,7 +289,8 @@ def run(argv: list[str]) -> int:
         case = min(map(draw, seeds), key=size_of)
         print(f"{len(seeds)} × {wrong}\n    --show {case.seed}: {ascii(shlex.join(case.argv))[:300]}")
     seconds, seed = max(tuple(one["slowest"]) for one in results)
-    print(f"{sum(one['count'] for one in results)} cases, {sum(map(len, failures.values()))} failed in {len(failures)} ways;")
+    cases, failed = sum(one["count"] for one in results), sum(map(len, failures.values()))
+    print(f"{cases} cases, {failed} failed in {len(failures)} ways;")
     print(f"slowest {seconds:.1f} s of CPU (--show {seed})")
     return 1 if failures else 0
 

@@ -143,6 +143,8 @@ def _split(text: str) -> tuple[int, int, str]:
     if not seen_digit:
         raise Unreadable(f"{shown!r} is not a number", "for example 70B, 1.5e12, 80GiB, 30d")
     rest = stripped[at:]
+    if rest == "e":
+        raise Unreadable(f"{shown!r} ends before its exponent", f"for example {shown}9; 10^18 is written {shown[:-1]}E")
     if rest[:1] in ("e", "E") and len(rest) > 1:
         power = rest[1:].lstrip("+-")
         count = 0
