@@ -162,3 +162,11 @@ def test_a_cut_exponent_is_no_prefix(napkin: Napkin) -> None:
 @pytest.mark.parametrize("depth", ["1e9", "1e15"])
 def test_a_stack_too_deep_to_add_up(napkin: Napkin, depth: str) -> None:
     assert "10,000" in napkin(f"memory linear --width 8 --batch 2 --depth {depth}").errors[0]
+
+
+def test_fp64_s_own_largest_number_is_read(napkin: Napkin) -> None:
+    largest = napkin("dtype 1.7976931348623157e308 --dtype fp64 --json")
+    assert largest.status == 0
+    assert 1.7976931348623157e308 in largest.values.values()
+    assert napkin("dtype 1e309 --dtype fp64").status == 2
+    assert napkin("dtype 5x").status == 2

@@ -113,6 +113,8 @@ SECONDS = {
 }
 _DIGITS = "0123456789"
 _LONGEST = 60
+_DOUBLE = (2**53 - 1) * 2**971
+"""The largest number of fp64."""
 
 
 def _split(text: str) -> tuple[int, int, str]:
@@ -218,11 +220,15 @@ def _ambiguous_m(text: str) -> Unreadable:
 
 def exact(text: str) -> tuple[int, int]:
     """Read a real number as numerator and denominator, without rounding: `0.1` is 1/10; prefixes as in `number`."""
-    number(text)  # complains about what is no number
     digits, exponent, suffix = _split(text)
+    if suffix != "%" and suffix.lower() not in _COUNT:
+        number(text)  # complains
     top = digits * (1 if suffix == "%" else _COUNT[suffix.lower()][0])
     exponent -= 2 * (suffix == "%")
-    return top * 10 ** max(exponent, 0), 10 ** max(-exponent, 0)
+    top, bottom = top * 10 ** max(exponent, 0), 10 ** max(-exponent, 0)
+    if abs(top) > _DOUBLE * bottom:
+        raise Unreadable(f"{text.strip()!r} is out of range", "at most 1.7976931348623157e308, the largest of fp64")
+    return top, bottom
 
 
 def count(text: str) -> int:
