@@ -311,6 +311,8 @@ class Line:
         plain = [word for word in loose if not self._misplaced(word, len(loose) > 1)]
         for name in self.command.arguments:
             option = OPTIONS[name]
+            if name in self.given and plain and name == "model" and not _is_shape(plain[0]):
+                self._second_model(plain.pop(0))
             if name in self.given or not plain:
                 continue
             taken = plain if option.many else plain[:1]
@@ -322,7 +324,30 @@ class Line:
             return
         for word in plain:
             takes = " ".join(OPTIONS[name].metavar for name in self.command.arguments) or "no words without dashes"
-            self._problem(f"unexpected word {word[:60]!r}", f"napkin {self.command.name} takes {takes}, then options")
+            hint = self._of_size(word) or f"napkin {self.command.name} takes {takes}, then options"
+            self._problem(f"unexpected word {word[:60]!r}", hint)
+
+    def _of_size(self, word: str) -> str | None:
+        """Return a hint for a bare size: the option that it belongs to, or the question whether such a model fits."""
+        from napkin.cli.spellings import is_size
+
+        if not is_size(word):
+            return None
+        sized = "model" in self.given or "params" in self.given
+        for name in ("tokens",) if sized else ("params", "tokens"):
+            if name in self._taken and name not in self.given:
+                return f"--{name} {word}"
+        fits = "hardware" in self._taken and not {"params", "model"} & self._taken
+        return f"napkin memory {word} --hardware h100 says whether a model of that size fits" if fits else None
+
+    def _second_model(self, word: str) -> None:
+        """Refuse a MODEL next to an option that means MODEL, unless both say the same."""
+        first = self.given["model"]
+        if str(first.text).lower() != word.lower():
+            self._problem(
+                f"a contradiction: MODEL {word[:60]} and {first.where} {str(first.text)[:60]} are two models",
+                "leave out one of the two",
+            )
 
     def _misplaced(self, word: str, among_others: bool) -> bool:
         """Refuse a word that belongs to an option: `seq=8192`, or `h100` next to a model; whether it was one."""
@@ -386,6 +411,11 @@ class _PastedLine(Exception):
 def is_option(word: str) -> bool:
     """Return whether a word is an option and not a value: `-` and negative numbers are values."""
     return word.startswith(DASHES) and len(word) > 1 and not (word[1].isdigit() or word[1] == ".")
+
+
+def _is_shape(word: str) -> bool:
+    """Return whether a word states the shape of an operation: `4096x4096`, `1024`."""
+    return word.lower().replace("x", "").isdigit()
 
 
 def read(command: Command, words: Sequence[str]) -> Line:

@@ -7,6 +7,7 @@ from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs.load import printable
 from napkin.inputs.model import CLASS_DEFAULT, LARGEST_DIMENSION, Config, load_config
+from napkin.inputs.sizes import size_of
 from napkin.operations.model import Model
 from napkin.term import Term
 
@@ -17,7 +18,7 @@ COUNTS = ("params", "flops")
 
 def read_model(inputs: Inputs) -> Model:
     """Return the model asked about; what its config left to class defaults is recorded among the inputs."""
-    config = load_config(inputs.text("model", "which model?"))
+    config = _read_config(inputs)
     ignorable = inputs.texts("assume-ignorable")
     strict = inputs.flag("strict-config")
     model = build(config, ignorable, strict)
@@ -36,6 +37,26 @@ def read_model(inputs: Inputs) -> Model:
     if ignorable:
         inputs.note(f"config fields ignored: {', '.join(ignorable)}")
     return _read_padded(inputs, model)
+
+
+def _read_config(inputs: Inputs) -> Config:
+    """Return the config of MODEL: a file's, a preset's, or that of a Llama-shaped model of the size given."""
+    text = inputs.text("model", "which model?")
+    config, described = named_config(text)
+    if described:
+        inputs.assume(described)
+    inputs.shown["model"].where = config.document.name
+    return config
+
+
+def named_config(text: str) -> tuple[Config, str]:
+    """Return the config of a text in the place of MODEL, and in words the shape that is taken for a bare size."""
+    size = size_of(text)
+    if size is None:
+        return load_config(text), ""
+    from napkin.planning.llama_shapes import config_of_size
+
+    return config_of_size(size, text.strip())
 
 
 def _read_padded(inputs: Inputs, model: Model) -> Model:
