@@ -9,7 +9,7 @@ import runpy
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Napkin
 
 DOCS = runpy.run_path(os.path.join(ROOT, "tools", "docs.py"))
 
@@ -97,7 +97,57 @@ def test_commands_of_other_programs_are_left_alone() -> None:
     assert DOCS["answered"](block) == block
 
 
-def test_links_between_pages_lead_somewhere() -> None:
-    for path in DOCS["pages"]():
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", read(path)):
-            assert os.path.exists(os.path.join(os.path.dirname(path), target)), f"{path}: {target}"
+def test_the_picture_of_a_terminal_is_what_napkin_writes_to_one() -> None:
+    terminal = runpy.run_path(os.path.join(ROOT, "tools", "terminal.py"))
+    assert terminal["drawn"]() == read(str(terminal["PICTURE"])), "python tools/terminal.py draws it anew"
+
+
+def linked(path: str) -> list[tuple[str, str]]:
+    """Return the links of a page to files and headings, as (file, heading)."""
+    found = re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", read(path))
+    return [(target, heading) for target, heading in found if target or heading]
+
+
+def headings(path: str) -> set[str]:
+    """Return the anchors that GitHub gives the headings of a page."""
+    titles = re.findall(r"^#+ (.*)$", read(path), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", *(os.path.relpath(path, ROOT) for path in DOCS["pages"]())])
+def test_links_lead_to_a_file_and_a_heading(page: str) -> None:
+    path = os.path.join(ROOT, page)
+    for target, heading in linked(path):
+        to = os.path.join(os.path.dirname(path), target) if target else path
+        assert os.path.exists(to), target
+        assert not heading or heading in headings(to), f"{target}#{heading}"
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    seen, ahead = set(), [os.path.join(ROOT, "README.md")]
+    while ahead:
+        path = ahead.pop()
+        seen.add(path)
+        links = {os.path.normpath(os.path.join(os.path.dirname(path), target)) for target, _ in linked(path) if target}
+        ahead += [link for link in links - seen if link.endswith(".md")]
+    assert [path for path in DOCS["pages"]() if path not in seen] == []
+
+
+def test_the_readme_is_short() -> None:
+    assert len(read(os.path.join(ROOT, "README.md")).splitlines()) <= 220
+
+
+SPELLINGS = re.findall(r"^\| (`--[^|]*`) \| `(--[^|]*)` \|$", read(os.path.join(ROOT, "docs", "command-line.md")), re.M)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "option"),
+    [(spelling, option) for spellings, option in SPELLINGS for spelling in re.findall(r"`([^`]*)`", spellings)],
+)
+def test_other_names_mean_what_the_page_says(napkin: Napkin, spelling: str, option: str) -> None:
+    assert option.startswith("--")
+    rest = "" if "--hardware" in option else "--hardware h100"
+    rest += "" if "--gpus" in option or "--tp" in option else " --gpus 8"
+    said, meant = (napkin(f"memory llama3-8b {rest} {text} --json") for text in (spelling, option))
+    assert said.status == meant.status == 0, said.err
+    assert said.values == meant.values

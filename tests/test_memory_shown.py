@@ -280,7 +280,7 @@ def test_offloaded_checkpoints_of_groups_never_become_negative() -> None:
         ("--max seq --tensors --hardware h100", "--max and --tensors ask different things"),
         ("--snapshot 5GB --must-fit --hardware h100", "--snapshot and --must-fit ask different things"),
         ("--memory-size 40GB", "--memory-size has no effect here"),
-        ("--inference --must-fit", "--must-fit needs --hardware"),
+        ("--inference --must-fit", "--hardware is missing: which accelerator must it fit on?"),
         ("--inference --gpus 6 --tp 4", "--gpus 6 is not a multiple of --tp 4"),
         ("--inference --dtype nf5", "unknown dtype 'nf5'"),
     ],

@@ -25,6 +25,7 @@ from napkin.inputs.model import load_config, preset_config
 from napkin.inputs.presets import Preset, preset, presets, spelling
 from napkin.record import replace
 from napkin.render import render
+from tests.conftest import run_line
 
 ROOT = Path(__file__).resolve().parent.parent
 ALL = list(presets())
@@ -363,3 +364,11 @@ def test_models_shows_one_with_its_citation() -> None:
     text = render(answer, "text")
     assert "source: Llama Team" in text
     assert re.search(r"key and value heads +8  num_key_value_heads", text)
+
+
+@pytest.mark.parametrize("path", ["./llama3-8b", "../x/llama3-8b", "/no/llama3-8b", "~/llama3-8b", "a/b/llama3-8b"])
+def test_a_missing_path_is_never_answered_with_a_preset(path: str) -> None:
+    outcome = run_line(f"params {path}")
+    assert outcome.status == 2
+    assert not outcome.out
+    assert "No such file" in outcome.err

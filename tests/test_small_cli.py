@@ -181,7 +181,7 @@ def test_verdicts(napkin: Napkin, line: str, verdict: str, status: int) -> None:
         ("mfu matmul 4x4x4 --hardware h100 --time 3", 2, "unit of time"),
         ("mfu matmul 4x4x4 --hardware v100 --dtype bf16 --time 3s", 3, "bf16"),
         ("roofline", 2, "MODEL"),
-        ("roofline relu", 2, "SIZE"),
+        ("roofline relu --hardware h100", 2, "SIZE"),
         ("roofline dot 4x4 --hardware h100", 2, "not 1"),
         ("roofline matmul 4x4x4", 2, "--hardware"),
         ("roofline matmul 4x4x4 --hardware h100 --dtype zz", 2, "zz"),

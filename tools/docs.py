@@ -25,6 +25,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "tools"))
 
 from numbers_moved import moved  # noqa: E402
+from terminal import update as update_picture  # noqa: E402
 
 FENCE = "```"
 START = FENCE + "console"
@@ -158,4 +159,7 @@ def update(paths: list[str], accept: bool) -> int:
 
 if __name__ == "__main__":
     asked = [word for word in sys.argv[1:] if word != "--accept"]
-    sys.exit(update([os.path.abspath(path) for path in asked] or pages(), "--accept" in sys.argv[1:]))
+    status = update([os.path.abspath(path) for path in asked] or pages(), "--accept" in sys.argv[1:])
+    if not asked and update_picture():
+        print("docs/images/terminal.svg: written")
+    sys.exit(status)

@@ -311,6 +311,8 @@ class Line:
         plain = [word for word in loose if not self._misplaced(word, len(loose) > 1)]
         for name in self.command.arguments:
             option = OPTIONS[name]
+            if name in self.given and plain and name == "model" and not _is_shape(plain[0]):
+                self._second_model(plain.pop(0))
             if name in self.given or not plain:
                 continue
             taken = plain if option.many else plain[:1]
@@ -323,6 +325,15 @@ class Line:
         for word in plain:
             takes = " ".join(OPTIONS[name].metavar for name in self.command.arguments) or "no words without dashes"
             self._problem(f"unexpected word {word[:60]!r}", f"napkin {self.command.name} takes {takes}, then options")
+
+    def _second_model(self, word: str) -> None:
+        """Refuse a MODEL next to an option that means MODEL, unless both say the same."""
+        first = self.given["model"]
+        if str(first.text).lower() != word.lower():
+            self._problem(
+                f"a contradiction: MODEL {word[:60]} and {first.where} {str(first.text)[:60]} are two models",
+                "leave out one of the two",
+            )
 
     def _misplaced(self, word: str, among_others: bool) -> bool:
         """Refuse a word that belongs to an option: `seq=8192`, or `h100` next to a model; whether it was one."""
@@ -386,6 +397,11 @@ class _PastedLine(Exception):
 def is_option(word: str) -> bool:
     """Return whether a word is an option and not a value: `-` and negative numbers are values."""
     return word.startswith(DASHES) and len(word) > 1 and not (word[1].isdigit() or word[1] == ".")
+
+
+def _is_shape(word: str) -> bool:
+    """Return whether a word states the shape of an operation: `4096x4096`, `1024`."""
+    return word.lower().replace("x", "").isdigit()
 
 
 def read(command: Command, words: Sequence[str]) -> Line:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
-from napkin.commands.model import read_model
+from napkin.commands.model import read_model, read_size
 from napkin.counting import params
 from napkin.errors import NapkinError
 from napkin.footprint import capacity, storage
@@ -53,6 +53,7 @@ def read(inputs: Inputs) -> CheckpointQuestion:
 
 def _read_params(inputs: Inputs) -> Term:
     """Return the model's exact count, or --params."""
+    read_size(inputs, MODEL_OPTIONS)
     if not inputs.has("model"):
         inputs.need("params", "a MODEL, or its number of parameters")
         return inputs.term("params")

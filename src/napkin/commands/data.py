@@ -15,8 +15,8 @@ from napkin.units import human
 
 def run(inputs: Inputs) -> Answer:
     """Answer for a number of tokens and a vocabulary."""
-    inputs.need("tokens", "how many?")
-    vocabulary = inputs.integer("vocab", "it decides how many bytes an id takes")
+    inputs.need_all({"tokens": "how many?", "vocab": "it decides how many bytes an id takes"})
+    vocabulary = inputs.integer("vocab")
     if vocabulary > 2**32:
         raise NapkinError(f"--vocab: {vocabulary:,} ids do not fit 32 bits", "at most 4,294,967,296")
     return answer(inputs.term("tokens"), vocabulary)

@@ -148,7 +148,8 @@ class Inputs:
         else:
             value = self._read(option, one.text, where)
         text = None if isinstance(one.text, (bool, tuple, list)) else str(one.text)
-        self.shown[name] = Shown(value, text, one.origin, option.unit)
+        place = "" if one.origin == "given" else one.where
+        self.shown[name] = Shown(value, text, one.origin, option.unit, place)
 
     def _read(self, option: Option, text: object, where: str) -> Parsed:
         if isinstance(text, bool) or text is None or isinstance(text, (list, dict)):
@@ -174,6 +175,15 @@ class Inputs:
         texts = {self._name(name): OptionText(text) for name, text in changes.items()}
         kept = {name: one for name, one in self.given.items() if OVERRULED.get(name) not in texts}
         return Inputs(self.command, {**kept, **texts}, self._only)
+
+    def means(self, name: str, meant: str) -> None:
+        """Read an option that was given as the one that it means in this question."""
+        one = self.given[name]
+        text = OptionText(one.text, one.origin, one.where or OPTIONS[name].shown, one.shared)
+        items = [(other, kept) for other, kept in self.given.items() if other != meant]
+        self.given = {meant if other == name else other: text if other == name else kept for other, kept in items}
+        self.shown.pop(name)
+        self._accept(meant, text)
 
     def adopt(self, chosen: Inputs) -> None:
         """Count what answered the same question with other texts for some options as read here."""
@@ -295,8 +305,19 @@ class Inputs:
 
     def need(self, name: str, why: str = "") -> None:
         """Refuse a question that has no value of this option; why: the question that it answers."""
-        if not self.has(name):
-            raise NapkinError(f"{OPTIONS[name].shown} is missing{f': {why}' if why else ''}", OPTIONS[name].help)
+        self.need_all({name: why})
+
+    def need_all(self, whys: Mapping[str, str], more: Iterable[NapkinError] = ()) -> None:
+        """Refuse a question that lacks any of these options, naming all that it lacks. whys: option → the question that
+        it answers; more: what else is missing."""
+        missing = [
+            NapkinError(f"{OPTIONS[name].shown} is missing{f': {why}' if why else ''}", OPTIONS[name].help)
+            for name, why in whys.items()
+            if not self.has(name)
+        ]
+        missing += more
+        if missing:
+            raise missing[0] if len(missing) == 1 else Problems(missing)
 
     def default(self, name: str, text: str | bool) -> None:
         """Take `text` for an option that was not given; shown with origin default."""

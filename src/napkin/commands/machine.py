@@ -29,12 +29,15 @@ RATES = ("peak-flops", "memory-bandwidth", "link-bandwidth", "network-bandwidth"
 """Figures that a step's time depends on (its power, where it is what limits the clock)."""
 
 
+WHICH = "which accelerator?"
+
+
 def read_hardware(inputs: Inputs, uses: Iterable[str]) -> Hardware:
     """Return the accelerator asked for, with the figures given instead of its own; note what its name leaves open.
 
     uses: the options of the figures that the answer depends on; others are refused in the end
     """
-    hardware = find(inputs.text("hardware", "which accelerator?"), read_hardware_table(inputs))
+    hardware = find(inputs.text("hardware", WHICH), read_hardware_table(inputs))
     for note in hardware.notes:
         inputs.note(note)
     if hardware.read_as:

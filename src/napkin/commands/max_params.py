@@ -7,7 +7,7 @@ from collections.abc import Callable
 from napkin import formats
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
-from napkin.commands.machine import check_dtype, read_hardware
+from napkin.commands.machine import WHICH, check_dtype, read_hardware
 from napkin.commands.nodes import read_gpus
 from napkin.commands.screens.max_params import screen
 from napkin.commands.setup import read_implementation, read_optimizer, read_setup
@@ -75,8 +75,8 @@ def run(inputs: Inputs) -> Answer:
 def read(inputs: Inputs) -> MaxParamsQuestion:
     """Read the question."""
     read_gpus(inputs)
+    inputs.need_all({"hardware": WHICH, "gpus": "how many?"})
     hardware = read_hardware(inputs, ("memory-size",))
-    inputs.need("gpus", "how many?")
     inputs.note(CEILING)
     if inputs.flag("inference"):
         return _read_inference(inputs, hardware)

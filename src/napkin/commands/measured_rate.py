@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from napkin.commands.inputs import Inputs
 from napkin.commands.model import parse_convention
@@ -14,6 +14,7 @@ from napkin.term import ASSUMED, GIVEN, Term, divide, leaf, multiply
 
 LOGGED_BY = "megatron"
 """The convention of a logged TFLOP/s, where it can be counted."""
+RATED = "for example --tokens-per-second 98000"
 PATH = "tokens_per_second_per_gpu"
 
 
@@ -25,13 +26,20 @@ class Counted:
     seq: int | None
 
 
+def without_rate() -> NapkinError:
+    """Return the error for a question without a measured rate."""
+    return NapkinError(f"{_listed(MEASURED_RATES)}: one of these is needed", RATED)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"--{name}" for name in names)
+
+
 def read_rate(inputs: Inputs, counted: Counted, logged: Logged | None) -> Term:
     """Return tokens/s/GPU from the one figure that was given."""
     given = [name for name in MEASURED_RATES if inputs.has(name)]
-    if len(given) != 1:
-        shown = ", ".join(f"--{name}" for name in given or MEASURED_RATES)
-        what = "one of these is needed" if not given else "these cannot be combined"
-        raise NapkinError(f"{shown}: {what}", "for example --tokens-per-second 98000")
+    if len(given) > 1:
+        raise NapkinError(f"{_listed(given)}: these cannot be combined", RATED)
     if logged is not None:
         return _read_log(inputs, counted, logged)
     return _read_figure(inputs, counted, given[0], inputs.term(given[0]))

@@ -12,7 +12,6 @@ from napkin.commands.model import read_model
 from napkin.commands.screens import memory as screen
 from napkin.commands.screens.kept import listed
 from napkin.commands.single import run_single
-from napkin.errors import NapkinError
 from napkin.options.files import DRAWS
 from napkin.options.layout import STAGE_OPTIONS
 from napkin.options.model import MODEL_OPTIONS, PADDED
@@ -26,12 +25,15 @@ from napkin.render.answer import Answer
 
 def run(inputs: Inputs) -> Answer:
     """Answer for a model that trains or serves, or for a stack of linear layers."""
+    judged = "must-fit" in inputs or any(name in inputs and "inference" not in inputs for name in ("max", "min"))
+    if judged and inputs.peek("model") != "linear":
+        inputs.need_all({"model": "which model?", "hardware": "which accelerator must it fit on?"})
     small = run_single(inputs)
     if small is not None:
         return small
+    if "batch" in inputs and "micro-batch" not in inputs and not inputs.flag("inference"):
+        inputs.means("batch", "micro-batch")
     model = read_model(inputs)
-    if inputs.flag("must-fit") and not inputs.has("hardware"):
-        raise NapkinError("--must-fit needs --hardware", "name the accelerator that it must fit on")
     if inputs.flag("inference"):
         from napkin.commands import serving
 

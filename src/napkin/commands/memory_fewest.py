@@ -31,7 +31,6 @@ def run_fewest(inputs: Inputs, model: Model, answer: Callable[[MemoryQuestion], 
     for name in GIVEN:
         if inputs.value(name):
             raise NapkinError(f"--min gpus and --{name} cannot be combined", "leave out one of the two")
-    inputs.need("hardware", "which accelerator must it fit on?")
     inputs.depends(("min",), True)
     sharded: Options = {} if {"zero", "distributed-optimizer"} & set(inputs.given) else {"zero": "3"}
     again: list[Options] = [sharded] if "recompute" in inputs.given else [sharded, {**sharded, "recompute": "full"}]

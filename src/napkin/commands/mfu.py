@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.layout import read_global_batch
-from napkin.commands.machine import read_dtype, read_hardware, read_hardware_table
-from napkin.commands.measured_rate import Counted, known_convention, read_rate
-from napkin.commands.model import read_documents, read_indexer_loss, read_model, read_sequence, read_target
+from napkin.commands.machine import WHICH, read_dtype, read_hardware, read_hardware_table
+from napkin.commands.measured_rate import Counted, known_convention, read_rate, without_rate
+from napkin.commands.model import read_documents, read_indexer_loss, read_model, read_sequence, read_size, read_target
 from napkin.commands.nodes import read_gpus
 from napkin.commands.screens.mfu import of_rate
 from napkin.commands.single import run_single
@@ -39,6 +39,8 @@ NEAR = 0.03
 """Relative difference up to which a convention explains a claim: logs and papers print two or three digits."""
 DESCRIBES = tuple(name for name in (*STEP_MODEL, "confidence") if name not in ("recompute", *BATCH[1:]))
 """Options that ask for a prediction next to the rate; recomputation and the batch serve the rate itself too."""
+OF_MODEL = ("flops", "document-lengths", "mean-document-length", *MODEL_OPTIONS, *DESCRIBES)
+"""Options that need a MODEL's shapes."""
 
 
 @record
@@ -85,6 +87,7 @@ def run(inputs: Inputs) -> Answer:
 
 def read(inputs: Inputs) -> MfuQuestion:
     """Read the question."""
+    _check_missing(inputs)
     name, counted, repeated = _read_counted(inputs)
     read_gpus(inputs)
     read_global_batch(inputs)
@@ -112,14 +115,21 @@ def read(inputs: Inputs) -> MfuQuestion:
     )
 
 
+def _check_missing(inputs: Inputs) -> None:
+    """Refuse a question that lacks what every MFU needs, naming all of it."""
+    sized = {} if inputs.has("model") else {"params": "a MODEL, or its number of parameters"}
+    unrated = () if any(inputs.has(name) for name in MEASURED_RATES) else (without_rate(),)
+    inputs.need_all({**sized, "hardware": WHICH}, unrated)
+
+
 def _read_counted(inputs: Inputs) -> tuple[str, Counted, Term]:
     """Return what ran, its FLOPs per token, and 1 + the recomputed share."""
     again = recompute(inputs.text("recompute"))
     inputs.because(("batch", "size"), "it belongs to a matmul", "napkin mfu matmul MxKxN")
     inputs.because((*BATCH[1:], *DESCRIBES), STEP, "name them all, or leave it out")
     inputs.because(("document-lengths", "mean-document-length", *MODEL_OPTIONS), "it belongs to a MODEL", MODEL)
+    read_size(inputs, OF_MODEL)
     if not inputs.has("model"):
-        inputs.need("params", "a MODEL, or its number of parameters")
         active = "active-params" if inputs.has("active-params") else "params"
         six_n = multiply("flops/per_token/6nd", six(), inputs.term(active), source=conventions.SOURCES["6nd"])
         seq = inputs.peek("seq")  # only some rates need it

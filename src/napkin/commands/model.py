@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from napkin.architectures import build
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs.load import printable
 from napkin.inputs.model import CLASS_DEFAULT, LARGEST_DIMENSION, Config, load_config
+from napkin.inputs.sizes import size_of
 from napkin.operations.model import Model
 from napkin.term import Term
 
@@ -17,7 +20,7 @@ COUNTS = ("params", "flops")
 
 def read_model(inputs: Inputs) -> Model:
     """Return the model asked about; what its config left to class defaults is recorded among the inputs."""
-    config = load_config(inputs.text("model", "which model?"))
+    config = _read_config(inputs)
     ignorable = inputs.texts("assume-ignorable")
     strict = inputs.flag("strict-config")
     model = build(config, ignorable, strict)
@@ -36,6 +39,39 @@ def read_model(inputs: Inputs) -> Model:
     if ignorable:
         inputs.note(f"config fields ignored: {', '.join(ignorable)}")
     return _read_padded(inputs, model)
+
+
+def _read_config(inputs: Inputs) -> Config:
+    """Return the config of MODEL: a file's, a preset's, or that of a Llama-shaped model of the size given."""
+    text = inputs.text("model", "which model?")
+    size = size_of(text)
+    if size is None:
+        config = load_config(text)
+    else:
+        from napkin.planning.llama_shapes import config_of_size
+
+        config, described = config_of_size(size, text.strip())
+        inputs.assume(described)
+    inputs.shown["model"].where = config.document.name
+    return config
+
+
+def read_size(inputs: Inputs, shaped: Iterable[str]) -> None:
+    """Read a bare size in the place of MODEL as --params, for a command that needs no more than a count.
+
+    shaped  options that need a model's shapes: where one is given, the size stays MODEL
+    """
+    if "model" not in inputs or any(name in inputs for name in shaped):
+        return
+    size = size_of(inputs.text("model"))
+    if size is None:
+        return
+    if "params" in inputs and inputs.integer("params") != size:
+        raise NapkinError(
+            f"a contradiction: MODEL {inputs.text('model')} and --params {inputs.shown['params'].text} are two sizes",
+            "leave out one of the two",
+        )
+    inputs.means("model", "params")
 
 
 def _read_padded(inputs: Inputs, model: Model) -> Model:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from napkin import formats, units
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
-from napkin.commands.machine import element_format, read_dtype, read_hardware, read_hardware_table, read_roof
+from napkin.commands.machine import WHICH, element_format, read_dtype, read_hardware, read_hardware_table, read_roof
 from napkin.commands.model import read_model, read_sequence
 from napkin.commands.screens.roofline import of_model, of_operation, of_transfer
-from napkin.commands.small import read_matmul, shape_terms
+from napkin.commands.small import MATMUL, read_matmul, shape_terms
 from napkin.counting import flops
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs.hardware import find_link
@@ -30,6 +30,7 @@ from napkin.term import GIVEN, Term, divide, leaf
 from napkin.timing import roofline
 from napkin.units import human
 
+OVER = "over what? e.g. pcie5, nvlink4, ib-ndr, or a rate such as 64GB/s"
 QUANTITIES = ("intensity", "ridge", "compute", "memory", "overlapped", "serial", "rate")
 MOST_DRAWN = 8
 """Operations of a model in its picture: those that take longest."""
@@ -106,7 +107,8 @@ def run(inputs: Inputs) -> Answer:
 
 def _read_sizes(inputs: Inputs, count: int, what: str) -> tuple[int, ...]:
     """Return the sizes of the argument, `count` of them (0: any number)."""
-    text = inputs.text("size", what)
+    inputs.need_all({"size": what, "hardware": WHICH})
+    text = inputs.text("size")
     shape = parsed(units.shape, text, "SIZE")
     if count and len(shape) != count:
         raise NapkinError(f"SIZE: {text[:60]!r} has {len(shape)} numbers, not {count}", what)
@@ -131,6 +133,7 @@ def _read_elementwise(inputs: Inputs, function: str) -> ElementwiseQuestion:
 def _read_matmul(inputs: Inputs, operation: str) -> MatmulQuestion:
     """Read a matmul MxKxN; dot n is (1×n)(n×1), matvec MxK is (M×K)(K×1)."""
     if operation == "matmul":
+        inputs.need_all({"size": MATMUL, "hardware": WHICH})
         one = read_matmul(inputs)
         title = f"({one.m:,} × {one.k:,}) · ({one.k:,} × {one.n:,})"
     elif operation == "dot":
@@ -156,7 +159,8 @@ def _read_model(inputs: Inputs) -> ModelQuestion:
 
 def _read_transfer(inputs: Inputs) -> TransferQuestion:
     """Read the bytes and the link."""
-    text = inputs.text("size", "how many bytes, e.g. 80GB")
+    inputs.need_all({"size": "how many bytes, e.g. 80GB", "link": OVER})
+    text = inputs.text("size")
     size = leaf("bytes/total", parsed(units.size, text, "SIZE"), "byte", GIVEN)
     name, rate = _read_link(inputs)
     if not inputs.has("hardware"):
@@ -167,7 +171,7 @@ def _read_transfer(inputs: Inputs) -> TransferQuestion:
 
 def _read_link(inputs: Inputs) -> tuple[str, Term]:
     """Return the link of --link: a name, a rate, or the accelerator's own (nvlink without a number)."""
-    text = inputs.text("link", "over what? e.g. pcie5, nvlink4, ib-ndr, or a rate such as 64GB/s")
+    text = inputs.text("link")
     if text.strip()[:1] in "0123456789.":
         return f"a link of {text.strip()}", leaf("link", parsed(units.bandwidth, text, "--link"), "byte/s", GIVEN)
     if text.strip().lower() in ("nvlink", "own") and inputs.has("hardware"):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from napkin import units
 from napkin.commands.inputs import Inputs
-from napkin.commands.machine import read_dtype, read_hardware
+from napkin.commands.machine import WHICH, read_dtype, read_hardware
 from napkin.commands.screens import linear as screen
 from napkin.counting import linear_stack as linear
 from napkin.counting.utilization import verdict_of
@@ -61,9 +61,12 @@ class TrainedStack:
 # --- the questions ---------------------------------------------------------------------------------------------------
 
 
+MATMUL = "the shape MxKxN, e.g. 4096x4096x4096"
+
+
 def read_matmul(inputs: Inputs) -> Gemm:
     """Return the matmul (M×K)(K×N) of the argument, --batch of them."""
-    text = inputs.text("size", "the shape MxKxN, e.g. 4096x4096x4096")
+    text = inputs.text("size", MATMUL)
     shape = parsed(units.shape, text, "SIZE")
     if len(shape) != 3:
         raise NapkinError(
@@ -98,10 +101,10 @@ def _read_widths(inputs: Inputs) -> tuple[int, ...]:
 
 def _read_measured(inputs: Inputs) -> MeasuredMatmul:
     """Return the measured matmul."""
+    inputs.need_all({"size": MATMUL, "hardware": WHICH, "time": "how long did it take?"})
     one = read_matmul(inputs)
     hardware = read_hardware(inputs, ("peak-flops",))
     dtype = read_dtype(inputs, hardware)
-    inputs.need("time", "how long did it take?")
     return MeasuredMatmul(one, hardware, dtype, inputs.term("time"))
 
 

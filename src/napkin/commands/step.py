@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.layout import divisions
-from napkin.commands.machine import RATES
+from napkin.commands.machine import RATES, WHICH
 from napkin.commands.model import read_model
 from napkin.commands.screens.step import screen
 from napkin.commands.step_model import StepQuestion, memory_terms, read_step
@@ -42,6 +42,7 @@ def run(inputs: Inputs) -> Answer:
 
 def read(inputs: Inputs) -> StepQuestion:
     """Read the question."""
+    inputs.need_all({"model": "which model?", "hardware": WHICH})
     question = read_step(inputs, read_model(inputs), (*RATES, "memory-size"))
     for note in _assumed_links(question.hardware, int(question.setup.layout.gpus)):
         inputs.note(note)

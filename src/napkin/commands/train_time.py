@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from napkin.commands.command import Command
 from napkin.commands.goodput import read_goodput
 from napkin.commands.inputs import Inputs
-from napkin.commands.machine import read_hardware, read_peak
+from napkin.commands.machine import WHICH, read_hardware, read_peak
 from napkin.commands.screens.train_time import screen
 from napkin.commands.train_time_question import TrainTimeQuestion
-from napkin.counting.six_n import six_n
+from napkin.counting.six_n import six, six_n
 from napkin.errors import BROKEN, CLOSE, OK, NapkinError
 from napkin.inputs.hardware import Hardware
 from napkin.options.layout import MACHINE_SIZE
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 PREDICTS = (*STEP_MODEL, "profile")
 """What the step model takes to estimate the MFU of a MODEL."""
+OF_MODEL = ("seq", "flops", *MODEL_OPTIONS, *PREDICTS)
+"""Options that need a MODEL's shapes."""
 VERDICTS = {OK: "holds", BROKEN: "broken", CLOSE: "too close to call"}
 """Exit status → what a deadline or budget is called that was asked to hold."""
 
@@ -39,6 +41,8 @@ def run(inputs: Inputs) -> Answer:
 def read(inputs: Inputs) -> TrainTimeQuestion:
     """Read the question."""
     known, counted, named = _read_known(inputs)
+    if not inputs.has("hardware"):
+        _check_missing(inputs, known)
     hardware = read_hardware(inputs, ("peak-flops", "tdp"))
     peak = read_peak(inputs, hardware)
     price = inputs.term("price") if inputs.has("price") else None
@@ -86,6 +90,15 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
     )
 
 
+def _check_missing(inputs: Inputs, known: Mapping[str, Term]) -> None:
+    """Refuse a question without an accelerator, naming what else is missing; an MFU can be estimated."""
+    try:
+        time.unknowns({"mfu": six(), **known}, inputs.has("budget"))
+    except NapkinError as problem:
+        inputs.need_all({"hardware": WHICH}, [problem])
+    inputs.need("hardware", WHICH)
+
+
 def _check_asked(inputs: Inputs, known: Mapping[str, Term]) -> None:
     """Refuse what --min or --max asks for where it is given too; what is left out is answered with or without them."""
     asked = [(word, name) for word in ("min", "max") if (name := inputs.text_or_none(word)) is not None]
@@ -102,6 +115,10 @@ def _check_asked(inputs: Inputs, known: Mapping[str, Term]) -> None:
 
 def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None, str]:
     """Return what was given among params, tokens, gpus, mfu and time; a model's counted FLOPs per token, its name."""
+    if "model" in inputs:
+        from napkin.commands.model import read_size
+
+        read_size(inputs, OF_MODEL)
     if any(name in inputs for name in MACHINE_SIZE[1:]):
         from napkin.commands.nodes import read_gpus
 
@@ -114,8 +131,8 @@ def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None, str]:
         known["time"] = inputs.term("within", "time")
     if inputs.has("model"):
         return known, *_read_model(inputs, known)
-    of_model = ("seq", "flops", *MODEL_OPTIONS, *PREDICTS)
-    inputs.because(of_model, "it belongs to a MODEL", "name a model instead of --params")
+    size = f"MODEL {inputs.shown['params'].text}" if inputs.has("params") else "name a model"
+    inputs.because(OF_MODEL, "it belongs to a MODEL", f"{size} instead of --params")
     active = inputs.integer_or_none("active-params")
     if active is not None:
         if "params" in known and active > known["params"].value:

@@ -328,9 +328,15 @@ def config_from(name: str, document: Document, data: Any, origin: str = GIVEN) -
     return config
 
 
+def is_path(text: str) -> bool:
+    """Return whether a MODEL can only be a path: a missing file is never taken for the preset of its last part."""
+    begins = text.startswith(("./", "../", "/", "~"))
+    return begins or text.count("/") > 1 or text.endswith((".json", ".yaml", ".yml"))
+
+
 def load_config(model: str) -> Config:
-    """Return MODEL as a Config: "-" (standard input), a folder with a config.json, a .json or .yaml file, a preset, or
-    the text of a config.json itself."""
+    """Return MODEL as a Config: "-" (standard input), a folder with a config.json, a .json or .yaml file, a preset, a
+    model of the local Hugging Face cache, or the text of a config.json itself."""
     from napkin.inputs.presets import is_preset, preset
 
     if model.lstrip().startswith("{"):
@@ -338,7 +344,8 @@ def load_config(model: str) -> Config:
 
     if model == "-":
         return _of_document(_sniffed("-"), "standard input")
-    looks_like_file = model.endswith((".json", ".yaml", ".yml")) or os.path.exists(model)
+    model = os.path.expanduser(model)
+    looks_like_file = is_path(model) or os.path.exists(model)
     if os.path.isdir(model):
         names = ("config.json", "params.json", "model_config.yaml")
         inside = next((at for name in names if os.path.exists(at := os.path.join(model, name))), None)
@@ -359,6 +366,12 @@ def load_config(model: str) -> Config:
         )
         folder = os.path.basename(os.path.dirname(os.path.abspath(model)))
         return _of_document(document, folder if os.path.basename(model) == "config.json" else os.path.basename(model))
+    if not is_preset(model):
+        from napkin.inputs.hf_cache import cached_config
+
+        path = cached_config(model)
+        if path is not None:
+            return _of_document(read_json(path, infinite=True), f"{model} (local cache)")
     return preset_config(preset(model))
 
 

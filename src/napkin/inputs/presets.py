@@ -57,8 +57,10 @@ def preset(name: str) -> Preset:
     if slug is None:
         shown = "".join(c if c.isprintable() else "?" for c in name[:60])
         hint = did_you_mean(shown.rsplit("/", 1)[-1], PRESETS)
+        absent = ", and the local Hugging Face cache does not hold it" if "/" in name else ""
         raise NapkinError(
-            f"no model is called {shown!r}", hint or "`napkin models` lists the names; a config.json's path will do too"
+            f"no model is called {shown!r}{absent}",
+            hint or "`napkin models` lists the names; a config.json's path will do too",
         )
     return _preset(slug, PRESETS[slug])
 

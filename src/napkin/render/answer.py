@@ -29,15 +29,17 @@ class Shown:
     """An input as resolved: value in base units, the text as typed, and where it came from.
 
     origin: given, run file, profile, preset, class default, default, evidence or solved.
+    where: what it was read from (a file, with line and key where it has them; a preset); "" where it has no place.
     """
 
-    __slots__ = ("origin", "text", "unit", "value")
+    __slots__ = ("origin", "text", "unit", "value", "where")
 
-    def __init__(self, value: Cell, text: str | None, origin: str, unit: str = "1") -> None:
+    def __init__(self, value: Cell, text: str | None, origin: str, unit: str = "1", where: str = "") -> None:
         self.value = value
         self.text = text
         self.origin = origin
         self.unit = unit
+        self.where = where
 
 
 class Answer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 
-from napkin.render.answer import Answer
+from napkin.render.answer import Answer, Shown
 from napkin.render.term_table import Entry, table_of
 
 SCHEMA = 1
@@ -17,9 +17,7 @@ def to_json(answer: Answer, explain: bool = False) -> str:
     data: dict[str, object] = {
         "napkin": SCHEMA,
         "command": answer.command,
-        "inputs": {
-            name: {"value": _plain(i.value), "origin": i.origin, "given": i.text} for name, i in answer.inputs.items()
-        },
+        "inputs": {name: _input(one) for name, one in answer.inputs.items()},
         "values": {path: _plain(value) for path, (value, _) in found.items()},
         "units": {path: unit for path, (_, unit) in found.items()},
         "verdict": answer.verdict,
@@ -31,6 +29,12 @@ def to_json(answer: Answer, explain: bool = False) -> str:
     if explain:
         data["terms"] = {path: _term(entry) for path, entry in table_of(answer.finite()).items()}
     return json.dumps(data, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
+
+
+def _input(one: Shown) -> dict[str, object]:
+    """Return what is written of an input: its value, origin and text, and what it was read from."""
+    written = {"value": _plain(one.value), "origin": one.origin, "given": one.text}
+    return {**written, "where": one.where} if one.where else written
 
 
 def _plain(value: object) -> object:

@@ -79,7 +79,9 @@ def _inputs(answer: Answer) -> list[str]:
             human(i.value, i.unit)
             if isinstance(i.value, (int, float)) and not isinstance(i.value, bool)
             else str(i.value),
-            i.origin + (f": {i.text}" if i.text not in (None, str(i.value)) else ""),
+            i.origin
+            + (f": {i.text}" if i.text not in (None, str(i.value)) else "")
+            + (f" ({i.where})" if i.where else ""),
         ]
         for name, i in answer.inputs.items()
     ]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from napkin.commands.confidence import read_confidence
 from napkin.commands.goodput import read_goodput
 from napkin.commands.inputs import Inputs
-from napkin.commands.machine import RATES, read_hardware
+from napkin.commands.machine import RATES, WHICH, read_hardware
 from napkin.commands.model import read_model, read_sequence
 from napkin.commands.nodes import read_gpus
 from napkin.commands.setup import read_implementation, read_setup_around
@@ -134,6 +134,7 @@ def _read_words(inputs: Inputs) -> dict[str, str]:
 def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     """Read what is searched, everything but the number of GPUs; and a step as `step` would ask it, for what no layout
     changes."""
+    inputs.need_all({"model": "which model?", "hardware": WHICH})
     model = read_model(inputs)
     hardware = read_hardware(inputs, (*RATES, "memory-size"))
     if note := generation_note(hardware):

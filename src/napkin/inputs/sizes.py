@@ -1,0 +1,28 @@
+"""A bare size in the place of a model: `7B`."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from napkin import units
+from napkin.errors import NapkinError
+
+LEAST = 10**6
+"""A plain number below is a size without its letter: `7` for `7B`."""
+
+_NUMBER = re.compile(r"[+-]?[0-9][0-9.,_ ]*(e[+-]?[0-9]+)?[a-zµ%]{0,2}", re.IGNORECASE)
+
+
+def size_of(model: str) -> int | None:
+    """Return the parameters that MODEL states in the place of a name; None where it is a name, a path or a file.
+    NapkinError (2): a number that states no size."""
+    if not _NUMBER.fullmatch(model.strip()) or os.path.exists(model):
+        return None
+    try:
+        size = units.positive_count(model)
+    except units.Unreadable as problem:
+        raise NapkinError(f"MODEL: {problem.reason}", problem.hint) from None
+    if size < LEAST and model.strip()[-1].isdigit():
+        raise NapkinError(f"MODEL: {model.strip()} is neither a model nor its size", "a size is written 7B")
+    return size
