@@ -132,3 +132,35 @@ def test_the_batch_of_a_training_step_is_the_micro_batch(napkin: Napkin) -> None
     assert both.status == 2
     served = napkin("memory llama3-8b --hardware h100 --inference --batch 4 --json").data
     assert served["inputs"]["batch"]["value"] == 4
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("max-params 7B --gpus 8 --hardware h100", "napkin memory 7B --hardware h100"),
+        ("optimizer adamw 7B", "--params 7B"),
+        ("data 300B --vocab 50257", "--tokens 300B"),
+        ("train-time 7B 1T --gpus 8 --hardware h100", "--tokens 1T"),
+        ("memory 1e30", "name a model"),
+        ("memory 8x7B --hardware h100", "mixtral-8x7b"),
+    ],
+)
+def test_a_size_in_another_place_gets_the_right_hint(line: str, hint: str) -> None:
+    outcome = run_line(line)
+    assert outcome.status == 2
+    assert len(outcome.hints) == 1
+    assert hint in outcome.hints[0]
+
+
+def test_sizes_can_be_compared(napkin: Napkin) -> None:
+    rows = napkin("compare 7B 13B --json").data["quantities"]
+    assert rows[0]["path"] == "params/total"
+    assert rows[0]["ratio"] == pytest.approx(13 / 7, rel=0.01)
+
+
+def test_a_size_in_a_run_file(tmp_path: pathlib.Path, napkin: Napkin) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("command: params\nmodel: 7B\n", encoding="utf-8")
+    assert napkin(f"params --run {path} --json").values == napkin("params 7B --json").values
+    path.write_text("command: params\nmodel: 7B\nparams: 8B\n", encoding="utf-8")
+    assert run_line(f"params --run {path}").status == 2

@@ -26,7 +26,7 @@ Every figure here is made by `python tools/accuracy.py` from the published rows 
 makes the same comparison row by row, and `napkin validate FILE` for rows of your own. Errors are
 |predicted/measured − 1|.
 
-**Left out** means: the constants were fitted without the row's whole source (all pages of one team on one software),
+**Held out** means: the constants were fitted without the row's whole source (all pages of one team on one software),
 so that neither the row nor its neighbours help to predict it. That is the figure to expect for software and a cluster
 that napkin never saw. **Inside** means: the source is in the fit, as it is for everybody who uses that software.
 A prediction uses what a planner knows beforehand: shapes, layout, hardware, software. It never reads a row's stated
@@ -54,11 +54,11 @@ def overall(found: accuracy.Errors) -> str:
     known = np.isfinite(near)
     first = np.array(distinct(found))
     rows = [
-        ["dense, source left out", *figures(found.out[dense])],
-        ["dense, source left out, each configuration once", *figures(found.out[dense & first])],
+        ["dense, source held out", *figures(found.out[dense])],
+        ["dense, source held out, each configuration once", *figures(found.out[dense & first])],
         ["dense, inside", *figures(found.inside[dense])],
-        ["dense, left out, after one measured step of a near configuration", *figures(near[known & dense])],
-        ["mixture of experts, source left out", *figures(found.out[~dense])],
+        ["dense, held out, after one measured step of a near configuration", *figures(near[known & dense])],
+        ["mixture of experts, source held out", *figures(found.out[~dense])],
         ["mixture of experts, inside", *figures(found.inside[~dense])],
         ["mixture of experts, after one measured step of a near configuration", *figures(near[known & ~dense])],
     ]
@@ -133,11 +133,11 @@ def megatron(found: accuracy.Errors) -> str:
                 [found.rows[i].id, f"{measured:.2f}", f"{measured * math.exp(e):.2f}"]
                 + [f"{100 * math.expm1(x):+.1f} %" for x in (e, f, a)]
             )
-    text = table(["row", "measured s", "predicted s", "left out", "one factor a paper", "factor without the row"], rows)
+    text = table(["row", "measured s", "predicted s", "held out", "one factor a paper", "factor without the row"], rows)
     text += "\n" + table(
         ["13 rows", "rows", "median", "mean", "p90"],
         [
-            ["papers left out", *figures(np.array(plain))],
+            ["papers held out", *figures(np.array(plain))],
             ["with one factor a paper", *figures(np.array(own))],
             ["with one factor a paper, found without the row", *figures(np.array(single))],
         ],
@@ -155,7 +155,7 @@ def whole_runs() -> str:
         errors.append(math.log(hours / row.hours))
         inside.append(abs(errors[-1]) <= math.log(estimate.high / estimate.mfu))
         half.append(math.log(estimate.high / estimate.mfu))
-    text = table(["whole runs", "rows", "median", "mean", "p90"], [["team left out", *figures(np.array(errors))]])
+    text = table(["whole runs", "rows", "median", "mean", "p90"], [["team held out", *figures(np.array(errors))]])
     text += (
         f"\nIn the 90 % interval (×/÷ {math.exp(statistics.median(half)):.2f}): {percent(sum(inside) / len(inside))}.\n"
     )
@@ -186,7 +186,7 @@ def page() -> str:
         HEAD,
         "## Training steps\n",
         overall(found),
-        "### By source, each left out in turn\n",
+        "### By source, each held out in turn\n",
         by_source(found),
         INTERVALS,
         coverage(),
@@ -198,7 +198,7 @@ def page() -> str:
         MEGATRON,
         megatron(found),
         "## Whole runs\n",
-        "Accelerator-hours from parameters, tokens, accelerator and year; the team left out.\n",
+        "Accelerator-hours from parameters, tokens, accelerator and year; the team held out.\n",
         whole_runs(),
         "## The constants\n",
         f"{len(PRIORS)} constants, {families} of them factors of software. Priors come from kernel measurements,\n"
@@ -212,7 +212,7 @@ def page() -> str:
 
 INTERVALS = """### Intervals
 
-Quantiles of the errors with sources left out, every source weighing the same; wider with the distance to the evidence,
+Quantiles of the errors with sources held out, every source weighing the same; wider with the distance to the evidence,
 for mixtures of experts, for unknown software and for chips on which no step of the evidence ran.
 """
 
@@ -226,9 +226,9 @@ TAIL = """## What the rest is
 
 - **Software versions.** One configuration measured again, months or releases apart, differs by 2 to 6 % (dense) and by
   up to 40 % (experts). The same 1T model takes 102.6 s in 2021 and 94.4 s in 2022: no common constant fits both.
-- **Mixtures of experts** come from one source alone. Its releases from 26.06 on take 20 to 35 % less time than those
+- **Mixtures of experts** come from one source only. Its releases from 26.06 on take 20 to 35 % less time than those
   before at the same layout: an edition of its own (`--stack megatron-core-2026`), whose constants are assumed where the
-  source is left out.
+  source is held out.
 - **Networks.** nanotron's steps on 512 GPUs (MFU 0.05 and 0.19, optima of a search) wait for something that no
   bandwidth in the table explains. Omni-Path is slower than its line rate, and its share has one source.
 - **Odd shapes** (108-wide heads, hidden sizes that divide badly) lose 10 to 40 % in kernels that no closed form here

@@ -40,17 +40,18 @@ RESIDUALS = {
         "definitions, no accuracy"
     ),
     "torchtitan": (
-        "one share for the cache of compiled training: asynchronous tensor parallelism alone moves it by 6 %. The two "
-        "405B rows do not state the pipeline's micro-batches. By the code's default (as many as stages, so 4 sequences "
-        "each: pipelining_utils.py, build_pipeline_schedule; what the two rows' throughputs agree with) the formulas "
-        "give 70 GiB for both schedules, with the pipeline's own buffers some 73: the interleaved row is 72.7, but the "
-        "1F1B row 82.5, and nothing in the code that was read takes 10 GiB more under 1F1B. Both stay refused"
+        "one share for the cache of compiled training: asynchronous tensor parallelism by itself moves it by 6 %. "
+        "The two 405B rows do not state the pipeline's micro-batches. By the code's default (as many as stages, so 4 "
+        "sequences each: pipelining_utils.py, build_pipeline_schedule; what the two rows' throughputs agree with) the "
+        "formulas give 70 GiB for both schedules, with the pipeline's own buffers some 73: the interleaved row "
+        "is 72.7, but the 1F1B row 82.5, and nothing in the code that was read takes 10 GiB more under 1F1B. "
+        "Both stay refused"
     ),
     "torchtune": (
-        "what the page does not state: whether activations were offloaded beside the checkpoints that every recipe has "
-        "(both are read, 8 % apart), the weights that LoRA stands beside, its rank. Where the flags are stated, 0.1 to "
-        "1 %: what the compiler chooses to compute again. 405B fits one sequence a step better than the two that the "
-        "page names for all its rows"
+        "what the page does not state: whether activations were offloaded in addition to the checkpoints that every "
+        "recipe has (both are read, 8 % apart), the weights that LoRA is added to, its rank. Where the flags are "
+        "stated, 0.1 to 1 %: what the compiler chooses to compute again. 405B fits one sequence a step better than the "
+        "two that the page names for all its rows"
     ),
     "LitGPT resource tables": (
         "one GPU: workspaces and rounding, 0.3 %; phi-1.5's rows lie 0.5 to 1.2 % above, unexplained. Two GPUs: the "
@@ -316,11 +317,11 @@ checkpoints and optimizers). {traced}
 is counted, where it is seldom the largest moment. Steps of several GPUs were not traced.
 
 A trainer's own figure never holds the context. On one card *used minus context* is `memory/reserved`: there are no
-communicators, so that what nvidia-smi shows beyond torch's cache is the CUDA context alone
+communicators, so that what nvidia-smi shows beyond torch's cache is the only the CUDA context
 (`memory/used` = `memory/reserved` + `memory/context`). On several cards it also holds `memory/communication`.
 
-`memory/activation_budget` takes off what stands whatever the activations: capacity − parameters − gradients −
-optimizer − overhead. The gradients in it are all of a rank's (divided under ZeRO 2 and 3), as they stand at the end of
+`memory/activation_budget` subtracts what does not depend on the activations: capacity − parameters − gradients −
+optimizer − overhead. The gradients in it are all of a rank's (divided under ZeRO 2 and 3), as they are at the end of
 the backward pass, although at the loss, where activations are largest, a first micro-batch has none yet: a step can fit
 whose activations are a little larger than the budget. The verdict compares `memory/used`, which follows the moments.
 
@@ -343,22 +344,22 @@ figure. A flag that a row does not state (what is recomputed, sequence paralleli
 is refused: a field of a layout that napkin does not know, an offload, a kernel, a schedule; and a run that holds less
 than the least that its stated flags take.
 
-## A framework that nobody measured
+## A framework without measurements
 
-The same rows as if nobody had named their framework: its profile, its recipes' defaults, its own errors and (compiled)
-its cache's share left out. The layout alone says whose kind of code it is (Megatron's where layers are divided, else
-Hugging Face's), and what nobody states is evaluated at the least and at the most that code does (`frameworks.py`,
+The same rows as if their framework were not known: its profile, its recipes' defaults, its own errors and (compiled)
+its cache's share held out. Only the layout says whose kind of code it is (Megatron's where layers are divided, else
+Hugging Face's), and what is not stated is evaluated at the least and at the most that code does (`frameworks.py`,
 `unnamed`): the loss in place or in fp32 copies, kernels fused or written out, gathered inputs kept or gathered again,
 gradients with or without an fp32 buffer. The prediction is the geometric mean of both ends, the interval the ends and
 what the other frameworks' rows lay outside theirs.
 
-| left out | rows | median | p90 | worst | intervals cover |
+| held out | rows | median | p90 | worst | intervals cover |
 |---|---|---|---|---|---|
 {left}
 `napkin memory` takes its interval from the same errors: those of the framework where at least five published rows
-measured it on one card or on several, else those of frameworks left out on rows that state what is recomputed
-({never}). One card and a loop around Hugging Face code whose kept tensors were counted (`--framework` left out) has the
-allocator's ranges alone. The answer's notes say which of the three it is.
+measured it on one card or on several, else those of frameworks held out on rows that state what is recomputed
+({never}). One card and a loop around Hugging Face code whose kept tensors were counted (no `--framework`) has the
+allocator's ranges only. The answer's notes say which of the three it is.
 
 ## Constants
 
@@ -378,7 +379,7 @@ most 1 MiB for each large tensor, on the average a fraction of it.
 
 ## Frameworks
 
-Facts of the code that decide what stands where (`src/napkin/training/frameworks.py`); all have the same formulas.
+Facts of the code that decide what is kept where (`src/napkin/training/frameworks.py`); all have the same formulas.
 
 | name | what | bytes a parameter | source |
 |---|---|---|---|

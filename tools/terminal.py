@@ -89,10 +89,10 @@ def drawn() -> str:
     for row, line in enumerate(lines):
         y, column = MARGIN + LINE * (row + 0.75), 0
         for style, text in spans(line):
-            if text.strip():
-                x, shape = MARGIN + CELL * column, f' style="{style}"' if style else ""
-                size = f'textLength="{CELL * len(text):.4g}" lengthAdjust="spacingAndGlyphs"'
-                body.append(f'<text x="{x:.5g}" y="{y:g}" {size}{shape} xml:space="preserve">{escape(text)}</text>')
+            for words in re.finditer(r"\S+(?: \S+)*", text):  # SVG keeps no spaces in a row
+                x, shape = MARGIN + CELL * (column + words.start()), f' style="{style}"' if style else ""
+                size = f'textLength="{CELL * len(words.group()):.4g}" lengthAdjust="spacingAndGlyphs"'
+                body.append(f'<text x="{x:.5g}" y="{y:g}" {size}{shape}>{escape(words.group())}</text>')
             column += len(text)
     width, height = round(2 * MARGIN + CELL * COLUMNS), 2 * MARGIN + LINE * len(lines)
     return "\n".join(

@@ -324,7 +324,21 @@ class Line:
             return
         for word in plain:
             takes = " ".join(OPTIONS[name].metavar for name in self.command.arguments) or "no words without dashes"
-            self._problem(f"unexpected word {word[:60]!r}", f"napkin {self.command.name} takes {takes}, then options")
+            hint = self._of_size(word) or f"napkin {self.command.name} takes {takes}, then options"
+            self._problem(f"unexpected word {word[:60]!r}", hint)
+
+    def _of_size(self, word: str) -> str | None:
+        """Return a hint for a bare size: the option that it belongs to, or the question whether such a model fits."""
+        from napkin.cli.spellings import is_size
+
+        if not is_size(word):
+            return None
+        sized = "model" in self.given or "params" in self.given
+        for name in ("tokens",) if sized else ("params", "tokens"):
+            if name in self._taken and name not in self.given:
+                return f"--{name} {word}"
+        fits = "hardware" in self._taken and not {"params", "model"} & self._taken
+        return f"napkin memory {word} --hardware h100 says whether a model of that size fits" if fits else None
 
     def _second_model(self, word: str) -> None:
         """Refuse a MODEL next to an option that means MODEL, unless both say the same."""

@@ -94,6 +94,16 @@ def machine(text: str) -> tuple[str, str] | None:
     return None
 
 
+def is_size(text: str) -> bool:
+    """Return whether a word is a number of parameters or tokens: `7B`."""
+    from napkin.inputs.sizes import LEAST, size_of
+
+    try:
+        return (size_of(text) or 0) >= LEAST
+    except NapkinError:
+        return False
+
+
 def is_accelerator(text: str) -> bool:
     """Return whether a word names an accelerator, alone or with a count."""
     from napkin.inputs.hardware import normal

@@ -138,9 +138,12 @@ def _read_model(inputs: Inputs) -> Model | None:
     if name is None:
         return None
     from napkin.architectures import build
-    from napkin.inputs.model import load_config
+    from napkin.commands.model import named_config
 
-    return build(load_config(name))
+    config, described = named_config(name)
+    if described:
+        inputs.assume(described)
+    return build(config)
 
 
 def _read_sequence(inputs: Inputs, model: Model, default: int) -> int:

@@ -112,8 +112,10 @@ def _word(word: str) -> tuple[Command, Question]:
     """Return a run file, an accelerator or a model as a question."""
     from napkin.commands import runfile
     from napkin.inputs import hardware
+    from napkin.inputs.hf_cache import cached_config
     from napkin.inputs.load import printable
     from napkin.inputs.presets import preset
+    from napkin.inputs.sizes import size_of
 
     if word.endswith((".yaml", ".yml")) and os.path.isfile(word):
         document = runfile.read(word)
@@ -124,7 +126,7 @@ def _word(word: str) -> tuple[Command, Question]:
     try:
         hardware.find(word)
     except NapkinError as no_hardware:
-        if not os.path.exists(word):
+        if not os.path.exists(word) and size_of(word) is None and cached_config(word) is None:
             try:
                 preset(word)
             except NapkinError as no_model:

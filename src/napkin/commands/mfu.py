@@ -10,10 +10,11 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.layout import read_global_batch
 from napkin.commands.machine import WHICH, read_dtype, read_hardware, read_hardware_table
 from napkin.commands.measured_rate import Counted, known_convention, read_rate, without_rate
-from napkin.commands.model import read_documents, read_indexer_loss, read_model, read_sequence, read_size, read_target
+from napkin.commands.model import read_documents, read_indexer_loss, read_model, read_sequence, read_target
 from napkin.commands.nodes import read_gpus
 from napkin.commands.screens.mfu import of_rate
 from napkin.commands.single import run_single
+from napkin.commands.size import read_size
 from napkin.commands.step_model import StepQuestion, read_step
 from napkin.counting import conventions, flops, utilization
 from napkin.counting.six_n import six

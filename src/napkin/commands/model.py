@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from napkin.architectures import build
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError, did_you_mean
@@ -44,34 +42,21 @@ def read_model(inputs: Inputs) -> Model:
 def _read_config(inputs: Inputs) -> Config:
     """Return the config of MODEL: a file's, a preset's, or that of a Llama-shaped model of the size given."""
     text = inputs.text("model", "which model?")
-    size = size_of(text)
-    if size is None:
-        config = load_config(text)
-    else:
-        from napkin.planning.llama_shapes import config_of_size
-
-        config, described = config_of_size(size, text.strip())
+    config, described = named_config(text)
+    if described:
         inputs.assume(described)
     inputs.shown["model"].where = config.document.name
     return config
 
 
-def read_size(inputs: Inputs, shaped: Iterable[str]) -> None:
-    """Read a bare size in the place of MODEL as --params, for a command that needs no more than a count.
-
-    shaped  options that need a model's shapes: where one is given, the size stays MODEL
-    """
-    if "model" not in inputs or any(name in inputs for name in shaped):
-        return
-    size = size_of(inputs.text("model"))
+def named_config(text: str) -> tuple[Config, str]:
+    """Return the config of a text in the place of MODEL, and in words the shape that is taken for a bare size."""
+    size = size_of(text)
     if size is None:
-        return
-    if "params" in inputs and inputs.integer("params") != size:
-        raise NapkinError(
-            f"a contradiction: MODEL {inputs.text('model')} and --params {inputs.shown['params'].text} are two sizes",
-            "leave out one of the two",
-        )
-    inputs.means("model", "params")
+        return load_config(text), ""
+    from napkin.planning.llama_shapes import config_of_size
+
+    return config_of_size(size, text.strip())
 
 
 def _read_padded(inputs: Inputs, model: Model) -> Model:

@@ -116,7 +116,7 @@ def _check_asked(inputs: Inputs, known: Mapping[str, Term]) -> None:
 def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None, str]:
     """Return what was given among params, tokens, gpus, mfu and time; a model's counted FLOPs per token, its name."""
     if "model" in inputs:
-        from napkin.commands.model import read_size
+        from napkin.commands.size import read_size
 
         read_size(inputs, OF_MODEL)
     if any(name in inputs for name in MACHINE_SIZE[1:]):

@@ -32,6 +32,8 @@ SAME = 0.02
 """A published model whose size differs by less is taken as it is."""
 GRAIN = 4
 """Layers come in multiples of this, as pipeline stages need them."""
+MOST = 10**14
+"""The largest size that the widest of them is grown to."""
 FARTHEST = 0.05
 """The largest difference in size that is still called a model of that size."""
 
@@ -41,19 +43,24 @@ def config_of_size(size: int, text: str) -> tuple[Config, str]:
 
     text  the size as the user wrote it
     """
+    if not size <= MOST:
+        raise _shapeless(text)
     base = min(SHAPES, key=lambda name: abs(math.log(SHAPES[name] / size)))
     fields: dict[str, Any] = dict(preset(base).config)
     described = f"{text} as {base}"
     if abs(SHAPES[base] / size - 1) > SAME:
         shaped = _shaped(fields, size)
         if shaped is None:
-            raise NapkinError(
-                f"MODEL: no Llama-shaped model has {text} parameters", "name a model, or give its config.json"
-            )
+            raise _shapeless(text)
         fields |= shaped
         described = f"{text} in Llama's shape: {fields[DEPTH]} layers, {fields[WIDTH]:,} wide"
     name = f"Llama-shaped {text}"
     return config_from(name, Document(name, fields), fields, "assumed"), described
+
+
+def _shapeless(text: str) -> NapkinError:
+    """Return the error for a size that no shape has."""
+    return NapkinError(f"MODEL: no Llama-shaped model has {text} parameters", "name a model, or give its config.json")
 
 
 def _shaped(fields: Mapping[str, Any], size: int) -> dict[str, int] | None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from napkin import term
-from napkin.elementwise import is_array, maximum
+from napkin.elementwise import Number, is_array, maximum
 from napkin.footprint import allocator, memory
 from napkin.footprint.memory import least_states
 from napkin.footprint.prepared import PreparedStep, prepare
@@ -38,6 +38,12 @@ Timed = Callable[[Setup], "tuple[StepLayout, Rates]"]
 
 MOST_MICRO = 64
 """Largest micro-batch that is tried: kernels reach their best efficiency long before."""
+STACKED = 1 << 13
+"""Stages of layouts whose memory is evaluated at a time: more would leave the processor's caches."""
+MANY = 1 << 11
+"""Layouts of which those are set aside first whose first stage alone is too large: for fewer it does not pay."""
+TIMED = 1 << 14
+"""Layouts that are timed together at most, unless one block has more."""
 ENTRIES = 1 << 15
 """Entries of the grid that are evaluated at a time: about a hundred arrays of this size are allocated at once."""
 
@@ -267,43 +273,68 @@ def search(request: Request, timed: Timed, capacity: float, prune: bool = True) 
     return _joined(request, pieces, capacity, memory)
 
 
+Fitting = tuple[Layout, Array, Array]
+"""Layouts along one axis, their used bytes and the upper ends of them as [recomputation, layout]."""
+
+
 @record
 class Evaluated:
     """What a search knows before any time.
 
-    fitting  layouts that fit under some recomputation: along one axis, their used bytes and the upper ends of them as
-             [recomputation, layout]
+    fitting  layouts that fit under some recomputation
     layouts  how many there are, fitting or not       least, least_used   the one of least memory, if it is known
     """
 
-    fitting: list[tuple[Layout, Array, Array]]
+    fitting: list[Fitting]
     layouts: int
     least: Layout | None
     least_used: float
 
 
-_LAST: list[tuple[Request, float, bool, Evaluated]] = []
-"""The last search: questions that differ in rates alone (sensitivity, a deadline) share its memory."""
+_KEPT: list[tuple[Request, float, Evaluated]] = []
+"""The first search and the last: questions that differ in rates alone (sensitivity, a deadline) share their memory."""
 
 
 def _memory(request: Request, capacity: float, prune: bool) -> Evaluated:
-    """Return the layouts that fit, from the last search where that asked the same of memory."""
-    for asked, room, pruned, found in _LAST:
-        if (room, pruned) == (capacity, prune) and asked == request:
+    """Return the layouts that fit, from an earlier search where that asked the same of memory, or for more."""
+    if not prune:
+        return _evaluated(request, capacity, prune)
+    for asked, room, found in _KEPT:
+        if room == capacity and asked == request:
             return found
+        if room >= capacity and replace(asked, below=request.below) == request and _narrower(request, asked):
+            return _among(found, request, capacity)
     found = _evaluated(request, capacity, prune)
-    if prune:
-        _LAST[:] = [(request, capacity, prune, found)]
+    _KEPT[1:] = [(request, capacity, found)]
     return found
+
+
+def _narrower(request: Request, than: Request) -> bool:
+    """Return whether every largest value of a degree is at most the other request's."""
+    return all(request.below.get(degree, math.inf) <= most for degree, most in than.below.items())
+
+
+def _among(found: Evaluated, request: Request, capacity: float) -> Evaluated:
+    """Return those of the layouts found that the request allows and that fit into a smaller capacity."""
+    whole = grid(request)
+    fitting: list[Fitting] = []
+    for layout, used, upper in found.fitting:
+        kept = (used <= capacity).any(axis=0)
+        for degree, most in request.below.items():
+            kept = kept & (_column(layout, "micro" if degree == "micro-batch" else degree) <= most)
+        if kept.any():
+            fitting.append((_flat(layout, kept), used[:, kept], upper[:, kept]))
+    layouts = 0 if whole is None else int(whole.valid.sum()) * len(request.recomputes)
+    return Evaluated(fitting, layouts, None, math.inf)
 
 
 def _evaluated(request: Request, capacity: float, prune: bool) -> Evaluated:
     """Evaluate the memory of every layout."""
-    fitting: list[tuple[Layout, Array, Array]] = []
+    fitting: list[Fitting] = []
     whole, least, least_used = grid(request), None, float("inf")
     layouts = 0 if whole is None else int(whole.valid.sum()) * len(request.recomputes)
     for layout in () if whole is None else _candidates(request, whole, capacity if prune else math.inf):
-        used, upper = _used(request, layout)  # recomputation × layout
+        used, upper = _used(request, layout, capacity if prune else math.inf)  # recomputation × layout
         if not prune and used.min() < least_used:
             least_used = float(used.min())
             again, here = divmod(int(used.argmin()), used.shape[1])
@@ -311,7 +342,31 @@ def _evaluated(request: Request, capacity: float, prune: bool) -> Evaluated:
         kept = (used <= capacity).any(axis=0)
         if kept.any():
             fitting.append((_flat(layout, kept), used[:, kept], upper[:, kept]))
-    return Evaluated(fitting, layouts, least, least_used)
+    return Evaluated(list(_gathered(fitting)), layouts, least, least_used)
+
+
+def _gathered(fitting: list[Fitting]) -> Iterator[Fitting]:
+    """Yield the same layouts in the same order, those of small blocks together: the formulas of time do not differ
+    between kinds of block."""
+    start = 0
+    while start < len(fitting):
+        end, count = start + 1, fitting[start][1].shape[1]
+        while end < len(fitting) and count + fitting[end][1].shape[1] <= TIMED:
+            count += fitting[end][1].shape[1]
+            end += 1
+        layouts, used, upper = zip(*fitting[start:end], strict=True)
+        if len(layouts) == 1:
+            yield fitting[start]
+        else:
+            columns = {name: np.concatenate([_column(one, name) for one in layouts]) for name in _NAMES}
+            yield layouts[0].replaced(**columns), np.concatenate(used, axis=1), np.concatenate(upper, axis=1)
+        start = end
+
+
+def _column(layout: Layout, name: str) -> Array:
+    """Return one degree of layouts along one axis, with an entry for each."""
+    stages: Array = layout.pp
+    return np.broadcast_to(np.asarray(getattr(layout, name), dtype=float), stages.shape)
 
 
 def _piece(layout: Layout, seconds: Array, used: Array, upper: Array, fits: Array) -> dict[str, Array]:
@@ -380,24 +435,48 @@ def _numbers(layout: Layout, count: int, at: int) -> dict[str, int]:
     return {name: int(np.broadcast_to(getattr(layout, name), (count,))[at]) for name in _NAMES}
 
 
-def _used(request: Request, layout: Layout) -> tuple[Array, Array]:
-    """Return memory/used and the upper end of its interval as [recomputation, layout]. The tape is the same for all but
-    `selective`."""
-    tapes: dict[bool, PreparedStep] = {}
-    found, upper = [], []
-    stages: Array = layout.pp
+def _used(request: Request, layout: Layout, capacity: float) -> tuple[Array, Array]:
+    """Return memory/used and the upper end of its interval as [recomputation, layout].
+
+    Of many layouts, the first stage is evaluated for all and the others where it fits under some recomputation: no
+    stage needs less than the worst one, so that what is left out is larger than the capacity anyway."""
     some = layout.replaced(micro=2 if is_array(layout.micro) else 1, **dict.fromkeys(("pp", "cp", "ep", "dp", "vp"), 1))
     alike = replace(request.setup, layout=some.replaced(tp=1, dp=request.gpus))
     width = width_of(request.model, alike, request.implementation)
+    steps = list(_prepared(request, layout))
+    stages: Array = layout.pp
+    count = len(stages)
+    grouped = any(recompute.kind == "group" for recompute in request.recomputes)
+    if count < MANY or grouped or capacity == math.inf:
+        return _joined_ends((used_of(step, width) for step in steps), count)
+    used, upper = _joined_ends((used_of(step, width, slice(1)) for step in steps), count)
+    near = (used <= capacity).any(axis=0)
+    if near.any():
+        left = int(near.sum())
+        if left < count:
+            steps = list(_prepared(request, _flat(layout, near)))
+        others = _joined_ends((used_of(step, width, slice(1, None)) for step in steps), left)
+        used[:, near] = np.maximum(used[:, near], others[0])
+        upper[:, near] = np.maximum(upper[:, near], others[1])
+    return used, upper
+
+
+def _prepared(request: Request, layout: Layout) -> Iterator[PreparedStep]:
+    """Yield the layouts' step under each recomputation. The tape is the same for all but `selective`."""
+    tapes: dict[bool, PreparedStep] = {}
     for recompute in request.recomputes:
         setup = replace(request.setup, layout=layout.replaced(recompute=recompute))
         selective = recompute.kind == "selective"
         if selective not in tapes:
             tapes[selective] = prepare(request.model, setup)
-        used, most = used_of(tapes[selective].under(setup), width)
-        found.append(np.broadcast_to(used, stages.shape))
-        upper.append(np.broadcast_to(most, stages.shape))
-    return np.stack(found), np.stack(upper)
+        yield tapes[selective].under(setup)
+
+
+def _joined_ends(found: Iterable[tuple[Any, Any]], count: int) -> tuple[Array, Array]:
+    """Return values and upper ends by recomputation as two arrays of [recomputation, layout]."""
+    values, ends = zip(*found, strict=True)
+    of_layout = [np.stack([np.broadcast_to(one, (count,)) for one in both]) for both in (values, ends)]
+    return of_layout[0], of_layout[1]
 
 
 AGAIN = ("layers_recomputed", "attention_recomputed", "products_recomputed")
@@ -450,20 +529,40 @@ def used_bytes(model: Model, setup: Setup) -> Any:
     return used_of(prepare(model, setup), EXACT)[0]
 
 
-def used_of(prepared: PreparedStep, width: Width) -> tuple[Any, Any]:
-    """Return memory/used of the worst stage of a prepared step, and the upper end of its interval."""
+def used_of(prepared: PreparedStep, width: Width, part: slice = slice(None)) -> tuple[Any, Any]:
+    """Return memory/used of the worst stage of a prepared step, and the upper end of its interval. part: which of the
+    stages that can be the worst are looked at; the first where it holds none."""
     setup = prepared.setup
     alike = len(prepared.order.segments) == 1 and prepared.order.segments[0].period == 1
     if setup.layout.recompute.kind == "group" and not alike and is_array(setup.layout.pp):
         return _by_stages(prepared.model, setup, width)
     used, upper = [], []
-    for place in places(prepared):
+    tried = places(prepared)
+    for place in _together(tried[part] or tried[:1]):
         rank = memory.rank_of(prepared, place)
         live = term.leaf("memory/live", rank.live, "byte", term.TRUE)
         found = allocator.reported(live, setup.layout.gpus, False, width, rank.flow(setup))
-        used.append(found.used.value)
-        upper.append(found.ends["memory/used"][1] + narrow_copies(setup, rank))
+        most = found.ends["memory/used"][1] + narrow_copies(setup, rank)
+        used.append(_largest(found.used.value, place))
+        upper.append(_largest(most, place))
     return maximum(*used), maximum(*upper)
+
+
+def _together(found: tuple[Number, ...]) -> Iterator[Number]:
+    """Yield the stages, arrays of them as [stage, layout], as many at a time as there is room for."""
+    if not is_array(found[0]):
+        yield from found
+        return
+    arrays: Any = found
+    index = np.stack(np.broadcast_arrays(*arrays))
+    at_once = max(STACKED // index.shape[1], 1)
+    for start in range(0, len(index), at_once):
+        yield index[start : start + at_once]
+
+
+def _largest(size: Any, place: Any) -> Any:
+    """Return the bytes of the worst of the stages that were evaluated together."""
+    return np.broadcast_to(size, place.shape).max(axis=0) if is_array(place) else size
 
 
 def _by_stages(model: Model, setup: Setup, width: Width) -> tuple[Any, Any]:

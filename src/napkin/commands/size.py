@@ -1,0 +1,27 @@
+"""A bare size in the place of MODEL, for commands that need no more than a count; loads no model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from napkin.commands.inputs import Inputs
+from napkin.errors import NapkinError
+from napkin.inputs.sizes import size_of
+
+
+def read_size(inputs: Inputs, shaped: Iterable[str]) -> None:
+    """Read a bare size in the place of MODEL as --params, for a command that needs no more than a count.
+
+    shaped  options that need a model's shapes: where one is given, the size stays MODEL
+    """
+    if "model" not in inputs or any(name in inputs for name in shaped):
+        return
+    size = size_of(inputs.text("model"))
+    if size is None:
+        return
+    if "params" in inputs and inputs.integer("params") != size:
+        raise NapkinError(
+            f"a contradiction: MODEL {inputs.text('model')} and --params {inputs.shown['params'].text} are two sizes",
+            "leave out one of the two",
+        )
+    inputs.means("model", "params")
