@@ -93,6 +93,7 @@ SLOW = {
     "test_bench_": "the benchmark itself, on a fake device and on the CPU",
     "test_docs.py::test_the_page_says": "every example of the documentation",
     "test_evidence.py": "every published step, with sources held out",
+    "test_fuzz.py::test_drawn_questions": "two thousand drawn questions",
     "test_laws.py": "properties of hundreds of drawn networks and layouts",
     "test_live.py::test_an_optimizer_s_step": "a step of every optimizer of torch, traced",
     "test_memory_published.py": "every published figure of memory",

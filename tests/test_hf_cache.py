@@ -136,3 +136,13 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert folder() == "/home/ada/hf/hub"
     monkeypatch.setenv("HF_HUB_CACHE", "/data/hub")
     assert folder() == "/data/hub"
+
+
+def test_a_long_name_leaves_line_1_within_the_terminal(napkin: Napkin, cache: pathlib.Path) -> None:
+    name = "anvils-and-hammers/Anvil-2B-Instruct-Extended-Context-v2"
+    hold(cache, name)
+    for line in (f"memory {name} --hardware h100", f"flops {name}", f"step {name} --hardware h100 --gpus 8"):
+        first = napkin(line).out.splitlines()[0]
+        assert name in first
+        assert first.endswith("…")
+        assert len(first) <= 80

@@ -113,6 +113,8 @@ SECONDS = {
 }
 _DIGITS = "0123456789"
 _LONGEST = 60
+_DOUBLE = (2**53 - 1) * 2**971
+"""The largest number of fp64."""
 
 
 def _split(text: str) -> tuple[int, int, str]:
@@ -143,6 +145,8 @@ def _split(text: str) -> tuple[int, int, str]:
     if not seen_digit:
         raise Unreadable(f"{shown!r} is not a number", "for example 70B, 1.5e12, 80GiB, 30d")
     rest = stripped[at:]
+    if rest == "e":
+        raise Unreadable(f"{shown!r} ends before its exponent", f"for example {shown}9; 10^18 is written {shown[:-1]}E")
     if rest[:1] in ("e", "E") and len(rest) > 1:
         power = rest[1:].lstrip("+-")
         count = 0
@@ -216,11 +220,15 @@ def _ambiguous_m(text: str) -> Unreadable:
 
 def exact(text: str) -> tuple[int, int]:
     """Read a real number as numerator and denominator, without rounding: `0.1` is 1/10; prefixes as in `number`."""
-    number(text)  # complains about what is no number
     digits, exponent, suffix = _split(text)
+    if suffix != "%" and suffix.lower() not in _COUNT:
+        number(text)  # complains
     top = digits * (1 if suffix == "%" else _COUNT[suffix.lower()][0])
     exponent -= 2 * (suffix == "%")
-    return top * 10 ** max(exponent, 0), 10 ** max(-exponent, 0)
+    top, bottom = top * 10 ** max(exponent, 0), 10 ** max(-exponent, 0)
+    if abs(top) > _DOUBLE * bottom:
+        raise Unreadable(f"{text.strip()!r} is out of range", "at most 1.7976931348623157e308, the largest of fp64")
+    return top, bottom
 
 
 def count(text: str) -> int:

@@ -22,6 +22,7 @@ INTERRUPTED, PIPE_CLOSED, WRITE_FAILED, DEFECT = 130, 141, 74, 70
 
 def main(argv: list[str]) -> int:
     """Run the command line; returns the exit status and never raises."""
+    _reserve()
     try:
         status = _main(argv)
         sys.stdout.flush()
@@ -51,6 +52,18 @@ def main(argv: list[str]) -> int:
     return status
 
 
+def _reserve() -> None:
+    """Open what the caller closed, so that no file of ours takes its number: nothing to read on standard input, no room
+    on standard output, nobody listening on standard error."""
+    for number, name, how in ((0, "stdin", os.O_RDONLY), (1, "stdout", os.O_RDONLY), (2, "stderr", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, how)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
+
+
 class _WriteFailed(Exception):
     """The answer could not be written to the file asked for."""
 
@@ -68,7 +81,8 @@ def _say(line: str) -> None:
 
 
 def _complain(problem: NapkinError) -> int:
-    problems = problem.problems if isinstance(problem, Problems) else (problem,)
+    every = problem.problems if isinstance(problem, Problems) else (problem,)
+    problems = list({one.message: one for one in every}.values())
     for one in problems[:10]:
         _say(f"error: {one.message}")
         if one.hint:
@@ -82,7 +96,7 @@ def _main(argv: list[str]) -> int:
     for stream, errors in ((sys.stdout, "replace"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=errors)  # a terminal without × still gets the answer
-    if "_NAPKIN_COMPLETE" in os.environ:
+    if not argv and os.environ.get("_NAPKIN_COMPLETE", "").startswith(("source_", "complete_")):
         from napkin.cli.completion import answer
 
         print(answer(os.environ["_NAPKIN_COMPLETE"]), end="")

@@ -52,7 +52,7 @@ def _words(line: str, cursor: str, shell: str) -> tuple[list[str], str]:
     words = line.split("\n") if "\n" in line else line.split(" ")
     if shell == "fish":
         return (words[:-1] if words[-1] == cursor else words), cursor
-    number = int(cursor) if cursor.isdigit() else len(words) - 1
+    number = int(cursor) if cursor.isascii() and cursor.isdigit() and len(cursor) < 10 else len(words) - 1
     return words[:number], words[number] if number < len(words) else ""
 
 

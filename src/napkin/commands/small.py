@@ -76,6 +76,10 @@ def read_matmul(inputs: Inputs) -> Gemm:
     return gemm("matmul", m, k, n, inputs.integer_or_none("batch") or 1)
 
 
+DEEPEST = 10_000
+"""Linear layers that are added up one by one."""
+
+
 def _read_stack(inputs: Inputs) -> LinearStack:
     """Return the linear layers."""
     widths = _read_widths(inputs)
@@ -90,6 +94,10 @@ def _read_widths(inputs: Inputs) -> tuple[int, ...]:
         if width is None or depth is None:
             raise NapkinError(
                 "--widths is missing", "--widths 4,4,1, or --width D --depth L for L square layers and a head of 1"
+            )
+        if depth > DEEPEST:
+            raise NapkinError(
+                f"--depth {depth:,} is more than the {DEEPEST:,} layers that are added up", "give fewer layers"
             )
         return linear.deep(width, depth)
     if inputs.has("width") or inputs.has("depth"):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import tempfile
 
 
 def write_whole(path: str, data: bytes) -> None:
-    """Write to a temporary file, then rename it to the target; a pipe or device is written directly. Raises OSError."""
+    """Write to a temporary file, then rename it to the target; a pipe or device is written directly. A link stays and
+    its target is written; a file that was there keeps its mode. Raises OSError."""
+    path = os.path.realpath(path)
     if os.path.exists(path) and not os.path.isfile(path):
         with open(path, "wb") as file:
             file.write(data)
@@ -18,10 +22,17 @@ def write_whole(path: str, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
+        os.chmod(temporary, _mode(path))
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def _mode(path: str) -> int:
+    """Return the mode of the file at a path, or of one that is new there."""
+    with contextlib.suppress(FileNotFoundError):
+        return stat.S_IMODE(os.stat(path).st_mode)
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask

@@ -99,12 +99,18 @@ def _headline(screen: Screen, text: str, paint: _Paint, indent: str = "") -> str
 
 
 def clauses(parts: Sequence[str], width: int) -> str:
-    """Return clauses joined by commas, by a blank after a colon; the last ones that do not fit become an ellipsis."""
+    """Return clauses joined by commas, by a blank after a colon; the last ones that do not fit become an ellipsis.
+
+    A first clause that is too long by itself, for a long name in it, loses its last words.
+    """
     for count in range(len(parts), 0, -1):
         text = ", ".join([*parts[:count], *(["…"] if count < len(parts) else [])]).replace(":, ", ": ")
-        if len(text) <= width or count == 1:
+        if len(text) <= width:
             return text
-    return ""
+    words = parts[0].rstrip(":").split(" ")
+    while len(words) > 1 and len(" ".join(words)) + len(" …") > width:
+        words.pop()
+    return " ".join([*words, "…"])
 
 
 def spaced(parts: Sequence[str], width: int) -> str:

@@ -1,0 +1,172 @@
+"""Hostile inputs: drawn questions held against the contract, and streams, links and variables in real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT, Napkin
+
+sys.path.insert(0, os.path.join(ROOT, "tools"))
+
+import fuzz
+import fuzz_draws
+
+CASES, RANGES = 2000, 8
+
+
+@pytest.mark.parametrize("part", range(RANGES))
+def test_drawn_questions(part: int) -> None:
+    each = CASES // RANGES
+    assert fuzz.run_range((part * each, each, False))["failures"] == {}
+
+
+def test_the_judge_finds_what_is_wrong() -> None:
+    case = fuzz_draws.Case(0, ("params", "gpt2", "--json"))
+    assert fuzz.judged(case, 0, '{"values": {"a": 1}, "units": {"a": "1"}}', "") is None
+    for status, out, err in (
+        (70, "", "error: a defect\n"),
+        (9, "", ""),
+        (2, "", ""),
+        (0, "{}", "error: x\n"),
+        (2, "", "error: x\nerror: x\n"),
+        (2, "", "error: \x1b\n"),
+        (2, "", f"error: {'x' * 5000}\n"),
+        (2, "", "error: x\nTraceback\n"),
+        (0, "{", ""),
+        (0, '{"values": {"a": NaN}}', ""),
+        (0, '{"values": {"a": 1}, "units": {}}', ""),
+        (0, '{"values": {"a": 1}, "units": {"a": "1"}, "low": {"a": 2}}', ""),
+        (0, "x" * 1_000_001, ""),
+    ):
+        assert fuzz.judged(case, status, out, err), (status, out[:40], err[:40])
+
+
+def test_a_case_follows_from_its_seed() -> None:
+    assert [fuzz_draws.draw(seed) for seed in range(40)] == [fuzz_draws.draw(seed) for seed in range(40)]
+
+
+# --- real processes ------------------------------------------------------------------------------------------------
+
+
+def shell(line: str, folder: pathlib.Path, **variables: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a shell's line in which `napkin` is this checkout."""
+    env = {**os.environ, "PYTHONPATH": os.path.join(ROOT, "src"), **variables}
+    program = f"napkin() {{ '{sys.executable}' -m napkin \"$@\"; }}; "
+    return subprocess.run(["bash", "-c", program + line], cwd=folder, env=env, capture_output=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("napkin params gpt2 >&-", 74),
+        ("napkin params gpt2 >/dev/full", 74),
+        ("napkin --help >/dev/full", 74),
+        ("napkin params gpt2 -o /dev/full", 74),
+        ("napkin params gpt2 -o missing/x", 74),
+        ("napkin params no-such >&-", 2),
+        ("napkin params no-such 2>&-", 2),
+        ("napkin params no-such 2>/dev/full", 2),
+        ("napkin params no-such <&- >&- 2>&-", 2),
+        ("napkin params - <&-", 2),
+        ("napkin params gpt2 -o answer >&-", 0),
+        ("napkin params gpt2 2>&- <&-", 0),
+        ("napkin >&-", 2),
+        (r"napkin params $'\xff\xfe.json'", 2),
+        (r"napkin $'\xff'", 2),
+    ],
+)
+def test_closed_and_full_streams_keep_the_status(tmp_path: pathlib.Path, line: str, status: int) -> None:
+    done = shell(line, tmp_path)
+    assert done.returncode == status
+    assert b"Traceback" not in done.stderr
+    assert b"defect" not in done.stderr
+
+
+def test_a_closed_stderr_sends_nothing_to_stdout(tmp_path: pathlib.Path) -> None:
+    assert shell("napkin params no-such 2>&-", tmp_path).stdout == b""
+    assert shell("napkin 2>&-", tmp_path).stdout == b""
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1"])
+def test_json_on_a_stream_that_is_not_utf_8(tmp_path: pathlib.Path, encoding: str) -> None:
+    line = "memory llama3-8b --hardware h100 --gpus 8 --zero 3"
+    done = shell(f"napkin {line} --json", tmp_path, PYTHONIOENCODING=encoding)
+    whole = shell(f"napkin {line} --json", tmp_path, PYTHONIOENCODING="utf-8")
+    assert json.loads(done.stdout.decode("ascii")) == json.loads(whole.stdout)
+    text = shell(f"napkin {line}", tmp_path, PYTHONIOENCODING=encoding)
+    assert text.returncode == 0
+    assert text.stdout.decode(encoding)
+    assert not text.stderr
+
+
+def test_output_follows_links_and_keeps_the_mode(napkin: Napkin, tmp_path: pathlib.Path) -> None:
+    real, link, dangling = tmp_path / "real", tmp_path / "link", tmp_path / "dangling"
+    real.write_text("before")
+    real.chmod(0o640)
+    link.symlink_to("real")
+    dangling.symlink_to("made")
+    for path in (link, dangling):
+        assert napkin(f"params gpt2 -o {path}").status == 0
+        assert path.is_symlink()
+    assert "gpt2" in real.read_text()
+    assert real.stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "made").read_text() == real.read_text()
+    assert sorted(os.listdir(tmp_path)) == ["dangling", "link", "made", "real"]
+
+
+def test_a_pipe_is_read_as_a_file(tmp_path: pathlib.Path) -> None:
+    config = '{"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 2, "vocab_size": 100}'
+    done = shell(f"mkfifo f; echo '{config}' > f & sleep 0.1; napkin params f --json", tmp_path)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["values"]["params/total"] > 0
+
+
+@pytest.mark.parametrize("value", ["", "x", "1", "complete_bash", "source_zsh"])
+def test_a_stray_completion_variable_changes_no_answer(
+    napkin: Napkin, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    plain = napkin("params gpt2").out
+    monkeypatch.setenv("_NAPKIN_COMPLETE", value)
+    assert napkin("params gpt2").out == plain
+
+
+@pytest.mark.parametrize("cursor", ["²", "-1", "9" * 30, "", "x"])
+def test_completion_with_an_odd_cursor(napkin: Napkin, monkeypatch: pytest.MonkeyPatch, cursor: str) -> None:
+    monkeypatch.setenv("_NAPKIN_COMPLETE", "complete_zsh")
+    monkeypatch.setenv("COMP_WORDS", "napkin\npar")
+    monkeypatch.setenv("COMP_CWORD", cursor)
+    assert napkin("").status == 0
+
+
+# --- found by drawing ----------------------------------------------------------------------------------------------
+
+
+def test_a_problem_found_twice_is_said_once(napkin: Napkin, tmp_path: pathlib.Path) -> None:
+    run = tmp_path / "run.yaml"
+    run.write_text("command: no-such\n")
+    assert len(napkin(f"check {run} {run}").errors) == 1
+
+
+def test_a_cut_exponent_is_no_prefix(napkin: Napkin) -> None:
+    assert napkin("train-time --params 7e --tokens 1T --hardware h100 --gpus 8").status == 2
+    assert "exponent" in napkin("data --tokens 7e --vocab 100").errors[0]
+    assert napkin("data --tokens 1E --vocab 100").status == 0
+
+
+@pytest.mark.parametrize("depth", ["1e9", "1e15"])
+def test_a_stack_too_deep_to_add_up(napkin: Napkin, depth: str) -> None:
+    assert "10,000" in napkin(f"memory linear --width 8 --batch 2 --depth {depth}").errors[0]
+
+
+def test_fp64_s_own_largest_number_is_read(napkin: Napkin) -> None:
+    largest = napkin("dtype 1.7976931348623157e308 --dtype fp64 --json")
+    assert largest.status == 0
+    assert 1.7976931348623157e308 in largest.values.values()
+    assert napkin("dtype 1e309 --dtype fp64").status == 2
+    assert napkin("dtype 5x").status == 2
