@@ -42,7 +42,7 @@ STACKED = 1 << 13
 """Stages of layouts whose memory is evaluated at a time: more would leave the processor's caches."""
 MANY = 1 << 11
 """Layouts of which those are set aside first whose first stage alone is too large: for fewer it does not pay."""
-TIMED = 1 << 14
+TIMED = 1 << 12
 """Layouts that are timed together at most, unless one block has more."""
 ENTRIES = 1 << 15
 """Entries of the grid that are evaluated at a time: about a hundred arrays of this size are allocated at once."""
@@ -452,6 +452,8 @@ def _used(request: Request, layout: Layout, capacity: float) -> tuple[Array, Arr
     used, upper = _joined_ends((used_of(step, width, slice(1)) for step in steps), count)
     near = (used <= capacity).any(axis=0)
     if near.any():
+        if 2 * near.sum() > count:  # too few are left out to pay for another tape
+            near[:] = True
         left = int(near.sum())
         if left < count:
             steps = list(_prepared(request, _flat(layout, near)))
