@@ -93,7 +93,9 @@ def prepare(model: Model, setup: Setup) -> PreparedStep:
 _PASSES: list[tuple[Model, tuple[object, ...], Pass]] = []
 """The last passes of single layouts, each with its model and what else it depends on. Remedies and rows of a plan often
 differ in what is sharded only, which changes nothing on the tape."""
-KEPT_PASSES = 8
+_REPLAYS: dict[tuple[object, ...], tuple[Piece, Replay]] = {}
+"""Replays of their pieces, by piece (which is kept, so that no other takes its place) and what else they depend on."""
+KEPT_PASSES, KEPT_REPLAYS = 8, 64
 
 
 def _pass(model: Model, stack: Stack, setup: Setup) -> Pass:
@@ -127,7 +129,14 @@ def _replayed(
     """Return a piece's replay, entry by entry where layouts differ in whether new gradients are freed at once."""
     goes = setup.lets_go
     if not is_array(goes):
-        return replay(piece.nodes, seed, bool(goes), again, alone, waits)
+        if is_array(seed) or is_array(waits):
+            return replay(piece.nodes, seed, bool(goes), again, alone, waits)
+        asked = (id(piece), seed, bool(goes), again, alone, waits)
+        if asked not in _REPLAYS:
+            if len(_REPLAYS) >= KEPT_REPLAYS:
+                _REPLAYS.clear()
+            _REPLAYS[asked] = piece, replay(piece.nodes, seed, bool(goes), again, alone, waits)
+        return _REPLAYS[asked][1]
     stand, go = (replay(piece.nodes, seed, way, again, alone, waits) for way in (False, True))
     return Replay(*(where(goes, getattr(go, name), getattr(stand, name)) for name in ("peak", "end", "weights")))
 

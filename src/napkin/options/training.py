@@ -37,7 +37,7 @@ OPTIONS = (
         metavar="NAME",
     ),
     Option("dropout", units.probability, "Dropout probability", metavar="P"),
-    Option("loss", choice(*LOSSES), "Cross entropy's form, where not the framework's", metavar="FORM"),
+    Option("loss", choice(*LOSSES), "Cross entropy's form (default: framework's)", metavar="FORM"),
     Option("stack", units.words, "Software: megatron-core, fsdp-compiled, xla, …", metavar="NAME"),
     Option("framework", units.words, "fsdp, deepspeed, torchtitan, megatron-core, …", metavar="NAME"),
     flag("compile", "The step runs under torch.compile"),
