@@ -1,4 +1,4 @@
-"""Which package may import which, and what a cold `train-time` loads. Read from the code's own imports."""
+"""Which package may import which, and what a cold start loads. Read from the code's own imports."""
 
 from __future__ import annotations
 
@@ -214,6 +214,11 @@ def test_what_a_cold_train_time_loads() -> None:
         "napkin.term",
         "napkin.units",
     }
+
+
+@pytest.mark.parametrize("line", ["memory llama3-8b --gpus 8 --hardware h100 --zero 3 --seq 4096", "params llama3-8b"])
+def test_reading_a_model_loads_nothing_heavy(line: str) -> None:
+    assert not [n for n in loaded_by(line) if n.split(".")[0] in HEAVY or n in HEAVY]
 
 
 @pytest.mark.parametrize("module", ["torch", "numpy", "rich", "pydantic", "matplotlib", "yaml"])

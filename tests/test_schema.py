@@ -85,6 +85,24 @@ def test_an_answer_follows_the_schema(napkin: Napkin, line: str) -> None:
     assert wrong(data, SCHEMA) == []
     assert set(data) <= set(SCHEMA["properties"]), "a key that the schema does not describe"
     assert list(data["values"]) == list(data["units"])
+    assert list(data["low"]) == list(data["high"])
+    for path, low in data["low"].items():
+        assert low <= data["values"].get(path, low) <= data["high"][path]
+
+
+@pytest.mark.parametrize(
+    ("line", "path"),
+    [
+        ("memory llama3-8b --gpus 8 --hardware h100 --zero 3", "memory/total"),
+        ("step llama3-8b --gpus 8 --hardware h100 --zero 3", "step/time"),
+        ("train-time --params 7B --tokens 1T --gpus 64 --hardware h100", "time"),
+    ],
+)
+def test_an_interval_is_that_of_its_path(napkin: Napkin, line: str, path: str) -> None:
+    data = napkin(f"{line} --json").data
+    room = path.rpartition("/")[0] or path
+    assert (data["low"][path], data["high"][path]) == tuple(data["values"][f"{room}/{end}"] for end in ("low", "high"))
+    assert data["low"][path] < data["values"][path] < data["high"][path]
 
 
 def test_the_check_knows_every_keyword_of_the_schema() -> None:

@@ -19,11 +19,12 @@ from napkin.evidence.generic import decoder
 from napkin.evidence.printed import PrintedDecoder
 from napkin.evidence.rates import Machine, names, picker, rates
 from napkin.planning.schedule import interleaved
-from napkin.record import replace
+from napkin.record import fields, replace
 from napkin.term import leaf
 from napkin.timing import collectives
 from napkin.timing.clock import Clock
 from napkin.timing.efficiency import alignment, depth_share, halvings, tile_share
+from napkin.timing.placement import Groups, groups_of
 from napkin.timing.rates import Rates
 from napkin.timing.step import step
 from napkin.timing.step_layout import StepLayout
@@ -85,6 +86,38 @@ def test_bus_bandwidth_of_a_group() -> None:
     assert bus(16, 8) == 50e9  # one rank a node: its own card
     ranks, payload = leaf("ranks", 4, "1"), leaf("payload", 1e9, "byte")
     assert collectives.all_reduced("sent", payload, ranks).value == pytest.approx(1.5e9)
+
+
+def test_the_order_of_the_ranks_decides_which_groups_leave_a_node() -> None:
+    """Megatron-LM's order, tp-cp-dp-pp: 2 · 2 · 2 · 4 ranks, and experts in theirs, etp-ep over the same GPUs."""
+    groups = groups_of(StepLayout(4096, 1, 4, tp=2, cp=2, dp=2, pp=4, ep=2, etp=2, shards=2))
+    placed = {
+        name: (group.ranks.value, group.stride.value) for name in fields(Groups) for group in (getattr(groups, name),)
+    }
+    assert placed == {
+        "tensor": (2, 1),
+        "context": (2, 2),
+        "replicas": (4, 2),
+        "shards": (2, 4),
+        "copies": (1, 8),
+        "stages": (4, 8),
+        "experts": (2, 2),
+        "expert_tensor": (2, 1),
+    }
+
+
+@pytest.mark.parametrize(
+    ("layout", "gpus"),
+    [("--tp 2 --pp 4", 16), ("--pp 2", 16), ("--tp 8 --pp 2", 16), ("--tp 2 --cp 4 --zero 1", 16), ("--zero 3", 16)],
+)
+def test_the_network_counts_where_the_gpus_do_not_fit_one_node(layout: str, gpus: int) -> None:
+    line = f"step llama3-8b --gpus {gpus} {layout} --hardware h100 --global-batch 64 --json"
+    times = [
+        run_line(f"{line} --network-bandwidth {rate}").values["step/time"] for rate in ("1GB/s", "5GB/s", "50GB/s")
+    ]
+    assert times == sorted(times, reverse=True)
+    assert times[0] > 1.01 * times[-1]
+    assert run_line(f"{line} --gpus-per-node 16 --network-bandwidth 1GB/s").status == 2  # nothing crosses it
 
 
 def test_a_token_is_sent_once_to_each_other_node() -> None:

@@ -8,8 +8,6 @@ OCP Microscaling Formats (MX) Specification v1.0 (fp4, mxfp8, mxfp4); NVIDIA (tf
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from napkin.elementwise import Number, ratio
 from napkin.errors import NapkinError, did_you_mean
 from napkin.record import record
@@ -20,6 +18,7 @@ INFINITE, SATURATES = "infinity", "the largest number"
 """What a value above the range becomes. fp8_e4m3 has no infinity: torch 2.13 casts to ±448 (the format's paper allows
 NaN too)."""
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from fractions import Fraction
 

@@ -7,7 +7,6 @@ next to this one are the parts that families share. Only the family of the model
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -31,11 +30,13 @@ WRAPPERS: dict[str, str] = _index.WRAPPERS
 _PREDICTION = "mtp_config"
 """Where a published file describes its multi-token prediction layers, outside of the language model's fields."""
 
-_OTHER_MODALITIES = re.compile(
-    r"(vision|visual|image|video|audio|speech|mm|boi|eoi|boa|eoa|projector|projection|multimodal|spatial|media|vt|merge"
-    r"|pixel_shuffle|downsample|alignment|adapter|anyres|use_image|perceiver|resampler|tokens_per"
-    r"|scale_factor|qformer|num_query_tokens|high_res_vision|patch_size|num_channels)(_.*)?"
+_OTHER_MODALITIES = (
+    *("vision", "visual", "image", "video", "audio", "speech", "mm", "boi", "eoi", "boa", "eoa", "projector"),
+    *("projection", "multimodal", "spatial", "media", "vt", "merge", "pixel_shuffle", "downsample", "alignment"),
+    *("adapter", "anyres", "use_image", "perceiver", "resampler", "tokens_per", "scale_factor", "qformer"),
+    *("num_query_tokens", "high_res_vision", "patch_size", "num_channels"),
 )
+"""First words of fields that describe what is not text."""
 
 
 def build(config: Config, assumed: Sequence[str] = (), strict: bool = False) -> Model:
@@ -123,12 +124,12 @@ def text_model(config: Config) -> Config:
     field, kind = wrapper.within if wrapper is not None else ("", "")
     if field and config.has(field):
         config.ignore(*(other for other in config.fields if other.endswith("_config") or "talker" in other))
-        config.ignore("architectures", *(other for other in config.fields if _OTHER_MODALITIES.fullmatch(other)))
+        config.ignore("architectures", *(other for other in config.fields if _other_modality(other)))
         return text_model(config.nested(field, kind))
     config.notes.append(f"only the language model of {name} is counted, vision and other modalities are not")
     blocks = (field for field, value in config.fields.items() if field.endswith("_config") and isinstance(value, dict))
     config.ignore(*(field for field in blocks if field not in ("text_config", _PREDICTION)), "architectures")
-    config.ignore(*(field for field in config.fields if _OTHER_MODALITIES.fullmatch(field)))
+    config.ignore(*(field for field in config.fields if _other_modality(field)))
     if wrapper is not None:
         config.ignore(*wrapper.ignored)
     if wrapper is not None and wrapper.flat and not config.has("text_config"):
@@ -173,5 +174,10 @@ def _release(config: Config) -> int | None:
     written = config.raw("transformers_version", required=False)
     if written is None and isinstance(config.document.data, dict):
         written = config.document.data.get("transformers_version")
-    found = re.match(r"(\d{1,3})\.", written) if isinstance(written, str) else None
-    return int(found[1]) if found else None
+    major, dot, _ = written.partition(".") if isinstance(written, str) else ("", "", "")
+    return int(major) if dot and major.isdecimal() and len(major) <= 3 else None
+
+
+def _other_modality(field: str) -> bool:
+    """Return whether a field describes images, sound or what joins them to text."""
+    return any(field == word or field.startswith(f"{word}_") for word in _OTHER_MODALITIES)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from itertools import groupby
-from typing import TypeVar
 
 from napkin.architectures.blocks import NormStyle, Operations
 from napkin.operations.base import Operation
@@ -16,7 +15,11 @@ from napkin.operations.roles import LM_HEAD, POSITION, SEGMENT, VOCABULARY
 from napkin.operations.router import BalanceLoss
 from napkin.operations.views import Cast
 
-Key = TypeVar("Key", bound=Hashable)
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    Key = TypeVar("Key", bound=Hashable)
 
 
 def runs_of(keys: Iterable[Key], make: Callable[[Key], Layer]) -> Parts:

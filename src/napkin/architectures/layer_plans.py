@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from napkin.architectures import reading
 from napkin.architectures.reading import FULL, WINDOWED, Switch, on
@@ -11,7 +10,8 @@ from napkin.inputs.model import Config, number_in
 from napkin.record import record
 
 
-class Plan(NamedTuple):
+@record
+class Plan:
     """What sets one layer apart from the others.
 
     table   the number of the rotary table that it reads; None: no rotary positions
@@ -31,7 +31,8 @@ class Plan(NamedTuple):
 # --- windows ---------------------------------------------------------------------------------------------------------
 
 
-class Seen(NamedTuple):
+@record
+class Seen:
     """What queries see: the attention of each layer (None: full in all), and the size of a window or chunk."""
 
     kinds: Sequence[str] | None = None

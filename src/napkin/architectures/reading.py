@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
 
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.router import BalanceLoss
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 DEEPEST = 1_000_000
 """More layers than this are a typing error."""
@@ -168,6 +170,10 @@ def tied(config: Config) -> bool:
     return config.flag("tie_word_embeddings")
 
 
+LANGUAGE_HEADS = ("LM", "Generation", "ModelFor", "ModelingFor", "Pretraining", "PreTraining")
+"""Words in the names of classes that have a language model's head."""
+
+
 def headless(config: Config) -> bool:
     """Read whether the class has no head: `architectures` names such a class, or only a class around it has a head. A
     class with another head is refused."""
@@ -177,7 +183,7 @@ def headless(config: Config) -> bool:
         return True
     names = config.items("architectures", required=False) or []
     heads = [n for n in names if isinstance(n, str)]
-    if not heads or any(re.search(r"LM|Generation|Model(ing)?For|Pretraining|PreTraining", n) for n in heads):
+    if not heads or any(word in name for name in heads for word in LANGUAGE_HEADS):
         return False
     other = [n for n in heads if not n.endswith(("Model", "Encoder", "Decoder"))]
     if other:

@@ -7,12 +7,15 @@ field with 4.57.1; where the two disagree on a default, the field is required in
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
 
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF, Implementation
 from napkin.operations.model import Model
 from napkin.record import record, replace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 Build = Callable[[Config], Model]
 """Turns a config.json into operations: a function, or a record of what sets a network apart that is called like one."""

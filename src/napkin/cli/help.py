@@ -15,7 +15,7 @@ from typer.core import TyperCommand
 from napkin.commands.command import Command
 from napkin.options.option import Option
 from napkin.options.registry import GROUPS, OPTIONS, SECOND_LEVEL
-from napkin.options.training import SETUP_WORDS
+from napkin.options.training import SETUP_WORDS, UNTIMED
 
 WIDTH = 80
 LINES = 58
@@ -140,7 +140,8 @@ def _function(command: Command, names: Sequence[str]) -> Callable[..., None]:
 
 def text_of(command: Command, everything: bool) -> str:
     """Return a command's help: all of it where that is asked for or fits, else the options that people use most."""
-    names = (*command.names, *command.figures)
+    refused = UNTIMED if "stack" in command.names else ()  # by the commands that predict a step
+    names = [name for name in (*command.names, *command.figures) if name not in refused]
     complete = _rendered(command, names, command.examples, "")
     if everything or complete.count("\n") <= LINES:
         return complete

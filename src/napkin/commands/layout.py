@@ -134,7 +134,7 @@ def _check_expert_tensor_parallel(model: Model, tp: int, etp: int) -> None:
 def _read_micro_batches(inputs: Inputs, sequences: int, pp: int) -> int:
     """Return the micro-batches of a step, of `sequences` on all ranks each: from --grad-accum or --global-batch, else
     one a stage."""
-    whole = inputs.integer_or_none("global-batch") if "global-batch" in inputs.given else None
+    whole = inputs.integer_or_none("global-batch")
     count = inputs.integer_or_none("grad-accum") if "grad-accum" in inputs.given else None
     if whole is None:
         inputs.record("global-batch", sequences * (count or pp), "derived" if count else "default")
@@ -158,7 +158,7 @@ def _read_micro_batches(inputs: Inputs, sequences: int, pp: int) -> int:
 
 def read_global_batch(inputs: Inputs) -> None:
     """Derive --global-batch of a machine whose GPUs are known from --grad-accum, for what reads no layout."""
-    if "grad-accum" not in inputs.given or "global-batch" in inputs.given or not inputs.has("gpus"):
+    if "grad-accum" not in inputs.given or inputs.has("global-batch"):
         return
     apart = 1
     for name in ("tp", "pp", "cp"):

@@ -116,7 +116,7 @@ POLICIES = {
 def check_dtype(inputs: Inputs) -> None:
     """Raise an error for --dtype where training takes a policy: it names the format of a peak, of weights that are
     served, of a tensor."""
-    if "dtype" in inputs:
+    if "dtype" in inputs.given:
         word = str(inputs.peek("dtype")).strip().lower()
         policy = POLICIES.get({"half": "fp16", "float16": "fp16", "bfloat16": "bf16", "fp4": "nvfp4"}.get(word, word))
         raise NapkinError(f"--dtype {word[:40]}: training takes a policy", f"--precision {policy or 'fp32'}")
@@ -126,6 +126,12 @@ def read_dtype(inputs: Inputs, hardware: Hardware) -> str:
     """Return the number format of the matmuls: --dtype, else the accelerator's default, which is noted."""
     if inputs.has("dtype"):
         return peak_name(inputs.text("dtype"))
+    if "precision" in inputs:
+        from napkin.training.precision import precision
+
+        dtype = peak_name(precision(str(inputs.peek("precision"))).compute)
+        inputs.record("dtype", dtype, "derived")
+        return dtype
     dtype = hardware.default_dtype
     inputs.default("dtype", dtype)
     inputs.note(f"dtype {dtype}: the default for {hardware.name}; --dtype asks for another")

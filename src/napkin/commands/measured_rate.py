@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from napkin.commands.inputs import Inputs
+from napkin.commands.layout import read_global_batch
 from napkin.commands.model import parse_convention
 from napkin.errors import NapkinError
 from napkin.inputs.log import Logged
@@ -61,6 +62,7 @@ def _read_figure(inputs: Inputs, counted: Counted, name: str, figure: Term) -> T
     seq = leaf("seq", counted.seq, "token", GIVEN if "seq" in inputs else ASSUMED)
     if name == "samples-per-second":
         return divide(PATH, multiply("tokens_per_second", figure, seq), gpus)
+    read_global_batch(inputs)
     inputs.need("global-batch", "sequences in one optimizer step")
     tokens = multiply("tokens_per_step", inputs.term("global-batch"), seq)
     return divide(PATH, tokens, figure, gpus)
@@ -95,6 +97,8 @@ _OF_LOG = (
 """Quantity of a log → the option that states it, and its unit; the most direct first."""
 _NEEDS = {"tokens_per_second": ("gpus",), "samples_per_second": ("gpus",), "step_seconds": ("gpus", "global-batch")}
 """Quantity of a log → options without which it says nothing of one GPU."""
+INSTEAD = {"global-batch": "grad-accum"}
+"""Option → one from which it follows."""
 
 
 def _read_log(inputs: Inputs, counted: Counted, logged: Logged) -> Term:
@@ -109,6 +113,7 @@ def _read_log(inputs: Inputs, counted: Counted, logged: Logged) -> Term:
         if quantity not in found:
             continue
         missing = [name for name in _NEEDS.get(quantity, ()) if not inputs.has(name)]
+        missing = [name for name in missing if not inputs.has(INSTEAD.get(name, name))]
         if missing:
             lacking += missing
             continue

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from napkin.commands.confidence import read_confidence
 from napkin.commands.inputs import Inputs
 from napkin.commands.layout import divisions
@@ -20,6 +18,7 @@ from napkin.record import record
 from napkin.term import Term
 from napkin.training.setup import Setup
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from napkin.inputs.snapshot import Snapshot
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
-from napkin.commands.layout import read_global_batch
-from napkin.commands.machine import WHICH, read_dtype, read_hardware, read_hardware_table
+from napkin.commands.machine import WHICH, check_dtype, read_dtype, read_hardware, read_hardware_table
 from napkin.commands.measured_rate import Counted, known_convention, read_rate, without_rate
 from napkin.commands.model import read_documents, read_indexer_loss, read_model, read_sequence, read_target
 from napkin.commands.nodes import read_gpus
@@ -16,6 +15,7 @@ from napkin.commands.screens.mfu import of_rate
 from napkin.commands.single import run_single
 from napkin.commands.size import read_size
 from napkin.commands.step_model import StepQuestion, read_step
+from napkin.commands.untimed import read_untimed
 from napkin.counting import conventions, flops, utilization
 from napkin.counting.six_n import six
 from napkin.errors import BROKEN, OK, NapkinError
@@ -25,7 +25,7 @@ from napkin.inputs.log import Logged, read_log
 from napkin.options.layout import BATCH, MACHINE_SIZE
 from napkin.options.model import MODEL_OPTIONS
 from napkin.options.question import MEASURED_RATES
-from napkin.options.training import SETUP_DEFAULTS, STEP_MODEL
+from napkin.options.training import SETUP_DEFAULTS, STEP_MODEL, UNTIMED
 from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.term import GIVEN, Term, leaf, multiply
@@ -88,10 +88,10 @@ def run(inputs: Inputs) -> Answer:
 
 def read(inputs: Inputs) -> MfuQuestion:
     """Read the question."""
+    read_untimed(inputs)
     _check_missing(inputs)
     name, counted, repeated = _read_counted(inputs)
     read_gpus(inputs)
-    read_global_batch(inputs)
     hardware = read_hardware(inputs, ("peak-flops",))
     dtype = read_dtype(inputs, hardware)
     peak = hardware.term(f"peak/{dtype}", "peak", "FLOP/s/GPU")
@@ -158,8 +158,11 @@ def _read_basis(inputs: Inputs, counted: Counted) -> str:
 def _read_step(inputs: Inputs, from_file: bool) -> StepQuestion | None:
     """Return the step to predict: of a complete log, or of a layout, of a model whose GPUs and batch are known."""
     described = from_file or any(name in inputs for name in DESCRIBES)
-    if not described or any(not inputs.has(name) for name in ("model", "gpus", "global-batch")):
+    batched = inputs.has("global-batch") or inputs.has("grad-accum")
+    if not described or not batched or any(not inputs.has(name) for name in ("model", "gpus")):
         return None
+    if not from_file:
+        check_dtype(inputs)
     for name, text in SETUP_DEFAULTS.items():
         if not inputs.has(name):
             inputs.default(name, text)
@@ -283,6 +286,7 @@ COMMAND = Command(
         "claimed-mfu",
         *STEP_MODEL,
         "confidence",
+        *UNTIMED,
     ),
     arguments=("model", "size"),
     defaults={"recompute": "none"},

@@ -18,7 +18,7 @@ from napkin.operations.queries import has_scan
 from napkin.options.files import DRAWS
 from napkin.options.layout import STAGE_OPTIONS
 from napkin.options.model import MODEL_OPTIONS, PADDED
-from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS
+from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.render.answer import Answer
 from napkin.term import Term
 from napkin.timing.step import StepTime
@@ -150,6 +150,7 @@ COMMAND = Command(
         *MODEL_OPTIONS,
         *PADDED,
         *SETUP_OPTIONS,
+        *STATE_OPTIONS,
         *STAGE_OPTIONS,
         "hardware",
         "hardware-file",

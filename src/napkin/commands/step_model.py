@@ -9,10 +9,12 @@ from napkin.commands.confidence import read_confidence
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import RATES, read_hardware, record_rates
 from napkin.commands.setup import read_implementation, read_setup
+from napkin.commands.untimed import check_shards, read_untimed
 from napkin.errors import Refused
 from napkin.evidence import single
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
+from napkin.options.training import UNTIMED
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.training.setup import Setup
@@ -21,6 +23,13 @@ from napkin.units import human
 if TYPE_CHECKING:
     from napkin.evidence.single import StepPrediction
     from napkin.inputs.profile import Profile
+
+
+STACK_OF = {
+    **{name: name for name in ("megatron", "megatron-deepspeed", "megatron-core", "nanotron")},
+    "torchtitan": "fsdp-compiled",
+}
+"""Framework → the software whose measured steps are its own."""
 
 
 @record
@@ -43,7 +52,10 @@ class StepQuestion:
 def read_step(inputs: Inputs, model: Model, uses: Iterable[str] = RATES) -> StepQuestion:
     """Read setup, accelerator and software of a step that the step model predicts; uses: the accelerator's figures that
     the answer depends on."""
+    if any(name in inputs for name in UNTIMED):
+        read_untimed(inputs)
     setup = read_setup(inputs, model)
+    check_shards(int(setup.shard), int(setup.layout.zero))
     hardware = read_hardware(inputs, uses)
     confidence = read_confidence(inputs)
     prediction = read_prediction(inputs, model, setup, hardware)
@@ -89,8 +101,11 @@ def read_rates_profile(inputs: Inputs, hardware: Hardware) -> Profile | None:
 
 
 def _read_stack(inputs: Inputs, setup: Setup) -> str:
-    """Return --stack, else what the layout suggests: FSDP under ZeRO-3, Megatron for other layouts of several GPUs."""
-    if not inputs.has("stack"):
+    """Return --stack, else that of the framework, else what the layout suggests: FSDP under ZeRO-3, Megatron for other
+    layouts of several GPUs."""
+    if setup.framework.name in STACK_OF:
+        inputs.redefault("stack", STACK_OF[setup.framework.name])
+    elif not inputs.has("stack"):
         layout = setup.layout
         guess = "unknown" if layout.gpus == 1 else "fsdp-compiled" if layout.zero == 3 else "megatron-core"
         inputs.default("stack", guess)

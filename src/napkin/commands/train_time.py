@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from napkin.commands.command import Command
 from napkin.commands.goodput import read_goodput
 from napkin.commands.inputs import Inputs
-from napkin.commands.machine import WHICH, read_hardware, read_peak
+from napkin.commands.machine import WHICH, check_dtype, read_hardware, read_peak
 from napkin.commands.screens.train_time import screen
 from napkin.commands.train_time_question import TrainTimeQuestion
 from napkin.counting.six_n import six, six_n
@@ -16,7 +16,7 @@ from napkin.inputs.hardware import Hardware
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.model import MODEL_OPTIONS
 from napkin.options.option import choice
-from napkin.options.training import STEP_MODEL
+from napkin.options.training import STEP_MODEL, UNTIMED
 from napkin.render.answer import Answer, Shown
 from napkin.term import Term, divide, multiply
 from napkin.timing import time
@@ -40,6 +40,10 @@ def run(inputs: Inputs) -> Answer:
 
 def read(inputs: Inputs) -> TrainTimeQuestion:
     """Read the question."""
+    if any(name in inputs for name in UNTIMED):
+        from napkin.commands.untimed import read_untimed
+
+        read_untimed(inputs)
     known, counted, named = _read_known(inputs)
     if not inputs.has("hardware"):
         _check_missing(inputs, known)
@@ -170,6 +174,7 @@ def _read_estimate(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware
     from napkin.commands.step_model import read_step
     from napkin.options.training import SETUP_DEFAULTS
 
+    check_dtype(inputs)
     for name, text in SETUP_DEFAULTS.items():
         inputs.default(name, text)
     return confidence, read_step(inputs, read_model(inputs))
@@ -291,6 +296,7 @@ COMMAND = Command(
         "strict-config",
         "confidence",
         *PREDICTS,
+        *UNTIMED,
     ),
     arguments=("model",),
     reads={"max": choice("params", "tokens")},

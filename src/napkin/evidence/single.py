@@ -92,7 +92,7 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
         dp=layout.dp,
         sequence_parallel=layout.sp,
         zero=where(layout.dp > 1, layout.zero, 0),
-        shards=layout.dp,
+        shards=min(setup.shard // layout.cp or 1, layout.dp) if setup.shard else layout.dp,
         layers_recomputed=share,
         attention_recomputed=1 if core else 0,
         flash=0 if kernel == "eager" else 1,

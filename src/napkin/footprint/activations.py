@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import isqrt
-from typing import Any
 
 from napkin.autograd.live import DROPPED, KEPT, RECOMPUTED, forward_peak
 from napkin.autograd.tape import Tape
@@ -25,6 +24,10 @@ from napkin.operations.roles import LAYERS, LM_HEAD, MEMORY
 from napkin.record import record, replace
 from napkin.training.precision import Precision
 from napkin.training.recomputation import Recompute
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 @record

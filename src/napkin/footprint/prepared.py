@@ -71,19 +71,7 @@ def prepare(model: Model, setup: Setup) -> PreparedStep:
     stack = one_stack(model)
     if setup.implementation.crops:
         stack = cropped(stack, layout.seq)
-    two = len(model.stacks) > 1
-    split = Split(layout.tp, layout.cp, layout.ep, where(layout.sp == 1, layout.tp, 1), layout.etp)
-    run = activations.forward(
-        model,
-        stack,
-        setup.implementation,
-        Shape(layout.micro, layout.target or layout.seq, layout.seq) if two else Shape(layout.micro, layout.seq),
-        split,
-        setup.layers_in,
-        setup.attention,
-        setup.dropout,
-        layout.recompute.kind == "selective",
-    )
+    run = _pass(model, stack, setup)
     residual = run.after.input
     weights = _weights(model, stack, setup, run.kinds)
     waits = where(layout.pp == 1, weights.table.all * sized(1, setup.precision.grad), 0) * model.tied
@@ -102,13 +90,53 @@ def prepare(model: Model, setup: Setup) -> PreparedStep:
     return rerun(step)
 
 
+_PASSES: list[tuple[Model, tuple[object, ...], Pass]] = []
+"""The last passes of single layouts, each with its model and what else it depends on. Remedies and rows of a plan often
+differ in what is sharded only, which changes nothing on the tape."""
+_REPLAYS: dict[tuple[object, ...], tuple[Piece, Replay]] = {}
+"""Replays of their pieces, by piece (which is kept, so that no other takes its place) and what else they depend on."""
+KEPT_PASSES, KEPT_REPLAYS = 8, 64
+
+
+def _pass(model: Model, stack: Stack, setup: Setup) -> Pass:
+    """Return the forward pass of a model on the tape, from an earlier step where that ran the same."""
+    layout = setup.layout
+    two = len(model.stacks) > 1
+    shape = Shape(layout.micro, layout.target or layout.seq, layout.seq) if two else Shape(layout.micro, layout.seq)
+    split = Split(layout.tp, layout.cp, layout.ep, where(layout.sp == 1, layout.tp, 1), layout.etp)
+    asked = (
+        setup.implementation,
+        shape,
+        split,
+        setup.layers_in,
+        setup.attention,
+        setup.dropout,
+        layout.recompute.kind == "selective",
+    )
+    if any(is_array(number) for part in (shape, split) for number in part.__dict__.values()):
+        return activations.forward(model, stack, *asked)
+    for known, before, run in _PASSES:
+        if known is model and before == asked:
+            return run
+    run = activations.forward(model, stack, *asked)
+    _PASSES[:] = [*_PASSES[1 - KEPT_PASSES :], (model, asked, run)]
+    return run
+
+
 def _replayed(
     piece: Piece, seed: Number, setup: Setup, again: bool = False, alone: bool = False, waits: Number = 0
 ) -> Replay:
     """Return a piece's replay, entry by entry where layouts differ in whether new gradients are freed at once."""
     goes = setup.lets_go
     if not is_array(goes):
-        return replay(piece.nodes, seed, bool(goes), again, alone, waits)
+        if is_array(seed) or is_array(waits):
+            return replay(piece.nodes, seed, bool(goes), again, alone, waits)
+        asked = (id(piece), seed, bool(goes), again, alone, waits)
+        if asked not in _REPLAYS:
+            if len(_REPLAYS) >= KEPT_REPLAYS:
+                _REPLAYS.clear()
+            _REPLAYS[asked] = piece, replay(piece.nodes, seed, bool(goes), again, alone, waits)
+        return _REPLAYS[asked][1]
     stand, go = (replay(piece.nodes, seed, way, again, alone, waits) for way in (False, True))
     return Replay(*(where(goes, getattr(go, name), getattr(stand, name)) for name in ("peak", "end", "weights")))
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from typing import Any
 
 from napkin.errors import NapkinError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 LARGEST = 16 * 10**6
 DEEPEST = 100

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
 
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.inputs.load import Document, parse_json, parse_yaml, printable, read_json, read_text, read_yaml
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from napkin.inputs.presets import Preset
 
 GIVEN, CLASS_DEFAULT, PRESET = "given", "class default", "preset"
@@ -247,7 +248,11 @@ class Config:
 
 def number_in(value: object) -> Any:
     """Return the number that a string spells (`"4096"`, `3.35e12` in YAML); any other value unchanged."""
-    if not isinstance(value, str) or not re.fullmatch(r"[+-]?[0-9]{1,30}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?", value):
+    if not isinstance(value, str):
+        return value
+    import re  # slow to load: for numbers that are written as text only
+
+    if not re.fullmatch(r"[+-]?[0-9]{1,30}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?", value):
         return value
     return int(value) if value.lstrip("+-").isdigit() else float(value)
 

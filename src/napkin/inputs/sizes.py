@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 
 from napkin import units
 from napkin.errors import NapkinError
@@ -11,13 +10,18 @@ from napkin.errors import NapkinError
 LEAST = 10**6
 """A plain number below is a size without its letter: `7` for `7B`."""
 
-_NUMBER = re.compile(r"[+-]?[0-9][0-9.,_ ]*(e[+-]?[0-9]+)?[a-zµ%]{0,2}", re.IGNORECASE)
+_NUMBER = r"[+-]?[0-9][0-9.,_ ]*(e[+-]?[0-9]+)?[a-zµ%]{0,2}"
 
 
 def size_of(model: str) -> int | None:
     """Return the parameters that MODEL states in the place of a name; None where it is a name, a path or a file.
     NapkinError (2): a number that states no size."""
-    if not _NUMBER.fullmatch(model.strip()) or os.path.exists(model):
+    written = model.strip()
+    if not written or written[0] not in "+-0123456789":
+        return None
+    import re  # slow to load: for what begins as a number only
+
+    if not re.fullmatch(_NUMBER, written, re.IGNORECASE) or os.path.exists(model):
         return None
     try:
         size = units.positive_count(model)

@@ -8,10 +8,13 @@ napkin has not seen what the class reads, any field that is not known to change 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence, Set
-from typing import Any
 
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config, read_by_class
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 CHECKED = 500
 """Unread fields of a file that are looked at one by one."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from napkin.elementwise import Number
 from napkin.record import record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+else:
+    Protocol = object
 
 
 @record

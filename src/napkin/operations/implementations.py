@@ -8,7 +8,6 @@ nanoGPT (karpathy/nanoGPT model.py), Megatron-core with Transformer Engine (NVID
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
 
 from napkin.elementwise import Number
 from napkin.inputs.model import measured_modes
@@ -16,8 +15,12 @@ from napkin.record import record, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, Protocol
+
     from napkin.autograd.tape import Tape
     from napkin.autograd.tensors import Tensor
+else:
+    Protocol = object
 
 TRANSFORMERS = "5.23.0"
 """Version of Hugging Face transformers whose code the `hf` implementation follows."""

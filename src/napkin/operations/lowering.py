@@ -8,7 +8,6 @@ operation itself); how a layout divides tensors is in `Split`. Each operation re
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 from napkin.autograd.tape import Tape
 from napkin.autograd.tensors import INPUT_LABEL, WEIGHT, Storage, Tensor, select
@@ -17,6 +16,12 @@ from napkin.operations.activation_functions import activated
 from napkin.operations.implementations import ANGLES, PADDING, PAIRS, POSITION_IDS, Implementation
 from napkin.operations.scopes import ScopeNames, Scopes
 from napkin.record import record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+else:
+    Protocol = object
 
 ARGUMENTS = (POSITION_IDS, PADDING, PAIRS)
 """Of what a class passes to its layers, what no gradient passes through and what is no causal mask."""

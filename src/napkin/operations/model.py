@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from napkin.operations.base import Operation
@@ -121,11 +120,15 @@ def _repeating(runs: Iterable[tuple[int, Layer]]) -> tuple[Pattern, ...]:
             joined[-1] = (joined[-1][0] + count, one)
         else:
             joined.append((count, one))
+    if len(joined) == 1:
+        return ((1, tuple(joined)),)
+    import re  # slow to load: for layers that differ only
+
     letters: dict[tuple[int, int], str] = {}
     text = "".join(letters.setdefault((count, id(layer)), chr(len(letters))) for count, layer in joined)
     patterns: list[Pattern] = []
     past = 0
-    for found in _REPEATED.finditer(text):
+    for found in re.finditer(rf"(.{{1,{LONGEST_PERIOD}}}?)\1+", text, re.DOTALL):
         begin, end, period = found.start(), found.end(), len(found[1])
         if begin > past:
             patterns.append((1, tuple(joined[past:begin])))
@@ -134,9 +137,6 @@ def _repeating(runs: Iterable[tuple[int, Layer]]) -> tuple[Pattern, ...]:
     if past < len(joined):
         patterns.append((1, tuple(joined[past:])))
     return tuple(patterns)
-
-
-_REPEATED = re.compile(rf"(.{{1,{LONGEST_PERIOD}}}?)\1+", re.DOTALL)
 
 
 @record

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from napkin.autograd.tensors import Tensor
 from napkin.operations.lowering import Lowering
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+else:
+    Protocol = object
 
 
 class Rotation(Protocol):

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from napkin.autograd.tensors import Tensor
 from napkin.operations import mixers
 from napkin.operations.lowering import Lowering
 from napkin.operations.mixers import MixerSizes
 from napkin.operations.roles import MIXER_GATE, MIXER_INPUT, SCAN_PARAMETERS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+else:
+    Protocol = object
 
 
 class Recurrence(Protocol):

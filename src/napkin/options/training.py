@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin import units
-from napkin.options.layout import DEGREES, MACHINE_SIZE
+from napkin.options.layout import DEGREES, MACHINE_SIZE, STAGE_OPTIONS
 from napkin.options.option import Option, choice, flag
 from napkin.options.parsers import lowercase_names, offloads
 
@@ -37,7 +37,7 @@ OPTIONS = (
         metavar="NAME",
     ),
     Option("dropout", units.probability, "Dropout probability", metavar="P"),
-    Option("loss", choice(*LOSSES), "Cross entropy's form, where not the framework's", metavar="FORM"),
+    Option("loss", choice(*LOSSES), "Cross entropy's form (default: framework's)", metavar="FORM"),
     Option("stack", units.words, "Software: megatron-core, fsdp-compiled, xla, …", metavar="NAME"),
     Option("framework", units.words, "fsdp, deepspeed, torchtitan, megatron-core, …", metavar="NAME"),
     flag("compile", "The step runs under torch.compile"),
@@ -61,19 +61,11 @@ POLICY_OPTIONS = ("precision", "optimizer", "optimizer-form", "momentum", "imple
 SETUP_OPTIONS = (*DEGREES, "distributed-optimizer", "seq", "target-seq", "recompute", *POLICY_OPTIONS)
 """What a training step depends on, in memory and in time."""
 
-STATE_OPTIONS = (
-    "dp-shard",
-    "freeze-layers",
-    "ema",
-    "offload",
-    "loss",
-    "framework",
-    "lora-rank",
-    "lora-targets",
-    "quantized",
-    "quantize-experts",
-)
-"""What changes bytes and hardly time; for the commands that count bytes."""
+UNTIMED = ("freeze-layers", "ema", "offload", "lora-rank", "lora-targets", "quantized", "quantize-experts")
+"""What the step model does not time; the commands that predict a step refuse it, and name `napkin memory`."""
+
+STATE_OPTIONS = ("dp-shard", "loss", "framework", *UNTIMED)
+"""What a training step depends on in addition, mostly in memory."""
 
 SETUP_DEFAULTS: dict[str, str | bool] = {
     "tp": "1",
@@ -106,10 +98,15 @@ SETUP_WORDS: dict[str, str] = {
 
 STEP_MODEL = (
     *(name for name in DEGREES if name not in MACHINE_SIZE),
+    "distributed-optimizer",
+    "dp-shard",
     "recompute",
-    "precision",
-    "optimizer",
-    "optimizer-form",
+    *POLICY_OPTIONS,
+    "loss",
+    "framework",
     "stack",
+    "async-tp",
+    "factor",
+    *STAGE_OPTIONS,
 )
 """What the step model takes in addition to a model, its sequence and its GPUs: given one of these, it predicts."""

@@ -12,7 +12,7 @@ SCHEMA = 1
 
 
 def to_json(answer: Answer, explain: bool = False) -> str:
-    """Return one JSON object: napkin (the schema), command, inputs, values, units, verdict, notes, and more."""
+    """Return one JSON object: napkin (the schema), command, inputs, values, units, low, high, verdict, notes, …."""
     found = answer.quantities()
     data: dict[str, object] = {
         "napkin": SCHEMA,
@@ -20,6 +20,8 @@ def to_json(answer: Answer, explain: bool = False) -> str:
         "inputs": {name: _input(one) for name, one in answer.inputs.items()},
         "values": {path: _plain(value) for path, (value, _) in found.items()},
         "units": {path: unit for path, (_, unit) in found.items()},
+        "low": _ends(answer, 0),
+        "high": _ends(answer, 1),
         "verdict": answer.verdict,
         "notes": answer.notes,
     }
@@ -29,6 +31,12 @@ def to_json(answer: Answer, explain: bool = False) -> str:
     if explain:
         data["terms"] = {path: _term(entry) for path, entry in table_of(answer.finite()).items()}
     return json.dumps(data, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
+
+
+def _ends(answer: Answer, end: int) -> dict[str, object]:
+    """Return one end of the interval of every estimate, by path; an end that is out of range is omitted."""
+    ends = {path: _plain(interval[end]) for path, interval in answer.intervals.items()}
+    return {path: value for path, value in ends.items() if value is not None}
 
 
 def _input(one: Shown) -> dict[str, object]:

@@ -10,6 +10,7 @@ from napkin.term import Term
 from napkin.timing import collectives
 from napkin.timing.collectives import ONE, TWO
 from napkin.timing.efficiency import alignment, depth, tiles
+from napkin.timing.placement import Group, groups_of
 from napkin.timing.rates import Rates
 from napkin.timing.step_layout import StepLayout
 
@@ -61,7 +62,8 @@ class Clock:
         self.peak_wide = term.leaf("peak/16bit", rates.peak_wide, "FLOP/s", term.TRUE, DATASHEET)
         self.units = term.leaf("matrix_units", rates.units, "1", term.TRUE, DATASHEET)
         self.node = term.leaf("gpus_of_a_node", rates.node, "1", term.TRUE, DATASHEET)
-        self.tp, self.cp, self.low = size("tp", layout.tp), size("cp", layout.cp), size("low", layout.low)
+        self.groups = groups_of(layout)
+        self.tp, self.cp, self.low = self.groups.tensor.ranks, self.groups.context.ranks, size("low", layout.low)
         self.micro_batch, self.sequence = size("micro_batch", layout.micro_batch), size("sequence", layout.sequence)
         self.tokens = self.tokens_of("tokens", self.sequence)
         self.read = self.tokens_of("tokens_read", size("sequence_read", layout.keys))
@@ -137,9 +139,14 @@ class Clock:
         to_weight = self.gemm(f"{name}/weight_gradient", k, m, n, batch, wide, slowed)
         return forward, term.add(f"{name}/backward", to_input, to_weight)
 
-    def bus(self, name: str, ranks: Term, stride: Term) -> Term:
-        """byte/s of each of a group's ranks, neighbors `stride` GPUs apart."""
-        return collectives.bus_bandwidth(name, ranks, self.node, stride, self.link, self.network)
+    def bus(self, name: str, group: Group) -> Term:
+        """byte/s of each of a group's ranks."""
+        return collectives.bus_bandwidth(name, group.ranks, self.node, group.stride, self.link, self.network)
+
+    def neighbors(self, name: str, group: Group) -> Term:
+        """byte/s from each of a group's ranks to the next one: the network's where the group leaves the node."""
+        crosses = collectives.crosses_nodes(f"{name}/crosses_nodes", group.ranks, self.node, group.stride)
+        return term.choose(name, crosses, self.network, self.link)
 
     def transfer(self, name: str, sent: Term, bandwidth: Term, latency: Term | None = None) -> Term:
         """Return the seconds that bytes take at a bandwidth, plus latency."""

@@ -18,6 +18,11 @@ def in_one_node(name: str, ranks: Term, node: Term, stride: Term) -> Term:
     return term.smallest(name, term.largest(f"{name}/room", term.divide(f"{name}/slots", node, stride), ONE), ranks)
 
 
+def crosses_nodes(name: str, ranks: Term, node: Term, stride: Term) -> Term:
+    """Return 1 where a group of neighbors `stride` GPUs apart does not lie in one node."""
+    return term.greater(name, ranks, in_one_node(f"{name}/in_one_node", ranks, node, stride))
+
+
 def bus_bandwidth(name: str, ranks: Term, node: Term, stride: Term, link: Term, network: Term) -> Term:
     """byte/s of each rank: the link inside a node, else the network cards of the ranks in a node, at most the link."""
     together = in_one_node(f"{name}/in_one_node", ranks, node, stride)
@@ -35,10 +40,11 @@ def all_reduced(name: str, payload: Term, ranks: Term) -> Term:
     return term.multiply(name, TWO, gathered(f"{name}/share", ranks), payload)
 
 
-def distinct_nodes(name: str, ranks: Term, node: Term, choices: Term) -> Term:
+def distinct_nodes(name: str, ranks: Term, together: Term, choices: Term) -> Term:
     """Return the expected number of *other* nodes that hold at least one of a token's `choices` experts, spread evenly
-    over N = ranks/node nodes: (N−1)·(1 − (1−1/N)^choices). A token is sent once to each such node."""
-    nodes = term.largest(f"{name}/nodes", term.divide(f"{name}/exact", ranks, node), ONE)
+    over N nodes, `together` of the ranks in each: (N−1)·(1 − (1−1/N)^choices). A token is sent once to each of
+    them."""
+    nodes = term.largest(f"{name}/nodes", term.divide(f"{name}/exact", ranks, together), ONE)
     missed = term.subtract(f"{name}/missed_once", ONE, term.divide(f"{name}/one_of", ONE, nodes))
     hit = term.subtract(f"{name}/hit", ONE, term.power(f"{name}/missed", missed, choices))
     return term.multiply(name, term.subtract(f"{name}/others", nodes, ONE), hit)

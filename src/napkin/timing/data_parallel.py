@@ -52,7 +52,7 @@ def shards_of(clock: Clock, runs: Sequence[tuple[Number, LayerTime]], stages: St
         on_a_stage("weights/layers", [one.weights for _, one in runs]),
         term.multiply("weights/embeddings", ends, stages.head.weights),
     )
-    replicas = term.multiply("replicas", size("dp", layout.dp), clock.cp)
+    replicas = clock.groups.replicas.ranks
     over_experts = term.multiply("ranks_of_experts", size("ep", layout.ep), size("etp", layout.etp))
     alike = term.divide("expert_replicas/exact", term.multiply("replicas/tp", replicas, clock.tp), over_experts)
     return Shards(
@@ -84,7 +84,7 @@ def reduction_time(
     reduction = clock.transfer(
         "data/collective",
         term.multiply("data/bytes", sent, reduced),
-        clock.bus("data/bandwidth", shards.replicas, clock.tp),
+        clock.bus("data/bandwidth", clock.groups.replicas),
         clock.latency("data/latency", shards.replicas, latency),
     )
     backward = [term.multiply(f"{one.backward.name}/all", size("layers", count), one.backward) for count, one in runs]
@@ -108,7 +108,8 @@ def sharded_time(clock: Clock, shards: Shards, work: Term, stack: Term) -> Term:
     """ZeRO-3: parameters gathered for forward and for backward, gradients scattered, every micro-batch; what is not
     hidden behind the step's work, and the slow-down of that work by the collectives."""
     layout, rates = clock.layout, clock.rates
-    ranks = size("shards", layout.shards)
+    groups = clock.groups
+    ranks = groups.shards.ranks
     each = term.leaf("gradient_bytes", layout.gradient_bytes, PER_PARAM, term.GIVEN)
     passes = term.multiply(
         "sharded/bytes",
@@ -117,17 +118,15 @@ def sharded_time(clock: Clock, shards: Shards, work: Term, stack: Term) -> Term:
         shards.weights,
         gathered("sharded/share", ranks),
     )
-    copies = term.divide("sharded/copies", size("dp", layout.dp), ranks)
     across = term.multiply(
         "sharded/replicas/bytes",
         term.divide("sharded/own_gradients", term.multiply("sharded/gradients", TWO, each, shards.weights), ranks),
-        gathered("sharded/replicas/share", copies),
+        gathered("sharded/replicas/share", groups.copies.ranks),
     )
-    stride = term.multiply("sharded/stride", clock.tp, clock.cp)
     gathers = term.add(
         "sharded/transfer",
-        clock.transfer("sharded/collectives", passes, clock.bus("sharded/bandwidth", ranks, stride)),
-        clock.transfer("sharded/replicas", across, clock.network),
+        clock.transfer("sharded/collectives", passes, clock.bus("sharded/bandwidth", groups.shards)),
+        clock.transfer("sharded/replicas", across, clock.bus("sharded/replicas/bandwidth", groups.copies)),
     )
     gathers = term.multiply("sharded/transfer/stack", stack, gathers)
     unhidden = term.subtract("sharded/unhidden", term.smooth_largest("sharded/joined", work, gathers), work)

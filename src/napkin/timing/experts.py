@@ -6,7 +6,7 @@ from napkin import term
 from napkin.operations.facts import RoutedExperts
 from napkin.term import Term
 from napkin.timing.clock import BYTE, ONE, TWO, WIDE_BYTES, Clock, size
-from napkin.timing.collectives import distinct_nodes
+from napkin.timing.collectives import distinct_nodes, in_one_node
 
 GATED_BYTES, PLAIN_BYTES = (6, 10), (4, 6)
 """Bytes of elementwise work for each element of the inner width, forward and backward, 16-bit tensors: with a gate, two
@@ -90,20 +90,20 @@ def gemm_time(clock: Clock, op: RoutedExperts, name: str, routed: Term) -> tuple
 def exchange_time(clock: Clock, op: RoutedExperts, name: str, per_rank: Term, routed: Term) -> Term:
     """Dispatch and combine: the slower of link and network, a token sent once to each node; ranks that share an expert
     gather its tokens after the all-to-all, and scatter what comes out before it."""
-    layout = clock.layout
-    ep, top_k = size("ep", layout.ep), size(f"{name}/top_k", op.top_k)
+    group = clock.groups.experts
+    ep, top_k = group.ranks, size(f"{name}/top_k", op.top_k)
     sent = term.choose("bytes_sent", clock.low, NARROW_BYTES, WIDE_BYTES)
     one_way = term.multiply(
         f"{name}/one_way",
         term.divide("bytes_one_way", term.add("bytes_both_ways", sent, WIDE_BYTES), TWO),
         size(f"{name}/d_model", op.d_model),
     )
-    together = term.smallest("experts_ranks_of_a_node", ep, clock.node)
+    together = in_one_node("experts_ranks_of_a_node", ep, clock.node, group.stride)
     others = term.subtract("other_ranks_of_a_node", ONE, term.divide("own_share", ONE, together))
     near = term.divide(f"{name}/near", term.multiply(f"{name}/near/bytes", routed, others, TWO, one_way), clock.link)
-    nodes = distinct_nodes(f"{name}/nodes", ep, clock.node, top_k)
+    nodes = distinct_nodes(f"{name}/nodes", ep, together, top_k)
     far = term.divide(f"{name}/far", term.multiply(f"{name}/far/bytes", per_rank, nodes, TWO, one_way), clock.network)
-    sharing = term.subtract("ranks_sharing", size("etp", layout.etp), ONE)
+    sharing = term.subtract("ranks_sharing", clock.groups.expert_tensor.ranks, ONE)
     shared = term.divide(
         f"{name}/gathered", term.multiply(f"{name}/gathered/bytes", routed, sharing, TWO, one_way), clock.link
     )

@@ -28,7 +28,7 @@ def tensor_time(clock: Clock, kind: str, width: Number, linears: Iterable[FusedL
     once = clock.transfer(
         f"{kind}/tensor/collective",
         all_reduced(f"{kind}/tensor/bytes", payload, clock.tp),
-        clock.bus(f"{kind}/tensor/bandwidth", clock.tp, ONE),
+        clock.bus(f"{kind}/tensor/bandwidth", clock.groups.tensor),
         clock.latency(
             f"{kind}/tensor/latency", clock.tp, term.multiply(f"{kind}/tensor/latency/all", each, collectives)
         ),
@@ -59,7 +59,7 @@ def ring_time(clock: Clock, kind: str, elements: Number) -> Seconds:
         clock.tp,
     )
     sent = term.multiply(f"{kind}/context/bytes", shared, gathered(f"{kind}/context/share", clock.cp))
-    passing = clock.transfer(f"{kind}/context/ring", sent, clock.bus(f"{kind}/context/bandwidth", clock.cp, clock.tp))
+    passing = clock.transfer(f"{kind}/context/ring", sent, clock.bus(f"{kind}/context/bandwidth", clock.groups.context))
     shown = clock.rate("context/exposed", clock.rates.context_exposed, source=STACK)
     return (
         {"context": term.multiply(f"{kind}/context/forward", shown, passing)},

@@ -58,7 +58,7 @@ def stages_of(clock: Clock, runs: Sequence[tuple[Number, LayerTime]], head: Laye
     user assigned them."""
     layout = clock.layout
     depth = term.leaf("depth", sum(count for count, _ in runs), "1", term.TRUE)
-    pp = size("pp", layout.pp)
+    pp = clock.groups.stages.ranks
     mean = mean_layer(runs, depth)
     each = term.ceil_divide("stage/even", depth, pp)
     before = term.multiply("stage/before_last", term.subtract("stage/others", pp, ONE), each)
@@ -102,9 +102,7 @@ def boundary_time(clock: Clock, stages: Stages, width: Number, stack: Term, repe
         term.divide("pipeline/own", stream, clock.stream),
         term.constant("pipeline/none", 0, BYTE),
     )
-    ranks = term.multiply("pipeline/ranks", clock.tp, clock.cp, stages.pp)
-    crosses = term.greater("pipeline/crosses_nodes", ranks, clock.node)
-    bandwidth = term.choose("pipeline/bandwidth", crosses, clock.network, clock.link)
+    bandwidth = clock.neighbors("pipeline/bandwidth", clock.groups.stages)
     exposed = clock.rate("pipeline/exposed", clock.rates.pipeline_exposed, source=STACK)
     boundary = clock.transfer("pipeline/boundary", sent, bandwidth, zero("pipeline/latency"))
     return term.multiply("step/communication/pipeline", stack, repeats, exposed, boundary)

@@ -9,6 +9,7 @@ data degrees, m micro-batches of a replica. Where each part is computed:
                           what of a layer has formulas of its own
     pipeline.py           the slowest stage, the bubble, what stages send each other
     data_parallel.py      gradients' reduction, ZeRO-3's gathers, the optimizer
+    placement.py          which ranks exchange data, and how far apart they lie
     clock.py, efficiency.py, collectives.py
                           seconds of single pieces of work
 """

@@ -35,7 +35,7 @@ def _grouped(config: Config, usual: Attention) -> Attention:
 
 
 def _mark_last(config: Config, plans: Sequence[Plan]) -> Sequence[Plan]:
-    return [*plans[:-1], plans[-1]._replace(last=True)]
+    return [*plans[:-1], replace(plans[-1], last=True)]
 
 
 def _last_bias(config: Config, sizes: Dimensions) -> Vary:

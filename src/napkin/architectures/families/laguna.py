@@ -38,7 +38,7 @@ def laguna(config: Config) -> Model:
     per_head = config.raw("gating") != "per-element"
 
     def plans(config: Config, plans: Sequence[Plan]) -> Sequence[Plan]:
-        return [one._replace(heads=own) for one, own in zip(plans, heads_of, strict=True)] if heads_of else plans
+        return [replace(one, heads=own) for one, own in zip(plans, heads_of, strict=True)] if heads_of else plans
 
     def attention(config: Config, usual: Attention) -> Attention:
         return replace(usual, gate=Gate(per_head=per_head, function="softplus", upcast=True))
@@ -130,7 +130,7 @@ def step3p7(config: Config) -> Model:
         config.notes.append("swiglu_limits: the clamps of its layers are not counted")
 
     def plans(config: Config, plans: Sequence[Plan]) -> Sequence[Plan]:
-        return [one._replace(heads=own if one.window else heads) for one in plans] if own != heads else plans
+        return [replace(one, heads=own if one.window else heads) for one in plans] if own != heads else plans
 
     def attention(config: Config, usual: Attention) -> Attention:
         return replace(usual, gate=Gate(per_head=per_head))

@@ -1,0 +1,27 @@
+"""What the step model does not time yet: refused by the commands that predict a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from napkin.commands.inputs import Inputs
+from napkin.errors import Problems, Refused
+from napkin.options.training import UNTIMED
+
+
+def read_untimed(inputs: Inputs) -> None:
+    """Refuse (3) options whose effect on a step's time is not modeled, all at once."""
+    _refuse(name for name in UNTIMED if inputs.value(name) is not None and name in inputs)
+
+
+def check_shards(shard: int, zero: int) -> None:
+    """Refuse groups of ranks that divide states under ZeRO 1 and 2: gathers of ZeRO-3 alone are timed within them."""
+    if shard and zero < 3:
+        _refuse(("dp-shard",))
+
+
+def _refuse(names: Iterable[str]) -> None:
+    hint = "napkin memory with the same options counts its bytes"
+    problems = [Refused(f"--{name}: the time of a step with it is not modeled", hint) for name in names]
+    if problems:
+        raise problems[0] if len(problems) == 1 else Problems(problems)

@@ -1,0 +1,60 @@
+"""Where the ranks of a step lie: which GPUs form a group that exchanges data, and so which groups leave a node.
+
+GPUs are numbered as Megatron-LM orders them (parallel_state.py, order `tp-cp-ep-dp-pp`): tensor-parallel ranks are
+neighbors, then come those of context, data and, furthest apart, pipeline parallelism. A node is so many consecutive
+GPUs. Experts have an order of their own over the same GPUs: their tensor-parallel ranks, then those that share the
+experts of a layer, then those that hold the same experts.
+"""
+
+from __future__ import annotations
+
+from napkin import term
+from napkin.record import record
+from napkin.term import Term
+from napkin.timing.step_layout import StepLayout
+
+
+@record
+class Group:
+    """Ranks that exchange data: how many, and how many GPUs one is from the next."""
+
+    ranks: Term
+    stride: Term
+
+
+@record
+class Groups:
+    """The groups of a step.
+
+    tensor    divide layers                        context  divide the sequence
+    replicas  hold the same dense weights          shards   divide all weights under ZeRO-3
+    copies    hold the same shard of ZeRO-3        stages   of the pipeline
+    experts   share the experts of a layer         expert_tensor  divide each expert
+    """
+
+    tensor: Group
+    context: Group
+    replicas: Group
+    shards: Group
+    copies: Group
+    stages: Group
+    experts: Group
+    expert_tensor: Group
+
+
+def groups_of(layout: StepLayout) -> Groups:
+    """Return every group of a layout by the order of the ranks."""
+    one = term.constant("1", 1)
+    names = ("tp", "cp", "dp", "pp", "ep", "etp", "shards")
+    tp, cp, dp, pp, ep, etp, shards = (term.leaf(name, getattr(layout, name), "1", term.GIVEN) for name in names)
+    model = term.multiply("stride/data", tp, cp)
+    return Groups(
+        tensor=Group(tp, one),
+        context=Group(cp, tp),
+        replicas=Group(term.multiply("replicas", dp, cp), tp),
+        shards=Group(shards, model),
+        copies=Group(term.divide("copies", dp, shards), term.multiply("stride/copies", model, shards)),
+        stages=Group(pp, term.multiply("stride/pipeline", model, dp)),
+        experts=Group(ep, etp),
+        expert_tensor=Group(etp, one),
+    )
