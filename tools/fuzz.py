@@ -7,10 +7,10 @@ process, or with --real in an interpreter of its own. With --log each finished r
 next run reads and goes on from. At the end each distinct failure is shown with its shortest case; the exit status is 1
 if there is any.
 
-What must hold of every case: the exit status is one that the README lists, never 70; stderr has `error:` lines and
-`hint:` lines alone, ten errors at most, each at most 4,000 characters, without control characters, and none without
-cause; stdout is below 1 MB; JSON parses, holds no NaN, every value has a unit and lies in its interval; CSV says the
-same numbers as JSON; it ends within SECONDS of CPU time.
+What must hold of every case: the exit status is one that docs/command-line.md lists, never 70; stderr has `error:`
+lines and `hint:` lines alone, ten errors at most, each at most 4,000 characters, without control characters, and none
+without cause; stdout is below 1 MB; JSON parses, holds no NaN, every value has a unit and lies in its interval; CSV
+says the same numbers as JSON; it ends within SECONDS of CPU time.
 """
 
 from __future__ import annotations

@@ -39,8 +39,10 @@ LARGEST_STEP = 16 * 2**20
 """Tokens in a step up to which a free batch grows: what the largest published dense run settled on (Llama 3 405B,
 Grattafiori et al. 2024, arXiv:2407.21783, section 3.4.1)."""
 RECOMPUTES = ("none", "selective", "full")
-REPEATED = ("gpus-per-node", "precision", "optimizer", "momentum", "implementation", "framework", "loss", "stack")
+REPEATED = ("precision", "optimizer", "implementation", "stack")
 """Options that the line of the best layout, as a question to `napkin step`, repeats."""
+STATED = ("gpus-per-node", "momentum", "framework", "loss")
+"""Options that it repeats where they were given."""
 
 
 @record
@@ -129,6 +131,7 @@ def _read_objective(inputs: Inputs, fewest: bool) -> None:
 def _read_words(inputs: Inputs) -> dict[str, str]:
     """Return the texts of the options that a line for `napkin step` repeats."""
     repeated = [n for n in REPEATED if inputs.has(n) and inputs.value(n) != SETUP_DEFAULTS.get(n)]
+    repeated += [name for name in STATED if name in inputs]
     shown = {name: inputs.shown[name] for name in ("model", "hardware", *repeated)}
     return {name: str(one.value) if one.text is None else one.text for name, one in shown.items()}
 
