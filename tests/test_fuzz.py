@@ -170,3 +170,11 @@ def test_fp64_s_own_largest_number_is_read(napkin: Napkin) -> None:
     assert 1.7976931348623157e308 in largest.values.values()
     assert napkin("dtype 1e309 --dtype fp64").status == 2
     assert napkin("dtype 5x").status == 2
+
+
+def test_a_family_is_searched_up_to_a_width(napkin: Napkin) -> None:
+    line = "max-params --hardware h100 --like llama3 --json"
+    assert napkin(f"{line} --gpus 1e6").status == 0
+    refused = napkin(f"{line} --gpus 1e12")
+    assert refused.status == 3
+    assert "2,048 heads" in refused.errors[0]

@@ -36,6 +36,8 @@ GROWS = ("num_heads", "mamba_n_heads", "mamba_num_heads", "n_mamba_heads", "mamb
 UNIT = 64
 """Width of a step where a network has no heads."""
 Listed = TypeVar("Listed", list[Any], str)
+MOST_HEADS = 2_048
+"""Heads of the widest model that is searched: as many layers, and 1e15 parameters of a Llama, take seconds."""
 SLACK = 0.25
 """Depth may leave the published proportion by this share, so that a width's next larger step is not needed."""
 
@@ -141,8 +143,13 @@ def largest_of_family(
     if not model_fits(step, fewest):
         raise NapkinError(f"{config.name}: not even its smallest shape fits", "allow more memory", BROKEN)
     low, high = 1, 2
-    while model_fits(high * step, shape.depth(high * step)) and high < 10**4:
+    while model_fits(high * step, shape.depth(high * step)):
         low, high = high, 2 * high
+        if low * step > MOST_HEADS:
+            raise Refused(
+                f"like {config.name}: more than {MOST_HEADS:,} heads would fit, and larger shapes are not searched",
+                "ask for fewer GPUs, or leave out --like",
+            )
     while high - low > 1:
         middle = (low + high) // 2
         if model_fits(middle * step, shape.depth(middle * step)):
