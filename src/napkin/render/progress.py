@@ -6,7 +6,7 @@ import sys
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
-    from threading import Timer
+    from threading import Event, Thread
 
 CLEAR = "\r\033[K"
 """Back to the first column, and the line erased."""
@@ -17,34 +17,30 @@ class Progress:
 
     def __init__(self, what: str, every: float = 1.0) -> None:
         self.what, self.every = what, every
-        self._seconds = 0
-        self._timer: Timer | None = None
-        self._over = False
+        self._told: tuple[Event, Thread] | None = None
 
     def __enter__(self) -> Progress:
         if sys.stderr.isatty():
-            self._wait()
+            from threading import Event, Thread  # only where someone looks
+
+            over = Event()
+            self._told = over, Thread(target=self._tell, args=(over,), daemon=True)
+            self._told[1].start()
         return self
 
     def __exit__(self, *problem: object) -> None:
-        self._over = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer.join()
-        if self._seconds:
+        if self._told is not None:
+            over, thread = self._told
+            over.set()
+            thread.join()
+
+    def _tell(self, over: Event) -> None:
+        """Write a line every so often until it is over, then erase it."""
+        rounds = 0
+        while not over.wait(self.every):
+            rounds += 1
+            sys.stderr.write(f"{CLEAR}{self.what}: {rounds * self.every:.0f} s")
+            sys.stderr.flush()
+        if rounds:
             sys.stderr.write(CLEAR)
             sys.stderr.flush()
-
-    def _wait(self) -> None:
-        from threading import Timer  # only where someone looks
-
-        self._timer = Timer(self.every, self._tell)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def _tell(self) -> None:
-        self._seconds += 1
-        if not self._over:
-            sys.stderr.write(f"{CLEAR}{self.what}: {self._seconds * self.every:.0f} s")
-            sys.stderr.flush()
-            self._wait()
