@@ -36,7 +36,7 @@ OPTIONS = (
     flag("sp", "Sequence parallelism"),
     Option("zero", choice("0", "1", "2", "3"), "ZeRO stage; 3 is FSDP", metavar="0..3"),
     flag("distributed-optimizer", "Megatron's name of ZeRO stage 1"),
-    Option("dp-shard", units.positive_count, "Sharding-group size under ZeRO (HSDP)", metavar="N"),
+    Option("dp-shard", units.positive_count, "Sharding-group size under ZeRO", metavar="N", default="all ranks"),
     Option(
         "micro-batch",
         units.degree,
