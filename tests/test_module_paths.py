@@ -9,7 +9,7 @@ from napkin.operations.base import Operation
 from napkin.operations.lora import is_target
 from napkin.operations.model import Model
 from napkin.operations.queries import lora_modules
-from tests.conftest import preset
+from tests.conftest import model_of, preset
 from tests.test_memory import memory
 from tests.test_renamed import operations_of
 
@@ -116,3 +116,20 @@ def test_an_adapted_embedding_keeps_its_rows() -> None:
     one = memory("--seq 128 --lora-rank 16 --lora-targets q").values[saved]
     both = memory("--seq 128 --lora-rank 16 --lora-targets q,embed_tokens").values[saved]
     assert both - one >= 2 * 16 * 128
+
+
+def test_layers_keep_what_recomputation_asks_of_them() -> None:
+    """DeBERTa-v2 runs its convolution after the first block: naming its modules must not lose that."""
+    fields = {
+        "model_type": "deberta-v2",
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "vocab_size": 128,
+        "relative_attention": True,
+        "conv_kernel_size": 3,
+    }
+    first, *others = model_of(fields).stacks[0].layers
+    assert first.beyond in [op.name for op in first.operations]
+    assert {one.beyond for one in others} == {""}

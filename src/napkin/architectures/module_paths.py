@@ -62,23 +62,14 @@ def located(model: Model, modules: Mapping[str, str], outer: str = "") -> Model:
         return placed[id(op), stack]
 
     def layers_of(stack: str) -> Callable[[Layer], Layer]:
-        made: dict[int, Layer] = {}
-
-        def layer(one: Layer) -> Layer:
-            if id(one) not in made:
-                made[id(one)] = Layer(one.kind, all_of(one.operations, stack))
-            return made[id(one)]
-
-        return layer
+        return lambda one: replace(one, operations=all_of(one.operations, stack))
 
     def all_of(operations: Iterable[Operation], stack: str) -> tuple[Operation, ...]:
         return tuple(place(op, stack) for op in operations)
 
     def stack_of(one: Stack) -> Stack:
-        layer = layers_of(one.name)
-        before = all_of(one.before, one.name)
-        patterns = tuple((times, tuple((n, layer(each)) for n, each in runs)) for times, runs in one.patterns)
-        return Stack(one.name, before, patterns, all_of(one.after, one.name))
+        found = one.mapped(layers_of(one.name))
+        return replace(found, before=all_of(one.before, one.name), after=all_of(one.after, one.name))
 
     last = model.stacks[-1].name
     return replace(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from napkin.operations.base import Operation
 from napkin.operations.experts import ExpertMatmul, Experts
 from napkin.operations.views import Share
-from napkin.record import record
+from napkin.record import record, replace
 
 
 @record
@@ -66,6 +66,12 @@ class Stack:
         """The patterns, a layer by its place among the distinct ones."""
         place = {id(layer): at for at, layer in enumerate(self.layers)}
         return tuple((times, tuple((n, place[id(layer)]) for n, layer in runs)) for times, runs in self.patterns)
+
+    def mapped(self, change: Callable[[Layer], Layer]) -> Stack:
+        """Return the stack with `change` applied once to each distinct layer."""
+        made = {id(layer): change(layer) for layer in self.layers}
+        patterns = tuple((times, tuple((n, made[id(one)]) for n, one in runs)) for times, runs in self.patterns)
+        return replace(self, patterns=patterns)
 
     def kinds(self) -> list[tuple[str, int, Layer]]:
         """Return each distinct layer once, with its name among them and how many there are."""

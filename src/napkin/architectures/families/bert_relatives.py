@@ -13,7 +13,7 @@ from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import IDS
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import BlockMatmul, Matmul
-from napkin.operations.model import Layer, Model
+from napkin.operations.model import Model
 from napkin.operations.pointwise import Activation, Add
 from napkin.operations.roles import HEADS, POSITION, REPLICATED, SEGMENT
 from napkin.operations.views import Concat
@@ -121,11 +121,7 @@ def _approximate(offset: int, convolution: str = "", *, pools: bool = False) -> 
         if kernel:
             tensors = (("weight", (model.heads, 1, kernel, 1)),)
             conv = Parameters("value_convolution", (), tensors, HEADS)
-            patterns = tuple(
-                (times, tuple((n, Layer(one.kind, (conv, *one.operations))) for n, one in runs))
-                for times, runs in stack.patterns
-            )
-            stack = replace(stack, patterns=patterns)
+            stack = stack.mapped(lambda one: replace(one, operations=(conv, *one.operations)))
         return replace(model, stacks=(replace(stack, before=before),))
 
     return build
@@ -216,11 +212,7 @@ def _xmod(config: Config) -> Model:
 def _each_layer(model: Model, change: Callable[[tuple[Operation, ...]], tuple[Operation, ...]]) -> Model:
     """Return the model with other operations in each layer."""
     (stack,) = model.stacks
-    patterns = tuple(
-        (times, tuple((n, Layer(one.kind, change(tuple(one.operations)))) for n, one in runs))
-        for times, runs in stack.patterns
-    )
-    return replace(model, stacks=(replace(stack, patterns=patterns),))
+    return replace(model, stacks=(stack.mapped(lambda one: replace(one, operations=change(one.operations))),))
 
 
 _XLM_NAMES = {"emb_dim": "hidden_size", "n_heads": "num_attention_heads", "n_layers": "num_hidden_layers"}

@@ -8,7 +8,7 @@ from napkin.architectures.reading import width
 from napkin.architectures.record import REQUIRED, like
 from napkin.inputs.model import Config
 from napkin.operations.learned import Parameters
-from napkin.operations.model import Layer, Model
+from napkin.operations.model import Model
 from napkin.operations.roles import HEADS, REPLICATED
 from napkin.record import replace
 
@@ -18,11 +18,8 @@ _APPROXIMATE = "the encoder's attention sees blocks of its text; full attention 
 def _with_encoder_weights(model: Model, each: Parameters, once: Parameters) -> Model:
     """Return the model with more weights in each layer of the encoder, and once before them."""
     encoder, decoder = model.stacks
-    patterns = tuple(
-        (times, tuple((n, Layer(layer.kind, (each, *layer.operations))) for n, layer in runs))
-        for times, runs in encoder.patterns
-    )
-    return replace(model, stacks=(replace(encoder, before=(*encoder.before, once), patterns=patterns), decoder))
+    found = encoder.mapped(lambda one: replace(one, operations=(each, *one.operations)))
+    return replace(model, stacks=(replace(found, before=(*encoder.before, once)), decoder))
 
 
 def _longt5(config: Config) -> Model:
