@@ -110,6 +110,12 @@ def _twice_in_windows(rng: random.Random, drawn: dict[str, Any]) -> dict[str, An
     return own | {"rope_parameters": rng.choice((None, _by_attention(rng)))}
 
 
+@special("whisper")
+def _sound(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    lengths = {"max_source_positions": rng.choice((32, 33, 40)), "max_target_positions": 64}
+    return lengths | {"num_mel_bins": rng.choice((8, 12)), "apply_spec_augment": False}
+
+
 @special("laguna")
 def _heads_by_layer(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     kv_heads = drawn["num_key_value_heads"]

@@ -254,7 +254,8 @@ class Implementation:
 
     What is allocated around the operations
     buffers      tensors in addition to the parameters, each (what, dtype or "" for the weights'). rotary: inverse
-                 frequencies, twice, for each rotary table · spare rotary: those that no layer reads · angles: sines and
+                 frequencies, twice, for each rotary table · spare rotary: those that no layer reads · each rotary: each
+                 layer its own · angles: sines and
                  cosines of every position, each layer its own · masks: a causal mask of the longest sequence, each
                  layer its own · mask: one for all layers · ids: of every position · sines: of every position and two
                  more, each stack its own · positions: a row of sines for each · logits: one for each token of the
