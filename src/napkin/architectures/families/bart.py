@@ -203,6 +203,7 @@ class Bart:
             head_dim=sizes.hidden // heads,
             vocabulary=sizes.rows[1],
             max_length=sizes.positions[0],
+            max_target=sizes.positions[1] if len(sizes.positions) > 1 else None,
         )
 
     def _embedding(self, sizes: _BartSizes, rows: int, positions: int) -> Operations:

@@ -176,7 +176,9 @@ def _squeezebert(config: Config) -> Model:
 def _xmod(config: Config) -> Model:
     """Return X-MOD (arXiv:2205.06266): RoBERTa with a bottleneck for each language after each layer, one of which a
     text passes through."""
-    languages = len(config.items("languages") or [])
+    languages = len({str(name) for name in config.items("languages") or []})
+    if not languages:
+        raise config.refuse("languages", "lists none: no bottleneck, and nothing that a text passes through")
     for field, value in (("pre_norm", False), ("adapter_layer_norm", False), ("add_cross_attention", False)):
         config.must_be(field, value)
     config.ignore("adapter_reuse_layer_norm", "ln_before_adapter", "default_language")

@@ -146,6 +146,7 @@ def _whisper(config: Config) -> Model:
         head_dim=sizes.hidden // heads,
         vocabulary=sizes.rows,
         max_length=length,
+        max_target=None if alone else sizes.positions[1],
     )
 
 
