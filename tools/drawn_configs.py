@@ -10,7 +10,7 @@ import torch
 import transformers
 from special_configs import EXPERTS, SPECIAL, experts_and_ranks
 
-from napkin.architectures import MODULES, WRAPPERS
+from napkin.architectures import WRAPPERS
 
 DROPOUT = 0.1
 
@@ -30,8 +30,7 @@ def head_of(model_type: str) -> Any:
         return WHOLE
     if model_type in transformers.models.auto.modeling_auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES:
         return SPEECH
-    where = MODULES[model_type]
-    if where in ("bart", "t5", "t5gemma"):
+    if model_type in transformers.models.auto.modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES:
         return transformers.AutoModelForSeq2SeqLM
     masked = transformers.models.auto.modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
     if model_type in masked:
@@ -169,6 +168,8 @@ def draw(model_type: str, rng: random.Random, dropout: float) -> Shape:
         length -= length % 16  # whole windows: what is padded to them is no token of the batch's
     if "max_source_positions" in fields:
         length = fields["max_source_positions"]
+    if "block_size" in fields and "num_random_blocks" in fields:  # whole blocks
+        length = max(length - length % fields["block_size"], 16)
     two = head_of(model_type) in SEQUENCES
     return Shape(fields, 0, length, rng.choice((length, 24)) if two else 0)
 

@@ -59,6 +59,8 @@ class Embedding(Lookup):
             kind = ACTIVATION if run.source or run.implementation.token_ids == "copied" else INPUT
             ids = tape.given(rows, "int64", "token ids", kind=kind, fixed=True)
             shape = rows
+            if run.implementation.token_ids == "transposed":
+                ids = tape.new(rows * minimum(run.b - 1, 1), "int64", "token ids by steps", fixed=True)
             if run.implementation.token_ids == "copied":
                 ids = run.masks.setdefault("ids", ids)
         elif self.role == "layers":

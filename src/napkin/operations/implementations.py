@@ -206,7 +206,7 @@ class Implementation:
                  in its decoder · buffer: kept with the weights
     segments     ids of segments: one row for all sequences, or each
     token_ids    "": as given · copied: those of other modalities masked · bounded: those that the embedding of layers'
-                 own inputs lacks are set to 0, ids of its own
+                 own inputs lacks are set to 0, ids of its own · transposed: the steps of several sequences lie together
     crops        learned positions are cut to the training sequence
     fp32_loss    logits are cast to fp32 before the loss
     shifted      labels are shifted in the model: padded to s + 1 and copied (one sequence stays a view)

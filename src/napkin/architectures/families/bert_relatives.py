@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from napkin.architectures.families.bert import BERT, Bert
+from napkin.architectures.families.bigbird_pegasus import block_sparse
 from napkin.architectures.masked import ENCODER, bert_modules, pooler
 from napkin.architectures.record import Architecture, Build, like
 from napkin.inputs.model import Config
+from napkin.operations.attention import AttentionCore
 from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import IDS
@@ -71,13 +73,17 @@ def _roc_bert(config: Config) -> Model:
     token's and projected."""
     width = config.integer("hidden_size", default=False)
     model = Bert(pooler=True, only=(("add_cross_attention", (False,)),))(config)
-    tables = []
+    tables: list[Embedding] = []
+    idle: list[Operation] = []  # the class holds both embeddings in any case
     for what in ("pronunciation", "shape"):
+        rows, size = config.integer(f"{what}_vocab_size"), config.integer(f"{what}_embed_dim")
         if config.flag(f"enable_{what}"):
-            rows, size = config.integer(f"{what}_vocab_size"), config.integer(f"{what}_embed_dim")
             tables.append(Embedding(f"{what}_embedding", (), rows, size, role=SEGMENT))
+        else:
+            weight = (("weight", (rows, size)),)
+            idle.append(Parameters(f"unused_{what}_embedding", (), weight, REPLICATED, trained=False))
     if not config.flag("concat_input"):
-        return _rebuilt(model, lambda before: _added(before, tables))
+        return _rebuilt(model, lambda before: (*idle, *_added(before, tables)))
     total = width + sum(table.width for table in tables)
 
     def joined(before: tuple[Operation, ...]) -> tuple[Operation, ...]:
@@ -85,30 +91,27 @@ def _roc_bert(config: Config) -> Model:
         names = (first.name, *(table.name for table in tables))
         projected = Matmul("map_inputs", ("inputs_joined",), total, width, True)
         rest = [replace(op, reads=tuple("map_inputs" if r == first.name else r for r in op.reads)) for op in rest]
-        return (first, *tables, Concat("inputs_joined", names, total), projected, *rest)
+        return (*idle, first, *tables, Concat("inputs_joined", names, total), projected, *rest)
 
     return _rebuilt(model, joined)
 
 
 _OF_THE_APPROXIMATION = (
-    *("attention_type", "block_size", "num_random_blocks", "rescale_embeddings"),
     *("inv_coeff_init_option", "num_landmarks", "segment_means_seq_len"),
     *("hash_code_len", "lsh_backward", "num_hash", "use_expectation", "use_fast_hash"),
     *("approx_mode", "block_per_row", "initial_prior_diagonal_n_blocks", "initial_prior_first_n_blocks"),
 )
 
 
-def _approximate(offset: int, convolution: str = "", *, pools: bool = False) -> Build:
+def _approximate(offset: int, convolution: str = "") -> Build:
     """Return BERT whose class approximates softmax attention.
 
     offset       rows of the position embedding in addition to the positions
     convolution  the field of the width of a convolution over the values of each head
-    pools        the class with the masked head has the pooler too
     """
 
     def build(config: Config) -> Model:
-        model = Bert(pooler=pools, only=(("add_cross_attention", (False,)),))(config)
-        model = _with_pooler(model) if pools else model
+        model = Bert(pooler=False, only=(("add_cross_attention", (False,)),))(config)
         config.notes.append("the class approximates attention; full attention is counted")
         config.ignore(*_OF_THE_APPROXIMATION)
         config.must_be("use_bias", True)
@@ -125,6 +128,22 @@ def _approximate(offset: int, convolution: str = "", *, pools: bool = False) -> 
         return replace(model, stacks=(replace(stack, before=before),))
 
     return build
+
+
+def _big_bird(config: Config) -> Model:
+    """Return BigBird (arXiv:2007.14062): BERT whose blocks of tokens see a few others."""
+    kind = config.text("attention_type", known=("block_sparse", "original_full"))
+    model = _with_pooler(Bert(pooler=True, only=(("add_cross_attention", (False,)), ("use_bias", (True,))))(config))
+    config.ignore("rescale_embeddings", "block_size", "num_random_blocks")
+    if kind == "original_full":
+        return model
+    core = block_sparse(config)
+
+    def sparse(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
+        return tuple(one for op in operations for one in (core(op) if isinstance(op, AttentionCore) else (op,)))
+
+    (stack,) = model.stacks
+    return replace(model, stacks=(stack.mapped(lambda one: replace(one, operations=sparse(one.operations))),))
 
 
 def _xlm(config: Config) -> Model:
@@ -300,11 +319,14 @@ IBERT = Architecture(
 BIG_BIRD = like(
     BERT,
     "big_bird",
-    build=_approximate(0, pools=True),
+    build=_big_bird,
     config_class="BigBirdConfig",
-    defaults={"hidden_act": "gelu_new", "max_position_embeddings": 4096, "vocab_size": 50358},
+    defaults={
+        "attention_type": "block_sparse", "block_size": 64, "hidden_act": "gelu_new", "max_position_embeddings": 4096,
+        "num_random_blocks": 3, "use_bias": True, "vocab_size": 50358,
+    },
     modules=bert_modules("bert"),
-)
+)  # fmt: skip
 # arXiv:2102.03902
 NYSTROMFORMER = like(
     BERT,

@@ -60,9 +60,7 @@ def _trocr(config: Config) -> Model:
         dropout=True,
         scale=config.flag("scale_embedding"),
     )
-    return decoder_only(
-        sizes, before, ((sizes.layers, layer),), head(hidden, rows, norm=None, none=sizes.headless)
-    )
+    return decoder_only(sizes, before, ((sizes.layers, layer),), head(hidden, rows, norm=None, none=sizes.headless))
 
 
 TROCR = Architecture(

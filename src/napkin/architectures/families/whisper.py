@@ -87,9 +87,7 @@ def _layer(sizes: _Sizes, decoder: bool, alone: bool = False) -> Layer:
         core=_by_heads,
     )
     attend = replace(shaped, scores=Scores(causal=decoder))
-    feed: Block = partial(
-        plain_mlp, width=hidden, inner=sizes.inner[decoder], function=sizes.function, dropout=True
-    )
+    feed: Block = partial(plain_mlp, width=hidden, inner=sizes.inner[decoder], function=sizes.function, dropout=True)
     if not decoder:
         return Layer("encoder", pre_norm(hidden, LAYER, attend, feed, dropout=(True, True)))
     across = replace(shaped, scores=Scores(causal=False), memory=MEMORY, prefix="cross_")
