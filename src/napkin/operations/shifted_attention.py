@@ -83,8 +83,8 @@ class Einsum(Matmul):
 
 @record
 class ShiftedAttention(Ordinary):
-    """softmax((q + u)·kᵀ + shift((q + w)·rᵀ))·v, reading q, k, v and the distances' keys r; u and w are learned for each
-    head. FLOP: 2·b·a·d·(2s² + s·distances). A third vector and two segments' keys serve segments only."""
+    """softmax((q + u)·kᵀ + shift((q + w)·rᵀ))·v, reading q, k, v and the distances' keys r; u and w are learned for
+    each head. FLOP: 2·b·a·d·(2s² + s·distances). A third vector and two segments' keys serve segments only."""
 
     heads: int
     head_dim: int
