@@ -110,11 +110,13 @@ class Rope:
 
 @record
 class Scaling:
-    """Constants that multiply queries (before the rotation), queries by their position (after it), or values."""
+    """Constants that multiply queries (before the rotation), queries by their position (after it; `once`: one tensor of
+    factors for all layers), or values."""
 
     queries: bool = False
     by_position: bool = False
     values: bool = False
+    once: bool = False
 
 
 @record
@@ -283,7 +285,8 @@ class Attention:
         if after:
             normalize()
         if self.scaling.by_position:
-            add("q", "tempered", lambda name, read: Scale(name, (read,), heads.q_width, positions=True))
+            once = self.scaling.once
+            add("q", "tempered", lambda name, read: Scale(name, (read,), heads.q_width, positions=True, once=once))
         if self.scaling.values:
             add("v", "scaled", lambda name, read: Scale(name, (read,), heads.v_width))
         return tuple(operations), names

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from napkin.architectures import reading
 from napkin.architectures.attention import Rope
-from napkin.architectures.blocks import RMS_BARE, RMS_FP32, Operations
+from napkin.architectures.blocks import NormStyle, Operations
 from napkin.architectures.reading import CHUNKED, FULL, WINDOWED
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
@@ -24,7 +24,8 @@ from napkin.operations.roles import COLUMN, KEY, LAYERS, QUERY, ROW, SHARED_TENS
 from napkin.operations.views import Share, Slice
 from napkin.record import replace
 
-NORM = RMS_FP32
+NORM = NormStyle(arithmetic="fp32", by_power=True)
+BARE = NormStyle(arithmetic="fp32", weight=False, by_power=True)
 
 
 OWN, LENDS, BORROWS = "own", "lends", "borrows"
@@ -91,7 +92,7 @@ def attention(source: str, size: SharedHeads, mode: str, kind: str) -> Operation
         operations += [
             NORM("k_norm", "k", size.head_dim, size.kv_heads),
             rope("k_rope", "k_norm", size.kv_heads, size.head_dim),
-            RMS_BARE("v_norm", "k" if size.one_product else "v", size.head_dim, size.kv_heads),
+            BARE("v_norm", "k" if size.one_product else "v", size.head_dim, size.kv_heads),
         ]
     if mode == LENDS:
         operations += [Share(f"{kind}_keys", (key,)), Share(f"{kind}_values", (value,))]
@@ -144,7 +145,6 @@ IMPLEMENTATION = replace(
     HF,
     by_kind=True,
     router="scores",
-    powered=True,
     fp32_norm_weight=True,
     buffers=(ROTARY, ("scale", ""), ("scalar", "")),
 )

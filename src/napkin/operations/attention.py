@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import select
 from napkin.elementwise import Number, maximum
-from napkin.operations.attention_eager import by_heads, eager, written_out
+from napkin.operations.attention_eager import eager, written_out
 from napkin.operations.attention_kernels import (
     FLASH_HEAD,
     FLASH_LARGEST,
@@ -31,10 +31,11 @@ from napkin.record import record
 class Rotary(Elementwise):
     """Rotary position embedding of `dim` of `head_dim` elements of each of `heads` heads: x·cos + rotate_half(x)·sin.
 
-    pairing  half: number i turns with i + dim/2 · interleaved: 2i with 2i + 1 · complex: as one complex product
+    pairing  half: element i is rotated with i + dim/2 · halves: the same, from cos and sin that have each angle once ·
+             interleaved: 2i with 2i + 1 · complex: as one complex product
     upcast   computed in fp32 and cast back
     table    which of the network's tables of angles it reads, where layers have their own bases
-    wide     this table is fp32 where activations are narrower
+    wide     this table is fp32 where activations are 16-bit, and the result is cast back
     """
 
     heads: int
@@ -248,8 +249,8 @@ class AttentionCore(Ordinary):
         if run.selective:  # the core runs again in backward: its inputs are all that is kept for it
             run.tape.keep(*tensors)
             run.tape.again = True
-        if run.implementation.laid_by_heads:
-            out = by_heads(run, self, tensors, heads)
+        if run.implementation.core is not None:
+            out = run.implementation.core(run, self, tensors, heads)
         elif kernel == EAGER:
             apart = tuple(t.view(rows_apart=not value.heads_first) for t, value in zip(tensors, (q, k, v), strict=True))
             out = eager(run, self, apart, heads, kv_heads)

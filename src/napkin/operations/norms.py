@@ -27,6 +27,7 @@ class Norm(Elementwise):
     unit_offset  the weight is stored as its difference from 1 (Gemma)
     weight, bias  which of them exist; shared over the groups unless `per_group`
     gated        multiplied by the activation (`gate`) of a gate, read second (Mamba-2)
+    by_power     elementary operations raise the variance to −1/2, which keeps it; rsqrt keeps its result
     """
 
     width: int
@@ -40,6 +41,7 @@ class Norm(Elementwise):
     shard: str = REPLICATED
     arithmetic: str = ""
     gate: str = "silu"
+    by_power: bool = False
 
     def __post_init__(self) -> None:
         if not self.arithmetic:
@@ -114,7 +116,7 @@ class Norm(Elementwise):
         if arithmetic == "fp32_rstd":
             centered = given
         variance = tape.mean(tape.power(deviation), rows)
-        rstd = tape.power(tape.shift(variance)) if run.implementation.powered else tape.rsqrt(tape.shift(variance))
+        rstd = tape.power(tape.shift(variance)) if self.by_power else tape.rsqrt(tape.shift(variance))
         out = tape.multiply(centered, rstd, "normalized")
         if not self.weight:
             return tape.cast(out, out_dtype)

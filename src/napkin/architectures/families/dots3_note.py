@@ -274,7 +274,7 @@ DOTS3_NOTE = Architecture(
     dots3_note,
     config_class="Dots3NoteTextConfig",
     aliases={"num_local_experts": "n_routed_experts"},
-    implementation=replace(SIGMOID_ROUTER, casts_rotated=True),
+    implementation=SIGMOID_ROUTER,
     wrappers=(Wrapper("dots3_note", flat=True),),
     defaults={
         "attention_bias": False, "head_dim": 256, "hidden_act": "silu", "index_head_dim": 128, "index_n_heads": 64,
