@@ -37,7 +37,6 @@ class NormStyle:
     bias: bool = False
     unit_offset: bool = False
     per_group: bool = False
-    by_power: bool = False
 
     def __call__(self, name: str, source: str, width: int, groups: int = 1) -> Norm:
         return Norm(
@@ -51,7 +50,6 @@ class NormStyle:
             bias=self.bias,
             per_group=self.per_group,
             arithmetic=self.arithmetic,
-            by_power=self.by_power,
         )
 
 

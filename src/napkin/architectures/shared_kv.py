@@ -11,21 +11,21 @@ from typing import NamedTuple
 
 from napkin.architectures import reading
 from napkin.architectures.attention import Rope
-from napkin.architectures.blocks import NormStyle, Operations
+from napkin.architectures.blocks import RMS_BARE, RMS_FP32, Operations
 from napkin.architectures.reading import CHUNKED, FULL, WINDOWED
+from napkin.autograd.tensors import Tensor
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
 from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
-from napkin.operations.implementations import HF, ROTARY
+from napkin.operations.implementations import HF, ROTARY, Running
 from napkin.operations.linear import Matmul
 from napkin.operations.pointwise import Activation, Add, Multiply, Scale
 from napkin.operations.roles import COLUMN, KEY, LAYERS, QUERY, ROW, SHARED_TENSOR, VALUE
 from napkin.operations.views import Share, Slice
 from napkin.record import replace
 
-NORM = NormStyle(arithmetic="fp32", by_power=True)
-BARE = NormStyle(arithmetic="fp32", weight=False, by_power=True)
+NORM = RMS_FP32
 
 
 OWN, LENDS, BORROWS = "own", "lends", "borrows"
@@ -92,7 +92,7 @@ def attention(source: str, size: SharedHeads, mode: str, kind: str) -> Operation
         operations += [
             NORM("k_norm", "k", size.head_dim, size.kv_heads),
             rope("k_rope", "k_norm", size.kv_heads, size.head_dim),
-            BARE("v_norm", "k" if size.one_product else "v", size.head_dim, size.kv_heads),
+            RMS_BARE("v_norm", "k" if size.one_product else "v", size.head_dim, size.kv_heads),
         ]
     if mode == LENDS:
         operations += [Share(f"{kind}_keys", (key,)), Share(f"{kind}_values", (value,))]
@@ -141,10 +141,16 @@ def capped(config: Config) -> bool:
     return config.real("final_logit_softcapping", required=False) is not None
 
 
+def _to_power(run: Running, variance: Tensor) -> Tensor:
+    """Return a norm's reciprocal deviation as a power of the variance, which is kept."""
+    return run.tape.power(variance)
+
+
 IMPLEMENTATION = replace(
     HF,
     by_kind=True,
     router="scores",
+    rstd=_to_power,
     fp32_norm_weight=True,
     buffers=(ROTARY, ("scale", ""), ("scalar", "")),
 )

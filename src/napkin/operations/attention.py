@@ -35,7 +35,8 @@ class Rotary(Elementwise):
              interleaved: 2i with 2i + 1 · complex: as one complex product
     upcast   computed in fp32 and cast back
     table    which of the network's tables of angles it reads, where layers have their own bases
-    wide     this table is fp32 where activations are 16-bit, and the result is cast back
+    wide     this table is fp32 where activations are 16-bit
+    narrow   the result is cast back to the type that was rotated
     """
 
     heads: int
@@ -45,6 +46,7 @@ class Rotary(Elementwise):
     upcast: bool = False
     table: int = 0
     wide: bool = False
+    narrow: bool = False
 
     def traffic(self) -> tuple[Number, Number]:
         return 4 * self.heads * self.head_dim, 4 * self.heads * self.head_dim

@@ -215,6 +215,7 @@ class Implementation:
     norms        reference: as the operation says · fused: one kernel in the input's type · fp32: root mean squares in
                  elementary operations, the weight multiplied in fp32 before the cast · lowered: under autocast the
                  kernel runs in 16 bits, its arguments cast by the class
+    rstd         makes a norm's reciprocal deviation from the variance, where that is not rsqrt
     fp32_norm_weight  a norm's weight is cast to fp32 before it multiplies
     written      activations that have no kernel of their own (gelu_new, gelu_fast, quick_gelu) run as elementary
                  operations; else each is one kernel
@@ -293,6 +294,7 @@ class Implementation:
     sinks: str = "shifted"
     masked_scores: Callable[[Running, Tensor], Tensor] | None = None
     linear: Callable[[Running, Tensor, Number, Number, bool, str], Tensor] | None = None
+    rstd: Callable[[Running, Tensor], Tensor] | None = None
     before_down: Callable[[Running, Tensor], Tensor] | None = None
     core: Callable[[Lowering, AttentionCost, tuple[Tensor, ...], Number], Tensor] | None = None
     shares: Callable[[Running, Tensor, Number], Tensor] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import BYTES, Tensor
 from napkin.elementwise import Number
+from napkin.operations.implementations import Running
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.ordinary import Elementwise
 from napkin.operations.roles import HEADS, REPLICATED
@@ -27,7 +28,6 @@ class Norm(Elementwise):
     unit_offset  the weight is stored as its difference from 1 (Gemma)
     weight, bias  which of them exist; shared over the groups unless `per_group`
     gated        multiplied by the activation (`gate`) of a gate, read second (Mamba-2)
-    by_power     elementary operations raise the variance to −1/2, which keeps it; rsqrt keeps its result
     """
 
     width: int
@@ -41,7 +41,6 @@ class Norm(Elementwise):
     shard: str = REPLICATED
     arithmetic: str = ""
     gate: str = "silu"
-    by_power: bool = False
 
     def __post_init__(self) -> None:
         if not self.arithmetic:
@@ -116,7 +115,7 @@ class Norm(Elementwise):
         if arithmetic == "fp32_rstd":
             centered = given
         variance = tape.mean(tape.power(deviation), rows)
-        rstd = tape.power(tape.shift(variance)) if self.by_power else tape.rsqrt(tape.shift(variance))
+        rstd = (run.implementation.rstd or _by_rsqrt)(run, tape.shift(variance))
         out = tape.multiply(centered, rstd, "normalized")
         if not self.weight:
             return tape.cast(out, out_dtype)
@@ -141,6 +140,11 @@ class Norm(Elementwise):
         mean, rstd = (tape.new(rows, "fp32", what, fixed=True) for what in ("mean", "rstd"))
         out = tape.new(x.count, x.dtype, "normalized")
         return tape.record("layer_norm", (x,), out, (x, mean, rstd, *lowered), weight=learned)
+
+
+def _by_rsqrt(run: Running, variance: Tensor) -> Tensor:
+    """Return the reciprocal deviation, which is kept for backward."""
+    return run.tape.rsqrt(variance)
 
 
 @record

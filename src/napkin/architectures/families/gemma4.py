@@ -11,12 +11,11 @@ from functools import partial
 from typing import NamedTuple
 
 from napkin.architectures import arrangements, assembly, reading
-from napkin.architectures.blocks import Operations, gated_mlp
+from napkin.architectures.blocks import RMS_BARE, Operations, gated_mlp
 from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of
 from napkin.architectures.reading import FULL, WINDOWED
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.architectures.shared_kv import (
-    BARE,
     BORROWS,
     IMPLEMENTATION,
     NORM,
@@ -214,7 +213,7 @@ def _mixture(config: Config, hidden: int, function: str) -> Operations:
     inner = config.integer("moe_intermediate_size")
     return (
         NORM("mlp_branch_norm", "down", hidden),
-        BARE("router_norm", "attention_residual", hidden),
+        RMS_BARE("router_norm", "attention_residual", hidden),
         Scale("router_weighted", ("router_norm",), hidden, learned=True),
         Scale("router_scaled", ("router_weighted",), hidden),
         Router("router", ("router_scaled",), hidden, experts, chosen, normalize=True),
