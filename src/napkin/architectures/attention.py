@@ -102,9 +102,10 @@ class Rope:
     upcast: bool = False
     table: int = 0
     wide: bool = False
+    narrow: bool = False
 
     def __call__(self, name: str, source: str, heads: int, head_dim: int, role: str = "") -> Rotary:
-        how = (self.dim, self.pairing, self.upcast, self.table, self.wide)
+        how = (self.dim, self.pairing, self.upcast, self.table, self.wide, self.narrow)
         return Rotary(name, (source,), heads, head_dim, *how, role=role)
 
 

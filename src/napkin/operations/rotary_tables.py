@@ -29,6 +29,8 @@ class Rotation(Protocol):
     def table(self) -> int: ...
     @property
     def wide(self) -> bool: ...
+    @property
+    def narrow(self) -> bool: ...
 
 
 def rotary_table(run: Lowering, op: Rotation, dtype: str) -> tuple[Tensor, Tensor]:
@@ -70,7 +72,7 @@ def by_angles(run: Lowering, op: Rotation, tensor: Tensor, cos: Tensor, sin: Ten
     turned = tape.multiply(part, cos)
     other = tape.multiply(tape.rotate(part), sin)
     out = tape.add(turned, other)
-    if op.upcast or op.wide or (run.implementation.rotary_fp32 and run.implementation.rotary == "table"):
+    if op.upcast or op.narrow or (run.implementation.rotary_fp32 and run.implementation.rotary == "table"):
         out = tape.cast(out, narrow)
     if run.implementation.joins or op.dim != op.head_dim:
         joined = tape.new(tensor.count, out.dtype, "joined")
