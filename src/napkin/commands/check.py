@@ -14,7 +14,6 @@ from napkin.inputs.limits import BROKEN_WORD, CLOSE_WORD, HOLDS, LimitOutcome
 from napkin.inputs.load import Document, printable
 from napkin.render.answer import Answer
 from napkin.render.figures import between, compact
-from napkin.render.line import quoted
 from napkin.render.screen import Column, Next, Screen, Table
 
 _MOST = 1000
@@ -80,8 +79,8 @@ def _next(checks: Sequence[Mapping[str, Any]], asked: Mapping[str, str]) -> Next
     """Return what to ask next: what would make the first limit hold that does not; asked: file → its command."""
     for one in checks:
         if one["status"] != HOLDS and one["file"] in asked:
-            limit = quoted(f"{one['path']} {one['limit']}")
-            return Next({"run": quoted(one["file"]), "limit": limit}, f"sensitivity {asked[one['file']]}", keep=())
+            limit = f"{one['path']} {one['limit']}"
+            return Next({"run": str(one["file"]), "limit": limit}, f"sensitivity {asked[one['file']]}", keep=())
     return Next({"markdown": True})
 
 
