@@ -182,7 +182,8 @@ def _clash(given: dict[str, OptionText], forms: list[str]) -> tuple[str, str] | 
     more = [name for name in ("verbose", "paths", "explain") if name in given and given[name].text]
     quiet = "quiet" in given and bool(given["quiet"].text)
     text = [name for name in more if name != "explain"]
-    pairs = [forms, [*forms[:1], *text[:1]], ["quiet", *more[:1]] if quiet else []]
+    marks = ["annotations"] if "annotations" in given and "output" not in given else []  # both would be on stdout
+    pairs = [forms, [*forms[:1], *text[:1]], [*forms[:1], *marks], ["quiet", *more[:1]] if quiet else []]
     return next(((pair[0], pair[1]) for pair in pairs if len(pair) > 1), None)
 
 
@@ -197,7 +198,8 @@ def _show(answer: Answer, form: str, given: dict[str, OptionText], target: str) 
     text = render(answer, form, view)
     if here:
         sys.stdout.write(readable(text, sys.stdout) if form == "text" else text)
-        sys.stdout.flush()
+    sys.stdout.writelines(f"{line}\n" for line in answer.trailer)
+    sys.stdout.flush()
     if answer.problems:
         _complain(Problems(answer.problems))
     if here:

@@ -60,6 +60,7 @@ class Command(Signature):
             arguments=target.arguments,
             reads=target.reads,
             target=target.name,
+            verdicts=(),
         )
 
 

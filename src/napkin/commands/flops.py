@@ -17,7 +17,7 @@ from napkin.commands.model import (
     read_target,
 )
 from napkin.commands.single import run_single
-from napkin.counting import conventions, flops
+from napkin.counting import conventions, flops, vision
 from napkin.errors import NapkinError
 from napkin.operations.model import Model
 from napkin.options.model import MODEL_OPTIONS, PADDED
@@ -94,7 +94,7 @@ def answer(question: FlopsQuestion) -> Answer:
     terms = list(counted.values())
     terms += named.values()
     terms += [conventions.ratio(name, term, counted["flops/per_token"]) for name, term in named.items()]
-    terms += flops.of_vision(model, batch * question.images, question.image_tokens)
+    terms += vision.flops_of(model, batch * question.images, question.image_tokens)
     answer = Answer("flops", terms)
     answer.notes.append("a multiply-add is 2 FLOP; backward is twice forward; look-ups and elementwise work count 0")
     answer.notes += flops.remarks(model)

@@ -8,7 +8,8 @@ from napkin.commands.command import Command
 from napkin.commands.following import under
 from napkin.commands.inputs import Inputs
 from napkin.commands.model import read_model, read_mtp
-from napkin.counting.params import of_vision, params
+from napkin.counting.params import params
+from napkin.counting.vision import params_of
 from napkin.operations.model import Model
 from napkin.options.model import MODEL_OPTIONS, PADDED
 from napkin.render.answer import Answer
@@ -27,7 +28,7 @@ def run(inputs: Inputs) -> Answer:
 def answer(model: Model, mtp: bool) -> Answer:
     """Answer with a model's parameters; mtp: with its multi-token prediction modules."""
     counted = params(model, mtp=mtp)
-    answer = Answer("params", (*counted.values(), *of_vision(model)))
+    answer = Answer("params", (*counted.values(), *params_of(model)))
     if "params/idle_experts" in counted:
         answer.notes.append("active: everything but the routed experts that a token does not choose")
     if model.tied:

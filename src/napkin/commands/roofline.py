@@ -350,6 +350,7 @@ COMMAND = Command(
         *DRAWS,
     ),
     arguments=("model", "size"),
+    verdicts=(roofline.COMPUTE, roofline.MEMORY),
     examples=(
         "roofline matmul 4096x4096x4096 --hardware h100 --dtype bf16",
         "roofline relu 1048576 --hardware h100",

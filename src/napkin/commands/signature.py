@@ -28,6 +28,7 @@ class Signature:
     reads      how this command reads an option's text, where it takes more than others do (plan: --gpus 1024..16384)
     target     for a wrapper, the name of the command that it asks: its options are taken too
     keeps      --output names a file of the command's own (bench: the profile), and the answer goes to stdout
+    verdicts   the words that the answer's verdict may be, which a limit can name
     """
 
     name: str
@@ -41,6 +42,7 @@ class Signature:
     reads: Readers = MappingProxyType({})
     target: str = ""
     keeps: bool = False
+    verdicts: tuple[str, ...] = ()
 
     @property
     def takes(self) -> tuple[str, ...]:

@@ -272,6 +272,7 @@ COMMAND = Command(
     "How long a training run takes; leave out something else and give --within to solve for that",
     run,
     brief="How long a run takes, what it costs, or what it needs",
+    verdicts=(*VERDICTS.values(), "impossible"),
     options=(
         "params",
         "active-params",

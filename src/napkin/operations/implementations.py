@@ -183,6 +183,7 @@ class Implementation:
                  head · unchanged: as they are, which only torch's math form accepts
     qkv          how query, key and value are cut from a fused projection. "": at once, as views · joined: the
                  projection stays allocated as long as any part does · apart: one by one
+    packed       sequences lie one behind the other in one, and each attends in a call of its own
     query_scale  each query is multiplied by a factor of its position
     tempers_once one tensor of positions' factors serves the queries of all layers; else each makes its own
     laid_by_heads  queries, keys and values are copied into a layout by heads, a scaled key is one more copy, and each
@@ -299,6 +300,7 @@ class Implementation:
     drops: str = ALWAYS
     tempers_once: bool = False
     conv_view: bool = False
+    packed: bool = False
     query_scale: bool = False
     powered: bool = False
     sinks: str = "shifted"

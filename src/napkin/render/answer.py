@@ -55,6 +55,7 @@ class Answer:
     screen     what a person sees (render/screen.py)
     assumed    what the question left open and was taken, in a few words each
     problems   what went wrong: printed as errors, while the rest of the answer is shown
+    trailer    lines below the answer, for the program that reads its output (workflow commands)
     notes      remarks for --verbose and the JSON's "notes"
     """
 
@@ -72,6 +73,7 @@ class Answer:
         "screen",
         "status",
         "terms",
+        "trailer",
         "verdict",
     )
 
@@ -105,6 +107,7 @@ class Answer:
         self.extra = dict(extra or {})
         self.plot = plot
         self.problems = tuple(problems)
+        self.trailer: Sequence[str] = ()
         self.screen = screen
         self.assumed = list(assumed)
 
