@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from napkin import term
 from napkin.commands import wrapped
 from napkin.commands.command import Command, find
-from napkin.commands.inputs import Inputs, OptionText
+from napkin.commands.inputs import Inputs
 from napkin.commands.screens.compare import Contribution, changes, of_sides, of_steps
+from napkin.commands.signature import OptionText
 from napkin.commands.wrapped import Question
 from napkin.elementwise import ratio
 from napkin.errors import NapkinError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_hardware
@@ -64,14 +64,11 @@ def _run_on(
         + (f"; taken where not given: {said}" if said else ""),
         *found.notes,
     ]
-    screen = found.screen
-    if screen is not None:
-        count = f"{gpus:,} GPU{'s' if gpus > 1 else ''}"
-        after: Mapping[str, str | bool | None] = {"min": None, "gpus": str(gpus), **options}
-        following = screen.next
-        if isinstance(following, Next):
-            following = replace(following, changes={**after, **following.changes})
-        found.screen = replace(screen, headline=(count, *screen.headline), next=following)
+    screen, following = found.screen, found.screen.next
+    if isinstance(following, Next):
+        following = replace(following, changes={"min": None, "gpus": str(gpus), **options, **following.changes})
+    count = f"{gpus:,} GPU{'s' if gpus > 1 else ''}"
+    found.screen = replace(screen, headline=(count, *screen.headline), next=following)
     return found
 
 

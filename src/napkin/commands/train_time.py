@@ -202,7 +202,7 @@ def _judge(question: TrainTimeQuestion, answer: Answer) -> None:
     """Say whether the run keeps a deadline and a budget that were given although the rest determines it."""
     if not question.limits or answer.verdict is not None:
         return
-    terms = {term.name: term for term in answer.terms}
+    terms = answer.by_path()
     statuses = set()
     for name, limit in question.limits.items():
         path = {"time": "time", "budget": "cost"}[name]
@@ -272,6 +272,7 @@ COMMAND = Command(
     "How long a training run takes; leave out something else and give --within to solve for that",
     run,
     brief="How long a run takes, what it costs, or what it needs",
+    verdicts=(*VERDICTS.values(), "impossible"),
     options=(
         "params",
         "active-params",

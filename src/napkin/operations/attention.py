@@ -86,7 +86,8 @@ class AttentionCore(Ordinary):
                                                                            added (zeros in cross-attention, T5's code);
                                                                            dynamic: a mask that is read fourth is
                                                                            added; distance: scores that are read fourth
-    chunk    a query sees only keys of its own run of `chunk` tokens (None: all)
+    chunk    a query sees only keys of its own run of `chunk` tokens (None: all); where it sees later ones too, each run
+             is a call of its own, and no other pairs are ever computed
     upcast   in elementary operations, the scores are a product of fp32 tensors
     anywhere the window's keys are chosen among all that are past, which are cached
     own_mask the implementation gives torch's attention a mask for each head
@@ -139,7 +140,9 @@ class AttentionCore(Ordinary):
         documents = work.lengths or ((work.length, 1),)
         total: Number = 0
         for length, count in documents:
-            if work.pairs == "exact" and causal and chunk is not None:
+            if chunk is not None and not causal:
+                one = (length // chunk) * chunk**2 + (length % chunk) ** 2
+            elif work.pairs == "exact" and causal and chunk is not None:
                 one = (length // chunk) * causal_pairs(chunk, window) + causal_pairs(length % chunk, window)
             elif work.pairs == "exact" and causal:
                 one = causal_pairs(length, window)

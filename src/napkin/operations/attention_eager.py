@@ -14,7 +14,7 @@ def repeat_heads(run: Lowering, x: Tensor, heads: Number, kv_heads: Number) -> T
     """Return the keys or values repeated for each query head: a copy, but a view of one head of one sequence."""
     count = x.count // kv_heads * heads
     copied = run.tape.copy(x.view(count), "repeated")
-    alone = either(run.b == 1, False)
+    alone = either(run.b == 1, run.implementation.packed)
     stays = select(alone, select(kv_heads == 1, expanded(run, x, count), copied), copied)
     return select(heads == kv_heads, x, stays)
 
@@ -24,7 +24,8 @@ def folded(run: Lowering, x: Tensor, heads: Number) -> Tensor:
     if not x.rows_apart:
         return x
     copied = run.tape.copy(x, "folded")
-    return select(either(run.b == 1, heads == 1), x, copied)
+    alone = either(run.b == 1, run.implementation.packed)
+    return select(either(alone, heads == 1), x, copied)
 
 
 def eager(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Number, kv_heads: Number) -> Tensor:

@@ -185,6 +185,7 @@ class Implementation:
                  head · unchanged: as they are, which only torch's math form accepts
     qkv          how query, key and value are cut from a fused projection. "": at once, as views · joined: the
                  projection stays allocated as long as any part does · apart: one by one
+    packed       sequences lie one behind the other in one, and each attends in a call of its own
     query_scale  each query is multiplied by a factor of its position
     core         runs attention, where that is neither one of the kernels nor eager attention
     weights_late attention's weights are returned to the layer, which holds them until it returns
@@ -290,6 +291,7 @@ class Implementation:
     fp32_logits: bool = False
     looped: str = ""
     drops: str = ALWAYS
+    packed: bool = False
     query_scale: bool = False
     sinks: str = "shifted"
     masked_scores: Callable[[Running, Tensor], Tensor] | None = None

@@ -15,16 +15,14 @@ SOLVED = ("mfu", "gpus", "tokens", "params")
 """What can be left out besides the time, which is solved next to any of them where there is a budget."""
 ROUND = (("30d", 2592000), ("7d", 604800), ("1d", 86400), ("1h", 3600))
 """Times that people ask for, as typed and in seconds."""
-PLANS = ("model", "tokens", "gpus", "hardware", "hardware-file", "seq", "price", "optimizer", "precision")
-"""What `plan` takes of this question."""
 
 
 def screen(question: TrainTimeQuestion, answer: Answer) -> Screen:
     """Return the screen of an answered run."""
-    terms = {term.name: term for term in answer.terms}
+    terms = answer.by_path()
     wanted = _wanted(question)
     return Screen(
-        _question(question, wanted),
+        _question(question),
         _headline(question, answer, terms, wanted),
         answer.verdict or "",
         quantities(_rows(question, answer, terms, wanted), right=False),
@@ -42,7 +40,7 @@ def _wanted(question: TrainTimeQuestion) -> str:
     return "time"
 
 
-def _question(question: TrainTimeQuestion, wanted: str) -> list[str]:
+def _question(question: TrainTimeQuestion) -> list[str]:
     """Return what was asked, as clauses."""
     known = question.known
     size = "a model" if "params" not in known else f"{amount(known['params'].value)} parameters"
@@ -147,7 +145,9 @@ def _next(question: TrainTimeQuestion, terms: Mapping[str, Term], wanted: str) -
     if "mfu" in question.known:
         return Next({"mfu": None})
     if wanted == "time" and question.named and question.step is None:
-        return Next(command="plan", keep=PLANS)
+        from napkin.commands.following import under
+
+        return under("plan")
     allowed = next((text for text, seconds in ROUND if seconds < terms["time"].value / 1.5), None)
     if wanted == "time" and allowed and question.budget is None and question.step is None:
         return Next({"gpus": None, "within": allowed})
