@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tensors import select
+from napkin.autograd.tensors import Tensor, select
 from napkin.elementwise import Number, maximum
 from napkin.operations.attention_eager import eager, written_out
 from napkin.operations.attention_kernels import (
@@ -254,11 +254,9 @@ class AttentionCore(Ordinary):
         if run.selective:  # the core runs again in backward: its inputs are all that is kept for it
             run.tape.keep(*tensors)
             run.tape.again = True
-        if run.implementation.core is not None:
-            out = run.implementation.core(run, self, tensors, heads)
-        elif kernel == EAGER:
-            apart = tuple(t.view(rows_apart=not value.heads_first) for t, value in zip(tensors, (q, k, v), strict=True))
-            out = eager(run, self, apart, heads, kv_heads)
+        if kernel == EAGER:
+            rows_apart = tuple(not value.heads_first for value in (q, k, v))
+            out = self.eager(run, tensors, rows_apart, heads, kv_heads)
         elif written:
             apart = tuple(t.view(rows_apart=not value.heads_first) for t, value in zip(tensors, (q, k, v), strict=True))
             out = written_out(run, self, apart, heads, kv_heads)
@@ -271,3 +269,11 @@ class AttentionCore(Ordinary):
         if run.implementation.tuning is not None and run.implementation.tuning.method.startswith("adapter"):
             out = prompted(run, out)
         return Value(out, width, True, True)
+
+    def eager(
+        self, run: Lowering, qkv: tuple[Tensor, ...], rows_apart: tuple[bool, ...], heads: Number, kv_heads: Number
+    ) -> Tensor:
+        """Run attention in elementary operations. `rows_apart`: of q, k, v, which lie with their heads behind each
+        other."""
+        views = tuple(t.view(rows_apart=apart) for t, apart in zip(qkv, rows_apart, strict=True))
+        return eager(run, self, views, heads, kv_heads)

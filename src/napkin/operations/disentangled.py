@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import Tensor, select
 from napkin.elementwise import Number
+from napkin.operations.attention import AttentionCore
 from napkin.operations.attention_eager import dropped_share
-from napkin.operations.facts import AttentionCost
 from napkin.operations.linear import Matmul
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.ordinary import NOT_TIMED, Module, Ordinary
@@ -103,20 +103,25 @@ class RelativeScores(Ordinary):
         return Value(_over_constant(run, pairs) if self.divided == "scores" else pairs, self.heads * self.rows)
 
 
-def core_by_heads(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Number) -> Tensor:
-    """Compute attention of queries, keys and values that are copied into a layout by heads: keys divided by a constant,
-    the scores of positions added, a mask of each layer's own."""
-    tape = run.tape
-    q, k, v = (_by_heads(run, x) for x in qkv)
-    count = run.b * heads * run.own * run.s
-    scores = tape.matmul(q, _over_constant(run, k), count, "scores")
-    for name in run.program.relative:
-        scores = tape.add(scores, run.values[name].tensor)
-    mask = tape.new(run.b * run.own * run.s, "bool", "mask", fixed=True)
-    scores = tape.record("masked_fill", (scores,), tape.new(count, scores.dtype, "masked"), (mask,))
-    weights = tape.dropout(tape.softmax(scores), dropped_share(run, op))
-    out = tape.matmul(tape.lowered(weights), v, run.tokens * heads * op.v_dim, "values")
-    return tape.copy(out, "attended")
+@record
+class HeadMajorAttention(AttentionCore):
+    """Attention of queries, keys and values that are copied into a layout by heads: keys divided by a constant, the
+    scores of positions added, a mask of each layer's own (DeBERTa v2)."""
+
+    def eager(
+        self, run: Lowering, qkv: tuple[Tensor, ...], rows_apart: tuple[bool, ...], heads: Number, kv_heads: Number
+    ) -> Tensor:
+        tape = run.tape
+        q, k, v = (_by_heads(run, x) for x in qkv)
+        count = run.b * heads * run.own * run.s
+        scores = tape.matmul(q, _over_constant(run, k), count, "scores")
+        for name in run.program.relative:
+            scores = tape.add(scores, run.values[name].tensor)
+        mask = tape.new(run.b * run.own * run.s, "bool", "mask", fixed=True)
+        scores = tape.record("masked_fill", (scores,), tape.new(count, scores.dtype, "masked"), (mask,))
+        weights = tape.dropout(tape.softmax(scores), dropped_share(run, self))
+        out = tape.matmul(tape.lowered(weights), v, run.tokens * heads * self.v_dim, "values")
+        return tape.copy(out, "attended")
 
 
 def _by_heads(run: Lowering, x: Tensor) -> Tensor:

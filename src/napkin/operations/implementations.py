@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from napkin.autograd.tape import Tape
     from napkin.autograd.tensors import Tensor
-    from napkin.operations.facts import AttentionCost
-    from napkin.operations.lowering import Lowering
 else:
     Protocol = object
 
@@ -187,7 +185,6 @@ class Implementation:
                  projection stays allocated as long as any part does · apart: one by one
     packed       sequences lie one behind the other in one, and each attends in a call of its own
     query_scale  each query is multiplied by a factor of its position
-    core         runs attention, where that is neither one of the kernels nor eager attention
     weights_late attention's weights are returned to the layer, which holds them until it returns
     norms_inline query and key are normalized as each is made, before the next projection
 
@@ -298,7 +295,6 @@ class Implementation:
     linear: Callable[[Running, Tensor, Number, Number, bool, str], Tensor] | None = None
     rstd: Callable[[Running, Tensor], Tensor] | None = None
     before_down: Callable[[Running, Tensor], Tensor] | None = None
-    core: Callable[[Lowering, AttentionCost, tuple[Tensor, ...], Number], Tensor] | None = None
     shares: Callable[[Running, Tensor, Number], Tensor] | None = None
     chosen: Callable[[Running, Tensor], Tensor] | None = None
     few_heads: str = ""

@@ -29,7 +29,7 @@ from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
 from napkin.operations.base import Operation
 from napkin.operations.convolutions import Conv
-from napkin.operations.disentangled import RelativeScores, TableMatmul, core_by_heads
+from napkin.operations.disentangled import HeadMajorAttention, RelativeScores, TableMatmul
 from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import EAGER, IDS, OWN_LABELS, PAIRS, ROTARY
 from napkin.operations.learned import Parameters
@@ -250,7 +250,8 @@ def deberta_v2(config: Config) -> Model:
             scores=BIDIRECTIONAL,
         )(source)
         positions = _position_scores(hidden, heads, read.distances, own=not share, key_bias=True, within=False)
-        return (*projections, *positions, core, out)
+        apart = HeadMajorAttention(core.name, core.reads, heads, heads, head_dim, head_dim, causal=False)
+        return (*projections, *positions, apart, out)
 
     before = _embedding(read)
     if normed:
@@ -286,7 +287,7 @@ DEBERTA_V2 = like(
     config_class="DebertaV2Config",
     defaults={"intermediate_size": 6144, "num_attention_heads": 24, "vocab_size": 128100},
     implementation=replace(
-        OWN_LABELS, positions="buffer", core=core_by_heads, kernels=(EAGER,), buffers=(ROTARY, IDS),
+        OWN_LABELS, positions="buffer", kernels=(EAGER,), buffers=(ROTARY, IDS),
         closure=("tables",), passes=(PAIRS,),
     ),
     modules=bert_modules("deberta") | {
