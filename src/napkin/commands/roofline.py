@@ -292,9 +292,8 @@ def _chart(title: str, named: Sequence[tuple[str, float]], roof: Roof) -> Chart:
     scale, unit = axis([peak], "FLOP/s")
     at = [low, ridge, high]
     series = [Series("roof", at, [roofline.attainable(x, peak, bandwidth) / scale for x in at], style="line")]
-    series += [
-        Series(name, [x], [roofline.attainable(x, peak, bandwidth) / scale], style="points") for name, x in named
-    ]
+    reached = [(name, x, roofline.attainable(x, peak, bandwidth) / scale) for name, x in named]
+    series += [Series(name, [x], [speed], style="points") for name, x, speed in reached]
     return Chart(
         "lines",
         f"roofline of {roof.hardware}, {roof.dtype}: {title}",

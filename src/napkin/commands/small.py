@@ -143,6 +143,7 @@ def matmul_words(one: Gemm) -> str:
 def _flops_of_matmul(one: Gemm) -> Answer:
     """Answer with the FLOP of one matmul: 2·m·k·n."""
     flops = linear.product_term(one, "flops/forward")
+    training = linear.training_flops(flops.value)
     note = "one matmul is counted; in training, backward makes two more of the same size"
     return Answer(
         "flops",
@@ -152,7 +153,7 @@ def _flops_of_matmul(one: Gemm) -> Answer:
             (matmul_words(one),),
             (
                 human(flops.value, "FLOP"),
-                f"{human(linear.training_flops(flops.value), 'FLOP')} in training, with its backward pass",
+                f"{human(training, 'FLOP')} in training, with its backward pass",
             ),
             next=under("roofline", {"hardware": "h100"}),
         ),

@@ -159,4 +159,5 @@ def bytes_in(optimizer: Optimizer, dtype: str) -> float | None:
     """Return the bytes a parameter where parameters have this number format; None where they depend on shapes."""
     if optimizer.factored:
         return None
-    return of_large_tensors(optimizer, formats.element_bytes(formats.find(dtype))).value
+    each: float = of_large_tensors(optimizer, formats.element_bytes(formats.find(dtype))).value
+    return each

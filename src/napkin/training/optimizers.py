@@ -1,7 +1,7 @@
 """What each optimizer keeps for a parameter, tensor by tensor.
 
-A state follows the parameter's number format unless it says otherwise; step counters are fp32 scalars, on the host unless
-the optimizer is fused or capturable. optimizer_states.py has the bytes of each layout.
+A state follows the parameter's number format unless it says otherwise; step counters are fp32 scalars, on the host
+unless the optimizer is fused or capturable. optimizer_states.py has the bytes of each layout.
 """
 
 from __future__ import annotations
