@@ -1,7 +1,8 @@
 """Bytes of a tensor, as terms.
 
 A tensor of n elements of w bytes takes n·w. A format of less than a byte packs its elements: ⌈n·bits / 8⌉. A format
-with block scales adds a byte for each block of a row, and 4 bytes for the tensor where the scales have one of their own.
+with block scales adds a byte for each block of a row, and 4 bytes for the tensor where the scales have a scale of their
+own.
 """
 
 from __future__ import annotations
