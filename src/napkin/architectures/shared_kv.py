@@ -144,6 +144,7 @@ IMPLEMENTATION = replace(
     HF,
     by_kind=True,
     router="scores",
+    linear_router=True,
     powered=True,
     fp32_norm_weight=True,
     buffers=(ROTARY, ("scale", ""), ("scalar", "")),
