@@ -19,7 +19,8 @@ from napkin.training.layout import Layout
 from napkin.training.optimizers import find
 from napkin.training.precision import POLICIES
 from napkin.training.setup import Setup
-from tests.conftest import ask_json, model_of
+from tests.conftest import model_of
+from tests.test_memory import memory
 
 RANK = 4
 ROWS = json.loads((Path(__file__).parent / "data" / "lora_counts.json").read_text(encoding="utf-8"))["rows"]
@@ -86,5 +87,5 @@ def test_the_default_is_peft_s() -> None:
 
 def test_a_name_that_a_path_has_is_no_short_name() -> None:
     """Gemma 3n has per_layer_projection in each layer, and once per_layer_model_projection, called so for short."""
-    values = ask_json("memory gemma3n-e2b --seq 64 --lora-rank 4 --lora-targets per_layer_projection")["values"]
+    values = memory("--seq 64 --lora-rank 4 --lora-targets per_layer_projection", "gemma3n-e2b").values
     assert values["memory/gradients"] == 2 * 30 * 4 * (256 + 2048)

@@ -1,7 +1,7 @@
 """Trainable parameters of LoRA as peft makes them, compared with what napkin counts.
 
-A model of a small drawn config is built on the meta device, and peft adapts each choice of targets: every name that ends
-a module's path, experts in one tensor, every linear layer, peft's default for the type.
+A model of a small drawn config is built on the meta device, and peft adapts each choice of targets: every name that
+ends a module's path, experts in one tensor, every linear layer, peft's default for the type.
 
     hf/bin/pip install peft==0.21.2
     hf/bin/python tools/lora_counts.py                    every model type

@@ -69,8 +69,8 @@ def other_adapters(op: Operation, implementation: Implementation, tuning: Tuning
     if op.embeds() and not tuning.everything:
         named = sum(any(path_ends(path, target) for target in tuning.targets) for path in lookups(op))
         short = op.short.lower() in tuning.targets
-        for weight in op.weights():
-            yield from ((1, tuning.rank, *weight.shape[:2]),) * max(named, short)
+        for rows, width in (weight.shape for weight in op.weights()):
+            yield from ((1, tuning.rank, rows, width),) * max(named, short)
 
 
 def lookups(op: Named) -> tuple[str, ...]:

@@ -38,11 +38,8 @@ def resolved(tuning: Tuning, targets: tuple[str, ...], model: Model, implementat
     if targets == (ALL_LINEAR,):
         if not mapped:
             return tuning
-        targets = (
-            *dict.fromkeys(path.rpartition(".")[2] for path in _linear_paths(operations, implementation)),
-            *mapped,
-        )
-        targets = tuple(dict.fromkeys(targets))
+        leaves = (path.rpartition(".")[2] for path in _linear_paths(operations, implementation))
+        targets = tuple(dict.fromkeys((*leaves, *mapped)))
     parameters: dict[str, int] = {}
     modules: list[str] = []
     for target in targets:
@@ -59,10 +56,10 @@ def resolved(tuning: Tuning, targets: tuple[str, ...], model: Model, implementat
         elif any(target == op.short.lower() for op in operations if op.linear() is not None or op.embeds()):
             modules.append(target)
         else:
-            leaves = sorted({path.rpartition(".")[2] for path in paths})
+            names = sorted({path.rpartition(".")[2] for path in paths})
             raise NapkinError(
                 f"--lora-targets: {model.name} has no linear layer {target[:40]!r}",
-                did_you_mean(target, leaves) or f"one of {', '.join(leaves)}",
+                did_you_mean(target, names) or f"one of {', '.join(names)}",
             )
     _check_fused(parameters, mapped)
     return replace(tuning, targets=tuple(modules), parameters=tuple(parameters.items()))
