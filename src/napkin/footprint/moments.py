@@ -36,13 +36,16 @@ class Gradients:
         self.width = sized(1, setup.precision.grad)
         self.shards = setup.shards
         unsynced = setup.framework.unsynced * where(sharded, where(self.shards > 1, 1, 0), 0)
-        self.standing = where(setup.adds_up & (not setup.in_backward), rank.gradients, 0)
+        undivided = rank.stage.last * step.run.undivided
+        self.standing = where(setup.adds_up & (not setup.in_backward), rank.gradients + undivided, 0)
         self.standing = self.standing + unsynced * total(n * flat_gradient(part, self.width) for n, part in parts)
         self.added = unsynced * maximum(0, *(flat_gradient(part, self.width) for _, part in parts))
         at_once = 0 if setup.in_backward or "parameters" in setup.offload else where(setup.adds_up, 0, 1)
         self._whole = at_once * where(sharded, 0, 1)
         self._sharded = at_once * where(sharded, 1, 0)
-        self.first = rank.stage.last * weights.head.gradients(self.width)
+        # a part that is copied from a view at once; a tied one's waits for the embedding's
+        copied = step.run.undivided * (not step.model.tied)
+        self.first = rank.stage.last * (weights.head.gradients(self.width) + copied)
         # the head's part of a tied embedding's gradient waits for the embedding's own
         one_stage = where(setup.layout.pp == 1, weights.table.all * self.width, 0)
         self._waits = one_stage * setup.lets_go * step.model.tied
@@ -112,6 +115,7 @@ class Moments:
         self.loss = stage.last * run.loss
         self.last = self.loss * (layout.micro_batches > 1)
         cached = total(n * piece.casts for n, (_, piece) in zip(stage.checkpointed, run.layers, strict=True))
+        cached = cached + stage.first * run.before.biases
         cached = cached + total(n * piece.biases for n, (_, piece) in zip(stage.layers, run.layers, strict=True))
         self.cached = cached
         self.casts = rank.casts + cached - stage.last * run.after.casts
@@ -159,13 +163,16 @@ class Moments:
 
     @property
     def outlives(self) -> Number:
-        """Return the bytes of what lives on when the backward pass is over: a checkpointed leaf and its gradient."""
-        return where(total(self.stage.checkpointed) > 0, 2 * self.run.zeros, 0)
+        """Return the bytes of what lives on when the backward pass is over: a checkpointed leaf and its gradient, and
+        a head's gradient that another is a view of."""
+        leaf = where(total(self.stage.checkpointed) > 0, 2 * self.run.zeros, 0)
+        return leaf + self.stage.last * self.run.undivided
 
     @property
     def through_backward(self) -> Number:
         """Return what lives through the backward pass: what checkpointed layers refer to, and the logits."""
-        return self.references.closure + self.stage.last * self.run.held + self.outlives // 2
+        leaf = where(total(self.stage.checkpointed) > 0, self.run.zeros, 0)
+        return self.references.closure + self.stage.last * self.run.held + leaf
 
     def at_loss(self) -> Moment:
         """Return the moment of the loss."""
