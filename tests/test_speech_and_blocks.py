@@ -214,3 +214,20 @@ def test_memory_that_is_not_known_is_refused(model_type: str, tmp_path: Any) -> 
     refused = run_line(["memory", str(file), "--hardware", "h100"])
     assert refused.status == 3
     assert "keeps in memory" in refused.err
+
+
+@pytest.mark.parametrize(("model_type", "tie"), [("bart", True), ("bart", False), ("bigbird_pegasus", True)])
+def test_a_bart_decoder_runs_alone_where_its_class_does(model_type: str, tie: bool) -> None:
+    h, f, rows, positions, s = 32, 48, 100, 64, 16
+    fields = {
+        "model_type": model_type, "architectures": ["BartForCausalLM"], "d_model": h, "encoder_layers": 1,
+        "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 4, "encoder_ffn_dim": 40,
+        "decoder_ffn_dim": f, "vocab_size": rows, "max_position_embeddings": positions, "is_decoder": True,
+        "tie_word_embeddings": tie, "is_encoder_decoder": False,
+    }  # fmt: skip
+    bart = model_type == "bart"
+    attention = 4 * h * h + 4 * h * bart
+    layer = 2 * attention + 2 * h * f + f + h + 3 * 2 * h
+    heads = 1 if bart and tie else 2  # the other class does not tie them
+    assert total(fields) == heads * rows * h + (positions + 2 * bart) * h + 2 * h + 2 * layer
+    assert forward(fields, 1, s) == 2 * (2 * s * (4 * h * h + 2 * h * f) + 4 * s * s * h) + 2 * s * h * rows
