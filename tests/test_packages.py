@@ -201,6 +201,7 @@ def test_what_a_cold_train_time_loads() -> None:
         "napkin.options.training",
         "napkin.commands",
         "napkin.commands.signature",
+        "napkin.commands.train_time_read",
         "napkin.timing",
         "napkin.timing.goodput",
         "napkin.timing.time",
