@@ -23,7 +23,8 @@ from napkin.operations.model import Model
 from napkin.record import fields, record, replace
 from napkin.timing.step import StepTime, step
 from napkin.timing.step_layout import StepLayout
-from napkin.training.optimizers import OPTIMIZERS, step_traffic
+from napkin.training.optimizer_step import step_traffic
+from napkin.training.optimizers import OPTIMIZERS
 from napkin.training.precision import POLICIES
 
 if TYPE_CHECKING:
