@@ -21,7 +21,8 @@ from napkin.record import fields, replace
 from napkin.timing.rates import Rates
 from napkin.timing.step import step
 from napkin.timing.step_layout import StepLayout
-from napkin.training.optimizers import OPTIMIZERS, step_traffic
+from napkin.training.optimizer_step import step_traffic
+from napkin.training.optimizers import OPTIMIZERS
 from napkin.training.precision import POLICIES
 from tests.conftest import run_line
 
