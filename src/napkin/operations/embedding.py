@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.autograd.tensors import ACTIVATION, BYTES, INPUT
-from napkin.elementwise import Number, ceil_div
+from napkin.elementwise import Number, ceil_div, minimum
 from napkin.operations.base import Operation
 from napkin.operations.lora import adapts_embedding
 from napkin.operations.lowering import Lowering, Value
