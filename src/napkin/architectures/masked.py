@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from napkin.architectures.attention import Scores
 from napkin.architectures.blocks import LAYER, Operations
-from napkin.architectures.reading import activation, depth, head_size, tied, width
+from napkin.architectures.reading import activation, class_names, depth, head_size, tied, width
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.implementations import IDS, OWN_LABELS, ROTARY
 from napkin.operations.learned import Parameters
-from napkin.operations.linear import Matmul
+from napkin.operations.linear import Matmul, PerSequence
 from napkin.operations.model import Model, Parts, stack_of
 from napkin.operations.pointwise import Activation
 from napkin.operations.roles import LM_HEAD, REPLICATED, VOCABULARY
@@ -29,7 +29,7 @@ def purpose_of(config: Config, full: str = "ForMaskedLM", *, pretraining: bool =
     full         the end of the name of the class with the language model's head
     pretraining  the model_type has a class with the original pre-training heads
     """
-    names = [name for name in config.items("architectures", required=False) or [] if isinstance(name, str)]
+    names = class_names(config)
     if not names or any(name.endswith(full) for name in names):
         return MASKED
     if any(name.endswith("ForPreTraining") for name in names):
@@ -62,14 +62,15 @@ def masked_head(
 def pooler(hidden: int, source: str) -> Operations:
     """Return the layer that reads a sequence's first token."""
     return (
-        Matmul("pooler", (source,), hidden, hidden, True),
+        PerSequence("pooler", (source,), hidden, hidden, True, first=True),
         Activation("pooler_activation", ("pooler",), hidden, "tanh"),
     )
 
 
 def heads_apart(model: Model, config: Config, *, biases: int = 2) -> Model:
-    """Return the model with a head of its own where tie_word_embeddings is false. Most classes then hold `biases` two:
-    what ties the weight also ties the head's two biases, one of which nothing else uses."""
+    """Return the model with a head of its own where tie_word_embeddings is false.
+
+    biases  of the head in the class. Most classes hold two, which tying the weight makes one: untied, one is unused"""
     if not model.tied or tied(config):
         return model
     (stack,) = model.stacks

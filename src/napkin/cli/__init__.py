@@ -14,7 +14,7 @@ TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to loa
 if TYPE_CHECKING:
     from napkin.cli.reader import Line
     from napkin.commands.command import Command
-    from napkin.commands.inputs import OptionText
+    from napkin.commands.signature import OptionText
     from napkin.render.answer import Answer
 
 INTERRUPTED, PIPE_CLOSED, WRITE_FAILED, DEFECT = 130, 141, 74, 70
@@ -157,7 +157,8 @@ def _answer(command: Command, line: Line) -> int:
     target = str(given["output"].text) if "output" in given and not command.keeps else "-"
     answer = ask(command, given)
     if line.unused:
-        answer.notes.append(f"not used, for they change nothing here: {' '.join(dict.fromkeys(line.unused))}")
+        idle = " ".join(dict.fromkeys(line.unused))
+        answer.notes.append(f"options of the pasted line that do not change the answer: {idle}")
     if "plot" in given:
         from napkin.render.plot import draw
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from napkin.commands.command import Command
+from napkin.commands.following import under
 from napkin.commands.inputs import Inputs
 from napkin.commands.model import read_model, read_mtp
 from napkin.counting.params import params
@@ -12,8 +13,8 @@ from napkin.counting.vision import params_of
 from napkin.operations.model import Model
 from napkin.options.model import MODEL_OPTIONS, PADDED
 from napkin.render.answer import Answer
-from napkin.render.figures import share
-from napkin.render.screen import Next, Screen, Table, shares
+from napkin.render.figures import compact, share
+from napkin.render.screen import Screen, Table, shares
 from napkin.term import Term
 from napkin.units import human
 
@@ -44,7 +45,7 @@ def _screen(model: Model, counted: Mapping[str, Term]) -> Screen:
         headline.append(f"{active:,} active per token ({share(active / total)})")
     else:
         headline.append(human(total, "param").replace(" parameters", ""))
-    memory = Next(command="memory", keep=("model",), changes={"hardware": "h100", "gpus": "8", "zero": "3"})
+    memory = under("memory", {"hardware": "h100", "gpus": "8", "zero": "3"})
     return Screen((f"Parameters of {model.name}",), headline, table=_parts(model, counted), next=memory)
 
 
@@ -92,7 +93,7 @@ def _times(term: Term) -> str:
 
 def _short(term: Term) -> str:
     """Return a count of parameters: `8.030 B`."""
-    return human(term.value, "param").removesuffix(" parameters")
+    return compact(term.value, "param")
 
 
 COMMAND = Command(

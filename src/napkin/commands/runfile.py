@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from napkin.commands.command import Command, accepted
-from napkin.commands.inputs import OptionText
+from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError
 from napkin.inputs.load import Document, printable, read_yaml
 

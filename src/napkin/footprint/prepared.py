@@ -204,7 +204,7 @@ def _weights(model: Model, stack: Stack, setup: Setup, kinds: Iterable[Layer]) -
     for layer in kinds:
         part = held(layer.operations, setup if id(layer) not in seen else replace(setup, implementation=setup.tower))
         layers.append(part if layer.read else still(part, setup))
-    shared = held(model.shared, setup) if model.shared else None
+    shared = held(model.shared, bare(setup)) if model.shared else None
     return Weights(_before(model, setup), tuple(layers), after, shared, head, table)
 
 
@@ -225,6 +225,14 @@ def _before(model: Model, setup: Setup) -> Held:
     (patches,), (tower,), _ = (part.stacks for part in model.vision.parts)
     seen = held((*patches.before, *tower.before), replace(setup, implementation=setup.tower))
     return gathered([(1, own), (1, seen if not setup.freezes else still(seen, setup))])
+
+
+def bare(setup: Setup) -> Setup:
+    """Return the setup without adapters: those of a block that several layers share are at its uses."""
+    tuning = setup.implementation.tuning
+    if tuning is None:
+        return setup
+    return replace(setup, implementation=replace(setup.implementation, tuning=replace(tuning, method="frozen")))
 
 
 def _as_tied(setup: Setup) -> Setup:

@@ -96,21 +96,6 @@ def dropped_share(run: Lowering, op: AttentionCost) -> float:
     return run.dropout if drops else 0.0
 
 
-def by_heads(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Number) -> Tensor:
-    """Written-out attention of tensors that are laid out by heads, the scores of positions added."""
-    tape = run.tape
-    q, k, v = (run.by_heads(x) for x in qkv)
-    count = run.b * heads * run.own * run.s
-    scores = tape.matmul(q, run.over_constant(k), count, "scores")
-    for name in run.program.relative:
-        scores = tape.add(scores, run.values[name].tensor)
-    mask = tape.new(run.b * run.own * run.s, "bool", "mask", fixed=True)
-    scores = tape.record("masked_fill", (scores,), tape.new(count, scores.dtype, "masked"), (mask,))
-    weights = tape.dropout(tape.softmax(scores), dropped_share(run, op))
-    out = tape.matmul(tape.lowered(weights), v, run.tokens * heads * op.v_dim, "values")
-    return tape.copy(out, "attended")
-
-
 def causal_mask(run: Lowering) -> Tensor:
     """Return the boolean mask of this layer, or the one that all layers share."""
     if run.implementation.mask == "each":

@@ -7,11 +7,10 @@ from napkin.operations.attention import AttentionCore
 from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.experts import ExpertMatmul, Experts
-from napkin.operations.facts import Named
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
 from napkin.operations.recurrence import Scan
-from napkin.operations.roles import POSITION, TABLES
+from napkin.operations.roles import POSITION
 from napkin.record import record
 
 
@@ -22,13 +21,6 @@ class AttentionMasks:
 
     merged: bool
     bounds: tuple[int, ...]
-
-
-def lora_modules(model: Model) -> list[Named]:
-    """Return what LoRA can adapt: the linear layers, the head, and the embeddings of tokens."""
-    operations = [op for stack in model.stacks for op in (*stack.before, *stack.after)] + model.operations
-    operations += [*model.shared, *seen_operations(model)]
-    return [op for op in operations if op.linear() is not None or op.embeds() in TABLES]
 
 
 def seen_operations(model: Model) -> list[Operation]:

@@ -111,6 +111,10 @@ class Answer:
         self.screen = screen
         self.assumed = list(assumed)
 
+    def by_path(self) -> dict[str, Term]:
+        """Return the published terms by their paths."""
+        return {term.name: term for term in self.terms}
+
     def finite(self) -> list[Term]:
         """Return the published terms that are numbers; the others are named in the notes, once."""
         kept = []
@@ -132,6 +136,17 @@ class Answer:
                     continue
                 found.setdefault(end_path(path, name), (value, found[path][1] if path in found else "1"))
         return found
+
+
+def number_in(row: Row, name: str) -> float:
+    """Return a number of a row; 0 where it has none of that name."""
+    value = row.get(name)
+    return float(value) if isinstance(value, (int, float)) else 0.0
+
+
+def is_end(path: str) -> bool:
+    """Return whether a path is that of an interval's end."""
+    return path.rpartition("/")[2] in ("low", "high")
 
 
 def _in_range(value: object) -> bool:

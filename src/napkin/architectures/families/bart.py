@@ -22,9 +22,10 @@ from napkin.architectures.encoder_decoder import (
     shared_embedding,
 )
 from napkin.architectures.families.longformer import attention_windows
-from napkin.architectures.reading import activation, depth, tied, width
+from napkin.architectures.reading import activation, depth, restrict, tied, width
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.inputs.model import Config
+from napkin.operations.attention import AttentionCore
 from napkin.operations.implementations import EAGER, MASKS, OWN_LABELS
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
@@ -79,6 +80,8 @@ class Bart:
                     the decoder where not ("": one serves both)
     bias            of the linear layers around attention
     bands           the encoder's attention is a band of a window to both sides
+    core            makes the operations that take the place of the core of the encoder's attention
+    inner_dropout   dropout inside the MLP: (encoder, decoder)
     only            fields, and the values that napkin knows of them
     ignored         fields that change no count
     """
@@ -92,14 +95,14 @@ class Bart:
     may_share: str = ""
     bias: bool = True
     bands: bool = False
+    core: Callable[[AttentionCore], Operations] | None = None
+    inner_dropout: tuple[bool, bool] = (True, True)
     only: tuple[tuple[str, tuple[object, ...]], ...] = ()
     ignored: tuple[str, ...] = ()
 
     def __call__(self, config: Config) -> Model:
         """Return the network that a config.json describes."""
-        for field, values in self.only:
-            config.must_be(field, *values)
-        config.ignore(*self.ignored)
+        restrict(config, self.only, self.ignored)
         return self.network(self.sizes(config))
 
     def sizes(self, config: Config) -> _BartSizes:
@@ -203,6 +206,7 @@ class Bart:
             head_dim=sizes.hidden // heads,
             vocabulary=sizes.rows[1],
             max_length=sizes.positions[0],
+            max_target=sizes.positions[1] if len(sizes.positions) > 1 else None,
         )
 
     def _embedding(self, sizes: _BartSizes, rows: int, positions: int) -> Operations:
@@ -222,10 +226,11 @@ class Bart:
         hidden, heads, inner = sizes.hidden, sizes.heads[decoder], sizes.inner[decoder]
         biased = QkvProjections(bias=self.bias, out_bias=self.bias)
         shaped = Attention(Heads(hidden, heads, heads, hidden // heads), projections=biased)
-        attend: Block = replace(shaped, scores=Scores(causal=decoder))
+        attend: Block = replace(shaped, scores=Scores(causal=decoder), core=None if decoder else self.core)
         if window:
             attend = partial(band_attention, width=hidden, heads=heads, window=window)
-        feed: Block = partial(plain_mlp, width=hidden, inner=inner, function=sizes.function, dropout=True)
+        drops = self.inner_dropout[decoder]
+        feed: Block = partial(plain_mlp, width=hidden, inner=inner, function=sizes.function, dropout=drops)
         if routed and experts is not None:
             feed = experts(inner)
         if decoder:
@@ -349,26 +354,18 @@ PEGASUS = like(
     implementation=replace(_BART, positions="buffer"),
 )  # fmt: skip
 # arXiv:2004.13637, large
-BLENDERBOT = Architecture(
+BLENDERBOT = like(
+    BART,
     "blenderbot",
-    Bart(before=True),
+    before=True,
+    offset=0,
+    embedding_norm=False,
     config_class="BlenderbotConfig",
-    aliases={
-        "d_model": "hidden_size", "encoder_attention_heads": "num_attention_heads",
-        "encoder_layers": "num_hidden_layers",
-    },
     defaults={
-        "activation_function": "gelu", "decoder_attention_heads": 32, "decoder_ffn_dim": 10240,
-        "encoder_ffn_dim": 10240, "max_position_embeddings": 128, "num_attention_heads": 32,
-        "tie_word_embeddings": True, "vocab_size": 8008,
+        "decoder_attention_heads": 32, "decoder_ffn_dim": 10240, "encoder_ffn_dim": 10240,
+        "max_position_embeddings": 128, "num_attention_heads": 32, "vocab_size": 8008,
     },
     implementation=_BART,
-    modules={
-        "embedding": "model.shared", "encoder/position_embedding": "model.encoder.embed_positions",
-        "o": "self_attn.out_proj", "up": "fc1", "down": "fc2",
-        "decoder/position_embedding": "model.decoder.embed_positions", "cross_q": "encoder_attn.q_proj",
-        "cross_k": "encoder_attn.k_proj", "cross_v": "encoder_attn.v_proj", "cross_o": "encoder_attn.out_proj",
-    },
 )  # fmt: skip
 # BlenderBot, 90M
 BLENDERBOT_SMALL = like(
@@ -409,8 +406,8 @@ NLLB_MOE = like(
         "router_bias": False,
     },
     implementation=replace(
-        OWN_LABELS, passes=(MASKS,), closure=("masks",), router="tokens", fp32_router=True, looped="modules",
-        kernels=(EAGER,), buffers=(("sines", ""),),
+        OWN_LABELS, passes=(MASKS,), closure=("masks",), router="tokens", fp32_router=True, linear_router=True,
+        looped="modules", kernels=(EAGER,), buffers=(("sines", ""),),
     ),
     modules={
         "up": "ffn.fc1", "down": "ffn.fc2", "cross_q": "cross_attention.q_proj", "cross_k": "cross_attention.k_proj",

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from napkin.inputs.limits import BROKEN_WORD, CLOSE_WORD, HOLDS, VERDICT, LimitOutcome
 from napkin.record import record
 from napkin.render.figures import between, compact
-from napkin.render.line import quoted
 from napkin.render.screen import Column, Next, Screen, Table
 
 SAID = {HOLDS: "holds", BROKEN_WORD: "broken", CLOSE_WORD: "too close"}
@@ -93,10 +92,10 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _next(rows: Sequence[Row], asked: Mapping[str, str], written: str) -> Next | str:
+def _next(rows: Sequence[Row], asked: Mapping[str, str], written: str) -> Next:
     """Return what to ask next: what would make the first limit hold that does not."""
     for row in rows:
         if row.status != HOLDS and row.file in asked:
-            limit = {"limit": quoted(row.condition)} if row.condition else {}
-            return Next({"run": quoted(row.file), **limit}, f"sensitivity {asked[row.file]}", keep=())
-    return f"napkin check {quoted(written)}" if written else Next({"markdown": True, "annotations": None})
+            limit = {"limit": row.condition} if row.condition else {}
+            return Next({"run": row.file, **limit}, f"sensitivity {asked[row.file]}", keep=())
+    return Next({"files": (written,)}, keep=()) if written else Next({"markdown": True, "annotations": None})
