@@ -154,6 +154,7 @@ class Lowering:
         self.copies: dict[int, dict[str, Tensor]] = {}
         self.bias: Tensor | None = None
         self.zeros: Tensor | None = None
+        self.undivided: Number = 0
         self.distances: Tensor | None = None
         self.routers: Number = 0
         self.derived: dict[int, Tensor] = {}

@@ -399,8 +399,8 @@ NLLB_MOE = like(
         "router_bias": False,
     },
     implementation=replace(
-        OWN_LABELS, passes=(MASKS,), closure=("masks",), router="tokens", fp32_router=True, looped="modules",
-        kernels=(EAGER,), buffers=(("sines", ""),),
+        OWN_LABELS, passes=(MASKS,), closure=("masks",), router="tokens", fp32_router=True, linear_router=True,
+        looped="modules", kernels=(EAGER,), buffers=(("sines", ""),),
     ),
     modules={
         "up": "ffn.fc1", "down": "ffn.fc2", "cross_q": "cross_attention.q_proj", "cross_k": "cross_attention.k_proj",

@@ -10,7 +10,7 @@ from napkin.architectures.record import Architecture, Build, like
 from napkin.inputs.model import Config
 from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
-from napkin.operations.implementations import IDS
+from napkin.operations.implementations import EAGER, IDS
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import BlockMatmul, Matmul
 from napkin.operations.model import Model
@@ -287,7 +287,8 @@ BIG_BIRD = like(
     build=_approximate(0, pools=True),
     config_class="BigBirdConfig",
     defaults={"hidden_act": "gelu_new", "max_position_embeddings": 4096, "vocab_size": 50358},
-    modules=bert_modules("bert"),
+    implementation=replace(ENCODER, kernels=(EAGER,)),
+    modules=bert_modules("bert") | {"pooler": "bert.pooler"},
 )
 # arXiv:2102.03902
 NYSTROMFORMER = like(
