@@ -36,7 +36,7 @@ def run_fewest(inputs: Inputs, model: Model, answer: Callable[[Inputs], Answer])
     for options in again:
         gpus = read_fewest(inputs, model, options)
         if gpus is not None:
-            return on_fewest(gpus, inputs, options, answer, SURELY)
+            return run_on_fewest(gpus, inputs, options, answer, SURELY)
     raise NapkinError(
         f"{model.name} does not surely fit on any number of GPUs up to {MOST:,} with this layout",
         "a smaller --micro-batch, a shorter --seq, or --tp 8",
@@ -52,7 +52,9 @@ def check_free(inputs: Inputs, names: Iterable[str]) -> None:
     inputs.depends(("min",), True)
 
 
-def on_fewest(gpus: int, inputs: Inputs, options: Options, answer: Callable[[Inputs], Answer], which: str) -> Answer:
+def run_on_fewest(
+    gpus: int, inputs: Inputs, options: Options, answer: Callable[[Inputs], Answer], which: str
+) -> Answer:
     """Answer on this many GPUs, as the solution; options: what was taken where nothing was given, which: of which
     numbers it is the fewest."""
     chosen = inputs.changed({"gpus": str(gpus), **options})

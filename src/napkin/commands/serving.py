@@ -44,7 +44,7 @@ def run(inputs: Inputs, model: Model) -> Answer:
     """Answer on the GPUs that are given, or on the fewest that hold the weights and the cache."""
     if not inputs.has("min"):
         return answer(read(inputs, model))
-    from napkin.commands.memory_fewest import check_free, on_fewest
+    from napkin.commands.memory_fewest import check_free, run_on_fewest
 
     inputs.need("hardware", "which accelerator must it fit on?")
     check_free(inputs, ("gpus", "nodes", "tp"))
@@ -56,7 +56,7 @@ def run(inputs: Inputs, model: Model) -> Answer:
         found = served.held(question.serving)
         if question.hardware is not None and served.verdict(found, question.hardware.capacity) == verdicts.FITS:
             which = "on which it fits, of the powers of two that divide the heads"
-            return on_fewest(ranks, inputs, {}, lambda chosen: answer(read(chosen, model)), which)
+            return run_on_fewest(ranks, inputs, {}, lambda chosen: answer(read(chosen, model)), which)
     read(inputs, model)  # where something else is wrong, it is named
     raise NapkinError(
         f"{model.name} does not fit on any number of tensor-parallel GPUs up to {RANKS[-1]:,}",

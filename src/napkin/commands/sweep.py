@@ -48,7 +48,7 @@ def run(inputs: Inputs) -> Answer:
                 points.append(Point(changes, None, problem))
     _refuse_unused([spare for spare, point in zip(unused, points, strict=True) if point.answer is not None])
     found = _answer(inputs.command.name, command, [over, *([by] if by else [])], points, inputs.text_or_none("show"))
-    wrapped.rename_as_answered(inputs, found)
+    wrapped.record_as_answered(inputs, found)
     return found
 
 

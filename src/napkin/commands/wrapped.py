@@ -38,7 +38,7 @@ def _as_given(shown: Shown) -> object:
     return list(shown.value) if isinstance(shown.value, tuple) else shown.value
 
 
-def rename_as_answered(inputs: Inputs, answer: Answer) -> None:
+def record_as_answered(inputs: Inputs, answer: Answer) -> None:
     """Call an option that the asked command read as another one by that one's name: `7B` as MODEL is --params 7B."""
     read = {name: one for name, one in answer.inputs.items() if one.origin == "given" and name not in inputs.given}
     for name in [name for name in inputs.given if name in OPTIONS and name not in answer.inputs]:
