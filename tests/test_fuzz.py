@@ -16,6 +16,7 @@ sys.path.insert(0, os.path.join(ROOT, "tools"))
 
 import fuzz
 import fuzz_draws
+import fuzz_oracles
 
 CASES, RANGES = 2000, 8
 
@@ -28,7 +29,7 @@ def test_drawn_questions(part: int) -> None:
 
 def test_the_judge_finds_what_is_wrong() -> None:
     case = fuzz_draws.Case(0, ("params", "gpt2", "--json"))
-    assert fuzz.judged(case, 0, '{"values": {"a": 1}, "units": {"a": "1"}}', "") is None
+    assert fuzz_oracles.judged(case, 0, '{"values": {"a": 1}, "units": {"a": "1"}}', "") is None
     for status, out, err in (
         (70, "", "error: a defect\n"),
         (9, "", ""),
@@ -44,7 +45,7 @@ def test_the_judge_finds_what_is_wrong() -> None:
         (0, '{"values": {"a": 1}, "units": {"a": "1"}, "low": {"a": 2}}', ""),
         (0, "x" * 1_000_001, ""),
     ):
-        assert fuzz.judged(case, status, out, err), (status, out[:40], err[:40])
+        assert fuzz_oracles.judged(case, status, out, err), (status, out[:40], err[:40])
 
 
 def test_a_case_follows_from_its_seed() -> None:
@@ -156,12 +157,21 @@ def test_a_problem_found_twice_is_said_once(napkin: Napkin, tmp_path: pathlib.Pa
 def test_a_cut_exponent_is_no_prefix(napkin: Napkin) -> None:
     assert napkin("train-time --params 7e --tokens 1T --hardware h100 --gpus 8").status == 2
     assert "exponent" in napkin("data --tokens 7e --vocab 100").errors[0]
-    assert napkin("data --tokens 1E --vocab 100").status == 0
+    assert "exponent" in napkin("data --tokens 1E --vocab 100").errors[0]
+    assert napkin("data --tokens 1e--5 --vocab 100").status == 2
+    assert napkin("roofline matmul 8x8x8 --hardware h100 --peak-flops 1EFLOP/s").status == 0
 
 
-@pytest.mark.parametrize("depth", ["1e9", "1e15"])
-def test_a_stack_too_deep_to_add_up(napkin: Napkin, depth: str) -> None:
-    assert "10,000" in napkin(f"memory linear --width 8 --batch 2 --depth {depth}").errors[0]
+@pytest.mark.parametrize("optimizer", ["adamw", "adagrad", "adafactor", "adamw8bit"])
+def test_a_stack_of_any_depth_costs_what_its_layers_do(napkin: Napkin, optimizer: str) -> None:
+    def asked(layers: str) -> dict[str, float]:
+        return napkin(f"memory linear {layers} --batch 2 --optimizer {optimizer} --json").values
+
+    line = "--width 8 --depth {}".format
+    assert asked(line(3)) == asked("--widths 8,8,8,8,1")
+    two, three, deep = asked(line(2)), asked(line(3)), asked(line("1e15"))
+    for path, value in deep.items():
+        assert value == two[path] + (10**15 - 2) * (three[path] - two[path]), path
 
 
 def test_fp64_s_own_largest_number_is_read(napkin: Napkin) -> None:

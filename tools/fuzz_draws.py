@@ -20,6 +20,8 @@ from napkin.options.registry import OPTIONS
 
 LEFT_OUT = ("bench",)
 """Commands that are not drawn: they run the machine, not the calculator."""
+COSTLY = {"validate": 0.05, "plan": 0.2, "calibrate": 0.2, "sensitivity": 0.5, "models": 0.5}
+"""Commands that take ten to a hundred times what the others do, with the share of the draws that they get of one."""
 
 HOSTILE = (
     "",
@@ -414,7 +416,8 @@ def _named(argv: list[str]) -> set[str]:
 
 def _line(rng: random.Random) -> list[str]:
     """Return a line that is near to a good one: an example with files of ours in it, or options drawn."""
-    name = rng.choice([name for name in MODULES if name not in LEFT_OUT])
+    names = [name for name in MODULES if name not in LEFT_OUT]
+    (name,) = rng.choices(names, [COSTLY.get(name, 1) for name in names])
     examples = find(name).examples
     if examples and rng.random() < 0.75:
         words = shlex.split(rng.choice(examples))

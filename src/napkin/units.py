@@ -145,10 +145,10 @@ def _split(text: str) -> tuple[int, int, str]:
     if not seen_digit:
         raise Unreadable(f"{shown!r} is not a number", "for example 70B, 1.5e12, 80GiB, 30d")
     rest = stripped[at:]
-    if rest == "e":
-        raise Unreadable(f"{shown!r} ends before its exponent", f"for example {shown}9; 10^18 is written {shown[:-1]}E")
+    if rest in ("e", "E"):
+        raise Unreadable(f"{shown!r} ends before its exponent", f"for example {shown}9")
     if rest[:1] in ("e", "E") and len(rest) > 1:
-        power = rest[1:].lstrip("+-")
+        power = rest[2:] if rest[1] in "+-" else rest[1:]
         count = 0
         while count < len(power) and power[count] in _DIGITS:
             count += 1
@@ -188,7 +188,7 @@ def _prefixed(words: tuple[str, ...], bare: bool) -> dict[str, tuple[int, int]]:
     """Return every spelling of a quantity counted in `words` with its scale; `bare` also allows the prefix alone."""
     table: dict[str, tuple[int, int]] = {}
     for prefix, scale in (*DECIMAL.items(), *BINARY.items()):
-        if bare:
+        if bare and prefix != "e":  # a bare E is an exponent that was cut off
             table[prefix] = (scale, 1)
         for word in words:
             table[prefix + word] = (scale, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.errors import did_you_mean
 from napkin.units import Unreadable, count, positive_count, words
 
-MOST_ROWS = 1000
+MOST_ROWS = 500
 """Rows that `plan --rows` may list: each is evaluated once more, exactly, in some three milliseconds."""
 MOST_DOCUMENTS = MOST_STAGES = 10**6
 OFFLOADS = ("optimizer", "activations", "parameters")
