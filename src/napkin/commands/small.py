@@ -24,7 +24,6 @@ from napkin.training.optimizers import Optimizer
 from napkin.training.precision import Precision, precision
 from napkin.units import human
 
-
 SHOWN = 16
 """Equal linear layers that are written out."""
 

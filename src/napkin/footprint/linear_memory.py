@@ -22,9 +22,7 @@ class LinearMemory:
     params: Term
 
 
-def linear_memory(
-    runs: tuple[linear.Run, ...], batch: int, policy: Precision, optimizer: Optimizer
-) -> LinearMemory:
+def linear_memory(runs: tuple[linear.Run, ...], batch: int, policy: Precision, optimizer: Optimizer) -> LinearMemory:
     """Return what training linear layers on `batch` examples keeps."""
     count = sum(run.layers * w.count for run in runs for w in run.one.weights())
     params = leaf("params/total", count, "param", "true")
@@ -54,7 +52,7 @@ def _states(optimizer: Optimizer, runs: tuple[linear.Run, ...], policy: Precisio
     width = formats.element_bytes(formats.find(policy.state), f"bytes_of_{policy.state}")
     by_state: dict[str, list[Term]] = {}
     counters: list[Term] = []
-    for run, shape in ((run, weight.shape) for run in runs for weight in run.one.weights()):
+    for run, shape in ((one, weight.shape) for one in runs for weight in one.one.weights()):
         scalar = {s.name for s in optimizer.kept(shape) if s.layout == optimizers.SCALAR}
         for term in optimizers.terms(optimizer, shape, width, run.name):
             state = term.name.rpartition("/")[2]
