@@ -289,6 +289,7 @@ COMMAND = Command(
         *UNTIMED,
     ),
     arguments=("model", "size"),
+    verdicts=utilization.VERDICTS,
     defaults={"recompute": "none"},
     examples=(
         "mfu llama3-8b --tokens-per-second 98000 --gpus 8 --hardware h100 --seq 8192",

@@ -90,7 +90,7 @@ def _of_tensor(question: OptimizerQuestion, shape: tuple[int, ...], width: Term)
 def _next(question: OptimizerQuestion) -> Next:
     """Return what to ask next: an optimizer that keeps less, and the list from there."""
     if question.optimizer.name == "adamw":
-        return Next({"optimizer-name": "adamw-8bit", "optimizer": None})
+        return Next({"optimizer-name": "adamw-8bit", "optimizer": None, "optimizer-form": None})
     return Next({"optimizer-name": "adamw", "optimizer": None})
 
 

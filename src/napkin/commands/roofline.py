@@ -11,7 +11,7 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.machine import WHICH, element_format, read_dtype, read_hardware, read_hardware_table, read_roof
 from napkin.commands.model import read_model, read_sequence
 from napkin.commands.screens.roofline import of_model, of_operation, of_transfer
-from napkin.commands.small import MATMUL, read_matmul, shape_terms
+from napkin.commands.small import MATMUL, matmul_words, read_matmul, shape_terms
 from napkin.counting import flops
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs.hardware import find_link
@@ -135,7 +135,7 @@ def _read_matmul(inputs: Inputs, operation: str) -> MatmulQuestion:
     if operation == "matmul":
         inputs.need_all({"size": MATMUL, "hardware": WHICH})
         one = read_matmul(inputs)
-        title = f"({one.m:,} × {one.k:,}) · ({one.k:,} × {one.n:,})"
+        title = matmul_words(one)
     elif operation == "dot":
         (k,) = _read_sizes(inputs, 1, "how many elements, e.g. 4096")
         one, title = gemm("dot", 1, k, 1), f"dot product of {k:,} elements"
@@ -191,18 +191,14 @@ def _answer_elementwise(question: ElementwiseQuestion) -> Answer:
     answer = _bounded(work, moved, roof)
     answer.notes.append(f"the intensity of {function} does not depend on its size: {roofline.ELEMENTWISE[function][1]}")
     asked = f"{function} of {question.elements:,} elements"
-    answer.screen = of_operation((asked, *_where(roof)), _by_path(answer), str(answer.verdict))
-    answer.plot = (_chart(asked, [(asked, _by_path(answer)["intensity"].value)], roof),)
+    answer.screen = of_operation((asked, *_where(roof)), answer.by_path(), str(answer.verdict))
+    answer.plot = (_chart(asked, [(asked, answer.by_path()["intensity"].value)], roof),)
     return answer
 
 
 def _where(roof: Roof) -> tuple[str, str]:
     """Return the number format and the accelerator as clauses of a question."""
     return roof.dtype, roof.hardware
-
-
-def _by_path(answer: Answer) -> dict[str, Term]:
-    return {term.name: term for term in answer.terms}
 
 
 def _answer_matmul(question: MatmulQuestion) -> Answer:
@@ -214,8 +210,8 @@ def _answer_matmul(question: MatmulQuestion) -> Answer:
     rows_are = "rows (m)" if question.operation == "matmul" else "vectors at once"
     if question.operation != "dot":
         _add_smallest_batch(answer, question, rows_are)
-    answer.screen = of_operation((question.title, *_where(roof)), _by_path(answer), str(answer.verdict), rows_are)
-    answer.plot = (_chart(question.title, [(question.title, _by_path(answer)["intensity"].value)], roof),)
+    answer.screen = of_operation((question.title, *_where(roof)), answer.by_path(), str(answer.verdict), rows_are)
+    answer.plot = (_chart(question.title, [(question.title, answer.by_path()["intensity"].value)], roof),)
     return answer
 
 
@@ -252,7 +248,7 @@ def _answer_model(question: ModelQuestion) -> Answer:
     )
     shape = f"{question.sequences:,} × {question.seq:,} tokens"
     asked = (f"Forward pass of {question.model.name}", shape, *_where(roof))
-    answer.screen = of_model(asked, _by_path(answer), str(answer.verdict), rows)
+    answer.screen = of_model(asked, answer.by_path(), str(answer.verdict), rows)
     drawn = sorted((row for row in rows if row["flops"]), key=lambda row: -float(row["share"]))[:MOST_DRAWN]
     named = [
         (
@@ -319,7 +315,7 @@ def _answer_transfer(question: TransferQuestion) -> Answer:
         memory = roofline.transfer(question.size, question.memory, "time/memory")
         terms += [memory, divide("slower", over, memory)]
     answer = Answer("roofline", terms=terms)
-    answer.screen = of_transfer(_by_path(answer), question.link, f"memory of {question.hardware}")
+    answer.screen = of_transfer(answer.by_path(), question.link)
     return answer
 
 
@@ -354,6 +350,7 @@ COMMAND = Command(
         *DRAWS,
     ),
     arguments=("model", "size"),
+    verdicts=(roofline.COMPUTE, roofline.MEMORY),
     examples=(
         "roofline matmul 4096x4096x4096 --hardware h100 --dtype bf16",
         "roofline relu 1048576 --hardware h100",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from napkin import units
+from napkin.commands.following import under
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import WHICH, read_dtype, read_hardware
 from napkin.commands.screens import linear as screen
@@ -17,7 +18,7 @@ from napkin.operations.work import Gemm, gemm
 from napkin.options.option import parsed
 from napkin.record import record
 from napkin.render.answer import Answer
-from napkin.render.screen import Next, Screen, quantities
+from napkin.render.screen import Screen, quantities
 from napkin.term import Term, add, constant, divide, leaf, multiply
 from napkin.training import optimizers
 from napkin.training.optimizers import Optimizer
@@ -134,7 +135,7 @@ def shape_terms(one: Gemm) -> list[Term]:
     return [leaf(name, size, "1") for name, size in (("m", one.m), ("k", one.k), ("n", one.n))]
 
 
-def _written(one: Gemm) -> str:
+def matmul_words(one: Gemm) -> str:
     """Return a matmul as people write it."""
     many = f"{one.batch:,} × " if one.batch != 1 else ""
     return f"{many}({one.m:,} × {one.k:,}) · ({one.k:,} × {one.n:,})"
@@ -150,9 +151,9 @@ def _flops_of_matmul(one: Gemm) -> Answer:
         terms=[flops.renamed("flops/total"), flops, training, *shape_terms(one)],
         notes=[note],
         screen=Screen(
-            (_written(one),),
+            (matmul_words(one),),
             (human(flops.value, "FLOP"), f"{human(training.value, 'FLOP')} in training, with its backward pass"),
-            next=Next({"hardware": "h100"}, "roofline"),
+            next=under("roofline", {"hardware": "h100"}),
         ),
     )
 
@@ -192,7 +193,7 @@ def _flops_of_stack(stack: LinearStack) -> Answer:
             (f"One training step of {stack.title}",),
             (human(total.value, "FLOP"),),
             table=quantities(rows),
-            next=Next(command="memory"),
+            next=under("memory"),
         ),
     )
 
@@ -222,12 +223,12 @@ def _mfu_of_matmul(question: MeasuredMatmul) -> Answer:
         status=BROKEN if word == "impossible" else OK,
         notes=notes,
         screen=Screen(
-            (_written(one), dtype, hardware.name),
+            (matmul_words(one), dtype, hardware.name),
             (f"MFU {human(mfu.value, '1')}", word.upper()),
             word,
             quantities(rows, right=False),
             remarks=notes[:1],
-            next=Next({"time": None}, "roofline"),
+            next=under("roofline"),
         ),
     )
 

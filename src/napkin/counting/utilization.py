@@ -18,6 +18,7 @@ from napkin.training.recomputation import Recompute
 GOOD, FAIR, BAD = 0.46, 0.29, 0.05
 """MFU (palm) of published training steps, each source weighing the same: half of them reach GOOD, nine in ten FAIR. BAD
 is the lecture's mark, below which something is wrong (Stanford CS336, lecture 2)."""
+VERDICTS = ("good", "fair", "poor", "bad", "impossible")
 PALM = "Chowdhery et al. 2022, arXiv 2204.02311, section 4.1"
 
 

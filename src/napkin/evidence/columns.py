@@ -49,7 +49,7 @@ def structure(dims: PrintedDecoder) -> Structure:
     return (*(getattr(dims, f) for f in _STRUCTURE), *(bool(getattr(dims, f)) for f in _OPTIONAL))
 
 
-def plan_of(row: StepRow, dims: PrintedDecoder, micro: float, chunks: int, bits: int) -> StepLayout:
+def plan_of(row: StepRow, micro: float, chunks: int, bits: int) -> StepLayout:
     """Return the layout of a row's step; what it does not state follows its software."""
     stack = software.stack(row.stack or software.UNKNOWN)
     batch = row.global_batch or 1
@@ -109,7 +109,7 @@ def candidates(row: StepRow, dims: PrintedDecoder, bits: int) -> list[StepLayout
     chunks = [row.vp] if row.vp else [1]
     if row.vp is None and row.pp > 1 and row.micro_batch is None:
         chunks = [v for v in INTERLEAVES if v * row.pp <= dims.layers]
-    return [plan_of(row, dims, b, v, bits) for b in micro or [1] for v in chunks or [1]]
+    return [plan_of(row, b, v, bits) for b in micro or [1] for v in chunks or [1]]
 
 
 @record

@@ -64,7 +64,7 @@ class References:
     def __init__(self, step: PreparedStep, stage: Stage) -> None:
         run, implementation = step.run, step.setup.implementation
         again = total(stage.checkpointed)
-        masks = mask_bytes(step, stage, stage.checkpointed)
+        masks = mask_bytes(step, stage.checkpointed)
         tables = rotary_bytes(step, stage)
         shared = shared_kv_bytes(step, stage)
         self.passes_masks = MASKS in implementation.passes
@@ -75,7 +75,7 @@ class References:
             keeps_stream = again >= 0
         looked_up = stage.first * (run.embedded + where(keeps_stream, 0, run.stream))
         self.at_loss = looked_up * (implementation.embeddings == "loss")
-        other_masks = mask_bytes(step, stage, stage.layers) - where(again > 0, masks, 0)
+        other_masks = mask_bytes(step, stage.layers) - where(again > 0, masks, 0)
         self.around = run.closure + tables + where(again > 0, self.masks, 0) + looked_up + other_masks + shared
 
     def freed_masks(self, left: Number) -> Number:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from napkin.inputs.hardware import Hardware
+from napkin.planning.fewest import EIGHTHS, fewest
 from napkin.planning.search import Found, Request, Timed, least_score, search
 from napkin.planning.verdicts import FITS, evaluate
 from napkin.record import record, replace
@@ -125,17 +126,4 @@ def fewest_gpus(
         found = question.find(request)
         return bool(len(found)) and enough(recommended(question, found, best(question, found)))
 
-    inside = (1 << i for i in range(node.bit_length()))
-    counts = [*(n for n in inside if n < node), *(node << i for i in range(doublings + 1))]
-    at = next((at for at, gpus in enumerate(counts) if does(gpus)), None)
-    if at is None:
-        return None
-    high, low = counts[at], counts[at - 1] if at else 0
-    steps = sorted({low + (high - low) * i // 8 // node * node for i in range(1, 8)} - {low}) if low >= node else []
-    while steps:
-        middle = steps[len(steps) // 2]
-        if does(middle):
-            high, steps = middle, [n for n in steps if n < middle]
-        else:
-            steps = [n for n in steps if n > middle]
-    return high
+    return fewest(does, node, node << doublings, parts=EIGHTHS)
