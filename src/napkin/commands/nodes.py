@@ -25,7 +25,7 @@ def read_gpus(inputs: Inputs, alone: bool = True) -> None:
             inputs.record("gpus", inputs.integer("gpus-per-node"), "derived", "GPU")
         return
     nodes = inputs.integer("nodes")
-    if isinstance(inputs.peek("gpus"), tuple):
+    if isinstance(inputs.peek("gpus"), (list, tuple)):
         raise NapkinError(f"a contradiction: several --gpus and one number of --nodes, {nodes:,}", "leave out --nodes")
     gpus = inputs.integer_or_none("gpus") if "gpus" in inputs.given and inputs.origin("gpus") != "derived" else None
     _check_meaning(inputs)

@@ -6,7 +6,6 @@ InternEvo and the Hugging Face Trainer print. A figure "per GPU" (device, chip) 
 
 from __future__ import annotations
 
-import os
 import re
 from functools import cache
 
@@ -54,15 +53,6 @@ class Logged:
     words: dict[str, str]
     lines: int = 1
     slow: float = 0.0
-
-
-def read_log(text: str) -> Logged:
-    """Read a log; `text` is the name of a log file or pipe, `-` for standard input, or one line of a log."""
-    if text != "-" and not os.path.exists(text):
-        return read_line(text)
-    from napkin.inputs.log_file import read_file
-
-    return read_file(text)
 
 
 def read_line(line: str) -> Logged:

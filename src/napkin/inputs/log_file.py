@@ -15,7 +15,7 @@ from typing import TextIO
 
 from napkin.errors import NapkinError
 from napkin.inputs.load import printable
-from napkin.inputs.log import EACH, FLOPS, LONGEST, STEP, TOTAL, Logged, figures, may_hold_figures
+from napkin.inputs.log import EACH, FLOPS, LONGEST, STEP, TOTAL, Logged, figures, may_hold_figures, read_line
 
 WARM_UP = 0.1
 """Share of a log's first lines that is skipped: compilation, caches, the ramp of clocks and batch."""
@@ -25,6 +25,11 @@ LARGEST = 10**9
 SAMPLE, TRIED = 4096, 2**16
 _GOLDEN, _WHOLE = 2654435769, 2**32
 """Multiples of the golden ratio modulo 1, in units of 2^-32, are spread evenly over any run of line numbers."""
+
+
+def read_log(text: str) -> Logged:
+    """Read a log; `text` is the name of a log file or pipe, `-` for standard input, or one line of a log."""
+    return read_file(text) if text == "-" or os.path.exists(text) else read_line(text)
 
 
 def read_file(path: str) -> Logged:
