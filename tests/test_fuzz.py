@@ -188,3 +188,57 @@ def test_a_family_is_searched_up_to_a_width(napkin: Napkin) -> None:
     refused = napkin(f"{line} --gpus 1e12")
     assert refused.status == 3
     assert "2,048 heads" in refused.errors[0]
+
+
+def test_every_unfit_field_of_a_config_is_named(napkin: Napkin, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"model_type": "llama"}')
+    missing = napkin(f"params {path}")
+    assert missing.status == 3
+    assert [line.split(": ")[2] for line in missing.errors] == ["hidden_size", "num_hidden_layers"]
+    path.write_text('{"model_type": "llama",\n "hidden_size": "x",\n "num_hidden_layers": 0, "vocab_size": true}')
+    wrong = napkin(f"params {path}")
+    assert wrong.status == 2
+    assert [line.split(": ")[1:3] for line in wrong.errors] == [
+        [f"{path}:2", "hidden_size"],
+        [f"{path}:3", "num_hidden_layers"],
+        [f"{path}:3", "vocab_size"],
+    ]
+    path.write_text('{"model_type": "llava", "text_config": {"model_type": "llama"}}')
+    assert len(napkin(f"params {path}").errors) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ('{"a": 1,\n "b": {"a": 2},\n "a": 3}', 3, "stands twice"),
+        ('{"a": "NaN",\n "b": NaN}', 2, "NaN"),
+        ('{"a": "1e999",\n "b": 1e999}', 2, "out of range"),
+    ],
+)
+def test_a_mistake_of_json_has_its_line(
+    napkin: Napkin, tmp_path: pathlib.Path, text: str, line: int, words: str
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    (error,) = napkin(f"params {path}").errors
+    assert error.startswith(f"error: {path}:{line}: ")
+    assert words in error
+
+
+def test_bytes_of_a_parameter(napkin: Napkin) -> None:
+    line = "max-params --gpus 8 --hardware h100 --json --bytes-per-param"
+    assert "ambiguous" in napkin(f"{line} 16G").errors[0]
+    assert napkin(f"{line} 16B").values == napkin(f"{line} 16").values
+    assert napkin(f"{line} 0.5").values["params/max"] == 2 * 640 * 10**9
+
+
+def test_a_name_with_a_null_byte(napkin: Napkin) -> None:
+    assert napkin(["check", "\0"]).status == 2
+
+
+def test_what_is_out_of_range_is_said_in_words(napkin: Napkin) -> None:
+    outcome = napkin("step gpt2 --gpus 8 --hardware h100 --peak-flops 1e-300")
+    assert outcome.status == 0
+    assert "out of range" in outcome.out
+    assert "nan" not in outcome.out

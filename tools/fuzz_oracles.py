@@ -44,7 +44,7 @@ def judged(case: Case, status: int, out: str, err: str) -> str | None:
         return wrong
     if len(out.encode("utf-8", "replace")) > LARGEST:
         return f"an answer above {LARGEST} bytes from {case.argv[0][:20]}"
-    if asks_json(case) and out:
+    if asks_json(case) and out and not any(word.startswith(("-o", "--out")) for word in case.argv):
         return _json(out)
     return None
 
@@ -143,11 +143,15 @@ def _text(answer: Answer, data: dict[str, Any]) -> str | None:
         lines = render(answer, "text", View(width)).splitlines()
         if len("\n".join(lines)) > LARGEST:
             return "a text above 1 MB"
+        if any(re.search(r"\b(nan|inf)\b", line) for line in lines) and not answer.screen.verbatim:
+            return f"the text of {answer.command} states nan or inf"
         if not answer.screen.verbatim and any(not c.isprintable() for line in lines for c in line):
             return "a control character in the text"
     known = sorted(_numbers(answer, data))
     values = [abs(float(one)) for one in data["values"].values() if isinstance(one, int | float)]
     for part in answer.screen.headline:
+        if part.startswith("nearest: "):  # a question with other numbers
+            continue
         for number in NUMBER.finditer(CONFIDENCE.sub("", part)):
             if not _is_known(number, known) and not (number[3] == "%" and _is_share(number, values)):
                 return f"line 2 states {number.group()[:30]!r}, which no value is, in {answer.command}"

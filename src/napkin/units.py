@@ -317,6 +317,14 @@ def size(text: str) -> int:
     return math.ceil(value)
 
 
+def bytes_each(text: str) -> Value:
+    """Read the bytes of one thing: `16`, `0.5`; a bare `16G` is refused, as it is where bytes belong."""
+    digits, exponent, suffix = _split(text)
+    if suffix.lower() not in ("", "b", "byte", "bytes"):
+        return size(text)
+    return _above_zero(_exact(digits, exponent, 1, 1, text), text)
+
+
 def duration(text: str) -> Value:
     """Read seconds: `30d`, `12h`, `90s`; a unit is required."""
     digits, exponent, suffix = _split(text)
@@ -450,6 +458,8 @@ def figures(value: float, digits: int = 4, strip: bool = False) -> str:
     """`value` with four significant digits (`strip`: without trailing zeros) and no exponent where it can be read."""
     if value == 0:
         return "0"
+    if not math.isfinite(value):
+        return OUT_OF_RANGE
     if not 1e-4 <= abs(value) < 1e15:
         return f"{value:.{digits - 1}e}".replace("e+0", "e").replace("e+", "e")
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
@@ -493,14 +503,18 @@ def _size_text(value: float) -> str:
     return decimal
 
 
+OUT_OF_RANGE = "out of range"
+"""What is written of a number that no float holds."""
+
+
 def human(value: Number, unit: str, digits: int = 4) -> str:
     """Return a number as people read it: that many significant digits, GB with GiB."""
     if isinstance(value, float) and not math.isfinite(value):
-        return "out of range"
+        return OUT_OF_RANGE
     try:
         real = float(value)
     except OverflowError:
-        return "out of range"
+        return OUT_OF_RANGE
     if unit == "byte":
         return _size_text(value if isinstance(value, int) and abs(real) < 1000 else real)
     if unit == "second":

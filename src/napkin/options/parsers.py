@@ -21,8 +21,11 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def lowercase_names(text: str) -> tuple[str, ...]:
-    """Read names separated by commas, in lower case; empty ones are dropped."""
-    return tuple(word.strip().lower() for word in words(text).split(",") if word.strip())
+    """Read names separated by commas, in lower case; empty ones are dropped, but not all may be."""
+    found = tuple(word.strip().lower() for word in words(text).split(",") if word.strip())
+    if not found:
+        raise Unreadable(f"{text.strip()[:60]!r} names nothing", "separate names by single commas")
+    return found
 
 
 def offloads(text: str) -> tuple[str, ...]:
