@@ -150,6 +150,7 @@ IMPLEMENTATION = replace(
     HF,
     by_kind=True,
     router="scores",
+    linear_router=True,
     rstd=_to_power,
     fp32_norm_weight=True,
     buffers=(ROTARY, ("scale", ""), ("scalar", "")),

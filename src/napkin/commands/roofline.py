@@ -26,8 +26,9 @@ from napkin.render.answer import Answer
 from napkin.render.chart import Chart, Series
 from napkin.render.figures import share
 from napkin.render.scale import axis, titled
-from napkin.term import GIVEN, Term, divide, leaf
+from napkin.term import GIVEN, Term, leaf
 from napkin.timing import roofline
+from napkin.timing.roofline import OperationBound
 from napkin.units import human
 
 OVER = "over what? e.g. pcie5, nvlink4, ib-ndr, or a rate such as 64GB/s"
@@ -237,7 +238,7 @@ def _answer_model(question: ModelQuestion) -> Answer:
     found = roofline.bound_of_all(worked, moved, roof.peak, roof.bandwidth)
     terms = [*(found[key] for key in QUANTITIES), found["intensity"].parts[0], found["intensity"].parts[1]]
     terms += [*worked.values(), *moved.values()]
-    rows = [_row(name, worked.get(name), size, found, roof) for name, size in moved.items()]
+    rows = [_row(one) for one in roofline.bound_of_each(worked, moved, found)]
     answer = Answer(
         "roofline",
         terms=terms,
@@ -261,18 +262,16 @@ def _answer_model(question: ModelQuestion) -> Answer:
     return answer
 
 
-def _row(name: str, worked: Term | None, moved: Term, found: dict[str, Term], roof: Roof) -> dict[str, str | float]:
+def _row(one: OperationBound) -> dict[str, str | float]:
     """Return one operation over all its layers as a row: FLOPs, bytes, intensity, time and what binds it."""
-    done = 0 if worked is None else worked.value
-    compute, memory = done / roof.peak.value, moved.value / roof.bandwidth.value
     return {
-        "operation": name,
-        "flops": done,
-        "bytes": moved.value,
-        "intensity": done / moved.value,
-        "time": max(compute, memory),
-        "share": max(compute, memory) / found["overlapped"].value,
-        "bound": roofline.COMPUTE if compute >= memory else roofline.MEMORY,
+        "operation": one.name,
+        "flops": one.flops,
+        "bytes": one.bytes,
+        "intensity": one.intensity,
+        "time": one.time,
+        "share": one.share,
+        "bound": one.bound,
     }
 
 
@@ -292,8 +291,9 @@ def _chart(title: str, named: Sequence[tuple[str, float]], roof: Roof) -> Chart:
     low, high = low / 4, high * 4
     scale, unit = axis([peak], "FLOP/s")
     at = [low, ridge, high]
-    series = [Series("roof", at, [min(peak, x * bandwidth) / scale for x in at], style="line")]
-    series += [Series(name, [x], [min(peak, x * bandwidth) / scale], style="points") for name, x in named]
+    series = [Series("roof", at, [roofline.attainable(x, peak, bandwidth) / scale for x in at], style="line")]
+    reached = [(name, x, roofline.attainable(x, peak, bandwidth) / scale) for name, x in named]
+    series += [Series(name, [x], [speed], style="points") for name, x, speed in reached]
     return Chart(
         "lines",
         f"roofline of {roof.hardware}, {roof.dtype}: {title}",
@@ -313,7 +313,7 @@ def _answer_transfer(question: TransferQuestion) -> Answer:
     terms = [over, question.size, question.rate]
     if question.memory is not None:
         memory = roofline.transfer(question.size, question.memory, "time/memory")
-        terms += [memory, divide("slower", over, memory)]
+        terms += [memory, roofline.slower(over, memory)]
     answer = Answer("roofline", terms=terms)
     answer.screen = of_transfer(answer.by_path(), question.link)
     return answer

@@ -8,9 +8,9 @@ from napkin.commands.layout import check_divides, read_layout
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.margins import widths_of
 from napkin.operations.implementations import IMPLEMENTATIONS, Implementation, Tuning
-from napkin.operations.lora import ALL_LINEAR, is_target
+from napkin.operations.lora_targets import resolved
 from napkin.operations.model import Model
-from napkin.operations.queries import divides_heads, key_heads, lora_modules
+from napkin.operations.queries import divides_heads, key_heads
 from napkin.options.training import TORCH_LOSS
 from napkin.record import replace
 from napkin.training import optimizers
@@ -46,11 +46,14 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         raise NapkinError(
             "--offload parameters needs --zero 3", "which gathers a layer's parameters for its pass only; --zero 3"
         )
-    frozen = inputs.integer_or_none("freeze-layers")
+    frozen, asleep = inputs.integer_or_none("freeze-layers"), inputs.text_or_none("freeze") or ""
     if frozen is not None:
         _check_freezable(inputs, model, frozen)
+    if asleep and model.vision is None:
+        raise NapkinError(f"--freeze: {model.name} has no vision tower that napkin knows", "--freeze-layers")
+    implementation = _read_loss_and_adapter(inputs, model, implementation, word)
     return Setup(
-        _read_loss_and_adapter(inputs, model, implementation, word),
+        implementation,
         layout,
         policy,
         optimizer,
@@ -62,8 +65,17 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         offload,
         framework,
         frozen=frozen,
+        tower=_tower(model, implementation, word),
+        asleep=asleep,
         widths=widths_of(framework.name),
     )
+
+
+def _tower(model: Model, implementation: Implementation, word: str) -> Implementation:
+    """Return how a vision tower is run: by its own class, or by the framework that runs the language model."""
+    if model.vision is None or word != "hf":
+        return implementation
+    return replace(model.vision.implementation, tuning=implementation.tuning)
 
 
 def _read_shard(inputs: Inputs, layout: Layout) -> int:
@@ -193,12 +205,11 @@ def _read_loss_and_adapter(inputs: Inputs, model: Model, implementation: Impleme
             if name in inputs and inputs.has(name):
                 raise NapkinError(f"--{name} needs --lora-rank", "for example --lora-rank 8")
         return implementation
-    targets = _read_lora_targets(inputs.texts("lora-targets"), model)
     library = {"litgpt": "bitsandbytes", "torchtune": "torchao"}.get(word, "transformers")
     stored = inputs.text_or_none("quantized") or ""
     experts = _read_quantized_experts(inputs, model, stored)
-    tuning = Tuning("lora", rank, float(inputs.number("dropout")), targets, stored, library, experts)
-    return replace(implementation, tuning=tuning)
+    tuning = Tuning("lora", rank, float(inputs.number("dropout")), (), stored, library, experts)
+    return replace(implementation, tuning=resolved(tuning, inputs.texts("lora-targets"), model, implementation))
 
 
 def _read_quantized_experts(inputs: Inputs, model: Model, stored: str) -> bool:
@@ -213,18 +224,3 @@ def _read_quantized_experts(inputs: Inputs, model: Model, stored: str) -> bool:
             "they are linear layers, or while loading: --quantize-experts"
         )
     return asked
-
-
-def _read_lora_targets(targets: tuple[str, ...], model: Model) -> tuple[str, ...]:
-    """Return the modules that LoRA adapts, () for all linear layers but the head. Raises where a name matches none."""
-    if targets == (ALL_LINEAR,):
-        return ()
-    modules = lora_modules(model)
-    for target in targets:
-        if not any(is_target(one, (target,)) for one in modules):
-            known = sorted({one.module.rpartition(".")[2] for one in modules})
-            raise NapkinError(
-                f"--lora-targets: {model.name} has no linear layer {target[:40]!r}",
-                did_you_mean(target, known) or f"one of {', '.join(known)}",
-            )
-    return targets

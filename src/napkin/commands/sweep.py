@@ -54,7 +54,9 @@ def run(inputs: Inputs) -> Answer:
                 answered = True
                 _refuse_too_many(questions, len(points[-1].quantities), inputs.text_or_none("show"))
     _refuse_unused([spare for spare, point in zip(unused, points, strict=True) if point.answer is not None])
-    return _answer(inputs.command.name, command, [over, *([by] if by else [])], points, inputs.text_or_none("show"))
+    found = _answer(inputs.command.name, command, [over, *([by] if by else [])], points, inputs.text_or_none("show"))
+    wrapped.record_as_answered(inputs, found)
+    return found
 
 
 def _refuse_too_many(questions: int, quantities: int, show: str | None) -> None:

@@ -6,8 +6,8 @@ from napkin import formats
 from napkin.counting import linear_stack as linear
 from napkin.record import record
 from napkin.term import Term, add, ceiling, constant, divide, leaf, multiply
-from napkin.training import optimizers
-from napkin.training.optimizers import Optimizer
+from napkin.training import optimizer_states
+from napkin.training.optimizers import SCALAR, Optimizer
 from napkin.training.precision import Precision
 
 
@@ -24,8 +24,7 @@ class LinearMemory:
 
 def linear_memory(runs: tuple[linear.Run, ...], batch: int, policy: Precision, optimizer: Optimizer) -> LinearMemory:
     """Return what training linear layers on `batch` examples keeps."""
-    count = sum(run.layers * w.count for run in runs for w in run.one.weights())
-    params = leaf("params/total", count, "param", "true")
+    params = leaf("params/total", linear.weights(runs), "param", "true")
     parts = [_sized("memory/parameters", params, policy.param), _sized("memory/gradients", params, policy.grad)]
     if policy.master is not None:
         parts.append(_sized("memory/master", params, policy.master))
@@ -53,8 +52,8 @@ def _states(optimizer: Optimizer, runs: tuple[linear.Run, ...], policy: Precisio
     by_state: dict[str, list[Term]] = {}
     counters: list[Term] = []
     for run, shape in ((one, weight.shape) for one in runs for weight in one.one.weights()):
-        scalar = {s.name for s in optimizer.kept(shape) if s.layout == optimizers.SCALAR}
-        for term in optimizers.terms(optimizer, shape, width, run.name):
+        scalar = {s.name for s in optimizer.kept(shape) if s.layout == SCALAR}
+        for term in optimizer_states.terms(optimizer, shape, width, run.name):
             state = term.name.rpartition("/")[2]
             if state in scalar:
                 counters.append(run.all(term))

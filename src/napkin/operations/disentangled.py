@@ -40,6 +40,9 @@ class TableMatmul(Module):
         """Nothing: its GEMMs move their operands."""
         return 0, 0
 
+    def linear_parts(self) -> tuple[tuple[str, int, int], ...]:
+        return ((self.module, self.d_in, self.d_out),)
+
     def lower(self, run: Lowering) -> Value:
         """Project the embedding's rows once for all sequences."""
         tape = run.tape

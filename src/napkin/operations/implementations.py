@@ -109,9 +109,10 @@ class Tuning:
     """What is trained of a frozen network.
 
     method     lora (two thin matrices next to a weight), adapter (a prompt in each attention, from the third layer on),
-               adapter_v2 (that, and a scale and a bias on each product, and the norms' weights)
+               adapter_v2 (that, and a scale and a bias on each product, and the norms' weights), frozen (nothing)
     rank       of LoRA's matrices          dropout  before them
-    targets    products that LoRA stands next to; () for all
+    targets    modules that LoRA stands next to; () for all linear layers, where `parameters` is () too
+    parameters  (path's end, times the rank) of parameters that it stands next to: experts in one tensor, routers
     quantized  number format of frozen products' weights: nf4, nf4-dq (its scales in 8 bits too) or ""
     library    whose quantized products: bitsandbytes (as of 2023: they keep their input though the weight is frozen,
                and the head is one of them), transformers or torchao (neither: bitsandbytes/autograd/_functions.py,
@@ -127,6 +128,12 @@ class Tuning:
     quantized: str = ""
     library: str = "bitsandbytes"
     experts: bool = False
+    parameters: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def everything(self) -> bool:
+        """Whether LoRA stands next to every linear layer but the head."""
+        return self.method == "lora" and not self.targets and not self.parameters
 
     @property
     def keeps(self) -> bool:
@@ -202,7 +209,7 @@ class Implementation:
                  in its decoder · buffer: kept with the weights
     segments     ids of segments: one row for all sequences, or each
     token_ids    "": as given · copied: those of other modalities masked · bounded: those that the embedding of layers'
-                 own inputs lacks are set to 0, ids of its own
+                 own inputs lacks are set to 0, ids of its own · transposed: the steps of several sequences lie together
     crops        learned positions are cut to the training sequence
     fp32_loss    logits are cast to fp32 before the loss
     shifted      labels are shifted in the model: padded to s + 1 and copied (one sequence stays a view)
@@ -233,6 +240,7 @@ class Implementation:
     shares       divides the chosen scores by their sum
     chosen       runs on the weights of the chosen experts before they leave the router
     fp32_router  the router's weight is stored in fp32; else a matmul in fp32 casts it on every pass
+    linear_router  the router is a linear layer of its own, which adapters can stand next to
     router_apart autocast is off in the router
     fp32_logits  the router's logits are cast to fp32 before anything reads them
     looped       experts run one after the other on the tokens that chose them, gate and up in one matmul (joined) or in
@@ -249,7 +257,8 @@ class Implementation:
 
     What is allocated around the operations
     buffers      tensors in addition to the parameters, each (what, dtype or "" for the weights'). rotary: inverse
-                 frequencies, twice, for each rotary table · spare rotary: those that no layer reads · angles: sines and
+                 frequencies, twice, for each rotary table · spare rotary: those that no layer reads · each rotary: each
+                 layer its own · angles: sines and
                  cosines of every position, each layer its own · masks: a causal mask of the longest sequence, each
                  layer its own · mask: one for all layers · ids: of every position · sines: of every position and two
                  more, each stack its own · positions: a row of sines for each · logits: one for each token of the
@@ -284,6 +293,7 @@ class Implementation:
     router: str = "logits"
     native_scores: str = ""
     fp32_router: bool = False
+    linear_router: bool = False
     router_apart: bool = False
     fp32_logits: bool = False
     looped: str = ""

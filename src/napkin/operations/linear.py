@@ -106,6 +106,22 @@ class Matmul(Module):
 
 
 @record
+class PerSequence(Matmul):
+    """A linear layer over one token of each sequence: the `first`, or what was made of it. FLOP: 2·b·d_in·d_out."""
+
+    first: bool = False
+
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
+        return (gemm(self.name, work.sequences, self.d_in, self.d_out),)
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self).tensor
+        if self.first:
+            x = run.tape.slice(x, run.b * self.d_in)
+        return Value(run.tape.linear(x, self.d_in, self.d_out, self.bias, f"{self.name}/weight"), self.d_out)
+
+
+@record
 class JoinedHead(Module):
     """logits = x·[E, R]ᵀ + bias, where the head's matrix is concatenated on every pass: the token embedding E of
     `table` elements per token, and a matrix R of the others (MobileBERT). FLOP: 2·T·d_in·d_out."""
@@ -126,16 +142,20 @@ class JoinedHead(Module):
         """Nothing: its GEMMs move their operands."""
         return 0, 0
 
+    def linear_parts(self) -> tuple[tuple[str, int, int], ...]:
+        return (("cls.predictions.dense", self.d_out, self.d_in - self.table),)
+
     def lower(self, run: Lowering) -> Value:
-        """Concatenate the matrix, an activation that autocast casts, and multiply; both factors are saved."""
+        """Concatenate the matrix, an activation that autocast casts, and multiply; both factors are saved.
+
+        The gradients of the matrix's parts are views of its own. That of the others outlives the backward pass, and
+        with it the whole; the embedding's is copied, or added to that of the lookup."""
         x, tape = run.read(self), run.tape
         rows = ceil_div(self.d_out, run.split.tensor)
         parts = tuple(run.weight(size * rows) for size in (self.table, self.d_in - self.table))
-        stored = parts[0].dtype
-        grads = sum(weight.count for weight in self.weights()) * BYTES[stored]
-        matrix = tape.new(self.d_in * rows, stored, "matrix put together")
-        matrix = tape.record("cat", parts, matrix, weight=grads)
-        out = tape.matmul(x.tensor, matrix, run.tokens * rows, "logits")
+        run.undivided = parts[0].size
+        out = tape.matmul(x.tensor, tape.join(parts, "matrix put together"), run.tokens * rows, "logits")
+        out = tape.record("bias", (out,), out.view(), weight=rows * BYTES[parts[0].dtype], alias=True)  # added in place
         return Value(out, self.d_out, True, True)
 
 

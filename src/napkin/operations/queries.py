@@ -4,13 +4,13 @@ attention is masked."""
 from __future__ import annotations
 
 from napkin.operations.attention import AttentionCore
+from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.experts import ExpertMatmul, Experts
-from napkin.operations.facts import Named
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
 from napkin.operations.recurrence import Scan
-from napkin.operations.roles import POSITION, TABLES
+from napkin.operations.roles import POSITION
 from napkin.record import record
 
 
@@ -23,11 +23,12 @@ class AttentionMasks:
     bounds: tuple[int, ...]
 
 
-def lora_modules(model: Model) -> list[Named]:
-    """Return what LoRA can adapt: the linear layers, the head, and the embeddings of tokens."""
-    operations = [op for stack in model.stacks for op in (*stack.before, *stack.after)] + model.operations
-    operations += model.shared
-    return [op for op in operations if op.linear() is not None or op.embeds() in TABLES]
+def seen_operations(model: Model) -> list[Operation]:
+    """Return the operations of a vision tower and its projector."""
+    parts = model.vision.parts if model.vision is not None else ()
+    stacks = [stack for part in parts for stack in part.stacks]
+    ends = [op for stack in stacks for op in (*stack.before, *stack.after)]
+    return ends + [op for part in parts for op in part.operations]
 
 
 def has_scan(model: Model) -> bool:
@@ -71,7 +72,8 @@ def key_heads(model: Model) -> list[int]:
 
 def divides_heads(model: Model, implementation: Implementation, ranks: int) -> bool:
     """Return whether the implementation runs on this many tensor-parallel ranks: they divide query and key/value heads,
-    or, where it gathers heads, each rank has one of the latter."""
-    return model.heads % ranks == 0 and all(
+    or, where it gathers heads, each rank has one of the latter; and the heads of a vision tower."""
+    tower = model.vision.tower.heads if model.vision is not None else 0
+    return model.heads % ranks == tower % ranks == 0 and all(
         few % ranks == 0 or (implementation.gathers_heads and ranks % few == 0) for few in key_heads(model)
     )

@@ -291,8 +291,8 @@ SWITCH_TRANSFORMERS = Architecture(
         "tie_word_embeddings": True, "vocab_size": 32128,
     },
     implementation=replace(
-        _T5, passes=(MASKS, PADDING), fp16_excepts=(), router="tokens", fp32_router=True, looped="modules",
-        kernels=(EAGER,),
+        _T5, passes=(MASKS, PADDING), fp16_excepts=(), router="tokens", fp32_router=True, linear_router=True,
+        looped="modules", kernels=(EAGER,),
     ),
     modules={
         "embedding": "shared", "q": "layer.0.SelfAttention.q", "k": "layer.0.SelfAttention.k",
