@@ -14,7 +14,7 @@ from napkin._tables import architectures as _index
 from napkin.architectures.module_paths import located
 from napkin.architectures.reading import check_layer_lists
 from napkin.architectures.record import Architecture, Wrapper
-from napkin.errors import Refused, did_you_mean
+from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config, class_facts, registered
 from napkin.inputs.unread import settle
@@ -44,6 +44,18 @@ def build(config: Config, assumed: Sequence[str] = (), strict: bool = False) -> 
 
     assumed  fields that the user knows to change no count; `strict`: refuse every field that the class does not read
     """
+    try:
+        return _build(config, assumed, strict)
+    except NapkinError as problem:
+        if not config.unfit:
+            raise
+        from napkin.architectures.unfit import every_problem
+
+        raise every_problem(config, problem, lambda other: _build(other, assumed, strict)) from None
+
+
+def _build(config: Config, assumed: Sequence[str], strict: bool) -> Model:
+    """Return the model, or raise the first problem that is found."""
     text = text_model(config)
     architecture, wrapper = architecture_of(text), _wrapper(config.model_type)
     model = located(architecture.build(text), architecture.modules, wrapper.path if wrapper is not None else "")
@@ -67,8 +79,8 @@ def _vision(config: Config, text: Config, model: Model) -> Vision | None:
         told = f"only the language model of {printable(config.model_type, 40)} is counted"
         config.notes[:] = [note for note in config.notes if not note.startswith(told)]
         config.notes.append(
-            f"totals, memory and time are those of the language model of {printable(config.model_type, 40)}; its "
-            "vision tower and projector are in params/vision and flops/vision"
+            f"totals are those of the language model of {printable(config.model_type, 40)}; its vision tower and "
+            "projector are in params/vision and flops/vision, and memory counts them in"
         )
     return found
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from napkin.errors import did_you_mean
 from napkin.units import Unreadable, count, positive_count, words
 
-MOST_ROWS = 1000
+MOST_ROWS = 500
 """Rows that `plan --rows` may list: each is evaluated once more, exactly, in some three milliseconds."""
 MOST_DOCUMENTS = MOST_STAGES = 10**6
+FROZEN_PARTS = ("vision", "projector")
 OFFLOADS = ("optimizer", "activations", "parameters")
 _STAGES_EXAMPLE = "for example 9,10,10,9 or 9,2x10,9"
 
@@ -21,8 +22,11 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def lowercase_names(text: str) -> tuple[str, ...]:
-    """Read names separated by commas, in lower case; empty ones are dropped."""
-    return tuple(word.strip().lower() for word in words(text).split(",") if word.strip())
+    """Read names separated by commas, in lower case; empty ones are dropped, but not all may be."""
+    found = tuple(word.strip().lower() for word in words(text).split(",") if word.strip())
+    if not found:
+        raise Unreadable(f"{text.strip()[:60]!r} names nothing", "separate names by single commas")
+    return found
 
 
 def offloads(text: str) -> tuple[str, ...]:
@@ -33,6 +37,19 @@ def offloads(text: str) -> tuple[str, ...]:
             hint = did_you_mean(word, OFFLOADS) or "for example optimizer"
             raise Unreadable(f"{word[:40]!r} is not one of {', '.join(OFFLOADS)}", hint)
     return tuple(dict.fromkeys(("optimizer", *found))) if "parameters" in found else found
+
+
+def frozen_parts(text: str) -> str:
+    """Read which parts of a multimodal model are frozen, separated by commas; return the last one of them: the vision
+    tower, or the projector with the tower before it."""
+    found = {word.strip().lower() for word in text.split(",")}
+    for word in sorted(found):
+        if word not in FROZEN_PARTS:
+            hint = did_you_mean(word, FROZEN_PARTS) or "for example vision"
+            raise Unreadable(f"{word[:40]!r} is not one of {', '.join(FROZEN_PARTS)}", hint)
+    if "vision" not in found:
+        raise Unreadable("a trained tower before a frozen projector is not modeled", "vision,projector")
+    return "projector" if "projector" in found else "vision"
 
 
 def lengths(text: str) -> tuple[int, ...]:
