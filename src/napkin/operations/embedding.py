@@ -27,9 +27,9 @@ class Embedding(Lookup):
     rows: int
     width: int
     trained: bool = True
-    decoder: bool = False
     _: KW_ONLY
     role: str = TOKEN
+    decoder: bool = False
 
     def __post_init__(self) -> None:
         self._is_module()
