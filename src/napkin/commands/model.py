@@ -101,10 +101,19 @@ def read_sequence(inputs: Inputs, model: Model) -> int:
 
 
 def read_target(inputs: Inputs, model: Model) -> int | None:
-    """Return the tokens of the decoder's sequence, where they differ from the encoder's; None where not given."""
+    """Return the tokens of the decoder's sequence, where they differ from the encoder's: --target-seq, or as many as
+    its positions hold, where these are fewer; else None."""
     second = len(model.stacks) > 1
     inputs.depends(("target-seq",), second, f"{model.name} has no second stack")
-    return inputs.integer_or_none("target-seq") if second else None
+    if not second:
+        return None
+    most = model.max_target
+    if most is not None and not inputs.has("target-seq") and inputs.integer("seq") > most:
+        inputs.default("target-seq", str(most))
+    target = inputs.integer_or_none("target-seq")
+    if target is not None and most is not None and target > most:
+        inputs.note(f"--target-seq {target:,} is beyond the decoder's {most:,} positions")
+    return target
 
 
 def read_mtp(inputs: Inputs, model: Model) -> bool:

@@ -157,6 +157,7 @@ class Model:
     family    the config's model_type, which selects the reference implementation
     streams   residual streams of `hidden` elements each (hyper-connections)
     vision    what a multimodal model does with images, where that is known
+    max_target  tokens that the decoder's positions hold, where they are fewer than the encoder's
     """
 
     name: str
@@ -174,6 +175,7 @@ class Model:
     family: str = ""
     streams: int = 1
     vision: Vision | None = None
+    max_target: int | None = None
 
     @property
     def depth(self) -> int:
