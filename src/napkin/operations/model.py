@@ -209,6 +209,7 @@ class Vision:
     grid     patches of an image of the config's size, 0 where the config does not fix it
     tokens   tokens that the language model sees of it, 0 where the config does not fix it
     implementation  how the class runs the tower
+    traced   whether what the class keeps with images was counted on it (tools/vision_bytes.py)
     """
 
     patches: Model
@@ -219,6 +220,7 @@ class Vision:
     grid: int = 0
     tokens: int = 0
     implementation: Implementation = HF
+    traced: bool = False
 
     @property
     def parts(self) -> tuple[Model, Model, Model]:
