@@ -70,6 +70,14 @@ def shell(line: str, folder: pathlib.Path, **variables: str) -> subprocess.Compl
         ("napkin --help >/dev/full", 74),
         ("napkin params gpt2 -o /dev/full", 74),
         ("napkin params gpt2 -o missing/x", 74),
+        ("napkin params gpt2 -o .", 74),
+        ("napkin params gpt2 -o new/", 74),
+        ("ln -s loop loop; napkin params gpt2 -o loop", 74),
+        ("(ulimit -f 0; napkin params gpt2 -o x)", 74),
+        ("napkin params gpt2 -o /dev/null", 0),
+        ("set -o pipefail; napkin params gpt2 -o /dev/stdout | grep -q gpt2", 0),
+        ("set -o pipefail; napkin models | true", 141),
+        ("set -o pipefail; napkin memory --help-all | true", 141),
         ("napkin params no-such >&-", 2),
         ("napkin params no-such 2>&-", 2),
         ("napkin params no-such 2>/dev/full", 2),
@@ -119,6 +127,12 @@ def test_output_follows_links_and_keeps_the_mode(napkin: Napkin, tmp_path: pathl
     assert real.stat().st_mode & 0o777 == 0o640
     assert (tmp_path / "made").read_text() == real.read_text()
     assert sorted(os.listdir(tmp_path)) == ["dangling", "link", "made", "real"]
+
+
+def test_an_interrupt_ends_with_its_status(tmp_path: pathlib.Path) -> None:
+    done = shell("mkfifo f; (sleep 3; kill -INT $$) & exec " + f"'{sys.executable}' -m napkin params f", tmp_path)
+    assert done.returncode == 130
+    assert done.stdout + done.stderr == b""
 
 
 def test_a_pipe_is_read_as_a_file(tmp_path: pathlib.Path) -> None:
