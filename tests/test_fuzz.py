@@ -7,9 +7,14 @@ import os
 import pathlib
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
+from napkin.render.answer import Answer
+from napkin.render.screen import Screen
+from napkin.term import Term, leaf, multiply
+from napkin.units import human
 from tests.conftest import ROOT, Napkin
 
 sys.path.insert(0, os.path.join(ROOT, "tools"))
@@ -46,6 +51,32 @@ def test_the_judge_finds_what_is_wrong() -> None:
         (0, "x" * 1_000_001, ""),
     ):
         assert fuzz_oracles.judged(case, status, out, err), (status, out[:40], err[:40])
+
+
+def test_the_judge_finds_forms_that_differ() -> None:
+    six, width = leaf("six", 6, "byte"), leaf("width", 3, "1")
+    whole = multiply("whole", six, width)
+    screen = Screen(("a question",), (human(18, "byte"), "90%: 17 to 19 bytes"))
+
+    def answer(term: Term, **more: Any) -> Answer:
+        return Answer("memory", [term], intervals={"whole": (17, 19)}, **{"screen": screen, **more})
+
+    assert fuzz_oracles.forms_agree(answer(whole)) is None
+    wrong = Term("whole", 18, "byte", "product", (six, leaf("width", 4, "1")))
+    assert "folds" in str(fuzz_oracles.forms_agree(answer(wrong)))
+    for said in ("23 bytes", "3.2 GiB", "23%"):
+        other = Screen(("a question",), (said,))
+        assert "line 2" in str(fuzz_oracles.forms_agree(answer(whole, screen=other))), said
+    assert "nan" in str(fuzz_oracles.forms_agree(answer(whole, screen=Screen(("nan of it",), ("18 bytes",)))))
+    assert "control" in str(fuzz_oracles.forms_agree(answer(whole, screen=Screen(("\x1b",), ("18 bytes",)))))
+
+
+def test_the_judge_finds_a_broken_law() -> None:
+    law = ("recompute", "full", "step/time", 1)
+    slow, fast = (Answer("step", [leaf("step/time", seconds, "second")]) for seconds in (2.0, 1.0))
+    assert fuzz_oracles.broken_law(law, fast, slow) is None
+    assert fuzz_oracles.broken_law(law, slow, slow) is None
+    assert fuzz_oracles.broken_law(law, slow, fast)
 
 
 def test_a_case_follows_from_its_seed() -> None:
