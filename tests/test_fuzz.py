@@ -278,8 +278,10 @@ def test_bytes_of_a_parameter(napkin: Napkin) -> None:
     assert napkin(f"{line} 0.5").values["params/max"] == 2 * 640 * 10**9
 
 
-def test_a_name_with_a_null_byte(napkin: Napkin) -> None:
-    assert napkin(["check", "\0"]).status == 2
+@pytest.mark.parametrize("name", ["\0", "\ud800", "x" * 5000])
+def test_a_text_that_is_no_path(napkin: Napkin, name: str) -> None:
+    assert napkin(["check", name]).status == 2
+    assert napkin(["params", f"./{name}.json"]).status == 2
 
 
 def test_what_is_out_of_range_is_said_in_words(napkin: Napkin) -> None:
