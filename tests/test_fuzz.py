@@ -289,3 +289,9 @@ def test_what_is_out_of_range_is_said_in_words(napkin: Napkin) -> None:
     assert outcome.status == 0
     assert "out of range" in outcome.out
     assert "nan" not in outcome.out
+
+
+def test_three_hyphens_begin_no_option(napkin: Napkin) -> None:
+    outcome = napkin("params gpt2 ---json")
+    assert outcome.status == 2
+    assert "two hyphens" in outcome.hints[0]
