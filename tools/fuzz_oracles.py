@@ -213,7 +213,7 @@ def _is_known(number: re.Match[str], known: list[float]) -> bool:
     digits = number[1].replace(",", "")
     exponent = int(number[2] or 0)
     shown = float(digits) * 10.0**exponent
-    slack = 0.6 * 10.0 ** (exponent - len(digits.partition(".")[2]))
+    slack = max(0.6 * 10.0 ** (exponent - len(digits.partition(".")[2])), shown * NEAR)
     for scale in _SCALES:
         low, high = (shown - slack) * scale, (shown + slack) * scale
         at = bisect_left(known, low)
