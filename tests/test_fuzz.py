@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 from typing import Any
@@ -161,9 +162,24 @@ def test_output_follows_links_and_keeps_the_mode(napkin: Napkin, tmp_path: pathl
 
 
 def test_an_interrupt_ends_with_its_status(tmp_path: pathlib.Path) -> None:
-    done = shell("mkfifo f; (sleep 3; kill -INT $$) & exec " + f"'{sys.executable}' -m napkin params f", tmp_path)
-    assert done.returncode == 130
-    assert done.stdout + done.stderr == b""
+    pipe = tmp_path / "config.json"
+    os.mkfifo(pipe)
+    running = subprocess.Popen(
+        [sys.executable, "-m", "napkin", "params", str(pipe)],
+        env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "src")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.default_int_handler
+        ),  # a job in the background ignores it
+    )
+    try:
+        with open(pipe, "wb"):  # from here on it reads
+            running.send_signal(signal.SIGINT)
+            assert running.communicate(timeout=60) == (b"", b"")
+        assert running.returncode == 130
+    finally:
+        running.kill()
 
 
 def test_a_pipe_is_read_as_a_file(tmp_path: pathlib.Path) -> None:
