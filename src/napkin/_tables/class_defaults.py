@@ -336,7 +336,7 @@ ALIASES: dict[str, dict[str, str]] = {
     'minimax_m3_vl_text': {'num_experts': 'num_local_experts'},
     'mistral4': {'num_local_experts': 'n_routed_experts'},
     'mixtral': {'num_experts': 'num_local_experts'},
-    'molmo2_text': {'qkv_bias': 'attention_bias', 'layer_norm_eps': 'rms_norm_eps'},
+    'molmo2_text': {'qkv_bias': 'attention_bias'},
     'mpt': {'d_model': 'hidden_size', 'n_heads': 'num_attention_heads', 'n_layers': 'num_hidden_layers'},
     'mt5': {'d_model': 'hidden_size', 'head_dim': 'd_kv', 'num_heads': 'num_attention_heads', 'num_layers': 'num_hidden_layers'},
     'mvp': {'d_model': 'hidden_size', 'encoder_attention_heads': 'num_attention_heads', 'encoder_layers': 'num_hidden_layers'},
