@@ -9,12 +9,13 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.screens.train_time import screen
 from napkin.commands.train_time_question import TrainTimeQuestion
 from napkin.commands.train_time_read import PREDICTS, read
+from napkin.counting.six_n import against_count
 from napkin.errors import BROKEN, CLOSE, OK
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.option import choice
 from napkin.options.training import UNTIMED
 from napkin.render.answer import Answer, Shown
-from napkin.term import Term, divide, multiply
+from napkin.term import Term
 from napkin.timing import time
 
 VERDICTS = {OK: "holds", BROKEN: "broken", CLOSE: "too close to call"}
@@ -98,8 +99,7 @@ def _answer_from(question: TrainTimeQuestion, found: Mapping[str, Term]) -> Answ
 
 def _compared_with_count(convention: str, found: Mapping[str, Term], counted: Term) -> tuple[list[Term], str]:
     """Return the counted FLOPs of the whole run, and the convention's ratio to them; and the ratio in words."""
-    exact = multiply("flops/exact", counted, found["tokens"])
-    ratio = divide("flops/ratio", found["flops"], exact)
+    exact, ratio = against_count(found["flops"], counted, found["tokens"])
     side = "above" if ratio.value > 1 else "below"
     return [exact, ratio], f"{convention} is {abs(ratio.value - 1):.1%} {side} the count"
 

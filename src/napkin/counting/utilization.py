@@ -39,6 +39,12 @@ def mfu(name: str, done: Term, peak: Term) -> Term:
     return divide(f"mfu/{name}", done, peak, source=PALM)
 
 
+def mfu_of_matmul(done: Term, time: Term, peak: Term) -> tuple[Term, Term]:
+    """Return (MFU, FLOP/s) of a matmul of `done` FLOP that took `time`."""
+    rate = divide("rate", done, time)
+    return divide("mfu", rate, peak), rate
+
+
 def hfu(name: str, model_utilisation: Term, repeated: Term) -> Term:
     """Return HFU: MFU with the recomputed share on top."""
     return multiply(f"hfu/{name}", model_utilisation, repeated, source=PALM)

@@ -23,7 +23,8 @@ from napkin.operations.model import Model
 from napkin.record import fields, record, replace
 from napkin.timing.step import StepTime, step
 from napkin.timing.step_layout import StepLayout
-from napkin.training.optimizers import OPTIMIZERS, step_traffic
+from napkin.training.optimizer_step import step_traffic
+from napkin.training.optimizers import OPTIMIZERS
 from napkin.training.precision import POLICIES
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def plan_of(row: StepRow, micro: float, chunks: int, bits: int) -> StepLayout:
         dp=row.dp,
         sequence_parallel=1 if sp and row.tp > 1 else 0,
         zero=zero if row.gpus > 1 else 0,
-        shards=row.shards or row.dp,
+        shards=row.shards or 0,
         layers_recomputed=layers,
         attention_recomputed=core,
         products_recomputed=matmuls,

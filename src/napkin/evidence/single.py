@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from napkin.elementwise import Number, where
+from napkin.elementwise import Number, minimum, where
 from napkin.evidence import constants as shipped
 from napkin.evidence import software
 from napkin.evidence.intervals import RunPoint, SeenStep, point
@@ -22,7 +22,7 @@ from napkin.timing.step import StepTime, step
 from napkin.timing.step_layout import StepLayout
 from napkin.training.assigned_stages import Stages
 from napkin.training.layout import Layout
-from napkin.training.optimizers import step_traffic
+from napkin.training.optimizer_step import step_traffic
 from napkin.training.setup import Setup
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
     gradient = 2 if pure else stack.gradient_bytes
     share, core = recomputed_share(setup, model)
     before, last = ends(layout.stages)
+    lengths = model.vision.lengths(layout.image_tokens) if model.vision is not None else None
+    _, tower_tokens, image_tokens = lengths or (1, 1, 1)
     return StepLayout(
         sequence=layout.seq,
         micro_batch=layout.micro,
@@ -91,8 +93,8 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
         ep=layout.ep,
         dp=layout.dp,
         sequence_parallel=layout.sp,
-        zero=where(layout.dp > 1, layout.zero, 0),
-        shards=min(setup.shard // layout.cp or 1, layout.dp) if setup.shard else layout.dp,
+        zero=where(layout.dp * layout.cp > 1, layout.zero, 0),
+        shards=minimum(setup.shards, layout.dp * layout.cp),
         layers_recomputed=share,
         attention_recomputed=1 if core else 0,
         flash=0 if kernel == "eager" else 1,
@@ -104,6 +106,9 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
         target=layout.target,
         layers_before=before,
         layers_last=last,
+        images=layout.images,
+        tower_tokens=tower_tokens,
+        image_tokens=image_tokens,
     )
 
 

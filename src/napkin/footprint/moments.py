@@ -12,11 +12,13 @@ from napkin.footprint.kept import mask_bytes, rotary_bytes, shared_kv_bytes
 from napkin.footprint.optimizer_buffers import optimizer_temporaries, table_elements
 from napkin.footprint.peaks import LayerPeak, layer_peaks
 from napkin.footprint.prepared import PreparedStep
-from napkin.footprint.rank import Moment, Rank, larger
+from napkin.footprint.rank import Made, Moment, Rank, larger
 from napkin.footprint.registered import buffers
 from napkin.footprint.stages import Stage
 from napkin.footprint.states import Held
 from napkin.operations.implementations import MASKS
+from napkin.operations.model import Model
+from napkin.training.layout import Layout
 
 Parts = Sequence[tuple[Number, Held]]
 """What a rank holds, as (how many, what one of them holds): memory.parts_of."""
@@ -50,9 +52,14 @@ class Gradients:
         one_stage = where(setup.layout.pp == 1, weights.table.all * self.width, 0)
         self._waits = one_stage * setup.lets_go * step.model.tied
 
+    def parts_after(self, made: Number) -> Made:
+        """Return what is there once gradients of `made` bytes have been computed."""
+        new = self._whole * made + self._sharded * ceil_div(made, self.shards)
+        return ("through_the_passes", self.standing), ("of_a_tied_head", self._waits), ("new", new)
+
     def after(self, made: Number) -> Number:
         """Return the bytes that are there once gradients of `made` bytes have been computed."""
-        return self.standing + self._waits + self._whole * made + self._sharded * ceil_div(made, self.shards)
+        return total(size for _, size in self.parts_after(made))
 
 
 class References:
@@ -86,6 +93,16 @@ class References:
         return self.masks - left * (not self.passes_masks)
 
 
+def pixel_bytes(model: Model, layout: Layout) -> Number:
+    """Return the bytes of the images of a micro-batch: fp32 pixels."""
+    lengths = model.vision.lengths(layout.image_tokens) if model.vision is not None and layout.images else None
+    if model.vision is None or lengths is None:
+        return 0
+    (patches,) = model.vision.patches.stacks
+    elements = sum(op.d_in for one in patches.before if (op := one.linear()) is not None)
+    return layout.micro * layout.images * lengths[0] * sized(elements, "fp32")
+
+
 class Moments:
     """The moments of one rank.
 
@@ -100,11 +117,13 @@ class Moments:
         setup, run, stage = step.setup, step.run, rank.stage
         layout = setup.layout
         self.stage, self.run = stage, run
-        self.inputs = stage.first * (2 * layout.micro * (layout.seq // layout.cp) * 8) + buffers(step, stage)
-        self.gathered = gathered_bytes(step, stage, parts) + setup.bucket
-        frees_last = setup.framework.frees_last
-        self.gathered_at_loss = gathered_bytes(step, stage, parts, 0) + setup.bucket if frees_last else self.gathered
+        given = 2 * layout.micro * (layout.seq // layout.cp) * 8 + pixel_bytes(step.model, layout)
+        self.inputs = stage.first * given + buffers(step, stage)
+        gathered = gathered_bytes(step, stage, parts)
+        at_loss = gathered_bytes(step, stage, parts, 0) if setup.framework.frees_last else gathered
+        self.gathered, self.gathered_at_loss = gathered, at_loss
         self.gradients = Gradients(step, rank, parts)
+        self.standing: Made = (("through_the_passes", self.gradients.standing),)
         self.references = References(step, stage)
         self.loss = stage.last * run.loss
         self.last = self.loss * (layout.micro_batches > 1)
@@ -115,32 +134,45 @@ class Moments:
         self.casts = rank.casts + cached - stage.last * run.after.casts
         self.before_head = rank.saved - stage.last * run.after.saved
 
-    def moment(self, name: str, gradients: Number, kept: Number, casts: Number, temporaries: Number) -> Moment:
+    def moment(self, name: str, gradients: Made, kept: Number, casts: Number, temporaries: Made) -> Moment:
         """Return a moment of the passes, with the waiting micro-batches' activations and the gathered parameters."""
-        gathered = self.gathered_at_loss if name == "loss" else self.gathered
         rank = self.rank
-        activations = rank.waiting + kept
+        gathered = self.gathered_at_loss if name == "loss" else self.gathered
+        made: dict[str, Made] = {
+            "gradients": gradients,
+            "activations": (("of_waiting_micro_batches", rank.waiting), ("of_this_micro_batch", kept)),
+            "temporaries": (("gathered", gathered), ("gradient_bucket", self.step.setup.bucket), *temporaries),
+        }
+        sums = {bucket: total(size for _, size in parts) for bucket, parts in made.items()}
         return Moment(
-            name, rank.parameters, gradients, rank.optimizer, activations, casts, self.inputs, gathered + temporaries
+            name,
+            rank.parameters,
+            sums["gradients"],
+            rank.optimizer,
+            sums["activations"],
+            casts,
+            self.inputs,
+            sums["temporaries"],
+            made,
         )
 
     def forward(self) -> Moment:
         """Return the moment of the head or, where it is larger, of the final norm."""
         rank, stage, run, held = self.rank, self.stage, self.run, self.references
-        standing = self.gradients.standing
+        standing = self.standing
         head = stage.last * (run.after.burst - run.after.saved - run.after.casts)
-        temporaries = held.closure + held.at_loss + head + self.last
+        temporaries = (("referred_to", held.closure + held.at_loss), ("head", head), ("last_loss", self.last))
         at_head = self.moment("forward", standing, rank.saved, rank.casts + self.cached, temporaries)
         if not run.layers:
             return at_head
-        temporaries = held.around + self.last + stage.last * run.final
+        temporaries = (("referred_to", held.around), ("last_loss", self.last), ("final_norm", stage.last * run.final))
         return larger(at_head, self.moment("forward", standing, self.before_head, self.casts, temporaries))
 
     def bursting(self, peak: LayerPeak) -> Moment:
         """Return the moment of a layer's forward pass."""
         kept, casts = self.before_head - peak.gone, self.casts - peak.later
-        around = self.references.around + self.last
-        return self.moment("forward", self.gradients.standing, kept, casts, peak.bursts + around)
+        around = ("referred_to", self.references.around), ("last_loss", self.last)
+        return self.moment("forward", self.standing, kept, casts, (("layer", peak.bursts), *around))
 
     @property
     def outlives(self) -> Number:
@@ -157,16 +189,26 @@ class Moments:
 
     def at_loss(self) -> Moment:
         """Return the moment of the loss."""
-        held = self.through_backward + 2 * self.loss + self.stage.last * self.step.after.peak
-        return self.moment("loss", self.gradients.standing, self.rank.saved, self.rank.casts, held)
+        temporaries = (
+            ("referred_to", self.through_backward),
+            ("loss", 2 * self.loss),
+            ("head", self.stage.last * self.step.after.peak),
+        )
+        return self.moment("loss", self.standing, self.rank.saved, self.rank.casts, temporaries)
 
     def backward(self, peak: LayerPeak) -> Moment:
         """Return the moment of a layer's backward pass."""
         gradients = self.gradients
-        held = self.through_backward + gradients.added + 2 * self.loss - self.references.freed_masks(peak.masks)
+        temporaries = (
+            ("referred_to", self.through_backward - self.references.freed_masks(peak.masks)),
+            ("added_gradient", gradients.added),
+            ("loss", 2 * self.loss),
+            ("layer", peak.needs),
+        )
         kept = self.before_head - peak.gone - peak.shared
         casts = self.rank.casts - self.stage.last * self.run.after.casts - peak.uncast
-        return self.moment("backward", gradients.after(gradients.first + peak.made), kept, casts, held + peak.needs)
+        made = gradients.parts_after(gradients.first + peak.made)
+        return self.moment("backward", made, kept, casts, temporaries)
 
     def end_of_backward(self) -> Moment:
         """Return the moment of the backward pass of what precedes the layers."""
@@ -188,27 +230,42 @@ class Moments:
         before = maximum(step.before.peak, step.before.end + own + both) * (setup.frozen is None)
         # what layers share has gone with the first of them
         kept = rank.delayed if setup.layout.schedule == "zero-bubble" else stage.first * run.before.saved
-        held = stage.first * (run.after.input + before) + stage.last * run.held + 2 * self.loss
-        return self.moment("backward", gradients.after(made), kept, casts, held)
+        temporaries = (
+            ("embedding", stage.first * (run.after.input + before)),
+            ("logits", stage.last * run.held),
+            ("loss", 2 * self.loss),
+        )
+        return self.moment("backward", gradients.parts_after(made), kept, casts, temporaries)
 
     def optimizer_step(self) -> Moment:
         """Return the moment of the optimizer step."""
         rank = self.rank
-        temporaries = optimizer_temporaries(self.step, rank) + self.step.setup.bucket + self.loss + self.outlives
-        return Moment("step", rank.parameters, rank.gradients, rank.optimizer, 0, 0, self.inputs, temporaries)
+        temporaries: Made = (
+            ("optimizer_step", optimizer_temporaries(self.step, rank)),
+            ("gradient_bucket", self.step.setup.bucket),
+            ("loss", self.loss),
+            ("checkpointed_leaf", self.outlives),
+        )
+        needed, made = total(size for _, size in temporaries), {"temporaries": temporaries}
+        return Moment("step", rank.parameters, rank.gradients, rank.optimizer, 0, 0, self.inputs, needed, made)
 
     def between(self) -> tuple[Moment, Moment]:
         """Return what is live after the forward pass, and after the backward pass."""
         rank, stage = self.rank, self.stage
-        held = self.references.closure + self.loss + stage.last * self.run.held
-        after_forward = self.moment("forward", self.gradients.standing, rank.saved, rank.casts, held)
-        return after_forward, self.moment("backward", rank.gradients, 0, 0, self.loss + self.outlives)
+        temporaries = (
+            ("referred_to", self.references.closure),
+            ("loss", self.loss),
+            ("logits", stage.last * self.run.held),
+        )
+        after_forward = self.moment("forward", self.standing, rank.saved, rank.casts, temporaries)
+        after_backward = ("loss", self.loss), ("checkpointed_leaf", self.outlives)
+        return after_forward, self.moment("backward", (("new", rank.gradients),), 0, 0, after_backward)
 
 
 def moments_of(step: PreparedStep, rank: Rank, parts: Parts) -> tuple[tuple[Moment, ...], tuple[Moment, Moment]]:
     """Return the moments of a step at which a rank's live bytes can be the largest, and those between its phases."""
     moments = Moments(step, rank, parts)
-    forward, backward = moments.forward(), moments.moment("backward", 0, 0, 0, 0)
+    forward, backward = moments.forward(), moments.moment("backward", (), 0, 0, ())
     for peak in layer_peaks(step, rank.stage, moments.gradients.width, moments.gradients.after):
         forward = larger(forward, moments.bursting(peak), peak.valid)
         backward = larger(backward, moments.backward(peak), peak.valid)

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from napkin.elementwise import Number, ceil_div, maximum, where
+from collections.abc import Mapping
+
+from napkin.elementwise import Number, ceil_div, is_array, maximum, where
 from napkin.footprint.activations import total
 from napkin.footprint.allocator import Flow
 from napkin.footprint.stages import Stage
 from napkin.footprint.states import Held
-from napkin.record import record
+from napkin.record import record, replace
 from napkin.training.setup import Setup
 
 BUCKETS = ("parameters", "gradients", "optimizer", "activations", "weight_casts", "inputs", "temporaries")
 
 
+Made = tuple[tuple[str, Number], ...]
+"""What a bucket is the sum of at one moment: (name, bytes)."""
+
+NOTHING: Mapping[str, Made] = {}
+
+
 @record
 class Moment:
-    """Live bytes at one moment, by bucket."""
+    """Live bytes at one moment, by bucket.
+
+    made  {bucket: what it is the sum of}, of those that are more than one thing; nothing where sizes are arrays
+    """
 
     name: str
     parameters: Number
@@ -25,6 +36,7 @@ class Moment:
     weight_casts: Number
     inputs: Number
     temporaries: Number
+    made: Mapping[str, Made] = NOTHING
 
     @property
     def live(self) -> Number:
@@ -34,7 +46,10 @@ class Moment:
 def larger(first: Moment, second: Moment, there: Number = 1) -> Moment:
     """Return the moment with more live bytes, entry by entry; the first where the second is not there."""
     chosen = (second.live > first.live) & (there > 0)
-    return Moment(first.name, *(where(chosen, getattr(second, b), getattr(first, b)) for b in BUCKETS))
+    if not is_array(chosen):
+        return second if chosen else first
+    sizes = {b: where(chosen, getattr(second, b), getattr(first, b)) for b in BUCKETS}
+    return replace(first, **sizes, made=NOTHING)
 
 
 @record

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from math import gcd
 
 from napkin.elementwise import Number, ceil_div, floor_div, is_array, maximum, minimum, ratio, where
+from napkin.footprint.legs import seen_layers
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.states import weights_of
 from napkin.operations.base import Operation
@@ -79,14 +80,21 @@ def _matrix_weights(operations: Iterable[Operation]) -> int:
 
 
 def bounds(step: PreparedStep, index: Number) -> tuple[Number, Number]:
-    """Return the first layer of stage `index` and the one after its last."""
+    """Return the first layer of stage `index` and the one after its last; a vision tower is on the first."""
+    ahead = seen_layers(step.model)[2]
+    low, high = _bounds(step, index, step.order.depth - ahead)
+    return (where(index == 0, 0, low + ahead), high + ahead) if ahead else (low, high)
+
+
+def _bounds(step: PreparedStep, index: Number, depth: int) -> tuple[Number, Number]:
+    """Return the same of the `depth` layers that are assigned to stages."""
     if step.setup.layout.stages:
         return held_by(step.setup.layout.stages, int(index))
     partition, stack = step.setup.framework.partition, step.stack
     costs = (1, 0)
     if partition == COST:
         costs = (max(_matrix_weights(layer.operations) for layer in stack.layers), _matrix_weights(stack.after))
-    return shares(step.order.depth, step.setup.layout.pp, index, partition, costs)
+    return shares(depth, step.setup.layout.pp, index, partition, costs)
 
 
 def stage_of(step: PreparedStep, index: Number) -> Stage:
@@ -165,19 +173,19 @@ def _looked_at(step: PreparedStep) -> list[Number]:
 def _runs(step: PreparedStep) -> list[tuple[Number, Number, Number, Number]]:
     """Return (layers per stage, first stage, one after the last, origin) of runs of stages of one size: stage i begins
     with layer i · size + origin."""
-    layout, partition, depth = step.setup.layout, step.setup.framework.partition, step.order.depth
+    layout, partition, seen = step.setup.layout, step.setup.framework.partition, seen_layers(step.model)[2]
     if layout.stages:
         found: list[tuple[Number, Number, Number, Number]] = []
-        begin = low = 0
+        begin, low = 0, seen
         for count, size in layout.stages:
             found.append((size, begin, begin + count, low - begin * size))
             begin, low = begin + count, low + count * size
         return found
     p = layout.pp
     ahead = (partition == SLOTS) * 1
-    dealt = depth + 2 * ahead
+    dealt = step.order.depth - seen + 2 * ahead
     least, more = (ceil_div(dealt, p), 0 * p) if partition == FRONT else (dealt // p, dealt % p)
-    return [(least + 1, 0 * p, more, -ahead), (least, more, p, more - ahead)]
+    return [(least + 1, 0 * p, more, seen - ahead), (least, more, p, more + seen - ahead)]
 
 
 def in_flight(layout: Layout, index: Number) -> tuple[Number, Number, Number]:

@@ -16,7 +16,8 @@ from napkin.operations.roles import EXPERT, REPLICATED, VOCABULARY
 from napkin.operations.work import Weight
 from napkin.record import record
 from napkin.training.layout import Layout
-from napkin.training.optimizers import OPTIMIZERS, Optimizer, State, state_bytes
+from napkin.training.optimizer_states import state_bytes
+from napkin.training.optimizers import OPTIMIZERS, Optimizer, State
 from napkin.training.setup import Setup
 
 

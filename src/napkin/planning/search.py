@@ -97,7 +97,8 @@ def grid(request: Request) -> Grid | None:
     """Return every layout that divides the machine, the model and the batch; None where there is none.
 
     tp divides the heads (lowering.py), cp the sequence, sp the tokens of a sequence, ep the experts and the
-    data-parallel ranks, micro-batch · dp the batch, tp·pp·cp·dp the number of GPUs; pp·vp is at most the layers."""
+    data-parallel ranks, micro-batch · dp the batch, tp·pp·cp·dp the number of GPUs; pp·vp is at most the layers; a step
+    with images has no pipeline, whose first stage would have the tower."""
     model, n = request.model, request.gpus
     depth = model.stacks[-1].depth
     experts = model.experts
@@ -116,7 +117,7 @@ def grid(request: Request) -> Grid | None:
     ]
     columns = [
         (pp, vp, zero)
-        for pp in divisors(n, 1 if model.shares_tensors else depth)
+        for pp in divisors(n, 1 if model.shares_tensors or request.setup.layout.images else depth)
         if request.allows("pp", pp)
         for vp in _chunks(depth, pp)
         if request.allows("vp", vp)
@@ -254,12 +255,21 @@ def near_values(free: Request, name: str, value: int) -> list[int]:
     return sorted(found - {value}, key=lambda v: abs(math.log(max(v, 0.5) / max(value, 0.5))))[:4]
 
 
+def _given(request: Request) -> Layout:
+    """Return what every layout has: the sequences and their images."""
+    given = request.setup.layout
+    return Layout(seq=request.seq, images=given.images, image_tokens=given.image_tokens)
+
+
 def _exact(request: Request, numbers: Mapping[str, int], recompute: Recompute) -> Layout:
-    return Layout(
-        seq=request.seq,
-        schedule="interleaved" if numbers["vp"] > 1 else "1f1b",
-        recompute=recompute,
-    ).replaced(**numbers)
+    return (
+        _given(request)
+        .replaced(
+            schedule="interleaved" if numbers["vp"] > 1 else "1f1b",
+            recompute=recompute,
+        )
+        .replaced(**numbers)
+    )
 
 
 def search(request: Request, timed: Timed, capacity: float, prune: bool = True) -> Found:
@@ -510,8 +520,7 @@ def _blocks(request: Request, whole: Grid) -> Iterator[tuple[int, Layout, Array]
             here = np.ix_(rows, whole.valid[rows].any(axis=0))
             tp, cp, ep, _, micro = (whole.rows[rows, i : i + 1] for i in range(5))
             pp, vp, zero = (whole.columns[here[1][0], i][None, :] for i in range(3))
-            layout = Layout(
-                seq=request.seq,
+            layout = _given(request).replaced(
                 micro=1 if single else micro,
                 micro_batches=whole.micro_batches[here],
                 tp=1 if whole_width else tp,

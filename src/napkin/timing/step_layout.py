@@ -10,7 +10,8 @@ from napkin.record import record, replace
 class StepLayout:
     """How a step is laid out and computed. Each field a number or one number per layout.
 
-    shards              ranks that share parameters under ZeRO-3 (less than dp where replicas are kept)
+    shards              ranks that ZeRO divides weights or states over (less than dp·cp where replicas are kept; 0: all
+                        that hold the same weights)
     layers_recomputed   share of the layers whose forward runs again in backward
     attention_recomputed, products_recomputed
                         1 where the attention core alone runs again; share of the forward matrix products that do
@@ -24,6 +25,9 @@ class StepLayout:
     etp                 ranks that each expert's width is divided over
     target, source      tokens of the decoder's sequences and of those that its cross-attention reads, in an
                         encoder-decoder (0: `sequence`)
+    images, tower_tokens, image_tokens
+                        images in a sequence, and of one of them the tokens of the tower and those that the language
+                        model sees
     layers_before, layers_last
                         layers of the fullest stage before the last one and of the last, where they are dealt by hand
                         (0: ⌈L/p⌉, and what is left)
@@ -40,7 +44,7 @@ class StepLayout:
     dp: Number = 1
     sequence_parallel: Number = 0
     zero: Number = 0
-    shards: Number = 1
+    shards: Number = 0
     layers_recomputed: Number = 0
     attention_recomputed: Number = 0
     products_recomputed: Number = 0
@@ -55,6 +59,9 @@ class StepLayout:
     source: Number = 0
     layers_before: Number = 0
     layers_last: Number = 0
+    images: Number = 0
+    tower_tokens: Number = 1
+    image_tokens: Number = 1
 
     @property
     def tokens(self) -> Number:
@@ -70,6 +77,10 @@ class StepLayout:
     def keys(self) -> Number:
         """Tokens of a sequence that cross-attention reads."""
         return where(self.source > 0, self.source, self.sequence)
+
+    def seeing(self, length: Number) -> StepLayout:
+        """Return the layout over the images, of `length` tokens each: every rank of a sequence sees them whole."""
+        return replace(self, sequence=length, micro_batch=self.micro_batch * self.images, cp=1, sequence_parallel=0)
 
     def decoding(self) -> StepLayout:
         """Return the layout over the decoder's sequences, of an encoder-decoder."""
