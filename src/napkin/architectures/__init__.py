@@ -14,7 +14,7 @@ from napkin._tables import architectures as _index
 from napkin.architectures.module_paths import located
 from napkin.architectures.reading import check_layer_lists
 from napkin.architectures.record import Architecture, Wrapper
-from napkin.errors import Refused, did_you_mean
+from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config, class_facts, registered
 from napkin.inputs.unread import settle
@@ -44,6 +44,18 @@ def build(config: Config, assumed: Sequence[str] = (), strict: bool = False) -> 
 
     assumed  fields that the user knows to change no count; `strict`: refuse every field that the class does not read
     """
+    try:
+        return _build(config, assumed, strict)
+    except NapkinError as problem:
+        if not config.unfit:
+            raise
+        from napkin.architectures.unfit import every_problem
+
+        raise every_problem(config, problem, lambda other: _build(other, assumed, strict)) from None
+
+
+def _build(config: Config, assumed: Sequence[str], strict: bool) -> Model:
+    """Return the model, or raise the first problem that is found."""
     text = text_model(config)
     architecture, wrapper = architecture_of(text), _wrapper(config.model_type)
     model = located(architecture.build(text), architecture.modules, wrapper.path if wrapper is not None else "")
