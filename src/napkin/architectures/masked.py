@@ -59,10 +59,10 @@ def masked_head(
     )
 
 
-def pooler(hidden: int, source: str) -> Operations:
+def pooler(hidden: int, source: str, trained: bool = True) -> Operations:
     """Return the layer that reads a sequence's first token."""
     return (
-        PerSequence("pooler", (source,), hidden, hidden, True, first=True),
+        PerSequence("pooler", (source,), hidden, hidden, True, first=True, trained=trained),
         Activation("pooler_activation", ("pooler",), hidden, "tanh"),
     )
 
