@@ -11,6 +11,7 @@ from napkin.operations.expert_kernels import (
     sorted_tokens,
     weighted_experts,
 )
+from napkin.operations.lora import names_parameter
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.ordinary import NOT_TIMED, Module
 from napkin.operations.primitives import minimum
@@ -157,8 +158,15 @@ class Experts(Module):
             biases = (looked_up, chosen)
             tape.hold(*before)
         out = tape.new(rows * width, stored, what)
-        grads = x.count // rows * local * width * BYTES[stored]
-        out = tape.record("grouped_mm", (x,), out, (x, offsets), weight=grads)
+        count = x.count // rows * local * width
+        tuning = run.implementation.tuning
+        if tuning is None:
+            out = tape.record("grouped_mm", (x,), out, (x, offsets), weight=count * BYTES[stored])
+        elif names_parameter(self, what, tuning):  # peft adds the product of its matrices to the weight of each expert
+            merged = tape.record("baddbmm", (), tape.new(count, stored, f"{what} weight"), weight=1)
+            out = tape.record("grouped_mm", (x, merged), out, (x, offsets, merged))
+        else:  # a frozen weight's gradient needs no input
+            out = tape.record("grouped_mm", (x,), out, (offsets,))
         if self.bias:
             out = tape.record("bias", (out, looked_up), out.view(), alias=True)
         return out, biases
