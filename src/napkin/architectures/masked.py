@@ -59,10 +59,10 @@ def masked_head(
     )
 
 
-def pooler(hidden: int, source: str, trained: bool = True) -> Operations:
+def pooler(hidden: int, source: str) -> Operations:
     """Return the layer that reads a sequence's first token."""
     return (
-        PerSequence("pooler", (source,), hidden, hidden, True, first=True, trained=trained),
+        PerSequence("pooler", (source,), hidden, hidden, True, first=True),
         Activation("pooler_activation", ("pooler",), hidden, "tanh"),
     )
 

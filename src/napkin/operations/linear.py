@@ -11,7 +11,7 @@ from napkin.operations.lowering import Lowering, Value
 from napkin.operations.ordinary import Module, Ordinary
 from napkin.operations.roles import COLUMN, DOWN, HEADS, REPLICATED, ROW, VOCABULARY
 from napkin.operations.work import Gemm, Weight, Work, division_of, gemm
-from napkin.record import record, replace
+from napkin.record import record
 
 
 @record
@@ -107,14 +107,9 @@ class Matmul(Module):
 
 @record
 class PerSequence(Matmul):
-    """A linear layer over one token of each sequence: the `first`, or what was made of it. FLOP: 2·b·d_in·d_out.
-    `trained`: its result goes into the loss."""
+    """A linear layer over one token of each sequence: the `first`, or what was made of it. FLOP: 2·b·d_in·d_out."""
 
     first: bool = False
-    trained: bool = True
-
-    def weights(self) -> tuple[Weight, ...]:
-        return tuple(replace(weight, trained=self.trained) for weight in super().weights())
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return (gemm(self.name, work.sequences, self.d_in, self.d_out),)
@@ -123,10 +118,6 @@ class PerSequence(Matmul):
         x = run.read(self).tensor
         if self.first:
             x = run.tape.slice(x, run.b * self.d_in)
-        if not self.trained:
-            return Value(
-                run.tape.record("frozen", (x,), run.tape.new(run.b * self.d_out, x.dtype, "output")), self.d_out
-            )
         return Value(run.tape.linear(x, self.d_in, self.d_out, self.bias, f"{self.name}/weight"), self.d_out)
 
 
