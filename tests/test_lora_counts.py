@@ -12,8 +12,8 @@ from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
 from napkin.footprint.prepared import bare
 from napkin.footprint.states import gathered, held
-from napkin.operations.implementations import Tuning
 from napkin.operations.lora_targets import resolved
+from napkin.operations.tuning import Tuning
 from napkin.record import replace
 from napkin.training.layout import Layout
 from napkin.training.optimizers import find

@@ -17,7 +17,8 @@ from napkin.errors import Refused
 from napkin.footprint.legs import Leg
 from napkin.operations.attention_kernels import cuts_keys, is_masked
 from napkin.operations.base import Operation
-from napkin.operations.implementations import EAGER, LOSSES, Loss
+from napkin.operations.implementations import EAGER
+from napkin.operations.losses import LOSSES, Loss
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.model import Layer, Numbered, Stack
 from napkin.operations.rewrite import rewrite

@@ -12,10 +12,10 @@ from napkin.footprint.activations import Pass, Piece
 from napkin.footprint.legs import PROJECTOR, VISION, joined, legs_of, seen_layers
 from napkin.footprint.states import Held, gathered, held, still
 from napkin.operations.base import Operation
-from napkin.operations.implementations import FROZEN_LAYERS
 from napkin.operations.lowering import Shape, Split
 from napkin.operations.model import Layer, Model, Stack
 from napkin.operations.roles import TOKEN
+from napkin.operations.tuning import FROZEN_LAYERS
 from napkin.record import record, replace
 from napkin.training.layout import Layout
 from napkin.training.order import Order, order_of

@@ -10,9 +10,9 @@ from napkin.elementwise import Number, ceil_div, ceiling
 from napkin.footprint.activations import total
 from napkin.formats import QUANTIZED
 from napkin.operations.base import Operation
-from napkin.operations.implementations import Tuning
 from napkin.operations.lora import is_unquantized, lora_pairs, other_adapters
 from napkin.operations.roles import EXPERT, REPLICATED, VOCABULARY
+from napkin.operations.tuning import Tuning
 from napkin.operations.work import Weight
 from napkin.record import record
 from napkin.training.layout import Layout

@@ -67,6 +67,12 @@ class Experts(Module):
             gemm(f"{self.name}/down", rows, self.d_ff, self.d_model),
         )
 
+    def routed(self) -> Experts:
+        return self
+
+    def chooses_among(self) -> int:
+        return self.experts
+
     def expert_part(self) -> str:
         return EXPERTS
 
@@ -194,6 +200,9 @@ class ExpertMatmul(Module):
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return (gemm(self.name, work.tokens * self.top_k, self.d_in, self.d_out),)
+
+    def chooses_among(self) -> int:
+        return self.experts
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from napkin.operations.facts import LinearLayer, Named
-from napkin.operations.implementations import Implementation, Tuning
+from napkin.operations.implementations import Implementation
 from napkin.operations.roles import EXPERT, KEY, QKV, QUERY, ROUTER, VALUE, VOCABULARY
+from napkin.operations.tuning import Tuning
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
