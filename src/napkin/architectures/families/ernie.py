@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
+from napkin.architectures.blocks import moe
 from napkin.architectures.decoder import Decoder, Headed, RotaryPositions
 from napkin.architectures.layer_plans import by_type
 from napkin.architectures.mixture import Mixture, counted
@@ -74,6 +76,7 @@ ERNIE4_5_MOE = like(
         upcast=True,
         balanced="parameter",
         balances=True,
+        block=partial(moe, shared_first=True),
     ),
     ignored=("moe_capacity", "moe_gate", "moe_use_aux_free"),
     config_class="Ernie4_5_MoeConfig",
