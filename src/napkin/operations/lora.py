@@ -102,6 +102,13 @@ def parameters_of(op: Operation) -> Iterator[tuple[str, int, tuple[int, ...]]]:
             yield f"{op.module}.{weight.name}", 1, weight.shape
 
 
+def names_parameter(op: Operation, what: str, tuning: Tuning) -> bool:
+    """Return whether LoRA's targets name the experts' tensor whose weight begins with `what`."""
+    names = [weight.name for weight in op.weights() if len(weight.shape) == 2]
+    name = names[0] if what == "up" else names[-1]
+    return any(path_ends(f"{op.module}.{name}_proj", target) for target, _ in tuning.parameters)
+
+
 def is_unquantized(op: LinearLayer, tuning: Tuning) -> bool:
     """Return whether a frozen product's weight is stored as it was: the head's, except bitsandbytes."""
     return not tuning.quantized or (op.shard == VOCABULARY and tuning.library != "bitsandbytes")

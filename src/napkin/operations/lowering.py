@@ -161,6 +161,7 @@ class Lowering:
         self.bias: Tensor | None = None
         self.zeros: Tensor | None = None
         self.undivided: Number = 0
+        self.spread: dict[tuple[int, int], Number] = {}
         self.distances: Tensor | None = None
         self.routers: Number = 0
         self.derived: dict[int, Tensor] = {}
