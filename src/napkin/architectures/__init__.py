@@ -18,7 +18,8 @@ from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config, class_facts, registered
 from napkin.inputs.unread import settle
-from napkin.operations.implementations import FRAMEWORKS, HF, Implementation
+from napkin.operations.frameworks import FRAMEWORKS
+from napkin.operations.implementations import HF, Implementation
 from napkin.operations.model import Model, Vision
 from napkin.record import replace
 
@@ -70,6 +71,8 @@ def _build(config: Config, assumed: Sequence[str], strict: bool) -> Model:
 
 def _vision(config: Config, text: Config, model: Model) -> Vision | None:
     """Return the vision tower and projector of a multimodal config, where napkin knows them, and say so."""
+    while config is not text and "vision_config" not in config.fields and config.children:
+        config = config.children[0]  # a model of more senses holds one of images and text
     if config is text or "vision_config" not in config.fields:
         return None
     from napkin.architectures.vision import vision_of
