@@ -116,6 +116,7 @@ fan-in=1024
 first-stage-layers=5
 flops=palm|causal
 framework=deepspeed|torchtitan
+freeze=vision|projector
 freeze-layers=4
 global-batch=64|128
 gpu-mtbf=10000h
