@@ -22,8 +22,10 @@ from napkin.commands.plan import question
 from napkin.commands.setup import read_setup
 from napkin.errors import NapkinError
 from napkin.evidence import single
+from napkin.planning.grid import chunks, divisors, grid
+from napkin.planning.layout_memory import used_bytes
 from napkin.planning.layouts import LayoutQuestion, best, recommended, scored
-from napkin.planning.search import _chunks, divisors, grid, least_score, search, used_bytes
+from napkin.planning.search import least_score, search
 from napkin.planning.verdicts import FITS
 from napkin.record import replace
 from napkin.render.progress import CLEAR, Progress
@@ -140,12 +142,12 @@ def test_every_layout_of_the_grid_passes_the_rules_of_step() -> None:
         assert read_setup(Inputs(find("step"), given), planner.request.model).layout == layout
 
 
-def test_divisors_and_chunks() -> None:
+def test_divisors_andchunks() -> None:
     assert divisors(12, 12) == [1, 2, 3, 4, 6, 12]
     assert divisors(12, 4) == [1, 2, 3, 4]
-    assert _chunks(80, 1) == [1]
-    assert _chunks(80, 4) == [1, 2, 4, 5, 10, 20]
-    assert _chunks(126, 16) == [1, 2, 4]  # 8 layers in the fullest stages; 16 · 8 is above 126
+    assert chunks(80, 1) == [1]
+    assert chunks(80, 4) == [1, 2, 4, 5, 10, 20]
+    assert chunks(126, 16) == [1, 2, 4]  # 8 layers in the fullest stages; 16 · 8 is above 126
 
 
 def test_the_front_is_what_nothing_beats() -> None:

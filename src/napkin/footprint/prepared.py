@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from napkin.autograd.live import Replay, replay
 from napkin.autograd.tensors import sized
-from napkin.elementwise import Number, is_array, where
+from napkin.elementwise import Flag, Number, is_array, where
 from napkin.footprint import activations
 from napkin.footprint.activations import Pass, Piece
 from napkin.footprint.states import Held, gathered, held, still
@@ -38,6 +38,40 @@ class Weights:
     table: Held
 
 
+class Replays:
+    """The backward passes of the pieces of a pass. `BEFORE` and `AFTER` name what is not a layer."""
+
+    def __init__(self, run: Pass) -> None:
+        self.run = run
+
+    def piece(self, which: int) -> tuple[Piece, Number]:
+        """Return a piece, and the bytes of the gradient that its backward pass starts from."""
+        if which == BEFORE:
+            return self.run.before, self.run.after.input
+        if which == AFTER:
+            return self.run.after, 0  # the root gradient lives as long as the backward pass
+        piece = self.run.layers[which][1]
+        return piece, piece.input
+
+    def of(self, setup: Setup, which: int, again: bool = False, alone: bool = False, waits: Number = 0) -> Replay:
+        """Return a piece's replay, entry by entry where layouts differ in whether new gradients are freed at once.
+        waits: bytes of the first gradients that are not freed on a single stage (live.py, as the rest)."""
+        piece, seed = self.piece(which)
+        waits = where(setup.layout.pp == 1, waits, 0)
+        return chosen(setup.lets_go, lambda goes: replayed(piece, seed, goes, again, alone, waits))
+
+
+BEFORE, AFTER = -2, -1
+
+
+def chosen(goes: Flag, either: Callable[[bool], Replay]) -> Replay:
+    """Return one of the two replays of a piece, entry by entry where layouts differ."""
+    if not is_array(goes):
+        return either(bool(goes))
+    stand, go = either(False), either(True)
+    return Replay(*(where(goes, getattr(go, name), getattr(stand, name)) for name in ("peak", "end", "weights")))
+
+
 @record
 class PreparedStep:
     """A training step recorded on the tape: what all stages of a pipeline share.
@@ -51,6 +85,7 @@ class PreparedStep:
     stack: Stack
     setup: Setup
     run: Pass
+    replays: Replays
     before: Replay
     layers: tuple[Replay, ...]
     after: Replay
@@ -67,25 +102,33 @@ class PreparedStep:
 
 def prepare(model: Model, setup: Setup) -> PreparedStep:
     """Run the model once on the tape, forward and backward."""
-    layout = setup.layout
+    stack = stack_of_step(model, setup)
+    run = pass_of(model, stack, setup)
+    return step_of(model, stack, setup, run, Replays(run))
+
+
+def stack_of_step(model: Model, setup: Setup) -> Stack:
+    """Return what a step runs as one stack."""
     stack = one_stack(model)
-    if setup.implementation.crops:
-        stack = cropped(stack, layout.seq)
-    run = _pass(model, stack, setup)
-    residual = run.after.input
+    return cropped(stack, setup.layout.seq) if setup.implementation.crops else stack
+
+
+def step_of(model: Model, stack: Stack, setup: Setup, run: Pass, replays: Replays) -> PreparedStep:
+    """Return the step whose pass is on the tape."""
     weights = _weights(model, stack, setup, run.kinds)
-    waits = where(layout.pp == 1, weights.table.all * sized(1, setup.precision.grad), 0) * model.tied
+    waits = weights.table.all * sized(1, setup.precision.grad) * model.tied
     step = PreparedStep(
         model,
         stack,
         setup,
         run,
-        _replayed(run.before, residual, setup),
-        tuple(_replayed(piece, piece.input, setup) for _, piece in run.layers),
-        _replayed(run.after, 0, setup, waits=waits),  # the root gradient lives as long as the backward pass
+        replays,
+        replays.of(setup, BEFORE),
+        tuple(replays.of(setup, number) for number in range(len(run.layers))),
+        replays.of(setup, AFTER, waits=waits),
         weights,
         _order(run, setup),
-        first=_first(run, setup),
+        first=_first(run, setup, replays),
     )
     return rerun(step)
 
@@ -98,7 +141,7 @@ _REPLAYS: dict[tuple[object, ...], tuple[Piece, Replay]] = {}
 KEPT_PASSES, KEPT_REPLAYS = 8, 64
 
 
-def _pass(model: Model, stack: Stack, setup: Setup) -> Pass:
+def pass_of(model: Model, stack: Stack, setup: Setup) -> Pass:
     """Return the forward pass of a model on the tape, from an earlier step where that ran the same."""
     layout = setup.layout
     two = len(model.stacks) > 1
@@ -123,38 +166,32 @@ def _pass(model: Model, stack: Stack, setup: Setup) -> Pass:
     return run
 
 
-def _replayed(
-    piece: Piece, seed: Number, setup: Setup, again: bool = False, alone: bool = False, waits: Number = 0
-) -> Replay:
-    """Return a piece's replay, entry by entry where layouts differ in whether new gradients are freed at once."""
-    goes = setup.lets_go
-    if not is_array(goes):
-        if is_array(seed) or is_array(waits):
-            return replay(piece.nodes, seed, bool(goes), again, alone, waits)
-        asked = (id(piece), seed, bool(goes), again, alone, waits)
-        if asked not in _REPLAYS:
-            if len(_REPLAYS) >= KEPT_REPLAYS:
-                _REPLAYS.clear()
-            _REPLAYS[asked] = piece, replay(piece.nodes, seed, bool(goes), again, alone, waits)
-        return _REPLAYS[asked][1]
-    stand, go = (replay(piece.nodes, seed, way, again, alone, waits) for way in (False, True))
-    return Replay(*(where(goes, getattr(go, name), getattr(stand, name)) for name in ("peak", "end", "weights")))
+def replayed(piece: Piece, seed: Number, goes: bool, again: bool, alone: bool, waits: Number) -> Replay:
+    """Return a piece's replay, from an earlier step of the same pass where that replayed the same."""
+    if is_array(seed) or is_array(waits):
+        return replay(piece.nodes, seed, goes, again, alone, waits)
+    asked = (id(piece), seed, goes, again, alone, waits)
+    if asked not in _REPLAYS:
+        if len(_REPLAYS) >= KEPT_REPLAYS:
+            _REPLAYS.clear()
+        _REPLAYS[asked] = piece, replay(piece.nodes, seed, goes, again, alone, waits)
+    return _REPLAYS[asked][1]
 
 
-def _first(run: Pass, setup: Setup) -> Replay | None:
+def _first(run: Pass, setup: Setup, replays: Replays) -> Replay | None:
     """Return the first layer's replay, which frees the rotary tables; None where no layer keeps any."""
     number = next((kind for _, runs in run.patterns for _, kind in runs), None)
     if number is None or not run.layers[number][1].shared:
         return None
-    piece = run.layers[number][1]
-    return _replayed(piece, piece.input, setup, alone=True)
+    return replays.of(setup, number, alone=True)
 
 
 def rerun(step: PreparedStep) -> PreparedStep:
     """Return the step with the replays of its layers as they are recomputed, where they are."""
     if step.again or step.setup.layout.recompute.kind in ("none", "selective"):
         return step
-    return replace(step, again=tuple(_replayed(p, p.input, step.setup, again=True) for _, p in step.run.layers))
+    layers = range(len(step.run.layers))
+    return replace(step, again=tuple(step.replays.of(step.setup, number, again=True) for number in layers))
 
 
 def _order(run: Pass, setup: Setup) -> Order:

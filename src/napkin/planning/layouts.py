@@ -8,7 +8,9 @@ from collections.abc import Callable
 import numpy as np
 
 from napkin.inputs.hardware import Hardware
-from napkin.planning.search import Found, Request, Timed, least_score, search
+from napkin.planning.found import Found
+from napkin.planning.grid import Request
+from napkin.planning.search import Timed, least_score, search
 from napkin.planning.verdicts import FITS, evaluate
 from napkin.record import record, replace
 from napkin.term import Term

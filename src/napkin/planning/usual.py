@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from napkin.planning.grid import Request
 from napkin.planning.layouts import LayoutQuestion, Scored, best
 from napkin.planning.obstacles import largest_bucket, obstacle
-from napkin.planning.search import Request
 from napkin.record import record, replace
 from napkin.training.recomputation import recompute
 from napkin.units import human

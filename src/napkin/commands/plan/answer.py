@@ -27,8 +27,9 @@ from napkin.errors import BROKEN, NapkinError
 from napkin.evidence.constants import deviations
 from napkin.evidence.utilization import utilization_terms
 from napkin.planning.alternatives import DOUBLINGS, nearest, reasons
+from napkin.planning.found import Found
+from napkin.planning.grid import Request
 from napkin.planning.layouts import Scored, best, fewest_gpus, recommended, scored
-from napkin.planning.search import Found, Request
 from napkin.planning.usual import UsualChoice, usual_choices
 from napkin.planning.verdicts import FITS
 from napkin.render.answer import Answer, Shown

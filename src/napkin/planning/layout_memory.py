@@ -1,0 +1,137 @@
+"""Memory of many layouts as arrays, on the stage of each that uses the most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from napkin import term
+from napkin.elementwise import Number, is_array, maximum
+from napkin.footprint import allocator, memory
+from napkin.footprint.prepared import PreparedStep, prepare
+from napkin.footprint.rows import Rows
+from napkin.footprint.stages import places
+from napkin.operations.model import Model
+from napkin.planning.grid import Array, Block, Request, cells_of
+from napkin.planning.verdicts import narrow_copies, width_of
+from napkin.record import replace
+from napkin.training.setup import EXACT, Setup, Width
+
+AT_ONCE = 1 << 12
+"""Stages of cells that are evaluated at a time: more would leave the processor's caches."""
+MANY = 1 << 10
+"""Cells of which those are set aside first whose first stage alone is too large: for fewer it does not pay."""
+
+Used = tuple[Array, Array]
+"""memory/used and the upper end of its interval."""
+
+
+def used_bytes(model: Model, setup: Setup) -> Any:
+    """Return memory/used of the worst stage of one layout."""
+    step = prepare(model, setup)
+    return maximum(*(_used_on(step, place, EXACT)[0] for place in places(step)))
+
+
+def used(request: Request, block: Block, capacity: float) -> Used:
+    """Return memory/used and the upper end of its interval as [recomputation, zero, cell].
+
+    Of many cells, the first stage is evaluated for all and the others where it fits: no stage needs less than the worst
+    one, so that what is left out is larger than the capacity anyway."""
+    alike = block.layout.replaced(
+        tp=1, micro=2 if is_array(block.layout.micro) else 1, **dict.fromkeys(("pp", "cp", "ep", "vp"), 1)
+    )
+    alike = alike.replaced(dp=request.gpus)
+    width = width_of(request.model, replace(request.setup, layout=alike), request.implementation)
+    tapes: dict[bool, Rows] = {}  # the tape is the same for all but `selective`
+    found = []
+    distinct, first, index = np.unique(block.row, return_index=True, return_inverse=True)
+    for recompute in request.recomputes:
+        setup = replace(request.setup, layout=block.layout.replaced(recompute=recompute))
+        selective = recompute.kind == "selective"
+        if selective not in tapes:
+            rows = cells_of(setup.layout, first).replaced(zero=0)
+            tapes[selective] = Rows(request.model, replace(setup, layout=rows))
+        found.append(_Stages(tapes[selective], setup, index.reshape(-1), width).worst(block.valid, capacity))
+    both = zip(*found, strict=True)
+    of_all, ends = (np.stack(one) for one in both)
+    return of_all, ends
+
+
+class _Stages:
+    """The stages of the cells of a block under one recomputation."""
+
+    def __init__(self, tape: Rows, setup: Setup, index: Array, width: Width) -> None:
+        self.tape, self.setup, self.index, self.width = tape, setup, index, width
+        depths: Array = setup.layout.pp
+        step = tape.step(self._of(np.arange(1)), index[:1])
+        self.cells: dict[int, Array] = {}
+        self.places: dict[int, tuple[Number, ...]] = {}
+        for depth in np.unique(depths):
+            single = replace(setup, layout=setup.layout.replaced(pp=int(depth)))
+            self.places[int(depth)] = places(replace(step, setup=single))
+            self.cells[int(depth)] = np.flatnonzero(depths == depth)
+        alike = len(step.order.segments) == 1 and step.order.segments[0].period == 1
+        self.apart = setup.layout.recompute.kind == "group" and not alike
+        """Whether checkpoint groups start anew on every stage: then stages of one place are evaluated at a time."""
+
+    def _of(self, cells: Array) -> Setup:
+        return replace(self.setup, layout=cells_of(self.setup.layout, cells))
+
+    def worst(self, valid: Array, capacity: float) -> Used:
+        """Return what the worst stage of each cell uses, and the upper end."""
+        used = np.zeros(valid.shape)
+        upper = np.zeros(valid.shape)
+        every = np.arange(valid.shape[1])
+        split = valid.shape[1] >= MANY and capacity < math.inf
+        for part in (slice(1), slice(1, None)) if split else (slice(None),):
+            for cells, place, depth in self._pairs(part, every):
+                starts = np.flatnonzero(np.diff(cells, prepend=-1))
+                once = cells[starts]
+                for whole, one in zip((used, upper), self._evaluated(cells, place, depth), strict=True):
+                    whole[:, once] = np.maximum(whole[:, once], np.maximum.reduceat(one, starts, axis=1))
+            every = np.flatnonzero((valid & (used <= capacity)).any(axis=0))
+        return used, upper
+
+    def _pairs(self, part: slice, among: Array) -> Iterator[tuple[Array, Any, int | None]]:
+        """Yield cells in order with the places of some of their stages, as many at a time as there is room for."""
+        kept = np.zeros(len(self.index), dtype=bool)
+        kept[among] = True
+        cells: list[Array] = []
+        where: list[Array] = []
+        for depth, members in self.cells.items():
+            here = members[kept[members]]
+            for place in self.places[depth][part]:
+                if self.apart and len(here):
+                    yield here, place, depth
+                else:
+                    cells.append(here)
+                    where.append(np.full(len(here), float(place)))
+        if cells:
+            joined, place_of = np.concatenate(cells), np.concatenate(where)
+            order = np.argsort(joined, kind="stable")
+            joined, place_of = joined[order], place_of[order]
+            for start in range(0, len(joined), AT_ONCE):
+                some = slice(start, start + AT_ONCE)
+                yield joined[some], place_of[some], None
+
+    def _evaluated(self, cells: Array, place: Any, depth: int | None) -> Used:
+        """Return the used bytes of these stages as [zero, cell]."""
+        setup = self._of(cells)
+        if depth is not None:
+            setup = replace(setup, layout=setup.layout.replaced(pp=depth))
+        step = self.tape.step(setup, self.index[cells])
+        shape = (len(self.setup.layout.zero), len(cells))
+        used, upper = _used_on(step, place, self.width)
+        return np.broadcast_to(used, shape), np.broadcast_to(upper, shape)
+
+
+def _used_on(step: PreparedStep, place: Number, width: Width) -> tuple[Any, Any]:
+    """Return memory/used of a stage and the upper end of its interval."""
+    setup = step.setup
+    rank = memory.rank_of(step, place)
+    live = term.leaf("memory/live", rank.live, "byte", term.TRUE)
+    found = allocator.reported(live, setup.layout.gpus, False, width, rank.flow(setup))
+    return found.used.value, found.ends["memory/used"][1] + narrow_copies(setup, rank)
