@@ -90,6 +90,7 @@ class Moments:
     loss    bytes of the loss
     last    bytes of the previous micro-batch's loss, which lives until its name is assigned the new one
     casts   autocast's copies of weights when the last layer has run forward
+    waiting activations of the other micro-batches on their way
     """
 
     def __init__(self, step: PreparedStep, rank: Rank, parts: Parts) -> None:
@@ -110,15 +111,14 @@ class Moments:
         self.cached = cached
         self.casts = rank.casts + cached - stage.last * run.after.casts
         self.before_head = rank.saved - stage.last * run.after.saved
+        self.waiting, self.optimizer = rank.waiting, rank.optimizer
 
     def moment(self, name: str, gradients: Number, kept: Number, casts: Number, temporaries: Number) -> Moment:
         """Return a moment of the passes, with the waiting micro-batches' activations and the gathered parameters."""
         gathered = self.gathered_at_loss if name == "loss" else self.gathered
-        rank = self.rank
-        activations = rank.waiting + kept
-        return Moment(
-            name, rank.parameters, gradients, rank.optimizer, activations, casts, self.inputs, gathered + temporaries
-        )
+        activations, temporaries = self.waiting + kept, gathered + temporaries
+        parameters, optimizer = self.rank.parameters, self.optimizer
+        return Moment(name, parameters, gradients, optimizer, activations, casts, self.inputs, temporaries)
 
     def forward(self) -> Moment:
         """Return the moment of the head or, where it is larger, of the final norm."""
@@ -188,7 +188,7 @@ class Moments:
         """Return the moment of the optimizer step."""
         rank = self.rank
         temporaries = optimizer_temporaries(self.step, rank) + self.step.setup.bucket + self.loss + self.outlives
-        return Moment("step", rank.parameters, rank.gradients, rank.optimizer, 0, 0, self.inputs, temporaries)
+        return Moment("step", rank.parameters, rank.gradients, self.optimizer, 0, 0, self.inputs, temporaries)
 
     def between(self) -> tuple[Moment, Moment]:
         """Return what is live after the forward pass, and after the backward pass."""

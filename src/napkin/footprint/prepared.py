@@ -96,15 +96,15 @@ class PreparedStep:
 
     def under(self, setup: Setup) -> PreparedStep:
         """Return the same step under another setup, one that changes nothing on the tape."""
-        weights = _weights(self.model, self.stack, setup, self.run.kinds)
-        return rerun(replace(self, setup=setup, weights=weights, order=_order(self.run, setup)))
+        weights = weights_on_a_rank(self.model, self.stack, setup, self.run.kinds)
+        return rerun(replace(self, setup=setup, weights=weights, order=order_of_run(self.run, setup)))
 
 
 def prepare(model: Model, setup: Setup) -> PreparedStep:
     """Run the model once on the tape, forward and backward."""
     stack = stack_of_step(model, setup)
     run = pass_of(model, stack, setup)
-    return step_of(model, stack, setup, run, Replays(run))
+    return step_of(model, stack, setup, Replays(run), weights_on_a_rank(model, stack, setup, run.kinds))
 
 
 def stack_of_step(model: Model, setup: Setup) -> Stack:
@@ -113,9 +113,9 @@ def stack_of_step(model: Model, setup: Setup) -> Stack:
     return cropped(stack, setup.layout.seq) if setup.implementation.crops else stack
 
 
-def step_of(model: Model, stack: Stack, setup: Setup, run: Pass, replays: Replays) -> PreparedStep:
+def step_of(model: Model, stack: Stack, setup: Setup, replays: Replays, weights: Weights) -> PreparedStep:
     """Return the step whose pass is on the tape."""
-    weights = _weights(model, stack, setup, run.kinds)
+    run = replays.run
     waits = weights.table.all * sized(1, setup.precision.grad) * model.tied
     step = PreparedStep(
         model,
@@ -127,7 +127,7 @@ def step_of(model: Model, stack: Stack, setup: Setup, run: Pass, replays: Replay
         tuple(replays.of(setup, number) for number in range(len(run.layers))),
         replays.of(setup, AFTER, waits=waits),
         weights,
-        _order(run, setup),
+        order_of_run(run, setup),
         first=_first(run, setup, replays),
     )
     return rerun(step)
@@ -194,14 +194,15 @@ def rerun(step: PreparedStep) -> PreparedStep:
     return replace(step, again=tuple(step.replays.of(step.setup, number, again=True) for number in layers))
 
 
-def _order(run: Pass, setup: Setup) -> Order:
+def order_of_run(run: Pass, setup: Setup) -> Order:
+    """Return the order of the layers of a pass under a setup's recomputation."""
     tuning = setup.implementation.tuning
     asleep = FROZEN_LAYERS.get(tuning.method, 0) if tuning is not None else setup.frozen or 0
     between = [number for number, layer in enumerate(run.kinds) if not layer.block]
     return order_of(run.patterns, setup.layout.recompute, asleep, between)
 
 
-def _weights(model: Model, stack: Stack, setup: Setup, kinds: Iterable[Layer]) -> Weights:
+def weights_on_a_rank(model: Model, stack: Stack, setup: Setup, kinds: Iterable[Layer]) -> Weights:
     """Return what a rank holds. A tied head's matrix is the embedding; on another pipeline stage it is a copy."""
     after = head = held(stack.after, setup if not model.tied else _as_tied(setup))
     table = held((table_of(stack),), setup)

@@ -8,28 +8,33 @@ from __future__ import annotations
 
 from napkin.autograd.live import Replay
 from napkin.autograd.tensors import Storage, sized
-from napkin.elementwise import Number, is_array, where
+from napkin.elementwise import Flag, Number, is_array, where
 from napkin.footprint.activations import Pass, Piece
 from napkin.footprint.prepared import (
     AFTER,
     PreparedStep,
     Replays,
+    Weights,
     chosen,
+    order_of_run,
     pass_of,
     replayed,
     stack_of_step,
     step_of,
     table_of,
+    weights_on_a_rank,
 )
-from napkin.footprint.states import held
+from napkin.footprint.states import Held, held
 from napkin.operations.model import Model
 from napkin.record import fields, replace
+from napkin.training.order import Order
 from napkin.training.setup import Setup
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+_RECORDS = (Pass, Piece, Replay, Weights, Held)
 _AS_THEY_ARE = ("kept", "nodes")
 """Fields of a piece that only its replay and listings read."""
 
@@ -44,11 +49,30 @@ class Rows:
         self.table = held((table_of(self.stack),), setup).all * sized(1, setup.precision.grad) * model.tied
         self._replays = Replays(self.run)
         self._known: dict[tuple[int, bool, bool, bool, bool], Replay] = {}
+        self._known_weights: dict[bool, Weights] = {}
 
     def step(self, setup: Setup, index: Any) -> PreparedStep:
         """Return the step of layouts; index: the row of each."""
         run = _Taken(index).all(self.run)
-        return step_of(self.model, self.stack, setup, run, _OfRows(self, run, index))
+        return step_of(self.model, self.stack, setup, _OfRows(self, run, index), self._weights(setup, index))
+
+    def order(self, setup: Setup) -> Order:
+        """Return the order of the layers, which is that of every row."""
+        return order_of_run(self.run, setup)
+
+    def _weights(self, setup: Setup, index: Any) -> Weights:
+        """Return what a rank of each layout holds: with a tied head, one stage holds less than two."""
+        if not self.model.tied:
+            return _Taken(index).all(self._held(False))  # type: ignore[no-any-return]
+        single, several = (_Taken(index).all(self._held(one)) for one in (True, False))
+        return _either(setup.layout.pp == 1, single, several)  # type: ignore[no-any-return]
+
+    def _held(self, single: bool) -> Weights:
+        """Return what a rank of each row holds; single: without a pipeline."""
+        if single not in self._known_weights:
+            setup = replace(self.setup, layout=self.setup.layout.replaced(pp=1 if single else 2))
+            self._known_weights[single] = weights_on_a_rank(self.model, self.stack, setup, self.run.kinds)
+        return self._known_weights[single]
 
     def of(self, which: int, goes: bool, again: bool, alone: bool, waits: bool) -> Replay:
         """Return the replay of a piece in every row; waits: whether the head's gradient waits for the embedding's."""
@@ -74,17 +98,22 @@ class _OfRows(Replays):
             if not (goes and tied):
                 return found
             waiting = self._taken(which, goes, again, alone, True)
-            single = setup.layout.pp == 1
-            return Replay(*(where(single, a, b) for a, b in zip(_sizes(waiting), _sizes(found), strict=True)))
+            return _either(setup.layout.pp == 1, waiting, found)  # type: ignore[no-any-return]
 
         return chosen(setup.lets_go, either)
 
     def _taken(self, *asked: Any) -> Replay:
-        return Replay(*(_Taken(self._index).all(size) for size in _sizes(self._rows.of(*asked))))
+        return _Taken(self._index).all(self._rows.of(*asked))  # type: ignore[no-any-return]
 
 
-def _sizes(found: Replay) -> tuple[Number, Number, Number]:
-    return found.peak, found.end, found.weights
+def _either(condition: Flag, yes: Any, no: Any) -> Any:
+    """Return a record with the fields of one where the condition holds, and of the other where it does not."""
+    if isinstance(yes, _RECORDS):
+        names = fields(type(yes))
+        return replace(yes, **{name: _either(condition, getattr(yes, name), getattr(no, name)) for name in names})
+    if isinstance(yes, tuple):
+        return tuple(_either(condition, a, b) for a, b in zip(yes, no, strict=True))
+    return yes if yes is no or isinstance(yes, str) else where(condition, yes, no)
 
 
 class _Taken:
@@ -102,7 +131,7 @@ class _Taken:
             return tuple(self.all(one) for one in value)
         if isinstance(value, Storage):
             return self._storage(value)
-        if isinstance(value, (Piece, Pass)):
+        if isinstance(value, _RECORDS):
             names = [name for name in fields(type(value)) if name not in _AS_THEY_ARE]
             return replace(value, **{name: self.all(getattr(value, name)) for name in names})
         return value

@@ -26,8 +26,8 @@ Array = Any
 
 MOST_MICRO = 64
 """Largest micro-batch that is tried: kernels reach their best efficiency long before."""
-ENTRIES = 1 << 15
-"""Layouts of a block at most, unless one row has more."""
+ENTRIES = 1 << 19
+"""Places of the grid in a block at most, unless one row has more."""
 ROW = ("tp", "cp", "ep", "sp", "micro-batch")
 """Degrees along the rows of a grid, in order."""
 COLUMN = ("pp", "vp")

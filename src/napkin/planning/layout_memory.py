@@ -13,7 +13,7 @@ from napkin.elementwise import Number, is_array, maximum
 from napkin.footprint import allocator, memory
 from napkin.footprint.prepared import PreparedStep, prepare
 from napkin.footprint.rows import Rows
-from napkin.footprint.stages import places
+from napkin.footprint.stages import places, places_of
 from napkin.operations.model import Model
 from napkin.planning.grid import Array, Block, Request, cells_of
 from napkin.planning.verdicts import narrow_copies, width_of
@@ -66,19 +66,16 @@ class _Stages:
     def __init__(self, tape: Rows, setup: Setup, index: Array, width: Width) -> None:
         self.tape, self.setup, self.index, self.width = tape, setup, index, width
         depths: Array = setup.layout.pp
-        step = tape.step(self._of(np.arange(1)), index[:1])
+        order = tape.order(setup)
         self.cells: dict[int, Array] = {}
         self.places: dict[int, tuple[Number, ...]] = {}
         for depth in np.unique(depths):
             single = replace(setup, layout=setup.layout.replaced(pp=int(depth)))
-            self.places[int(depth)] = places(replace(step, setup=single))
+            self.places[int(depth)] = places_of(order, single)
             self.cells[int(depth)] = np.flatnonzero(depths == depth)
-        alike = len(step.order.segments) == 1 and step.order.segments[0].period == 1
+        alike = len(order.segments) == 1 and order.segments[0].period == 1
         self.apart = setup.layout.recompute.kind == "group" and not alike
         """Whether checkpoint groups start anew on every stage: then stages of one place are evaluated at a time."""
-
-    def _of(self, cells: Array) -> Setup:
-        return replace(self.setup, layout=cells_of(self.setup.layout, cells))
 
     def worst(self, valid: Array, capacity: float) -> Used:
         """Return what the worst stage of each cell uses, and the upper end."""
@@ -89,42 +86,43 @@ class _Stages:
         for part in (slice(1), slice(1, None)) if split else (slice(None),):
             for cells, place, depth in self._pairs(part, every):
                 starts = np.flatnonzero(np.diff(cells, prepend=-1))
-                once = cells[starts]
-                for whole, one in zip((used, upper), self._evaluated(cells, place, depth), strict=True):
-                    whole[:, once] = np.maximum(whole[:, once], np.maximum.reduceat(one, starts, axis=1))
+                zero = np.flatnonzero(valid[:, cells].any(axis=1))
+                here = np.ix_(zero, cells[starts])
+                for whole, one in zip((used, upper), self._evaluated(cells, zero, place, depth), strict=True):
+                    whole[here] = np.maximum(whole[here], np.maximum.reduceat(one, starts, axis=1))
             every = np.flatnonzero((valid & (used <= capacity)).any(axis=0))
         return used, upper
 
     def _pairs(self, part: slice, among: Array) -> Iterator[tuple[Array, Any, int | None]]:
-        """Yield cells in order with the places of some of their stages, as many at a time as there is room for."""
+        """Yield cells with the places of some of their stages, as many at a time as there is room for: cell by cell,
+        those of one number of stages after the other, which often have some ZeRO stages only."""
         kept = np.zeros(len(self.index), dtype=bool)
         kept[among] = True
         cells: list[Array] = []
         where: list[Array] = []
         for depth, members in self.cells.items():
             here = members[kept[members]]
-            for place in self.places[depth][part]:
-                if self.apart and len(here):
+            stages = self.places[depth][part]
+            if self.apart and len(here):
+                for place in stages:
                     yield here, place, depth
-                else:
-                    cells.append(here)
-                    where.append(np.full(len(here), float(place)))
+            else:
+                cells.append(np.repeat(here, len(stages)))
+                where.append(np.tile(np.array(stages, dtype=float), len(here)))
         if cells:
             joined, place_of = np.concatenate(cells), np.concatenate(where)
-            order = np.argsort(joined, kind="stable")
-            joined, place_of = joined[order], place_of[order]
             for start in range(0, len(joined), AT_ONCE):
                 some = slice(start, start + AT_ONCE)
                 yield joined[some], place_of[some], None
 
-    def _evaluated(self, cells: Array, place: Any, depth: int | None) -> Used:
-        """Return the used bytes of these stages as [zero, cell]."""
-        setup = self._of(cells)
+    def _evaluated(self, cells: Array, zero: Array, place: Any, depth: int | None) -> Used:
+        """Return the used bytes of these stages as [zero, cell]; zero: indices of the ZeRO stages."""
+        layout = cells_of(self.setup.layout, cells).replaced(zero=self.setup.layout.zero[zero])
         if depth is not None:
-            setup = replace(setup, layout=setup.layout.replaced(pp=depth))
-        step = self.tape.step(setup, self.index[cells])
-        shape = (len(self.setup.layout.zero), len(cells))
+            layout = layout.replaced(pp=depth)
+        step = self.tape.step(replace(self.setup, layout=layout), self.index[cells])
         used, upper = _used_on(step, place, self.width)
+        shape = (len(zero), len(cells))
         return np.broadcast_to(used, shape), np.broadcast_to(upper, shape)
 
 
