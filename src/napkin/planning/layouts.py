@@ -10,7 +10,8 @@ import numpy as np
 from napkin.inputs.hardware import Hardware
 from napkin.planning.found import Found
 from napkin.planning.grid import Request
-from napkin.planning.search import Timed, least_score, search
+from napkin.planning.layout_time import Timed
+from napkin.planning.search import least_score, search
 from napkin.planning.verdicts import FITS, evaluate
 from napkin.record import record, replace
 from napkin.term import Term

@@ -6,7 +6,7 @@ Layouts whose states alone are larger than the card are dropped; what is left is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -14,29 +14,21 @@ from napkin.footprint.memory import least_states
 from napkin.planning.found import Found, exact_layout
 from napkin.planning.grid import CELL, Array, Block, Grid, Request, blocks, grid
 from napkin.planning.layout_memory import used
+from napkin.planning.layout_time import Timed, seconds
 from napkin.record import record, replace
-from napkin.timing.rates import Rates
-from napkin.timing.step import step
-from napkin.timing.step_layout import StepLayout
 from napkin.training.layout import Layout
-from napkin.training.setup import Setup
-
-Timed = Callable[[Setup], "tuple[StepLayout, Rates]"]
-"""From a setup to its layout, as the formulas of time take it, and the rates of the machine and software."""
 
 TIMED = 1 << 12
 """Cells that are timed together at most, unless one block has more."""
 ROUNDING = 1 - 1e-9
 """What a bound may be off by rounding."""
-AGAIN = ("layers_recomputed", "attention_recomputed", "products_recomputed")
-"""Fields of a StepLayout that recomputation decides."""
 
 
 def search(request: Request, timed: Timed, capacity: float, prune: bool = True) -> Found:
     """Evaluate every layout; keep those that use at most `capacity` bytes of each card. Layouts whose states alone are
     larger are not evaluated further; without `prune` they are, so that the one of least memory is known."""
     memory = _memory(request, capacity, prune)
-    return _joined(request, memory, [_seconds(request, one.block.layout, timed) for one in memory.fitting], capacity)
+    return _joined(request, memory, [seconds(request, one.block, timed) for one in memory.fitting], capacity)
 
 
 @record
@@ -168,17 +160,17 @@ def _together(parts: list[Fitting]) -> Fitting:
     return Fitting(block, *arrays)
 
 
-def _joined(request: Request, memory: Evaluated, seconds: list[Array], capacity: float) -> Found:
+def _joined(request: Request, memory: Evaluated, times: list[Array], capacity: float) -> Found:
     """Return the layouts that fit as columns."""
-    pieces = [_columns(one, times) for one, times in zip(memory.fitting, seconds, strict=True)]
+    pieces = [_columns(one, spent) for one, spent in zip(memory.fitting, times, strict=True)]
     names = (*CELL, "zero", "recompute", "seconds", "used", "upper")
     columns = {name: np.concatenate([piece[name] for piece in pieces]) if pieces else np.zeros(0) for name in names}
-    times, sizes, surely = columns.pop("seconds"), columns.pop("used"), columns.pop("upper") <= capacity
-    score = _score(request, times, columns["micro"] * columns["micro_batches"] * columns["dp"])
-    return Found(request, columns, times, sizes, surely, score, memory.layouts, memory.least, memory.least_used)
+    spent, sizes, surely = columns.pop("seconds"), columns.pop("used"), columns.pop("upper") <= capacity
+    score = _score(request, spent, columns["micro"] * columns["micro_batches"] * columns["dp"])
+    return Found(request, columns, spent, sizes, surely, score, memory.layouts, memory.least, memory.least_used)
 
 
-def _columns(one: Fitting, seconds: Array) -> dict[str, Array]:
+def _columns(one: Fitting, spent: Array) -> dict[str, Array]:
     """Return the layouts of a block that fit, with an entry for each in every array."""
     fits = one.fits
     again, stage, cell = np.nonzero(fits)
@@ -186,15 +178,15 @@ def _columns(one: Fitting, seconds: Array) -> dict[str, Array]:
     return piece | {
         "zero": np.ravel(one.block.layout.zero)[stage],
         "recompute": again,
-        "seconds": np.broadcast_to(seconds, fits.shape)[fits],
+        "seconds": np.broadcast_to(spent, fits.shape)[fits],
         "used": one.used[fits],
         "upper": one.upper[fits],
     }
 
 
-def _score(request: Request, seconds: Array, sequences: Array) -> Array:
+def _score(request: Request, spent: Array, sequences: Array) -> Array:
     """Return the GPU-seconds of a token."""
-    return request.gpus * seconds / np.maximum(sequences * request.seq, 1.0)
+    return request.gpus * spent / np.maximum(sequences * request.seq, 1.0)
 
 
 def least_score(request: Request, timed: Timed, capacity: float) -> float:
@@ -203,8 +195,7 @@ def least_score(request: Request, timed: Timed, capacity: float) -> float:
     least = math.inf
     for block in () if whole is None else _candidates(request, whole, capacity):
         layout = block.layout
-        seconds = _seconds(request, layout, timed)
-        scores = _score(request, seconds, layout.micro * layout.micro_batches * layout.dp)
+        scores = _score(request, seconds(request, block, timed), layout.micro * layout.micro_batches * layout.dp)
         least = min(least, float(np.where(block.valid, scores, math.inf).min()))
     return least
 
@@ -217,12 +208,3 @@ def _candidates(request: Request, whole: Grid, capacity: float) -> Iterator[Bloc
         cells = fits.any(axis=0)
         if cells.any():
             yield replace(block, valid=fits).kept(cells)
-
-
-def _seconds(request: Request, layout: Layout, timed: Timed) -> Array:
-    """Return step/time as [recomputation, zero, cell], from one evaluation in which recomputation is an axis too."""
-    asked = [timed(replace(request.setup, layout=layout.replaced(recompute=r))) for r in request.recomputes]
-    plan, rates = asked[0]
-    shares = {name: np.array([float(getattr(p, name)) for p, _ in asked]).reshape(-1, 1, 1) for name in AGAIN}
-    with np.errstate(all="ignore"):  # entries that are not valid may divide by zero
-        return step(request.model, replace(plan, **shares), rates).time.value

@@ -25,8 +25,8 @@ from napkin.operations.model import Model
 from napkin.options.layout import BOUNDED, SEARCHED
 from napkin.options.training import SETUP_DEFAULTS
 from napkin.planning.grid import Request
+from napkin.planning.layout_time import Timed
 from napkin.planning.layouts import LayoutQuestion
-from napkin.planning.search import Timed
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.goodput import Goodput
