@@ -25,7 +25,7 @@ from napkin.evidence import single
 from napkin.planning.grid import chunks, divisors, grid
 from napkin.planning.layout_memory import used_bytes
 from napkin.planning.layouts import LayoutQuestion, best, recommended, scored
-from napkin.planning.search import least_score, search
+from napkin.planning.search import Fastest, search
 from napkin.planning.verdicts import FITS
 from napkin.record import replace
 from napkin.render.progress import CLEAR, Progress
@@ -421,7 +421,7 @@ def test_what_is_dropped_by_its_states_would_not_fit(line: str) -> None:
         assert kept.layouts == every.layouts
         assert np.array_equal(np.sort(kept.used), np.sort(every.used))
         assert np.array_equal(np.sort(kept.seconds), np.sort(every.seconds))
-        assert len(every) == 0 or least_score(planner.on(gpus), planner.timed, capacity) <= every.score.min()
+        assert len(every) == 0 or Fastest(planner.on(gpus), planner.timed, capacity).least <= every.score.min()
         assert every.least is not None
         assert every.least_used <= every.used.min(initial=np.inf)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from napkin.planning.grid import Array, Request
+from napkin.planning.grid import CELL, Array, Block, Request
+from napkin.planning.known_memory import Fitting, Memory
 from napkin.record import record
 from napkin.training.layout import Layout
 from napkin.training.recomputation import Recompute
@@ -45,12 +47,14 @@ class Found:
         return exact_layout(self.request, numbers, recompute)
 
     def ranked(self, most: int, among: Array | None = None) -> list[int]:
-        """Return the indices of the best, in order; among equals the lowest ZeRO stage, then the most memory left.
+        """Return the indices of the best, in order; among equals the lowest ZeRO stage, then the most memory left,
+        then the smaller degrees.
         among: the indices to choose from, all where it is None."""
         near = np.arange(len(self)) if among is None else among
         if len(near) > most:
             near = near[self.score[near] <= np.partition(self.score[near], most)[most]]
-        order = np.lexsort((self.used[near], self.fields["zero"][near], self.score[near]))
+        rest = (column[near] for name, column in self.fields.items() if name != "zero")
+        order = np.lexsort((*rest, self.used[near], self.fields["zero"][near], self.score[near]))
         return [int(i) for i in near[order][:most]]
 
     def distinct(self, most: int) -> list[int]:
@@ -84,3 +88,41 @@ def exact_layout(request: Request, numbers: Mapping[str, int], recompute: Recomp
         schedule="interleaved" if numbers["vp"] > 1 else "1f1b",
         recompute=recompute,
     ).replaced(**numbers)
+
+
+def layout_at(request: Request, block: Block, at: int) -> Layout:
+    """Return one layout of a block, by its place among all recomputations, ZeRO stages and cells."""
+    again, stage, cell = np.unravel_index(at, (len(request.recomputes), *block.valid.shape))
+    numbers = {name: int(block.column(name)[cell]) for name in CELL}
+    numbers |= {"zero": int(block.zero[stage])}
+    return exact_layout(request, numbers, request.recomputes[int(again)])
+
+
+def joined(memory: Memory, fitting: Sequence[Fitting], times: Sequence[Array], capacity: float) -> Found:
+    """Return the layouts that fit as columns; times: their step/time by block."""
+    request = memory.request
+    pieces = [_columns(one, seconds) for one, seconds in zip(fitting, times, strict=True)]
+    names = (*CELL, "zero", "recompute", "seconds", "used", "upper")
+    columns = {name: np.concatenate([piece[name] for piece in pieces]) if pieces else np.zeros(0) for name in names}
+    seconds, used, surely = columns.pop("seconds"), columns.pop("used"), columns.pop("upper") <= capacity
+    scores = score(request, seconds, columns["micro"] * columns["micro_batches"] * columns["dp"])
+    return Found(request, columns, seconds, used, surely, scores, memory.layouts, None, math.inf)
+
+
+def _columns(one: Fitting, seconds: Array) -> dict[str, Array]:
+    """Return the layouts of a block that fit, with an entry for each in every array."""
+    fits = one.fits
+    again, stage, cell = np.nonzero(fits)
+    piece = {name: one.block.column(name)[cell] for name in CELL}
+    return piece | {
+        "zero": one.block.zero[stage],
+        "recompute": again,
+        "seconds": np.broadcast_to(seconds, fits.shape)[fits],
+        "used": one.used[fits],
+        "upper": one.upper[fits],
+    }
+
+
+def score(request: Request, seconds: Array, sequences: Array) -> Array:
+    """Return the GPU-seconds of a token; sequences: those of a step."""
+    return request.gpus * seconds / np.maximum(sequences * request.seq, 1.0)

@@ -204,6 +204,17 @@ class Block:
     def __len__(self) -> int:
         return len(self.row)
 
+    @property
+    def zero(self) -> Array:
+        """The ZeRO stages."""
+        stages: Array = self.layout.zero
+        return stages[:, 0]
+
+    @property
+    def sequences(self) -> Array:
+        """Sequences of a step."""
+        return self.layout.global_batch
+
     def kept(self, cells: Array) -> Block:
         """Return some of the cells; cells: their indices, or which of all."""
         return Block(cells_of(self.layout, cells), self.row[cells], self.valid[:, cells])

@@ -35,8 +35,9 @@ def used_bytes(model: Model, setup: Setup) -> Any:
     return maximum(*(_used_on(step, place, EXACT)[0] for place in places(step)))
 
 
-def used(request: Request, block: Block, capacity: float) -> Used:
-    """Return memory/used and the upper end of its interval as [recomputation, zero, cell].
+def used(request: Request, block: Block, capacity: float, wanted: Array) -> Used:
+    """Return memory/used and the upper end of its interval as [recomputation, zero, cell]; wanted: of which, an array
+    of the same shape.
 
     Of many cells, the first stage is evaluated for all and the others where it fits: no stage needs less than the worst
     one, so that what is left out is larger than the capacity anyway."""
@@ -48,13 +49,13 @@ def used(request: Request, block: Block, capacity: float) -> Used:
     tapes: dict[bool, Rows] = {}  # the tape is the same for all but `selective`
     found = []
     distinct, first, index = np.unique(block.row, return_index=True, return_inverse=True)
-    for recompute in request.recomputes:
+    for recompute, asked in zip(request.recomputes, wanted, strict=True):
         setup = replace(request.setup, layout=block.layout.replaced(recompute=recompute))
         selective = recompute.kind == "selective"
         if selective not in tapes:
             rows = cells_of(setup.layout, first).replaced(zero=0)
             tapes[selective] = Rows(request.model, replace(setup, layout=rows))
-        found.append(_Stages(tapes[selective], setup, index.reshape(-1), width).worst(block.valid, capacity))
+        found.append(_Stages(tapes[selective], setup, index.reshape(-1), width).worst(asked, capacity))
     both = zip(*found, strict=True)
     of_all, ends = (np.stack(one) for one in both)
     return of_all, ends
@@ -79,10 +80,9 @@ class _Stages:
 
     def worst(self, valid: Array, capacity: float) -> Used:
         """Return what the worst stage of each cell uses, and the upper end."""
-        used = np.zeros(valid.shape)
-        upper = np.zeros(valid.shape)
-        every = np.arange(valid.shape[1])
-        split = valid.shape[1] >= MANY and capacity < math.inf
+        used, upper = np.zeros(valid.shape), np.zeros(valid.shape)
+        every = np.flatnonzero(valid.any(axis=0))
+        split = len(every) >= MANY and capacity < math.inf
         for part in (slice(1), slice(1, None)) if split else (slice(None),):
             for cells, place, depth in self._pairs(part, every):
                 starts = np.flatnonzero(np.diff(cells, prepend=-1))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from napkin.elementwise import is_array
-from napkin.planning.grid import Array, Block, Request
+from napkin.planning.grid import CELL, Array, Block, Request
 from napkin.record import fields, replace
 from napkin.term import Term
 from napkin.timing.layer import LayerTime
@@ -25,7 +25,36 @@ AGAIN = ("layers_recomputed", "attention_recomputed", "products_recomputed")
 """Fields of a StepLayout that recomputation decides."""
 
 
-def seconds(request: Request, block: Block, timed: Timed) -> Array:
+TIMED = 1 << 12
+"""Cells that are timed together at most, unless one block has more."""
+
+
+def timed_blocks(request: Request, parts: Sequence[Block], timed: Timed) -> list[Array]:
+    """Return step/time of blocks, small ones evaluated together: the formulas of time do not differ between kinds."""
+    found: list[Array] = []
+    start = 0
+    while start < len(parts):
+        end, count = start + 1, len(parts[start])
+        while end < len(parts) and count + len(parts[end]) <= TIMED:
+            count, end = count + len(parts[end]), end + 1
+        together = parts[start:end]
+        seconds = _seconds(request, _joined(together), timed)
+        ends = np.cumsum([len(part) for part in together])[:-1]
+        found += np.split(np.broadcast_to(seconds, (*seconds.shape[:-1], count)), ends, axis=-1)
+        start = end
+    return found
+
+
+def _joined(parts: Sequence[Block]) -> Block:
+    """Return blocks of several kinds as one."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = {name: np.concatenate([part.column(name) for part in parts]) for name in CELL}
+    rows, valid = (np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in ("row", "valid"))
+    return Block(parts[0].layout.replaced(**columns), rows, valid)
+
+
+def _seconds(request: Request, block: Block, timed: Timed) -> Array:
     """Return step/time as [recomputation, zero, cell], from one evaluation in which recomputation is an axis too."""
     setups = (replace(request.setup, layout=block.layout.replaced(recompute=one)) for one in request.recomputes)
     asked = [timed(setup) for setup in setups]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from napkin.inputs.hardware import Hardware
 from napkin.planning.found import Found
 from napkin.planning.grid import Request
 from napkin.planning.layout_time import Timed
-from napkin.planning.search import least_score, search
+from napkin.planning.search import Fastest, search
 from napkin.planning.verdicts import FITS, evaluate
 from napkin.record import record, replace
 from napkin.term import Term
@@ -21,6 +21,9 @@ from napkin.training.setup import Setup
 
 COUNTED_TWICE = 2
 """Counted FLOPs over those that are computed at most: attention's full square, of which kernels compute half."""
+EVALUATED, MORE = 1 << 14, 8
+"""Fastest layouts whose memory is evaluated first where the recommended one is all that is asked for; by how many times
+more where none of them fits."""
 TRIED = 16
 """Layouts that surely fit by the arrays, of which the first that does by its own evaluation is taken."""
 
@@ -48,6 +51,10 @@ class LayoutQuestion:
     def find(self, request: Request) -> Found:
         """Return every layout of the request, timed, that fits."""
         return search(request, self.timed, self.hardware.capacity)
+
+    def fastest(self, request: Request) -> Fastest:
+        """Return the layouts of the request, timed, of which the fastest that fit can be asked for."""
+        return Fastest(request, self.timed, self.hardware.capacity)
 
     def least(self, request: Request) -> Found:
         """Return the same, with the layout of least memory where none fits."""
@@ -99,13 +106,36 @@ def recommended(question: LayoutQuestion, found: Found, leader: Scored) -> Score
     prediction tells the two apart, and one of them may run out of memory."""
     if leader.fit == FITS:
         return leader
-    furthest = leader.token * math.exp(question.half_width(found.request.gpus))
-    near = np.flatnonzero(found.surely & (found.score <= furthest))
+    return next((one for one in _surely(question, found, leader) if one.fit == FITS), leader)
+
+
+def _surely(question: LayoutQuestion, found: Found, leader: Scored) -> Iterator[Scored]:
+    """Yield the layouts within the leader's interval that surely fit by the arrays, the fastest first."""
+    near = np.flatnonzero(found.surely & (found.score <= _furthest(question, found, leader)))
     for i in found.ranked(TRIED, near):
-        one = scored(question, found.layout(i))
-        if one.fit == FITS:
-            return one
-    return leader
+        yield scored(question, found.layout(i))
+
+
+def _furthest(question: LayoutQuestion, found: Found, leader: Scored) -> float:
+    """Return the GPU-seconds of a token up to which a layout is within the leader's interval."""
+    return leader.token * math.exp(question.half_width(found.request.gpus))
+
+
+def quickly(question: LayoutQuestion, fastest: Fastest) -> Scored | None:
+    """Return what `recommended` does of all layouts, from the fastest ones; None where none fits."""
+    count = EVALUATED
+    while True:
+        found = fastest.found(count)
+        count *= MORE
+        if not len(found):
+            if fastest.complete:
+                return None
+            continue
+        leader = best(question, found)
+        chosen = recommended(question, found, leader)
+        enough = np.count_nonzero(found.surely) >= TRIED or fastest.reached >= _furthest(question, found, leader)
+        if chosen.fit == FITS or fastest.complete or enough:
+            return chosen
 
 
 def fewest_gpus(
@@ -120,13 +150,13 @@ def fewest_gpus(
     at_peak = question.per_sequence / question.request.seq / question.peak / COUNTED_TWICE
 
     def does(gpus: int) -> bool:
-        request = question.on(gpus)
         if not in_time(gpus, at_peak):
             return False
-        if not in_time(gpus, least_score(request, question.timed, question.hardware.capacity)):
+        fastest = question.fastest(question.on(gpus))
+        if not in_time(gpus, fastest.least):
             return False
-        found = question.find(request)
-        return bool(len(found)) and enough(recommended(question, found, best(question, found)))
+        chosen = quickly(question, fastest)
+        return chosen is not None and enough(chosen)
 
     inside = (1 << i for i in range(node.bit_length()))
     counts = [*(n for n in inside if n < node), *(node << i for i in range(doublings + 1))]

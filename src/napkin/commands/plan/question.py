@@ -235,8 +235,12 @@ def _timed(
 def _half_width(prediction: StepPrediction, confidence: float) -> Callable[[int], float]:
     """Return the function that gives half the interval of ln t by the number of GPUs: it depends on machine, model and
     software, not on the layout."""
+    known: dict[int, float] = {}
 
     def half_width(gpus: int) -> float:
-        return replace(prediction, at=replace(prediction.at, gpus=math.log(gpus))).half_width(confidence)[0]
+        if gpus not in known:
+            there = replace(prediction, at=replace(prediction.at, gpus=math.log(gpus)))
+            known[gpus] = there.half_width(confidence)[0]
+        return known[gpus]
 
     return half_width
