@@ -79,7 +79,7 @@ def test_a_whole_run_answers_in_json_and_leaves_a_profile(napkin: Napkin, h200: 
 
 def test_every_published_term_folds_and_its_units_combine(h200: Any) -> None:
     from napkin.commands.command import ask, find
-    from napkin.commands.inputs import OptionText
+    from napkin.commands.signature import OptionText
     from napkin.term import MEASURED, OPS, fold
 
     h200()

@@ -150,3 +150,12 @@ def test_what_compare_refuses(napkin: Napkin, line: str, words: str) -> None:
     assert outcome.status == 2
     assert words in outcome.err
     assert outcome.out == ""
+
+
+def test_each_side_has_its_verdict(napkin: Napkin) -> None:
+    line = "memory llama3-8b --hardware h100 --gpus 8 --recompute full"
+    found = napkin(f"compare {line} --against zero=3 --json").data["sides"]
+    alone = [napkin(f"{line} {zero} --json").data["verdict"] for zero in ("", "--zero 3")]
+    assert [one["verdict"] for one in found] == alone
+    assert alone[0] != alone[1]
+    assert [one["name"] for one in found] == ["as given", "zero 3"]

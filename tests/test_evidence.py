@@ -22,6 +22,7 @@ from napkin.evidence.fit import Problem, in_quantity, seconds_of
 from napkin.evidence.intervals import Growth, SeenStep, distance, nearest, point, quantile
 from napkin.evidence.priors import PRIORS
 from napkin.evidence.ranking import weighted_quantile
+from napkin.evidence.rates import constants_of
 from napkin.evidence.row_models import model_of
 from napkin.evidence.rows import Row
 from napkin.evidence.step_rows import StepRow, step_row
@@ -313,12 +314,16 @@ def test_linear_equations() -> None:
 
 
 def test_an_estimate_names_its_runs() -> None:
-    found = runs.estimate_mfu(70e9, None, hardware.find("h100"), 1024)
+    def on(card: str) -> runs.Estimate:
+        run = runs.PlannedRun(70e9, 70e9, constants_of(hardware.find(card)), 1024)
+        return runs.estimate(run, runs.Rule(runs.evidence(), 0.9))
+
+    found = on("h100")
     assert found.low < found.mfu < found.high
     assert 0.25 < found.mfu < 0.33
     assert "Llama 3 70B" in found.named()
     assert not found.wider
-    unseen = runs.estimate_mfu(70e9, None, hardware.find("b200"), 1024)
+    unseen = on("b200")
     assert unseen.wider
     assert unseen.high / unseen.low > found.high / found.low
 

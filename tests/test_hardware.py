@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from napkin.commands.command import ask, find
-from napkin.commands.inputs import OptionText
+from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError, Problems, Refused
 from napkin.inputs import hardware
 from napkin.inputs.hardware_file import merged

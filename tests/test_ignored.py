@@ -12,7 +12,8 @@ import shlex
 import pytest
 
 from napkin.commands.command import named
-from napkin.commands.inputs import Inputs, OptionText
+from napkin.commands.inputs import Inputs
+from napkin.commands.signature import OptionText
 from napkin.options.output import COMMON
 from napkin.options.registry import OPTIONS
 from tests.conftest import run_line

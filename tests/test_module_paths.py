@@ -7,8 +7,9 @@ import pytest
 from napkin.inputs.presets import presets
 from napkin.operations.base import Operation
 from napkin.operations.lora import is_target
+from napkin.operations.lora_targets import all_operations
 from napkin.operations.model import Model
-from napkin.operations.queries import lora_modules
+from napkin.operations.roles import TABLES
 from tests.conftest import model_of, preset
 from tests.test_memory import memory
 from tests.test_renamed import operations_of
@@ -46,6 +47,10 @@ MODULES = {
 }
 """Preset → the modules with weights, from named_modules() of the class in transformers 5.23.0, which has no
 multi-token prediction (DeepSeek-V3: eh_proj in the published weights)."""
+
+
+def lora_modules(model: Model) -> list[Operation]:
+    return [op for op in all_operations(model) if op.linear() is not None or op.embeds() in TABLES]
 
 
 def modules_of(model: Model) -> list[Operation]:

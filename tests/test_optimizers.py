@@ -9,7 +9,7 @@ import pytest
 from napkin.elementwise import Number
 from napkin.errors import NapkinError, Refused
 from napkin.term import leaf
-from napkin.training import optimizers
+from napkin.training import optimizer_states, optimizers
 from napkin.training.optimizers import OPTIMIZERS
 
 CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -39,7 +39,7 @@ SHAPES = ((96, 64), (256, 8), (64,), (4, 6, 10), (1, 1))
 
 def kept(name: str, shape: tuple[int, ...], width: int) -> dict[str, Number]:
     optimizer = OPTIMIZERS[name]
-    return {s.name: optimizers.state_bytes(s, shape, width) for s in optimizer.kept(shape)}
+    return {s.name: optimizer_states.state_bytes(s, shape, width) for s in optimizer.kept(shape)}
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -88,7 +88,7 @@ def test_factored_states() -> None:
     }  # fmt: skip
     assert kept("came", (64,), 2) == {"exp_avg": 256, "exp_avg_sq": 256}
     with pytest.raises(Refused):
-        optimizers.per_param(OPTIMIZERS["adafactor"], leaf("w", 4, "byte/param"))
+        optimizer_states.per_param(OPTIMIZERS["adafactor"], leaf("w", 4, "byte/param"))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_factored_states() -> None:
     [("sgd", 0), ("adagrad", 4), ("adamw", 8), ("adam-amsgrad", 12), ("muon", 4), ("lion", 4), ("adamw-8bit", 2.03125)],
 )
 def test_bytes_for_each_parameter(name: str, bytes_each: float) -> None:
-    assert optimizers.per_param(OPTIMIZERS[name], leaf("w", 4, "byte/param")).value == bytes_each
+    assert optimizer_states.per_param(OPTIMIZERS[name], leaf("w", 4, "byte/param")).value == bytes_each
 
 
 def test_a_name_carries_its_form() -> None:
@@ -125,4 +125,4 @@ def test_paged_states_are_outside_what_the_allocator_counts() -> None:
 
 @pytest.mark.parametrize(("name", "each"), [("lamb", 8), ("sophia", 8), ("adan", 16), ("paged-adamw", 8)])
 def test_optimizers_beside_torch(name: str, each: int) -> None:
-    assert optimizers.per_param(OPTIMIZERS[name], leaf("w", 4, "byte/param")).value == each
+    assert optimizer_states.per_param(OPTIMIZERS[name], leaf("w", 4, "byte/param")).value == each

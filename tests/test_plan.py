@@ -17,9 +17,10 @@ import numpy as np
 import pytest
 
 from napkin.commands.command import find
-from napkin.commands.inputs import Inputs, OptionText
+from napkin.commands.inputs import Inputs
 from napkin.commands.plan import question
 from napkin.commands.setup import read_setup
+from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError
 from napkin.evidence import single
 from napkin.planning.grid import chunks, divisors, grid

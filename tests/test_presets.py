@@ -372,3 +372,21 @@ def test_a_missing_path_is_never_answered_with_a_preset(path: str) -> None:
     assert outcome.status == 2
     assert not outcome.out
     assert "No such file" in outcome.err
+
+
+@pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
+def test_an_id_means_a_preset_only_under_an_organization_that_publishes_it(one: Preset) -> None:
+    for name in (one.name, *one.aliases):
+        last = name.rpartition("/")[2]
+        assert all(preset(f"{organization}/{last}") == one for organization in one.hub)
+        with pytest.raises(NapkinError) as problem:
+            preset(f"myorg/{last}")
+        assert f"write {one.name};" in str(problem.value.hint)
+
+
+def test_the_presets_of_an_organization_are_not_those_of_another() -> None:
+    for name in ("myorg/llama3-8b", "Qwen/Meta-Llama-3-8B", "meta-llama/Qwen2.5-7B", "nvidia/gpt3-175b"):
+        found = run_line(f"memory {name} --hardware h100")
+        assert found.status == 2
+        assert not found.out
+    assert run_line("params META-LLAMA/llama-3-8b").status == 0

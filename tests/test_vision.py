@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from napkin.counting.flops import of_vision as flops_of_vision
-from napkin.counting.params import of_vision, params
+from napkin.counting.params import params
+from napkin.counting.vision import flops_of, params_of
 from tests.conftest import ROOT, model_of, run_line
 
 SAVED: dict[str, dict[str, Any]] = dict(
@@ -55,10 +55,23 @@ SMALL = {
         ("qwen3_vl", 12_616_410_352),
         ("qwen3_vl_moe", 14_052_070_640),
         ("smolvlm", 6_909_685_760),
+        ("exaone4_5", 12_100_938_496),
+        ("glm46v", 10_292_777_472),
+        ("glm4v", 10_292_777_472),
+        ("glm4v_moe", 104_372_866_880),
+        ("glm_ocr", 807_479_808),
+        ("kimi_k25", 670_570_869_232),
+        ("lfm2_vl", 2_812_857_088),
+        ("llama4", 108_225_039_360),
+        ("minimax_m3_vl", 448_052_008_448),
+        ("ovis2", 11_778_684_918),
+        ("paddleocr_vl", 799_695_472),
+        ("qianfan_ocr", 12_387_044_352),
+        ("video_llama_3", 12_155_424_000),
     ],
 )
 def test_the_whole_class_s_parameters_are_counted(model_type: str, total: int) -> None:
-    vision, whole = of_vision(model_of(SAVED[model_type]))
+    vision, whole = params_of(model_of(SAVED[model_type]))
     assert whole.value == total
     assert vision.value == total - params(model_of(SAVED[model_type]))["params/total"].value
 
@@ -67,7 +80,7 @@ def test_qwen2_vl_by_hand() -> None:
     patches = 3 * 2 * 14 * 14 * 64
     layer = 4 * 64 * 64 + 4 * 64 + 2 * 64 * 192 + 192 + 64 + 4 * 64
     merger = 2 * 64 + 256 * 256 + 256 + 256 * 96 + 96
-    vision, _ = of_vision(model_of(SMALL))
+    vision, _ = params_of(model_of(SMALL))
     assert vision.value == patches + 3 * layer + merger
 
 
@@ -84,7 +97,7 @@ def test_qwen2_vl_by_hand() -> None:
 def test_flops_of_an_image_are_the_class_s(model_type: str, changes: dict[str, Any], forward: int) -> None:
     fields = SAVED[model_type]
     model = model_of({**fields, "vision_config": {**fields["vision_config"], **changes}})
-    once, each = flops_of_vision(model, 0)
+    once, each = flops_of(model, 0)
     assert once.value == forward
     assert 2 * forward < each.value < 3 * forward  # pixels need no gradient
 

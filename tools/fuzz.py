@@ -136,7 +136,7 @@ def judged(case: Case, status: int, out: str, err: str) -> str | None:
         return f"exit status {status}"
     if "Traceback" in err:
         return "a traceback"
-    wrong = _stderr(status, err, helps=not case.argv or not out)
+    wrong = _stderr(status, err)
     if wrong:
         return wrong
     if len(out.encode("utf-8", "replace")) > LARGEST and "--explain" not in case.argv:
@@ -150,7 +150,7 @@ def asks_json(case: Case) -> bool:
     return "--json" in case.argv and not {"--help", "-h", "help", "--help-all", "-V", "--version"} & set(case.argv)
 
 
-def _stderr(status: int, err: str, helps: bool) -> str | None:
+def _stderr(status: int, err: str) -> str | None:
     lines = err.split("\n")[:-1]
     if err and not err.endswith("\n"):
         return "stderr ends within a line"

@@ -45,6 +45,7 @@ STEPS = (
 BY_HAND = (
     Step("saved_bytes.py --write", ("src/napkin/_tables/saved_bytes.py",), "bytes that autograd saves"),
     Step("traced_steps.py --write", ("src/napkin/_tables/traced_steps.py",), "live bytes of traced training steps"),
+    Step("lora_counts.py --write", ("src/napkin/_tables/adapter_targets.py",), "what peft adapts by default"),
     Step("class_fields.py", ("src/napkin/_tables/class_fields.py",), "the config fields that each class reads"),
     Step("class_counts.py --write MODEL_TYPE…", (), "parameters and FLOPs of transformers' classes"),
 )

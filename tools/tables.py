@@ -124,6 +124,18 @@ def commands() -> str:
     return HEADER.format(source="the commands in src/napkin/commands") + body
 
 
+def takes() -> str:
+    """List what each command takes, but for how its answer is written: a line under another command keeps what that
+    one takes, without importing it."""
+    from napkin.commands.command import MODULES, find
+    from napkin.options.command_line import WRITTEN
+
+    found = {name: (*(one := find(name)).names, *one.figures) for name in sorted(MODULES)}
+    shown = {name: tuple(option for option in names if option not in WRITTEN) for name, names in found.items()}
+    body = f"from __future__ import annotations\n\nTAKES: dict[str, tuple[str, ...]] = {plain(shown)}\n"
+    return HEADER.format(source="the commands in src/napkin/commands") + body
+
+
 def class_defaults() -> str:
     """Return what a config.json may omit (from the records) and what changes no count (ignorable_fields.yaml)."""
     facts = read_yaml("configs/ignorable_fields.yaml")
@@ -201,6 +213,7 @@ GENERATED: dict[str, Callable[[], str]] = {
     "hardware.py": hardware,
     "architectures.py": architectures,
     "commands.py": commands,
+    "takes.py": takes,
     "class_defaults.py": class_defaults,
     "models.py": models,
     "published_steps.py": published("steps"),

@@ -102,19 +102,22 @@ class Rope:
     upcast: bool = False
     table: int = 0
     wide: bool = False
+    narrow: bool = False
 
     def __call__(self, name: str, source: str, heads: int, head_dim: int, role: str = "") -> Rotary:
-        how = (self.dim, self.pairing, self.upcast, self.table, self.wide)
+        how = (self.dim, self.pairing, self.upcast, self.table, self.wide, self.narrow)
         return Rotary(name, (source,), heads, head_dim, *how, role=role)
 
 
 @record
 class Scaling:
-    """Constants that multiply queries (before the rotation), queries by their position (after it), or values."""
+    """Constants that multiply queries (before the rotation), queries by their position (after it; `once`: one tensor of
+    factors for all layers), or values."""
 
     queries: bool = False
     by_position: bool = False
     values: bool = False
+    once: bool = False
 
 
 @record
@@ -283,7 +286,8 @@ class Attention:
         if after:
             normalize()
         if self.scaling.by_position:
-            add("q", "tempered", lambda name, read: Scale(name, (read,), heads.q_width, positions=True))
+            once = self.scaling.once
+            add("q", "tempered", lambda name, read: Scale(name, (read,), heads.q_width, positions=True, once=once))
         if self.scaling.values:
             add("v", "scaled", lambda name, read: Scale(name, (read,), heads.v_width))
         return tuple(operations), names

@@ -216,9 +216,7 @@ class Reading:
 
 def read(config: Config, of: Decoder) -> Reading:
     """Read a config.json."""
-    for field, values in of.only:
-        config.must_be(field, *values)
-    config.ignore(*of.ignored)
+    reading.restrict(config, of.only, of.ignored)
     sizes = of.sizes(config)
     hidden, layers = sizes.hidden, sizes.layers
     attention = _attention(config, of, sizes)

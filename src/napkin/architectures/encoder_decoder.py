@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from napkin.architectures.arrangements import post_norm, pre_norm
 from napkin.architectures.blocks import Block, NormStyle, Operations, Routing, moe
+from napkin.architectures.reading import class_names
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.pointwise import Add
@@ -19,7 +20,7 @@ from napkin.record import replace
 
 def parts_of(config: Config) -> tuple[bool, bool]:
     """Read (has a decoder, has a head) of the class named under `architectures`; both where none is named."""
-    names = [name for name in config.items("architectures", required=False) or [] if isinstance(name, str)]
+    names = class_names(config)
     if not names or any(name.endswith(("ForConditionalGeneration", "WithLMHeadModel", "MTModel")) for name in names):
         return True, True
     if any(name.endswith("EncoderModel") for name in names):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.architectures.attention import Scores
 from napkin.architectures.blocks import LAYER, Operations
-from napkin.architectures.reading import activation, depth, head_size, tied, width
+from napkin.architectures.reading import activation, class_names, depth, head_size, tied, width
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.implementations import IDS, OWN_LABELS, ROTARY
@@ -29,7 +29,7 @@ def purpose_of(config: Config, full: str = "ForMaskedLM", *, pretraining: bool =
     full         the end of the name of the class with the language model's head
     pretraining  the model_type has a class with the original pre-training heads
     """
-    names = [name for name in config.items("architectures", required=False) or [] if isinstance(name, str)]
+    names = class_names(config)
     if not names or any(name.endswith(full) for name in names):
         return MASKED
     if any(name.endswith("ForPreTraining") for name in names):
@@ -68,8 +68,9 @@ def pooler(hidden: int, source: str) -> Operations:
 
 
 def heads_apart(model: Model, config: Config, *, biases: int = 2) -> Model:
-    """Return the model with a head of its own where tie_word_embeddings is false. Most classes then hold `biases` two:
-    what ties the weight also ties the head's two biases, one of which nothing else uses."""
+    """Return the model with a head of its own where tie_word_embeddings is false.
+
+    biases  of the head in the class. Most classes hold two, which tying the weight makes one: untied, one is unused"""
     if not model.tied or tied(config):
         return model
     (stack,) = model.stacks

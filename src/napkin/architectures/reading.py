@@ -170,8 +170,25 @@ def tied(config: Config) -> bool:
     return config.flag("tie_word_embeddings")
 
 
+Only = tuple[tuple[str, tuple[object, ...]], ...]
+"""Fields of config.json, each with the values that napkin knows of it."""
+
 LANGUAGE_HEADS = ("LM", "Generation", "ModelFor", "ModelingFor", "Pretraining", "PreTraining")
 """Words in the names of classes that have a language model's head."""
+
+
+def class_names(config: Config) -> list[str]:
+    """Return the classes named under `architectures`."""
+    return [name for name in config.items("architectures", required=False) or [] if isinstance(name, str)]
+
+
+def restrict(config: Config, only: Only, ignored: tuple[str, ...]) -> None:
+    """Refuse fields that say what a class of this family does not do, and ignore those that change no count.
+
+    only  (field, the values that napkin knows of it)"""
+    for field, values in only:
+        config.must_be(field, *values)
+    config.ignore(*ignored)
 
 
 def headless(config: Config) -> bool:
@@ -181,8 +198,7 @@ def headless(config: Config) -> bool:
     if tie in config.defaults and config.defaults[tie] is None and not config.has(tie):
         config.notes.append(f"{printable(config.model_type, 40)} has no head of its own: none is counted")
         return True
-    names = config.items("architectures", required=False) or []
-    heads = [n for n in names if isinstance(n, str)]
+    heads = class_names(config)
     if not heads or any(word in name for name in heads for word in LANGUAGE_HEADS):
         return False
     other = [n for n in heads if not n.endswith(("Model", "Encoder", "Decoder"))]

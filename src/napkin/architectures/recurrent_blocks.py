@@ -234,14 +234,16 @@ def rg_lru(
     )
 
 
-def short_conv(source: str, *, width: int, kernel: int, bias: bool, prefix: str = "mixer_") -> Operations:
-    """Return LFM2's gated short convolution: h → 3h (B, C, x), C ⊙ conv(B ⊙ x), h → h."""
+def short_conv(
+    source: str, *, width: int, kernel: int, bias: bool, reshaped: bool = False, prefix: str = "mixer_"
+) -> Operations:
+    """Return LFM2's gated short convolution: h → 3h (B, C, x), C ⊙ conv(B ⊙ x), h → h. `reshaped`: as in Conv."""
     at = f"{prefix}{{}}".format
     return (
         Matmul(at("in_proj"), (source,), width, 3 * width, bias=bias, shard=COLUMN),
         *(Slice(at(part), (at("in_proj"),), width) for part in ("b", "c", "hidden")),
         Multiply(at("bx"), (at("b"), at("hidden")), width),
-        Conv(at("conv"), (at("bx"),), width, kernel, bias=bias),
+        Conv(at("conv"), (at("bx"),), width, kernel, bias=bias, reshaped=reshaped),
         Multiply(at("gated"), (at("c"), at("conv")), width),
         Matmul(at("out_proj"), (at("gated"),), width, width, bias=bias, shard=ROW),
     )

@@ -13,11 +13,12 @@ from napkin.architectures import reading
 from napkin.architectures.attention import Rope
 from napkin.architectures.blocks import RMS_BARE, RMS_FP32, Operations
 from napkin.architectures.reading import CHUNKED, FULL, WINDOWED
+from napkin.autograd.tensors import Tensor
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
 from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
-from napkin.operations.implementations import HF, ROTARY
+from napkin.operations.implementations import HF, ROTARY, Running
 from napkin.operations.linear import Matmul
 from napkin.operations.pointwise import Activation, Add, Multiply, Scale
 from napkin.operations.roles import COLUMN, KEY, LAYERS, QUERY, ROW, SHARED_TENSOR, VALUE
@@ -140,11 +141,17 @@ def capped(config: Config) -> bool:
     return config.real("final_logit_softcapping", required=False) is not None
 
 
+def _to_power(run: Running, variance: Tensor) -> Tensor:
+    """Return a norm's reciprocal deviation as a power of the variance, which is kept."""
+    return run.tape.power(variance)
+
+
 IMPLEMENTATION = replace(
     HF,
     by_kind=True,
     router="scores",
-    powered=True,
+    linear_router=True,
+    rstd=_to_power,
     fp32_norm_weight=True,
     buffers=(ROTARY, ("scale", ""), ("scalar", "")),
 )

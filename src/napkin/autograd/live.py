@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from napkin.autograd.tensors import CUT, INPUT_LABEL, SLICE, WEIGHT, WEIGHT_COPY, Node, Storage, Tensor, sized
+from napkin.autograd.tensors import CUT, INPUT_LABEL, JOINED, SLICE, WEIGHT, WEIGHT_COPY, Node, Storage, Tensor, sized
 from napkin.elementwise import Number, is_array, maximum, minimum
 from napkin.record import record
 
@@ -123,6 +123,10 @@ class _Backward:
             if node.name == SLICE and id(tensor.root) in self.gradients:
                 continue
             is_weight = tensor.places[0][1].kind == WEIGHT
+            if node.name == JOINED and is_weight:  # a view of the whole, which lives as long as any of its views
+                arrived.holders += 1
+                self.weights = self.weights + tensor.size
+                continue
             if node.alias and _handed_on(tensor, node.output):
                 arrived.holders += 1
                 if is_weight:

@@ -21,6 +21,7 @@ from napkin.autograd.tensors import (
     BYTES,
     CUT,
     INPUT,
+    JOINED,
     PROMOTION_RANK,
     SLICE,
     WEIGHT,
@@ -233,6 +234,13 @@ class Tape:
         part = x.view(count)
         part.base = None
         return self.record(CUT if apart else SLICE, (x,), part)
+
+    def join(self, parts: Sequence[Tensor], what: str) -> Tensor:
+        """Concatenate tensors. Backward, each gets a view of its part of the gradient."""
+        count = parts[0].count
+        for part in parts[1:]:
+            count = count + part.count
+        return self.record(JOINED, parts, self.new(count, parts[0].dtype, what))
 
     # --- normalizations and reductions ---
 

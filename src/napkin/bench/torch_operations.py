@@ -164,7 +164,7 @@ def _rotary(op: Rotary, part: TorchOperation, inputs: list[Tensor], context: For
     cos, sin = context.rotations[op.dim]
     part_rotated, rest = (x, None) if op.dim == op.head_dim else (x[..., : op.dim], x[..., op.dim :])
     half = op.dim // 2
-    if op.pairing == "half":
+    if op.pairing in ("half", "halves"):
         rotated = torch.cat((-part_rotated[..., half:], part_rotated[..., :half]), dim=-1)
     else:
         rotated = torch.stack((-part_rotated[..., 1::2], part_rotated[..., ::2]), dim=-1).flatten(-2)

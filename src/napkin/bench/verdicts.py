@@ -35,6 +35,11 @@ def mfu_verdict(mfu: float, sustained_share: float | None = None) -> str:
     return next((word for mark, word in MARKS if mfu >= mark), WRONG)
 
 
+VERDICTS = ("healthy", "throttled", "contended", "unhealthy", "incomplete")
+COMPARED = ("same", "differs")
+"""Verdicts on a profile, and on two."""
+
+
 def verdict(profile: Profile) -> str:
     """Return the worst that holds: incomplete, unhealthy, contended, throttled or healthy."""
     if not profile.complete:

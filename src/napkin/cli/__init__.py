@@ -14,7 +14,7 @@ TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to loa
 if TYPE_CHECKING:
     from napkin.cli.reader import Line
     from napkin.commands.command import Command
-    from napkin.commands.inputs import OptionText
+    from napkin.commands.signature import OptionText
     from napkin.render.answer import Answer
 
 INTERRUPTED, PIPE_CLOSED, WRITE_FAILED, DEFECT = 130, 141, 74, 70
@@ -157,7 +157,8 @@ def _answer(command: Command, line: Line) -> int:
     target = str(given["output"].text) if "output" in given and not command.keeps else "-"
     answer = ask(command, given)
     if line.unused:
-        answer.notes.append(f"not used, for they change nothing here: {' '.join(dict.fromkeys(line.unused))}")
+        idle = " ".join(dict.fromkeys(line.unused))
+        answer.notes.append(f"options of the pasted line that do not change the answer: {idle}")
     if "plot" in given:
         from napkin.render.plot import draw
 
@@ -181,7 +182,8 @@ def _clash(given: dict[str, OptionText], forms: list[str]) -> tuple[str, str] | 
     more = [name for name in ("verbose", "paths", "explain") if name in given and given[name].text]
     quiet = "quiet" in given and bool(given["quiet"].text)
     text = [name for name in more if name != "explain"]
-    pairs = [forms, [*forms[:1], *text[:1]], ["quiet", *more[:1]] if quiet else []]
+    marks = ["annotations"] if "annotations" in given and "output" not in given else []  # both would be on stdout
+    pairs = [forms, [*forms[:1], *text[:1]], [*forms[:1], *marks], ["quiet", *more[:1]] if quiet else []]
     return next(((pair[0], pair[1]) for pair in pairs if len(pair) > 1), None)
 
 
@@ -196,7 +198,8 @@ def _show(answer: Answer, form: str, given: dict[str, OptionText], target: str) 
     text = render(answer, form, view)
     if here:
         sys.stdout.write(readable(text, sys.stdout) if form == "text" else text)
-        sys.stdout.flush()
+    sys.stdout.writelines(f"{line}\n" for line in answer.trailer)
+    sys.stdout.flush()
     if answer.problems:
         _complain(Problems(answer.problems))
     if here:

@@ -16,7 +16,6 @@ from napkin.errors import NapkinError
 from napkin.options.option import Option
 from napkin.options.registry import OPTIONS
 
-VARIABLE = "_NAPKIN_COMPLETE"
 TOP = {
     "--help": "What napkin answers",
     "--version": "The version",

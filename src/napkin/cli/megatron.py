@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from napkin.commands.inputs import OptionText
+from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError, Refused
 from napkin.units import Unreadable, positive_count
 

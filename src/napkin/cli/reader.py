@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from napkin.commands.command import WRAPPERS, Command
-from napkin.commands.inputs import Inputs, OptionText
+from napkin.commands.inputs import Inputs
+from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError, Problems, did_you_mean
 from napkin.options.option import Option
 from napkin.options.registry import OPTIONS
@@ -183,7 +184,7 @@ class Line:
         for name in dict.fromkeys((spelling, spelling.rpartition(".")[2])):
             same = synonyms.named(name, self._taken)
             if same is not None:
-                self._value(self._in_its_place(OPTIONS[same], name), head, value)
+                self._value(self._in_its_place(OPTIONS[same]), head, value)
                 return
             means = synonyms.meanings(name)
             if means is None and name[:3] == "no-":
@@ -194,7 +195,7 @@ class Line:
                 return
         self._unknown(head, spelling, value)
 
-    def _in_its_place(self, option: Option, name: str) -> Option:
+    def _in_its_place(self, option: Option) -> Option:
         """Return the option that a name means in this line."""
         from napkin.cli.spellings import is_count_of
         from napkin.options.synonyms import INSTEAD
@@ -281,13 +282,11 @@ class Line:
 
     def _elsewhere(self, spelling: str) -> str | None:
         """Return a hint that names the commands with that option, where it is one of napkin's."""
-        from napkin.commands.command import MODULES, find
+        from napkin._tables.takes import TAKES
         from napkin.options.registry import spelled
 
         name = spelled(spelling, OPTIONS)
-        if name is None:
-            return None
-        commands = [one for one in MODULES if name in find(one).names]
+        commands = [command for command, taken in TAKES.items() if name in taken]
         return f"napkin {' and '.join(commands[:3])} take{'s' * (len(commands) == 1)} --{name}" if commands else None
 
     def _misdashed(self, head: str, spelling: str) -> None:
@@ -381,23 +380,17 @@ class Line:
 
     def _ask_sweep(self) -> None:
         """Refuse lists and ranges where one value belongs, with the sweep that answers them."""
-        import shlex
-
         from napkin.cli.spellings import digits
+        from napkin.options.command_line import pieces_of, typed
 
-        words = ["napkin", "sweep", self.command.target or self.command.name]
-        arguments = [name for name in self.command.arguments if name in self.given]
-        for one in dict.fromkeys((*arguments, *self.given)):
-            given = self.given[one]
-            texts = list(given.text) if isinstance(given.text, (list, tuple)) else [given.text]
-            head = [] if one in arguments else [f"--{one}"]
-            head = [f"--no-{one}"] if given.text is False else head
-            words += [*head, *(shlex.quote(str(t)) for t in texts if not isinstance(t, bool))]
-        for flag, (one, text) in zip(("--over", "--by"), self._several.items(), strict=False):
-            words += [flag, shlex.quote(f"{one}={text}")]
+        given = {name: typed(one.text) for name, one in self.given.items()}
+        ranges = {
+            flag: f"{name}={text}" for flag, (name, text) in zip(("over", "by"), self._several.items(), strict=False)
+        }
+        line = " ".join(pieces_of(f"sweep {self.command.target or self.command.name}", given, ranges))
         for one, text in self._several.items():
             number = digits(text)
-            hint = " ".join(words) + (f"; one number is written {number}" if number else "")
+            hint = line + (f"; one number is written {number}" if number else "")
             self._problem(f"{OPTIONS[one].shown}: {text[:60]!r} is several values", hint)
 
     def _problem(self, message: str, hint: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from napkin import units
+from napkin.bench.verdicts import COMPARED, VERDICTS
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError, did_you_mean
@@ -247,4 +248,5 @@ COMMAND = Command(
         "bench compare before.json after.json",
     ),
     keeps=True,
+    verdicts=(*VERDICTS, *COMPARED),
 )

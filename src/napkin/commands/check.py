@@ -2,87 +2,155 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import time
+from collections.abc import Sequence
 from typing import Any
 
-from napkin.commands import runfile
+from napkin.commands import check_files, runfile
 from napkin.commands.command import Command, ask, find
 from napkin.commands.inputs import Inputs
+from napkin.commands.screens.check import screen, shown, words_of
 from napkin.errors import ABSENT, BROKEN, CLOSE, OK, REFUSED, USAGE, NapkinError, Problems
 from napkin.inputs import limits as limits_room
-from napkin.inputs.limits import BROKEN_WORD, CLOSE_WORD, HOLDS, LimitOutcome
-from napkin.inputs.load import Document, printable
+from napkin.inputs.limits import BROKEN_WORD, CLOSE_WORD, HOLDS, VERDICT, LimitOutcome
+from napkin.inputs.load import STDIN, Document, printable
+from napkin.record import record
 from napkin.render.answer import Answer
-from napkin.render.figures import between, compact
-from napkin.render.line import quoted
-from napkin.render.screen import Column, Next, Screen, Table
+from napkin.render.findings import PROBLEM, Finding, to_annotations, to_junit
 
 _MOST = 1000
-SAID = {HOLDS: "holds", BROKEN_WORD: "broken", CLOSE_WORD: "too close"}
-"""Status of a limit → what a person reads."""
+ASKED = ("fits", "holds")
+"""What --must-fit, a deadline or a budget ask of a verdict; of others that it is possible."""
+
+
+@record
+class Held:
+    """One limit of a file, held against its answer. label: the check's name or command; line: None where the file has
+    no lines."""
+
+    file: str
+    line: int | None
+    label: str
+    outcome: LimitOutcome
+
+    def row(self) -> dict[str, Any]:
+        """Return the limit as JSON has it."""
+        one = self.outcome
+        where = {"file": self.file, "line": self.line, "path": one.path, "limit": one.limit, "value": one.value}
+        return {**where, "low": one.low, "high": one.high, "status": one.status}
+
+    def finding(self) -> Finding:
+        """Return the limit as CI reads it."""
+        one = self.outcome
+        return Finding(f"{self.label}: {one.path} {one.limit}", one.status, words_of(one), _path(self.file), self.line)
+
+
+class Checked:
+    """What was found in all files, in their order."""
+
+    def __init__(self) -> None:
+        self.held: list[Held] = []
+        self.findings: list[Finding] = []
+        self.problems: list[NapkinError] = []
+        self.status = OK
+        self.seconds: dict[str, float] = {}
+        self.skipped: list[str] = []
+        self.asked: dict[str, str] = {}
+        """File of one check → its command."""
+
+    def fail(self, problem: NapkinError, file: str) -> None:
+        """Add what kept a file's limits from being checked."""
+        for one in problem.problems if isinstance(problem, Problems) else (problem,):
+            self.problems.append(one)
+            line, message = _placed(one.message, file)
+            said = f"{message} ({one.hint})" if one.hint else message
+            self.findings.append(Finding("cannot be checked", PROBLEM, said, _path(file), line))
+
+    def add(self, held: Held) -> None:
+        """Add a limit that was checked."""
+        self.held.append(held)
+        self.findings.append(held.finding())
+
+
+def _path(name: str) -> str:
+    """Return the path of a file for CI; "" for standard input."""
+    return "" if name == STDIN else name
+
+
+def _placed(message: str, file: str) -> tuple[int | None, str]:
+    """Return the line that a message about a file begins with, or None, and the rest."""
+    rest = message.removeprefix(file)
+    if rest == message:
+        return None, message
+    line, colon, after = rest[1:].partition(": ")
+    if rest[:1] == ":" and colon and line.isdigit():
+        return int(line), after
+    return None, rest.removeprefix(": ")
 
 
 def run(inputs: Inputs) -> Answer:
     """Check the limits of run files; status 1 where one is broken."""
-    files = inputs.texts("files")
-    if not files:
-        raise NapkinError("FILE is missing: which run files?", "napkin check configs/runs/lecture-time.yaml")
-    checks: list[dict[str, Any]] = []
-    rows: list[tuple[str, ...]] = []
-    problems: list[NapkinError] = []
-    asked: dict[str, str] = {}
-    status = OK
-    for path in files:
-        try:
-            document = runfile.read(path)
-            mappings = _mappings(document)
-        except NapkinError as problem:
-            problems.append(problem)
-            continue
-        if len(mappings) == 1 and not mappings[0][1]:
-            asked[document.name] = str(document.data.get("command"))
-        for data, prefix in mappings:
-            try:
-                status = _worst(status, _one(document, data, prefix, checks, rows, problems))
-            except Problems as several:
-                problems += several.problems
-            except NapkinError as problem:
-                problems.append(problem)
+    named = inputs.texts("files")
+    if inputs.flag("init"):
+        named = (check_files.write_first(named),)
+    if not named:
+        raise NapkinError("FILE is missing: which run files?", "napkin check --init writes a first one, napkin.yaml")
+    found = Checked()
+    files = check_files.files_of(named)
+    for path, below in files:
+        started = time.perf_counter()
+        name = _check_file(path, below, found)
+        found.seconds[_path(name)] = time.perf_counter() - started
     if inputs.has("junit"):
-        _write_junit(inputs.text("junit"), checks, problems)
-    if problems and not checks:
-        raise problems[0] if len(problems) == 1 else Problems(problems)
-    answer = Answer("check", rows=checks, rows_name="checks", problems=problems)
-    answer.status = _worst(status, *(p.status for p in problems))
-    counts = [f"{sum(c['status'] == word for c in checks)} {word}" for word in ("holds", "broken", "close")]
-    answer.verdict = ", ".join(counts)
-    answer.screen = _screen(files, [c["status"] for c in checks], rows, _next(checks, asked))
+        _write_junit(inputs.text("junit"), found)
+    marks = inputs.has("annotations") and inputs.text("annotations")
+    if not found.held and not marks:
+        raise _nothing(found, named)
+    answer = Answer("check", rows=[one.row() for one in found.held], rows_name="checks", problems=found.problems)
+    answer.status = _worst(found.status, *(p.status for p in found.problems))
+    statuses = [one.outcome.status for one in found.held]
+    answer.verdict = ", ".join(f"{statuses.count(word)} {word}" for word in (HOLDS, BROKEN_WORD, CLOSE_WORD))
+    if found.skipped:
+        answer.notes.append(f"no run files, and skipped: {', '.join(found.skipped)}")
+    if marks:
+        answer.trailer = to_annotations(found.findings, os.environ.get("GITHUB_WORKSPACE", ""))
+    rows = [shown(one.outcome, one.file) for one in found.held]
+    written = named[0] if inputs.flag("init") else ""
+    answer.screen = screen(named, rows, found.skipped, len(found.problems), written, found.asked)
     return answer
 
 
-COLUMNS = (Column("status"), Column("quantity"), Column("value", right=True), Column("limit"))
+def _nothing(found: Checked, named: Sequence[str]) -> NapkinError:
+    """Return why no limit was checked."""
+    if not found.problems:
+        return NapkinError(
+            f"{printable(', '.join(named))}: holds no run file with command: and limits:",
+            "napkin check --init writes one",
+        )
+    return found.problems[0] if len(found.problems) == 1 else Problems(found.problems)
 
 
-def _screen(files: Sequence[str], found: Sequence[str], rows: Sequence[tuple[str, ...]], following: Next) -> Screen:
-    """Return the screen: how many limits hold, and a line for each."""
-    counts = {word: found.count(word) for word in (BROKEN_WORD, CLOSE_WORD, HOLDS) if word in found}
-    worst = next(iter(counts))
-    said = [f"{SAID[word]}: {count}" for word, count in counts.items()] if len(counts) > 1 else []
-    file = (Column("file", drop=1),) if len(files) > 1 else ()
-    cells = [(*row[:4], *row[4 : 4 + len(file)], row[5]) for row in rows]
-    table = Table((*COLUMNS, *file, Column(remark=True)), cells)
-    asked = (f"{len(found)} limit{'s' * (len(found) != 1)} of {', '.join(files)}",)
-    headline = (SAID[worst].upper(), *(said or [f"{len(found)} of {len(found)}"]))
-    return Screen(asked, headline, worst, table, next=following)
-
-
-def _next(checks: Sequence[Mapping[str, Any]], asked: Mapping[str, str]) -> Next:
-    """Return what to ask next: what would make the first limit hold that does not; asked: file → its command."""
-    for one in checks:
-        if one["status"] != HOLDS and one["file"] in asked:
-            limit = quoted(f"{one['path']} {one['limit']}")
-            return Next({"run": quoted(one["file"]), "limit": limit}, f"sensitivity {asked[one['file']]}", keep=())
-    return Next({"markdown": True})
+def _check_file(path: str, below: bool, found: Checked) -> str:
+    """Check the limits of one file; returns its name. below: it was found in a folder, where other files lie too."""
+    name = printable(path) if path != "-" else STDIN
+    try:
+        document = check_files.read_found(path) if below else runfile.read(path)
+        if document is None:
+            found.skipped.append(name)
+            return name
+        mappings = _mappings(document)
+    except NapkinError as problem:
+        found.fail(problem, name)
+        return name
+    if len(mappings) == 1 and not mappings[0][1] and path != "-":
+        found.asked[document.name] = str(document.data.get("command"))
+    for data, prefix in mappings:
+        try:
+            _check_one(document, data, prefix, found)
+        except NapkinError as problem:
+            found.fail(problem, name)
+    return name
 
 
 def _mappings(document: Document) -> list[tuple[dict[str, Any], tuple[object, ...]]]:
@@ -104,14 +172,7 @@ def _mappings(document: Document) -> list[tuple[dict[str, Any], tuple[object, ..
     return [(one, ("checks", number)) for number, one in enumerate(several)]
 
 
-def _one(
-    document: Document,
-    data: dict[str, Any],
-    prefix: tuple[object, ...],
-    checks: list[dict[str, Any]],
-    rows: list[tuple[str, ...]],
-    problems: list[NapkinError],
-) -> int:
+def _check_one(document: Document, data: dict[str, Any], prefix: tuple[object, ...], found: Checked) -> None:
     """Answer one mapping and hold its limits against the answer."""
     name, limits = data.get("command"), data.get("limits")
     if not isinstance(name, str):
@@ -128,9 +189,9 @@ def _one(
     if command.name == "check":
         raise NapkinError(f"{document.place(*prefix, 'command')}: check cannot check itself")
     options = runfile.options_of(document, data, prefix, command)
-    for shown in ("output", "plot", "run"):
-        if shown in options:
-            raise NapkinError(f"{document.place(*prefix, shown)}: is not for check", f"leave out {shown}")
+    for writes in ("output", "plot", "run"):
+        if writes in options:
+            raise NapkinError(f"{document.place(*prefix, writes)}: is not for check", f"leave out {writes}")
     try:
         answer = ask(command, options)
     except NapkinError as problem:
@@ -138,24 +199,29 @@ def _one(
             raise
         raise problem.at(document.place(*prefix)) from None
     place = {path: document.place(*prefix, "limits", path) for path in limits}
-    outcomes, wrong = limits_room.check(limits, answer.quantities(), answer.intervals, place)
-    problems += wrong
+    outcomes, wrong = limits_room.check(
+        limits, answer.quantities(), answer.intervals, place, answer.verdict, command.verdicts
+    )
+    title = data.get("name")
+    label = printable(title) if isinstance(title, str) and title else name
     for outcome in outcomes:
-        row = {"file": document.name, "path": outcome.path, "limit": outcome.limit, "value": outcome.value}
-        checks.append({**row, "low": outcome.low, "high": outcome.high, "status": outcome.status})
-        value = compact(outcome.value, outcome.unit)
-        rows.append((SAID[outcome.status], outcome.path, value, outcome.limit, document.name, _beside(outcome)))
-    return _worst(answer.status, limits_room.status_of(outcomes))
+        found.add(Held(document.name, document.lines.get((*prefix, "limits", outcome.path)), label, outcome))
+    if wrong:
+        found.fail(Problems(wrong), document.name)
+    status = answer.status
+    if VERDICT in limits and status in (BROKEN, CLOSE):
+        status = OK  # the limit on the verdict judges it
+    elif status in (BROKEN, CLOSE):
+        found.add(Held(document.name, document.lines.get((*prefix, "command")), label, _implied(answer, command)))
+    found.status = _worst(found.status, status, limits_room.status_of(outcomes))
 
 
-def _beside(outcome: LimitOutcome) -> str:
-    """Return the text next to a limit: by how much it is broken, or the interval that makes it too close."""
-    if outcome.low is not None and outcome.high is not None and outcome.status == CLOSE_WORD:
-        return f"may be {between(outcome.low, outcome.high, outcome.unit)}"
-    if outcome.status == BROKEN_WORD:
-        part = f" ({outcome.beyond / abs(outcome.value):.1%})" if outcome.value else ""
-        return f"by {compact(outcome.beyond, outcome.unit)}{part}"
-    return ""
+def _implied(answer: Answer, command: Command) -> LimitOutcome:
+    """Return the outcome of what the question itself asked to hold (--must-fit, a deadline) and that does not."""
+    word = str(answer.verdict)
+    status = BROKEN_WORD if answer.status == BROKEN else CLOSE_WORD
+    asked = next((one for one in ASKED if one in command.verdicts and word != "impossible"), "possible")
+    return LimitOutcome(VERDICT, asked, word, "", None, None, status, 0.0)
 
 
 def _worst(*statuses: int) -> int:
@@ -163,30 +229,11 @@ def _worst(*statuses: int) -> int:
     return max(statuses, key=(OK, CLOSE, BROKEN, USAGE, REFUSED, ABSENT).index)
 
 
-def _write_junit(path: str, checks: list[dict[str, Any]], problems: list[NapkinError]) -> None:
-    from xml.sax.saxutils import quoteattr
-
+def _write_junit(path: str, found: Checked) -> None:
     from napkin.render.files import write_whole
 
-    failed = sum(c["status"] != "holds" for c in checks)
-    lines = [
-        '<?xml version="1.0" encoding="UTF-8"?>',
-        f'<testsuite name="napkin check" tests="{len(checks) + len(problems)}" '
-        f'failures="{failed}" errors="{len(problems)}">',
-    ]
-    for c in checks:
-        case = f"<testcase classname={quoteattr(c['file'])} name={quoteattr(c['path'] + ' ' + c['limit'])}"
-        if c["status"] == "holds":
-            lines.append(f"  {case}/>")
-        else:
-            message = quoteattr(f"{c['status']}: {c['path']} is {c['value']}")
-            lines.append(f"  {case}><failure message={message}/></testcase>")
-    for p in problems:
-        lines.append(
-            f'  <testcase classname="napkin check" name="input"><error message={quoteattr(p.message)}/></testcase>'
-        )
     try:
-        write_whole(path, ("\n".join([*lines, "</testsuite>"]) + "\n").encode("utf-8"))
+        write_whole(path, to_junit(found.findings, found.seconds).encode("utf-8"))
     except OSError as problem:
         raise NapkinError(
             f"--junit: {printable(path)}: {problem.strerror}", "name a file in a folder that exists"
@@ -198,7 +245,10 @@ COMMAND = Command(
     "Limits on any path of any answer: a line each, and an exit status for CI",
     run,
     brief="Limits on any answer, for CI",
-    options=("junit",),
+    options=("junit", "annotations", "init"),
     arguments=("files",),
-    examples=("check configs/runs/lecture-time.yaml configs/runs/lecture-memory.yaml",),
+    examples=(
+        "check configs/runs/lecture-time.yaml configs/runs/lecture-memory.yaml",
+        "check configs/runs",
+    ),
 )

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 
 from napkin._tables import commands as _index
-from napkin.commands.inputs import Inputs, OptionText, Signature
+from napkin.commands.inputs import Inputs
+from napkin.commands.signature import OptionText, Signature
 from napkin.errors import NapkinError, Problems, did_you_mean
 from napkin.options.machine import FIGURES
 from napkin.options.output import COMMON
@@ -59,6 +60,7 @@ class Command(Signature):
             arguments=target.arguments,
             reads=target.reads,
             target=target.name,
+            verdicts=(),
         )
 
 
@@ -102,12 +104,7 @@ def ask(
         from napkin.commands.unused import check_unused, note_without_effect
 
         if spare is None:
-
-            def again(rest: Mapping[str, OptionText]) -> tuple[Inputs, Answer]:
-                other = Inputs(command, rest, only)
-                return other, command.run(other)
-
-            unused |= dict.fromkeys(note_without_effect(inputs, answer, probed, again))
+            unused |= dict.fromkeys(note_without_effect(inputs, answer, probed, command.run))
         check_unused(inputs, unused, spare)
     for name, shown in inputs.shown.items():
         if name not in WRITTEN and name not in unused:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from napkin import term
 from napkin.commands import wrapped
 from napkin.commands.command import Command, find
-from napkin.commands.inputs import Inputs, OptionText
+from napkin.commands.inputs import Inputs
 from napkin.commands.screens.compare import Contribution, changes, of_sides, of_steps
+from napkin.commands.signature import OptionText
 from napkin.commands.wrapped import Question
 from napkin.elementwise import ratio
 from napkin.errors import NapkinError
@@ -66,6 +67,10 @@ def run(inputs: Inputs) -> Answer:
         for p in shared
     ]
     answer.extra["columns"] = {path: have[path][1] for path in shown}
+    answer.extra["sides"] = [
+        {"name": name, "verdict": one.verdict, "status": one.status}
+        for name, one in zip(names, (first, second), strict=True)
+    ]
     asked = (command.name, f"A {names[0]}", f"B {names[1]}")
     headline = changes(have, get, shown) if parts and command.name not in LISTED else []
     verdicts = (first.verdict, second.verdict)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from napkin.commands.command import Command
+from napkin.commands.following import under
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError
 from napkin.footprint import storage
 from napkin.render.answer import Answer
 from napkin.render.figures import amount
-from napkin.render.screen import Next, Screen
+from napkin.render.screen import Screen
 from napkin.term import Term
 from napkin.units import human
 
@@ -31,7 +32,7 @@ def answer(tokens: Term, vocabulary: int) -> Answer:
         (f"{amount(tokens.value)} tokens as token ids", f"vocabulary of {vocabulary:,}"),
         (human(size.value, "byte"), f"{width.value} bytes a token ({kind})"),
         remarks=("With np.memmap, only the pages that a batch touches are read into memory.",),
-        next=Next({"params": "8B", "gpus": "64", "hardware": "h100"}, "train-time", keep=("tokens",)),
+        next=under("train-time", {"params": "8B", "gpus": "64", "hardware": "h100"}),
     )
     note = "the file of ids is mapped into memory: only the pages that a batch touches are read"
     return Answer("data", terms=[size, width], notes=[note], screen=screen)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from napkin.commands.command import Command
+from napkin.commands.following import under
 from napkin.commands.inputs import Inputs
 from napkin.commands.model import (
     read_documents,
@@ -16,7 +17,7 @@ from napkin.commands.model import (
     read_target,
 )
 from napkin.commands.single import run_single
-from napkin.counting import conventions, flops
+from napkin.counting import conventions, flops, vision
 from napkin.errors import NapkinError
 from napkin.operations.model import Model
 from napkin.options.model import MODEL_OPTIONS, PADDED
@@ -24,7 +25,7 @@ from napkin.options.small import LINEAR_OPTIONS
 from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.render.figures import share
-from napkin.render.screen import Next, Screen, Table, shares
+from napkin.render.screen import Screen, Table, shares
 from napkin.term import Term
 from napkin.units import figures, human
 
@@ -93,7 +94,7 @@ def answer(question: FlopsQuestion) -> Answer:
     terms = list(counted.values())
     terms += named.values()
     terms += [conventions.ratio(name, term, counted["flops/per_token"]) for name, term in named.items()]
-    terms += flops.of_vision(model, batch * question.images, question.image_tokens)
+    terms += vision.flops_of(model, batch * question.images, question.image_tokens)
     answer = Answer("flops", terms)
     answer.notes.append("a multiply-add is 2 FLOP; backward is twice forward; look-ups and elementwise work count 0")
     answer.notes += flops.remarks(model)
@@ -117,7 +118,7 @@ def _screen(question: FlopsQuestion, terms: Mapping[str, Term]) -> Screen:
         f"attention counted {ATTENTION[question.pairs]}",
     )
     headline = (human(terms["flops/total"].value, "FLOP"), f"{_giga(terms['flops/per_token'])} per token")
-    run = Next({"tokens": "1T", "gpus": "64", "hardware": "h100"}, "train-time", keep=("model",))
+    run = under("train-time", {"tokens": "1T", "gpus": "64", "hardware": "h100"})
     return Screen(asked, headline, table=_table(terms), next=run)
 
 

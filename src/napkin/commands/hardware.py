@@ -14,6 +14,7 @@ from napkin.inputs import hardware
 from napkin.render.answer import Answer, Row
 from napkin.render.screen import Screen
 from napkin.term import Term
+from napkin.timing import roofline
 
 _SPARSE = "printed for 2:4 structured sparsity; no answer of napkin uses it"
 _FIGURES = (
@@ -147,7 +148,7 @@ def _terms(h: hardware.Hardware, dtypes: list[str]) -> Iterator[Term]:
             yield term.multiply("hardware/link/bidirectional", one, term.constant("both ways", 2))
         if figure == "memory_bandwidth":
             for dtype, peak in peaks.items():
-                yield term.divide(f"hardware/ridge/{dtype}", peak, one, source="arithmetic intensity where both bind")
+                yield roofline.ridge(f"hardware/ridge/{dtype}", peak, one)
 
 
 def _remarks(h: hardware.Hardware) -> list[str]:

@@ -10,7 +10,7 @@ from napkin.counting import init
 from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.render.screen import Column, Next, Screen, Table
-from napkin.term import Term, constant, divide, multiply
+from napkin.term import Term, constant
 from napkin.units import figures
 
 
@@ -43,7 +43,7 @@ def answer(question: InitQuestion) -> Answer:
     std = init.scaled_std(fan_in) if question.std is None else question.std.renamed("init/std")
     unscaled = init.output_std(constant("unit_std", 1), fan_in, "init/unscaled/output_std")
     each = init.output_std(std, fan_in, "init/output_std")
-    truncated = multiply("init/truncated/output_std", each, init.truncation(question.cut))
+    truncated = init.truncated_output(each, question.cut)
     terms = [
         std,
         each,
@@ -52,7 +52,7 @@ def answer(question: InitQuestion) -> Answer:
         init.after(depth, unscaled, "init/unscaled/output_std/after_depth"),
         truncated,
         init.after(depth, truncated, "init/truncated/output_std/after_depth"),
-        divide("init/cut_in_std", constant("cut", 3, "1", "trunc_normal_(a=−3, b=3) cuts at absolute ±3"), std),
+        init.cut_in_std(std),
     ]
     note = (
         "torch's trunc_normal_(std=1/√d, a=-3, b=3) cuts at an absolute ±3 (init/cut_in_std standard deviations), "

@@ -3,105 +3,22 @@ answer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Container, Iterable, Mapping
 
+from napkin.commands.signature import OptionText, Signature
 from napkin.errors import NapkinError, Problems
-from napkin.options.files import DRAWS
-from napkin.options.machine import FIGURES
+from napkin.options.command_line import OVERRULED, Text, pieces_of, typed
 from napkin.options.option import Option, Parsed
-from napkin.options.output import COMMON
 from napkin.options.registry import OPTIONS, spelled
-from napkin.record import record
 from napkin.render.answer import Cell, Shown
 from napkin.term import ASSUMED, GIVEN, SEEN, Term, leaf
 from napkin.units import Unreadable
 
-TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
-if TYPE_CHECKING:
-    from dataclasses import KW_ONLY
-
 IN_POWERS_OF_TWO = ("seq", "target-seq", "batch", "micro-batch", "global-batch", "vocab")
 """Options whose `8k` many people mean as 8,192: a note says what it is here."""
 
-OVERRULED = {"nodes": "gpus", "grad-accum": "global-batch"}
-"""Option → the one that says the same in another way, and replaces it in a changed question."""
-
 Reason = tuple[str, str]
 """Why an option changes nothing, and what would make it matter."""
-
-Readers = Mapping[str, Callable[[str], Parsed]]
-"""How a command reads the text of some options, in place of the options' own parsers."""
-
-
-@record
-class Signature:
-    """What a command is called and what it takes.
-
-    summary    what it answers      brief  the same in the list of commands
-    options    names of the options of its own      arguments  names of the words that need no dashes
-    defaults   option → the text it has where none was given   examples  command lines, which the tests run
-    reads      how this command reads an option's text, where it takes more than others do (plan: --gpus 1024..16384)
-    target     for a wrapper, the name of the command that it asks: its options are taken too
-    keeps      --output names a file of the command's own (bench: the profile), and the answer goes to stdout
-    """
-
-    name: str
-    summary: str
-    _: KW_ONLY
-    brief: str = ""
-    options: tuple[str, ...] = ()
-    arguments: tuple[str, ...] = ()
-    defaults: Mapping[str, str | bool] = MappingProxyType({})
-    examples: tuple[str, ...] = ()
-    reads: Readers = MappingProxyType({})
-    target: str = ""
-    keeps: bool = False
-
-    @property
-    def takes(self) -> tuple[str, ...]:
-        """Every option, those that all commands have included."""
-        return (*self.options, *(name for name in COMMON if name not in self.options))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Every argument and option."""
-        return (*self.arguments, *self.takes)
-
-    @property
-    def figures(self) -> tuple[str, ...]:
-        """Figures of the accelerator that can be given in place of the table's."""
-        return FIGURES if "hardware" in self.options else ()
-
-
-def written_option(name: str, text: object) -> str:
-    """Return an option as it is typed: `--gpus 8`, `--sp`, `--no-sp`."""
-    if isinstance(text, bool):
-        return f"--{name}" if text else f"--no-{name}"
-    return f"--{name} {quoted(','.join(map(str, text)) if isinstance(text, (list, tuple)) else str(text))}"
-
-
-def quoted(text: str) -> str:
-    """Return a word as a POSIX shell takes it, in quotes only where it needs them."""
-    plain = text.isascii() and all(c.isalnum() or c in "@%+=:,./-_" for c in text)
-    return text if text and plain else "'" + text.replace("'", "'\"'\"'") + "'"
-
-
-class OptionText:
-    """An option's text as the user gave it, and where: `--gpus`, or `run.yaml:3: gpus`.
-
-    A run file gives parsed values too: numbers, booleans, lists.
-    shared: it stands where several commands read their options (a run file that names no command, a launch line), so
-    that a note and no error says that this command does not use it.
-    """
-
-    __slots__ = ("origin", "shared", "text", "where")
-
-    def __init__(self, text: object, origin: str = "given", where: str = "", shared: bool = False) -> None:
-        self.text = text
-        self.origin = origin
-        self.where = where
-        self.shared = shared
 
 
 class Inputs:
@@ -176,6 +93,10 @@ class Inputs:
         kept = {name: one for name, one in self.given.items() if OVERRULED.get(name) not in texts}
         return Inputs(self.command, {**kept, **texts}, self._only)
 
+    def texts_given(self) -> dict[str, Text]:
+        """Return the options that were given as they can be typed again."""
+        return {name: typed(one.text) for name, one in self.given.items()}
+
     def means(self, name: str, meant: str) -> None:
         """Read an option that was given as the one that it means in this question."""
         one = self.given[name]
@@ -195,15 +116,10 @@ class Inputs:
         self.minor |= chosen.minor
         self.repeats |= chosen.repeats
 
-    def command_line(self, command: str, changes: Mapping[str, str | bool] = MappingProxyType({})) -> str:
+    def command_line(self, command: str, changes: Mapping[str, str | bool]) -> str:
         """Return the same question, with other texts for some options, as a line to paste."""
-        others = {self._name(name): text for name, text in changes.items()}
-        kept = {name: one.text for name, one in self.given.items() if OVERRULED.get(name) not in others}
-        texts = kept | others
-        words = ["napkin", command]
-        words += [quoted(str(texts.pop(name))) for name in self.command.arguments if isinstance(texts.get(name), str)]
-        hidden = (*COMMON, *DRAWS)
-        return " ".join([*words, *(written_option(name, text) for name, text in texts.items() if name not in hidden)])
+        named = {self._name(name): text for name, text in changes.items()}
+        return " ".join(pieces_of(command, self.texts_given(), named))
 
     def wants(self, path: str) -> bool:
         """Return whether this quantity of the answer is read. A command that asks another often reads few of them."""

@@ -74,9 +74,7 @@ def _read_figures(inputs: Inputs, hardware: Hardware, given: list[str]) -> Hardw
     if "peak-flops" in given:
         peak = inputs.peek("peak-flops")
         assert isinstance(peak, (int, float))
-        factor = peak / hardware.peak(read_base_dtype(inputs, hardware))
-        changes["peaks"] = {dtype: peak * factor for dtype, peak in hardware.peaks.items()}
-        changes["sparse_peaks"], changes["sparse_factor"] = None, 1
+        changes |= hardware.scaled_peaks(read_base_dtype(inputs, hardware), peak)
         kinds["peak"] = GIVEN
         sources |= {f"peak/{dtype}": "" for dtype in hardware.peaks}
     return replace(hardware, **changes, kinds=kinds, sources=sources)

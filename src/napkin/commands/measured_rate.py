@@ -7,16 +7,16 @@ from collections.abc import Iterable, Mapping
 from napkin.commands.inputs import Inputs
 from napkin.commands.layout import read_global_batch
 from napkin.commands.model import parse_convention
+from napkin.counting import measured_rate
 from napkin.errors import NapkinError
 from napkin.inputs.log import Logged
 from napkin.options.question import MEASURED_RATES
 from napkin.record import record
-from napkin.term import ASSUMED, GIVEN, Term, divide, leaf, multiply
+from napkin.term import ASSUMED, GIVEN, Term, leaf
 
 LOGGED_BY = "megatron"
 """The convention of a logged TFLOP/s, where it can be counted."""
 RATED = "for example --tokens-per-second 98000"
-PATH = "tokens_per_second_per_gpu"
 
 
 @record
@@ -55,17 +55,16 @@ def _read_figure(inputs: Inputs, counted: Counted, name: str, figure: Term) -> T
     inputs.need("gpus", f"--{name} is the whole job's")
     gpus = inputs.term("gpus")
     if name == "tokens-per-second":
-        return divide(PATH, figure, gpus)
+        return measured_rate.of_tokens(figure, gpus)
     if counted.seq is None:
         raise NapkinError(f"--{name} needs --seq", "tokens in a sequence")
     inputs.depends(("seq",), True)
     seq = leaf("seq", counted.seq, "token", GIVEN if "seq" in inputs else ASSUMED)
     if name == "samples-per-second":
-        return divide(PATH, multiply("tokens_per_second", figure, seq), gpus)
+        return measured_rate.of_samples(figure, seq, gpus)
     read_global_batch(inputs)
     inputs.need("global-batch", "sequences in one optimizer step")
-    tokens = multiply("tokens_per_step", inputs.term("global-batch"), seq)
-    return divide(PATH, tokens, figure, gpus)
+    return measured_rate.of_step(figure, inputs.term("global-batch"), seq, gpus)
 
 
 def _read_tflops(inputs: Inputs, counted: Counted, figure: Term) -> Term:
@@ -75,8 +74,7 @@ def _read_tflops(inputs: Inputs, counted: Counted, figure: Term) -> Term:
     name = known_convention(str(given), counted) if given is not None else default
     if given is None:
         inputs.note(f"the logged TFLOP/s is read in the {name} convention; --flops names another")
-    tera = leaf("1e12", 10**12, "FLOP/s/GPU", GIVEN)
-    return divide(PATH, multiply("flops_per_second/logged", figure, tera), counted.per_token[name])
+    return measured_rate.of_flops(figure, counted.per_token[name])
 
 
 def known_convention(name: str, counted: Counted) -> str:
@@ -119,7 +117,7 @@ def _read_log(inputs: Inputs, counted: Counted, logged: Logged) -> Term:
             continue
         inputs.note(f"from the log: {logged.words.get(quantity, quantity)}")
         if option == "tflops":
-            return _read_tflops(inputs, counted, leaf(option, found[quantity] / 1e12, "1"))
+            return _read_tflops(inputs, counted, leaf(option, found[quantity] / measured_rate.TERA, "1"))
         return _read_figure(inputs, counted, option, leaf(option.replace("-", "_"), found[quantity], unit))
     if lacking:
         raise NapkinError(

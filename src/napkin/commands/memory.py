@@ -19,7 +19,7 @@ from napkin.options.option import choice
 from napkin.options.small import LINEAR_OPTIONS
 from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.planning.step_memory import activation_budget, kept_tensors, terms_of
-from napkin.planning.verdicts import NOT, UNDECIDED, Fit
+from napkin.planning.verdicts import NOT, UNDECIDED, VERDICTS, Fit
 from napkin.render.answer import Answer
 
 
@@ -137,6 +137,7 @@ COMMAND = Command(
     reads={"min": choice("gpus"), "max": choice("micro-batch", "seq", "layers", "params")},
     arguments=("model", "size"),
     defaults=SETUP_DEFAULTS,
+    verdicts=VERDICTS,
     examples=(
         "memory llama3-8b --gpus 8 --hardware h100 --seq 8192 --zero 3 --recompute full",
         "memory gpt2 --hardware a100-40gb --micro-batch 8 --seq 1024 --precision amp-bf16",

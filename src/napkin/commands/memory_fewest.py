@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_hardware
@@ -11,6 +11,7 @@ from napkin.commands.memory_question import MemoryQuestion, read
 from napkin.errors import BROKEN, NapkinError
 from napkin.evidence.rates import gpus_per_node
 from napkin.operations.model import Model
+from napkin.planning.fewest import fewest
 from napkin.planning.remedies import Options
 from napkin.planning.verdicts import FITS
 from napkin.record import replace
@@ -64,14 +65,11 @@ def _run_on(
         + (f"; taken where not given: {said}" if said else ""),
         *found.notes,
     ]
-    screen = found.screen
-    if screen is not None:
-        count = f"{gpus:,} GPU{'s' if gpus > 1 else ''}"
-        after: Mapping[str, str | bool | None] = {"min": None, "gpus": str(gpus), **options}
-        following = screen.next
-        if isinstance(following, Next):
-            following = replace(following, changes={**after, **following.changes})
-        found.screen = replace(screen, headline=(count, *screen.headline), next=following)
+    screen, following = found.screen, found.screen.next
+    if isinstance(following, Next):
+        following = replace(following, changes={"min": None, "gpus": str(gpus), **options, **following.changes})
+    count = f"{gpus:,} GPU{'s' if gpus > 1 else ''}"
+    found.screen = replace(screen, headline=(count, *screen.headline), next=following)
     return found
 
 
@@ -86,19 +84,5 @@ def read_fewest(inputs: Inputs, model: Model, options: Options) -> int | None:
         return question.evaluate(question.model, question.setup).verdict == FITS
 
     node = gpus_per_node(read_hardware(inputs, ("memory-size",)))
-    apart = math.prod(inputs.integer(degree) for degree in ("tp", "pp", "cp"))
-    counts = [1 << i for i in range(node.bit_length()) if 1 << i < node]
-    counts += [node << i for i in range((MOST // node).bit_length())]
-    counts = sorted({math.lcm(count, apart) for count in counts})  # the degrees that are given divide the GPUs
-    at = next((at for at, count in enumerate(counts) if fits(count)), None)
-    if at is None:
-        return None
-    count, below, step = counts[at], counts[at - 1] if at else 0, math.lcm(node, apart)
-    between = list(range(below + step, count, step)) if below >= step else []
-    while between:
-        middle = between[len(between) // 2]
-        if fits(middle):
-            count, between = middle, [n for n in between if n < middle]
-        else:
-            between = [n for n in between if n > middle]
-    return count
+    apart = math.prod(inputs.integer(degree) for degree in ("tp", "pp", "cp"))  # divide the GPUs
+    return fewest(fits, node, MOST, apart)

@@ -45,7 +45,7 @@ def answer_largest(question: MemoryQuestion) -> Answer:
         suggest(answer, question, hardware)
     solved = what if what != "params" else "layers"
     answer.inputs[solved] = Shown(found.value, None, "solved")
-    answer.screen = screen.of_largest(question, found, answer, path)
+    answer.screen = screen.of_largest(question, found, answer)
     return answer
 
 

@@ -26,7 +26,7 @@ def notes_of(model: Model, setup: Setup, found: Fit, implementation: str) -> lis
     """Return all remarks on the memory of a step."""
     return [
         *_notes_on_peak(setup, found),
-        *_notes_on_evidence(model, setup, found, implementation),
+        *_notes_on_evidence(model, setup, implementation),
         *_notes_on_kernels(model, setup, implementation),
     ]
 
@@ -46,7 +46,7 @@ def _notes_on_peak(setup: Setup, found: Fit) -> list[str]:
     return notes
 
 
-def _notes_on_evidence(model: Model, setup: Setup, found: Fit, implementation: str) -> list[str]:
+def _notes_on_evidence(model: Model, setup: Setup, implementation: str) -> list[str]:
     """Say what the bytes were checked against."""
     notes = []
     if has_scan(model):

@@ -16,8 +16,7 @@ from napkin.commands.single import run_single
 from napkin.commands.size import read_size
 from napkin.commands.step_model import StepQuestion, read_step
 from napkin.commands.untimed import read_untimed
-from napkin.counting import conventions, flops, utilization
-from napkin.counting.six_n import six
+from napkin.counting import conventions, flops, measured_rate, utilization
 from napkin.errors import BROKEN, OK, NapkinError
 from napkin.evidence.gap import gap_of, spread_note
 from napkin.inputs.hardware import Hardware, find
@@ -28,7 +27,7 @@ from napkin.options.question import MEASURED_RATES
 from napkin.options.training import SETUP_DEFAULTS, STEP_MODEL, UNTIMED
 from napkin.record import record
 from napkin.render.answer import Answer
-from napkin.term import GIVEN, Term, leaf, multiply
+from napkin.term import GIVEN, Term, leaf
 from napkin.training.recomputation import recompute
 from napkin.units import human
 
@@ -132,7 +131,7 @@ def _read_counted(inputs: Inputs) -> tuple[str, Counted, Term]:
     read_size(inputs, OF_MODEL)
     if not inputs.has("model"):
         active = "active-params" if inputs.has("active-params") else "params"
-        six_n = multiply("flops/per_token/6nd", six(), inputs.term(active), source=conventions.SOURCES["6nd"])
+        six_n = conventions.of_parameters(inputs.term(active))
         seq = inputs.peek("seq")  # only some rates need it
         counted = Counted({"6nd": six_n}, seq if isinstance(seq, int) else None)
         return human(inputs.integer("params"), "param"), counted, utilization.repeated_of_parameters(again)
@@ -186,8 +185,8 @@ def answer(question: MfuQuestion) -> Answer:
             *used.values(),
             *hardware_used,
             *done.values(),
-            rate.renamed("tokens_per_second_per_gpu"),
-            *([multiply("tokens_per_second", rate, question.gpus)] if question.gpus is not None else []),
+            rate.renamed(measured_rate.PATH),
+            *([measured_rate.of_job(rate, question.gpus)] if question.gpus is not None else []),
             peak,
         ],
         verdict=utilization.verdict_of(main.value),
@@ -289,6 +288,7 @@ COMMAND = Command(
         *UNTIMED,
     ),
     arguments=("model", "size"),
+    verdicts=utilization.VERDICTS,
     defaults={"recompute": "none"},
     examples=(
         "mfu llama3-8b --tokens-per-second 98000 --gpus 8 --hardware h100 --seq 8192",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from napkin import units
 from napkin.architectures import build
 from napkin.commands.command import Command
+from napkin.commands.following import under
 from napkin.commands.inputs import Inputs
 from napkin.counting.params import params
 from napkin.errors import NapkinError, did_you_mean
@@ -15,6 +15,7 @@ from napkin.inputs.model import preset_config
 from napkin.inputs.presets import Preset, preset, presets, spelling
 from napkin.record import record
 from napkin.render.answer import Answer, Cell, Row
+from napkin.render.figures import compact
 from napkin.render.screen import Column, Next, Screen, Table, quantities
 from napkin.term import Term
 
@@ -116,7 +117,7 @@ def _listing(rows: Sequence[Row]) -> Screen:
 
 def _short(count: Cell) -> str:
     """Return a count of parameters without the word."""
-    return units.human(count, "param").removesuffix(" parameters") if isinstance(count, (int, float)) else ""
+    return compact(count, "param") if isinstance(count, (int, float)) else ""
 
 
 def _within(family: str, wanted: str) -> bool:
@@ -191,7 +192,7 @@ def _screen(one: Preset, count: Mapping[str, Term]) -> Screen:
     remarks = [f"source: {one.source}"]
     remarks += [f"also called: {', '.join(one.aliases)}"] if one.aliases else []
     remarks += [one.note[0].upper() + one.note[1:]] if one.note else []
-    memory = Next({"hardware": "h100", "gpus": "8", "zero": "3"}, "memory")
+    memory = under("memory", {"hardware": "h100", "gpus": "8", "zero": "3"})
     asked = (one.name, one.organisation, str(one.published))
     return Screen(asked, headline, table=quantities(rows), remarks=remarks, next=memory)
 

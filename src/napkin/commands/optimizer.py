@@ -13,8 +13,8 @@ from napkin.record import record
 from napkin.render.answer import Answer, Row
 from napkin.render.figures import amount, size
 from napkin.render.screen import Column, Next, Screen, Table, quantities
-from napkin.term import Term, add, constant, divide, leaf, multiply
-from napkin.training import optimizers
+from napkin.term import Term
+from napkin.training import optimizer_states, optimizers
 from napkin.training.optimizers import Optimizer
 
 
@@ -62,25 +62,18 @@ def answer(question: OptimizerQuestion) -> Answer:
 def _of_tensor(question: OptimizerQuestion, shape: tuple[int, ...], width: Term) -> Answer:
     """Answer for one parameter tensor; width: bytes of an element."""
     optimizer, form = question.optimizer, question.form
-    states = optimizers.terms(optimizer, shape, width)
-    total = add("optimizer/state_bytes", *states) if states else leaf("optimizer/state_bytes", 0, "byte", "true")
-    scalars = {s.name for s in optimizer.kept(shape) if s.layout == optimizers.SCALAR}
-    params = leaf("params", optimizers.elements_of(optimizers.State("whole"), shape), "param")
-    tensors = [t for t in states if t.name.rpartition("/")[2] not in scalars and not t.name.endswith("code_books")]
-    per = divide("optimizer/bytes_per_param", add("optimizer/tensor_bytes", *tensors), params) if tensors else None
-    terms = [total, per or leaf("optimizer/bytes_per_param", 0, "byte/param", "true", optimizer.source), *states]
-    notes = []
-    if scalars:
-        where = "device" if optimizers.counters_on_device(form) else "host"
-        counted = [t for t in states if t.name.rpartition("/")[2] in scalars]
-        terms.append(add(f"optimizer/counters/{where}", *counted))
-        notes.append(f"{', '.join(sorted(scalars))}: 4 bytes a tensor each, kept on the {where}{_form(form)}")
+    kept = optimizer_states.of_tensor(optimizer, shape, width, form)
+    terms, notes = [kept.total, kept.each, *kept.states], []
+    if kept.counters is not None:
+        terms.append(kept.counters)
+        where = kept.counters.name.rpartition("/")[2]
+        notes.append(f"{', '.join(kept.scalars)}: 4 bytes a tensor each, kept on the {where}{_form(form)}")
     answer = Answer("optimizer", terms=terms, notes=notes)
-    remarks = {t.name: "one number a tensor" for t in states if t.name.rpartition("/")[2] in scalars}
-    rows = [(t.name.rpartition("/")[2], size(t.value), remarks.get(t.name, "")) for t in states]
+    names = [(term, term.name.rpartition("/")[2]) for term in kept.states]
+    rows = [(name, size(term.value), "one number a tensor" * (name in kept.scalars)) for term, name in names]
     answer.screen = Screen(
         (f"States that {optimizer.name} keeps", f"{written(shape)} parameter in {question.dtype.name}"),
-        (size(total.value) if states else "0 bytes: no state", f"{terms[1].value:.7g} bytes a parameter"),
+        (size(kept.total.value) if names else "0 bytes: no state", f"{kept.each.value:.7g} bytes a parameter"),
         table=quantities(rows),
         next=_next(question),
     )
@@ -90,7 +83,7 @@ def _of_tensor(question: OptimizerQuestion, shape: tuple[int, ...], width: Term)
 def _next(question: OptimizerQuestion) -> Next:
     """Return what to ask next: an optimizer that keeps less, and the list from there."""
     if question.optimizer.name == "adamw":
-        return Next({"optimizer-name": "adamw-8bit", "optimizer": None})
+        return Next({"optimizer-name": "adamw-8bit", "optimizer": None, "optimizer-form": None})
     return Next({"optimizer-name": "adamw", "optimizer": None})
 
 
@@ -102,12 +95,11 @@ def _form(form: str | None) -> str:
 def _of_many(question: OptimizerQuestion, width: Term) -> Answer:
     """Answer with bytes for each parameter of large tensors, and for --params of them."""
     optimizer = question.optimizer
-    each = divide("state_bytes", width, constant("parameter", 1, "param"))
-    per = optimizers.per_param(optimizer, each, "optimizer/bytes_per_param")
+    per = optimizer_states.of_large_tensors(optimizer, width)
     terms, notes = [per], []
     if question.params is not None:
-        terms.insert(0, multiply("optimizer/state_bytes", question.params, per))
-        counters = optimizers.counters(optimizer)
+        terms.insert(0, optimizer_states.of_params(question.params, per))
+        counters = optimizer_states.counters(optimizer)
         if counters:
             notes.append(f"step counters, {counters} bytes a tensor, are not in it: give --shape")
     count = question.params
@@ -131,10 +123,7 @@ def _list() -> Answer:
     rows: list[Row] = []
     cells: list[tuple[str, ...]] = []
     for optimizer in optimizers.OPTIMIZERS.values():
-        sizes: dict[str, float | None] = {}
-        for dtype in ("fp32", "bf16"):
-            width = divide("state", formats.element_bytes(formats.find(dtype)), constant("parameter", 1, "param"))
-            sizes[dtype] = None if optimizer.factored else optimizers.per_param(optimizer, width).value
+        sizes = {dtype: optimizer_states.bytes_in(optimizer, dtype) for dtype in ("fp32", "bf16")}
         states = [state.name for state in optimizer.states]
         named: Row = {"optimizer": optimizer.name, "copies": optimizer.copies, "states": states}
         rows.append({**named, **sizes, "source": optimizer.source})

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from napkin.commands.command import Command
+from napkin.commands.following import under
 from napkin.commands.inputs import Inputs
 from napkin.commands.model import read_model, read_mtp
-from napkin.counting.params import of_vision, params
+from napkin.counting.params import params
+from napkin.counting.vision import params_of
 from napkin.operations.model import Model
 from napkin.options.model import MODEL_OPTIONS, PADDED
 from napkin.render.answer import Answer
-from napkin.render.figures import share
-from napkin.render.screen import Next, Screen, Table, shares
+from napkin.render.figures import compact, share
+from napkin.render.screen import Screen, Table, shares
 from napkin.term import Term
 from napkin.units import human
 
@@ -26,7 +28,7 @@ def run(inputs: Inputs) -> Answer:
 def answer(model: Model, mtp: bool) -> Answer:
     """Answer with a model's parameters; mtp: with its multi-token prediction modules."""
     counted = params(model, mtp=mtp)
-    answer = Answer("params", (*counted.values(), *of_vision(model)))
+    answer = Answer("params", (*counted.values(), *params_of(model)))
     if "params/idle_experts" in counted:
         answer.notes.append("active: everything but the routed experts that a token does not choose")
     if model.tied:
@@ -43,7 +45,7 @@ def _screen(model: Model, counted: Mapping[str, Term]) -> Screen:
         headline.append(f"{active:,} active per token ({share(active / total)})")
     else:
         headline.append(human(total, "param").replace(" parameters", ""))
-    memory = Next(command="memory", keep=("model",), changes={"hardware": "h100", "gpus": "8", "zero": "3"})
+    memory = under("memory", {"hardware": "h100", "gpus": "8", "zero": "3"})
     return Screen((f"Parameters of {model.name}",), headline, table=_parts(model, counted), next=memory)
 
 
@@ -91,7 +93,7 @@ def _times(term: Term) -> str:
 
 def _short(term: Term) -> str:
     """Return a count of parameters: `8.030 B`."""
-    return human(term.value, "param").removesuffix(" parameters")
+    return compact(term.value, "param")
 
 
 COMMAND = Command(

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import math
 
-from napkin.commands.inputs import written_option
 from napkin.commands.memory_question import MemoryQuestion
 from napkin.commands.setup import read_setup
 from napkin.errors import NapkinError
 from napkin.evidence.rates import gpus_per_node
 from napkin.inputs.hardware import Hardware
+from napkin.options.command_line import option_piece
 from napkin.planning.remedies import Options, Remedy, Search, axes, remedies, with_more_gpus
 from napkin.planning.verdicts import Fit
 from napkin.record import record
@@ -90,7 +90,7 @@ def _untimed(setup: Setup) -> str:
 def _row(question: MemoryQuestion, hardware: Hardware, one: Remedy, before: Pace | None, why: str) -> Row:
     """Return one suggestion as a row; without extra_time, `untimed` says why."""
     row: dict[str, str | float | int | list[str]] = {
-        "change": " ".join(written_option(name, text) for name, text in one.options.items()),
+        "change": " ".join(option_piece(name, text) for name, text in one.options.items()),
         "used": int(one.fit.reported.used.value),
         "costs": list(one.costs),
         "command": question.asked.command_line("memory", one.options),

@@ -11,7 +11,7 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.machine import WHICH, element_format, read_dtype, read_hardware, read_hardware_table, read_roof
 from napkin.commands.model import read_model, read_sequence
 from napkin.commands.screens.roofline import of_model, of_operation, of_transfer
-from napkin.commands.small import MATMUL, read_matmul, shape_terms
+from napkin.commands.small import MATMUL, matmul_words, read_matmul, shape_terms
 from napkin.counting import flops
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs.hardware import find_link
@@ -26,8 +26,9 @@ from napkin.render.answer import Answer
 from napkin.render.chart import Chart, Series
 from napkin.render.figures import share
 from napkin.render.scale import axis, titled
-from napkin.term import GIVEN, Term, divide, leaf
+from napkin.term import GIVEN, Term, leaf
 from napkin.timing import roofline
+from napkin.timing.roofline import OperationBound
 from napkin.units import human
 
 OVER = "over what? e.g. pcie5, nvlink4, ib-ndr, or a rate such as 64GB/s"
@@ -135,7 +136,7 @@ def _read_matmul(inputs: Inputs, operation: str) -> MatmulQuestion:
     if operation == "matmul":
         inputs.need_all({"size": MATMUL, "hardware": WHICH})
         one = read_matmul(inputs)
-        title = f"({one.m:,} × {one.k:,}) · ({one.k:,} × {one.n:,})"
+        title = matmul_words(one)
     elif operation == "dot":
         (k,) = _read_sizes(inputs, 1, "how many elements, e.g. 4096")
         one, title = gemm("dot", 1, k, 1), f"dot product of {k:,} elements"
@@ -191,18 +192,14 @@ def _answer_elementwise(question: ElementwiseQuestion) -> Answer:
     answer = _bounded(work, moved, roof)
     answer.notes.append(f"the intensity of {function} does not depend on its size: {roofline.ELEMENTWISE[function][1]}")
     asked = f"{function} of {question.elements:,} elements"
-    answer.screen = of_operation((asked, *_where(roof)), _by_path(answer), str(answer.verdict))
-    answer.plot = (_chart(asked, [(asked, _by_path(answer)["intensity"].value)], roof),)
+    answer.screen = of_operation((asked, *_where(roof)), answer.by_path(), str(answer.verdict))
+    answer.plot = (_chart(asked, [(asked, answer.by_path()["intensity"].value)], roof),)
     return answer
 
 
 def _where(roof: Roof) -> tuple[str, str]:
     """Return the number format and the accelerator as clauses of a question."""
     return roof.dtype, roof.hardware
-
-
-def _by_path(answer: Answer) -> dict[str, Term]:
-    return {term.name: term for term in answer.terms}
 
 
 def _answer_matmul(question: MatmulQuestion) -> Answer:
@@ -214,8 +211,8 @@ def _answer_matmul(question: MatmulQuestion) -> Answer:
     rows_are = "rows (m)" if question.operation == "matmul" else "vectors at once"
     if question.operation != "dot":
         _add_smallest_batch(answer, question, rows_are)
-    answer.screen = of_operation((question.title, *_where(roof)), _by_path(answer), str(answer.verdict), rows_are)
-    answer.plot = (_chart(question.title, [(question.title, _by_path(answer)["intensity"].value)], roof),)
+    answer.screen = of_operation((question.title, *_where(roof)), answer.by_path(), str(answer.verdict), rows_are)
+    answer.plot = (_chart(question.title, [(question.title, answer.by_path()["intensity"].value)], roof),)
     return answer
 
 
@@ -241,7 +238,7 @@ def _answer_model(question: ModelQuestion) -> Answer:
     found = roofline.bound_of_all(worked, moved, roof.peak, roof.bandwidth)
     terms = [*(found[key] for key in QUANTITIES), found["intensity"].parts[0], found["intensity"].parts[1]]
     terms += [*worked.values(), *moved.values()]
-    rows = [_row(name, worked.get(name), size, found, roof) for name, size in moved.items()]
+    rows = [_row(one) for one in roofline.bound_of_each(worked, moved, found)]
     answer = Answer(
         "roofline",
         terms=terms,
@@ -252,7 +249,7 @@ def _answer_model(question: ModelQuestion) -> Answer:
     )
     shape = f"{question.sequences:,} × {question.seq:,} tokens"
     asked = (f"Forward pass of {question.model.name}", shape, *_where(roof))
-    answer.screen = of_model(asked, _by_path(answer), str(answer.verdict), rows)
+    answer.screen = of_model(asked, answer.by_path(), str(answer.verdict), rows)
     drawn = sorted((row for row in rows if row["flops"]), key=lambda row: -float(row["share"]))[:MOST_DRAWN]
     named = [
         (
@@ -265,18 +262,16 @@ def _answer_model(question: ModelQuestion) -> Answer:
     return answer
 
 
-def _row(name: str, worked: Term | None, moved: Term, found: dict[str, Term], roof: Roof) -> dict[str, str | float]:
+def _row(one: OperationBound) -> dict[str, str | float]:
     """Return one operation over all its layers as a row: FLOPs, bytes, intensity, time and what binds it."""
-    done = 0 if worked is None else worked.value
-    compute, memory = done / roof.peak.value, moved.value / roof.bandwidth.value
     return {
-        "operation": name,
-        "flops": done,
-        "bytes": moved.value,
-        "intensity": done / moved.value,
-        "time": max(compute, memory),
-        "share": max(compute, memory) / found["overlapped"].value,
-        "bound": roofline.COMPUTE if compute >= memory else roofline.MEMORY,
+        "operation": one.name,
+        "flops": one.flops,
+        "bytes": one.bytes,
+        "intensity": one.intensity,
+        "time": one.time,
+        "share": one.share,
+        "bound": one.bound,
     }
 
 
@@ -296,8 +291,9 @@ def _chart(title: str, named: Sequence[tuple[str, float]], roof: Roof) -> Chart:
     low, high = low / 4, high * 4
     scale, unit = axis([peak], "FLOP/s")
     at = [low, ridge, high]
-    series = [Series("roof", at, [min(peak, x * bandwidth) / scale for x in at], style="line")]
-    series += [Series(name, [x], [min(peak, x * bandwidth) / scale], style="points") for name, x in named]
+    series = [Series("roof", at, [roofline.attainable(x, peak, bandwidth) / scale for x in at], style="line")]
+    reached = [(name, x, roofline.attainable(x, peak, bandwidth) / scale) for name, x in named]
+    series += [Series(name, [x], [speed], style="points") for name, x, speed in reached]
     return Chart(
         "lines",
         f"roofline of {roof.hardware}, {roof.dtype}: {title}",
@@ -317,9 +313,9 @@ def _answer_transfer(question: TransferQuestion) -> Answer:
     terms = [over, question.size, question.rate]
     if question.memory is not None:
         memory = roofline.transfer(question.size, question.memory, "time/memory")
-        terms += [memory, divide("slower", over, memory)]
+        terms += [memory, roofline.slower(over, memory)]
     answer = Answer("roofline", terms=terms)
-    answer.screen = of_transfer(_by_path(answer), question.link, f"memory of {question.hardware}")
+    answer.screen = of_transfer(answer.by_path(), question.link)
     return answer
 
 
@@ -354,6 +350,7 @@ COMMAND = Command(
         *DRAWS,
     ),
     arguments=("model", "size"),
+    verdicts=(roofline.COMPUTE, roofline.MEMORY),
     examples=(
         "roofline matmul 4096x4096x4096 --hardware h100 --dtype bf16",
         "roofline relu 1048576 --hardware h100",

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from napkin.commands.command import Command, accepted
-from napkin.commands.inputs import OptionText
+from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError
 from napkin.inputs.load import Document, printable, read_yaml
 
 
-def read(path: str) -> Document:
-    """Return a run file's mapping."""
+def read(path: str, any_data: bool = False) -> Document:
+    """Return a run file's mapping. any_data: the file may hold something else."""
     document = read_yaml(path)
-    if not isinstance(document.data, dict):
+    if not isinstance(document.data, dict) and not any_data:
         raise NapkinError(f"{document.name}: is not a mapping of options", "write option: value, a line each")
     return document
 

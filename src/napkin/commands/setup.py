@@ -8,9 +8,9 @@ from napkin.commands.layout import check_divides, read_layout
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.margins import widths_of
 from napkin.operations.implementations import IMPLEMENTATIONS, Implementation, Tuning
-from napkin.operations.lora import ALL_LINEAR, is_target
+from napkin.operations.lora_targets import resolved
 from napkin.operations.model import Model
-from napkin.operations.queries import divides_heads, key_heads, lora_modules
+from napkin.operations.queries import divides_heads, key_heads
 from napkin.options.training import TORCH_LOSS
 from napkin.record import replace
 from napkin.training import optimizers
@@ -193,12 +193,11 @@ def _read_loss_and_adapter(inputs: Inputs, model: Model, implementation: Impleme
             if name in inputs and inputs.has(name):
                 raise NapkinError(f"--{name} needs --lora-rank", "for example --lora-rank 8")
         return implementation
-    targets = _read_lora_targets(inputs.texts("lora-targets"), model)
     library = {"litgpt": "bitsandbytes", "torchtune": "torchao"}.get(word, "transformers")
     stored = inputs.text_or_none("quantized") or ""
     experts = _read_quantized_experts(inputs, model, stored)
-    tuning = Tuning("lora", rank, float(inputs.number("dropout")), targets, stored, library, experts)
-    return replace(implementation, tuning=tuning)
+    tuning = Tuning("lora", rank, float(inputs.number("dropout")), (), stored, library, experts)
+    return replace(implementation, tuning=resolved(tuning, inputs.texts("lora-targets"), model, implementation))
 
 
 def _read_quantized_experts(inputs: Inputs, model: Model, stored: str) -> bool:
@@ -213,18 +212,3 @@ def _read_quantized_experts(inputs: Inputs, model: Model, stored: str) -> bool:
             "they are linear layers, or while loading: --quantize-experts"
         )
     return asked
-
-
-def _read_lora_targets(targets: tuple[str, ...], model: Model) -> tuple[str, ...]:
-    """Return the modules that LoRA adapts, () for all linear layers but the head. Raises where a name matches none."""
-    if targets == (ALL_LINEAR,):
-        return ()
-    modules = lora_modules(model)
-    for target in targets:
-        if not any(is_target(one, (target,)) for one in modules):
-            known = sorted({one.module.rpartition(".")[2] for one in modules})
-            raise NapkinError(
-                f"--lora-targets: {model.name} has no linear layer {target[:40]!r}",
-                did_you_mean(target, known) or f"one of {', '.join(known)}",
-            )
-    return targets

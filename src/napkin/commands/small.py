@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from napkin import units
+from napkin.commands.following import under
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import WHICH, read_dtype, read_hardware
 from napkin.commands.screens import linear as screen
 from napkin.counting import linear_stack as linear
-from napkin.counting.utilization import verdict_of
+from napkin.counting.utilization import mfu_of_matmul, verdict_of
 from napkin.errors import BROKEN, OK, NapkinError
 from napkin.footprint.linear_memory import linear_memory
 from napkin.inputs.hardware import Hardware, peak_name
@@ -17,8 +18,8 @@ from napkin.operations.work import Gemm, gemm
 from napkin.options.option import parsed
 from napkin.record import record
 from napkin.render.answer import Answer
-from napkin.render.screen import Next, Screen, quantities
-from napkin.term import Term, add, constant, divide, leaf, multiply
+from napkin.render.screen import Screen, quantities
+from napkin.term import Term, leaf
 from napkin.training import optimizers
 from napkin.training.optimizers import Optimizer
 from napkin.training.precision import Precision, precision
@@ -133,7 +134,7 @@ def shape_terms(one: Gemm) -> list[Term]:
     return [leaf(name, size, "1") for name, size in (("m", one.m), ("k", one.k), ("n", one.n))]
 
 
-def _written(one: Gemm) -> str:
+def matmul_words(one: Gemm) -> str:
     """Return a matmul as people write it."""
     many = f"{one.batch:,} × " if one.batch != 1 else ""
     return f"{many}({one.m:,} × {one.k:,}) · ({one.k:,} × {one.n:,})"
@@ -142,56 +143,51 @@ def _written(one: Gemm) -> str:
 def _flops_of_matmul(one: Gemm) -> Answer:
     """Answer with the FLOP of one matmul: 2·m·k·n."""
     flops = linear.product_term(one, "flops/forward")
+    training = linear.training_flops(flops.value)
     note = "one matmul is counted; in training, backward makes two more of the same size"
     return Answer(
         "flops",
         terms=[flops.renamed("flops/total"), flops, *shape_terms(one)],
         notes=[note],
         screen=Screen(
-            (_written(one),),
-            (human(flops.value, "FLOP"), f"{human(3 * flops.value, 'FLOP')} in training, with its backward pass"),
-            next=Next({"hardware": "h100"}, "roofline"),
+            (matmul_words(one),),
+            (
+                human(flops.value, "FLOP"),
+                f"{human(training, 'FLOP')} in training, with its backward pass",
+            ),
+            next=under("roofline", {"hardware": "h100"}),
         ),
     )
 
 
 def _flops_of_stack(stack: LinearStack) -> Answer:
     """Answer with forward and backward of a stack of linear layers."""
-    layer = linear.chain(stack.widths)
-    forward = linear.forward(layer, stack.batch)
-    backward = linear.backward(forward)
-    of_data = linear.backward_of_data(backward, linear.input_gradient(layer, stack.batch))
-    weights = sum(w.count for op in layer.operations for w in op.weights())
-    params, batch = leaf("params/total", weights, "param", "true"), leaf("batch", stack.batch, "1")
-    six = constant("6", 6, "FLOP/param", "2 forward and 4 backward a weight and example")
-    total = add("flops/total", forward, backward)
-    total_of_data = add("flops/total/of_data", forward, of_data)
-    each = divide("flops/per_example", total, batch)
+    found = linear.step(stack.widths, stack.batch)
     rows = (
-        ("forward pass", human(forward.value, "FLOP"), ""),
-        ("backward pass", human(backward.value, "FLOP"), "gradients of weights and inputs"),
-        ("without the input's gradient", human(total_of_data.value, "FLOP"), "which plain data does not need"),
-        ("per example", human(each.value, "FLOP"), ""),
-        ("parameters", f"{weights:,}", "without biases"),
+        ("forward pass", human(found.forward.value, "FLOP"), ""),
+        ("backward pass", human(found.backward.value, "FLOP"), "gradients of weights and inputs"),
+        ("without the input's gradient", human(found.total_of_data.value, "FLOP"), "which plain data does not need"),
+        ("per example", human(found.per_example.value, "FLOP"), ""),
+        ("parameters", f"{found.params.value:,}", "without biases"),
     )
     return Answer(
         "flops",
         terms=[
-            total,
-            forward,
-            backward,
-            of_data,
-            total_of_data,
-            each,
-            multiply("flops/6nd", six, params, batch),
-            params,
+            found.total,
+            found.forward,
+            found.backward,
+            found.of_data,
+            found.total_of_data,
+            found.per_example,
+            found.six_nd,
+            found.params,
         ],
         notes=["flops/backward counts the gradient of the input too; plain data asks for none: flops/backward/of_data"],
         screen=Screen(
             (f"One training step of {stack.title}",),
-            (human(total.value, "FLOP"),),
+            (human(found.total.value, "FLOP"),),
             table=quantities(rows),
-            next=Next(command="memory"),
+            next=under("memory"),
         ),
     )
 
@@ -200,9 +196,8 @@ def _mfu_of_matmul(question: MeasuredMatmul) -> Answer:
     """Answer with the FLOP/s of a measured matmul over the dense peak of its number format."""
     one, hardware, dtype = question.one, question.hardware, question.dtype
     flops = linear.product_term(one, "flops/total")
-    rate = divide("rate", flops, question.time)
     peak = hardware.term(f"peak/{peak_name(dtype)}", "peak")
-    mfu = divide("mfu", rate, peak)
+    mfu, rate = mfu_of_matmul(flops, question.time, peak)
     word = verdict_of(mfu.value)
     notes = []
     if dtype == "fp32" and "tf32" in hardware.peaks:
@@ -221,12 +216,12 @@ def _mfu_of_matmul(question: MeasuredMatmul) -> Answer:
         status=BROKEN if word == "impossible" else OK,
         notes=notes,
         screen=Screen(
-            (_written(one), dtype, hardware.name),
+            (matmul_words(one), dtype, hardware.name),
             (f"MFU {human(mfu.value, '1')}", word.upper()),
             word,
             quantities(rows, right=False),
             remarks=notes[:1],
-            next=Next({"time": None}, "roofline"),
+            next=under("roofline"),
         ),
     )
 

@@ -162,6 +162,7 @@ COMMAND = Command(
         *DRAWS,
     ),
     arguments=("model",),
+    verdicts=tuple(BINDS.values()),
     defaults={**SETUP_DEFAULTS, "confidence": "90"},
     examples=(
         "step llama3-70b --tp 8 --pp 4 --dp 32 --global-batch 1024 --seq 8192 --hardware h100",

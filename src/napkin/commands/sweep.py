@@ -14,7 +14,7 @@ from napkin.options.files import DRAWS
 from napkin.options.option import Option
 from napkin.options.ranges import MOST_VALUES, values
 from napkin.record import record
-from napkin.render.answer import Answer, Row, Shown, end_path
+from napkin.render.answer import Answer, Row, Shown, end_path, is_end
 from napkin.render.chart import Chart, Series
 from napkin.render.scale import axis, spoken, titled
 
@@ -90,7 +90,7 @@ def _answer(name: str, command: Command, axes: Sequence[Axis], points: Sequence[
         why = {"why": point.problem.message if point.problem is not None else None} if failed else {}
         numbers = {path: got[path][0] if path in got else None for path in kept}
         rows.append({**{one.name: point.value(one) for one in options}, **numbers, **verdict, **why})
-    more = len([p for p in kept if p.rpartition("/")[2] not in ("low", "high")]) - len(shown)
+    more = len([path for path in kept if not is_end(path)]) - len(shown)
     result = Answer(name, rows=rows, screen=screen(command.name, points, shown, more, swept))
     result.extra["columns"] = {**{option.name: option.unit for option in options}, **{p: units[p] for p in kept}}
     result.inputs = {

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from napkin import formats, units
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
-from napkin.counting import tensors
+from napkin.counting import tensor_bytes, tensors
 from napkin.counting.tensors import TensorView
 from napkin.errors import NapkinError
 from napkin.formats import Format, Integer
@@ -18,7 +18,7 @@ from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.render.figures import size
 from napkin.render.screen import Next, Screen, quantities
-from napkin.term import ASSUMED, GIVEN, TRUE, Term, add, ceil_divide, constant, leaf, multiply
+from napkin.term import TRUE, Term, leaf
 
 
 @record
@@ -79,22 +79,13 @@ def answer(question: TensorQuestion) -> Answer:
     """Answer with bytes, shape, strides and offset; offsets and strides are in elements."""
     shape, form, view, copied = question.shape, question.form, question.view, question.copied
     same = view == tensors.new(shape)
-    width = formats.element_bytes(form)
-    elements = _product("elements", view.shape, GIVEN if view.shape == shape else TRUE)
-    first = _storage(form, shape, width, "storage/bytes")
-    storage, held = first, first
-    if copied:
-        storage = multiply("storage/bytes", _product("copied_elements", view.shape, TRUE), width)
-        held = add("memory/of_one", first.renamed("memory/original"), storage.renamed("memory/copied"))
-    many = question.count
-    total = held.renamed("memory/total") if many is None else multiply("memory/total", held, many)
-    viewed = storage.renamed("view/bytes") if same and not copied else multiply("view/bytes", elements, width)
+    found = tensor_bytes.of_view(form, shape, view, copied=copied, count=question.count)
     place = view.offset if question.offset is None else question.offset
     terms = [
-        elements,
-        total,
-        viewed,
-        storage,
+        found.elements,
+        found.total,
+        found.viewed,
+        found.storage,
         leaf("view/offset", view.offset, "1", TRUE),
         leaf("offset", place, "1", TRUE, "offset + Σ index × stride, in elements"),
         leaf("contiguous", int(view.contiguous), "1", TRUE),
@@ -102,32 +93,6 @@ def answer(question: TensorQuestion) -> Answer:
         *(leaf(f"stride/{at}", stride, "1", TRUE) for at, stride in enumerate(view.strides)),
     ]
     return Answer("tensor", terms=terms, screen=_screen(question, {term.name: term for term in terms}, same))
-
-
-def _product(name: str, shape: tuple[int, ...], kind: str) -> Term:
-    """Return the product of the sizes of a shape."""
-    if len(shape) < 2:
-        return leaf(name, shape[0] if shape else 1, "1", kind)
-    return multiply(name, *(leaf(f"size/{at}", size, "1", kind) for at, size in enumerate(shape)))
-
-
-def _storage(form: Format | Integer, shape: tuple[int, ...], width: Term, name: str) -> Term:
-    """Return the bytes of a freshly allocated tensor: whole bytes for packed formats, and block scales."""
-    elements = _product("storage/elements", shape, GIVEN)
-    scaled = isinstance(form, Format) and form.scale
-    if not scaled and form.element_bits % 8 == 0:
-        return multiply(name, elements, width)
-    bits = multiply("storage/bits", elements, leaf("element_bits", form.element_bits, "1", TRUE, form.source))
-    packed = ceil_divide("storage/packed", bits, constant("8", 8, "1/byte"))
-    if not isinstance(form, Format) or not form.scale:
-        return packed.renamed(name)
-    last = leaf(f"size/{len(shape) - 1}", shape[-1], "1")
-    blocks = ceil_divide("blocks_of_a_row", last, constant("elements_of_a_block", form.block, "1", form.source))
-    one = constant("scale", 1, "byte", form.source)
-    parts = [packed, multiply("storage/scales", _product("rows", shape[:-1], GIVEN), blocks, one)]
-    if form.scale != "e8m0":
-        parts.append(leaf("storage/tensor_scale", 4, "byte", ASSUMED, form.source))
-    return add(name, *parts)
 
 
 def _screen(question: TensorQuestion, terms: Mapping[str, Term], same: bool) -> Screen:

@@ -15,6 +15,14 @@ if TYPE_CHECKING:
 
 
 @record
+class SolvedMachine:
+    """The fewest GPUs with which a layout meets a deadline."""
+
+    gpus: Term
+    allowed: Term
+
+
+@record
 class TrainTimeQuestion:
     """A training run with something left out.
 
@@ -28,6 +36,7 @@ class TrainTimeQuestion:
     goodput    share of the calendar time that is training
     step       the layout whose step the estimate rests on, if any
     named      what the model is called; "" where only its size is given
+    solved     the GPUs that a given layout takes to meet a deadline, where they are what is asked for
     """
 
     known: Mapping[str, Term]
@@ -45,3 +54,4 @@ class TrainTimeQuestion:
     goodput: Goodput
     step: StepQuestion | None
     named: str
+    solved: SolvedMachine | None = None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from napkin.commands.inputs import Inputs, OptionText, Reason
+from napkin.commands.inputs import Inputs, Reason
 from napkin.commands.nodes import NODES
+from napkin.commands.signature import Quantities
 from napkin.errors import NapkinError, Problems
+from napkin.options.files import DRAWS
 from napkin.options.machine import FIGURES
 from napkin.options.registry import OPTIONS
 
@@ -87,33 +89,35 @@ def _shown(name: str, value: object) -> str:
 
 
 def note_without_effect(
-    inputs: Inputs,
-    answer: Answer,
-    names: Iterable[str],
-    again: Callable[[Mapping[str, OptionText]], tuple[Inputs, Answer]],
+    inputs: Inputs, answer: Answer, names: Iterable[str], again: Callable[[Inputs], Answer]
 ) -> Iterator[str]:
     """Yield the accelerator's figures without which the answer is the same, and note other such options: they say what
     runs, and would matter to an answer a little different.
 
     again: answers for other options
     """
+    quantities = _quantities(answer)
     for name in names:
         if inputs.is_default(name) or (name in NODES and "gpus" in inputs and inputs.origin("gpus") == "derived"):
             continue
+        rest = {other: one for other, one in inputs.without(name).items() if other not in DRAWS}
+        brief, others = Inputs(inputs.command, rest, Quantities()), Inputs(inputs.command, rest)
         try:
-            others, other = again(inputs.without(name))
+            if _quantities(again(brief)) != quantities:  # without advice, which takes longest
+                continue
+            other = again(others)
         except NapkinError:
             continue
-        if _substance(other) != _substance(answer):
+        if (other.rows, other.extra) != (answer.rows, answer.extra):
             continue
         told = {*inputs.notes, *answer.notes} != {*others.notes, *other.notes}
         if name in FIGURES and not told:
             yield name
         else:
-            why = "only what is known about it" if told else REASONS[name][0]
-            inputs.note(f"{_shown(name, inputs.peek(name))} changes no figure of this answer: {why}")
+            why = "only its notes" if told else f"no figure: {REASONS[name][0]}"
+            inputs.note(f"{_shown(name, inputs.peek(name))} changes {why}")
 
 
-def _substance(answer: Answer) -> tuple[object, ...]:
-    """Return what an answer says, but for its notes."""
-    return answer.quantities(), answer.intervals, answer.verdict, answer.status, answer.rows, answer.extra
+def _quantities(answer: Answer) -> tuple[object, ...]:
+    """Return the figures of an answer, and what it makes of them."""
+    return answer.quantities(), answer.intervals, answer.verdict, answer.status

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 
 from napkin.commands.command import Command, ask, find
-from napkin.commands.inputs import Inputs, OptionText
+from napkin.commands.inputs import Inputs
+from napkin.commands.signature import OptionText, Quantities
 from napkin.errors import NapkinError, did_you_mean
 from napkin.options.files import DRAWS
 from napkin.options.option import Option
@@ -51,17 +52,6 @@ def changed(question: Question, changes: Changes) -> Question:
     """Return the question with other texts for some options."""
     result = {name: one for name, one in question.items() if name not in changes}
     return {**result, **{name: OptionText(text) for name, text in changes.items() if text is not None}}
-
-
-ADVICE = "suggestions"
-"""What an answer advises in addition to its quantities."""
-
-
-class Quantities:
-    """All quantities of an answer, but no advice: what a command that asks another reads of it."""
-
-    def __contains__(self, path: object) -> bool:
-        return path != ADVICE
 
 
 def answer_quietly(

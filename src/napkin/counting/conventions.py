@@ -37,6 +37,11 @@ SOURCES = {
 }
 
 
+def of_parameters(active: Term) -> Term:
+    """Return the FLOPs per token by 6·N, where only the number of active parameters is known."""
+    return multiply("flops/per_token/6nd", six(), active, source=SOURCES["6nd"])
+
+
 def per_token(model: Model, over: Works, name: str, mtp: bool = False) -> Term:
     """Return the FLOPs per token, forward and backward, in a named convention."""
     counted = params(model, mtp)

@@ -98,7 +98,10 @@ def over_memory(operation: Operation, work: Work) -> Work:
     return work
 
 
-def _operation(path: str, operation: Operation, work: Work, which: Callable[[Gemm], bool] | None = None) -> list[Term]:
+def operation_flops(
+    path: str, operation: Operation, work: Work, which: Callable[[Gemm], bool] | None = None
+) -> list[Term]:
+    """Return the forward FLOPs of an operation's products; `which`: of those that count."""
     name = f"{path}/{operation.name}"
     products = products_of(operation, work)
     found = [p for p in products if which is None or which(p)]
@@ -110,7 +113,8 @@ def _operation(path: str, operation: Operation, work: Work, which: Callable[[Gem
 # --- a model ---------------------------------------------------------------------------------------------------------
 
 
-def _sum(name: str, parts: Sequence[Term]) -> Term:
+def summed(name: str, parts: Sequence[Term]) -> Term:
+    """Return the sum of FLOPs; 0 of none, and a single one by this name."""
     if not parts:
         return constant(name, 0, "FLOP", "no matrix product")
     return parts[0].renamed(name) if len(parts) == 1 else add(name, *parts)
@@ -146,24 +150,24 @@ def by_operation(
             if only is not None and not only(operation):
                 continue
             path = f"flops/forward/{prefix}{kind}" if kind else f"flops/forward{'/' + stack.name if prefix else ''}"
-            terms = _operation(path, operation, over[stack.name], which)
+            terms = operation_flops(path, operation, over[stack.name], which)
             if not terms:
                 continue
-            one = _sum(f"{path}/{operation.name}", terms)
+            one = summed(f"{path}/{operation.name}", terms)
             if not isinstance(count, int) or count != 1:
                 one = multiply(f"{path}/{operation.name}/all", leaf(f"{prefix}{kind}_layers", count, "1", GIVEN), one)
             parts.setdefault(prefix + operation.name, []).append(one)
-    return {name: _sum(f"flops/operation/{name}", terms) for name, terms in parts.items()}
+    return {name: summed(f"flops/operation/{name}", terms) for name, terms in parts.items()}
 
 
 def layer_forward(path: str, layer: Layer, work: Work) -> Term:
     """Forward FLOPs of one layer."""
-    return _sum(path, [term for operation in layer.operations for term in _operation(path, operation, work)])
+    return summed(path, [term for operation in layer.operations for term in operation_flops(path, operation, work)])
 
 
 def forward(model: Model, over: Works, mtp: bool = False) -> Term:
     """Return the FLOPs of one forward pass."""
-    return _sum("flops/forward", list(by_operation(model, over, mtp=mtp).values()))
+    return summed("flops/forward", list(by_operation(model, over, mtp=mtp).values()))
 
 
 def runs_backward(model: Model, over: Works) -> set[int]:
@@ -180,7 +184,7 @@ def backward(model: Model, over: Works, ahead: Term, mtp: bool = False) -> Term:
 
     def of(times: int) -> Term:
         parts = by_operation(model, over, mtp=mtp, which=lambda product: product.backward == times)
-        return _sum(f"flops/backward/of_{times}", list(parts.values()))
+        return summed(f"flops/backward/of_{times}", list(parts.values()))
 
     twice = multiply("flops/backward/twice", constant("2", 2), of(2), source=BACKWARD)
     if 1 not in found:
@@ -210,13 +214,13 @@ def attention(model: Model, over: Works, pairs: str, mtp: bool = False) -> Term:
     """Forward and backward FLOPs of scores and values in a convention of counting pairs."""
     name = "flops/attention" if pairs == FULL else f"flops/attention/{pairs}"
     parts = list(by_operation(model, with_pairs(over, pairs), mtp=mtp, only=is_attention).values())
-    return multiply(name, constant("3", 3), _sum(f"{name}/forward", parts), source="forward, and twice it backward")
+    return multiply(name, constant("3", 3), summed(f"{name}/forward", parts), source="forward, and twice it backward")
 
 
 def step(model: Model, over: Works, mtp: bool = False) -> dict[str, Term]:
     """Return every published FLOP count of one step, by path."""
     operations = by_operation(model, over, mtp=mtp)
-    ahead = _sum("flops/forward", list(operations.values()))
+    ahead = summed("flops/forward", list(operations.values()))
     back = backward(model, over, ahead, mtp)
     total = add("flops/total", ahead, back)
     count = leaf("tokens", tokens(over), "token", GIVEN)
@@ -253,37 +257,3 @@ def equal_documents(seq: int, length: int) -> tuple[tuple[int, int], ...]:
         return ((seq, 1),)
     whole, rest = divmod(seq, length)
     return ((length, whole), (rest, 1)) if rest else ((length, whole),)
-
-
-def of_vision(model: Model, images: int, tokens: int = 0) -> list[Term]:
-    """Return FLOPs of what sees images: of one image forward, of one that is trained on, and of `images` of them.
-
-    tokens  what the language model sees of an image (0: as the config's image size makes)
-    Nothing where the model sees none, or an image's patches are not known.
-    """
-    lengths = model.vision.lengths(tokens) if model.vision is not None else None
-    if model.vision is None or lengths is None:
-        return []
-    parts = [_seeing(part, length) for part, length in zip(model.vision.parts, lengths, strict=True)]
-    once = add("flops/vision/forward", *parts)
-    patches, *others = parts  # pixels need no gradient
-    back = add(
-        "flops/vision/backward",
-        patches,
-        *(multiply(f"{part.name}/backward", constant("backward_over_forward", 2), part) for part in others),
-    )
-    each = add("flops/vision/per_image", once, back)
-    if not images:
-        return [once, each]
-    return [once, each, multiply("flops/vision", leaf("images", images, "1", GIVEN), each)]
-
-
-def _seeing(model: Model, length: int) -> Term:
-    """Return the forward FLOPs of one part of what sees images, for one image."""
-    (stack,) = model.stacks
-    path, work = f"flops/vision/{stack.name}", Work(1, length)
-    terms = [term for op in (*stack.before, *stack.after) for term in _operation(path, op, work)]
-    for name, count, layer in stack.kinds():
-        one = layer_forward(f"{path}/layer/{name}", layer, work)
-        terms.append(multiply(f"{path}/{name}", leaf(f"{path}/{name}_layers", count, "1", GIVEN), one))
-    return _sum(path, terms)

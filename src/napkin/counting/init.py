@@ -46,3 +46,14 @@ def truncation(cut: Term) -> Term:
     """Return the standard deviation of N(0, 1) truncated at ±cut."""
     source = f"a normal distribution cut off at ±{cut.value:g} σ"
     return make("truncated_std", "init/truncated/factor", (cut,), source)
+
+
+def truncated_output(each: Term, cut: Term) -> Term:
+    """Return the standard deviation of a layer's output, `each`, where the weights are truncated at ±cut."""
+    return multiply("init/truncated/output_std", each, truncation(cut))
+
+
+def cut_in_std(std: Term) -> Term:
+    """Return how many standard deviations of the weights torch's cut at an absolute ±3 is."""
+    cut = constant("cut", 3, "1", "trunc_normal_(a=−3, b=3) cuts at absolute ±3")
+    return divide("init/cut_in_std", cut, std)

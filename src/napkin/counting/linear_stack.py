@@ -12,7 +12,8 @@ from napkin.elementwise import Number
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer
 from napkin.operations.work import Gemm, Work
-from napkin.term import Term, add, constant, leaf, multiply, subtract
+from napkin.record import record
+from napkin.term import Term, add, constant, divide, leaf, multiply, subtract
 
 TWICE = "backward makes two products of the forward's size: one for the input's gradient, one for the weight's"
 
@@ -62,6 +63,51 @@ def input_gradient(layer: Layer, batch: int) -> Term:
 def backward_of_data(backward_flops: Term, first: Term) -> Term:
     """Return the FLOPs of backward where the data needs no gradient: without those of the first layer's input."""
     return subtract("flops/backward/of_data", backward_flops, first)
+
+
+@record
+class StepFlops:
+    """FLOPs of one training step of a stack of linear layers.
+
+    of_data, total_of_data  the backward pass and the step where the data needs no gradient
+    six_nd                  the estimate 6·N·D      params  N      per_example  of the total
+    """
+
+    total: Term
+    forward: Term
+    backward: Term
+    of_data: Term
+    total_of_data: Term
+    per_example: Term
+    six_nd: Term
+    params: Term
+
+
+def step(widths: tuple[int, ...], batch: int) -> StepFlops:
+    """Return the FLOPs of a training step on `batch` examples: exact, and by 6·N·D."""
+    layer = chain(widths)
+    ahead = forward(layer, batch)
+    back = backward(ahead)
+    of_data = backward_of_data(back, input_gradient(layer, batch))
+    weights = sum(w.count for op in layer.operations for w in op.weights())
+    params, examples = leaf("params/total", weights, "param", "true"), leaf("batch", batch, "1")
+    six = constant("6", 6, "FLOP/param", "2 forward and 4 backward a weight and example")
+    total = add("flops/total", ahead, back)
+    return StepFlops(
+        total,
+        ahead,
+        back,
+        of_data,
+        add("flops/total/of_data", ahead, of_data),
+        divide("flops/per_example", total, examples),
+        multiply("flops/6nd", six, params, examples),
+        params,
+    )
+
+
+def training_flops(forward_flops: Number) -> Number:
+    """Return the FLOPs of a matmul in training, 3 · forward: its backward pass makes two more of the same size."""
+    return 3 * forward_flops
 
 
 def saved(widths: tuple[int, ...], batch: Number) -> tuple[Number, Number]:

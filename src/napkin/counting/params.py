@@ -39,10 +39,10 @@ def params(model: Model, mtp: bool = False) -> dict[str, Term]:
         for operation in stack.before:
             path = f"params/{prefix}{operation.name}"
             into = {TOKEN: tokens, POSITION: positions, LAYERS: inputs}.get(operation.embeds(), outside)
-            into += [_weight(path, w) for w in operation.weights()]
+            into += [weight_params(path, w) for w in operation.weights()]
         for name, count, layer in stack.kinds():
             times = leaf(f"{prefix}{name}_layers", count, "1", GIVEN)
-            one = _layer(f"params/layer/{prefix}{name}", layer)
+            one = layer_params(f"params/layer/{prefix}{name}", layer)
             one_layer.append(one)
             layers.append(multiply(f"params/layers/{prefix}{name}", times, one))
             for kind, parts in _kinds(f"params/layer/{prefix}{name}", layer).items():
@@ -58,8 +58,8 @@ def params(model: Model, mtp: bool = False) -> dict[str, Term]:
                 is_head = operation.role == LM_HEAD and weight.name == "weight"
                 if is_head and model.tied:
                     continue
-                (head if is_head else outside).append(_weight(f"params/{prefix}{operation.name}", weight))
-    layers += [_weight(f"params/shared_layers/{op.name}", w) for op in model.shared for w in op.weights()]
+                (head if is_head else outside).append(weight_params(f"params/{prefix}{operation.name}", weight))
+    layers += [weight_params(f"params/shared_layers/{op.name}", w) for op in model.shared for w in op.weights()]
     if mtp:
         layers += _predicting(model, idle, of_kind)
     return _published(model, embedding, head, positions, inputs, outside, layers, one_layer, idle, of_kind)
@@ -110,7 +110,7 @@ def _sum(name: str, parts: Tree, where_none: str = "") -> Term:
     return parts[0].renamed(name) if len(parts) == 1 else add(name, *parts)
 
 
-def _weight(path: str, weight: Weight, copies: int | Term | None = None) -> Term:
+def weight_params(path: str, weight: Weight, copies: int | Term | None = None) -> Term:
     """Return the product of a weight's dimensions; each element is one parameter."""
     names = _DIMENSIONS.get(len(weight.shape), tuple(f"dimension_{i}" for i in range(len(weight.shape))))
     name = f"{path}/{weight.name}"
@@ -128,11 +128,12 @@ def _weight(path: str, weight: Weight, copies: int | Term | None = None) -> Term
 
 
 def _operation(path: str, operation: Operation) -> Term | None:
-    parts = [_weight(f"{path}/{operation.name}", w) for w in operation.weights()]
+    parts = [weight_params(f"{path}/{operation.name}", w) for w in operation.weights()]
     return _sum(f"{path}/{operation.name}", parts) if parts else None
 
 
-def _layer(path: str, layer: Layer) -> Term:
+def layer_params(path: str, layer: Layer) -> Term:
+    """Return the parameters of one layer."""
     found = [term for op in layer.operations if (term := _operation(path, op)) is not None]
     return _sum(path, found, "a layer without weights")
 
@@ -158,7 +159,8 @@ def _idle(path: str, layer: Layer) -> Tree:
                 name = f"{path}/{operation.name}/{weight.name}"
                 experts = leaf(f"{name}/experts", weight.copies, "1", GIVEN)
                 chosen = leaf(f"{name}/top_k", weight.used, "1", GIVEN)
-                found.append(_weight(f"{path}/{operation.name}", weight, subtract(f"{name}/idle", experts, chosen)))
+                idle = subtract(f"{name}/idle", experts, chosen)
+                found.append(weight_params(f"{path}/{operation.name}", weight, idle))
     return found
 
 
@@ -173,27 +175,4 @@ def _predicting(model: Model, idle: Tree, of_kind: dict[str, Tree]) -> Tree:
             name = f"params/{kind or 'idle'}/multi_token_prediction"
             each = _sum(f"{name}/each", parts)
             (of_kind[kind] if kind else idle).append(multiply(name, times, each))
-    return [multiply("params/layers/multi_token_prediction", times, _layer(path, layer))]
-
-
-def of_vision(model: Model) -> Tree:
-    """Return the parameters of a vision tower and its projector, and the total with them; nothing without one."""
-    if model.vision is None:
-        return []
-    vision = add("params/vision", *(_seeing(part) for part in model.vision.parts))
-    return [vision, add("params/total_with_vision", params(model)["params/total"], vision)]
-
-
-def _seeing(model: Model) -> Term:
-    """Return the parameters of one part of what sees images."""
-    (stack,) = model.stacks
-    path = f"params/vision/{stack.name}"
-    parts = [
-        _weight(f"{path}/{operation.name}", weight)
-        for operation in (*stack.before, *stack.after)
-        for weight in operation.weights()
-    ]
-    for name, count, layer in stack.kinds():
-        times = leaf(f"{path}/{name}_layers", count, "1", GIVEN)
-        parts.append(multiply(f"{path}/layers/{name}", times, _layer(f"{path}/layer/{name}", layer)))
-    return add(path, *parts)
+    return [multiply("params/layers/multi_token_prediction", times, layer_params(path, layer))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.term import Term, constant, multiply
+from napkin.term import Term, constant, divide, multiply
 
 SIX = "Kaplan et al. 2020, arXiv:2001.08361, section 2.1: 2 FLOP forward and 4 backward per parameter and token"
 
@@ -15,3 +15,9 @@ def six() -> Term:
 def six_n(params: Term) -> Term:
     """Return the FLOP per token by the rule of thumb 6·N: forward 2·N, backward 4·N."""
     return multiply("flops/per_token", six(), params)
+
+
+def against_count(flops: Term, per_token: Term, tokens: Term) -> tuple[Term, Term]:
+    """Return (the counted FLOPs of a whole run, how many times as many a convention's `flops` are)."""
+    exact = multiply("flops/exact", per_token, tokens)
+    return exact, divide("flops/ratio", flops, exact)

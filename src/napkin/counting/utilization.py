@@ -18,6 +18,7 @@ from napkin.training.recomputation import Recompute
 GOOD, FAIR, BAD = 0.46, 0.29, 0.05
 """MFU (palm) of published training steps, each source weighing the same: half of them reach GOOD, nine in ten FAIR. BAD
 is the lecture's mark, below which something is wrong (Stanford CS336, lecture 2)."""
+VERDICTS = ("good", "fair", "poor", "bad", "impossible")
 PALM = "Chowdhery et al. 2022, arXiv 2204.02311, section 4.1"
 
 
@@ -36,6 +37,12 @@ def achieved(name: str, rate: Term, per_token: Term) -> Term:
 def mfu(name: str, done: Term, peak: Term) -> Term:
     """Achieved FLOP/s over the dense peak."""
     return divide(f"mfu/{name}", done, peak, source=PALM)
+
+
+def mfu_of_matmul(done: Term, time: Term, peak: Term) -> tuple[Term, Term]:
+    """Return (MFU, FLOP/s) of a matmul of `done` FLOP that took `time`."""
+    rate = divide("rate", done, time)
+    return divide("mfu", rate, peak), rate
 
 
 def hfu(name: str, model_utilisation: Term, repeated: Term) -> Term:

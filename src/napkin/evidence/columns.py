@@ -23,7 +23,8 @@ from napkin.operations.model import Model
 from napkin.record import fields, record, replace
 from napkin.timing.step import StepTime, step
 from napkin.timing.step_layout import StepLayout
-from napkin.training.optimizers import OPTIMIZERS, step_traffic
+from napkin.training.optimizer_step import step_traffic
+from napkin.training.optimizers import OPTIMIZERS
 from napkin.training.precision import POLICIES
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def structure(dims: PrintedDecoder) -> Structure:
     return (*(getattr(dims, f) for f in _STRUCTURE), *(bool(getattr(dims, f)) for f in _OPTIONAL))
 
 
-def plan_of(row: StepRow, dims: PrintedDecoder, micro: float, chunks: int, bits: int) -> StepLayout:
+def plan_of(row: StepRow, micro: float, chunks: int, bits: int) -> StepLayout:
     """Return the layout of a row's step; what it does not state follows its software."""
     stack = software.stack(row.stack or software.UNKNOWN)
     batch = row.global_batch or 1
@@ -109,7 +110,7 @@ def candidates(row: StepRow, dims: PrintedDecoder, bits: int) -> list[StepLayout
     chunks = [row.vp] if row.vp else [1]
     if row.vp is None and row.pp > 1 and row.micro_batch is None:
         chunks = [v for v in INTERLEAVES if v * row.pp <= dims.layers]
-    return [plan_of(row, dims, b, v, bits) for b in micro or [1] for v in chunks or [1]]
+    return [plan_of(row, b, v, bits) for b in micro or [1] for v in chunks or [1]]
 
 
 @record

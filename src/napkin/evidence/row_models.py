@@ -71,8 +71,9 @@ def depth_from(row: Row, stages: int) -> int | None:
 
 
 def described(row: Row) -> Model:
-    """Return the row's model: the preset of that name, else a decoder of the dimensions that the row states."""
-    name = row.text("model.name")
+    """Return the row's model: the preset of that name, whoever's copy of it ran, else a decoder of the dimensions that
+    the row states."""
+    name = row.text("model.name").rpartition("/")[2]
     layers, hidden = row.count("model.layers"), row.count("model.hidden")
     if is_preset(name):
         preset = build(load_config(name))

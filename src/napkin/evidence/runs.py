@@ -254,15 +254,3 @@ def _beyond(asked: PlannedRun, runs: Sequence[Run]) -> str:
     if asked.gpus and asked.gpus > MOST_DEVICES:
         return f"more than {MOST_DEVICES:,} accelerators"
     return ""
-
-
-def estimate_mfu(
-    params: float,
-    active: float | None,
-    card: Hardware,
-    gpus: int | None,
-    seq: int | None = None,
-    level: float = 0.9,
-) -> Estimate:
-    """Return what a run of this size on these accelerators will reach, for `train-time` without --mfu."""
-    return estimate(PlannedRun(active or params, params, constants_of(card), gpus, seq=seq), Rule(evidence(), level))

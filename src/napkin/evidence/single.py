@@ -22,7 +22,7 @@ from napkin.timing.step import StepTime, step
 from napkin.timing.step_layout import StepLayout
 from napkin.training.assigned_stages import Stages
 from napkin.training.layout import Layout
-from napkin.training.optimizers import step_traffic
+from napkin.training.optimizer_step import step_traffic
 from napkin.training.setup import Setup
 
 if TYPE_CHECKING:

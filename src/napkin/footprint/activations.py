@@ -99,6 +99,7 @@ class Pass:
     first     the part of the residual stream's first tensor that the operations before the layers keep
     zeros     the bias of attention to the encoder that its layers share: a leaf that requires a gradient where layers
               are checkpointed, so that it outlives the backward pass with its gradient
+    undivided  bytes of a head's gradient that lives as long as another of which it is a part
     shared_tensors  what layers share: the forward function holds it while they run, and checkpoints refer to it
     """
 
@@ -116,6 +117,7 @@ class Pass:
     final: Number = 0
     first: Number = 0
     zeros: Number = 0
+    undivided: Number = 0
     shared_tensors: tuple[Storage, ...] = ()
 
 
@@ -187,8 +189,9 @@ def tape_for(precision: Precision) -> Tape:
 
 def total(values: Iterable[Number]) -> Number:
     """Return the sum of numbers or arrays."""
-    result: Number = 0
-    for value in values:
+    each = iter(values)
+    result = next(each, 0)
+    for value in each:
         result = result + value
     return result
 
@@ -234,7 +237,8 @@ def forward(
     products = [number for number, node in enumerate(after.nodes) if node.name in ("linear", "frozen")]
     holds = [(number - first, tensor) for number, tensor in tape.holds if number >= first]
     final = after.input + forward_peak(after.nodes[: products[0]] if products else after.nodes, holds, KEPT)
-    gone = where(any(s.label == INPUT_LABEL for s in after.kept), 0, after.input)  # the stream, once it is normalized
+    held = body_output(stack) == STREAM or any(s.label == INPUT_LABEL for s in after.kept)
+    gone = where(held, 0, after.input)  # the stream, once it is normalized
     after = replace(after, burst=after.burst - gone)
     places = (place for value in lowering.shared_tensors.values() for place in value.tensor.places)
     shared_tensors = tuple({id(storage): storage for _, storage in places}.values())
@@ -252,6 +256,7 @@ def forward(
         final=final,
         first=kept_there,
         zeros=0 if lowering.zeros is None else lowering.zeros.size * lowering.zeros.places[0][1].shared,
+        undivided=lowering.undivided,
         shared_tensors=shared_tensors,
     )
 
@@ -298,7 +303,7 @@ def _run_head(lowering: Lowering, stack: Stack, residual: Value) -> Number:
     else:
         logits = lowering.run(rewrite(stack.after, lowering.implementation), residual)
         if form is None:
-            cross_entropy(lowering, logits)
+            cross_entropy(lowering, logits, lowering.values[body_output(stack)].tensor)
         else:
             special_loss(lowering, logits, form)
             kept_on = int(form.held) * logits.tensor.count
@@ -391,9 +396,23 @@ def one_layer(lowering: Lowering, layer: Layer, width: Number, dtype: str) -> tu
     return made, out.tensor.dtype
 
 
-def cross_entropy(lowering: Lowering, logits: Value) -> None:
+def body_output(stack: Stack) -> str:
+    """Return the name of the tensor that the class without its head returns, and the class with it holds until the
+    loss: the stream, or what norms and projections of the body make of it."""
+    root = stack.before[0].module.partition(".")[0] if stack.before else ""
+    found = STREAM
+    for op in stack.after:
+        linear = op.linear() is not None
+        if linear and op.module.partition(".")[0] != root:
+            break
+        if linear or op.normalizes():
+            found = op.name
+    return found
+
+
+def cross_entropy(lowering: Lowering, logits: Value, hidden: Tensor) -> None:
     """Record a log-softmax, kept in its input's dtype, and the negative log-likelihood, which keeps the labels and the
-    weight of all tokens."""
+    weight of all tokens. `hidden`: what the class holds as the output of its body."""
     tape, implementation = lowering.tape, lowering.implementation
     tape.scope = "loss"
     if logits.divided and not implementation.parallel_loss:
@@ -415,7 +434,7 @@ def cross_entropy(lowering: Lowering, logits: Value) -> None:
         target = tape.given(tokens, "int64", "labels", kind=INPUT, fixed=True)
     weight = tape.new(1, out.dtype, "weight of all tokens", fixed=True)
     tape.record("nll_loss", (out,), tape.new(1, out.dtype, "loss"), (target, weight))
-    tape.hold(*held, *(lowering.values[op.reads[0]].tensor for op in lowering.program.operations if op.role == LM_HEAD))
+    tape.hold(*held, hidden)
 
 
 def special_loss(lowering: Lowering, logits: Value, form: Loss) -> None:
@@ -483,6 +502,8 @@ def next_power(n: Number) -> Number:
     return power
 
 
+STREAM = "x"
+"""The name under which operations read the residual stream."""
 QUARTERS = 4
 """Bytes for each logit are multiples of a quarter: whole numbers stay exact."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from napkin.autograd.tensors import ACTIVATION, sized
 from napkin.elementwise import Number, ceil_div
 from napkin.footprint import activations, memory
@@ -37,21 +39,32 @@ def tree(step: PreparedStep, rank: Rank, source: str) -> dict[str, Term]:
     saved = put(_saved(step, rank, f"{root}/activations/saved", source))
     put(_in_flight(rank, f"{root}/activations", saved))
     put(leaf(f"{root}/weight_casts", rank.casts, "byte", TRUE, "torch.autocast keeps a copy of each weight it cast"))
-    moments = []
-    worst = max(rank.moments, key=lambda m: m.live)
-    for moment in rank.moments:
-        parts = [
-            put(leaf(f"{root}/at/{moment.name}/{bucket}", getattr(moment, bucket), "byte", TRUE)) for bucket in BUCKETS
-        ]
-        moments.append(put(add(f"{root}/at/{moment.name}", *parts)))
+    moments = [_moment(put, moment, f"{root}/at/{moment.name}", terms) for moment in rank.moments]
     put(largest(f"{root}/live", *moments))
     for moment in rank.between:
-        name = f"{root}/after/{moment.name}"
-        put(add(name, *(put(leaf(f"{name}/{b}", getattr(moment, b), "byte", TRUE)) for b in BUCKETS)))
-    put(leaf(f"{root}/temporaries", worst.temporaries, "byte", TRUE, f"at the peak, in the {worst.name}"))
+        _moment(put, moment, f"{root}/after/{moment.name}", terms)
+    worst = max(rank.moments, key=lambda m: m.live)
+    put(
+        terms[f"{root}/at/{worst.name}/temporaries"].renamed(f"{root}/temporaries", f"at the peak, in the {worst.name}")
+    )
     for term in hosted(step, rank):
         put(term)
     return terms
+
+
+def _moment(put: Callable[[Term], Term], moment: Moment, path: str, terms: Mapping[str, Term]) -> Term:
+    """Return the live bytes of a moment: of each bucket, and of what each is the sum of. `terms`: those of the rank."""
+    parts = []
+    for bucket in BUCKETS:
+        size, there = getattr(moment, bucket), terms.get(f"memory/{bucket}")
+        made = [leaf(f"{path}/{bucket}/{name}", n, "byte", TRUE) for name, n in moment.made.get(bucket, ()) if n]
+        if there is not None and there.value == size:
+            parts.append(put(there.renamed(f"{path}/{bucket}")))
+        elif made and add("sum", *made).value == size:
+            parts.append(put(add(f"{path}/{bucket}", *made)))
+        else:
+            parts.append(put(leaf(f"{path}/{bucket}", size, "byte", TRUE)))
+    return put(add(path, *parts))
 
 
 def _in_flight(rank: Rank, path: str, saved: Term) -> Term:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from napkin import formats
 from napkin.term import Term, add, constant, divide, floor, multiply
-from napkin.training import optimizers
+from napkin.training import optimizer_states
 from napkin.training.optimizers import Optimizer
 from napkin.training.precision import Precision
 
@@ -28,7 +28,7 @@ def state_widths(policy: Precision, optimizer: Optimizer) -> dict[str, Term]:
     if policy.master is not None:
         parts["master"] = width(policy.master, f"{root}/master")
     state = width(policy.state, f"{root}/state")
-    parts["optimizer"] = optimizers.per_param(optimizer, state, f"{root}/optimizer")
+    parts["optimizer"] = optimizer_states.per_param(optimizer, state, f"{root}/optimizer")
     return parts
 
 

@@ -36,7 +36,7 @@ def saved_bytes(step: PreparedStep, stage: Stage) -> tuple[Number, Number, Numbe
             shared[id(storage)] = (storage, shared.get(id(storage), (storage, 0))[1] + n)
     size = activations.group_size(recompute, step.order.depth)
     layers = kept_by_layers(step, stage.variants, ceil_div(total(stage.checkpointed), size))
-    passed = mask_bytes(step, stage, stage.checkpointed) if MASKS in step.setup.implementation.passes else 0
+    passed = mask_bytes(step, stage.checkpointed) if MASKS in step.setup.implementation.passes else 0
     once = [(s.kind, where(keep > 0, s.size * _held_part(step, s), 0)) for s, keep in shared.values()]
     tables = total(size for kind, size in once if kind != WEIGHT_COPY)
     casts = casts + total(size for kind, size in once if kind == WEIGHT_COPY)
@@ -77,7 +77,7 @@ def kept_by_layers(step: PreparedStep, counts: Counts, checkpoints: Number) -> N
     return layers + inputs
 
 
-def mask_bytes(step: PreparedStep, stage: Stage, counts: Counts) -> Number:
+def mask_bytes(step: PreparedStep, counts: Counts) -> Number:
     """Return the bytes of the causal masks that `counts` layers of each type refer to, each mask once."""
     masks: dict[object, tuple[Number, Number]] = {}
     for again, (_, piece) in zip(counts, step.run.layers, strict=True):

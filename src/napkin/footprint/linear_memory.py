@@ -6,8 +6,8 @@ from napkin import formats
 from napkin.counting import linear_stack as linear
 from napkin.record import record
 from napkin.term import Term, add, ceiling, constant, divide, leaf, multiply
-from napkin.training import optimizers
-from napkin.training.optimizers import Optimizer
+from napkin.training import optimizer_states
+from napkin.training.optimizers import SCALAR, Optimizer
 from napkin.training.precision import Precision
 
 
@@ -54,8 +54,8 @@ def _states(optimizer: Optimizer, shapes: list[tuple[int, ...]], policy: Precisi
     by_state: dict[str, list[Term]] = {}
     counters: list[Term] = []
     for at, shape in enumerate(shapes, 1):
-        scalar = {s.name for s in optimizer.kept(shape) if s.layout == optimizers.SCALAR}
-        for term in optimizers.terms(optimizer, shape, width, f"linear{at}"):
+        scalar = {s.name for s in optimizer.kept(shape) if s.layout == SCALAR}
+        for term in optimizer_states.terms(optimizer, shape, width, f"linear{at}"):
             state = term.name.rpartition("/")[2]
             if state in scalar:
                 counters.append(term)

@@ -12,7 +12,7 @@ from napkin.footprint.kept import mask_bytes, rotary_bytes, shared_kv_bytes
 from napkin.footprint.optimizer_buffers import optimizer_temporaries, table_elements
 from napkin.footprint.peaks import LayerPeak, layer_peaks
 from napkin.footprint.prepared import PreparedStep
-from napkin.footprint.rank import Moment, Rank, larger
+from napkin.footprint.rank import Made, Moment, Rank, larger
 from napkin.footprint.registered import buffers
 from napkin.footprint.stages import Stage
 from napkin.footprint.states import Held
@@ -36,20 +36,28 @@ class Gradients:
         self.width = sized(1, setup.precision.grad)
         self.shards = setup.shards
         unsynced = setup.framework.unsynced * where(sharded, where(self.shards > 1, 1, 0), 0)
-        self.standing = where(setup.adds_up & (not setup.in_backward), rank.gradients, 0)
+        undivided = rank.stage.last * step.run.undivided
+        self.standing = where(setup.adds_up & (not setup.in_backward), rank.gradients + undivided, 0)
         self.standing = self.standing + unsynced * total(n * flat_gradient(part, self.width) for n, part in parts)
         self.added = unsynced * maximum(0, *(flat_gradient(part, self.width) for _, part in parts))
         at_once = 0 if setup.in_backward or "parameters" in setup.offload else where(setup.adds_up, 0, 1)
         self._whole = at_once * where(sharded, 0, 1)
         self._sharded = at_once * where(sharded, 1, 0)
-        self.first = rank.stage.last * weights.head.gradients(self.width)
+        # a part that is copied from a view at once; a tied one's waits for the embedding's
+        copied = step.run.undivided * (not step.model.tied)
+        self.first = rank.stage.last * (weights.head.gradients(self.width) + copied)
         # the head's part of a tied embedding's gradient waits for the embedding's own
         one_stage = where(setup.layout.pp == 1, weights.table.all * self.width, 0)
         self._waits = one_stage * setup.lets_go * step.model.tied
 
+    def parts_after(self, made: Number) -> Made:
+        """Return what is there once gradients of `made` bytes have been computed."""
+        new = self._whole * made + self._sharded * ceil_div(made, self.shards)
+        return ("through_the_passes", self.standing), ("of_a_tied_head", self._waits), ("new", new)
+
     def after(self, made: Number) -> Number:
         """Return the bytes that are there once gradients of `made` bytes have been computed."""
-        return self.standing + self._waits + self._whole * made + self._sharded * ceil_div(made, self.shards)
+        return total(size for _, size in self.parts_after(made))
 
 
 class References:
@@ -64,7 +72,7 @@ class References:
     def __init__(self, step: PreparedStep, stage: Stage) -> None:
         run, implementation = step.run, step.setup.implementation
         again = total(stage.checkpointed)
-        masks = mask_bytes(step, stage, stage.checkpointed)
+        masks = mask_bytes(step, stage.checkpointed)
         tables = rotary_bytes(step, stage)
         shared = shared_kv_bytes(step, stage)
         self.passes_masks = MASKS in implementation.passes
@@ -75,7 +83,7 @@ class References:
             keeps_stream = again >= 0
         looked_up = stage.first * (run.embedded + where(keeps_stream, 0, run.stream))
         self.at_loss = looked_up * (implementation.embeddings == "loss")
-        other_masks = mask_bytes(step, stage, stage.layers) - where(again > 0, masks, 0)
+        other_masks = mask_bytes(step, stage.layers) - where(again > 0, masks, 0)
         self.around = run.closure + tables + where(again > 0, self.masks, 0) + looked_up + other_masks + shared
 
     def freed_masks(self, left: Number) -> Number:
@@ -99,67 +107,96 @@ class Moments:
         layout = setup.layout
         self.stage, self.run = stage, run
         self.inputs = stage.first * (2 * layout.micro * (layout.seq // layout.cp) * 8) + buffers(step, stage)
-        self.gathered = gathered_bytes(step, stage, parts) + setup.bucket
-        frees_last = setup.framework.frees_last
-        self.gathered_at_loss = gathered_bytes(step, stage, parts, 0) + setup.bucket if frees_last else self.gathered
+        gathered = gathered_bytes(step, stage, parts)
+        at_loss = gathered_bytes(step, stage, parts, 0) if setup.framework.frees_last else gathered
+        self.gathered, self.gathered_at_loss = gathered, at_loss
         self.gradients = Gradients(step, rank, parts)
+        self.standing: Made = (("through_the_passes", self.gradients.standing),)
         self.references = References(step, stage)
         self.loss = stage.last * run.loss
         self.last = self.loss * (layout.micro_batches > 1)
         cached = total(n * piece.casts for n, (_, piece) in zip(stage.checkpointed, run.layers, strict=True))
+        cached = cached + stage.first * run.before.biases
         cached = cached + total(n * piece.biases for n, (_, piece) in zip(stage.layers, run.layers, strict=True))
         self.cached = cached
         self.casts = rank.casts + cached - stage.last * run.after.casts
         self.before_head = rank.saved - stage.last * run.after.saved
         self.waiting, self.optimizer = rank.waiting, rank.optimizer
 
-    def moment(self, name: str, gradients: Number, kept: Number, casts: Number, temporaries: Number) -> Moment:
+    def moment(self, name: str, gradients: Made, kept: Number, casts: Number, temporaries: Made) -> Moment:
         """Return a moment of the passes, with the waiting micro-batches' activations and the gathered parameters."""
         gathered = self.gathered_at_loss if name == "loss" else self.gathered
-        activations, temporaries = self.waiting + kept, gathered + temporaries
-        parameters, optimizer = self.rank.parameters, self.optimizer
-        return Moment(name, parameters, gradients, optimizer, activations, casts, self.inputs, temporaries)
+        made: dict[str, Made] = {
+            "gradients": gradients,
+            "activations": (("of_waiting_micro_batches", self.waiting), ("of_this_micro_batch", kept)),
+            "temporaries": (("gathered", gathered), ("gradient_bucket", self.step.setup.bucket), *temporaries),
+        }
+        sums = {bucket: total(size for _, size in parts) for bucket, parts in made.items()}
+        return Moment(
+            name,
+            self.rank.parameters,
+            sums["gradients"],
+            self.optimizer,
+            sums["activations"],
+            casts,
+            self.inputs,
+            sums["temporaries"],
+            made,
+        )
 
     def forward(self) -> Moment:
         """Return the moment of the head or, where it is larger, of the final norm."""
         rank, stage, run, held = self.rank, self.stage, self.run, self.references
-        standing = self.gradients.standing
+        standing = self.standing
         head = stage.last * (run.after.burst - run.after.saved - run.after.casts)
-        temporaries = held.closure + held.at_loss + head + self.last
+        temporaries = (("referred_to", held.closure + held.at_loss), ("head", head), ("last_loss", self.last))
         at_head = self.moment("forward", standing, rank.saved, rank.casts + self.cached, temporaries)
         if not run.layers:
             return at_head
-        temporaries = held.around + self.last + stage.last * run.final
+        temporaries = (("referred_to", held.around), ("last_loss", self.last), ("final_norm", stage.last * run.final))
         return larger(at_head, self.moment("forward", standing, self.before_head, self.casts, temporaries))
 
     def bursting(self, peak: LayerPeak) -> Moment:
         """Return the moment of a layer's forward pass."""
         kept, casts = self.before_head - peak.gone, self.casts - peak.later
-        around = self.references.around + self.last
-        return self.moment("forward", self.gradients.standing, kept, casts, peak.bursts + around)
+        around = ("referred_to", self.references.around), ("last_loss", self.last)
+        return self.moment("forward", self.standing, kept, casts, (("layer", peak.bursts), *around))
 
     @property
     def outlives(self) -> Number:
-        """Return the bytes of what lives on when the backward pass is over: a checkpointed leaf and its gradient."""
-        return where(total(self.stage.checkpointed) > 0, 2 * self.run.zeros, 0)
+        """Return the bytes of what lives on when the backward pass is over: a checkpointed leaf and its gradient, and
+        a head's gradient that another is a view of."""
+        leaf = where(total(self.stage.checkpointed) > 0, 2 * self.run.zeros, 0)
+        return leaf + self.stage.last * self.run.undivided
 
     @property
     def through_backward(self) -> Number:
         """Return what lives through the backward pass: what checkpointed layers refer to, and the logits."""
-        return self.references.closure + self.stage.last * self.run.held + self.outlives // 2
+        leaf = where(total(self.stage.checkpointed) > 0, self.run.zeros, 0)
+        return self.references.closure + self.stage.last * self.run.held + leaf
 
     def at_loss(self) -> Moment:
         """Return the moment of the loss."""
-        held = self.through_backward + 2 * self.loss + self.stage.last * self.step.after.peak
-        return self.moment("loss", self.gradients.standing, self.rank.saved, self.rank.casts, held)
+        temporaries = (
+            ("referred_to", self.through_backward),
+            ("loss", 2 * self.loss),
+            ("head", self.stage.last * self.step.after.peak),
+        )
+        return self.moment("loss", self.standing, self.rank.saved, self.rank.casts, temporaries)
 
     def backward(self, peak: LayerPeak) -> Moment:
         """Return the moment of a layer's backward pass."""
         gradients = self.gradients
-        held = self.through_backward + gradients.added + 2 * self.loss - self.references.freed_masks(peak.masks)
+        temporaries = (
+            ("referred_to", self.through_backward - self.references.freed_masks(peak.masks)),
+            ("added_gradient", gradients.added),
+            ("loss", 2 * self.loss),
+            ("layer", peak.needs),
+        )
         kept = self.before_head - peak.gone - peak.shared
         casts = self.rank.casts - self.stage.last * self.run.after.casts - peak.uncast
-        return self.moment("backward", gradients.after(gradients.first + peak.made), kept, casts, held + peak.needs)
+        made = gradients.parts_after(gradients.first + peak.made)
+        return self.moment("backward", made, kept, casts, temporaries)
 
     def end_of_backward(self) -> Moment:
         """Return the moment of the backward pass of what precedes the layers."""
@@ -181,27 +218,42 @@ class Moments:
         before = maximum(step.before.peak, step.before.end + own + both) * (setup.frozen is None)
         # what layers share has gone with the first of them
         kept = rank.delayed if setup.layout.schedule == "zero-bubble" else stage.first * run.before.saved
-        held = stage.first * (run.after.input + before) + stage.last * run.held + 2 * self.loss
-        return self.moment("backward", gradients.after(made), kept, casts, held)
+        temporaries = (
+            ("embedding", stage.first * (run.after.input + before)),
+            ("logits", stage.last * run.held),
+            ("loss", 2 * self.loss),
+        )
+        return self.moment("backward", gradients.parts_after(made), kept, casts, temporaries)
 
     def optimizer_step(self) -> Moment:
         """Return the moment of the optimizer step."""
         rank = self.rank
-        temporaries = optimizer_temporaries(self.step, rank) + self.step.setup.bucket + self.loss + self.outlives
-        return Moment("step", rank.parameters, rank.gradients, self.optimizer, 0, 0, self.inputs, temporaries)
+        temporaries: Made = (
+            ("optimizer_step", optimizer_temporaries(self.step, rank)),
+            ("gradient_bucket", self.step.setup.bucket),
+            ("loss", self.loss),
+            ("checkpointed_leaf", self.outlives),
+        )
+        needed, made = total(size for _, size in temporaries), {"temporaries": temporaries}
+        return Moment("step", rank.parameters, rank.gradients, self.optimizer, 0, 0, self.inputs, needed, made)
 
     def between(self) -> tuple[Moment, Moment]:
         """Return what is live after the forward pass, and after the backward pass."""
         rank, stage = self.rank, self.stage
-        held = self.references.closure + self.loss + stage.last * self.run.held
-        after_forward = self.moment("forward", self.gradients.standing, rank.saved, rank.casts, held)
-        return after_forward, self.moment("backward", rank.gradients, 0, 0, self.loss + self.outlives)
+        temporaries = (
+            ("referred_to", self.references.closure),
+            ("loss", self.loss),
+            ("logits", stage.last * self.run.held),
+        )
+        after_forward = self.moment("forward", self.standing, rank.saved, rank.casts, temporaries)
+        after_backward = ("loss", self.loss), ("checkpointed_leaf", self.outlives)
+        return after_forward, self.moment("backward", (("new", rank.gradients),), 0, 0, after_backward)
 
 
 def moments_of(step: PreparedStep, rank: Rank, parts: Parts) -> tuple[tuple[Moment, ...], tuple[Moment, Moment]]:
     """Return the moments of a step at which a rank's live bytes can be the largest, and those between its phases."""
     moments = Moments(step, rank, parts)
-    forward, backward = moments.forward(), moments.moment("backward", 0, 0, 0, 0)
+    forward, backward = moments.forward(), moments.moment("backward", (), 0, 0, ())
     for peak in layer_peaks(step, rank.stage, moments.gradients.width, moments.gradients.after):
         forward = larger(forward, moments.bursting(peak), peak.valid)
         backward = larger(backward, moments.backward(peak), peak.valid)

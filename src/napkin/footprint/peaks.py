@@ -132,7 +132,7 @@ class StageLayers:
         counts: list[Number] = [0] * len(self.stage.kinds)
         for n, one in zip(ahead, self.order.variants, strict=True):
             counts[one.kind] = counts[one.kind] + n * one.checkpointed
-        return mask_bytes(self.step, self.stage, tuple(counts))
+        return mask_bytes(self.step, tuple(counts))
 
 
 def layer_peaks(

@@ -214,9 +214,17 @@ def weights_on_a_rank(model: Model, stack: Stack, setup: Setup, kinds: Iterable[
         frozen = after.frozen - both * table.frozen
         after = Held(after.dense - both * table.dense, after.expert, states, tensors, frozen, after.wide)
     layers = tuple(held(layer.operations, setup) for layer in kinds)
-    shared = held(model.shared, setup) if model.shared else None
+    shared = held(model.shared, bare(setup)) if model.shared else None
     before = held(stack.before, setup)
     return Weights(before if setup.frozen is None else still(before, setup), layers, after, shared, head, table)
+
+
+def bare(setup: Setup) -> Setup:
+    """Return the setup without adapters: those of a block that several layers share are at its uses."""
+    tuning = setup.implementation.tuning
+    if tuning is None:
+        return setup
+    return replace(setup, implementation=replace(setup.implementation, tuning=replace(tuning, method="frozen")))
 
 
 def _as_tied(setup: Setup) -> Setup:

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from napkin.elementwise import Flag, Number, ceil_div, is_array, maximum, where
 from napkin.footprint.activations import total
 from napkin.footprint.allocator import Flow
 from napkin.footprint.stages import Stage
 from napkin.footprint.states import Held
-from napkin.record import record, replace
+from napkin.record import record
 from napkin.training.setup import Setup
 
 BUCKETS = ("parameters", "gradients", "optimizer", "activations", "weight_casts", "inputs", "temporaries")
 
 
+Made = tuple[tuple[str, Number], ...]
+"""What a bucket is the sum of at one moment: (name, bytes)."""
+
+NOTHING: Mapping[str, Made] = {}
+
+
 @record
 class Moment:
-    """Live bytes at one moment, by bucket."""
+    """Live bytes at one moment, by bucket.
+
+    made  {bucket: what it is the sum of}, of those that are more than one thing; nothing where sizes are arrays
+    """
 
     name: str
     parameters: Number
@@ -25,6 +36,7 @@ class Moment:
     weight_casts: Number
     inputs: Number
     temporaries: Number
+    made: Mapping[str, Made] = NOTHING
 
     @property
     def passing(self) -> Number:
@@ -40,7 +52,7 @@ class Largest(Moment):
     """Of two moments the one with more live bytes, layout by layout: a bucket is taken only where it is read."""
 
     def __init__(self, first: Moment, second: Moment, chosen: Flag, live: Number) -> None:
-        self.__dict__.update(name=first.name, _first=first, _second=second, _chosen=chosen, _live=live)
+        self.__dict__.update(name=first.name, made=NOTHING, _first=first, _second=second, _chosen=chosen, _live=live)
 
     def __getattr__(self, bucket: str) -> Number:
         if bucket not in BUCKETS:
@@ -65,9 +77,9 @@ def larger(first: Moment, second: Moment, there: Number = 1) -> Moment:
     """Return the moment with more live bytes, entry by entry; the first where the second is not there."""
     least, most = first.live, second.live
     chosen = (most > least) & (there > 0)
-    if is_array(chosen):
-        return Largest(first, second, chosen, where(chosen, most, least))
-    return replace(second, name=first.name) if chosen else first
+    if not is_array(chosen):
+        return second if chosen else first
+    return Largest(first, second, chosen, where(chosen, most, least))
 
 
 @record

@@ -11,12 +11,13 @@ from napkin.footprint.activations import total
 from napkin.formats import QUANTIZED
 from napkin.operations.base import Operation
 from napkin.operations.implementations import Tuning
-from napkin.operations.lora import adapts_embedding, is_unquantized, lora_pairs
-from napkin.operations.roles import EXPERT, REPLICATED, TABLES, VOCABULARY
+from napkin.operations.lora import is_unquantized, lora_pairs, other_adapters
+from napkin.operations.roles import EXPERT, REPLICATED, VOCABULARY
 from napkin.operations.work import Weight
 from napkin.record import record
 from napkin.training.layout import Layout
-from napkin.training.optimizers import OPTIMIZERS, Optimizer, State, state_bytes
+from napkin.training.optimizer_states import state_bytes
+from napkin.training.optimizers import OPTIMIZERS, Optimizer, State
 from napkin.training.setup import Setup
 
 
@@ -132,7 +133,10 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
     trained: list[tuple[int, ...]] = []
     frozen: Number = 0
     for op in operations:
+        owner = op.owner()
         linear, core = op.linear(), op.attends()
+        if owner is not op and all(owner is not one for one in operations):
+            linear = owner.linear()  # a block that layers share: each use has adapters of its own
         is_narrow = linear is not None and not is_unquantized(linear, tuning)
         with_experts = bool(tuning.quantized) and (tuning.experts or setup.implementation.looped == "modules")
         for weight in op.weights():
@@ -149,9 +153,9 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
                 trained += [(tuning.rank * pairs, linear.d_in), (made, tuning.rank)]
             if tuning.method == "adapter_v2":
                 trained += [(linear.d_out,), (linear.d_out,)]
-        elif op.embeds() in TABLES and adapts_embedding(op, tuning):
-            trained += [(tuning.rank, rows) for weight in op.weights() for rows in weight.shape]
-        elif core is not None and tuning.method.startswith("adapter"):
+        for copies, rank, d_in, d_out in other_adapters(op, setup.implementation, tuning):
+            trained += [(copies * rank, d_in), (d_out, copies * rank)]
+        if core is not None and tuning.method.startswith("adapter"):
             trained += [(PROMPT, core.heads * core.v_dim), (core.heads,)]
     states: dict[str, Number] = {}
     for shape in trained:

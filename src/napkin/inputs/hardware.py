@@ -170,6 +170,13 @@ class Hardware:
             return self.sparse_peaks[name]
         return dense * self.sparse_factor if self.sparse_factor > 1 and name in _SPARSE else None
 
+    def scaled_peaks(self, dtype: str, peak: float) -> dict[str, object]:
+        """Return the fields of an accelerator whose peak in one dtype is `peak`: every dense peak · peak / this one's.
+        What it would reach with structured sparsity is not known."""
+        factor = peak / self.peak(dtype)
+        peaks = {name: dense * factor for name, dense in self.peaks.items()}
+        return {"peaks": peaks, "sparse_peaks": None, "sparse_factor": 1}
+
     @property
     def default_dtype(self) -> str:
         """bf16, else fp16, else fp32: what training would use here."""

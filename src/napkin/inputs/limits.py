@@ -1,13 +1,13 @@
-"""Limits on the quantities of an answer: `<= 150d`, `30B .. 50B`, `== 144d ± 1%`.
+"""Limits on the quantities of an answer: `<= 150d`, `30B .. 50B`, `== 144d ± 1%`, and on its verdict: `fits`.
 
 A limit holds, is broken, or is too close to call: where the quantity is an estimate and the limit lies inside its
-interval.
+interval, or where the verdict itself is too close to call.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from napkin.elementwise import Number
@@ -16,6 +16,10 @@ from napkin.record import record
 from napkin.units import Unreadable, number, quantity
 
 HOLDS, BROKEN_WORD, CLOSE_WORD = "holds", "broken", "close"
+VERDICT = "verdict"
+"""The path of an answer's word: a limit on it is one word, or several with | between them."""
+_OPEN = ("close", "too close to call")
+"""Verdicts that leave open whether a limit on the verdict holds."""
 _HINT = 'a condition is "<= 150d", ">= 30B", "30B .. 50B", "== 144d" or "== 144d ± 1%"'
 
 
@@ -36,11 +40,12 @@ class Limit:
 
 @record
 class LimitOutcome:
-    """One limit held against one quantity; `beyond` is how far outside the value is (0 where it holds)."""
+    """One limit held against one quantity; `beyond` is how far outside the value is (0 where it holds). The value of
+    a verdict is its word."""
 
     path: str
     limit: str
-    value: float
+    value: float | str
     unit: str
     low: Number | None
     high: Number | None
@@ -97,18 +102,45 @@ def judge(path: str, limit: Limit, value: float, unit: str, interval: tuple[Numb
     return LimitOutcome(path, limit.text, value, unit, low, high, status, beyond)
 
 
+def judge_verdict(text: Any, verdict: str | None, known: Sequence[str]) -> LimitOutcome:
+    """Hold a limit against a verdict. known: the words that the command's verdict may be. Raises Unreadable where the
+    limit names none of them, or where this answer has no verdict."""
+    wanted = [word.strip() for word in text.strip().removeprefix("==").split("|")] if isinstance(text, str) else []
+    offered = f"the verdict is one of: {', '.join(known)}" if known else "leave it out"
+    if not known:
+        raise Unreadable("the command gives no verdict", offered)
+    strange = [word for word in wanted if word not in known]
+    if strange or not wanted:
+        named = repr(strange[0] if strange else text)[:60]
+        raise Unreadable(f"{named} is no verdict of the command", offered)
+    if verdict is None:
+        raise Unreadable("this answer has no verdict", "ask for something that may fail, such as hardware: or within:")
+    status = HOLDS if verdict in wanted else CLOSE_WORD if verdict in _OPEN else BROKEN_WORD
+    return LimitOutcome(VERDICT, text.strip(), verdict, "", None, None, status, 0.0)
+
+
 def check(
     limits: Mapping[str, Any],
     quantities: Mapping[str, tuple[Any, str]],
     intervals: Mapping[str, tuple[Number, Number]],
     place: Mapping[str, str],
+    verdict: str | None = None,
+    verdicts: Sequence[str] = (),
 ) -> tuple[list[LimitOutcome], list[NapkinError]]:
-    """Check every limit against an answer's quantities. `place` names where each limit is written, for messages."""
+    """Check every limit against an answer's quantities and its verdict. `place` names where each limit is written, for
+    messages; `verdicts` are the words that the command's verdict may be."""
     outcomes, problems = [], []
     for path, text in limits.items():
         where = place.get(path, path)
+        if path == VERDICT and path not in quantities:
+            try:
+                outcomes.append(judge_verdict(text, verdict, verdicts))
+            except Unreadable as problem:
+                problems.append(NapkinError(f"{where}: {problem.reason}", problem.hint))
+            continue
         if path not in quantities:
-            hint = did_you_mean(path, quantities) or f"it has {', '.join(list(quantities)[:12])}"
+            known = (*quantities, VERDICT) if verdicts else quantities
+            hint = did_you_mean(path, known) or f"it has {', '.join(list(quantities)[:12])}"
             problems.append(NapkinError(f"{where}: the answer has no such quantity", hint))
             continue
         value, unit = quantities[path]

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 LARGEST = 16 * 10**6
 DEEPEST = 100
+STDIN = "standard input"
+"""What messages call the file -."""
 FRAME = 4
 """The most keys of a mapping that `parse_json` stores once for all its repetitions (a frame of a stack trace)."""
 
@@ -89,7 +91,7 @@ def read_text(path: str, largest: int = LARGEST) -> str:
 
 def read_json(path: str, *, infinite: bool = False) -> Document:
     """Read a JSON document: no duplicate keys, no NaN, no Infinity unless `infinite`, depth at most 100."""
-    return parse_json(read_text(path), printable(path) if path != "-" else "standard input", infinite=infinite)
+    return parse_json(read_text(path), printable(path) if path != "-" else STDIN, infinite=infinite)
 
 
 def parse_json(
@@ -180,7 +182,7 @@ def _bounded(data: Any, name: str) -> None:
 def read_yaml(path: str) -> Document:
     """Read a YAML document. Rejected: anchors and aliases, tags, duplicate keys, octal and sexagesimal numbers, yes and
     no as truth values, and more than one document."""
-    return parse_yaml(read_text(path), printable(path) if path != "-" else "standard input")
+    return parse_yaml(read_text(path), printable(path) if path != "-" else STDIN)
 
 
 def parse_yaml(text: str, name: str) -> Document:

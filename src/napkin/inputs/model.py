@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Mapping
 
 from napkin.errors import NapkinError, Refused, did_you_mean
-from napkin.inputs.load import Document, parse_json, parse_yaml, printable, read_json, read_text, read_yaml
+from napkin.inputs.load import STDIN, Document, parse_json, parse_yaml, printable, read_json, read_text, read_yaml
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -348,7 +348,7 @@ def load_config(model: str) -> Config:
         return _of_document(parse_json(model, "MODEL"), "the shape given")
 
     if model == "-":
-        return _of_document(_sniffed("-"), "standard input")
+        return _of_document(_sniffed("-"), STDIN)
     model = os.path.expanduser(model)
     looks_like_file = is_path(model) or os.path.exists(model)
     if os.path.isdir(model):
@@ -383,7 +383,7 @@ def load_config(model: str) -> Config:
 def _sniffed(path: str) -> Document:
     """Read a file whose name does not tell its format: JSON where it begins like JSON, else YAML."""
     text = read_text(path)
-    name = printable(path) if path != "-" else "standard input"
+    name = printable(path) if path != "-" else STDIN
     if path.endswith(".py"):
         raise Refused(
             f"{name}: is Python, which napkin does not run",

@@ -20,6 +20,7 @@ class Preset:
     aliases           other names in use
     family            the series of models that it belongs to
     organisation      its publisher
+    hub               names of the organizations that publish it on the Hugging Face hub
     published         year
     source            citation of the facts
     config            the fields of its config.json that determine shapes
@@ -32,6 +33,7 @@ class Preset:
     aliases: tuple[str, ...]
     family: str
     organisation: str
+    hub: tuple[str, ...]
     published: int
     source: str
     config: Mapping[str, Any]
@@ -46,20 +48,34 @@ def spelling(name: str) -> str:
 
 
 def is_preset(name: str) -> bool:
-    """Return whether a published architecture has this name."""
-    from napkin._tables.models import NAMES
+    """Return whether a published architecture has this name; in `org/name`, whether that organization publishes it."""
+    return _slug(name) is not None
 
-    return spelling(name) in NAMES
+
+def _slug(name: str) -> str | None:
+    """Return the preset that a name means."""
+    from napkin._tables.models import NAMES, PRESETS
+
+    slug = NAMES.get(spelling(name))
+    organization, slash, _ = name.strip().rpartition("/")
+    if slug is None or not slash:
+        return slug
+    known = (one.lower() for one in PRESETS[slug].get("hub", ()))
+    return slug if organization.lower() in known else None
 
 
 def preset(name: str) -> Preset:
     """Return the published architecture with this name or alias, in any spelling."""
     from napkin._tables.models import NAMES, PRESETS
 
-    slug = NAMES.get(spelling(name))
+    slug = _slug(name)
     if slug is None:
         shown = "".join(c if c.isprintable() else "?" for c in name[:60])
+        near = NAMES.get(spelling(name))
         hint = did_you_mean(shown.rsplit("/", 1)[-1], PRESETS)
+        if near is not None:
+            publishers = " or ".join(PRESETS[near].get("hub", ())) or PRESETS[near]["organisation"]
+            hint = f"if it is the same as {publishers}'s, write {near}; else give the path of its config.json"
         absent = ", and the local Hugging Face cache does not hold it" if "/" in name else ""
         raise NapkinError(
             f"no model is called {shown!r}{absent}",
@@ -82,6 +98,7 @@ def _preset(slug: str, fields: Mapping[str, Any]) -> Preset:
         tuple(fields["aliases"]),
         fields["family"],
         fields["organisation"],
+        tuple(fields.get("hub", ())),
         fields["published"],
         fields["source"],
         fields["config"],

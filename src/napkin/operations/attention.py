@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tensors import select
+from napkin.autograd.tensors import Tensor, select
 from napkin.elementwise import Number, maximum
-from napkin.operations.attention_eager import by_heads, eager, written_out
+from napkin.operations.attention_eager import eager, written_out
 from napkin.operations.attention_kernels import (
     FLASH_HEAD,
     FLASH_LARGEST,
@@ -31,10 +31,12 @@ from napkin.record import record
 class Rotary(Elementwise):
     """Rotary position embedding of `dim` of `head_dim` elements of each of `heads` heads: x·cos + rotate_half(x)·sin.
 
-    pairing  half: number i turns with i + dim/2 · interleaved: 2i with 2i + 1 · complex: as one complex product
+    pairing  half: element i is rotated with i + dim/2 · halves: the same, from cos and sin that have each angle once ·
+             interleaved: 2i with 2i + 1 · complex: as one complex product
     upcast   computed in fp32 and cast back
     table    which of the network's tables of angles it reads, where layers have their own bases
-    wide     this table is fp32 where activations are narrower
+    wide     this table is fp32 where activations are 16-bit
+    narrow   the result is cast back to the type that was rotated
     """
 
     heads: int
@@ -44,6 +46,7 @@ class Rotary(Elementwise):
     upcast: bool = False
     table: int = 0
     wide: bool = False
+    narrow: bool = False
 
     def traffic(self) -> tuple[Number, Number]:
         return 4 * self.heads * self.head_dim, 4 * self.heads * self.head_dim
@@ -83,7 +86,8 @@ class AttentionCore(Ordinary):
                                                                            added (zeros in cross-attention, T5's code);
                                                                            dynamic: a mask that is read fourth is
                                                                            added; distance: scores that are read fourth
-    chunk    a query sees only keys of its own run of `chunk` tokens (None: all)
+    chunk    a query sees only keys of its own run of `chunk` tokens (None: all); where it sees later ones too, each run
+             is a call of its own, and no other pairs are ever computed
     upcast   in elementary operations, the scores are a product of fp32 tensors
     anywhere the window's keys are chosen among all that are past, which are cached
     own_mask the implementation gives torch's attention a mask for each head
@@ -136,7 +140,9 @@ class AttentionCore(Ordinary):
         documents = work.lengths or ((work.length, 1),)
         total: Number = 0
         for length, count in documents:
-            if work.pairs == "exact" and causal and chunk is not None:
+            if chunk is not None and not causal:
+                one = (length // chunk) * chunk**2 + (length % chunk) ** 2
+            elif work.pairs == "exact" and causal and chunk is not None:
                 one = (length // chunk) * causal_pairs(chunk, window) + causal_pairs(length % chunk, window)
             elif work.pairs == "exact" and causal:
                 one = causal_pairs(length, window)
@@ -248,11 +254,9 @@ class AttentionCore(Ordinary):
         if run.selective:  # the core runs again in backward: its inputs are all that is kept for it
             run.tape.keep(*tensors)
             run.tape.again = True
-        if run.implementation.laid_by_heads:
-            out = by_heads(run, self, tensors, heads)
-        elif kernel == EAGER:
-            apart = tuple(t.view(rows_apart=not value.heads_first) for t, value in zip(tensors, (q, k, v), strict=True))
-            out = eager(run, self, apart, heads, kv_heads)
+        if kernel == EAGER:
+            rows_apart = tuple(not value.heads_first for value in (q, k, v))
+            out = self.eager(run, tensors, rows_apart, heads, kv_heads)
         elif written:
             apart = tuple(t.view(rows_apart=not value.heads_first) for t, value in zip(tensors, (q, k, v), strict=True))
             out = written_out(run, self, apart, heads, kv_heads)
@@ -265,3 +269,11 @@ class AttentionCore(Ordinary):
         if run.implementation.tuning is not None and run.implementation.tuning.method.startswith("adapter"):
             out = prompted(run, out)
         return Value(out, width, True, True)
+
+    def eager(
+        self, run: Lowering, qkv: tuple[Tensor, ...], rows_apart: tuple[bool, ...], heads: Number, kv_heads: Number
+    ) -> Tensor:
+        """Run attention in elementary operations. `rows_apart`: of q, k, v, which lie with their heads behind each
+        other."""
+        views = tuple(t.view(rows_apart=apart) for t, apart in zip(qkv, rows_apart, strict=True))
+        return eager(run, self, views, heads, kv_heads)

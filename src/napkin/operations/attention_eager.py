@@ -14,7 +14,7 @@ def repeat_heads(run: Lowering, x: Tensor, heads: Number, kv_heads: Number) -> T
     """Return the keys or values repeated for each query head: a copy, but a view of one head of one sequence."""
     count = x.count // kv_heads * heads
     copied = run.tape.copy(x.view(count), "repeated")
-    alone = either(run.b == 1, False)
+    alone = either(run.b == 1, run.implementation.packed)
     stays = select(alone, select(kv_heads == 1, expanded(run, x, count), copied), copied)
     return select(heads == kv_heads, x, stays)
 
@@ -24,7 +24,8 @@ def folded(run: Lowering, x: Tensor, heads: Number) -> Tensor:
     if not x.rows_apart:
         return x
     copied = run.tape.copy(x, "folded")
-    return select(either(run.b == 1, heads == 1), x, copied)
+    alone = either(run.b == 1, run.implementation.packed)
+    return select(either(alone, heads == 1), x, copied)
 
 
 def eager(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Number, kv_heads: Number) -> Tensor:
@@ -93,21 +94,6 @@ def dropped_share(run: Lowering, op: AttentionCost) -> float:
     """Return the dropout probability of attention weights."""
     drops = run.implementation.drops == ALWAYS or (run.implementation.drops == ALIBI and op.position == "alibi")
     return run.dropout if drops else 0.0
-
-
-def by_heads(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Number) -> Tensor:
-    """Written-out attention of tensors that are laid out by heads, the scores of positions added."""
-    tape = run.tape
-    q, k, v = (run.by_heads(x) for x in qkv)
-    count = run.b * heads * run.own * run.s
-    scores = tape.matmul(q, run.over_constant(k), count, "scores")
-    for name in run.program.relative:
-        scores = tape.add(scores, run.values[name].tensor)
-    mask = tape.new(run.b * run.own * run.s, "bool", "mask", fixed=True)
-    scores = tape.record("masked_fill", (scores,), tape.new(count, scores.dtype, "masked"), (mask,))
-    weights = tape.dropout(tape.softmax(scores), dropped_share(run, op))
-    out = tape.matmul(tape.lowered(weights), v, run.tokens * heads * op.v_dim, "values")
-    return tape.copy(out, "attended")
 
 
 def causal_mask(run: Lowering) -> Tensor:

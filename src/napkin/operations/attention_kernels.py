@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.autograd.tensors import WEIGHT, Tensor, promoted, select
-from napkin.elementwise import Number, ceil_div, is_array
+from napkin.elementwise import Number, ceil_div, is_array, minimum
 from napkin.operations.facts import AttentionCost
 from napkin.operations.implementations import ALIBI, CUDNN, EFFICIENT, FLASH
 from napkin.operations.lowering import Lowering
@@ -97,6 +97,8 @@ def whole_heads(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, Tensor, Ten
 
 def keys_of(run: Lowering, op: AttentionCost) -> Number:
     """Return the keys that a query can see."""
+    if op.chunk is not None and not op.causal:
+        return minimum(op.chunk, run.s)
     return run.source if op.cross else run.s + op.runs(run.s) + run.source * op.merged
 
 
@@ -144,9 +146,13 @@ def by_kernel(
     if repeated:
         k, v = (repeated_by_model(run, t, heads, kv_heads) for t in (k, v))
     q, k, v = (tape.lowered(t) for t in (q, k, v))
-    rows = run.own
+    rows: Number = run.own
+    calls: Number = 1
+    if run.implementation.packed:
+        calls = run.b * ceil_div(run.s, keys_of(run, op))
     if kernel == EFFICIENT:
-        rows = ceil_div(rows, EFFICIENT_ROWS) * EFFICIENT_ROWS
+        each = minimum(run.own, keys_of(run, op)) if run.implementation.packed else run.own
+        rows = ceil_div(each, EFFICIENT_ROWS) * EFFICIENT_ROWS * ceil_div(run.own, each)
         if not repeated:
             k, v = (repeated_in_kernel(run, t, heads, kv_heads) for t in (k, v))
     padded = kernel == FLASH and op.qk_dim % FLASH_HEAD != 0
@@ -157,7 +163,7 @@ def by_kernel(
         )
     out = tape.new(run.tokens * heads * size, v.dtype, "attended")
     lse = tape.new(run.b * heads * rows, "fp32", "log-sum-exp", fixed=True)
-    extra = [tape.new(n, "bool", "philox", fixed=True) for n in PHILOX[kernel]]
+    extra = [tape.new(n * calls, "bool", "philox", fixed=True) for n in PHILOX[kernel]]
     if op.position == "relative":
         extra.append(biased(run, op, heads, keys_of(run, op)))
     if op.position == "distance":

@@ -51,6 +51,7 @@ REQUIRED = (
     "division",
     "time",
     "linear",
+    "linear_parts",
     "attention_width",
     "elements_moved",
     "ring",
@@ -145,6 +146,11 @@ class Operation:
 
     def linear(self) -> LinearLayer | None:
         """Return the operation if it is a linear layer."""
+        raise NotImplementedError
+
+    def linear_parts(self) -> tuple[tuple[str, int, int], ...]:
+        """Return (path, input, output) of the linear layers of the reference class that it consists of; () where it is
+        one itself."""
         raise NotImplementedError
 
     def attention_width(self) -> Number:

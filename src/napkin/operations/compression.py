@@ -49,6 +49,10 @@ class Compressor(Ordinary):
         parts = ("value", "gate")
         return tuple(gemm(f"{self.name}/{part}", work.tokens, self.d_in, self.wide) for part in parts)
 
+    def linear_parts(self) -> tuple[tuple[str, int, int], ...]:
+        inside = self.module or "self_attn.compressor"
+        return tuple((f"{inside}.{part}", self.d_in, self.wide) for part in ("kv_proj", "gate_proj"))
+
     def traffic(self) -> tuple[Number, Number]:
         return 16 * self.wide, 24 * self.wide
 
@@ -77,7 +81,17 @@ class RunIndexer(Ordinary):
 
     @property
     def keys(self) -> Compressor:
-        return Compressor(f"{self.name}/keys", self.reads[:1], self.d_in, self.head_dim, self.rate, self.rotary, True)
+        inside = "self_attn.compressor.indexer"
+        sizes = self.d_in, self.head_dim, self.rate, self.rotary
+        return Compressor(f"{self.name}/keys", self.reads[:1], *sizes, True, module=inside)
+
+    def linear_parts(self) -> tuple[tuple[str, int, int], ...]:
+        inside = "self_attn.compressor.indexer"
+        return (
+            *self.keys.linear_parts(),
+            (f"{inside}.q_b_proj", self.q_rank, self.heads * self.head_dim),
+            (f"{inside}.scorer.weights_proj", self.d_in, self.heads),
+        )
 
     def weights(self) -> tuple[Weight, ...]:
         shapes = (
@@ -161,6 +175,11 @@ class BlockIndexer(Ordinary):
             gemm(f"{self.name}/scores", s, self.head_dim, s, work.sequences * self.heads, weight=False),
         )
         return chosen_by(work, products)
+
+    def linear_parts(self) -> tuple[tuple[str, int, int], ...]:
+        inside = "self_attn.indexer"
+        wide = self.heads * self.head_dim
+        return ((f"{inside}.q_proj", self.d_in, wide), (f"{inside}.k_proj", self.d_in, self.head_dim))
 
     def remark(self) -> str:
         return ONLY_FORWARD

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tensors import ACTIVATION, BYTES, INPUT, select
+from napkin.autograd.tensors import ACTIVATION, BYTES, INPUT
 from napkin.elementwise import Number, ceil_div
 from napkin.operations.base import Operation
 from napkin.operations.lora import adapts_embedding
 from napkin.operations.lowering import Lowering, Value
-from napkin.operations.ordinary import NOT_TIMED, Lookup, Ordinary
-from napkin.operations.primitives import minimum
+from napkin.operations.ordinary import NOT_TIMED, Lookup
 from napkin.operations.roles import HEADS, POSITION, REPLICATED, SHARED_TENSOR, TABLES, TOKEN, VOCABULARY
-from napkin.operations.work import Gemm, Weight, Work, gemm
+from napkin.operations.work import Weight
 from napkin.record import record, replace
 
 TYPE_CHECKING = False
@@ -109,46 +108,3 @@ class PositionBias(Lookup):
             run.bias.places[0][1].shared = True
             run.shared_tensors[SHARED_TENSOR + self.name] = Value(run.bias, heads, True)
         return Value(run.bias, heads, True)
-
-
-@record
-class RelativeScores(Ordinary):
-    """Scores of each query or key against the `rows` of a table of relative positions, a part of attention's scores
-    (DeBERTa, arXiv:2006.03654). FLOP: 2·b·a·s·rows·d. `within` as in TableMatmul. `divided`: what a constant divides,
-    the table's rows, the scores, or neither (a query that is scaled already)."""
-
-    heads: int
-    head_dim: int
-    rows: int
-    within: bool = False
-    divided: str = "scores"
-
-    def weights(self) -> tuple[Weight, ...]:
-        return ()
-
-    def gemms(self, work: Work) -> tuple[Gemm, ...]:
-        rows = minimum(self.rows, 2 * work.length) if self.within else self.rows
-        return (gemm(self.name, work.length, self.head_dim, rows, work.sequences * self.heads, weight=False),)
-
-    def traffic(self) -> tuple[Number, Number]:
-        return NOT_TIMED  # not timed yet
-
-    def lower(self, run: Lowering) -> Value:
-        """Scores against each row, of which each pair's distance then chooses one: both and the choice are kept."""
-        tape = run.tape
-        content, table = run.read(self).tensor, tape.lowered(run.read(self, 1).tensor)
-        if self.divided == "table":  # in place
-            divisor = tape.new(1, "fp32", "divisor", fixed=True)
-            table = tape.record("div", (table,), table.view(), (divisor,))
-        if run.implementation.laid_by_heads:
-            content = run.by_heads(content)
-        else:  # the product puts sequences and heads together, and repeats the table
-            content, spread = tape.lowered(content), table.view(table.count * run.b)
-            content = select(run.b == 1, content, tape.copy(content, "folded"))
-            table = select(run.b == 1, table, tape.copy(spread, "for each sequence"))
-        rows_here = minimum(self.rows, 2 * run.s) if self.within else self.rows
-        scores = tape.matmul(content, table, run.tokens * self.heads * rows_here, "scores of rows")
-        index = tape.new(run.own * run.s, "int64", "distances", fixed=True)
-        pairs = tape.new(run.tokens * self.heads * run.s, scores.dtype, "scores of pairs")
-        pairs = tape.record("gather", (scores,), pairs, (scores, index))
-        return Value(run.over_constant(pairs) if self.divided == "scores" else pairs, self.heads * self.rows)

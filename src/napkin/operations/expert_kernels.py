@@ -162,8 +162,8 @@ def looped_experts(run: Lowering, op: RoutedExperts) -> Value:
         hidden = run.activated(product(sent, op.d_model, inner, "up"), op.function)
     if op.dropout:
         hidden = tape.dropout(hidden, run.dropout)
-    if run.implementation.casts_down:
-        hidden = tape.cast(hidden, stored)
+    if run.implementation.before_down is not None:
+        hidden = run.implementation.before_down(run, hidden)
     total = added(product(hidden, inner, op.d_model, "down"), places)
     if op.idle:
         total = tape.add(total, added(*taken(tokens * op.idle)))

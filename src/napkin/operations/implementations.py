@@ -109,9 +109,10 @@ class Tuning:
     """What is trained of a frozen network.
 
     method     lora (two thin matrices next to a weight), adapter (a prompt in each attention, from the third layer on),
-               adapter_v2 (that, and a scale and a bias on each product, and the norms' weights)
+               adapter_v2 (that, and a scale and a bias on each product, and the norms' weights), frozen (nothing)
     rank       of LoRA's matrices          dropout  before them
-    targets    products that LoRA stands next to; () for all
+    targets    modules that LoRA stands next to; () for all linear layers, where `parameters` is () too
+    parameters  (path's end, times the rank) of parameters that it stands next to: experts in one tensor, routers
     quantized  number format of frozen products' weights: nf4, nf4-dq (its scales in 8 bits too) or ""
     library    whose quantized products: bitsandbytes (as of 2023: they keep their input though the weight is frozen,
                and the head is one of them), transformers or torchao (neither: bitsandbytes/autograd/_functions.py,
@@ -127,6 +128,12 @@ class Tuning:
     quantized: str = ""
     library: str = "bitsandbytes"
     experts: bool = False
+    parameters: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def everything(self) -> bool:
+        """Whether LoRA stands next to every linear layer but the head."""
+        return self.method == "lora" and not self.targets and not self.parameters
 
     @property
     def keeps(self) -> bool:
@@ -183,10 +190,8 @@ class Implementation:
                  head · unchanged: as they are, which only torch's math form accepts
     qkv          how query, key and value are cut from a fused projection. "": at once, as views · joined: the
                  projection stays allocated as long as any part does · apart: one by one
+    packed       sequences lie one behind the other in one, and each attends in a call of its own
     query_scale  each query is multiplied by a factor of its position
-    tempers_once one tensor of positions' factors serves the queries of all layers; else each makes its own
-    laid_by_heads  queries, keys and values are copied into a layout by heads, a scaled key is one more copy, and each
-                 layer makes its own mask (DeBERTa v2)
     weights_late attention's weights are returned to the layer, which holds them until it returns
     norms_inline query and key are normalized as each is made, before the next projection
 
@@ -195,8 +200,6 @@ class Implementation:
                  layer: upcast in each layer, once · pair: upcast in each layer for the query and again for the key, in
                  their type · kernel: one kernel that keeps only cos and sin
     rotary_fp32  cos and sin stay fp32 where activations are 16-bit
-    casts_rotated  rotated queries and keys are cast back to the type that they had
-    half_tables  cos and sin have each angle once
     joins        the rotated part is always concatenated with the rest, even where there is no rest
     by_kind      layers with a window and layers without have cos and sin of their own
 
@@ -217,15 +220,14 @@ class Implementation:
     norms        reference: as the operation says · fused: one kernel in the input's type · fp32: root mean squares in
                  elementary operations, the weight multiplied in fp32 before the cast · lowered: under autocast the
                  kernel runs in 16 bits, its arguments cast by the class
-    powered      a norm's reciprocal deviation is a power of the variance, which is kept; else rsqrt's result is
+    rstd         makes a norm's reciprocal deviation from the variance, where that is not rsqrt
     fp32_norm_weight  a norm's weight is cast to fp32 before it multiplies
     written      activations that have no kernel of their own (gelu_new, gelu_fast, quick_gelu) run as elementary
                  operations; else each is one kernel
     swiglu       split: activation, then a multiplication · fused: one kernel that keeps only its input · generated:
                  compiled kernels run any activation that a multiplication reads
-    casts_down   the input of an MLP's last linear layer is cast to its weight's type, which autocast casts back
+    before_down  runs on the input of an MLP's last linear layer
     linear       runs a linear layer, where it is not torch's F.linear
-    conv_view    a convolution reads its weight in another shape, which autocast casts on every pass
     mixer        what runs a recurrence. whole: one kernel from the input projection to the output's, which keeps little
                  and recomputes the rest · apart: a kernel for the convolution and one for the scan · torch: elementary
                  operations
@@ -238,6 +240,7 @@ class Implementation:
     shares       divides the chosen scores by their sum
     chosen       runs on the weights of the chosen experts before they leave the router
     fp32_router  the router's weight is stored in fp32; else a matmul in fp32 casts it on every pass
+    linear_router  the router is a linear layer of its own, which adapters can stand next to
     router_apart autocast is off in the router
     fp32_logits  the router's logits are cast to fp32 before anything reads them
     looped       experts run one after the other on the tokens that chose them, gate and up in one matmul (joined) or in
@@ -278,32 +281,29 @@ class Implementation:
     rotary: str = "table"
     fp32_sinks: bool = False
     rotary_fp32: bool = False
-    casts_rotated: bool = False
-    half_tables: bool = False
     joins: bool = False
     by_kind: bool = False
     fp32_loss: bool = True
     shifted: bool = True
     positions: str = "one"
     segments: str = "one"
-    laid_by_heads: bool = False
-    casts_down: bool = False
     mixer: str = "whole"
     kernel_mask: str = ""
     router: str = "logits"
     native_scores: str = ""
     fp32_router: bool = False
+    linear_router: bool = False
     router_apart: bool = False
     fp32_logits: bool = False
     looped: str = ""
     drops: str = ALWAYS
-    tempers_once: bool = False
-    conv_view: bool = False
+    packed: bool = False
     query_scale: bool = False
-    powered: bool = False
     sinks: str = "shifted"
     masked_scores: Callable[[Running, Tensor], Tensor] | None = None
     linear: Callable[[Running, Tensor, Number, Number, bool, str], Tensor] | None = None
+    rstd: Callable[[Running, Tensor], Tensor] | None = None
+    before_down: Callable[[Running, Tensor], Tensor] | None = None
     shares: Callable[[Running, Tensor, Number], Tensor] | None = None
     chosen: Callable[[Running, Tensor], Tensor] | None = None
     few_heads: str = ""

@@ -54,6 +54,14 @@ class Indexer(Ordinary):
         )
         return chosen_by(work, products)
 
+    def linear_parts(self) -> tuple[tuple[str, int, int], ...]:
+        inside = "self_attn.indexer"
+        return (
+            (f"{inside}.wq_b", self.q_rank, self.heads * self.head_dim),
+            (f"{inside}.wk", self.d_in, self.head_dim),
+            (f"{inside}.weights_proj", self.d_in, self.heads),
+        )
+
     def remark(self) -> str:
         return ONLY_FORWARD
 

@@ -9,7 +9,6 @@ from napkin.operations.implementations import Tuning
 from napkin.operations.lora import is_unquantized, lora_pairs
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.ordinary import Module, Ordinary
-from napkin.operations.primitives import minimum
 from napkin.operations.roles import COLUMN, DOWN, HEADS, REPLICATED, ROW, VOCABULARY
 from napkin.operations.work import Gemm, Weight, Work, division_of, gemm
 from napkin.record import record
@@ -65,8 +64,9 @@ class Matmul(Module):
         factor = tensor.count // d_in
         if tensor.rows_apart:
             tensor = select(run.b == 1, tensor, run.tape.copy(run.tape.lowered(tensor), "by steps"))
-        if run.implementation.casts_down and self.role == DOWN:
-            tensor = run.tape.cast(tensor, "fp32" if run.tape.autocast else run.tape.compute)
+        before_down = run.implementation.before_down
+        if before_down is not None and self.role == DOWN:
+            tensor = before_down(run, tensor)
         if run.implementation.tuning is not None:
             out = self.tuned(run, tensor, d_in, d_out, run.implementation.tuning)
         else:
@@ -126,16 +126,20 @@ class JoinedHead(Module):
         """Nothing: its GEMMs move their operands."""
         return 0, 0
 
+    def linear_parts(self) -> tuple[tuple[str, int, int], ...]:
+        return (("cls.predictions.dense", self.d_out, self.d_in - self.table),)
+
     def lower(self, run: Lowering) -> Value:
-        """Concatenate the matrix, an activation that autocast casts, and multiply; both factors are saved."""
+        """Concatenate the matrix, an activation that autocast casts, and multiply; both factors are saved.
+
+        The gradients of the matrix's parts are views of its own. That of the others outlives the backward pass, and
+        with it the whole; the embedding's is copied, or added to that of the lookup."""
         x, tape = run.read(self), run.tape
         rows = ceil_div(self.d_out, run.split.tensor)
         parts = tuple(run.weight(size * rows) for size in (self.table, self.d_in - self.table))
-        stored = parts[0].dtype
-        grads = sum(weight.count for weight in self.weights()) * BYTES[stored]
-        matrix = tape.new(self.d_in * rows, stored, "matrix put together")
-        matrix = tape.record("cat", parts, matrix, weight=grads)
-        out = tape.matmul(x.tensor, matrix, run.tokens * rows, "logits")
+        run.undivided = parts[0].size
+        out = tape.matmul(x.tensor, tape.join(parts, "matrix put together"), run.tokens * rows, "logits")
+        out = tape.record("bias", (out,), out.view(), weight=rows * BYTES[parts[0].dtype], alias=True)  # added in place
         return Value(out, self.d_out, True, True)
 
 
@@ -187,44 +191,3 @@ class BlockMatmul(Ordinary):
         kept.append(weight)
         grads = count * sized(1, "fp32" if tape.autocast else tape.compute)
         return Value(tape.record("bmm", (tensor,), out, kept, weight=grads), width, x.divided, x.gathered)
-
-
-@record
-class TableMatmul(Module):
-    """Linear layer applied to the `rows` of an embedding, independent of the tokens. FLOP: 2·rows·d_in·d_out.
-
-    `within`: only rows of distances in −s … s, at most two per position."""
-
-    rows: int
-    d_in: int
-    d_out: int
-    bias: bool = False
-    within: bool = False
-
-    def weights(self) -> tuple[Weight, ...]:
-        return Matmul(self.name, self.reads, self.d_in, self.d_out, self.bias, COLUMN).weights()
-
-    def gemms(self, work: Work) -> tuple[Gemm, ...]:
-        rows = minimum(self.rows, 2 * work.length) if self.within else self.rows
-        return (gemm(self.name, rows, self.d_in, self.d_out),)
-
-    def traffic(self) -> tuple[Number, Number]:
-        """Nothing: its GEMMs move their operands."""
-        return 0, 0
-
-    def lower(self, run: Lowering) -> Value:
-        """Project the embedding's rows once for all sequences; head-major, the result is repeated for each."""
-        tape = run.tape
-        rows_here = minimum(self.rows, 2 * run.s) if self.within else self.rows
-        assert run.distances is not None  # the stack begins with it
-        table = run.distances
-        if id(table) not in run.derived:
-            run.derived[id(table)] = tape.dropout(table, run.dropout)
-        x = tape.lowered(tape.slice(run.derived[id(table)], rows_here * self.d_in))
-        if tape.copies is not None:  # the weight is the content's, which keeps autocast's copy of it
-            rows = tape.record("linear", (x,), tape.new(rows_here * self.d_out, x.dtype, "rows"), (x,))
-        else:
-            rows = tape.linear(x, self.d_in, self.d_out, self.bias, f"{self.name}/weight")
-        if run.implementation.laid_by_heads:
-            rows = tape.copy(rows.view(rows.count * run.b), "for each sequence")
-        return Value(rows, self.d_out)

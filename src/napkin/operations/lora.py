@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from napkin.operations.facts import LinearLayer, Named
 from napkin.operations.implementations import Implementation, Tuning
-from napkin.operations.roles import KEY, QKV, QUERY, VALUE, VOCABULARY
+from napkin.operations.roles import EXPERT, KEY, QKV, QUERY, ROUTER, VALUE, VOCABULARY
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from napkin.operations.base import Operation
 
 JOINED = (QUERY, KEY, VALUE, QKV)
 """Roles of attention's linear layers, and of the fused projection of all three."""
-ALL_LINEAR = "all-linear"
-"""The target that stands for every linear layer but the head."""
+SHARED = "shared"
+"""The embedding of an encoder and its decoder in classes of transformers."""
+
+Adapted = tuple[int, int, int, int]
+"""How many, and the rank, input and output of each adapter."""
 
 
 def is_target(op: Named, targets: tuple[str, ...]) -> bool:
-    """Return whether LoRA's targets name an operation, as peft matches them (peft 0.17,
-    tuners/tuners_utils.py, check_target_module_exists): by the end of the module's path. Its short name does too."""
-    path = "." + op.module.lower()
-    return any(op.short.lower() == target or path.endswith("." + target) for target in map(str.lower, targets))
+    """Return whether LoRA's targets name an operation: by the end of its module's path or, where no path was found
+    (`resolved` puts a dot before those that were), by its short name."""
+    return any(op.short.lower() == target or path_ends(op.module, target) for target in map(str.lower, targets))
+
+
+def path_ends(path: str, target: str) -> bool:
+    """Return whether peft's targets match a path (peft 0.21, tuners/tuners_utils.py, check_target_module_exists)."""
+    return ("." + path.lower()).endswith("." + target.removeprefix("."))
 
 
 def lora_pairs(
@@ -32,13 +45,60 @@ def lora_pairs(
         named = tuning.targets
         parts = [one for one in program if one.role in JOINED and (one.role in named or is_target(one, named))]
         return len(parts), sum(getattr(part, "d_out", 0) or getattr(part, "width", 0) for part in parts)
-    chosen = is_target(op, tuning.targets) if tuning.targets else op.shard != VOCABULARY
+    chosen = op.shard != VOCABULARY if tuning.everything else is_target(op, tuning.targets)
     return (1, op.d_out) if chosen else (0, 0)
 
 
 def adapts_embedding(op: Named, tuning: Tuning) -> bool:
     """Return whether LoRA's targets name an embedding."""
-    return tuning.method == "lora" and is_target(op, tuning.targets)
+    return tuning.method == "lora" and not tuning.everything and is_target(op, tuning.targets)
+
+
+def other_adapters(op: Operation, implementation: Implementation, tuning: Tuning) -> Iterator[Adapted]:
+    """Yield LoRA's adapters on what is no linear layer of its own: embeddings, linear layers within an operation
+    (routers, indexers), and parameters of experts (peft's ParamWrapper: a pair of matrices for each expert)."""
+    if tuning.method != "lora":
+        return
+    for path, d_in, d_out in linear_parts(op, implementation):
+        if tuning.everything or any(path_ends(path, target) for target in tuning.targets):
+            yield 1, tuning.rank, d_in, d_out
+    for path, copies, shape in parameters_of(op):
+        for target, times in tuning.parameters:
+            if path_ends(path, target):
+                yield copies, times * tuning.rank, shape[1], shape[0]
+    if op.embeds() and not tuning.everything:
+        named = sum(any(path_ends(path, target) for target in tuning.targets) for path in lookups(op))
+        short = op.short.lower() in tuning.targets
+        for rows, width in (weight.shape for weight in op.weights()):
+            yield from ((1, tuning.rank, rows, width),) * max(named, short)
+
+
+def lookups(op: Named) -> tuple[str, ...]:
+    """Return the paths of the modules that look up an embedding: `shared` is the encoder's and the decoder's too."""
+    outer, _, last = op.module.rpartition(".")
+    if last != SHARED:
+        return (op.module,)
+    return (op.module, *(f"{outer}.{stack}.embed_tokens".removeprefix(".") for stack in ("encoder", "decoder")))
+
+
+def linear_parts(op: Operation, implementation: Implementation) -> tuple[tuple[str, int, int], ...]:
+    """Return (path, input, output) of the linear layers that an operation consists of."""
+    if op.expert_part() == ROUTER:
+        shape = op.weights()[0].shape
+        return ((op.module, shape[1], shape[0]),) * implementation.linear_router
+    return op.linear_parts()
+
+
+def parameters_of(op: Operation) -> Iterator[tuple[str, int, tuple[int, ...]]]:
+    """Yield (path, copies, shape) of parameters that are no linear layer's: experts in one tensor, a router's."""
+    for weight in op.weights():
+        if len(weight.shape) != 2:
+            continue
+        if weight.shard == EXPERT:
+            name = weight.name if weight.name == "weight" else f"{weight.name}_proj"
+            yield f"{op.module}.{name}", weight.copies, weight.shape
+        elif op.expert_part() == ROUTER:
+            yield f"{op.module}.{weight.name}", 1, weight.shape
 
 
 def is_unquantized(op: LinearLayer, tuning: Tuning) -> bool:

@@ -154,6 +154,7 @@ class Lowering:
         self.copies: dict[int, dict[str, Tensor]] = {}
         self.bias: Tensor | None = None
         self.zeros: Tensor | None = None
+        self.undivided: Number = 0
         self.distances: Tensor | None = None
         self.routers: Number = 0
         self.derived: dict[int, Tensor] = {}
@@ -297,17 +298,6 @@ class Lowering:
     def rows_of(self, how: str) -> Number:
         """Return the rows of position ids, or of cos and sin: one per sequence, or one for all."""
         return self.b if how in ("each", "learned") or (how == "source" and not self.source) else 1
-
-    def by_heads(self, x: Tensor) -> Tensor:
-        """Return a head-major copy of the tensor, which all readers share."""
-        x = self.tape.lowered(x)
-        if id(x) not in self.derived:
-            self.derived[id(x)] = self.tape.copy(x, "by heads")
-        return self.derived[id(x)]
-
-    def over_constant(self, x: Tensor) -> Tensor:
-        """Divide x by a constant tensor."""
-        return self.tape.multiply(x, self.tape.new(1, x.dtype, "constant", fixed=True), "divided")
 
     def made_of(self, names: tuple[str, ...]) -> Tensor | None:
         """Return the tensor that the named outputs are slices of, if they cover it."""

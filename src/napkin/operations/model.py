@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from napkin.operations.base import Operation
 from napkin.operations.experts import ExpertMatmul, Experts
+from napkin.operations.implementations import HF, Implementation
 from napkin.operations.views import Share
 from napkin.record import record, replace
 
@@ -16,12 +17,14 @@ class Layer:
 
     block   whether it is a block, which recomputation checkpoints; else what a class runs between its blocks
     beyond  the first operation that the class runs after the checkpointed block; "": none
+    read    whether anything reads its output; else no gradient reaches it
     """
 
     kind: str
     operations: tuple[Operation, ...]
     block: bool = True
     beyond: str = ""
+    read: bool = True
 
 
 Runs = tuple[tuple[int, Layer], ...]
@@ -204,6 +207,7 @@ class Vision:
     added    tokens of the tower in addition to the patches
     grid     patches of an image of the config's size, 0 where the config does not fix it
     tokens   tokens that the language model sees of it, 0 where the config does not fix it
+    implementation  how the class runs the tower
     """
 
     patches: Model
@@ -213,6 +217,7 @@ class Vision:
     added: int = 0
     grid: int = 0
     tokens: int = 0
+    implementation: Implementation = HF
 
     @property
     def parts(self) -> tuple[Model, Model, Model]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import BYTES, Tensor
 from napkin.elementwise import Number
+from napkin.operations.implementations import Running
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.ordinary import Elementwise
 from napkin.operations.roles import HEADS, REPLICATED
@@ -114,7 +115,7 @@ class Norm(Elementwise):
         if arithmetic == "fp32_rstd":
             centered = given
         variance = tape.mean(tape.power(deviation), rows)
-        rstd = tape.power(tape.shift(variance)) if run.implementation.powered else tape.rsqrt(tape.shift(variance))
+        rstd = (run.implementation.rstd or _by_rsqrt)(run, tape.shift(variance))
         out = tape.multiply(centered, rstd, "normalized")
         if not self.weight:
             return tape.cast(out, out_dtype)
@@ -139,6 +140,11 @@ class Norm(Elementwise):
         mean, rstd = (tape.new(rows, "fp32", what, fixed=True) for what in ("mean", "rstd"))
         out = tape.new(x.count, x.dtype, "normalized")
         return tape.record("layer_norm", (x,), out, (x, mean, rstd, *lowered), weight=learned)
+
+
+def _by_rsqrt(run: Running, variance: Tensor) -> Tensor:
+    """Return the reciprocal deviation, which is kept for backward."""
+    return run.tape.rsqrt(variance)
 
 
 @record

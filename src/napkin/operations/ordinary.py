@@ -28,6 +28,9 @@ class Ordinary(Operation, abstract=True):
     def linear(self) -> LinearLayer | None:
         return None
 
+    def linear_parts(self) -> tuple[tuple[str, int, int], ...]:
+        return ()
+
     def attention_width(self) -> Number:
         return 0
 

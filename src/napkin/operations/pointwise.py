@@ -140,6 +140,7 @@ class Scale(Elementwise):
     sequences  one fp32 constant per sequence
     vector     one constant per element, stored with the weights
     held       dtype that the constant is stored in, which each pass casts
+    once       one tensor of positions' constants serves all layers; else each makes its own
     masks      by each token's mask, in the activations' dtype or, where `held`, as booleans
     """
 
@@ -151,6 +152,7 @@ class Scale(Elementwise):
     vector: bool = False
     held: str = ""
     masks: bool = False
+    once: bool = False
 
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("scale", (self.width,)),) if self.learned else ()
@@ -168,7 +170,7 @@ class Scale(Elementwise):
             factor = run.masks.get("factors", factor)
             if factor is None:
                 factor = run.tape.new(run.own if self.positions else run.b, "fp32", "factor", fixed=True)
-                if run.implementation.tempers_once:
+                if self.once:
                     factor.places[0][1].shared = True
                     run.masks["factors"] = factor
                 run.factor = factor if self.positions else None  # one for all that this layer scales

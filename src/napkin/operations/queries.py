@@ -6,11 +6,10 @@ from __future__ import annotations
 from napkin.operations.attention import AttentionCore
 from napkin.operations.embedding import Embedding
 from napkin.operations.experts import ExpertMatmul, Experts
-from napkin.operations.facts import Named
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
 from napkin.operations.recurrence import Scan
-from napkin.operations.roles import POSITION, TABLES
+from napkin.operations.roles import POSITION
 from napkin.record import record
 
 
@@ -21,13 +20,6 @@ class AttentionMasks:
 
     merged: bool
     bounds: tuple[int, ...]
-
-
-def lora_modules(model: Model) -> list[Named]:
-    """Return what LoRA can adapt: the linear layers, the head, and the embeddings of tokens."""
-    operations = [op for stack in model.stacks for op in (*stack.before, *stack.after)] + model.operations
-    operations += model.shared
-    return [op for op in operations if op.linear() is not None or op.embeds() in TABLES]
 
 
 def has_scan(model: Model) -> bool:

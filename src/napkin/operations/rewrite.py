@@ -12,7 +12,8 @@ from napkin.elementwise import Number
 from napkin.operations.attention import AttentionCore, Rotary
 from napkin.operations.base import Operation
 from napkin.operations.convolutions import Conv
-from napkin.operations.embedding import PositionBias, RelativeScores
+from napkin.operations.disentangled import RelativeScores
+from napkin.operations.embedding import PositionBias
 from napkin.operations.facts import LinearLayer
 from napkin.operations.implementations import Implementation
 from napkin.operations.linear import BlockMatmul, Matmul

@@ -29,6 +29,8 @@ class Rotation(Protocol):
     def table(self) -> int: ...
     @property
     def wide(self) -> bool: ...
+    @property
+    def narrow(self) -> bool: ...
 
 
 def rotary_table(run: Lowering, op: Rotation, dtype: str) -> tuple[Tensor, Tensor]:
@@ -36,7 +38,7 @@ def rotary_table(run: Lowering, op: Rotation, dtype: str) -> tuple[Tensor, Tenso
     key = (op.dim, op.table, run.implementation.by_kind and run.program.windowed, run.stack)
     if key not in run.tables:
         kept = "fp32" if run.implementation.rotary_fp32 else dtype
-        dim = op.dim // 2 if run.implementation.half_tables else op.dim
+        dim = op.dim // 2 if op.pairing == "halves" else op.dim
         kept = "fp32" if op.pairing == "complex" or op.wide else kept
         scope, run.tape.scope = run.tape.scope, "rotary"
         rows = run.own * (run.b if run.implementation.positions == "each" else 1)
@@ -70,11 +72,7 @@ def by_angles(run: Lowering, op: Rotation, tensor: Tensor, cos: Tensor, sin: Ten
     turned = tape.multiply(part, cos)
     other = tape.multiply(tape.rotate(part), sin)
     out = tape.add(turned, other)
-    if (
-        op.upcast
-        or run.implementation.casts_rotated
-        or (run.implementation.rotary_fp32 and run.implementation.rotary == "table")
-    ):
+    if op.upcast or op.narrow or (run.implementation.rotary_fp32 and run.implementation.rotary == "table"):
         out = tape.cast(out, narrow)
     if run.implementation.joins or op.dim != op.head_dim:
         joined = tape.new(tensor.count, out.dtype, "joined")

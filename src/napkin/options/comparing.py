@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin import units
-from napkin.options.option import Option, flag
+from napkin.options.option import Option, choice, flag
 
 GROUP = "Comparing"
 
@@ -28,8 +28,12 @@ OPTIONS = (
     Option("change", units.fraction, "How far each input is moved, e.g. 10%", metavar="SHARE", default="10%"),
     Option("vary", units.words, "Only these inputs, e.g. mfu,price", metavar="NAMES"),
     Option("limit", units.words, 'A decision: a limit, e.g. "time <= 150d"', metavar="CONDITION"),
-    Option("files", units.words, "Run files with limits", metavar="FILE...", positional=True, many=True),
+    Option(
+        "files", units.words, "Run files with limits, or folders of them", metavar="FILE...", positional=True, many=True
+    ),
     Option("junit", units.words, "Write the outcome as JUnit XML", metavar="FILE"),
+    Option("annotations", choice("github"), "Mark lines of the files, as GitHub's logs are read", metavar="FORM"),
+    flag("init", "Write a first run file, FILE or napkin.yaml, and check it"),
     Option("file", units.words, "Rows of schema steps/1, memory/1 or endtoend/1", metavar="FILE", positional=True),
     flag("in-sample", "With constants fitted to the row's source too"),
     Option("worst", units.words, "List N rows, the worst first", metavar="N"),

@@ -29,7 +29,9 @@ def largest_that_fits(fits: Callable[[int], bool], unit: int = 1, most: int = MO
 def with_layers(model: Model, layers: int) -> Model:
     """Return the model with another number of layers: its own, cut off, or its last pattern repeated further."""
     if model.shares_tensors:
-        raise Refused(f"{model.name}: its layers read what others make: another number of them is another network")
+        raise Refused(
+            f"{model.name}: the number of its layers cannot be changed, because some use tensors that others compute"
+        )
     last = model.stacks[-1]
     patterns = list(last.patterns)
     if layers > last.depth:

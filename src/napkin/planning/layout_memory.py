@@ -117,7 +117,8 @@ class _Stages:
 
     def _evaluated(self, cells: Array, zero: Array, place: Any, depth: int | None) -> Used:
         """Return the used bytes of these stages as [zero, cell]; zero: indices of the ZeRO stages."""
-        layout = cells_of(self.setup.layout, cells).replaced(zero=self.setup.layout.zero[zero])
+        stages: Array = self.setup.layout.zero
+        layout = cells_of(self.setup.layout, cells).replaced(zero=stages[zero])
         if depth is not None:
             layout = layout.replaced(pp=depth)
         step = self.tape.step(replace(self.setup, layout=layout), self.index[cells])

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from napkin.inputs.hardware import Hardware
+from napkin.planning.fewest import EIGHTHS, fewest
 from napkin.planning.found import Found
 from napkin.planning.grid import Request
 from napkin.planning.layout_time import Timed
@@ -158,17 +159,4 @@ def fewest_gpus(
         chosen = quickly(question, fastest)
         return chosen is not None and enough(chosen)
 
-    inside = (1 << i for i in range(node.bit_length()))
-    counts = [*(n for n in inside if n < node), *(node << i for i in range(doublings + 1))]
-    at = next((at for at, gpus in enumerate(counts) if does(gpus)), None)
-    if at is None:
-        return None
-    high, low = counts[at], counts[at - 1] if at else 0
-    steps = sorted({low + (high - low) * i // 8 // node * node for i in range(1, 8)} - {low}) if low >= node else []
-    while steps:
-        middle = steps[len(steps) // 2]
-        if does(middle):
-            high, steps = middle, [n for n in steps if n < middle]
-        else:
-            steps = [n for n in steps if n > middle]
-    return high
+    return fewest(does, node, node << doublings, parts=EIGHTHS)

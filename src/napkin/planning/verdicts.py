@@ -18,6 +18,7 @@ from napkin.term import TRUE, leaf
 from napkin.training.setup import EXACT, Setup, Width
 
 FITS, UNDECIDED, NOT = "fits", "too close to call", "does not fit"
+VERDICTS = (FITS, UNDECIDED, NOT)
 
 
 @record

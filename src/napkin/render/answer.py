@@ -55,6 +55,7 @@ class Answer:
     screen     what a person sees (render/screen.py)
     assumed    what the question left open and was taken, in a few words each
     problems   what went wrong: printed as errors, while the rest of the answer is shown
+    trailer    lines below the answer, for the program that reads its output (workflow commands)
     notes      remarks for --verbose and the JSON's "notes"
     """
 
@@ -72,6 +73,7 @@ class Answer:
         "screen",
         "status",
         "terms",
+        "trailer",
         "verdict",
     )
 
@@ -105,8 +107,13 @@ class Answer:
         self.extra = dict(extra or {})
         self.plot = plot
         self.problems = tuple(problems)
+        self.trailer: Sequence[str] = ()
         self.screen = screen
         self.assumed = list(assumed)
+
+    def by_path(self) -> dict[str, Term]:
+        """Return the published terms by their paths."""
+        return {term.name: term for term in self.terms}
 
     def finite(self) -> list[Term]:
         """Return the published terms that are numbers; the others are named in the notes, once."""
@@ -129,6 +136,17 @@ class Answer:
                     continue
                 found.setdefault(end_path(path, name), (value, found[path][1] if path in found else "1"))
         return found
+
+
+def number_in(row: Row, name: str) -> float:
+    """Return a number of a row; 0 where it has none of that name."""
+    value = row.get(name)
+    return float(value) if isinstance(value, (int, float)) else 0.0
+
+
+def is_end(path: str) -> bool:
+    """Return whether a path is that of an interval's end."""
+    return path.rpartition("/")[2] in ("low", "high")
 
 
 def _in_range(value: object) -> bool:

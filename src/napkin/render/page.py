@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from napkin.render.answer import Answer
+from napkin.options.command_line import Text, pieces_in, pieces_of, typed
+from napkin.options.registry import OPTIONS
+from napkin.render.answer import Answer, Shown
 from napkin.render.assumed import assumed_words
-from napkin.render.line import pieces_in, pieces_of
-from napkin.render.screen import Bar, Column, Screen, Table, View
+from napkin.render.screen import Bar, Column, Next, Screen, Table, View
 
 INDENT = "  "
 GAP = "  "
@@ -58,11 +59,34 @@ def page_lines(screen: Screen, answer: Answer, view: View, listed: Sequence[str]
     words = [*answer.assumed, *assumed_words(answer.inputs)]
     if words:
         lines.append(_assumed(words, view.width, paint))
-    if isinstance(screen.next, str):
-        lines += _command(pieces_in(screen.next), view.width, paint)
-    elif screen.next is not None:
-        lines += _command(pieces_of(screen.next, answer.command, answer.inputs), view.width, paint)
+    if screen.next is not None:
+        lines += _command(next_pieces(screen.next, answer), view.width, paint)
     return lines
+
+
+SPELLED = ("given", "run file", "from file")
+"""Origins of the inputs that a command line states."""
+
+
+def next_pieces(following: Next | str, answer: Answer) -> list[str]:
+    """Return the command to ask next as pieces that belong together."""
+    if isinstance(following, str):
+        return pieces_in(following)
+    given = {name: _typed(shown) for name, shown in answer.inputs.items() if _is_spelled(name, answer.inputs)}
+    return pieces_of(following.command or answer.command, given, following.changes, following.keep)
+
+
+def _is_spelled(name: str, inputs: Mapping[str, Shown]) -> bool:
+    """Return whether a command line states an input: it was given, or it replaces the nodes that were."""
+    origin = inputs[name].origin
+    if origin == "from file" and "from" in inputs:
+        return False
+    return name in OPTIONS and name != "nodes" and (origin in SPELLED or (name == "gpus" and origin == "derived"))
+
+
+def _typed(shown: Shown) -> Text:
+    """Return an input as it can be typed again."""
+    return typed(shown.value if shown.text is None else shown.text)
 
 
 class _Paint:

@@ -17,10 +17,11 @@ line `assumed:` without the command's doing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Sequence
 from types import MappingProxyType
 
 from napkin.elementwise import Number
+from napkin.options.command_line import Texts
 from napkin.record import record
 from napkin.render.figures import share
 
@@ -60,12 +61,13 @@ class Next:
     """A command to paste: the question's own options with some changed, under its own command or another.
 
     changes  option → its new text, True for a flag, or None to leave it out
-    command  "" for the question's own              keep  options that the other command takes; None: all
+    command  "" for the question's own
+    keep     options of the question that are kept; None: all. `under` (commands/following.py) derives them
     """
 
-    changes: Mapping[str, str | bool | None] = MappingProxyType({})
+    changes: Texts = MappingProxyType({})
     command: str = ""
-    keep: Sequence[str] | None = None
+    keep: Container[str] | None = None
 
 
 @record

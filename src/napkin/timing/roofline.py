@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from napkin.counting.flops import over_memory
 from napkin.operations.model import Model
 from napkin.operations.work import Gemm, Work
+from napkin.record import record
 from napkin.term import (
     TRUE,
     Term,
@@ -57,6 +58,11 @@ def product_terms(product: Gemm, width: Term, out: Term) -> tuple[Term, Term]:
     return flops, add("bytes/total", *(multiply(f"bytes/{name}", *batch, *of, size) for name, of, size in parts))
 
 
+def ridge(name: str, peak: Term, bandwidth: Term) -> Term:
+    """Return R, the arithmetic intensity where compute and memory both bind."""
+    return divide(name, peak, bandwidth, source="arithmetic intensity where both bind")
+
+
 def bounds(flops: Term, moved: Term, peak: Term, bandwidth: Term) -> dict[str, Term]:
     """Return the intensity, ridge, both times, both ways to combine them, and the rate that the roof allows."""
     compute = divide("time/compute", flops, peak)
@@ -95,6 +101,16 @@ def smallest_batch(product: Gemm, width: Term, out: Term, ridge: Term) -> Term |
 def transfer(size: Term, bandwidth: Term, name: str) -> Term:
     """Return the seconds that bytes take over a link or memory at its full rate."""
     return divide(name, size, bandwidth)
+
+
+def slower(over: Term, memory: Term) -> Term:
+    """Return how many times longer bytes take over a link than through the accelerator's own memory."""
+    return divide("slower", over, memory)
+
+
+def attainable(intensity: float, peak: float, bandwidth: float) -> float:
+    """Return the FLOP/s that the roof allows at an arithmetic intensity: min(peak, I · bandwidth)."""
+    return min(peak, intensity * bandwidth)
 
 
 # --- a model ---------------------------------------------------------------------------------------------------------
@@ -138,3 +154,34 @@ def bound_of_all(flops: Mapping[str, Term], moved: Mapping[str, Term], peak: Ter
     found["overlapped"] = add("time/overlapped", *each)
     found["rate"] = divide("rate/attainable", all_flops, found["overlapped"])
     return found
+
+
+@record
+class OperationBound:
+    """What binds an operation over all layers that have it. `share`: of the time of the whole pass."""
+
+    name: str
+    flops: float
+    bytes: float
+    intensity: float
+    time: float
+    share: float
+    bound: str
+
+
+def bound_of_each(
+    flops: Mapping[str, Term], moved: Mapping[str, Term], found: Mapping[str, Term]
+) -> list[OperationBound]:
+    """Return each operation's own bound; `found`: the bounds of all of them (`bound_of_all`)."""
+    seconds = {term.name.removeprefix("time/operation/"): term for term in found["overlapped"].parts}
+    rows = []
+    for name, size in moved.items():
+        done = flops[name].value if name in flops else 0
+        limits = [limit.value for limit in seconds[name].parts] if name in flops else [0.0, seconds[name].value]
+        compute, memory = limits
+        took = seconds[name].value
+        bound = COMPUTE if compute >= memory else MEMORY
+        rows.append(
+            OperationBound(name, done, size.value, done / size.value, took, took / found["overlapped"].value, bound)
+        )
+    return rows

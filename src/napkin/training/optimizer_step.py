@@ -1,4 +1,4 @@
-"""What optimizers allocate while they step and free afterwards (torch 2.13, torch/optim/*.py).
+"""What optimizers move and allocate while they step, and free afterwards (torch 2.13, torch/optim/*.py).
 
 Bytes for tensors of n elements, N in total, of the states' format (w bytes an element):
     foreach   copies of all tensors: they run through the update together
@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 from napkin.elementwise import Number, ceil_div, maximum
 from napkin.formats import BYTES
+from napkin.training.precision import Precision
 
 FOREACH, FUSED = "foreach", "fused"
 FP32_BYTES = BYTES["fp32"]
@@ -83,3 +84,16 @@ def _orthogonalized(n: Number, shape: tuple[int, ...], width: int) -> Number:
         return 0
     least = ceil_div(n, max(shape))
     return width * n + 2 * (2 * n + 2 * least * least)
+
+
+def step_traffic(policy: Precision, states: int, gradient: float) -> float:
+    """Return the bytes that a step moves per parameter: gradient read; states and the copy that it updates read and
+    written; the parameter written too where that copy is a master.
+
+    Formats other than fp32 and fp64 are taken to move 2 bytes."""
+    state, param, master = (_MOVED.get(kind or "", 2) for kind in (policy.state, policy.param, policy.master))
+    updated = 2 * master + param if policy.master else 2 * param
+    return gradient + 2 * states * state + updated
+
+
+_MOVED = {kind: BYTES[kind] for kind in ("fp64", "fp32")}

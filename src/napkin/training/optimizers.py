@@ -1,25 +1,17 @@
 """What each optimizer keeps for a parameter, tensor by tensor.
 
-A state follows the parameter's number format unless it says otherwise; step counters are fp32 scalars (4 bytes), on the
-host unless the optimizer is fused or capturable. Bytes of a state of a tensor with n elements:
-    whole     n · bytes          (momentum, exp_avg, …)
-    rows      n / last · bytes   one number a row, for tensors of two or more dimensions (factored second moments)
-    columns   n / second-last · bytes
-    scalar    4
-    blocks    n + 4·⌈n/256⌉, one byte an element and an fp32 scale a block; 4·n for n < 4096
+A state follows the parameter's number format unless it says otherwise; step counters are fp32 scalars, on the host
+unless the optimizer is fused or capturable. optimizer_states.py has the bytes of each layout.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from napkin.elementwise import Number, ceil_div, where
-from napkin.errors import NapkinError, Refused, did_you_mean
-from napkin.formats import BYTES
+from napkin.elementwise import Number
+from napkin.errors import NapkinError, did_you_mean
 from napkin.record import record
-from napkin.term import Term, add, constant, divide, leaf, multiply
 from napkin.training.optimizer_step import (
-    FP32_BYTES,
     FUSED,
     Size,
     Update,
@@ -27,12 +19,11 @@ from napkin.training.optimizer_step import (
     factored_update,
     orthogonalized_update,
 )
-from napkin.training.precision import Precision
 
 WHOLE, ROWS, COLUMNS, SCALAR, BLOCKS = "whole", "rows", "columns", "scalar", "blocks"
 COUNTER_BYTES = 4
 BLOCK = 256
-SMALLEST_QUANTISED = 4096
+SMALLEST_QUANTIZED = 4096
 MAP_BYTES = 1024
 """An 8-bit state's code book: 256 fp32 numbers, one for all tensors."""
 
@@ -309,96 +300,3 @@ def find(text: str, where: str = "--optimizer", form: str | None = None) -> tupl
 def counters_on_device(form: str | None) -> bool:
     """Fused kernels read their step counter on the device; the other forms keep it on the host."""
     return form == "fused"
-
-
-def elements_of(state: State, shape: tuple[int, ...]) -> int:
-    """Return the numbers that a state keeps for a tensor of that shape."""
-    n = 1
-    for size in shape:
-        n *= size
-    if state.layout == SCALAR:
-        return 1
-    if state.layout == ROWS:
-        return n // shape[-1]
-    return n // shape[-2] if state.layout == COLUMNS else n
-
-
-def quantised_bytes(n: Number) -> Number:
-    """Return the bytes of one 8-bit state of n elements: a byte each and an fp32 scale for 256; below 4096 elements
-    fp32."""
-    return where(n < SMALLEST_QUANTISED, 4 * n, n + 4 * ceil_div(n, BLOCK))
-
-
-def state_bytes(state: State, shape: tuple[int, ...], width: Number) -> Number:
-    """Return the bytes of a state of one tensor; `width`: bytes of the state's number format where it follows the
-    parameter."""
-    n = elements_of(state, shape)
-    if state.layout == SCALAR:
-        return COUNTER_BYTES
-    if state.layout == BLOCKS:
-        return quantised_bytes(n)
-    return n * (FP32_BYTES if state.fp32 else width)
-
-
-def step_traffic(policy: Precision, states: int, gradient: float) -> float:
-    """Return the bytes that a step moves per parameter: gradient read; states and the copy that it updates read and
-    written; the parameter written too where that copy is a master.
-
-    Formats other than fp32 and fp64 are taken to move 2 bytes."""
-    state, param, master = (_MOVED.get(kind or "", 2) for kind in (policy.state, policy.param, policy.master))
-    updated = 2 * master + param if policy.master else 2 * param
-    return gradient + 2 * states * state + updated
-
-
-_MOVED = {kind: BYTES[kind] for kind in ("fp64", "fp32")}
-
-
-def counters(optimizer: Optimizer) -> int:
-    """Return the bytes of the scalars that are kept for each parameter tensor."""
-    return COUNTER_BYTES * sum(s.layout == SCALAR for s in optimizer.states)
-
-
-def per_param(optimizer: Optimizer, width: Term, name: str = "optimizer") -> Term:
-    """Return the bytes for each parameter of large tensors: copies × the state's bytes. `width` in byte/param.
-
-    Refused (3) for factored states, whose bytes depend on the shapes."""
-    if optimizer.factored:
-        raise Refused(
-            f"the bytes per parameter of {optimizer.name} depend on the shapes of the matrices",
-            "give --bytes-per-param, or a model whose shapes are known",
-        )
-    parts = []
-    for state in optimizer.states:
-        if state.layout == WHOLE:
-            parts.append(width.renamed(f"{name}/{state.name}"))
-        elif state.layout == BLOCKS:
-            code = leaf("code", 1, "byte/param", "true", optimizer.source)
-            share = divide(
-                "scale_share", leaf("scale", 4, "byte", "true", optimizer.source), constant("block", BLOCK, "param")
-            )
-            parts.append(add(f"{name}/{state.name}", code, share, source=optimizer.source))
-    if not parts:
-        return leaf(name, 0, "byte/param", "true", optimizer.source)
-    return add(name, *parts, source=optimizer.source) if len(parts) > 1 else parts[0].renamed(name, optimizer.source)
-
-
-def terms(optimizer: Optimizer, shape: tuple[int, ...], width: Term, path: str = "optimizer") -> list[Term]:
-    """Return every state of one tensor as bytes below `path`, and the shared code books of 8-bit states."""
-    found = []
-    for state in optimizer.kept(shape):
-        name = f"{path}/{state.name}"
-        if state.layout == SCALAR:
-            found.append(leaf(name, COUNTER_BYTES, "byte", "true", optimizer.source))
-        elif state.layout == BLOCKS:
-            found.append(leaf(name, quantised_bytes(elements_of(state, shape)), "byte", "true", optimizer.source))
-        else:
-            elements = leaf(f"{state.name}/elements", elements_of(state, shape), "1", "true", optimizer.source)
-            size = leaf("bytes_of_fp32", 4, "byte", "true", optimizer.source) if state.fp32 else width
-            found.append(multiply(name, elements, size, source=optimizer.source))
-    n = 1
-    for size_ in shape:
-        n *= size_
-    if optimizer.code_books and n >= SMALLEST_QUANTISED:
-        books = constant("code_books", optimizer.code_books)
-        found.append(multiply(f"{path}/code_books", books, constant("book", MAP_BYTES, "byte", optimizer.source)))
-    return found

@@ -22,7 +22,7 @@ from napkin.architectures.encoder_decoder import (
     shared_embedding,
 )
 from napkin.architectures.families.longformer import attention_windows
-from napkin.architectures.reading import activation, depth, tied, width
+from napkin.architectures.reading import activation, depth, restrict, tied, width
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.inputs.model import Config
 from napkin.operations.implementations import EAGER, MASKS, OWN_LABELS
@@ -97,9 +97,7 @@ class Bart:
 
     def __call__(self, config: Config) -> Model:
         """Return the network that a config.json describes."""
-        for field, values in self.only:
-            config.must_be(field, *values)
-        config.ignore(*self.ignored)
+        restrict(config, self.only, self.ignored)
         return self.network(self.sizes(config))
 
     def sizes(self, config: Config) -> _BartSizes:
@@ -349,26 +347,18 @@ PEGASUS = like(
     implementation=replace(_BART, positions="buffer"),
 )  # fmt: skip
 # arXiv:2004.13637, large
-BLENDERBOT = Architecture(
+BLENDERBOT = like(
+    BART,
     "blenderbot",
-    Bart(before=True),
+    before=True,
+    offset=0,
+    embedding_norm=False,
     config_class="BlenderbotConfig",
-    aliases={
-        "d_model": "hidden_size", "encoder_attention_heads": "num_attention_heads",
-        "encoder_layers": "num_hidden_layers",
-    },
     defaults={
-        "activation_function": "gelu", "decoder_attention_heads": 32, "decoder_ffn_dim": 10240,
-        "encoder_ffn_dim": 10240, "max_position_embeddings": 128, "num_attention_heads": 32,
-        "tie_word_embeddings": True, "vocab_size": 8008,
+        "decoder_attention_heads": 32, "decoder_ffn_dim": 10240, "encoder_ffn_dim": 10240,
+        "max_position_embeddings": 128, "num_attention_heads": 32, "vocab_size": 8008,
     },
     implementation=_BART,
-    modules={
-        "embedding": "model.shared", "encoder/position_embedding": "model.encoder.embed_positions",
-        "o": "self_attn.out_proj", "up": "fc1", "down": "fc2",
-        "decoder/position_embedding": "model.decoder.embed_positions", "cross_q": "encoder_attn.q_proj",
-        "cross_k": "encoder_attn.k_proj", "cross_v": "encoder_attn.v_proj", "cross_o": "encoder_attn.out_proj",
-    },
 )  # fmt: skip
 # BlenderBot, 90M
 BLENDERBOT_SMALL = like(
@@ -409,8 +399,8 @@ NLLB_MOE = like(
         "router_bias": False,
     },
     implementation=replace(
-        OWN_LABELS, passes=(MASKS,), closure=("masks",), router="tokens", fp32_router=True, looped="modules",
-        kernels=(EAGER,), buffers=(("sines", ""),),
+        OWN_LABELS, passes=(MASKS,), closure=("masks",), router="tokens", fp32_router=True, linear_router=True,
+        looped="modules", kernels=(EAGER,), buffers=(("sines", ""),),
     ),
     modules={
         "up": "ffn.fc1", "down": "ffn.fc2", "cross_q": "cross_attention.q_proj", "cross_k": "cross_attention.k_proj",

@@ -21,7 +21,7 @@ from napkin.record import replace
 
 def _by_position(config: Config, sizes: Dimensions) -> Vary:
     """Multiply queries of layers without rotary positions by a factor of their position."""
-    return lambda usual, plan: replace(usual, scaling=Scaling(by_position=plan.table is None))
+    return lambda usual, plan: replace(usual, scaling=Scaling(by_position=plan.table is None, once=True))
 
 
 def _windows(i: int, layers: int) -> str:
@@ -52,8 +52,7 @@ BEAM = Architecture(
     ),
     config_class="BeamConfig",
     implementation=replace(
-        SIGMOID_ROUTER, rotary_fp32=True, by_kind=True, fp32_router=True, tempers_once=True,
-        fp32_weights=("mlp.gate/weight",),
+        SIGMOID_ROUTER, rotary_fp32=True, by_kind=True, fp32_router=True, fp32_weights=("mlp.gate/weight",),
     ),
     defaults={
         "attention_bias": False, "final_logit_softcapping": 30.0, "head_dim": 128, "hidden_act": "silu",

@@ -26,7 +26,7 @@ from napkin.architectures.masked import (
     pooler,
     sizes_of,
 )
-from napkin.architectures.reading import depth
+from napkin.architectures.reading import depth, restrict
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.model import Config
 from napkin.operations.embedding import PositionBias
@@ -86,9 +86,11 @@ class Bert:
     before          norms are applied before the blocks, and one ends the stack
     embedding_norm  a norm after the embeddings
     positions       learned positions            segments  learned segments
+    offset          rows of the position embedding in addition to the positions
     rotary          how queries and keys are rotated, or ""
     distances       a learned bias for each head and bucket of distances, which all layers share
-    next_sentence   the pre-training class has a head for it      pooler  the class without a head has one
+    next_sentence   the pre-training class has a head for it
+    pooler          the class without a head has a pooler         masked_pooler  so has the class with the masked head
     gated           the MLP is gated, with a bias on its last linear layer only
     mlp_dropout     dropout after the MLP
     embedding_size, head_size  fields of the widths of the token embedding and of the masked head, where they have
@@ -98,6 +100,7 @@ class Bert:
     named           the end of the name of the class with the head
     plain_head      the head is a linear layer only
     windows         reads the tokens to both sides that each layer sees
+    biases          of the head in the class, of which untied embeddings leave one unused where there are two
     only            fields, and the values that napkin knows of them
     ignored         fields that change no count
     """
@@ -105,11 +108,13 @@ class Bert:
     before: bool = False
     embedding_norm: bool = True
     positions: bool = True
+    offset: int = 0
     segments: bool = True
     rotary: str = ""
     distances: bool = False
     next_sentence: bool = False
     pooler: bool = True
+    masked_pooler: bool = False
     gated: bool = False
     mlp_dropout: bool = True
     embedding_size: str = ""
@@ -125,9 +130,7 @@ class Bert:
 
     def __call__(self, config: Config) -> Model:
         """Return the network that a config.json describes."""
-        for field, values in self.only:
-            config.must_be(field, *values)
-        config.ignore(*self.ignored)
+        restrict(config, self.only, self.ignored)
         return heads_apart(self._network(self._sizes(config)), config, biases=self.biases)
 
     def _sizes(self, config: Config) -> _BertSizes:
@@ -148,7 +151,7 @@ class Bert:
             tied=whole.purpose != BARE and not self.head_size,
             embedding=narrow,
             head=head,
-            positions=config.integer("max_position_embeddings") if self.positions else 0,
+            positions=config.integer("max_position_embeddings") + self.offset if self.positions else 0,
             segments=config.integer("type_vocab_size", least=0) if self.segments else 0,
             distances=config.integer("relative_attention_num_buckets") if self.distances else 0,
             windows=windows,
@@ -202,16 +205,19 @@ class Bert:
         return runs_of(sizes.windows, layer) if sizes.windows else ((sizes.whole.layers, layer(0)),)
 
     def _head(self, sizes: _BertSizes, source: str) -> Operations:
-        hidden, rows = sizes.whole.hidden, sizes.whole.vocabulary
-        if sizes.whole.purpose == BARE:
+        hidden, purpose = sizes.whole.hidden, sizes.whole.purpose
+        if purpose == BARE:
             return pooler(hidden, source) if self.pooler else ()
-        masked = masked_head(hidden, rows, self.head or sizes.whole.function, table_width=sizes.head, source=source)
-        if self.plain_head:
-            masked = (Matmul("lm_head", (source,), hidden, rows, True, VOCABULARY, role=LM_HEAD),)
-        if sizes.whole.purpose == MASKED:
-            return masked
+        if purpose == MASKED:
+            return (*(pooler(hidden, source) if self.masked_pooler else ()), *self._masked_head(sizes, source))
         next_sentence = Matmul("next_sentence", ("pooler_activation",), hidden, 2, True)
-        return (*pooler(hidden, source), next_sentence, *masked)
+        return (*pooler(hidden, source), next_sentence, *self._masked_head(sizes, source))
+
+    def _masked_head(self, sizes: _BertSizes, source: str) -> Operations:
+        hidden, rows = sizes.whole.hidden, sizes.whole.vocabulary
+        if self.plain_head:
+            return (Matmul("lm_head", (source,), hidden, rows, True, VOCABULARY, role=LM_HEAD),)
+        return masked_head(hidden, rows, self.head or sizes.whole.function, table_width=sizes.head, source=source)
 
 
 def _roformer(config: Config) -> Model:

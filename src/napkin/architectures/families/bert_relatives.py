@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from napkin.architectures.families.bert import BERT, Bert
-from napkin.architectures.masked import ENCODER, bert_modules, pooler
+from napkin.architectures.masked import ENCODER, bert_modules
 from napkin.architectures.record import Architecture, Build, like
 from napkin.inputs.model import Config
 from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
-from napkin.operations.implementations import IDS
+from napkin.operations.implementations import EAGER, IDS
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import BlockMatmul, Matmul
 from napkin.operations.model import Model
@@ -38,20 +38,12 @@ def _added(before: tuple[Operation, ...], tables: Iterable[Embedding]) -> tuple[
     return (*before[:at], *more, replace(norm, reads=(last,)), *before[at + 1 :])
 
 
-def _with_pooler(model: Model) -> Model:
-    """Return the model with the pooler, which the class with the masked head holds and runs too."""
-    (stack,) = model.stacks
-    if not stack.after or stack.after[0].name == "pooler":
-        return model
-    return replace(model, stacks=(replace(stack, after=(*pooler(model.hidden, "x"), *stack.after)),))
-
-
 def _layoutlm(config: Config) -> Model:
     """Return LayoutLM (arXiv:1912.13318): BERT with embeddings of a token's box, its corners and its size."""
     rows, width = config.integer("max_2d_position_embeddings"), config.integer("hidden_size", default=False)
-    model = Bert(ignored=("max_2d_position_embeddings",))(config)
+    model = Bert(masked_pooler=True, ignored=("max_2d_position_embeddings",))(config)
     tables = [Embedding(f"{side}_position_embedding", (), rows, width, role=POSITION) for side in "xyhw"]
-    return _rebuilt(_with_pooler(model), lambda before: _added(before, tables))
+    return _rebuilt(model, lambda before: _added(before, tables))
 
 
 def _tapas(config: Config) -> Model:
@@ -107,22 +99,16 @@ def _approximate(offset: int, convolution: str = "", *, pools: bool = False) -> 
     """
 
     def build(config: Config) -> Model:
-        model = Bert(pooler=pools, only=(("add_cross_attention", (False,)),))(config)
-        model = _with_pooler(model) if pools else model
+        network = Bert(pooler=pools, masked_pooler=pools, offset=offset, only=(("add_cross_attention", (False,)),))
+        model = network(config)
         config.notes.append("the class approximates attention; full attention is counted")
         config.ignore(*_OF_THE_APPROXIMATION)
         config.must_be("use_bias", True)
         kernel = config.optional_integer(convolution) if convolution else None
-        (stack,) = model.stacks
-        before = tuple(
-            replace(op, rows=op.rows + offset) if isinstance(op, Embedding) and op.embeds() == POSITION else op
-            for op in stack.before
-        )
-        if kernel:
-            tensors = (("weight", (model.heads, 1, kernel, 1)),)
-            conv = Parameters("value_convolution", (), tensors, HEADS)
-            stack = stack.mapped(lambda one: replace(one, operations=(conv, *one.operations)))
-        return replace(model, stacks=(replace(stack, before=before),))
+        if not kernel:
+            return model
+        conv = Parameters("value_convolution", (), (("weight", (model.heads, 1, kernel, 1)),), HEADS)
+        return _each_layer(model, lambda operations: (conv, *operations))
 
     return build
 
@@ -160,17 +146,17 @@ def _squeezebert(config: Config) -> Model:
     fields = {"q": "q_groups", "k": "k_groups", "v": "v_groups", "o": "post_attention_groups"}
     fields |= {"up": "intermediate_groups", "down": "output_groups"}
     groups = {name: config.integer(field) for name, field in fields.items()}
-    model = Bert(pooler=True, ignored=("embedding_size",))(config)
+    model = Bert(masked_pooler=True, ignored=("embedding_size",))(config)
 
     def grouped(op: Operation) -> Operation:
-        many = groups.get(op.name, 1)
-        if many == 1 or not isinstance(op, Matmul):
+        many, dense = groups.get(op.name, 1), op.linear()
+        if many == 1 or dense is None:
             return op
-        for size in (op.d_in, op.d_out):
+        for size in (dense.d_in, dense.d_out):
             config.divides(fields[op.name], size, many, "channels")
-        return BlockMatmul(op.name, op.reads, many, op.d_in // many, op.d_out // many, op.bias)
+        return BlockMatmul(op.name, op.reads, many, dense.d_in // many, dense.d_out // many, dense.bias)
 
-    return _each_layer(_with_pooler(model), lambda operations: tuple(map(grouped, operations)))
+    return _each_layer(model, lambda operations: tuple(map(grouped, operations)))
 
 
 def _xmod(config: Config) -> Model:
@@ -301,7 +287,8 @@ BIG_BIRD = like(
     build=_approximate(0, pools=True),
     config_class="BigBirdConfig",
     defaults={"hidden_act": "gelu_new", "max_position_embeddings": 4096, "vocab_size": 50358},
-    modules=bert_modules("bert"),
+    implementation=replace(ENCODER, kernels=(EAGER,)),
+    modules=bert_modules("bert") | {"pooler": "bert.pooler"},
 )
 # arXiv:2102.03902
 NYSTROMFORMER = like(

@@ -84,7 +84,7 @@ DBRX = Architecture(
         "n_heads": "num_attention_heads",
         "n_layers": "num_hidden_layers",
     },
-    implementation=replace(SIGMOID_ROUTER, shares=new_shares, looped="apart"),
+    implementation=replace(SIGMOID_ROUTER, shares=new_shares, looped="apart", linear_router=True),
     defaults={
         "max_position_embeddings": 2048, "num_attention_heads": 16, "tie_word_embeddings": False, "vocab_size": 32000,
     },

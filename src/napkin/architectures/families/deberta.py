@@ -29,10 +29,11 @@ from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
 from napkin.operations.base import Operation
 from napkin.operations.convolutions import Conv
-from napkin.operations.embedding import Embedding, RelativeScores
+from napkin.operations.disentangled import HeadMajorAttention, RelativeScores, TableMatmul
+from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import EAGER, IDS, OWN_LABELS, PAIRS, ROTARY
 from napkin.operations.learned import Parameters
-from napkin.operations.linear import Matmul, TableMatmul
+from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts
 from napkin.operations.norms import Norm
 from napkin.operations.pointwise import Activation, Add, Dropout, Scale
@@ -82,14 +83,14 @@ def _position_scores(
         ("p2c", "position_queries", "q", "k", distances.position_to_content, True, "table" if within else "scores"),
     )
     for name, table, letter, content, there, bias, divided in wanted:
-        project = TableMatmul(table, ("relative_positions",), rows, hidden, hidden, bias, within)
+        project = TableMatmul(table, ("relative_positions",), rows, hidden, hidden, bias, within, not within)
         if own and there:
             operations.append(project)
         elif not own:  # both are made, whichever scores are added
             operations.append(Reused(f"{table}_by_{letter}", ("relative_positions",), project))
         if there:
             reads = (content, operations[-1].name)
-            operations.append(RelativeScores(name, reads, heads, head_dim, rows, within, divided))
+            operations.append(RelativeScores(name, reads, heads, head_dim, rows, within, divided, not within))
     return tuple(operations)
 
 
@@ -249,7 +250,8 @@ def deberta_v2(config: Config) -> Model:
             scores=BIDIRECTIONAL,
         )(source)
         positions = _position_scores(hidden, heads, read.distances, own=not share, key_bias=True, within=False)
-        return (*projections, *positions, core, out)
+        apart = HeadMajorAttention(core.name, core.reads, heads, heads, head_dim, head_dim, causal=False)
+        return (*projections, *positions, apart, out)
 
     before = _embedding(read)
     if normed:
@@ -285,7 +287,7 @@ DEBERTA_V2 = like(
     config_class="DebertaV2Config",
     defaults={"intermediate_size": 6144, "num_attention_heads": 24, "vocab_size": 128100},
     implementation=replace(
-        OWN_LABELS, positions="buffer", laid_by_heads=True, kernels=(EAGER,), buffers=(ROTARY, IDS),
+        OWN_LABELS, positions="buffer", kernels=(EAGER,), buffers=(ROTARY, IDS),
         closure=("tables",), passes=(PAIRS,),
     ),
     modules=bert_modules("deberta") | {

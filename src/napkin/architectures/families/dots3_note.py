@@ -125,7 +125,13 @@ def _attentions(config: Config, hidden: int, sizes: Mapping[str, Mapping[str, in
                 nope=one["qk_nope_head_dim"],
                 v_dim=one["v_head_dim"],
             ),
-            Rope(one["qk_rope_head_dim"], "interleaved", table=list(NAMES).index(kind), wide=kind == INDEXED),
+            Rope(
+                one["qk_rope_head_dim"],
+                "interleaved",
+                table=list(NAMES).index(kind),
+                wide=kind == INDEXED,
+                narrow=True,
+            ),
             bias=on(config, "attention_bias"),
             gate=Gate(per_head=True),
             scores=Scores(window=window if kind == WINDOWED else None),
@@ -274,7 +280,7 @@ DOTS3_NOTE = Architecture(
     dots3_note,
     config_class="Dots3NoteTextConfig",
     aliases={"num_local_experts": "n_routed_experts"},
-    implementation=replace(SIGMOID_ROUTER, casts_rotated=True),
+    implementation=SIGMOID_ROUTER,
     wrappers=(Wrapper("dots3_note", flat=True),),
     defaults={
         "attention_bias": False, "head_dim": 256, "hidden_act": "silu", "index_head_dim": 128, "index_n_heads": 64,

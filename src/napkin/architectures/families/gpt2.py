@@ -121,17 +121,19 @@ _BIOGPT = replace(
     feed_forward=_dropped_inside,
     embedding=Embedded(positions=2, scale=True, dropout=True),
 )
+SHORT_NAMES = {
+    "n_embd": "hidden_size",
+    "n_head": "num_attention_heads",
+    "n_layer": "num_hidden_layers",
+    "n_positions": "max_position_embeddings",
+}
+"""Spellings of OpenAI's GPT-2 and of classes that follow it."""
 
 GPT2 = Architecture(
     "gpt2",
     replace(_GPT2, attention=_upcast),
     config_class="GPT2Config",
-    aliases={
-        "n_embd": "hidden_size",
-        "n_head": "num_attention_heads",
-        "n_layer": "num_hidden_layers",
-        "n_positions": "max_position_embeddings",
-    },
+    aliases=SHORT_NAMES,
     implementation=replace(HF, softmax="native", passes=(MASKS,), norms_last=False, closure=("tables", "masks")),
     defaults={
         "activation_function": "gelu_new", "max_position_embeddings": 1024, "n_inner": None,
@@ -151,12 +153,7 @@ GPT_BIGCODE = Architecture(
     "gpt_bigcode",
     replace(_GPT2, sizes=_multi_query),
     config_class="GPTBigCodeConfig",
-    aliases={
-        "n_embd": "hidden_size",
-        "n_head": "num_attention_heads",
-        "n_layer": "num_hidden_layers",
-        "n_positions": "max_position_embeddings",
-    },
+    aliases=SHORT_NAMES,
     implementation=replace(HF, buffers=(("mask", "bool"),), norms_last=False),
     defaults={
         "activation_function": "gelu_pytorch_tanh", "max_position_embeddings": 1024, "multi_query": True,
@@ -210,12 +207,7 @@ OPENAI_GPT = Architecture(
         head=Headed(norm=False),
     ),
     config_class="OpenAIGPTConfig",
-    aliases={
-        "n_embd": "hidden_size",
-        "n_head": "num_attention_heads",
-        "n_layer": "num_hidden_layers",
-        "n_positions": "max_position_embeddings",
-    },
+    aliases=SHORT_NAMES,
     implementation=replace(
         HF_EAGER,
         softmax="native",
@@ -245,12 +237,7 @@ CTRL = Architecture(
         head=Headed(bias=True),
     ),
     config_class="CTRLConfig",
-    aliases={
-        "n_embd": "hidden_size",
-        "n_head": "num_attention_heads",
-        "n_layer": "num_hidden_layers",
-        "n_positions": "max_position_embeddings",
-    },
+    aliases=SHORT_NAMES,
     implementation=replace(
         HF, softmax="native", drops=NEVER, checkpoints=False, buffers=(("positions", "fp32"),)
     ),

@@ -21,7 +21,7 @@ from napkin.architectures.decoder import (
     where,
 )
 from napkin.architectures.dimensions import Dimensions, dimensions
-from napkin.architectures.families.gpt2 import DROPPED, SAME_HEADS
+from napkin.architectures.families.gpt2 import DROPPED, SAME_HEADS, SHORT_NAMES
 from napkin.architectures.layer_plans import EVERYWHERE, Plan
 from napkin.architectures.record import Architecture, Wrapper, like
 from napkin.inputs.model import Config
@@ -59,12 +59,7 @@ GPTJ = Architecture(
         ignored=("rotary",),
     ),
     config_class="GPTJConfig",
-    aliases={
-        "n_embd": "hidden_size",
-        "n_head": "num_attention_heads",
-        "n_layer": "num_hidden_layers",
-        "n_positions": "max_position_embeddings",
-    },
+    aliases=SHORT_NAMES,
     implementation=replace(
         HF_EAGER, softmax="fp32_scores", rotary="pair", buffers=(("angles", "fp32"),), norms_last=False
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from napkin.architectures.blocks import RMS_FP32, moe
-from napkin.architectures.decoder import Decoder, scored
+from napkin.architectures.decoder import Decoder, RotaryPositions, scored
 from napkin.architectures.layer_plans import every
 from napkin.architectures.mixture import Mixture
 from napkin.architectures.record import Architecture
@@ -16,6 +16,7 @@ GPT_OSS = Architecture(
     "gpt_oss",
     Decoder(
         norm=RMS_FP32,
+        rotary=RotaryPositions("halves"),
         bias="attention_bias",
         out_bias="attention_bias",
         windows=every(2),
@@ -33,7 +34,7 @@ GPT_OSS = Architecture(
     config_class="GptOssConfig",
     aliases={"experts_per_token": "num_experts_per_tok", "num_experts": "num_local_experts"},
     implementation=replace(
-        HF_EAGER, softmax="native", half_tables=True, native_scores="kept", fp16_excepts=("norm/weight",)
+        HF_EAGER, softmax="native", native_scores="kept", fp16_excepts=("norm/weight",)
     ),
     defaults={
         "attention_bias": True, "head_dim": 64, "hidden_act": "silu", "intermediate_size": 2880,

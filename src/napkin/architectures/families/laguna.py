@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from napkin.architectures.attention import Attention, Gate, Rope
@@ -52,6 +52,12 @@ def _by_kind(config: Config, sizes: Dimensions) -> Vary:
     for kind, part in ((FULL, 0.5), (WINDOWED, 1.0)):
         entry = rope_of(config, kind, {"partial_rotary_factor": part}) or {}
         dims[kind] = in_pairs(config, sizes.head_dim, entry.get("partial_rotary_factor", 1.0))
+
+    return _rotated_by_kind(dims)
+
+
+def _rotated_by_kind(dims: Mapping[str, int]) -> Vary:
+    """Return attention that rotates `dims` elements of a head by layer type, with a layer's own number of heads."""
 
     def vary(usual: Attention, plan: Plan) -> Attention:
         own = replace(usual.heads, heads=plan.heads or usual.heads.heads)
@@ -170,11 +176,7 @@ def _rotated_parts(config: Config, sizes: Dimensions) -> Vary:
             part = by_layer[kinds.index(kind)]
         dims[kind] = in_pairs(config, sizes.head_dim, part)
 
-    def vary(usual: Attention, plan: Plan) -> Attention:
-        own = replace(usual.heads, heads=plan.heads or usual.heads.heads)
-        return replace(usual, heads=own, rope=Rope(dims[WINDOWED if plan.window else FULL]))
-
-    return vary
+    return _rotated_by_kind(dims)
 
 
 def _after_three(config: Config, layers: int) -> Callable[[int], bool]:

@@ -98,7 +98,7 @@ LONGCAT_FLASH = Architecture(
         "num_experts_per_tok": "moe_topk",
         "num_local_experts": "n_routed_experts",
     },
-    implementation=replace(HF, looped="joined", fp16_excepts=("router.classifier/weight",)),
+    implementation=replace(HF, looped="joined", linear_router=True, fp16_excepts=("router.classifier/weight",)),
     defaults={
         "attention_bias": False, "expert_ffn_hidden_size": 2048, "ffn_hidden_size": 12288, "hidden_act": "silu",
         "kv_lora_rank": 512, "max_position_embeddings": 131072, "moe_topk": 12, "n_routed_experts": 512,

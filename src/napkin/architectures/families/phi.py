@@ -108,7 +108,7 @@ PHIMOE = Architecture(
         ),
     ),
     config_class="PhimoeConfig",
-    implementation=replace(HF, router="sparsemixer"),
+    implementation=replace(HF, router="sparsemixer", linear_router=True),
     defaults={
         "attention_bias": False, "hidden_act": "silu", "intermediate_size": 6400, "lm_head_bias": False,
         "max_position_embeddings": 131072, "num_attention_heads": 32, "num_experts_per_tok": 2,

@@ -71,19 +71,11 @@ QWEN2_VL = like(
     },
 )  # fmt: skip
 QWEN2_5_VL = like(
-    QWEN2,
+    QWEN2_VL,
     "qwen2_5_vl_text",
     config_class="Qwen2_5_VLTextConfig",
-    implementation=replace(HF, positions="each"),
     wrappers=(Wrapper("qwen2_5_vl", config_class="Qwen2_5_VLConfig", flat=True),),
-    defaults={
-        "intermediate_size": 29568, "max_window_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8,
-        "tie_word_embeddings": None, "vocab_size": 152064,
-    },
-    modules={
-        "embedding": "model.language_model.embed_tokens",
-    },
-)  # fmt: skip
+)
 QWEN2_5_OMNI = like(
     QWEN2,
     "qwen2_5_omni_text",

@@ -23,10 +23,11 @@ from napkin.architectures.encoder_decoder import (
 )
 from napkin.architectures.reading import FUNCTIONS, depth, tied, width
 from napkin.architectures.record import Architecture, like
+from napkin.autograd.tensors import Tensor
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.embedding import PositionBias
-from napkin.operations.implementations import EAGER, MASKS, OWN_LABELS, PADDING
+from napkin.operations.implementations import EAGER, MASKS, OWN_LABELS, PADDING, Running
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, stack_of
@@ -231,7 +232,12 @@ def switch_transformers(config: Config) -> Model:
     return _network(sizes, feed, experts, sparse, apart=True)
 
 
-_T5 = replace(OWN_LABELS, casts_down=True, passes=(MASKS,), closure=("masks",), fp16_excepts=("wo/weight",))
+def _cast_to_weight(run: Running, x: Tensor) -> Tensor:
+    """Cast the input of an MLP's last linear layer to its weight's type, which autocast casts back."""
+    return run.tape.cast(x, "fp32" if run.tape.autocast else run.tape.compute)
+
+
+_T5 = replace(OWN_LABELS, before_down=_cast_to_weight, passes=(MASKS,), closure=("masks",), fp16_excepts=("wo/weight",))
 MT5 = Architecture(
     "mt5",
     t5,
@@ -285,8 +291,8 @@ SWITCH_TRANSFORMERS = Architecture(
         "tie_word_embeddings": True, "vocab_size": 32128,
     },
     implementation=replace(
-        _T5, passes=(MASKS, PADDING), fp16_excepts=(), router="tokens", fp32_router=True, looped="modules",
-        kernels=(EAGER,),
+        _T5, passes=(MASKS, PADDING), fp16_excepts=(), router="tokens", fp32_router=True, linear_router=True,
+        looped="modules", kernels=(EAGER,),
     ),
     modules={
         "embedding": "shared", "q": "layer.0.SelfAttention.q", "k": "layer.0.SelfAttention.k",

@@ -223,7 +223,8 @@ ZAYA = Architecture(
         "router_hidden_size": 256, "sliding_window": None, "tie_word_embeddings": True, "vocab_size": 262272,
     },
     implementation=replace(
-        PARTIAL_ROTARY, by_kind=True, router="scores", native_scores="raised", chosen=_masked_choice
+        PARTIAL_ROTARY, by_kind=True, router="scores", native_scores="raised", chosen=_masked_choice,
+        linear_router=True,
     ),
     modules={
         "q": "self_attn.qkv_proj.q_proj", "k": "self_attn.qkv_proj.k_proj",

@@ -46,6 +46,7 @@ COMMAND = Command(
     "Every layout that divides the machine and fits its memory, ranked, and why the others lose",
     run,
     brief="Every layout of a machine, ranked by time, and what fits",
+    verdicts=("impossible",),
     options=(
         *MACHINE_SIZE,
         "hardware",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
+from napkin._tables.takes import TAKES
 from napkin.commands.confidence import read_confidence
 from napkin.commands.goodput import read_goodput
 from napkin.commands.inputs import Inputs
@@ -22,6 +23,7 @@ from napkin.evidence.single import StepPrediction
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.profile import Profile
 from napkin.operations.model import Model
+from napkin.options.command_line import Text, Texts
 from napkin.options.layout import BOUNDED, SEARCHED
 from napkin.options.training import SETUP_DEFAULTS
 from napkin.planning.grid import Request
@@ -41,9 +43,7 @@ LARGEST_STEP = 16 * 2**20
 Grattafiori et al. 2024, arXiv:2407.21783, section 3.4.1)."""
 RECOMPUTES = ("none", "selective", "full")
 REPEATED = ("precision", "optimizer", "implementation", "stack")
-"""Options that the line of the best layout, as a question to `napkin step`, repeats."""
-STATED = ("gpus-per-node", "momentum", "framework", "loss")
-"""Options that it repeats where they were given."""
+"""Options whose defaults `napkin step` may have otherwise: its line repeats them."""
 
 
 @record
@@ -58,7 +58,7 @@ class PlanQuestion:
     rows       layouts to list                         pareto      whether only the front is listed
     several    whether each machine's best is asked    peak        dense peak of one accelerator
     brief      whether only the recommended layout's quantities are read
-    words      texts of the options that a line for `napkin step` repeats
+    given      options that a line for `napkin step` repeats
     """
 
     layouts: LayoutQuestion
@@ -75,7 +75,7 @@ class PlanQuestion:
     confidence: float
     peak: Term
     brief: bool
-    words: Mapping[str, str]
+    given: Texts
 
 
 def read(inputs: Inputs) -> PlanQuestion:
@@ -114,7 +114,7 @@ def read(inputs: Inputs) -> PlanQuestion:
         confidence=read_confidence(inputs),
         peak=prediction.peak,
         brief=not inputs.wants("layouts/fit"),
-        words=_read_words(inputs),
+        given=_read_given(inputs),
     )
 
 
@@ -129,12 +129,13 @@ def _read_objective(inputs: Inputs, fewest: bool) -> None:
         inputs.default("objective", "gpus")  # what is left out is what is asked for
 
 
-def _read_words(inputs: Inputs) -> dict[str, str]:
-    """Return the texts of the options that a line for `napkin step` repeats."""
-    repeated = [n for n in REPEATED if inputs.has(n) and inputs.value(n) != SETUP_DEFAULTS.get(n)]
-    repeated += [name for name in STATED if name in inputs]
-    shown = {name: inputs.shown[name] for name in ("model", "hardware", *repeated)}
-    return {name: str(one.value) if one.text is None else one.text for name, one in shown.items()}
+def _read_given(inputs: Inputs) -> dict[str, Text]:
+    """Return the options that a line for `napkin step` repeats: all that it takes, and defaults that it has
+    otherwise."""
+    given = {name: text for name, text in inputs.texts_given().items() if name in TAKES["step"]}
+    others = {name: str(inputs.peek(name)) for name in REPEATED if inputs.has(name)}
+    differing = {name: text for name, text in others.items() if text != SETUP_DEFAULTS.get(name)}
+    return {**given, **{name: text for name, text in differing.items() if name not in given}}
 
 
 def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:

@@ -9,6 +9,7 @@ from typing import Any
 from napkin.commands.layout import degrees
 from napkin.commands.plan.question import PlanQuestion
 from napkin.evidence.constants import deviations
+from napkin.options.command_line import Text, pieces_of
 from napkin.options.training import SETUP_DEFAULTS
 from napkin.planning.layouts import Scored
 from napkin.record import record
@@ -131,11 +132,10 @@ def machine_row(question: PlanQuestion, gpus: int, winner: Scored, first: Scored
 
 def command_line(question: PlanQuestion, layout: Layout) -> str:
     """Return the same layout as a question to `napkin step`."""
-    given = dict(question.words)
-    words = [f"napkin step {given.pop('model')}", f"--hardware {given.pop('hardware')}"]
+    changes: dict[str, Text] = {"gpus": None, "seq": str(layout.seq)}
     for name, value in degrees(layout).items():
         if name == "sp":
-            words += [] if value == (layout.tp > 1) else ["--sp" if value else "--no-sp"]
-        elif name not in SETUP_DEFAULTS or str(value) != SETUP_DEFAULTS[name]:
-            words.append(f"--{name} {value}")
-    return " ".join([*words, f"--seq {layout.seq}", *(f"--{name} {text}" for name, text in given.items())])
+            changes[name] = None if value == (layout.tp > 1) else bool(value)
+        else:
+            changes[name] = None if str(value) == SETUP_DEFAULTS.get(name) else str(value)
+    return " ".join(pieces_of("step", question.given, changes))

@@ -52,7 +52,7 @@ def of_two(files: Sequence[str], rows: Sequence[dict[str, Any]], differing: int,
     ]
     asked = (f"{files[1]} against {files[0]}",)
     headline = (f"{differing} of {len(rows)} figures differ beyond noise",)
-    again = Next({"what": f"compare {files[1]} {files[0]}"}, keep=())
+    again = Next({"what": ("compare", files[1], files[0])}, keep=())
     return Screen(asked, headline, table=Table(FIGURES, cells), remarks=notes[:1], next=again, listing=True)
 
 

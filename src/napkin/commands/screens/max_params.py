@@ -9,14 +9,14 @@ from napkin.term import Term
 from napkin.units import human
 
 SERVED = "a ceiling: nothing is left for the KV cache"
-TRAINED = "a ceiling: states perfectly sharded, nothing left for activations"
+TRAINED = "a ceiling: states perfectly sharded, no activations"
 PARTS = {"parameters": "weights", "gradients": "gradients", "master": "master weights", "optimizer": "optimizer states"}
 
 
 def screen(answer: Answer, machine: str, weights: str | None, like: str | None, laid_out: bool) -> Screen:
     """Return the screen; weights: the number format of inference, like: whose proportions the shape keeps, laid_out:
     whether the shape must fit under a layout."""
-    terms = {term.name: term for term in answer.terms}
+    terms = answer.by_path()
     each, capacity = terms["bytes_per_param"].value, terms["memory/capacity"].value
     most = human(terms["params/max"].value, "param")
     head = [most, f"{human(capacity, 'byte').partition(' (')[0]} at {each:g} {'byte' if each == 1 else 'bytes'} each"]
@@ -33,11 +33,7 @@ def screen(answer: Answer, machine: str, weights: str | None, like: str | None, 
         head,
         "",
         quantities(_formats(terms) if weights else _rows(terms), right=False),
-        [
-            "a ceiling: nothing is left for the KV cache"
-            if weights
-            else "a ceiling: states perfectly sharded, no activations"
-        ],
+        [SERVED if weights else TRAINED],
         next=_next(weights, like, laid_out),
     )
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from napkin.commands.following import under
 from napkin.commands.memory_question import MemoryQuestion
 from napkin.commands.screens.setup import of_setup
 from napkin.footprint import buckets
 from napkin.footprint.rank import BUCKETS, Moment
 from napkin.planning.largest import Largest
 from napkin.planning.verdicts import FITS, Fit
-from napkin.render.answer import Answer, Row
+from napkin.render.answer import Answer, Row, number_in
 from napkin.render.figures import interval, size, size_of
-from napkin.render.line import quoted
 from napkin.render.screen import Bar, Column, Next, Screen, Table, quantities
 from napkin.term import Term
 from napkin.training.setup import Setup
@@ -31,8 +31,6 @@ HOSTED = ("optimizer", "parameters", "gradients", "activations")
 """What --offload keeps in the host's memory."""
 REMEDIES = 3
 """How many of the changes that would make it fit are shown."""
-SHAPED = ("hardware", "hardware-file", "precision", "optimizer", "zero", "tp", "pp", "seq", "recompute", "micro-batch")
-"""What `max-params` takes of this question."""
 MANY = 9
 """A time beyond this many times as long, or as short, is written as a multiple."""
 
@@ -53,12 +51,12 @@ def of_step(question: MemoryQuestion, found: Fit, answer: Answer) -> Screen:
     )
 
 
-def of_largest(question: MemoryQuestion, found: Largest, answer: Answer, path: str) -> Screen:
+def of_largest(question: MemoryQuestion, found: Largest, answer: Answer) -> Screen:
     """Return the screen of the largest micro-batch, sequence, number of layers or model that fits."""
     capacity, hardware, what = question.capacity, question.hardware, question.maximize or ""
     assert capacity is not None
     assert hardware is not None
-    terms = {term.name: term for term in answer.terms}
+    terms = answer.by_path()
     sure = str(found.surely or found.value or found.unit)
     following = Next({"max": None, what: sure}) if what in ("micro-batch", "seq") else smaller(question)
     remedies = [] if found.value else _suggested(answer)
@@ -66,30 +64,32 @@ def of_largest(question: MemoryQuestion, found: Largest, answer: Answer, path: s
     used = ("used", size(terms["memory/used"].value), f"of {size(capacity.value)} per GPU")
     return Screen(
         [f"largest {what} of {first}", *(clause for clause in rest if what != "seq" or "tokens" not in clause)],
-        _most(what, found, terms),
+        _most(what, found, terms, question.confidence),
         found.fit.verdict or "",
-        quantities([used, *_binding(question, found), *_rows(found.fit, answer, capacity.value)]),
+        quantities([used, *_binding(found), *_rows(found.fit, answer, capacity.value)]),
         [_peak(found.fit)],
         _remedies(remedies),
         next=str(remedies[0]["command"]) if remedies else following,
     )
 
 
-def _most(what: str, found: Largest, terms: Mapping[str, Term]) -> list[str]:
-    """Return the largest value, the parameters of such a model, and what surely and what perhaps fits."""
+def _most(what: str, found: Largest, terms: Mapping[str, Term], level: float) -> list[str]:
+    """Return the largest value, the parameters of such a model, and the interval: from what surely fits to what may."""
     verdict = (found.fit.verdict or "").upper()
     if not found.value:
-        return [f"{_value(what, 0)}: not even {found.unit:,} fits", verdict]
+        return [f"{_value(what, 0)}: {_value(what, found.unit)} {'do' if what == 'seq' else 'does'} not fit", verdict]
     size_of_model = [human(terms["params/max"].value, "param")] if "params/max" in terms else []
-    return [_value(what, found.value), *size_of_model, f"{found.surely:,} surely, {found.possibly:,} perhaps", verdict]
+    ends = f"{level:.0%}: {found.surely:,} to {found.possibly:,}"
+    return [_value(what, found.value), *size_of_model, ends, verdict]
 
 
 def _value(what: str, value: int) -> str:
     """Return a value of what was asked for, with its word: `micro-batch 7`, `6,848 tokens`, `13 layers`."""
-    return {"micro-batch": f"micro-batch {value:,}", "seq": f"{value:,} tokens"}.get(what, f"{value:,} layers")
+    layers = f"{value:,} layer{'s' * (value != 1)}"
+    return {"micro-batch": f"micro-batch {value:,}", "seq": f"{value:,} tokens"}.get(what, layers)
 
 
-def _binding(question: MemoryQuestion, found: Largest) -> list[tuple[str, str, str]]:
+def _binding(found: Largest) -> list[tuple[str, str, str]]:
     """Return what stops a larger one."""
     binding = found.binding
     if binding is None:
@@ -123,7 +123,7 @@ def _rows(found: Fit, answer: Answer, capacity: float | None) -> list[tuple[str 
         rows.append(("free", size(capacity - used, whole), Bar((capacity - used) / whole, 0, "·"), ""))
     elif capacity is not None:
         rows.append(("missing", size(used - capacity, whole), "", "more than the GPU has"))
-    terms = {term.name: term for term in answer.terms}
+    terms = answer.by_path()
     for name in HOSTED:
         path = f"memory/host/{name}"
         if path in terms and terms[path].value:
@@ -185,22 +185,17 @@ def _remedies(rows: Sequence[Row]) -> Table | None:
     if not rows:
         return None
     columns = (Column("would fit with"), Column("per GPU", True, 1), Column("time", remark=True))
-    return Table(columns, [(str(row["change"]), size(_number(row, "used")), _slower(row)) for row in rows[:REMEDIES]])
+    return Table(columns, [(str(row["change"]), size(number_in(row, "used")), _slower(row)) for row in rows[:REMEDIES]])
 
 
 def _slower(row: Row) -> str:
     """Return what a change adds to the time of the same tokens."""
     if not isinstance(row.get("extra_time"), float):
         return "not timed"
-    times = 1 + _number(row, "extra_time")
+    times = 1 + number_in(row, "extra_time")
     if times > MANY or times < 1 / MANY:
         return f"{times:,.0f} × as long" if times > 1 else f"{1 / times:,.0f} × as fast"
-    return f"{times - 1:+.0%} ({_number(row, 'low'):+.0%} to {_number(row, 'high'):+.0%})"
-
-
-def _number(row: Row, name: str) -> float:
-    value = row[name]
-    return float(value) if isinstance(value, (int, float)) else 0.0
+    return f"{times - 1:+.0%} ({number_in(row, 'low'):+.0%} to {number_in(row, 'high'):+.0%})"
 
 
 def _remarks(answer: Answer, found: Fit) -> list[str]:
@@ -224,4 +219,4 @@ def _next(question: MemoryQuestion, found: Fit, remedies: Sequence[Row]) -> Next
 def smaller(question: MemoryQuestion) -> Next:
     """Return the question of the largest model in these proportions that fits on the machine."""
     gpus, model = str(int(question.setup.layout.gpus)), str(question.asked.given["model"].text)
-    return Next({"gpus": gpus, "like": quoted(model)}, "max-params", SHAPED)
+    return under("max-params", {"gpus": gpus, "like": model})

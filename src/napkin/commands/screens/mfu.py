@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from napkin.commands.following import under
 from napkin.render.answer import Answer
 from napkin.render.screen import Column, Next, Screen, Table
 from napkin.term import Term
@@ -19,24 +20,22 @@ SAYS = {
     "torch": "as torch counts them",
 }
 """Convention → how it counts the FLOPs of a token."""
-STEPS = ("model", "gpus", "hardware", "hardware-file", "seq")
-"""What `step` takes of this question."""
 
 
 def of_rate(name: str, answer: Answer, basis: str, machine: tuple[str, str], remarks: Sequence[str]) -> Screen:
     """Return the screen of a measured rate; basis: the convention that is judged, machine: name and dtype."""
-    terms = {term.name: term for term in answer.terms}
-    speed = human(terms["tokens_per_second_per_gpu"].value, "token/s/GPU").replace("token/s/GPU", "token/s per GPU")
+    terms = answer.by_path()
+    speed = f"{human(terms['tokens_per_second_per_gpu'].value, '1')} token/s per GPU"
     hardware, dtype = machine
     named = "model" in answer.inputs or any(path.startswith("mfu/palm") for path in terms)
-    peak = human(terms["peak"].value, "FLOP/s/GPU").removesuffix("/GPU")
+    peak = human(terms["peak"].value, "FLOP/s")
     return Screen(
         [f"{name} at {speed}", hardware],
         [f"MFU {human(terms['mfu'].value, '1', 4)}", (answer.verdict or "").upper(), f"of {peak} dense {dtype} peak"],
         answer.verdict or "",
         _conventions(terms, basis),
         remarks,
-        next=Next(command="step", keep=STEPS) if named else Next({"explain": True}),
+        next=under("step") if named else Next({"explain": True}),
     )
 
 
@@ -49,6 +48,6 @@ def _conventions(terms: dict[str, Term], basis: str) -> Table:
     rows = []
     for name in names:
         used = [human(terms[f"{kind}/{name}"].value, "1", 3) for kind in (("mfu", "hfu") if again else ("mfu",))]
-        done = human(terms[f"flops_per_second/{name}"].value, "FLOP/s/GPU").removesuffix("/GPU")
+        done = human(terms[f"flops_per_second/{name}"].value, "FLOP/s")
         rows.append((name, *used, done, SAYS.get(name, "")))
     return Table([*columns, Column("per GPU", True, 1), Column(remark=True)], rows)

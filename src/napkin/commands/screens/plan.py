@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from napkin.commands.plan.question import PlanQuestion
 from napkin.planning.verdicts import UNDECIDED
-from napkin.render.answer import Answer, Row
+from napkin.render.answer import Answer, Row, number_in
 from napkin.render.figures import interval, size_of
 from napkin.render.screen import Column, Next, Screen, Table
 from napkin.units import human
@@ -24,16 +24,16 @@ def screen(question: PlanQuestion, answer: Answer) -> Screen:
     rows = list(answer.rows or ())
     several = any("efficiency" in row or "why" in row for row in rows)
     return Screen(
-        _question(question, answer, several),
+        _question(question, several),
         _headline(question, answer),
         answer.verdict or "",
         _machines(question, rows) if several else _layouts(question, rows, _usual(answer)),
         _remarks(question, answer, rows),
-        next=_next(question, answer, rows),
+        next=_next(question, rows),
     )
 
 
-def _question(question: PlanQuestion, answer: Answer, several: bool) -> list[str]:
+def _question(question: PlanQuestion, several: bool) -> list[str]:
     """Return what was asked, as clauses."""
     request, hardware = question.layouts.request, question.layouts.hardware
     counts = question.counts
@@ -52,7 +52,7 @@ def _question(question: PlanQuestion, answer: Answer, several: bool) -> list[str
 
 def _headline(question: PlanQuestion, answer: Answer) -> list[str]:
     """Return the machine where it was asked for, the time of the run and of a step, MFU and memory."""
-    terms = {term.name: term for term in answer.terms}
+    terms = answer.by_path()
     head = []
     if "reasons" in answer.extra:
         return ["IMPOSSIBLE: no layout", f"nearest: {answer.extra['nearest']}"]
@@ -100,25 +100,25 @@ def _layouts(question: PlanQuestion, rows: Sequence[Row], usual: Sequence[Row]) 
     ]
     ranked = [row for row in rows if row["rank"]]
     many = question.rows > USUAL_ROWS
-    shown = [row for row in ranked if many or _number(row, "rank") <= LISTED or row["recommended"]]
+    shown = [row for row in ranked if many or number_in(row, "rank") <= LISTED or row["recommended"]]
     cells = []
     for row in shown:
         cells.append(
             [
-                f"{_number(row, 'rank'):,.0f}",
+                f"{number_in(row, 'rank'):,.0f}",
                 _layout(row),
-                *([f"{_number(row, 'global-batch'):,.0f}"] if batches else []),
-                human(_number(row, "step/time"), "second", 3),
-                *([human(_number(row, "time"), "second", 3)] if run else []),
-                *([human(_number(row, "cost"), "USD")] if priced else []),
-                f"{_number(row, 'mfu'):.3f}",
-                f"{_number(row, 'memory/total') / 2**30:.1f}",
+                *([f"{number_in(row, 'global-batch'):,.0f}"] if batches else []),
+                human(number_in(row, "step/time"), "second", 3),
+                *([human(number_in(row, "time"), "second", 3)] if run else []),
+                *([human(number_in(row, "cost"), "USD")] if priced else []),
+                f"{number_in(row, 'mfu'):.3f}",
+                f"{number_in(row, 'memory/total') / 2**30:.1f}",
                 _fit(str(row["fit"])),
                 "<- use" if row["recommended"] else "late" if row.get("misses") else "",
             ]
         )
     for row in _usual_rows(question, usual):
-        step, used = human(_number(row, "step/time"), "second", 3), f"{_number(row, 'memory/total') / 2**30:.1f}"
+        step, used = human(number_in(row, "step/time"), "second", 3), f"{number_in(row, 'memory/total') / 2**30:.1f}"
         cells.append(["–", str(row["name"]), *([""] if batches else []), step, "", used, "fits", ""])
     return Table(columns, cells)
 
@@ -132,10 +132,10 @@ def _usual_rows(question: PlanQuestion, usual: Sequence[Row]) -> list[Row]:
 
 def _layout(row: Row) -> str:
     """Return a layout as one word for each degree above 1, then how states, batch and activations are treated."""
-    words = [f"{name}{_number(row, name):.0f}" for name in DEGREES if _number(row, name) > 1]
-    words += [f"zero{_number(row, 'zero'):.0f}"] if row["zero"] else []
-    words.append(f"mb{_number(row, 'micro-batch'):.0f}")
-    words += ["no-sp"] if _number(row, "tp") > 1 and not row["sp"] else []
+    words = [f"{name}{number_in(row, name):.0f}" for name in DEGREES if number_in(row, name) > 1]
+    words += [f"zero{number_in(row, 'zero'):.0f}"] if row["zero"] else []
+    words.append(f"mb{number_in(row, 'micro-batch'):.0f}")
+    words += ["no-sp"] if number_in(row, "tp") > 1 and not row["sp"] else []
     return " ".join([*words, *([str(row["recompute"])] if row["recompute"] != "none" else [])])
 
 
@@ -160,7 +160,7 @@ def _machines(question: PlanQuestion, rows: Sequence[Row]) -> Table:
     ]
     cells = []
     for row in rows:
-        gpus = f"{_number(row, 'gpus'):,.0f}"
+        gpus = f"{number_in(row, 'gpus'):,.0f}"
         if "why" in row:
             cells.append([gpus, str(row["why"]), *[""] * (len(columns) - 2)])
             continue
@@ -168,13 +168,13 @@ def _machines(question: PlanQuestion, rows: Sequence[Row]) -> Table:
             [
                 gpus,
                 _layout(row),
-                human(_number(row, "step/time"), "second", 3),
-                *([human(_number(row, "time"), "second", 3)] if run else []),
-                *([human(_number(row, "cost"), "USD")] if priced else []),
-                f"{_number(row, 'mfu'):.3f}",
-                f"{_number(row, 'memory/total') / 2**30:.1f}",
+                human(number_in(row, "step/time"), "second", 3),
+                *([human(number_in(row, "time"), "second", 3)] if run else []),
+                *([human(number_in(row, "cost"), "USD")] if priced else []),
+                f"{number_in(row, 'mfu'):.3f}",
+                f"{number_in(row, 'memory/total') / 2**30:.1f}",
                 _fit(str(row["fit"])),
-                f"{_number(row, 'tokens_per_second'):,.0f}",
+                f"{number_in(row, 'tokens_per_second'):,.0f}",
                 "late" if row.get("misses") else "",
             ]
         )
@@ -203,7 +203,7 @@ def _remarks(question: PlanQuestion, answer: Answer, rows: Sequence[Row]) -> lis
     return said
 
 
-def _next(question: PlanQuestion, answer: Answer, rows: Sequence[Row]) -> Next | str:
+def _next(question: PlanQuestion, rows: Sequence[Row]) -> Next | str:
     """Return what to ask next: the step of the recommended layout, or how many GPUs a deadline takes."""
     chosen = next((row for row in rows if row.get("recommended")), None)
     late = chosen is not None and chosen.get("misses") and question.counts
@@ -211,8 +211,3 @@ def _next(question: PlanQuestion, answer: Answer, rows: Sequence[Row]) -> Next |
         return Next({"gpus": None, "objective": "gpus"})
     found = chosen or next((row for row in reversed(rows) if "command" in row), None)
     return str(found["command"]) if found is not None else Next({"explain": True})
-
-
-def _number(row: Row, name: str) -> float:
-    value = row[name]
-    return float(value) if isinstance(value, (int, float)) else 0.0

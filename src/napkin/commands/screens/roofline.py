@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from napkin.commands.following import under
 from napkin.render.answer import Row
 from napkin.render.figures import size
 from napkin.render.screen import Bar, Column, Next, Screen, Table, quantities
@@ -73,12 +74,10 @@ def of_model(asked: Sequence[str], terms: Mapping[str, Term], verdict: str, rows
         cells.append((f"{len(left)} others", human(sum(left), "second"), Bar(sum(left) / longest), "", ""))
     first = headline(terms, verdict)
     rate = f"{human(terms['rate/attainable'].value, 'FLOP/s')} attainable"
-    return Screen(
-        asked, [*first, rate], table=Table(COLUMNS, cells), next=Next(command="step", keep=("model", "hardware", "seq"))
-    )
+    return Screen(asked, [*first, rate], table=Table(COLUMNS, cells), next=under("step"))
 
 
-def of_transfer(terms: Mapping[str, Term], link: str, memory_of: str) -> Screen:
+def of_transfer(terms: Mapping[str, Term], link: str) -> Screen:
     """Return the screen of bytes over a link, next to the accelerator's own memory where one is named."""
     headline = [human(terms["time/link"].value, "second"), f"at {human(terms['link'].value, 'byte/s')}"]
     rows = []
@@ -89,4 +88,4 @@ def of_transfer(terms: Mapping[str, Term], link: str, memory_of: str) -> Screen:
         rows.append(("the GPU's own memory", human(memory.value, "second"), said))
     asked = (f"{human(terms['bytes/total'].value, 'byte')} over {link}",)
     other = "ib-ndr" if "pcie" in link.lower() else "pcie5"
-    return Screen(asked, headline, table=quantities(rows), next=Next({"link": other}))
+    return Screen(asked, headline, table=quantities(rows), next=Next({"link": other, "link-bandwidth": None}))

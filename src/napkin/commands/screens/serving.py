@@ -8,7 +8,7 @@ from napkin.commands.screens.setup import run_on
 from napkin.inputs.hardware import Hardware
 from napkin.planning.served import Held, Serving
 from napkin.planning.verdicts import FITS
-from napkin.render.answer import Answer, Row
+from napkin.render.answer import Answer, Row, number_in
 from napkin.render.figures import interval, size, size_of
 from napkin.render.screen import Bar, Column, Next, Screen, Table, quantities
 from napkin.units import human
@@ -47,7 +47,7 @@ def _headline(found: Held, answer: Answer) -> list[str]:
 
 def _rows(serving: Serving, found: Held, answer: Answer) -> list[tuple[str | Bar, ...]]:
     """Return what each GPU holds and has left, and how many sequences it can serve how fast."""
-    terms = {term.name: term for term in answer.terms}
+    terms = answer.by_path()
     total = float(found.total.value)
     capacity = float(terms["memory/capacity"].value) if "memory/capacity" in terms else 0.0
     whole = max(total, capacity)
@@ -90,20 +90,15 @@ def _formats(rows: Sequence[Row]) -> Table:
         )
         for name in names
     ]
-    largest = {name: max(_number(row, name) for row in rows) for name in names if name != "dtype"}
+    largest = {name: max(number_in(row, name) for row in rows) for name in names if name != "dtype"}
 
     def cell(name: str, row: Row) -> str:
         if name == "dtype":
             return str(row[name])
-        value = _number(row, name)
+        value = number_in(row, name)
         return f"{value:,.0f}" if name.startswith("max") else size(value, largest[name])
 
     return Table(columns, [[cell(name, row) for name in names] for row in rows])
-
-
-def _number(row: Row, name: str) -> float:
-    value = row[name]
-    return float(value) if isinstance(value, (int, float)) else 0.0
 
 
 def _next(serving: Serving, hardware: Hardware | None, answer: Answer, formats: Sequence[Row]) -> Next:
@@ -114,7 +109,7 @@ def _next(serving: Serving, hardware: Hardware | None, answer: Answer, formats: 
     if answer.verdict == FITS and terms["max/batch"] > serving.sequences:
         return Next({"batch": str(terms["max/batch"])})
     for name in SMALLER:
-        if any(row["dtype"] == name and _number(row, "max_batch") >= serving.sequences for row in formats):
+        if any(row["dtype"] == name and number_in(row, "max_batch") >= serving.sequences for row in formats):
             return Next({"dtype": name})
     ranks, held = serving.ranks, float(terms["memory/total"])
     enough = (n for n in POWERS if n > ranks and held * ranks / n < ENOUGH * float(hardware.capacity))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from napkin.commands.memory_question import MemoryQuestion
 from napkin.commands.screens.setup import of_setup
-from napkin.render.answer import Answer, Row
+from napkin.render.answer import Answer, Row, number_in
 from napkin.render.figures import size
 from napkin.render.screen import Column, Next, Screen, Table
 
@@ -21,12 +21,12 @@ def screen(question: MemoryQuestion, answer: Answer) -> Screen:
         Column("difference", right=True, drop=1),
         Column("error", right=True),
     )
-    largest = max([1.0, *(_number(row, name) for row in rows for name in ("seen", "predicted"))])
+    largest = max([1.0, *(number_in(row, name) for row in rows for name in ("seen", "predicted"))])
     shown = [row for row in rows if row["seen"] or row["predicted"]]
     cells = [
         (
             str(row["what"]),
-            *(size(_number(row, name), largest) for name in ("seen", "predicted", "unexplained")),
+            *(size(number_in(row, name), largest) for name in ("seen", "predicted", "unexplained")),
             _share(row),
         )
         for row in shown
@@ -46,20 +46,15 @@ def _headline(answer: Answer, rows: Sequence[Row]) -> list[str]:
     row = rows[0]
     name = str(row["what"]).removeprefix("largest ")
     parts = [
-        f"{size(_number(row, 'seen'))} {name}",
-        f"{_share(row)} of the predicted {size(_number(row, 'predicted'))}",
+        f"{size(number_in(row, 'seen'))} {name}",
+        f"{_share(row)} of the predicted {size(number_in(row, 'predicted'))}",
     ]
     ends = answer.intervals.get(f"memory/{name}")
     if ends is None:
         return parts
     low, high = ends
-    where = "inside" if low <= _number(row, "seen") <= high else "outside"
+    where = "inside" if low <= number_in(row, "seen") <= high else "outside"
     return [*parts, f"{where} the interval"]
-
-
-def _number(row: Row, name: str) -> float:
-    value = row[name]
-    return float(value) if isinstance(value, (int, float)) else 0.0
 
 
 def _share(row: Row) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from napkin.commands.following import FREE, under
 from napkin.commands.screens.setup import degrees_of, run_on
 from napkin.commands.step_model import StepQuestion
 from napkin.planning.verdicts import FITS
@@ -22,15 +23,11 @@ SAYS = {
     "overhead": "kernel launches and the host",
 }
 """Part of a step → what it is, where its own parts do not say more."""
-PLANS = ("model", "gpus", "hardware", "hardware-file", "seq", "global-batch", "precision", "optimizer")
-"""What `plan` takes of this question."""
-SIZED = (*PLANS, "tp", "pp", "dp", "cp", "ep", "vp", "sp", "zero", "micro-batch", "recompute", "lora-rank")
-"""What `memory` takes of this question."""
 
 
 def screen(question: StepQuestion, answer: Answer, parts: Sequence[Term], fit: str | None) -> Screen:
     """Return the screen of a step; parts: of its time, fit: the verdict on its memory, if it is known."""
-    terms = {term.name: term for term in answer.terms}
+    terms = answer.by_path()
     layout = question.setup.layout
     step = terms["step/time"]
     ends = interval(answer.intervals["step/time"], "second", question.confidence)
@@ -86,5 +83,5 @@ def _rows(question: StepQuestion, terms: dict[str, Term], fit: str | None) -> li
 def _next(question: StepQuestion, fit: str | None) -> Next:
     """Return what to ask next: what would make it fit, else the best layout of the machine."""
     if fit is not None and fit != FITS:
-        return Next(command="memory", keep=SIZED)
-    return Next({"gpus": str(int(question.setup.layout.gpus))}, "plan", PLANS)
+        return under("memory")
+    return under("plan", {"gpus": str(int(question.setup.layout.gpus))}, FREE)

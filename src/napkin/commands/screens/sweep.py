@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from napkin.commands.screens.compare import LEADING
 from napkin.commands.sweep_point import Point
+from napkin.render.answer import is_end
 from napkin.render.figures import compact
 from napkin.render.screen import Column, Next, Screen, Table
 
@@ -21,7 +22,7 @@ def chosen(kept: Sequence[str], named: bool) -> list[str]:
     """Return the quantities that are shown: those named, else the first that people ask for."""
     if named:
         return list(kept)
-    ends = [path for path in kept if path.rpartition("/")[2] not in ("low", "high")]
+    ends = [path for path in kept if not is_end(path)]
     return sorted(ends, key=lambda path: LEADING.index(path) if path in LEADING else len(LEADING))[:MOST_COLUMNS]
 
 
@@ -42,9 +43,7 @@ def screen(command: str, points: Sequence[Point], shown: Sequence[str], more: in
     said = [f"{_at(point, swept)}: {point.problem.message}" for point in points if point.problem is not None]
     said += [f"{more} more quantities change: --show names one, --csv and --json have all"] if more > 0 else []
     headline = _ends(points, shown[0], swept) if shown else ()
-    return Screen(
-        asked, headline, table=Table(columns, rows), remarks=said, next=_next(points, shown, swept), listing=True
-    )
+    return Screen(asked, headline, table=Table(columns, rows), remarks=said, next=_next(points, shown), listing=True)
 
 
 def _typed(point: Point, name: str) -> str:
@@ -76,7 +75,7 @@ def _at(point: Point, swept: Sequence[str]) -> str:
     return ", ".join(f"{name} {_typed(point, name)}" for name in swept)
 
 
-def _next(points: Sequence[Point], shown: Sequence[str], swept: Sequence[str]) -> Next:
+def _next(points: Sequence[Point], shown: Sequence[str]) -> Next:
     """Return the question of the best value, asked by itself."""
     known = [point for point in points if point.answer is not None]
     path = shown[0] if shown else ""

@@ -9,32 +9,32 @@ from napkin.render.answer import Answer
 from napkin.render.figures import amount, briefly, interval
 from napkin.render.screen import Next, Screen, quantities
 from napkin.term import Term
-from napkin.units import human
+from napkin.units import figures, human
 
 SOLVED = ("mfu", "gpus", "tokens", "params")
 """What can be left out besides the time, which is solved next to any of them where there is a budget."""
 ROUND = (("30d", 2592000), ("7d", 604800), ("1d", 86400), ("1h", 3600))
 """Times that people ask for, as typed and in seconds."""
-PLANS = ("model", "tokens", "gpus", "hardware", "hardware-file", "seq", "price", "optimizer", "precision")
-"""What `plan` takes of this question."""
 
 
 def screen(question: TrainTimeQuestion, answer: Answer) -> Screen:
     """Return the screen of an answered run."""
-    terms = {term.name: term for term in answer.terms}
+    terms = answer.by_path()
     wanted = _wanted(question)
     return Screen(
-        _question(question, wanted),
+        _question(question),
         _headline(question, answer, terms, wanted),
         answer.verdict or "",
         quantities(_rows(question, answer, terms, wanted), right=False),
-        next=_next(question, terms, wanted),
+        next=_next(question, terms, wanted, answer.verdict),
     )
 
 
 def _wanted(question: TrainTimeQuestion) -> str:
     """Return the path of what was left out: the answer."""
     given = question.known
+    if question.solved is not None:
+        return "gpus"
     for name in SOLVED:
         estimated = name == "mfu" and question.confidence is not None
         if name not in given and not estimated and not (name == "params" and "per_token" in given):
@@ -42,17 +42,19 @@ def _wanted(question: TrainTimeQuestion) -> str:
     return "time"
 
 
-def _question(question: TrainTimeQuestion, wanted: str) -> list[str]:
+def _question(question: TrainTimeQuestion) -> list[str]:
     """Return what was asked, as clauses."""
     known = question.known
     size = "a model" if "params" not in known else f"{amount(known['params'].value)} parameters"
     tokens = f" on {amount(known['tokens'].value)} tokens" if "tokens" in known else ""
-    gpus = f"{human(known['gpus'].value, '1')} × " if "gpus" in known else ""
+    given = "gpus" in known and question.solved is None
+    gpus = f"{human(known['gpus'].value, '1')} × " if given else ""
     found = [(question.named or size) + tokens, gpus + question.hardware.name]
     if "mfu" in known:
         found.append(f"MFU {known['mfu'].value:.3g}")
-    if "time" in known:
-        found.append(f"within {briefly(known['time'].value, 'second')}")
+    allowed = known.get("time") if question.solved is None else question.solved.allowed
+    if allowed is not None:
+        found.append(f"within {briefly(allowed.value, 'second')}")
     if question.budget is not None:
         found.append(f"for {human(question.budget.value, 'USD')}")
     return [*found, *_limits(question)]
@@ -70,8 +72,8 @@ def _limits(question: TrainTimeQuestion) -> list[str]:
 def _headline(question: TrainTimeQuestion, answer: Answer, terms: Mapping[str, Term], wanted: str) -> list[str]:
     """Return the answer, its interval, and what follows from it."""
     what = terms[wanted]
-    value = f"MFU {what.value:.3g}" if wanted == "mfu" else human(what.value, what.unit)
-    impossible = [f"IMPOSSIBLE: needs {value}, more than the hardware's peak"]
+    value = f"MFU {what.value:.3g} needed" if wanted == "mfu" else human(what.value, what.unit)
+    impossible = [f"IMPOSSIBLE: {value}, more than the hardware's peak"]
     found = impossible if answer.verdict == "impossible" else [value]
     if question.limits and answer.verdict not in (None, "impossible"):
         found.append(f"{str(answer.verdict).upper()}: {' and '.join(_limits(question))}")
@@ -96,7 +98,9 @@ def _rows(
     if "mfu" not in question.known and wanted != "mfu":
         ends = answer.intervals.get("mfu")
         said = "" if ends is None or question.confidence is None else interval(ends, "1", question.confidence)
-        rows.append(("MFU", human(mfu, "1", 3), "; ".join([part for part in (said, *_rests_on(answer)) if part])))
+        counted = f"of the whole run, by {question.convention}"
+        parts = [part for part in (said, *_rests_on(answer), counted) if part]
+        rows.append(("MFU", human(mfu, "1", 3), "; ".join(parts)))
     if "goodput" in terms and terms["goodput"].value != 1:
         rows.append(("training", human(terms["time/uninterrupted"].value, "second"), "without interruptions"))
         rows.append(
@@ -134,11 +138,11 @@ def _rests_on(answer: Answer) -> list[str]:
 
 
 def _emitted(terms: Mapping[str, Term]) -> str:
-    tons = float(terms["carbon"].value) / 1000
-    return f"{tons:,.0f} t CO2e" if tons >= 10 else f"{tons * 1000:,.3g} kg CO2e"
+    carbon = float(terms["carbon"].value)
+    return f"{carbon / 1000:,.0f} t CO2e" if carbon >= 1e4 else f"{figures(carbon, 3, strip=True)} kg CO2e"
 
 
-def _next(question: TrainTimeQuestion, terms: Mapping[str, Term], wanted: str) -> Next:
+def _next(question: TrainTimeQuestion, terms: Mapping[str, Term], wanted: str, verdict: str | None) -> Next:
     """Return what to ask next: with the MFU that published runs reach, the best layout, the GPUs for a deadline."""
     if wanted == "gpus":
         return Next({"gpus": str(terms["gpus"].value), "within": None, "budget": None, "min": None})
@@ -147,7 +151,11 @@ def _next(question: TrainTimeQuestion, terms: Mapping[str, Term], wanted: str) -
     if "mfu" in question.known:
         return Next({"mfu": None})
     if wanted == "time" and question.named and question.step is None:
-        return Next(command="plan", keep=PLANS)
+        from napkin.commands.following import under
+
+        return under("plan")
+    if question.step is not None and question.limits and verdict not in (None, "holds"):
+        return Next({"gpus": None, "dp": None})
     allowed = next((text for text, seconds in ROUND if seconds < terms["time"].value / 1.5), None)
     if wanted == "time" and allowed and question.budget is None and question.step is None:
         return Next({"gpus": None, "within": allowed})

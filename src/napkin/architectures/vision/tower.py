@@ -1,0 +1,318 @@
+"""A vision tower: patches projected to vectors, and layers like those of an encoder. What sets kinds of towers apart is
+a record; the classes are those of Hugging Face transformers 5.23.0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from napkin.architectures.arrangements import pre_norm
+from napkin.architectures.attention import Attention, Heads, QkNorm, QkvProjections, Rope
+from napkin.architectures.blocks import LAYER, Block, NormStyle, Operations, gated_mlp, plain_mlp
+from napkin.architectures.masked import BIDIRECTIONAL
+from napkin.architectures.module_paths import located
+from napkin.architectures.reading import DEEPEST
+from napkin.inputs.model import Config
+from napkin.operations.attention import AttentionCore
+from napkin.operations.base import Operation
+from napkin.operations.embedding import Embedding
+from napkin.operations.images import ClassTokens, Pixels
+from napkin.operations.implementations import HF, Implementation
+from napkin.operations.learned import Parameters
+from napkin.operations.linear import Matmul
+from napkin.operations.model import Layer, Model, Vision, stack_of
+from napkin.operations.pointwise import Activation, Add, Scale
+from napkin.operations.roles import POSITION, REPLICATED
+from napkin.operations.views import Concat
+from napkin.record import record, replace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+WHOLE = replace(HF, kernel_mask="", closure=(), buffers=(), positions="buffer")
+"""Every patch sees every other; positions are a buffer, one row for all images."""
+PACKED = replace(WHOLE, packed=True, positions="each")
+"""Images lie one behind the other in one sequence, and each attends in a call of its own."""
+
+
+@record
+class Names:
+    """The fields of vision_config that state its sizes. An `inner` that ends in "ratio" is relative to the width."""
+
+    width: str = "hidden_size"
+    depth: str = "num_hidden_layers"
+    heads: str = "num_attention_heads"
+    channels: str = "num_channels"
+    inner: str = "intermediate_size"
+
+
+@record
+class Stem:
+    """What precedes the layers.
+
+    bias       of the patches' projection
+    tokens     learned tokens next to the patches (a class token)
+    positions  learned positions: "grid" (one for each patch of the config's image), a field with their number or a
+               function that reads it, ""
+    normed     a norm of the projected patches
+    norm       a norm of what enters the layers
+    frames     a field of how many frames a patch takes up
+    """
+
+    bias: bool = True
+    tokens: int = 0
+    positions: str | Callable[[Config], int] = "grid"
+    normed: NormStyle | None = None
+    norm: NormStyle | None = None
+    frames: str = ""
+
+
+@record
+class Mixing:
+    """The attention of a layer.
+
+    bias, out_bias  of queries, keys and values, and of the output: a fact or a field
+    fused      one projection of all three     few       a field with fewer key/value heads
+    rope       rotary positions                norm      of queries and keys
+    norm_if    a field that says whether there is one
+    windows    the patches of a window within which layers attend, and which layers do
+    """
+
+    bias: bool | str = True
+    out_bias: bool | str = True
+    fused: bool = False
+    few: str = ""
+    rope: Callable[[int], Rope] | None = None
+    norm: QkNorm | None = None
+    norm_if: str = ""
+    windows: Callable[[Config, int], tuple[int, Callable[[int], bool]]] | None = None
+
+
+def axial(head_dim: int) -> Rope:
+    """Return rotary positions of rows and columns, computed in fp32."""
+    return Rope(head_dim, upcast=True, wide=True)
+
+
+@record
+class Tower:
+    """One kind of vision tower.
+
+    defaults  of the configuration class       norm     of the layers
+    mixing    attention                        gated    the MLP is gated
+    mlp_bias  a fact or a field                scaled   learned vectors scale each branch
+    inner     the MLP's width, where the class derives it
+    last      a norm follows the layers       head     a field: the class ends with attention pooling
+    modules   {operation: its path in a layer of the class}
+    implementation  how the class runs it
+    """
+
+    defaults: Mapping[str, Any]
+    names: Names = Names()
+    stem: Stem = Stem()
+    mixing: Mixing = Mixing()
+    norm: NormStyle = LAYER
+    gated: bool = False
+    mlp_bias: bool | str = True
+    inner: Callable[[Config], int] | None = None
+    scaled: bool = False
+    last: bool | Callable[[Config], bool] = True
+    head: str = ""
+    modules: Mapping[str, str] = {"o": "self_attn.out_proj", "up": "mlp.fc1", "down": "mlp.fc2"}
+    implementation: Implementation = WHOLE
+
+
+def sides(value: object) -> tuple[int, int] | None:
+    """Return (height, width) of a size that is one number or two."""
+    both = value if isinstance(value, list) else [value, value]
+    whole = [one for one in both if isinstance(one, int) and not isinstance(one, bool) and 0 < one <= 10**6]
+    return (whole[0], whole[1]) if len(both) == len(whole) == 2 else None
+
+
+def patch_sides(config: Config) -> tuple[int, int]:
+    """Read the height and width of a patch in pixels."""
+    patch = sides(config.raw("patch_size"))
+    if patch is None:
+        raise config.wrong("patch_size", "is not a size in pixels")
+    return patch
+
+
+def grid(config: Config) -> tuple[int, int]:
+    """Read the rows and columns of patches of an image of the config's size; (0, 0) where it states none."""
+    patch, image = patch_sides(config), sides(config.raw("image_size", required=False) or 0)
+    return (image[0] // patch[0], image[1] // patch[1]) if image else (0, 0)
+
+
+def fact(config: Config, value: bool | str) -> bool:
+    """Return a fact, or what the field of this name says."""
+    return config.flag(value) if isinstance(value, str) else value
+
+
+def one_stack(name: str, stack: str, before: Operations, width: int, heads: int = 1) -> Model:
+    """Return operations without layers as a model of their own."""
+    return Model(name, (stack_of(stack, before, (), ()),), False, width, heads, heads, width // heads, 0)
+
+
+def tower(config: Config, kind: Tower, unread: int | None) -> Vision:
+    """Return the patches' projection and the tower that vision_config describes; nothing projects the results yet.
+    `unread`: the last layers, whose results nothing reads; None where what follows the layers is read."""
+    names = kind.names
+    width, depth, heads = config.integer(names.width), config.integer(names.depth), config.integer(names.heads)
+    if depth > DEEPEST:
+        raise config.wrong(names.depth, f"{depth:,} layers are more than {DEEPEST:,}")
+    config.divides(names.heads, width, heads, "(width of the vision tower)")
+    if unread is not None and unread >= depth:
+        raise config.wrong(names.depth, f"{depth:,} layers: the one that is read is not among them")
+    rows, columns = grid(config)
+    make = partial(layer, config, kind, width, heads)
+    runs: list[tuple[int, Layer]] = list(runs_of(config, kind, depth - (unread or 0), make))
+    if unread:
+        runs.append((unread, replace(make(None), kind="unread", read=False)))
+    runs += [(1, one) for one in ends(config, kind, width, unread is None)]
+    stack = stack_of("tower", stem(config, kind, width, rows * columns), runs, ())
+    seen = Model(config.name, (stack,), False, width, heads, heads, width // heads, 0)
+    return Vision(
+        one_stack(config.name, "patches", patched(config, kind, width), width),
+        located(seen, kind.modules),
+        one_stack(config.name, "projector", (), width),
+        added=kind.stem.tokens,
+        grid=rows * columns,
+        implementation=kind.implementation,
+    )
+
+
+def ends(config: Config, kind: Tower, width: int, read: bool) -> list[Layer]:
+    """Return what follows the layers: a norm, which may be `read`, and attention pooling, which nothing reads."""
+    found: list[Layer] = []
+    if kind.last(config) if callable(kind.last) else kind.last:
+        found.append(Layer("post_norm", (kind.norm("post_norm", "x", width),), block=False, read=read))
+    if kind.head and config.flag(kind.head):
+        found.append(Layer("pooling", pooled(width, inner_width(config, kind)), block=False, read=False))
+    return found
+
+
+def patched(config: Config, kind: Tower, width: int) -> Operations:
+    """Return the projection of patches."""
+    high, wide = patch_sides(config)
+    frames = config.integer(kind.stem.frames) if kind.stem.frames else 1
+    elements = config.integer(kind.names.channels) * high * wide * frames
+    return (
+        Pixels("pixels", (), elements),
+        Matmul("patch_embedding", ("pixels",), elements, width, kind.stem.bias),
+    )
+
+
+def stem(config: Config, kind: Tower, width: int, patches: int) -> Operations:
+    """Return what happens to the projected patches ("x") before the layers."""
+    how, last = kind.stem, "x"
+    found: list[Operation] = []
+    if how.normed is not None:
+        found.append(how.normed("patch_norm", last, width))
+        last = "patch_norm"
+    if how.tokens:
+        found.append(ClassTokens("class_token", (last,), how.tokens, width))
+        last = "class_token"
+    if how.positions:
+        rows = positions(config, how, patches)
+        if not rows:
+            raise config.refuse("image_size", "is missing: it sizes the table of positions")
+        found += [
+            Embedding("position_embedding", (), rows, width, role=POSITION),
+            Add("positions_added", (last, "position_embedding"), width),
+        ]
+        last = "positions_added"
+    if how.norm is not None:
+        found.append(how.norm("pre_norm", last, width))
+    return tuple(found)
+
+
+def positions(config: Config, how: Stem, patches: int) -> int:
+    """Read the rows of the table of positions."""
+    if callable(how.positions):
+        return how.positions(config)
+    return patches + how.tokens if how.positions == "grid" else config.integer(how.positions)
+
+
+def inner_width(config: Config, kind: Tower) -> int:
+    """Read the width of the MLP."""
+    if kind.inner is not None:
+        return kind.inner(config)
+    field = kind.names.inner
+    if field.endswith("ratio"):
+        return int((config.real(field) or 0) * config.integer(kind.names.width))
+    return config.integer(field)
+
+
+def layer(config: Config, kind: Tower, width: int, heads: int, window: int | None) -> Layer:
+    """Return one layer; `window`: the patches that attend to each other, or None for all of an image."""
+    how, head_dim = kind.mixing, width // heads
+    kv_heads = config.integer(how.few) if how.few else heads
+    normed = how.norm is not None and (not how.norm_if or config.flag(how.norm_if))
+    attend: Block = Attention(
+        Heads(width, heads, kv_heads, head_dim),
+        QkvProjections(bias=fact(config, how.bias), out_bias=fact(config, how.out_bias), fused=how.fused),
+        rope=how.rope(head_dim) if how.rope is not None else None,
+        norm=how.norm if normed else None,
+        scores=replace(BIDIRECTIONAL, chunk=window),
+        core=_apart if kind.implementation.packed else None,
+    )
+    mlp = gated_mlp if kind.gated else plain_mlp
+    function, inner = config.text("hidden_act"), inner_width(config, kind)
+    feed: Block = partial(mlp, width=width, inner=inner, function=function, bias=fact(config, kind.mlp_bias))
+    if kind.scaled:
+        attend, feed = (partial(_scaled, block, name, width) for block, name in ((attend, "o"), (feed, "mlp")))
+    return Layer("windowed" if window else "vision", pre_norm(width, kind.norm, attend, feed))
+
+
+def _scaled(block: Block, name: str, width: int, source: str) -> Operations:
+    """Return a block whose result a learned vector scales."""
+    made = block(source)
+    return (*made, Scale(f"{name}_scaled", (made[-1].name,), width, learned=True))
+
+
+def _apart(core: AttentionCore) -> Operations:
+    """Return attention with the results of an image's calls put together."""
+    return (core, Concat("attended", (core.name,), core.heads * core.v_dim))
+
+
+def runs_of(
+    config: Config, kind: Tower, depth: int, make: Callable[[int | None], Layer]
+) -> tuple[tuple[int, Layer], ...]:
+    """Return the layers in order, as runs of equal ones."""
+    if kind.mixing.windows is None:
+        return ((depth, make(None)),)
+    window, within = kind.mixing.windows(config, depth)
+    made = {True: make(window), False: make(None)}
+    return tuple((1, made[within(i)]) for i in range(depth))
+
+
+def pooled(width: int, inner: int) -> Operations:
+    """Return SigLIP's attention pooling, which the class computes and the language model does not see."""
+    return (
+        Matmul("pool_keys_values", ("x",), width, 2 * width, True),
+        Parameters(
+            "pooling",
+            (),
+            (
+                ("probe", (1, width)), ("query", (width + 1, width)), ("output", (width + 1, width)),
+                ("norm", (2, width)), ("up", (width + 1, inner)), ("down", (inner + 1, width)),
+            ),
+            REPLICATED,
+        ),
+    )  # fmt: skip
+
+
+def two_linears(
+    widths: tuple[int, int, int],
+    function: str,
+    bias: bool = True,
+    source: str = "x",
+    names: tuple[str, str] = ("linear_1", "linear_2"),
+) -> Operations:
+    """Return two linear layers with an activation between them."""
+    first, last = names
+    return (
+        Matmul(first, (source,), widths[0], widths[1], bias),
+        Activation(f"{first}_activation", (first,), widths[1], function),
+        Matmul(last, (f"{first}_activation",), widths[1], widths[2], bias),
+    )

@@ -1,0 +1,103 @@
+"""The run files that `check` is given: files, folders of them, and the first one, which `--init` writes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from napkin.commands import runfile
+from napkin.errors import NapkinError
+from napkin.inputs.load import Document, printable
+
+MOST = 1000
+"""Files below one folder."""
+NAME = "napkin.yaml"
+"""The first run file, where no name is given."""
+ENDINGS = (".yaml", ".yml")
+FIRST = """\
+# What should hold, checked by: napkin check {name}
+# A check is a command, its options by name, and limits: a path that `napkin COMMAND … --paths` prints, and a condition
+# such as "<= 150d", ">= 30B", "30B .. 50B" or "== 144d ± 1%"; or verdict, and the word that it must be.
+checks:
+  - name: a 70B model on 15T tokens within 150 days
+    command: train-time
+    params: 70B
+    tokens: 15T
+    gpus: 1024
+    hardware: h100
+    mfu: 0.5
+    limits:
+      time: "<= 150d"
+  - name: an 8B model trains on one node
+    command: memory
+    model: llama3-8b
+    gpus: 8
+    hardware: h100
+    zero: 3
+    limits:
+      verdict: fits
+      memory/used: "<= 80GB"
+"""
+
+
+def files_of(named: Sequence[str]) -> list[tuple[str, bool]]:
+    """Return each file once, with whether it was found in a folder: those below a folder sorted by path. Hidden folders
+    are passed over. Errors (2) name a folder without run files."""
+    found: dict[str, tuple[str, bool]] = {}
+    for name in named:
+        if not os.path.isdir(name):
+            found.setdefault(os.path.realpath(name) if name != "-" else name, (name, False))
+            continue
+        below = list(_below(name))
+        if not below:
+            raise NapkinError(
+                f"{printable(name)}: holds no file that ends in .yaml or .yml", f"napkin check --init {printable(name)}"
+            )
+        if len(below) > MOST:
+            raise NapkinError(f"{printable(name)}: holds more than {MOST} files", "name a folder of run files")
+        for path in below:
+            found.setdefault(os.path.realpath(path), (path, True))
+    return list(found.values())
+
+
+def _below(folder: str) -> list[str]:
+    """Return the YAML files below a folder, sorted, as far as one more than are read."""
+    found: list[str] = []
+    for root, folders, names in os.walk(folder):
+        folders[:] = sorted(one for one in folders if not one.startswith("."))
+        found += (os.path.normpath(os.path.join(root, one)) for one in names if one.endswith(ENDINGS))
+        if len(found) > MOST:
+            break
+    return sorted(found)
+
+
+def is_run_file(document: Document) -> bool:
+    """Return whether a file that lies in a folder is meant for check: it names a command, limits or checks."""
+    return any(key in document.data for key in ("command", "limits", "checks"))
+
+
+def read_found(path: str) -> Document | None:
+    """Return a run file that was found in a folder, or None where it is another kind of YAML file."""
+    document = runfile.read(path, any_data=True)
+    return document if isinstance(document.data, dict) and is_run_file(document) else None
+
+
+def write_first(named: Sequence[str]) -> str:
+    """Write a first run file, at the name given or in the folder given, and return its path. A file that is there is
+    never overwritten."""
+    if len(named) > 1:
+        raise NapkinError("--init writes one file", f"napkin check --init {printable(named[0])}")
+    path = named[0] if named else NAME
+    if path == "-":
+        raise NapkinError("--init writes a file, not standard output", f"napkin check --init {NAME}")
+    if os.path.isdir(path):
+        path = os.path.join(path, NAME)
+    try:
+        with open(path, "x", encoding="utf-8") as file:
+            file.write(FIRST.format(name=os.path.basename(path)))
+    except FileExistsError:
+        raise NapkinError(f"{printable(path)}: is there already", f"napkin check {printable(path)}") from None
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or "is not a path"
+        raise NapkinError(f"{printable(path)}: {reason}", "name a file in a folder that exists") from None
+    return path

@@ -1,0 +1,101 @@
+"""The screen of `check`: how many limits hold, and a line for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from napkin.inputs.limits import BROKEN_WORD, CLOSE_WORD, HOLDS, VERDICT, LimitOutcome
+from napkin.record import record
+from napkin.render.figures import between, compact
+from napkin.render.screen import Column, Next, Screen, Table
+
+SAID = {HOLDS: "holds", BROKEN_WORD: "broken", CLOSE_WORD: "too close"}
+"""Status of a limit → what a person reads."""
+COLUMNS = (Column("status"), Column("quantity"), Column("value", right=True), Column("limit"))
+LONGEST = 15
+"""Rows of the table: of more limits, those that hold are counted only."""
+NAMED = 6
+"""Files that are named at most."""
+
+
+@record
+class Row:
+    """One limit as the table shows it; condition: path and limit, as --limit takes them."""
+
+    status: str
+    file: str
+    condition: str
+    cells: tuple[str, str, str, str]
+    remark: str
+
+
+def shown(outcome: LimitOutcome, file: str) -> Row:
+    """Return the row of a limit."""
+    cells = (SAID[outcome.status], outcome.path, value_of(outcome), outcome.limit)
+    condition = "" if outcome.path == VERDICT else f"{outcome.path} {outcome.limit}"
+    return Row(outcome.status, file, condition, cells, beside(outcome))
+
+
+def value_of(outcome: LimitOutcome) -> str:
+    """Return a value in the unit that a person reads; a verdict as its word."""
+    return outcome.value if isinstance(outcome.value, str) else compact(outcome.value, outcome.unit)
+
+
+def beside(outcome: LimitOutcome) -> str:
+    """Return the text next to a limit: by how much it is broken, or the interval that makes it too close."""
+    if outcome.low is not None and outcome.high is not None and outcome.status == CLOSE_WORD:
+        return f"may be {between(outcome.low, outcome.high, outcome.unit)}"
+    if outcome.status == BROKEN_WORD and not isinstance(outcome.value, str):
+        part = f" ({outcome.beyond / abs(outcome.value):.1%})" if outcome.value else ""
+        return f"by {compact(outcome.beyond, outcome.unit)}{part}"
+    return ""
+
+
+def words_of(outcome: LimitOutcome) -> str:
+    """Return the outcome of a limit in words: `time is 143.9 days: broken, by 43.94 days`."""
+    remark = beside(outcome)
+    if outcome.path == VERDICT:
+        return f"the verdict is {outcome.value}: {SAID[outcome.status]}, asked for: {outcome.limit}"
+    return f"{outcome.path} is {value_of(outcome)}: {SAID[outcome.status]}{f', {remark}' if remark else ''}"
+
+
+def screen(
+    named: Sequence[str],
+    rows: Sequence[Row],
+    skipped: Sequence[str],
+    problems: int,
+    written: str,
+    asked: Mapping[str, str],
+) -> Screen:
+    """Return the screen. named: files and folders as given; skipped: files of a folder that are no run files; problems:
+    how many files or checks could not be read; written: the file that --init wrote; asked: file → its command."""
+    counts = {word: n for word in (BROKEN_WORD, CLOSE_WORD, HOLDS) if (n := [r.status for r in rows].count(word))}
+    worst = next(iter(counts), "")
+    said = [f"{SAID[word]}: {count}" for word, count in counts.items()] if len(counts) > 1 else []
+    failed = [f"not checked: {problems}"] if problems else []
+    headline = (SAID[worst].upper(), *(said or [f"{len(rows)} of {len(rows)}"]), *failed) if rows else ("NOT CHECKED",)
+    what = f"{len(rows)} limit{'s' * (len(rows) != 1)} of {_listed(named)}"
+    kept = list(rows) if len(rows) <= LONGEST else [row for row in rows if row.status != HOLDS]
+    several = len({row.file for row in rows}) > 1
+    table = Table(
+        (*COLUMNS, *((Column("file", drop=1),) if several else ()), Column(remark=True)),
+        [(*row.cells, *((row.file,) if several else ()), row.remark) for row in kept],
+    )
+    remarks = [f"{len(rows) - len(kept)} more hold; --json lists them"] if len(kept) < len(rows) else []
+    remarks += [f"skipped, for they are no run files: {_listed(skipped)}"] if skipped else []
+    remarks += [f"wrote {written}"] if written else []
+    return Screen((what,), headline, worst, table, remarks, next=_next(rows, asked, written))
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _next(rows: Sequence[Row], asked: Mapping[str, str], written: str) -> Next:
+    """Return what to ask next: what would make the first limit hold that does not."""
+    for row in rows:
+        if row.status != HOLDS and row.file in asked:
+            limit = {"limit": row.condition} if row.condition else {}
+            return Next({"run": row.file, **limit}, f"sensitivity {asked[row.file]}", keep=())
+    return Next({"files": (written,)}, keep=()) if written else Next({"markdown": True, "annotations": None})

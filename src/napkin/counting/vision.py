@@ -1,0 +1,69 @@
+"""Parameters and FLOPs of what a multimodal model does with images: patches, tower, projector."""
+
+from __future__ import annotations
+
+from napkin.counting.flops import EXACT, layer_forward, operation_flops, summed
+from napkin.counting.params import layer_params, params, weight_params
+from napkin.operations.model import Model
+from napkin.operations.work import Work
+from napkin.term import GIVEN, Term, add, constant, leaf, multiply
+
+
+def params_of(model: Model) -> list[Term]:
+    """Return the parameters of a vision tower and its projector, and the total with them; nothing without one."""
+    if model.vision is None:
+        return []
+    vision = add("params/vision", *(_params(part) for part in model.vision.parts))
+    return [vision, add("params/total_with_vision", params(model)["params/total"], vision)]
+
+
+def _params(model: Model) -> Term:
+    """Return the parameters of one part."""
+    (stack,) = model.stacks
+    path = f"params/vision/{stack.name}"
+    parts = [
+        weight_params(f"{path}/{operation.name}", weight)
+        for operation in (*stack.before, *stack.after)
+        for weight in operation.weights()
+    ]
+    for name, count, layer in stack.kinds():
+        times = leaf(f"{path}/{name}_layers", count, "1", GIVEN)
+        parts.append(multiply(f"{path}/layers/{name}", times, layer_params(f"{path}/layer/{name}", layer)))
+    return add(path, *parts)
+
+
+def flops_of(model: Model, images: int, tokens: int = 0) -> list[Term]:
+    """Return FLOPs: of one image forward, of one that is trained on, and of `images` of them.
+
+    tokens  what the language model sees of an image (0: as the config's image size makes)
+    Nothing where the model sees none, or an image's patches are not known. Attention counts the pairs that the class
+    computes: those of an image, or of a window.
+    """
+    lengths = model.vision.lengths(tokens) if model.vision is not None else None
+    if model.vision is None or lengths is None:
+        return []
+    parts = [_flops(part, length) for part, length in zip(model.vision.parts, lengths, strict=True)]
+    once = add("flops/vision/forward", *(term for read, unread in parts for term in (read, *unread)))
+    (patches, _), *others = parts  # pixels need no gradient
+    back = add(
+        "flops/vision/backward",
+        patches,
+        *(multiply(f"{part.name}/backward", constant("backward_over_forward", 2), part) for part, _ in others),
+    )
+    each = add("flops/vision/per_image", once, back)
+    if not images:
+        return [once, each]
+    return [once, each, multiply("flops/vision", leaf("images", images, "1", GIVEN), each)]
+
+
+def _flops(model: Model, length: int) -> tuple[Term, list[Term]]:
+    """Return the forward FLOPs of one part for one image, and of its layers whose results nothing reads."""
+    (stack,) = model.stacks
+    path, work = f"flops/vision/{stack.name}", Work(1, length, EXACT)
+    terms = [term for op in (*stack.before, *stack.after) for term in operation_flops(path, op, work)]
+    unread: list[Term] = []
+    for name, count, layer in stack.kinds():
+        one = layer_forward(f"{path}/layer/{name}", layer, work)
+        times = leaf(f"{path}/{name}_layers", count, "1", GIVEN)
+        (terms if layer.read else unread).append(multiply(f"{path}/{name}", times, one))
+    return summed(path, terms), unread

@@ -1,0 +1,95 @@
+"""Read LoRA's targets: which modules and parameters of a model their names stand for, as peft 0.21 matches them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from napkin._tables.adapter_targets import CONVERTED, DEFAULTS, RENAMED
+from napkin.errors import NapkinError, did_you_mean
+from napkin.operations.base import Operation
+from napkin.operations.implementations import Implementation, Tuning
+from napkin.operations.lora import linear_parts, lookups, parameters_of, path_ends
+from napkin.operations.model import Model
+from napkin.operations.roles import VOCABULARY
+from napkin.record import replace
+
+ALL_LINEAR, DEFAULT = "all-linear", "default"
+"""Targets that stand for every linear layer but the head, and for peft's choice for the model type."""
+
+
+def all_operations(model: Model) -> list[Operation]:
+    """Return every operation of a model, each layer type once."""
+    return [op for stack in model.stacks for op in (*stack.before, *stack.after)] + model.operations + [*model.shared]
+
+
+def resolved(tuning: Tuning, targets: tuple[str, ...], model: Model, implementation: Implementation) -> Tuning:
+    """Return an adapter with the targets that a user named. Raises where a name matches nothing.
+
+    Where transformers 5 keeps experts in one tensor that were linear layers in transformers 4, peft takes the old names
+    for the tensors; the fused one, of gate and up, gets twice the rank (utils/transformers_weight_conversion.py)."""
+    if targets == (DEFAULT,):
+        known = DEFAULTS.get(model.family)
+        if known is None:
+            raise NapkinError(f"--lora-targets default: peft has none for {model.family}", "name them, or all-linear")
+        targets = known
+    operations = all_operations(model)
+    paths = [path for op in operations for path in _paths(op, implementation)]
+    mapped = RENAMED.get(CONVERTED.get(model.family, ""), {})
+    if targets == (ALL_LINEAR,):
+        if not mapped:
+            return tuning
+        leaves = (path.rpartition(".")[2] for path in _linear_paths(operations, implementation))
+        targets = tuple(dict.fromkeys((*leaves, *mapped)))
+    parameters: dict[str, int] = {}
+    modules: list[str] = []
+    for target in targets:
+        old = next((name for name in mapped if path_ends(target, name)), None)
+        if old is not None:
+            parameters[mapped[old]] = parameters.get(mapped[old], 0) + 1
+            continue
+        found = [path for path in paths if path_ends(path, target)]
+        known_parameters = [path for op in operations for path, _, _ in parameters_of(op) if path_ends(path, target)]
+        if known_parameters and "." in target and not found:
+            parameters[target] = 1
+        elif found:
+            modules.append("." + target)
+        elif any(target == op.short.lower() for op in operations if op.linear() is not None or op.embeds()):
+            modules.append(target)
+        else:
+            names = sorted({path.rpartition(".")[2] for path in paths})
+            raise NapkinError(
+                f"--lora-targets: {model.name} has no linear layer {target[:40]!r}",
+                did_you_mean(target, names) or f"one of {', '.join(names)}",
+            )
+    _check_fused(parameters, mapped)
+    return replace(tuning, targets=tuple(modules), parameters=tuple(parameters.items()))
+
+
+def _check_fused(parameters: dict[str, int], mapped: dict[str, str]) -> None:
+    """Raise an error where a part of a fused parameter is named without the other, as peft does."""
+    for fused, times in parameters.items():
+        parts = [name for name, one in mapped.items() if one == fused]
+        if 0 < times < len(parts):
+            raise NapkinError(
+                f"--lora-targets: {fused} holds {' and '.join(parts)}", f"name {','.join(parts)} together"
+            )
+
+
+def _paths(op: Operation, implementation: Implementation) -> Iterator[str]:
+    """Yield the paths of what peft can adapt as a module."""
+    if op.linear() is not None:
+        yield op.module
+    elif op.embeds():
+        yield from lookups(op)
+    for path, _, _ in linear_parts(op, implementation):
+        yield path
+
+
+def _linear_paths(operations: list[Operation], implementation: Implementation) -> Iterator[str]:
+    """Yield the paths of the linear layers but the head."""
+    for op in operations:
+        linear = op.linear()
+        if linear is not None and linear.shard != VOCABULARY:
+            yield op.module
+        for path, _, _ in linear_parts(op, implementation):
+            yield path

@@ -1,0 +1,72 @@
+"""Command lines to paste: what an answer proposes next, the command of a row, the hint of an error. One builder for all
+of them, so that a line keeps every option of its question."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from types import MappingProxyType
+
+from napkin.options.files import DRAWS
+from napkin.options.output import COMMON
+from napkin.options.registry import OPTIONS
+
+Text = str | bool | Sequence[str] | None
+"""An option's text as typed: True or False for a flag, several words, None where it is left out."""
+Texts = Mapping[str, Text]
+
+OVERRULED = {"nodes": "gpus", "grad-accum": "global-batch"}
+"""Option → the one that says the same in another way, and replaces it in a changed question."""
+WRITTEN = frozenset((*COMMON, *DRAWS))
+"""Options of how an answer is written: another question does not inherit them."""
+SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./_-")
+NAMES = tuple(OPTIONS)
+
+
+def quoted(text: str) -> str:
+    """Return a word for a POSIX shell: in quotes where it holds more than letters, digits and plain signs."""
+    return text if text and SAFE.issuperset(text) else "'" + text.replace("'", "'\"'\"'") + "'"
+
+
+def option_piece(name: str, text: Text) -> str:
+    """Return an option as it is typed: `--gpus 8`, `--sp`, `--no-sp`."""
+    if isinstance(text, bool):
+        return f"--{name}" if text else f"--no-{name}"
+    return f"--{name} {_words(text)}"
+
+
+def changed(given: Texts, changes: Texts) -> dict[str, Text]:
+    """Return the options of a question with others in place of some; None leaves one out."""
+    kept = {name: text for name, text in given.items() if OVERRULED.get(name) not in changes}
+    return {name: text for name, text in {**kept, **changes}.items() if text is not None}
+
+
+def pieces_of(
+    command: str, given: Texts, changes: Texts = MappingProxyType({}), keep: Container[str] | None = None
+) -> list[str]:
+    """Return a command line as pieces that belong together: the words up to the arguments, then an option each.
+
+    given    options of the question            changes  options of the line that differ; None leaves one out
+    keep     options of the question that the command takes; None: all
+    """
+    kept = {name: text for name, text in given.items() if name not in WRITTEN and (keep is None or name in keep)}
+    texts = changed(kept, changes)
+    arguments = sorted((name for name in texts if OPTIONS[name].positional), key=NAMES.index)
+    first = " ".join(["napkin", command, *(_words(texts[name]) for name in arguments)])
+    return [first, *(option_piece(name, text) for name, text in texts.items() if not OPTIONS[name].positional)]
+
+
+def pieces_in(line: str) -> list[str]:
+    """Return a command line as pieces that belong together: what comes before the options, then an option each."""
+    first, *options = line.split(" --")
+    return [first, *(f"--{option}" for option in options)]
+
+
+def typed(text: object) -> Text:
+    """Return an option's value, as a file or a line states it, as it can be typed again."""
+    if isinstance(text, bool):
+        return text
+    return [str(word) for word in text] if isinstance(text, (list, tuple)) else str(text)
+
+
+def _words(text: Text) -> str:
+    return " ".join(quoted(word) for word in text) if isinstance(text, (list, tuple)) else quoted(str(text))

@@ -1,0 +1,148 @@
+"""What CI reads of `check`: JUnit XML, and the workflow commands that GitHub shows next to a file's line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+
+from napkin.record import record
+
+HOLDS, BROKEN, CLOSE, PROBLEM = "holds", "broken", "close", "problem"
+LEVELS = {BROKEN: "error", CLOSE: "warning", PROBLEM: "error"}
+"""Status of a finding → how GitHub shows it; what holds is not shown."""
+
+
+@record
+class Finding:
+    """One limit, or what kept a limit from being checked.
+
+    name     what was checked: `train-time: time <= 150d`; one name once in a file, the same in every run
+    status   holds, broken, close or problem      message  what was found, in units that a person reads
+    file     as it was named; "" for none         line     from 1, or None
+    """
+
+    name: str
+    status: str
+    message: str
+    file: str = ""
+    line: int | None = None
+
+
+def distinct(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings with the line, else a number, after each name that another of the same file has."""
+    from napkin.record import replace
+
+    found: list[Finding] = []
+    taken: set[tuple[str, str]] = set()
+    for one in findings:
+        name, count = one.name, 1
+        while (one.file, name) in taken:
+            name = f"{one.name} (line {one.line})" if count == 1 and one.line else f"{one.name} ({count})"
+            count += 1
+        taken.add((one.file, name))
+        found.append(replace(one, name=name))
+    return found
+
+
+def to_junit(findings: Sequence[Finding], seconds: Mapping[str, float]) -> str:
+    """Return JUnit XML as Jenkins, GitLab and GitHub's reporters read it: a suite for each file, a case for each limit.
+    seconds: how long each file took.
+
+    The elements and attributes are those of Jenkins' junit-10.xsd, with `file` and `line` on a case as pytest's
+    xunit1 writes them and GitLab reads them. A limit that is too close to call is a failure too: the run fails on it.
+    """
+    files = list(dict.fromkeys(one.file for one in findings))
+    lines = ['<?xml version="1.0" encoding="UTF-8"?>']
+    lines.append(_tag("testsuites", {"name": "napkin check", **_counts(findings), "time": _time(seconds.values())}))
+    for file in files:
+        cases = distinct([one for one in findings if one.file == file])
+        taken = seconds.get(file, 0.0)
+        name = file or "napkin check"
+        head = {"name": name, **_counts(cases), "skipped": 0, "time": _time([taken])}
+        lines.append("  " + _tag("testsuite", {**head, "file": file} if file else head))
+        for one in cases:
+            lines += _case(one, name, taken / len(cases))
+        lines.append("  </testsuite>")
+    return "\n".join([*lines, "</testsuites>"]) + "\n"
+
+
+def _case(one: Finding, suite: str, seconds: float) -> list[str]:
+    """Return the lines of one case."""
+    where: dict[str, object] = {"file": one.file} if one.file else {}
+    if one.line is not None:
+        where["line"] = one.line
+    head = _tag("testcase", {"classname": suite, "name": one.name, **where, "time": _time([seconds])})
+    if one.status == HOLDS:
+        return [f"    {head}", f"      <system-out>{_text(one.message)}</system-out>", "    </testcase>"]
+    kind = "error" if one.status == PROBLEM else "failure"
+    place = ":".join(str(part) for part in (one.file, one.line) if part)
+    inner = _tag(kind, {"message": one.message, "type": one.status})
+    body = _text(f"{place}: {one.name}: {one.message}" if place else one.message)
+    return [f"    {head}", f"      {inner}{body}</{kind}>", "    </testcase>"]
+
+
+def _counts(findings: Sequence[Finding]) -> dict[str, object]:
+    wrong = [one.status for one in findings if one.status != HOLDS]
+    errors = wrong.count(PROBLEM)
+    return {"tests": len(findings), "failures": len(wrong) - errors, "errors": errors}
+
+
+def _time(seconds: Iterable[float]) -> str:
+    return f"{sum(seconds):.3f}"
+
+
+def _tag(name: str, attributes: Mapping[str, object]) -> str:
+    from xml.sax.saxutils import quoteattr
+
+    written = " ".join(f"{key}={quoteattr(_legal(str(value)))}" for key, value in attributes.items())
+    return f"<{name} {written}>"
+
+
+def _text(text: str) -> str:
+    from xml.sax.saxutils import escape
+
+    return escape(_legal(text))
+
+
+def _legal(text: str) -> str:
+    """Return text of characters that XML 1.0 can hold, the others as escapes."""
+    return "".join(c if _is_legal(ord(c)) else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def _is_legal(code: int) -> bool:
+    return code in (0x9, 0xA, 0xD) or 0x20 <= code <= 0xD7FF or 0xE000 <= code <= 0xFFFD or code >= 0x10000
+
+
+def to_annotations(findings: Sequence[Finding], workspace: str = "") -> list[str]:
+    """Return a workflow command of GitHub for each finding that does not hold. workspace: the root of the checkout,
+    to which file names are made relative, for a step that runs in a folder below it."""
+    lines = []
+    for one in distinct(findings):
+        level = LEVELS.get(one.status)
+        if level is None:
+            continue
+        properties = {"title": one.name}
+        if one.line is not None:
+            properties = {"line": str(one.line), **properties}
+        if one.file:
+            properties = {"file": _below(one.file, workspace), **properties}
+        written = ",".join(f"{key}={escaped(text, property=True)}" for key, text in properties.items())
+        lines.append(f"::{level} {written}::{escaped(one.message)}")
+    return lines
+
+
+def escaped(text: str, property: bool = False) -> str:
+    """Return text as a workflow command carries it: percent and line ends; in a property colon and comma too
+    (actions/toolkit, packages/core/src/command.ts)."""
+    pairs = [("%", "%25"), ("\r", "%0D"), ("\n", "%0A"), *([(":", "%3A"), (",", "%2C")] if property else [])]
+    for character, code in pairs:
+        text = text.replace(character, code)
+    return text
+
+
+def _below(file: str, workspace: str) -> str:
+    """Return a file's path from the workspace where it lies below it, else as it is."""
+    if not workspace:
+        return file
+    full, root = os.path.abspath(file), os.path.abspath(workspace)
+    return os.path.relpath(full, root).replace(os.sep, "/") if full.startswith(root.rstrip(os.sep) + os.sep) else file

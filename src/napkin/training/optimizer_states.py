@@ -1,0 +1,163 @@
+"""Bytes that an optimizer keeps, as terms.
+
+Of a state of a tensor of n elements, whose format has w bytes an element:
+    whole     n · w          (momentum, exp_avg, …)
+    rows      n / last · w   one number a row, for tensors of two or more dimensions (factored second moments)
+    columns   n / second-last · w
+    scalar    4              a step counter
+    blocks    n + 4·⌈n/256⌉  one byte an element and an fp32 scale a block; 4·n for n < 4096
+"""
+
+from __future__ import annotations
+
+from napkin import formats
+from napkin.elementwise import Number, ceil_div, where
+from napkin.errors import Refused
+from napkin.record import record
+from napkin.term import Term, add, constant, divide, leaf, multiply
+from napkin.training.optimizer_step import FP32_BYTES
+from napkin.training.optimizers import (
+    BLOCK,
+    BLOCKS,
+    COLUMNS,
+    COUNTER_BYTES,
+    MAP_BYTES,
+    ROWS,
+    SCALAR,
+    SMALLEST_QUANTIZED,
+    WHOLE,
+    Optimizer,
+    State,
+    counters_on_device,
+)
+
+EACH = "optimizer/bytes_per_param"
+
+
+def elements_of(state: State, shape: tuple[int, ...]) -> int:
+    """Return the numbers that a state keeps for a tensor of that shape."""
+    n = 1
+    for size in shape:
+        n *= size
+    if state.layout == SCALAR:
+        return 1
+    if state.layout == ROWS:
+        return n // shape[-1]
+    return n // shape[-2] if state.layout == COLUMNS else n
+
+
+def quantized_bytes(n: Number) -> Number:
+    """Return the bytes of one 8-bit state of n elements: a byte each and an fp32 scale for 256; below 4096 elements
+    fp32."""
+    return where(n < SMALLEST_QUANTIZED, 4 * n, n + 4 * ceil_div(n, BLOCK))
+
+
+def state_bytes(state: State, shape: tuple[int, ...], width: Number) -> Number:
+    """Return the bytes of a state of one tensor; `width`: bytes of the state's number format where it follows the
+    parameter."""
+    n = elements_of(state, shape)
+    if state.layout == SCALAR:
+        return COUNTER_BYTES
+    if state.layout == BLOCKS:
+        return quantized_bytes(n)
+    return n * (FP32_BYTES if state.fp32 else width)
+
+
+def counters(optimizer: Optimizer) -> int:
+    """Return the bytes of the scalars that are kept for each parameter tensor."""
+    return COUNTER_BYTES * sum(s.layout == SCALAR for s in optimizer.states)
+
+
+def per_param(optimizer: Optimizer, width: Term, name: str = "optimizer") -> Term:
+    """Return the bytes for each parameter of large tensors: copies × the state's bytes. `width` in byte/param.
+
+    Refused (3) for factored states, whose bytes depend on the shapes."""
+    if optimizer.factored:
+        raise Refused(
+            f"the bytes per parameter of {optimizer.name} depend on the shapes of the matrices",
+            "give --bytes-per-param, or a model whose shapes are known",
+        )
+    parts = []
+    for state in optimizer.states:
+        if state.layout == WHOLE:
+            parts.append(width.renamed(f"{name}/{state.name}"))
+        elif state.layout == BLOCKS:
+            code = leaf("code", 1, "byte/param", "true", optimizer.source)
+            share = divide(
+                "scale_share", leaf("scale", 4, "byte", "true", optimizer.source), constant("block", BLOCK, "param")
+            )
+            parts.append(add(f"{name}/{state.name}", code, share, source=optimizer.source))
+    if not parts:
+        return leaf(name, 0, "byte/param", "true", optimizer.source)
+    return add(name, *parts, source=optimizer.source) if len(parts) > 1 else parts[0].renamed(name, optimizer.source)
+
+
+def terms(optimizer: Optimizer, shape: tuple[int, ...], width: Term, path: str = "optimizer") -> list[Term]:
+    """Return every state of one tensor as bytes below `path`, and the shared code books of 8-bit states."""
+    found = []
+    for state in optimizer.kept(shape):
+        name = f"{path}/{state.name}"
+        if state.layout == SCALAR:
+            found.append(leaf(name, COUNTER_BYTES, "byte", "true", optimizer.source))
+        elif state.layout == BLOCKS:
+            found.append(leaf(name, quantized_bytes(elements_of(state, shape)), "byte", "true", optimizer.source))
+        else:
+            elements = leaf(f"{state.name}/elements", elements_of(state, shape), "1", "true", optimizer.source)
+            size = leaf("bytes_of_fp32", 4, "byte", "true", optimizer.source) if state.fp32 else width
+            found.append(multiply(name, elements, size, source=optimizer.source))
+    n = 1
+    for size_ in shape:
+        n *= size_
+    if optimizer.code_books and n >= SMALLEST_QUANTIZED:
+        books = constant("code_books", optimizer.code_books)
+        found.append(multiply(f"{path}/code_books", books, constant("book", MAP_BYTES, "byte", optimizer.source)))
+    return found
+
+
+@record
+class TensorStates:
+    """What an optimizer keeps of one parameter tensor.
+
+    states    bytes of each state             total     of all of them
+    each      bytes a parameter of the states that are tensors: without step counters and code books
+    scalars   names of the step counters      counters  their bytes, None without any
+    """
+
+    states: list[Term]
+    total: Term
+    each: Term
+    scalars: tuple[str, ...]
+    counters: Term | None
+
+
+def of_tensor(optimizer: Optimizer, shape: tuple[int, ...], width: Term, form: str | None) -> TensorStates:
+    """Return the bytes of a tensor's states; `width`: bytes of an element of the parameter."""
+    states = terms(optimizer, shape, width)
+    total = add("optimizer/state_bytes", *states) if states else leaf("optimizer/state_bytes", 0, "byte", "true")
+    names = {state.name for state in optimizer.kept(shape) if state.layout == SCALAR}
+    params = leaf("params", elements_of(State("whole"), shape), "param")
+    scalars = [term for term in states if term.name.rpartition("/")[2] in names]
+    tensors = [term for term in states if term not in scalars and not term.name.endswith("code_books")]
+    each = leaf(EACH, 0, "byte/param", "true", optimizer.source)
+    if tensors:
+        each = divide(EACH, add("optimizer/tensor_bytes", *tensors), params)
+    counters_at = f"optimizer/counters/{'device' if counters_on_device(form) else 'host'}"
+    return TensorStates(states, total, each, tuple(sorted(names)), add(counters_at, *scalars) if scalars else None)
+
+
+def of_large_tensors(optimizer: Optimizer, width: Term) -> Term:
+    """Return the bytes for each parameter of large tensors; `width`: bytes of an element of the parameter."""
+    return per_param(optimizer, divide("state_bytes", width, constant("parameter", 1, "param")), EACH)
+
+
+def of_params(params: Term, each: Term) -> Term:
+    """Return the bytes of the states of a number of parameters."""
+    return multiply("optimizer/state_bytes", params, each)
+
+
+def bytes_in(optimizer: Optimizer, dtype: str) -> float | None:
+    """Return the bytes a parameter where parameters have this number format; None where they depend on shapes."""
+    if optimizer.factored:
+        return None
+    each: float = of_large_tensors(optimizer, formats.element_bytes(formats.find(dtype))).value
+    return each

@@ -1,0 +1,91 @@
+"""Parameters that LoRA trains, against peft's own counts (tests/data/lora_counts.json, tools/lora_counts.py)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from napkin.architectures import implementation_of
+from napkin.errors import NapkinError
+from napkin.footprint.prepared import bare
+from napkin.footprint.states import gathered, held
+from napkin.operations.implementations import Tuning
+from napkin.operations.lora_targets import resolved
+from napkin.record import replace
+from napkin.training.layout import Layout
+from napkin.training.optimizers import find
+from napkin.training.precision import POLICIES
+from napkin.training.setup import Setup
+from tests.conftest import model_of
+from tests.test_memory import memory
+
+RANK = 4
+ROWS = json.loads((Path(__file__).parent / "data" / "lora_counts.json").read_text(encoding="utf-8"))["rows"]
+
+
+def trained(fields: dict[str, Any], *targets: str) -> int:
+    """Return the elements of LoRA's matrices at rank 4."""
+    model = model_of(fields)
+    implementation = implementation_of("hf", model.family)
+    tuning = resolved(Tuning("lora", RANK, 0.0), targets, model, implementation)
+    setup = Setup(
+        replace(implementation, tuning=tuning),
+        Layout(seq=8),
+        POLICIES["bf16-pure"],
+        find("adamw")[0],
+        "foreach",
+        "eager",
+    )
+    parts = [(n, held(layer.operations, setup)) for stack in model.stacks for _, n, layer in stack.kinds()]
+    parts += [(1, held(one, setup)) for stack in model.stacks for one in (stack.before, stack.after)]
+    return int(gathered([*parts, (1, held(model.shared, bare(setup)))]).dense)
+
+
+@pytest.mark.parametrize(("model_type", "counts", "fields"), ROWS, ids=[row[0] for row in ROWS])
+def test_targets_train_what_peft_trains(model_type: str, counts: dict[str, int], fields: dict[str, Any]) -> None:
+    assert {choice: trained(fields, *choice.lower().split(",")) for choice in counts} == counts
+
+
+QWEN3_MOE = {
+    "model_type": "qwen3_moe",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "intermediate_size": 96,
+    "vocab_size": 128,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+}
+
+
+def test_names_of_transformers_4_stand_for_experts_in_one_tensor() -> None:
+    """Two layers of 8 experts: down has r·(f + h) each, the fused gate and up twice the rank, 2r·(h + 2f)."""
+    down, fused = 8 * RANK * (32 + 64), 8 * 2 * RANK * (64 + 2 * 32)
+    assert trained(QWEN3_MOE, "down_proj") == 2 * down
+    assert trained(QWEN3_MOE, "experts.gate_up_proj") == fused  # the parameter by its own name, at the rank given
+    assert trained(QWEN3_MOE, "gate_proj", "up_proj", "down_proj") == 2 * (down + fused)
+    assert trained(QWEN3_MOE, "gate") == 2 * RANK * (8 + 64)
+    with pytest.raises(NapkinError, match="gate_up_proj holds gate_proj and up_proj"):
+        trained(QWEN3_MOE, "gate_proj")
+
+
+def test_the_default_is_peft_s() -> None:
+    assert trained(QWEN3_MOE | {"model_type": "mixtral", "num_local_experts": 8}, "default") == 2 * RANK * (
+        64 + 64 + 64 + 32
+    )
+    with pytest.raises(NapkinError, match="peft has none for qwen3_moe"):
+        trained(QWEN3_MOE, "default")
+
+
+def test_a_name_that_a_path_has_is_no_short_name() -> None:
+    """Gemma 3n has per_layer_projection in each layer, and once per_layer_model_projection, called so for short."""
+    values = memory("--seq 64 --lora-rank 4 --lora-targets per_layer_projection", "gemma3n-e2b").values
+    assert values["memory/gradients"] == 2 * 30 * 4 * (256 + 2048)
