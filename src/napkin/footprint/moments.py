@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin.autograd.tensors import INPUT_LABEL, sized
-from napkin.elementwise import Number, ceil_div, maximum, where
+from napkin.elementwise import Number, ceil_div, is_array, maximum, where
 from napkin.footprint.activations import total
 from napkin.footprint.gathers import flat_gradient, gathered_bytes
 from napkin.footprint.kept import mask_bytes, rotary_bytes, shared_kv_bytes
@@ -250,12 +250,14 @@ class Moments:
         return after_forward, self.moment("backward", (("new", rank.gradients),), 0, 0, after_backward)
 
 
-def moments_of(step: PreparedStep, rank: Rank, parts: Parts) -> tuple[tuple[Moment, ...], tuple[Moment, Moment]]:
-    """Return the moments of a step at which a rank's live bytes can be the largest, and those between its phases."""
+def moments_of(step: PreparedStep, rank: Rank, parts: Parts) -> tuple[tuple[Moment, ...], tuple[Moment, ...]]:
+    """Return the moments of a step at which a rank's live bytes can be the largest, and those between its phases, of
+    one layout."""
     moments = Moments(step, rank, parts)
     forward, backward = moments.forward(), moments.moment("backward", (), 0, 0, ())
     for peak in layer_peaks(step, rank.stage, moments.gradients.width, moments.gradients.after):
         forward = larger(forward, moments.bursting(peak), peak.valid)
         backward = larger(backward, moments.backward(peak), peak.valid)
     backward = larger(backward, moments.end_of_backward())
-    return (forward, moments.at_loss(), backward, moments.optimizer_step()), moments.between()
+    found = forward, moments.at_loss(), backward, moments.optimizer_step()
+    return found, () if is_array(forward.live) else moments.between()

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 _RECORDS = (Pass, Piece, Replay, Weights, Held)
-_AS_THEY_ARE = ("kept", "nodes")
-"""Fields of a piece that only its replay and listings read."""
+_AS_THEY_ARE = ("kept", "nodes", "kinds", "patterns")
+"""Fields that hold no size, or that only replays and listings read."""
 
 
 class Rows:
@@ -122,11 +122,12 @@ class _Taken:
     def __init__(self, index: Any) -> None:
         self._index = index
         self._storages: dict[int, Storage] = {}
+        self._arrays: dict[int, tuple[Any, Any]] = {}
 
     def all(self, value: Any) -> Any:
         """Return a value with arrays of one entry per layout in place of those of one per row."""
         if is_array(value):
-            return value[self._index]
+            return self._entries(value)
         if isinstance(value, tuple):
             return tuple(self.all(one) for one in value)
         if isinstance(value, Storage):
@@ -135,6 +136,13 @@ class _Taken:
             names = [name for name in fields(type(value)) if name not in _AS_THEY_ARE]
             return replace(value, **{name: self.all(getattr(value, name)) for name in names})
         return value
+
+    def _entries(self, sizes: Any) -> Any:
+        """Return an array's entries, those of one that several records hold taken once."""
+        known = self._arrays.get(id(sizes))
+        if known is None:
+            known = self._arrays[id(sizes)] = (sizes, sizes[self._index])
+        return known[1]
 
     def _storage(self, storage: Storage) -> Storage:
         if id(storage) not in self._storages:

@@ -20,7 +20,7 @@ from napkin.planning.verdicts import narrow_copies, width_of
 from napkin.record import replace
 from napkin.training.setup import EXACT, Setup, Width
 
-AT_ONCE = 1 << 12
+AT_ONCE = 1 << 13
 """Stages of cells that are evaluated at a time: more would leave the processor's caches."""
 MANY = 1 << 10
 """Cells of which those are set aside first whose first stage alone is too large: for fewer it does not pay."""
@@ -132,5 +132,5 @@ def _used_on(step: PreparedStep, place: Number, width: Width) -> tuple[Any, Any]
     setup = step.setup
     rank = memory.rank_of(step, place)
     live = term.leaf("memory/live", rank.live, "byte", term.TRUE)
-    found = allocator.reported(live, setup.layout.gpus, False, width, rank.flow(setup))
+    found = allocator.reported(live, setup.layout.gpus, False, width, rank.flow(setup), bounds=("high",))
     return found.used.value, found.ends["memory/used"][1] + narrow_copies(setup, rank)

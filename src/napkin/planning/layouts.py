@@ -16,7 +16,8 @@ from napkin.planning.search import Fastest, search
 from napkin.planning.verdicts import FITS, evaluate
 from napkin.record import record, replace
 from napkin.term import Term
-from napkin.timing.step import step
+from napkin.timing.pipeline import Layers
+from napkin.timing.step import StepTime, layers_of_step, step
 from napkin.training.layout import Layout
 from napkin.training.setup import Setup
 
@@ -36,6 +37,7 @@ class LayoutQuestion:
     request         model, setup and the freedom of every degree      hardware    the accelerator
     timed           plan and rates of a setup                         peak        its dense peak, FLOP/s
     half_width      half the interval of ln t for a number of GPUs    per_sequence  FLOPs of one sequence
+    known, layers   layouts that have been evaluated, and times of layers: several layouts share them
     """
 
     request: Request
@@ -44,6 +46,8 @@ class LayoutQuestion:
     half_width: Callable[[int], float]
     peak: float
     per_sequence: float
+    known: dict[Layout, Scored]
+    layers: dict[object, Layers]
 
     def on(self, gpus: int) -> Request:
         """Return the request for this many GPUs."""
@@ -88,8 +92,24 @@ class Scored:
 
 def scored(question: LayoutQuestion, layout: Layout) -> Scored:
     """Evaluate one layout exactly: what `step` and `memory` answer for it."""
+    if layout not in question.known:
+        question.known[layout] = _evaluated(question, layout)
+    return question.known[layout]
+
+
+def timed_step(question: LayoutQuestion, layout: Layout) -> StepTime:
+    """Return the time of a step; layouts that differ in the pipeline and data parallelism alone share their layers."""
+    model = question.request.model
+    plan, rates = question.timed(question.setup(layout))
+    key = replace(plan, pp=1, vp=1, dp=1, zero=0, shards=1, micro_batches=1, idle=1), rates
+    if key not in question.layers:
+        question.layers[key] = layers_of_step(model, plan, rates)
+    return step(model, plan, rates, question.layers[key])
+
+
+def _evaluated(question: LayoutQuestion, layout: Layout) -> Scored:
     model, setup = question.request.model, question.setup(layout)
-    found = step(model, *question.timed(setup))
+    found = timed_step(question, layout)
     fit = evaluate(model, setup, question.request.implementation, question.hardware.capacity, False)
     seconds = found.time.value
     mfu = question.per_sequence * layout.global_batch / (question.peak * layout.gpus * seconds)

@@ -29,12 +29,11 @@ from napkin.evidence.utilization import utilization_terms
 from napkin.planning.alternatives import DOUBLINGS, nearest, reasons
 from napkin.planning.found import Found
 from napkin.planning.grid import Request
-from napkin.planning.layouts import Scored, best, fewest_gpus, quickly, recommended, scored
+from napkin.planning.layouts import Scored, best, fewest_gpus, quickly, recommended, scored, timed_step
 from napkin.planning.usual import UsualChoice, usual_choices
 from napkin.planning.verdicts import FITS
 from napkin.render.answer import Answer, Shown
 from napkin.term import TRUE, Term, leaf
-from napkin.timing.step import step
 from napkin.training.layout import Layout
 from napkin.units import human
 
@@ -196,7 +195,7 @@ def _step_terms(question: PlanQuestion, layout: Layout) -> tuple[list[Term], lis
     """Return the layout as `step` publishes it, and what it holds."""
     layouts, model = question.layouts, question.layouts.request.model
     setup = layouts.setup(layout)
-    whole = step(model, *layouts.timed(setup))
+    whole = timed_step(layouts, layout)
     shown = utilization_terms(model, setup, question.peak, whole)
     memory, _, notes = memory_terms(model, setup, layouts.request.implementation)
     return [whole.time, *whole.time.parts, *shown, *memory], notes

@@ -164,6 +164,8 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
         half_width=_half_width(prediction, read_confidence(inputs)),
         peak=prediction.peak.value,
         per_sequence=float(counted),
+        known={},
+        layers={},
     )
     return question, prediction
 
