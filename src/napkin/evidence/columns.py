@@ -71,7 +71,7 @@ def plan_of(row: StepRow, micro: float, chunks: int, bits: int) -> StepLayout:
         dp=row.dp,
         sequence_parallel=1 if sp and row.tp > 1 else 0,
         zero=zero if row.gpus > 1 else 0,
-        shards=row.shards or row.dp,
+        shards=row.shards or 0,
         layers_recomputed=layers,
         attention_recomputed=core,
         products_recomputed=matmuls,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from napkin.elementwise import Number, where
+from napkin.elementwise import Number, minimum, where
 from napkin.evidence import constants as shipped
 from napkin.evidence import software
 from napkin.evidence.intervals import RunPoint, SeenStep, point
@@ -91,8 +91,8 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
         ep=layout.ep,
         dp=layout.dp,
         sequence_parallel=layout.sp,
-        zero=where(layout.dp > 1, layout.zero, 0),
-        shards=min(setup.shard // layout.cp or 1, layout.dp) if setup.shard else layout.dp,
+        zero=where(layout.dp * layout.cp > 1, layout.zero, 0),
+        shards=minimum(setup.shards, layout.dp * layout.cp),
         layers_recomputed=share,
         attention_recomputed=1 if core else 0,
         flash=0 if kernel == "eager" else 1,

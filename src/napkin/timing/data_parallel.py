@@ -16,13 +16,15 @@ GATHERED_TWICE = term.constant("bytes_gathered_twice", 4, PER_PARAM, "16-bit par
 
 @record
 class Shards:
-    """What data parallelism divides: parameters on one GPU before ZeRO, dense and of experts, and the ranks that hold
-    the same of each."""
+    """What data parallelism divides: parameters on one GPU before ZeRO, dense and of experts, the ranks that hold the
+    same of each, and those of them over which ZeRO divides it."""
 
     dense: Term
     experts: Term
     replicas: Term
     expert_replicas: Term
+    ways: Term
+    expert_ways: Term
 
     @property
     def weights(self) -> Term:
@@ -50,19 +52,28 @@ def shards_of(clock: Clock, stages: Stages, tied: bool) -> Shards:
         term.multiply("weights/embeddings", ends, stages.layers.head.weights),
     )
     replicas = clock.groups.replicas.ranks
+    ways = clock.groups.shards.ranks
     over_experts = term.multiply("ranks_of_experts", size("ep", layout.ep), size("etp", layout.etp))
-    alike = term.divide("expert_replicas/exact", term.multiply("replicas/tp", replicas, clock.tp), over_experts)
+
+    def alike(name: str, ranks: Term) -> Term:
+        """Of as many ranks with the same dense weights, those with the same experts (training/layout.py)."""
+        exact = term.divide(f"{name}/exact", term.multiply(f"{name}/tp", ranks, clock.tp), over_experts)
+        return term.largest(name, term.floor(f"{name}/whole", exact), ONE)
+
     return Shards(
         dense,
         on_a_stage("weights/experts", [one.expert_weights for _, one in runs]),
         replicas,
-        term.largest("expert_replicas", term.floor("expert_replicas/whole", alike), ONE),
+        alike("expert_replicas", replicas),
+        ways,
+        alike("expert_shards", ways),
     )
 
 
 def reduction_time(clock: Clock, stages: Stages, shards: Shards, stack: Term) -> Term:
-    """ZeRO 0 to 2: gradients reduced and parameters gathered once a step, or gradients after each micro-batch; what
-    the last backward pass does not hide, and at least the share that is never hidden."""
+    """ZeRO 1 and 2: gradients scattered and parameters gathered once a step, or gradients after each micro-batch;
+    without ZeRO, gradients scattered and gathered (Rajbhandari et al. 2020, arXiv:1910.02054, section 7). What the last
+    backward pass does not hide, and at least the share that is never hidden."""
     layout, rates = clock.layout, clock.rates
     reduced = term.add(
         "data/parameters",
@@ -73,7 +84,9 @@ def reduction_time(clock: Clock, stages: Stages, shards: Shards, stack: Term) ->
     divided = term.leaf("zero_2", where(layout.zero == 2, 1, 0), "1", term.GIVEN, "1 under ZeRO-2")
     times = term.choose("data/reductions", divided, size("micro_batches", layout.micro_batches), ONE)
     each = term.leaf("gradient_bytes", layout.gradient_bytes, PER_PARAM, term.GIVEN)
-    sent = term.add("data/bytes_of_a_parameter", term.multiply("data/gradients", each, times), GATHERED_BYTES)
+    whole = term.leaf("whole", where(layout.zero == 0, 1, 0), "1", term.GIVEN, "1 without ZeRO")
+    back = term.choose("data/gathered", whole, each, GATHERED_BYTES)
+    sent = term.add("data/bytes_of_a_parameter", term.multiply("data/gradients", each, times), back)
     doublings = term.log2("data/doublings", term.largest("data/at_least_two", shards.replicas, TWO))
     latency = term.multiply("data/latency/all", clock.rate("data_latency", rates.data_latency, SECOND), doublings)
     reduction = clock.transfer(
@@ -82,10 +95,8 @@ def reduction_time(clock: Clock, stages: Stages, shards: Shards, stack: Term) ->
         clock.bus("data/bandwidth", clock.groups.replicas),
         clock.latency("data/latency", shards.replicas, latency),
     )
-    backward = [
-        term.multiply(f"{one.backward.name}/all", size("layers", count), one.backward)
-        for count, one in stages.layers.runs
-    ]
+    runs = stages.layers.runs
+    backward = [term.multiply(f"{one.backward.name}/all", size("layers", count), one.backward) for count, one in runs]
     behind = term.divide(
         "data/last_backward",
         term.divide("data/stage_backward", term.add("data/backward", *backward), stages.pp),
@@ -107,18 +118,22 @@ def sharded_time(clock: Clock, shards: Shards, work: Term, stack: Term) -> Term:
     hidden behind the step's work, and the slow-down of that work by the collectives."""
     layout, rates = clock.layout, clock.rates
     groups = clock.groups
-    ranks = groups.shards.ranks
     each = term.leaf("gradient_bytes", layout.gradient_bytes, PER_PARAM, term.GIVEN)
     passes = term.multiply(
         "sharded/bytes",
         size("micro_batches", layout.micro_batches),
         term.add("sharded/bytes_of_a_parameter", GATHERED_TWICE, each),
-        shards.weights,
-        gathered("sharded/share", ranks),
+        term.add(
+            "sharded/parameters",
+            term.multiply("sharded/dense", shards.dense, gathered("sharded/share", shards.ways)),
+            term.multiply("sharded/experts", shards.experts, gathered("sharded/expert_share", shards.expert_ways)),
+        ),
     )
     across = term.multiply(
         "sharded/replicas/bytes",
-        term.divide("sharded/own_gradients", term.multiply("sharded/gradients", TWO, each, shards.weights), ranks),
+        TWO,
+        each,
+        own_part("sharded/own", shards),
         gathered("sharded/replicas/share", groups.copies.ranks),
     )
     gathers = term.add(
@@ -143,22 +158,21 @@ def data_time(clock: Clock, replicated: Term, sharded: Term) -> Term:
     return term.choose("step/communication/data", stage, sharded, replicated)
 
 
+def own_part(name: str, shards: Shards) -> Term:
+    """Return the parameters that one rank holds, or updates, where ZeRO divides them."""
+    return term.add(
+        name,
+        term.divide(f"{name}/dense", shards.dense, shards.ways),
+        term.divide(f"{name}/experts", shards.experts, shards.expert_ways),
+    )
+
+
 def optimizer_time(clock: Clock, shards: Shards, stack: Term) -> Term:
     """Return the time of the bytes that the optimizer step moves for its own shard; ZeRO divides states over the ranks
     that hold the same weights."""
     layout = clock.layout
-    third = term.leaf("sharded", where(layout.zero == 3, 1, 0), "1", term.GIVEN, "1 under ZeRO-3")
     none = term.leaf("whole", where(layout.zero == 0, 1, 0), "1", term.GIVEN, "1 without ZeRO")
-    ranks = size("shards", layout.shards)
-
-    def parts(name: str, replicas: Term) -> Term:
-        return term.choose(name, none, ONE, term.choose(f"{name}/zero", third, ranks, replicas))
-
-    own = term.add(
-        "optimizer/parameters",
-        term.divide("optimizer/dense", shards.dense, parts("optimizer/ranks", shards.replicas)),
-        term.divide("optimizer/experts", shards.experts, parts("optimizer/expert_ranks", shards.expert_replicas)),
-    )
+    own = term.choose("optimizer/parameters", none, shards.weights, own_part("optimizer/own", shards))
     each = term.leaf("optimizer/bytes_of_a_parameter", layout.optimizer_bytes, PER_PARAM, term.TRUE, "optimizers.py")
     return term.multiply(
         "step/optimizer",

@@ -27,8 +27,8 @@ class Groups:
     """The groups of a step.
 
     tensor    divide layers                        context  divide the sequence
-    replicas  hold the same dense weights          shards   divide all weights under ZeRO-3
-    copies    hold the same shard of ZeRO-3        stages   of the pipeline
+    replicas  hold the same dense weights          shards   of these, divide weights or states under ZeRO
+    copies    hold the same shard                  stages   of the pipeline
     experts   share the experts of a layer         expert_tensor  divide each expert
     """
 
@@ -46,14 +46,17 @@ def groups_of(layout: StepLayout) -> Groups:
     """Return every group of a layout by the order of the ranks."""
     one = term.constant("1", 1)
     names = ("tp", "cp", "dp", "pp", "ep", "etp", "shards")
-    tp, cp, dp, pp, ep, etp, shards = (term.leaf(name, getattr(layout, name), "1", term.GIVEN) for name in names)
+    tp, cp, dp, pp, ep, etp, given = (term.leaf(name, getattr(layout, name), "1", term.GIVEN) for name in names)
+    replicas = term.multiply("replicas", dp, cp)
+    several = term.greater("shards/given", given, term.constant("0", 0))
+    shards = term.choose("shards", several, given, replicas, "all that hold the same weights, unless given")
     model = term.multiply("stride/data", tp, cp)
     return Groups(
         tensor=Group(tp, one),
         context=Group(cp, tp),
-        replicas=Group(term.multiply("replicas", dp, cp), tp),
-        shards=Group(shards, model),
-        copies=Group(term.divide("copies", dp, shards), term.multiply("stride/copies", model, shards)),
+        replicas=Group(replicas, tp),
+        shards=Group(shards, tp),
+        copies=Group(term.divide("copies", replicas, shards), term.multiply("stride/copies", tp, shards)),
         stages=Group(pp, term.multiply("stride/pipeline", model, dp)),
         experts=Group(ep, etp),
         expert_tensor=Group(etp, one),

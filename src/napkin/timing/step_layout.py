@@ -10,7 +10,8 @@ from napkin.record import record, replace
 class StepLayout:
     """How a step is laid out and computed. Each field a number or one number per layout.
 
-    shards              ranks that share parameters under ZeRO-3 (less than dp where replicas are kept)
+    shards              ranks that ZeRO divides weights or states over (less than dp·cp where replicas are kept; 0: all
+                        that hold the same weights)
     layers_recomputed   share of the layers whose forward runs again in backward
     attention_recomputed, products_recomputed
                         1 where the attention core alone runs again; share of the forward matrix products that do
@@ -40,7 +41,7 @@ class StepLayout:
     dp: Number = 1
     sequence_parallel: Number = 0
     zero: Number = 0
-    shards: Number = 1
+    shards: Number = 0
     layers_recomputed: Number = 0
     attention_recomputed: Number = 0
     products_recomputed: Number = 0

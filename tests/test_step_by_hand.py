@@ -1,0 +1,560 @@
+"""The time of a step worked out by hand, a test for each line of the table in docs/step-time.md.
+
+Every rate is 1 and nothing is lost, so that seconds are FLOPs, or bytes, and each test spells out its paper's formula
+with the dimensions of one small decoder.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from napkin.evidence.generic import decoder
+from napkin.evidence.printed import PrintedDecoder
+from napkin.operations.attention import AttentionCore, Rotary
+from napkin.operations.base import Operation
+from napkin.operations.norms import Norm
+from napkin.operations.pointwise import Activation, Add, Multiply
+from napkin.operations.router import Router
+from napkin.record import fields, replace
+from napkin.timing.rates import Rates
+from napkin.timing.step import step
+from napkin.timing.step_layout import StepLayout
+from napkin.training.optimizer_step import step_traffic
+from napkin.training.optimizers import OPTIMIZERS
+from napkin.training.precision import POLICIES
+from tests.conftest import run_line
+
+NONE = {
+    *("waves", "half_depth", "tensor_latency", "data_latency", "data_overlap", "data_exposed", "interference"),
+    *("host_layer", "host_experts", "fixed", "stops_early"),
+}
+"""Rates that lose time: nothing at 0."""
+UNIT = Rates(**{name: 0.0 if name in NONE else 1.0 for name in fields(Rates)} | {"node": 8})
+"""One FLOP, one byte in memory, on a link and over the network a second; nothing is hidden, lost or added."""
+
+B, S, L, H, HEADS, KV, D, F, V = 2, 512, 4, 512, 4, 2, 128, 1024, 2048
+T = B * S
+DENSE = PrintedDecoder("dense", L, H, HEADS, KV, D, F, V, True, False)
+PLAIN = replace(DENSE, gated=False)
+E, K, EF = 8, 2, 256
+MOE = PrintedDecoder("moe", L, H, HEADS, KV, D, 0, V, True, False, experts=E, top_k=K, expert_ffn=EF)
+LAYER = H * (HEADS + 2 * KV) * D + HEADS * D * H + 3 * H * F
+"""Weights of a dense layer's linear layers."""
+ATTENTION = H * (HEADS + 2 * KV) * D + HEADS * D * H
+NORMS = 2 * H
+
+
+def parts(shape: PrintedDecoder = DENSE, changed: dict[str, float] | None = None, **layout: Any) -> dict[str, float]:
+    """Every term of a step by its name, in seconds; `changed` are rates that are not 1 or 0."""
+    plan = StepLayout(**{"sequence": S, "micro_batch": B, "micro_batches": 1, **layout})
+    found = step(decoder(shape), plan, replace(UNIT, **(changed or {})))
+    return {node.name: float(node.value) for node in found.time.walk()}
+
+
+def product(m: float, k: float, n: float) -> float:
+    """A GEMM (m×k)(k×n): 2mkn FLOP joined smoothly with the bytes of three 16-bit matrices. Every shape here is cut
+    into whole tiles of 128×256, or of 256×128."""
+    return joined(2 * m * k * n, 2 * (m * k + k * n + m * n))
+
+
+def joined(x: float, y: float) -> float:
+    return float((x**4 + y**4) ** 0.25)
+
+
+def three(m: float, k: float, n: float) -> tuple[float, float]:
+    """Forward; backward: the input's gradient (m×n)(n×k) and the weight's (k×m)(m×n)."""
+    return product(m, k, n), product(m, n, k) + product(k, m, n)
+
+
+def linears(t: int = 1, tokens: float = T) -> tuple[float, float]:
+    """Forward and backward of a layer's GEMMs on one of t ranks: q, k, v in one; o; gate and up in one; down."""
+    shapes = [
+        (H, (HEADS + 2 * KV) * D // t),
+        (HEADS * D // t, H),
+        (H, 2 * F // t),
+        (F // t, H),
+    ]
+    passes = [three(tokens, k, n) for k, n in shapes]
+    return sum(f for f, _ in passes), sum(b for _, b in passes)
+
+
+# --- matrix products ---
+
+
+def test_matrix_products() -> None:
+    forward, backward = linears()
+    head = sum(three(T, H, V))
+    assert parts()["step/compute/matmul"] == pytest.approx(L * (forward + backward) + head)
+    assert parts(micro_batches=3)["step/compute/matmul"] == pytest.approx(3 * (L * (forward + backward) + head))
+
+
+def test_tensor_parallelism_divides_columns_or_rows() -> None:
+    """Shoeybi et al. 2019, section 3: q, k, v, gate, up by columns; o and down by rows; the logits by vocabulary."""
+    found = parts(tp=2)
+    assert found["step/compute/matmul"] == pytest.approx(L * sum(linears(2)) + sum(three(T, H, V // 2)))
+
+
+def test_full_recomputation_repeats_the_layers_forward_and_not_the_head() -> None:
+    forward, backward = linears()
+    head = sum(three(T, H, V))
+    found = parts(layers_recomputed=1)
+    assert found["step/compute/matmul"] == pytest.approx(L * (2 * forward + backward) + head)
+    half = parts(layers_recomputed=0.5)
+    assert half["step/compute/matmul"] == pytest.approx(L * (1.5 * forward + backward) + head)
+    # a checkpoint that stops early leaves out the last product (torch.utils.checkpoint, early_stop)
+    early = parts(layers_recomputed=1, changed={"stops_early": 0.75})
+    assert early["step/compute/matmul"] == pytest.approx(L * (2 * forward + backward - 0.75 * product(T, F, H)) + head)
+
+
+def test_products_recomputed_by_a_share() -> None:
+    forward, backward = linears()
+    found = parts(products_recomputed=0.25)
+    assert found["step/compute/matmul"] == pytest.approx(L * (1.25 * forward + backward) + sum(three(T, H, V)))
+
+
+def test_fp8_products_read_one_byte_an_element_and_the_head_stays_wide() -> None:
+    def narrow(m: float, k: float, n: float) -> float:
+        return joined(m * k * n, (m * k + k * n) + 2 * m * n)  # twice the peak; one byte an operand, two a result
+
+    def all_three(m: float, k: float, n: float) -> float:
+        return narrow(m, k, n) + narrow(m, n, k) + narrow(k, m, n)
+
+    layer = sum(all_three(T, k, n) for k, n in ((H, (HEADS + 2 * KV) * D), (HEADS * D, H), (H, 2 * F), (F, H)))
+    found = parts(low=1, changed={"peak": 2.0})
+    assert found["step/compute/matmul"] == pytest.approx(L * layer + sum(three(T, H, V)))
+
+
+def test_a_depth_that_costs_and_a_width_that_is_not_aligned() -> None:
+    """k/(k + k₀), and a loss for each halving of 64 that k or n needs; 96 columns need one."""
+    shape = replace(DENSE, ffn=96)
+    found = parts(shape, {"half_depth": 128.0, "misaligned": 0.5})
+    deep = 2 * T * 96 * H / (96 / (96 + 128) * 0.5)  # down's forward pass, in whole tiles of T by H
+    assert found["layer/down/forward/compute"] == pytest.approx(deep)
+
+
+# --- attention ---
+
+PAIRS = S * (S + 1) / 2
+
+
+def test_fused_attention() -> None:
+    """2 FLOP · causal pairs · heads · (d_qk + d_v); backward 2.5 × that (Dao 2023, section 3.1)."""
+    forward = 2 * B * PAIRS * HEADS * (D + D)
+    assert parts()["step/compute/attention"] == pytest.approx(L * (1 + 2.5) * forward)
+    slower = parts(changed={"attention_backward": 1.25, "attention": 0.5})["step/compute/attention"]
+    assert slower == pytest.approx(L * (1 + 2.5 * 1.25) * forward / 0.5)
+    again = parts(attention_recomputed=1)["step/compute/attention"]
+    assert again == pytest.approx(L * (2 + 2.5) * forward)
+    assert parts(layers_recomputed=1)["step/compute/attention"] == pytest.approx(again)
+    assert parts(tp=2, cp=2)["step/compute/attention"] == pytest.approx(L * 3.5 * forward / 4)
+
+
+def test_attention_in_a_window_and_with_small_heads() -> None:
+    window = 128
+    pairs = window * (window + 1) / 2 + (S - window) * window
+    shape = replace(DENSE, window=window)  # tables print windows that alternate with full attention
+    whole, part = (2 * B * each * HEADS * 2 * D for each in (PAIRS, pairs))
+    assert parts(shape)["step/compute/attention"] == pytest.approx(3.5 * L / 2 * (whole + part))
+    small = replace(DENSE, heads=8, kv_heads=4, head_dim=64)
+    assert parts(small)["step/compute/attention"] == pytest.approx(L * 3.5 * 2 * B * PAIRS * 8 * 128 / 0.92)
+
+
+def test_unfused_attention() -> None:
+    """Two batched products over the full square, backward four; of the scores' bytes 13 parts of 30 move forward and 17
+    backward (Korthikanti et al. 2022, appendix A)."""
+    square = 2 * B * S * S * HEADS * 2 * D
+    scores = B * HEADS * S * S * 30
+    found = parts(flash=0, changed={"score_bytes": 30.0})["step/compute/attention"]
+    assert found == pytest.approx(L * (3 * square + scores))
+    forward = square + scores * 13 / 30
+    again = parts(flash=0, attention_recomputed=1, changed={"score_bytes": 30.0})["step/compute/attention"]
+    assert again == pytest.approx(L * (3 * square + scores + forward))
+    # heads of 54 are odd: five halvings of 64, and the library's slower batched products
+    odd = replace(DENSE, head_dim=54)
+    losses = {"score_bytes": 0.0, "misaligned": 0.5, "core_odd": 0.25, "core": 0.5}
+    assert parts(odd, losses, flash=0)["step/compute/attention"] == pytest.approx(
+        L * 3 * 2 * B * S * S * HEADS * 2 * 54 / (0.5**5 * 0.25 * 0.5)
+    )
+
+
+# --- elementwise work, casts, accumulation, the head ---
+
+
+def test_elementwise_bytes_of_a_dense_layer() -> None:
+    """Bytes a token, 16 bits an element. A norm reads and writes h, backward reads two and writes one; rotary reads and
+    writes q and k both ways; q, k and v are copied in part; a residual sum reads two and writes one; SwiGLU in one
+    kernel reads two and writes one, backward reads three and writes two."""
+    qk, qkv = (HEADS + KV) * D, (HEADS + 2 * KV) * D
+    forward = 2 * 4 * H + 4 * qk + 2 * qkv + 2 * 6 * H + 6 * F
+    backward = 2 * 6 * H + 4 * qk + 4 * qkv + 2 * 6 * H + 10 * F
+    head = T * V  # the loss, one byte a logit here
+    assert parts()["step/memory_bound/elementwise"] == pytest.approx(L * T * (forward + backward) + head)
+    again = parts(layers_recomputed=1)["step/memory_bound/elementwise"]
+    assert again == pytest.approx(L * T * (2 * forward + backward) + head)
+    eager = parts(changed={"elementwise": 1.5, "loss_bytes": 20.0})["step/memory_bound/elementwise"]
+    assert eager == pytest.approx(1.5 * L * T * (forward + backward) + 20 * head)
+
+
+def test_what_tensor_parallelism_divides_of_the_elementwise_work() -> None:
+    """Rotary, attention and the feed-forward network's inner width by t; norms and sums only with sequence parallelism
+    (Korthikanti et al. 2022, section 4.2)."""
+    qk, qkv = (HEADS + KV) * D, (HEADS + 2 * KV) * D
+    divided = (4 + 4) * qk + (2 + 4) * qkv + (6 + 10) * F
+    whole = (2 * 4 + 2 * 6 + 2 * 6 + 2 * 6) * H
+    head = T * V / 2
+    assert parts(tp=2)["step/memory_bound/elementwise"] == pytest.approx(L * T * (divided / 2 + whole) + head)
+    both = parts(tp=2, sequence_parallel=1)["step/memory_bound/elementwise"]
+    assert both == pytest.approx(L * T * (divided + whole) / 2 + head)
+    assert parts(cp=2)["step/memory_bound/elementwise"] == pytest.approx((L * T * (divided + whole) + T * V) / 2)
+
+
+@pytest.mark.parametrize(
+    ("operation", "forward", "backward"),
+    [
+        (Norm("n", ("x",), 100), 400, 600),
+        (Activation("a", ("x",), 100, "gelu"), 400, 600),
+        (Activation("a", ("x",), 100, "silu").fused_into_multiplication(), 0, 0),
+        (Multiply("m", ("x", "y"), 100), 600, 1000),
+        (Add("s", ("x", "y"), 100), 600, 600),
+        (Rotary("r", ("x",), 3, 100, 100), 1200, 1200),
+        (AttentionCore("c", ("q", "k", "v"), 4, 2, 100, 50), 2 * (600 + 100), 4 * (600 + 100)),
+        (Router("g", ("x",), 100, 8, 2), 96, 96),
+    ],
+    ids=lambda one: type(one).__name__ if isinstance(one, Operation) else "",
+)
+def test_bytes_that_one_operation_moves(operation: Operation, forward: int, backward: int) -> None:
+    """Two bytes for each element read or written; a router's scores are fp32, read and written three times in all."""
+    assert operation.traffic() == (forward, backward)
+
+
+def test_casts_to_eight_bits() -> None:
+    """Bytes for each input element of a linear layer, the local ones of a row-parallel layer; none in 16 bits."""
+    inputs = H + HEADS * D + H + F
+    assert parts()["step/memory_bound/casts"] == 0
+    found = parts(low=1, changed={"cast_bytes": 3.0})["step/memory_bound/casts"]
+    assert found == pytest.approx(L * T * 3 * inputs)
+    twice = parts(low=1, casts=2, changed={"cast_bytes": 3.0})["step/memory_bound/casts"]
+    assert twice == pytest.approx(2 * found)
+    halved = parts(low=1, tp=2, changed={"cast_bytes": 3.0})["step/memory_bound/casts"]
+    assert halved == pytest.approx(L * T * 3 * (H + HEADS * D / 2 + H + F / 2))
+    again = parts(low=1, layers_recomputed=1, changed={"cast_bytes": 3.0})["step/memory_bound/casts"]
+    assert again == pytest.approx(1.4 * found)  # the forward pass has 0.4 of the traffic
+
+
+def test_gradient_accumulation() -> None:
+    """So many bytes for each weight and micro-batch, the head's too; recomputation adds none."""
+    weights = L * (LAYER + NORMS) + V * H
+    found = parts(micro_batches=5, layers_recomputed=1, changed={"accumulation_bytes": 12.0})
+    assert found["step/memory_bound/accumulation"] == pytest.approx(5 * 12 * weights)
+    divided = parts(tp=2, changed={"accumulation_bytes": 12.0})["step/memory_bound/accumulation"]
+    assert divided == pytest.approx(12 * (L * (LAYER / 2 + NORMS) + V * H / 2))
+
+
+# --- tensor and context parallelism ---
+
+
+def test_tensor_parallel_all_reduces() -> None:
+    """Two forward (o, down) and two backward (q-k-v, gate-up), each 2(t−1)/t · 2·T·h bytes on the link (Shoeybi et al.
+    2019, section 3, figure 4)."""
+    once = 2 * (4 - 1) / 4 * 2 * T * H
+    assert parts(tp=4)["step/communication/tensor"] == pytest.approx(L * 4 * once)
+    assert parts(tp=1)["step/communication/tensor"] == 0
+    assert parts(tp=4, cp=2)["step/communication/tensor"] == pytest.approx(L * 4 * once / 2)
+    # full recomputation repeats those of the forward pass (Korthikanti et al. 2022, section 5)
+    assert parts(tp=4, layers_recomputed=1)["step/communication/tensor"] == pytest.approx(L * 6 * once)
+    # a reduce-scatter and an all-gather move what an all-reduce does (Korthikanti et al. 2022, section 4.2.2)
+    assert parts(tp=4, sequence_parallel=1)["step/communication/tensor"] == pytest.approx(L * 4 * once)
+    assert parts(tp=4, changed={"tensor_exposed": 0.5})["step/communication/tensor"] == pytest.approx(L * 2 * once)
+
+
+def test_the_latency_of_tensor_parallelism() -> None:
+    """One collective an all-reduce, two with sequence parallelism; none on a single rank."""
+    rates = {"link": 1e30, "tensor_latency": 3.0}
+    assert parts(changed=rates, tp=4)["step/communication/tensor"] == pytest.approx(L * 4 * 3)
+    assert parts(changed=rates, tp=4, sequence_parallel=1)["step/communication/tensor"] == pytest.approx(L * 4 * 2 * 3)
+    assert parts(changed=rates)["step/communication/tensor"] == 0
+
+
+def test_ring_attention() -> None:
+    """Keys and values of the others, (c−1)/c of b·s·2·kv_heads·d elements of 16 bits, once forward and twice backward
+    (Liu et al. 2023, section 3); tensor parallelism divides the heads."""
+    keys_and_values = B * S * 2 * KV * D * 2
+    once = (4 - 1) / 4 * keys_and_values
+    assert parts(cp=4)["step/communication/context"] == pytest.approx(L * 3 * once)
+    assert parts(cp=4, layers_recomputed=1)["step/communication/context"] == pytest.approx(L * 4 * once)
+    assert parts(cp=4, tp=2)["step/communication/context"] == pytest.approx(L * 3 * once / 2)
+    assert parts()["step/communication/context"] == 0
+
+
+# --- experts ---
+
+
+def test_grouped_products_of_experts() -> None:
+    """Each of the E/e experts of a rank multiplies T·k/(E/e) rows: as many leave a rank as arrive."""
+    found = parts(MOE, ep=2, dp=2)
+    local, rows = E / 2, T * K / (E / 2)
+
+    def grouped(m: float, k: float, n: float) -> float:
+        return joined(local * 2 * m * k * n, local * 2 * (m * k + k * n + m * n))
+
+    forward = grouped(rows, H, 2 * EF) + grouped(rows, EF, H)
+    backward = grouped(rows, 2 * EF, H) + grouped(H, rows, 2 * EF) + grouped(rows, H, EF) + grouped(EF, rows, H)
+    assert found["moe/experts/products/forward"] == pytest.approx(forward)
+    assert found["moe/experts/products/backward"] == pytest.approx(backward)
+
+
+def test_elementwise_work_of_experts() -> None:
+    """Gated: six bytes forward and ten backward of each inner element that is routed; permutation in and out."""
+    found = parts(MOE, {"permutation_bytes": 8.0})
+    routed = T * K
+    assert found["moe/experts/elementwise/forward"] == pytest.approx(6 * routed * EF + 0.4 * 8 * routed * H)
+    assert found["moe/experts/elementwise/backward"] == pytest.approx(10 * routed * EF + 0.6 * 8 * routed * H)
+
+
+def test_all_to_all_inside_a_node() -> None:
+    """Dispatch and combine of T·k rows, of which (e−1)/e leave the rank, 16 bits an element; backward the same. Tensor
+    parallelism divides the tokens."""
+    once = 2 * (4 - 1) / 4 * T * K * H * 2
+    assert parts(MOE, ep=4, dp=4)["step/communication/expert"] == pytest.approx(L * 2 * once)
+    assert parts(MOE, ep=4, dp=4, layers_recomputed=1)["step/communication/expert"] == pytest.approx(L * 3 * once)
+    assert parts(MOE, ep=4, dp=4, tp=2)["step/communication/expert"] == pytest.approx(L * 2 * once / 2)
+    assert parts(MOE, {"dispatch": 1.5}, ep=4, dp=4)["step/communication/expert"] == pytest.approx(1.5 * L * 2 * once)
+    # 8-bit dispatch, 16-bit combine (DeepSeek-V3, arXiv:2412.19437, section 3.3.2): three bytes in place of four
+    assert parts(MOE, ep=4, dp=4, low=1)["step/communication/expert"] == pytest.approx(L * 2 * once * 3 / 4)
+    assert parts(MOE)["step/communication/expert"] == 0
+
+
+def test_all_to_all_between_nodes() -> None:
+    """16 ranks on 2 nodes: a token goes once to the other node if one of its 2 experts lies there, 1 − (1/2)² of them
+    (DeepSeek-V3, section 3.2.2); the slower of link and network counts."""
+    found = parts(MOE, {"link": 1e30}, ep=16, dp=16)
+    assert found["step/communication/expert"] == pytest.approx(L * 2 * 2 * T * (1 - 0.5**2) * H * 2)
+
+
+def test_ranks_that_share_an_expert_gather_its_tokens() -> None:
+    """etp 2: what the all-to-all brought is gathered from the other rank, and what comes out is scattered."""
+    alone = parts(MOE, ep=2, dp=4)["step/communication/expert"]
+    shared = parts(MOE, ep=2, etp=2, dp=4)["step/communication/expert"]
+    assert shared - alone == pytest.approx(L * 2 * 2 * T * K * H * 2)
+
+
+# --- pipeline ---
+
+
+def layer_seconds(found: dict[str, float]) -> float:
+    """Seconds of the mean layer."""
+    return found["layer"]
+
+
+def test_the_pipeline_s_bubble() -> None:
+    """(p−1)/v slots of a mean stage, of which the schedule keeps a share (Narayanan et al. 2021, section 2.2)."""
+    found = parts(pp=4, vp=1, micro_batches=8)
+    model = L * found["layer"] + found["model/head"]
+    assert found["step/bubble"] == pytest.approx(3 * model / 4)
+    assert parts(pp=2, vp=2, micro_batches=8, idle=1 / 3)["step/bubble"] == pytest.approx(1 / 3 * 1 / 2 * model / 2)
+
+
+def test_what_stages_send_each_other() -> None:
+    """Activations forward and their gradients backward, b·s·h elements of 16 bits for each micro-batch and chunk
+    (Narayanan et al. 2021, section 2.2); each rank its part where sequence parallelism divides the stream."""
+    once = 4 * T * H
+    assert parts(pp=4, micro_batches=8)["step/communication/pipeline"] == pytest.approx(8 * once)
+    assert parts(pp=2, vp=2, micro_batches=8)["step/communication/pipeline"] == pytest.approx(8 * 2 * once)
+    assert parts(pp=4, tp=2)["step/communication/pipeline"] == pytest.approx(once)
+    assert parts(pp=4, tp=2, sequence_parallel=1)["step/communication/pipeline"] == pytest.approx(once / 2)
+    assert parts(pp=4, cp=2)["step/communication/pipeline"] == pytest.approx(once / 2)
+    assert parts()["step/communication/pipeline"] == 0
+
+
+def test_the_slowest_stage() -> None:
+    """⌈L/p⌉ layers on every stage but the last, the rest and the head on the last; the slower of the two counts."""
+    forward, backward = linears()
+    head = sum(three(T, H, V))
+    five = replace(DENSE, layers=5)
+    # two stages: 3 layers, or 2 and the head, which costs as much as 2·T·h·V FLOP, less than a layer
+    assert head < forward + backward
+    assert parts(five, pp=2)["step/compute/matmul"] == pytest.approx(3 * (forward + backward))
+    wide = replace(DENSE, layers=5, vocab=16 * V)
+    heavy = sum(three(T, H, 16 * V))
+    assert heavy > forward + backward
+    assert parts(wide, pp=2)["step/compute/matmul"] == pytest.approx(2 * (forward + backward) + heavy)
+    by_hand = parts(five, pp=2, layers_before=1, layers_last=4)
+    assert by_hand["step/compute/matmul"] == pytest.approx(4 * (forward + backward) + head)
+
+
+# --- data parallelism and the optimizer ---
+
+WEIGHTS = L * (LAYER + NORMS) + 2 * V * H
+"""Parameters: layers, embedding and head."""
+
+
+def test_zero_1_scatters_gradients_and_gathers_parameters() -> None:
+    """(n−1)/n of the gradients in their format, and of the 16-bit parameters, once a step (Rajbhandari et al. 2020,
+    section 7.2.1)."""
+    for gradient in (2, 4):
+        found = parts(dp=4, zero=1, gradient_bytes=gradient, micro_batches=8)["step/communication/data"]
+        assert found == pytest.approx(3 / 4 * (gradient + 2) * WEIGHTS)
+    assert parts()["step/communication/data"] == 0
+    tied = parts(replace(DENSE, tied=True), dp=4, zero=1)["step/communication/data"]
+    assert tied == pytest.approx(3 / 4 * (4 + 2) * (WEIGHTS - V * H))
+
+
+def test_without_zero_gradients_are_all_reduced() -> None:
+    """2(n−1)/n of the gradients in their format (Rajbhandari et al. 2020, section 7.1)."""
+    for gradient in (2, 4):
+        found = parts(dp=4, zero=0, gradient_bytes=gradient)["step/communication/data"]
+        assert found == pytest.approx(2 * 3 / 4 * gradient * WEIGHTS)
+
+
+def test_zero_2_scatters_gradients_in_every_micro_batch() -> None:
+    found = parts(dp=4, zero=2, gradient_bytes=4, micro_batches=8)["step/communication/data"]
+    assert found == pytest.approx(3 / 4 * (8 * 4 + 2) * WEIGHTS)
+
+
+def test_context_ranks_share_the_weights_too() -> None:
+    """Of dp·cp ranks, as memory divides them (Megatron-core parallel_state.py, data parallel with context parallel)."""
+    found = parts(dp=2, cp=2, zero=1, optimizer_bytes=30)
+    assert found["step/communication/data"] == pytest.approx(3 / 4 * (4 + 2) * WEIGHTS)
+    assert found["step/optimizer"] == pytest.approx(30 * WEIGHTS / 4)
+    found = parts(cp=4, zero=3, optimizer_bytes=30)
+    assert found["step/communication/data"] == pytest.approx(
+        joined(found["step/work"], 3 / 4 * 8 * WEIGHTS) - found["step/work"], rel=1e-6
+    )
+    assert found["step/optimizer"] == pytest.approx(30 * WEIGHTS / 4)
+
+
+SAME = [(layout, zero) for layout in ("--cp 4", "--dp 4", "--cp 2 --dp 2") for zero in (1, 3)]
+
+
+@pytest.mark.parametrize(("layout", "zero"), [*SAME, ("--dp 8 --dp-shard 4", 3)])
+def test_the_command_divides_time_and_memory_over_the_same_ranks(layout: str, zero: int) -> None:
+    line = f"llama3-8b --gpus {8 if '8' in layout else 4} --hardware h100 --seq 8192 --json"
+    plain, divided = layout.partition(" --dp-shard")[0], f"{layout} --zero {zero}"
+    whole, own = (run_line(f"step {line} --stack lean {one}").values["step/optimizer"] for one in (plain, divided))
+    assert whole / own == pytest.approx(4)
+    all_states, states = (run_line(f"memory {line} {one}").values["memory/optimizer"] for one in (plain, divided))
+    assert all_states / states == pytest.approx(4, rel=0.1)  # and buffers that are not divided
+
+
+def test_reduction_behind_the_last_backward_pass() -> None:
+    """What the last micro-batch's backward does not hide; at least the share that is never hidden."""
+    whole = 3 / 4 * 6 * WEIGHTS
+    backward = parts()["layer/behind"]
+    found = parts(dp=4, zero=1, changed={"data_overlap": 1.0, "network": 0.01, "link": 0.01})
+    assert found["step/communication/data"] == pytest.approx(max(0, 100 * whole - L * backward))
+    least = parts(dp=4, zero=1, changed={"data_overlap": 1.0, "data_exposed": 0.1, "link": 1e3})
+    assert least["step/communication/data"] == pytest.approx(0.1 * whole / 1e3)
+
+
+def test_the_latency_of_a_reduction() -> None:
+    rates = {"link": 1e30, "network": 1e30, "data_latency": 5.0}
+    assert parts(dp=8, zero=1, changed=rates)["step/communication/data"] == pytest.approx(5 * 3)
+    assert parts(dp=1, changed=rates)["step/communication/data"] == 0
+
+
+def test_zero_3_gathers_twice_and_scatters_once_in_every_micro_batch() -> None:
+    """(n−1)/n of the 16-bit parameters forward and backward and of the gradients, each micro-batch (Rajbhandari et al.
+    2020, section 7.2.2), joined smoothly with the step's work."""
+    found = parts(dp=4, zero=3, shards=4, gradient_bytes=4, micro_batches=8)
+    gathers = 3 / 4 * 8 * (2 + 2 + 4) * WEIGHTS
+    work = found["step/work"]
+    assert found["step/communication/data"] == pytest.approx(joined(work, gathers) - work, rel=1e-6)
+    disturbed = parts(dp=4, zero=3, shards=4, micro_batches=8, changed={"interference": 0.1})
+    assert disturbed["step/communication/data"] - found["step/communication/data"] == pytest.approx(0.1 * gathers)
+
+
+def test_replicas_of_zero_3_reduce_their_own_part() -> None:
+    """Two copies of four shards: 2(2−1)/2 of a quarter of the gradients between them, once a step (hybrid sharding,
+    Zhao et al. 2023, section 3.2.2)."""
+    found = parts(dp=8, zero=3, shards=4, gradient_bytes=4)
+    inside, between = 3 / 4 * 8 * WEIGHTS, 2 * 1 / 2 * 4 * WEIGHTS / 4
+    work = found["step/work"]
+    assert found["step/communication/data"] == pytest.approx(joined(work, inside + between) - work, rel=1e-6)
+
+
+EXPERT = 3 * H * EF
+MOE_DENSE = L * (ATTENTION + NORMS + H * E) + 2 * V * H
+
+
+def test_experts_are_reduced_by_the_ranks_that_hold_the_same() -> None:
+    """8 replicas, experts over 4 of them: 2 hold the same experts, E/4 on each."""
+    found = parts(MOE, dp=8, ep=4, zero=1)["step/communication/data"]
+    assert found == pytest.approx(6 * (7 / 8 * MOE_DENSE + 1 / 2 * L * E / 4 * EXPERT))
+
+
+def test_the_optimizer_moves_its_own_part() -> None:
+    """AdamW with a 32-bit master copy: the gradient is read (4), master and both moments read and written (3 · 8), the
+    16-bit parameter written (2): 30 bytes a parameter."""
+    assert step_traffic(POLICIES["bf16-mixed"], OPTIMIZERS["adamw"].copies, 4) == 30
+    assert parts(optimizer_bytes=30)["step/optimizer"] == pytest.approx(30 * WEIGHTS)
+    assert parts(optimizer_bytes=30, dp=4)["step/optimizer"] == pytest.approx(30 * WEIGHTS)
+    for zero in (1, 2, 3):
+        assert parts(optimizer_bytes=30, dp=4, zero=zero)["step/optimizer"] == pytest.approx(30 * WEIGHTS / 4)
+    slow = parts(optimizer_bytes=30, changed={"optimizer_slowness": 2.0})["step/optimizer"]
+    assert slow == pytest.approx(60 * WEIGHTS)
+    # a stage of two: half of the layers, and the embedding or the head
+    stage = parts(optimizer_bytes=30, pp=2)["step/optimizer"]
+    assert stage == pytest.approx(30 * (L / 2 * (LAYER + NORMS) + V * H))
+
+
+@pytest.mark.parametrize(
+    ("policy", "gradient", "expected"),
+    [
+        ("fp32", 4, 4 + 8 + 8 + 8),  # gradient; parameter, exp_avg and exp_avg_sq read and written
+        ("amp-bf16", 4, 4 + 8 + 8 + 8),
+        ("bf16-pure", 2, 2 + 4 + 4 + 4),
+        ("bf16-mixed", 4, 4 + 8 + 8 + 8 + 2),
+    ],
+)
+def test_bytes_of_adamw_by_policy(policy: str, gradient: int, expected: int) -> None:
+    assert step_traffic(POLICIES[policy], OPTIMIZERS["adamw"].copies, gradient) == expected
+
+
+def test_zero_divides_experts_over_the_ranks_that_hold_the_same() -> None:
+    """Eight ranks, experts over four: two hold the same experts, whichever stage divides the states."""
+    own = 30 * (MOE_DENSE / 8 + L * E / 4 * EXPERT / 2)
+    for zero in (1, 3):
+        found = parts(MOE, dp=8, ep=4, zero=zero, shards=8, optimizer_bytes=30)["step/optimizer"]
+        assert found == pytest.approx(own)
+
+
+def test_zero_3_gathers_experts_from_the_ranks_that_hold_the_same() -> None:
+    found = parts(MOE, dp=8, ep=4, zero=3, shards=8)
+    gathers = 8 * (7 / 8 * MOE_DENSE + 1 / 2 * L * E / 4 * EXPERT)
+    work = found["step/work"]
+    assert found["step/communication/data"] == pytest.approx(joined(work, gathers) - work, rel=1e-6)
+
+
+# --- the host, and what nothing scales ---
+
+
+def test_a_layer_takes_as_long_as_its_launch() -> None:
+    """The device waits where the host is slower; the head waits for nothing."""
+    found = parts(changed={"host_layer": 1e12, "fixed": 7.0}, micro_batches=2)
+    device = parts()["layer/device"]
+    assert found["step/overhead"] == pytest.approx(2 * L * (1e12 - device) + 7)
+    assert parts(changed={"host_layer": 1.0})["step/overhead"] == 0
+    experts = parts(MOE, {"host_layer": 1e12, "host_experts": 2e12})
+    assert experts["step/overhead"] == pytest.approx(L * (2e12 - experts["moe/device"]))
+
+
+def test_the_software_s_factor_scales_everything_but_what_is_fixed() -> None:
+    layout: dict[str, Any] = {"tp": 2, "pp": 2, "dp": 2, "zero": 1, "micro_batches": 4}
+    once, twice = parts(**layout, changed={"fixed": 5.0}), parts(**layout, changed={"stack": 2.0, "fixed": 5.0})
+    assert twice["step/time"] - 5 == pytest.approx(2 * (once["step/time"] - 5))
+
+
+def test_link_or_network() -> None:
+    """Neighbors in a node use the link; a group that leaves it uses the cards of its ranks in a node, at most the link;
+    stages eight apart use one card."""
+    rates = {"link": 8.0, "network": 0.5}
+    inside = parts(dp=8, zero=1, changed=rates)["step/communication/data"]
+    assert inside == pytest.approx(7 / 8 * 6 * WEIGHTS / 8)
+    outside = parts(dp=16, zero=1, changed=rates)["step/communication/data"]
+    assert outside == pytest.approx(15 / 16 * 6 * WEIGHTS / (8 * 0.5))
+    far = parts(dp=8, pp=2, changed=rates)["step/communication/pipeline"]
+    assert far == pytest.approx(4 * T * H / 0.5)
+    near = parts(tp=2, pp=2, changed=rates)["step/communication/pipeline"]
+    assert near == pytest.approx(4 * T * H / 8)
