@@ -126,7 +126,7 @@ def test_a_quantised_checkpoint_and_a_vision_tower_are_noted(write: Any) -> None
     stored = run_line(["params", write("q.json", changed(quantization_config={"quant_method": "fp8"})), "--json"])
     assert stored.values["params/total"] == COUNT
     assert any("stored as fp8" in note for note in stored.data["notes"])
-    seeing = {"model_type": "llava", "text_config": SMALL, "vision_config": {"hidden_size": 64}}
+    seeing = {"model_type": "llava", "text_config": SMALL, "vision_config": {"hidden_size": 96}}
     answer = run_line(["params", write("v.json", seeing), "--json"])
     assert answer.values["params/total"] == COUNT
     assert answer.values["params/vision"] > 0

@@ -180,7 +180,7 @@ def test_windows_of_modernbert_reach_to_both_sides() -> None:
         ({"model_type": "deberta-v2", "pos_att_type": ["p2p"]}, "pos_att_type"),
         ({"model_type": "deberta", "pos_att_type": 3}, "pos_att_type"),
         ({"model_type": "t5", "feed_forward_proj": "gated-cubic"}, "feed_forward_proj"),
-        ({"model_type": "whisper"}, "model_type"),
+        ({"model_type": "perceiver"}, "model_type"),
     ],
 )
 def test_what_is_not_understood_is_refused(changes: dict[str, Any], field: str) -> None:

@@ -20,7 +20,7 @@ MISSING = {
     "memory --max seq": ("MODEL", "--hardware"),
     "memory llama3-8b --min gpus": ("--hardware",),
     "memory --must-fit": ("MODEL", "--hardware"),
-    "max-params": ("--hardware", "--gpus"),
+    "max-params": ("--hardware",),
     "roofline matmul": ("SIZE", "--hardware"),
     "roofline relu": ("SIZE", "--hardware"),
     "roofline transfer": ("SIZE", "--link"),

@@ -208,6 +208,8 @@ def test_figures() -> None:
     assert amount(1024) == "1,024"
     assert between(160 * 86400, 386.3 * 86400, "second") == "160 to 386 days"
     assert between(3600 * 5, 86400 * 9, "second") == "5.00 h to 9.00 days"
+    assert between(97.6, 130, "second") == "97.6 to 130 s"
+    assert between(0.782, 1.214, "second") == "782 to 1,214 ms"
     assert between(0.2, 0.4512, "1") == "0.2 to 0.451"
     assert briefly(30 * 86400, "second") == "30 days"
 

@@ -23,7 +23,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools")]
 import cuda_on_meta  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
-from drawn_configs import MASKED, Shape, draw, head_of  # noqa: E402
+from drawn_configs import Shape, batch_of, draw  # noqa: E402
 from saved_bytes import device_of, network, reading  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
@@ -39,11 +39,8 @@ KEPT = 2
 def counted(shape: Shape) -> tuple[int, int]:
     """Parameters and forward FLOPs of the class itself."""
     model, device = network(shape.fields, "fp32", "eager"), device_of(shape.fields)
-    lengths = (shape.length, shape.target or shape.length)
     with torch.device(device), FlopCounterMode(display=False) as counter:
-        ids, labels = (torch.arange(shape.sequences * n).view(shape.sequences, n) % 97 for n in lengths)
-        more = {} if head_of(shape.fields["model_type"]) is MASKED else {"use_cache": False}
-        model(input_ids=ids, labels=labels, **more)
+        model(**batch_of(shape))
     return sum(weight.numel() for weight in model.parameters()), counter.get_total_flops()
 
 

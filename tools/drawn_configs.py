@@ -6,15 +6,18 @@ import random
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import torch
 import transformers
 from special_configs import EXPERTS, SPECIAL, experts_and_ranks
 
-from napkin.architectures import MODULES, WRAPPERS
+from napkin.architectures import WRAPPERS
 
 DROPOUT = 0.1
 
 
 MASKED, WHOLE = transformers.AutoModelForMaskedLM, transformers.AutoModelForImageTextToText
+SPEECH = transformers.AutoModelForSpeechSeq2Seq
+SEQUENCES = (transformers.AutoModelForSeq2SeqLM, SPEECH)
 HOLDERS = {text: holder for holder, text in reversed(WRAPPERS.items())} | {"mistral4": "mistral3"}
 """Language models → the class that holds them, for those that have no head of their own."""
 BORROWED = {"kimi_k2": "deepseek_v3"}
@@ -25,8 +28,9 @@ def head_of(model_type: str) -> Any:
     """Return the automatic class with the head that a model type is trained with."""
     if model_type in WRAPPERS:
         return WHOLE
-    where = MODULES[model_type]
-    if where in ("bart", "t5", "t5gemma"):
+    if model_type in transformers.models.auto.modeling_auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES:
+        return SPEECH
+    if model_type in transformers.models.auto.modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES:
         return transformers.AutoModelForSeq2SeqLM
     masked = transformers.models.auto.modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
     if model_type in masked:
@@ -42,6 +46,19 @@ class Shape(NamedTuple):
     sequences: int
     length: int
     target: int = 0
+
+
+def batch_of(shape: Shape, dtype: torch.dtype = torch.float32) -> dict[str, Any]:
+    """Return the arguments of one training step; what is no token has this dtype."""
+    ids, labels = (
+        torch.arange(shape.sequences * n).view(shape.sequences, n) % 97
+        for n in (shape.length, shape.target or shape.length)
+    )
+    head = head_of(shape.fields["model_type"])
+    if head is SPEECH:
+        features = torch.zeros(shape.sequences, shape.fields["num_mel_bins"], 2 * shape.length, dtype=dtype)
+        return {"input_features": features, "labels": labels, "use_cache": False}
+    return {"input_ids": ids, "labels": labels, **({} if head is MASKED else {"use_cache": False})}
 
 
 WIDTH = ("hidden_size", "n_embd", "d_model", "dim")
@@ -149,7 +166,11 @@ def draw(model_type: str, rng: random.Random, dropout: float) -> Shape:
         fields.update(SPECIAL[model_type](rng, fields))
     if "attention_window" in fields:
         length -= length % 16  # whole windows: what is padded to them is no token of the batch's
-    two = head_of(model_type) is transformers.AutoModelForSeq2SeqLM
+    if "max_source_positions" in fields:
+        length = fields["max_source_positions"]
+    if "block_size" in fields and "num_random_blocks" in fields:  # whole blocks
+        length = max(length - length % fields["block_size"], 16)
+    two = head_of(model_type) in SEQUENCES
     return Shape(fields, 0, length, rng.choice((length, 24)) if two else 0)
 
 

@@ -44,9 +44,9 @@ from drawn_configs import (  # noqa: E402
     BORROWED,
     DROPOUT,
     HOLDERS,
-    MASKED,
     WHOLE,
     Shape,
+    batch_of,
     draw,
     has_dropout,
     head_of,
@@ -202,7 +202,9 @@ def measure(
         model.gradient_checkpointing_enable({"use_reentrant": False})
     device = device_of(fields)
     with torch.device(device):
-        ids, labels = (torch.arange(sequences * n).view(sequences, n) % 97 for n in (length, target or length))
+        batch = batch_of(
+            Shape(fields, sequences, length, target), torch.bfloat16 if precision == "bf16" else torch.float32
+        )
     narrow_norms = {
         name
         for name, module in model.named_modules()
@@ -210,8 +212,9 @@ def measure(
     }
     if "router_dtype" in fields:  # the first pass casts the router's weights
         with torch.no_grad():
-            model(input_ids=ids, labels=labels)
-    alive = [*model.parameters(), *model.buffers(), ids, labels]  # a storage's address is its name
+            model(**batch)
+    given = [tensor for tensor in batch.values() if isinstance(tensor, torch.Tensor)]
+    alive = [*model.parameters(), *model.buffers(), *given]  # a storage's address is its name
     known = {tensor.untyped_storage()._cdata for tensor in alive}
     stack: list[str] = []
     hit: set[str] = set()
@@ -247,9 +250,7 @@ def measure(
         autocast if precision == "autocast" else contextlib.nullcontext(),
         torch.autograd.graph.saved_tensors_hooks(pack, lambda one: one.tensor),
     ):
-        made = model(
-            input_ids=ids, labels=labels, **({} if head_of(fields["model_type"]) is MASKED else {"use_cache": False})
-        )
+        made = model(**batch)
     if hit < experts:
         raise ValueError("an expert got no token")
     kept = {one.key for one in held}  # what no gradient passes through is gone by now
@@ -340,6 +341,9 @@ def compare(shape: Shape, precision: str, kernel: str, dropout: float, recompute
         step, rank = said(fields, precision, kernel, dropout, sequences, length, target, recompute)
     except NapkinError as problem:
         return Case(name, shape, None, 0, 0, f"refused: {problem.message}")
+    operations = [op for stack in step.model.stacks for layer in stack.layers for op in layer.operations]
+    if not all(op.depends_on_shapes(length) for op in operations):
+        return Case(name, shape, None, 0, 0, "no bytes are said to be exact for this length")
     case = Case(name, shape, found, rank.saved, rank.casts)
     if shown and not case.equal:
         report(case)

@@ -110,6 +110,23 @@ def _twice_in_windows(rng: random.Random, drawn: dict[str, Any]) -> dict[str, An
     return own | {"rope_parameters": rng.choice((None, _by_attention(rng)))}
 
 
+@special("big_bird", "bigbird_pegasus")
+def _blocks(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    return {"block_size": rng.choice((2, 4, 64)), "num_random_blocks": rng.choice((1, 2))}
+
+
+@special("xlnet")
+def _one_stream(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    own = {"d_inner": rng.choice((72, 104)), "ff_activation": rng.choice(("gelu", "relu"))}
+    return own | {"attn_type": rng.choice(("bi", "uni")), "bi_data": False, "use_mems_train": False}
+
+
+@special("whisper")
+def _sound(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    lengths = {"max_source_positions": rng.choice((32, 33, 40)), "max_target_positions": 64}
+    return lengths | {"num_mel_bins": rng.choice((8, 12)), "apply_spec_augment": False}
+
+
 @special("laguna")
 def _heads_by_layer(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     kv_heads = drawn["num_key_value_heads"]

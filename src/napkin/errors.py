@@ -59,6 +59,11 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     return [by_lower[k] for k in close[:count]]
 
 
+def listed(words: Sequence[str]) -> str:
+    """Return words as a sentence lists them: `a, b and c`."""
+    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """Return a hint that names the nearest known names, or None where nothing is near."""
     close = nearest(name, known)

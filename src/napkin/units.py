@@ -466,21 +466,29 @@ def _prefixed_text(value: float, unit: str, scales: tuple[tuple[int, str], ...] 
     return f"{figures(value, digits)} {unit}".rstrip()
 
 
+_DURATIONS = (
+    (1e-6, 1e-9, "ns"),
+    (1e-3, 1e-6, "µs"),
+    (1.0, 1e-3, "ms"),
+    (120.0, 1.0, "s"),
+    (7200.0, 60.0, "min"),
+    (172800.0, 3600.0, "h"),
+    (2 * 31536000.0, 86400.0, "days"),
+    (math.inf, 31536000.0, "years"),
+)
+"""Below which duration a unit is used, its seconds, and its name."""
+
+
+def duration_unit(seconds: float) -> tuple[float, str]:
+    """Return the seconds and the name of the unit that suits a duration."""
+    return next((scale, name) for limit, scale, name in _DURATIONS if abs(seconds) < limit)
+
+
 def _duration_text(seconds: float, digits: int = 4) -> str:
     if seconds == 0:
         return "0 s"
-    for limit, scale, name in (
-        (1e-6, 1e-9, "ns"),
-        (1e-3, 1e-6, "µs"),
-        (1.0, 1e-3, "ms"),
-        (120.0, 1.0, "s"),
-        (7200.0, 60.0, "min"),
-        (172800.0, 3600.0, "h"),
-        (2 * 31536000.0, 86400.0, "days"),
-    ):
-        if abs(seconds) < limit:
-            return f"{figures(seconds / scale, digits)} {name}"
-    return f"{figures(seconds / 31536000, digits)} years"
+    scale, name = duration_unit(seconds)
+    return f"{figures(seconds / scale, digits)} {name}"
 
 
 def _size_text(value: float) -> str:

@@ -67,8 +67,8 @@ def _vision(config: Config, text: Config, model: Model) -> Vision | None:
         told = f"only the language model of {printable(config.model_type, 40)} is counted"
         config.notes[:] = [note for note in config.notes if not note.startswith(told)]
         config.notes.append(
-            f"totals, memory and time are those of the language model of {printable(config.model_type, 40)}; its "
-            "vision tower and projector are in params/vision and flops/vision"
+            f"totals are those of the language model of {printable(config.model_type, 40)}; its vision tower and "
+            "projector are in params/vision and flops/vision, and memory counts them in"
         )
     return found
 

@@ -9,7 +9,7 @@ from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.implementations import IDS, OWN_LABELS, ROTARY
 from napkin.operations.learned import Parameters
-from napkin.operations.linear import Matmul
+from napkin.operations.linear import Matmul, PerSequence
 from napkin.operations.model import Model, Parts, stack_of
 from napkin.operations.pointwise import Activation
 from napkin.operations.roles import LM_HEAD, REPLICATED, VOCABULARY
@@ -62,7 +62,7 @@ def masked_head(
 def pooler(hidden: int, source: str) -> Operations:
     """Return the layer that reads a sequence's first token."""
     return (
-        Matmul("pooler", (source,), hidden, hidden, True),
+        PerSequence("pooler", (source,), hidden, hidden, True, first=True),
         Activation("pooler_activation", ("pooler",), hidden, "tanh"),
     )
 

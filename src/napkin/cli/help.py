@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand
 
 from napkin.commands.command import Command
-from napkin.options.option import Option
+from napkin.options.option import Choice, Option
 from napkin.options.registry import GROUPS, OPTIONS, SECOND_LEVEL
 from napkin.options.training import SETUP_WORDS, UNTIMED
 
@@ -110,8 +110,9 @@ def _parameter(option: Option, group: str, command: Command) -> inspect.Paramete
 
 def _said(option: Option, command: Command) -> str:
     """Return what help says about an option: what it is, and the value that holds where it is left out."""
-    default = _default(option, command)
-    return f"{option.help} (default: {default})" if default else option.help
+    default, read = _default(option, command), command.reads.get(option.name)
+    said = f"What is solved for: {', '.join(read.words)}" if isinstance(read, Choice) else option.help
+    return f"{said} (default: {default})" if default else said
 
 
 def _default(option: Option, command: Command) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from napkin.commands.command import WRAPPERS, Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.signature import OptionText
-from napkin.errors import NapkinError, Problems, did_you_mean
+from napkin.errors import NapkinError, Problems, did_you_mean, listed
 from napkin.options.option import Option
 from napkin.options.registry import OPTIONS
 
@@ -93,7 +93,7 @@ class Line:
             return
         text = self._next() if value is None else value
         if text is None:
-            self._problem(f"{head}: its value is missing", f"{option.shown} {option.metavar}: {option.help}")
+            self._problem(f"{head}: its value is missing", option.usage)
         else:
             self._put(option, [text] if option.many else text, head)
 
@@ -283,11 +283,13 @@ class Line:
     def _elsewhere(self, spelling: str) -> str | None:
         """Return a hint that names the commands with that option, where it is one of napkin's."""
         from napkin._tables.takes import TAKES
+        from napkin.cli.overview import ASKED
         from napkin.options.registry import spelled
 
         name = spelled(spelling, OPTIONS)
-        commands = [command for command, taken in TAKES.items() if name in taken]
-        return f"napkin {' and '.join(commands[:3])} take{'s' * (len(commands) == 1)} --{name}" if commands else None
+        asked = [command for _, commands in ASKED for command in commands]
+        commands = [command for command in asked if name in TAKES.get(command, ())]
+        return f"napkin {listed(commands[:3])} take{'s' * (len(commands) == 1)} --{name}" if commands else None
 
     def _misdashed(self, head: str, spelling: str) -> None:
         """Refuse `-tp` and `—gpus`, with the option that is meant."""
@@ -322,14 +324,17 @@ class Line:
             self._problem(f"unexpected words {' '.join(plain)[:60]!r}", f"write a shape as one word: {shape}")
             return
         for word in plain:
-            takes = " ".join(OPTIONS[name].metavar for name in self.command.arguments) or "no words without dashes"
-            hint = self._of_size(word) or f"napkin {self.command.name} takes {takes}, then options"
+            takes = " ".join(OPTIONS[name].metavar for name in self.command.arguments)
+            usage = f"takes {takes}, then options" if takes else "takes options only; --help lists them"
+            hint = self._of_size(word) or f"napkin {self.command.name} {usage}"
             self._problem(f"unexpected word {word[:60]!r}", hint)
 
     def _of_size(self, word: str) -> str | None:
         """Return a hint for a bare size: the option that it belongs to, or the question whether such a model fits."""
         from napkin.cli.spellings import is_size
 
+        if word.isdigit() and "gpus" in self._taken and "gpus" not in self.given:
+            return f"--gpus {word}"
         if not is_size(word):
             return None
         sized = "model" in self.given or "params" in self.given

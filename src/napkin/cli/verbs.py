@@ -36,7 +36,17 @@ HINTS = {
     "lora qlora finetune fine-tune finetuning": "napkin memory MODEL --lora-rank 16 --quantized nf4 --hardware h100",
     "speedup scaling": "napkin sweep step MODEL --over gpus=8..1024",
     "kv-cache kvcache cache": "napkin memory MODEL --inference --seq 8192",
-    "how-many how-many-gpus num-gpus": "napkin plan MODEL --hardware h100: leave out --gpus",
+    "how how-many how-many-gpus num-gpus need": "napkin memory MODEL --hardware h100 --min gpus",
+    "units convert unit conversion": "napkin reads 70B, 80GiB, 30d and 400Gb/s in every option",
+    "comm communication collective collectives nccl allreduce all-reduce network": (
+        "napkin step MODEL --gpus 64 --tp 8 --hardware h100: the time of each kind of communication"
+    ),
+    "schedule pipeline bubble": "napkin step MODEL --gpus 64 --pp 8 --schedule 1f1b --hardware h100",
+    "batch batch-size max-batch": "napkin memory MODEL --hardware h100 --max micro-batch",
+    "attention flash-attention": "napkin roofline MODEL --hardware h100: each operation's time",
+    "torchrun deepspeed accelerate python python3 srun mpirun pretrain-gpt.py": (
+        "napkin memory, step or mfu, then the options of the launch and --hardware h100"
+    ),
     "chinchilla compute-optimal scaling-laws": "napkin train-time --params 70B --tokens 1.4T: 20 tokens a parameter",
 }
 """Words → what to ask instead."""
@@ -50,6 +60,8 @@ def command_of(words: Sequence[str]) -> list[str]:
     for meant, spellings in SAME.items():
         if word in spellings.split():
             name, *options = meant.split()
+            if name == "hardware" and _model_in(words[1:2]):
+                return ["memory", *words[1:], "--min", "gpus"]  # how many of them
             return [name, *words[1:], *options]
     if word in ("cost", "price") and any(one.startswith("--price") for one in words):
         return ["train-time", *words[1:]]
@@ -57,13 +69,21 @@ def command_of(words: Sequence[str]) -> list[str]:
         at = next((n for n, one in enumerate(words) if one in MODULES), 0)
         line = " ".join((*words[at:], *words[:at])) if at else "COMMAND, then its options"
         raise NapkinError(f"{words[0][:60]} stands before the command", f"napkin {line}")
-    raise NapkinError(f"no such command {words[0][:60]!r}", _hint(words[0], word))
+    raise NapkinError(f"no such command {words[0][:60]!r}", _hint(words[0], word, words[1:]))
 
 
-def _hint(given: str, word: str) -> str:
+def _model_in(words: Sequence[str]) -> str | None:
+    """Return the first word that names a model, for a hint."""
+    from napkin.cli.spellings import is_size
+    from napkin.inputs.presets import is_preset
+
+    return next((word for word in words if is_preset(word) or is_size(word)), None)
+
+
+def _hint(given: str, word: str, rest: Sequence[str]) -> str:
     for spellings, hint in HINTS.items():
         if word in spellings.split():
-            return hint
+            return hint.replace("MODEL", _model_in(rest) or "MODEL")
     from napkin.cli.known import known
     from napkin.inputs.presets import is_preset
 

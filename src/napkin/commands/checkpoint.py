@@ -123,7 +123,7 @@ def _screen(question: CheckpointQuestion, terms: Mapping[str, Term]) -> Screen:
             ("time lost", lost, "", "", "writing, redoing work"),
         ]
         table = Table(table.columns, (*table.rows, *more))
-        following = Next({"write-bandwidth": "100GB/s"})
+        following = Next({"optimizer": "adamw-8bit"} if question.optimizer.name == "adamw" else {"explain": True})
     asked = (f"Checkpoint of {amount(question.params.value)} parameters", question.optimizer.name, question.policy.name)
     hopeless = question.write is not None and question.mtbf is not None and _is_hopeless(terms, question.mtbf)
     said = ["Writing takes longer than the mean time between failures: hardly any work would survive."] * hopeless

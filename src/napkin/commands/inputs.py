@@ -82,6 +82,7 @@ class Inputs:
         if isinstance(value, int) and option.name in IN_POWERS_OF_TWO and written.strip().lower().endswith("k"):
             binary = f"{written.strip()[:-1].rstrip()}Ki"
             self.note(f"{where} {written.strip()} is {value:,}; {value * 1024 // 1000:,} is {binary}")
+            self.assume(f"{option.name} {written.strip()} = {value:,} ({binary} = {value * 1024 // 1000:,})")
         return value
 
     def _name(self, spelling: str) -> str:
@@ -115,6 +116,7 @@ class Inputs:
         self._defaults = {**chosen._defaults, **self._defaults}
         self.minor |= chosen.minor
         self.repeats |= chosen.repeats
+        self.assumed += [words for words in chosen.assumed if words not in self.assumed]
 
     def command_line(self, command: str, changes: Mapping[str, str | bool]) -> str:
         """Return the same question, with other texts for some options, as a line to paste."""
@@ -227,7 +229,7 @@ class Inputs:
         """Refuse a question that lacks any of these options, naming all that it lacks. whys: option → the question that
         it answers; more: what else is missing."""
         missing = [
-            NapkinError(f"{OPTIONS[name].shown} is missing{f': {why}' if why else ''}", OPTIONS[name].help)
+            NapkinError(f"{OPTIONS[name].shown} is missing{f': {why}' if why else ''}", OPTIONS[name].usage)
             for name, why in whys.items()
             if not self.has(name)
         ]

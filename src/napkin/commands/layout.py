@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
-from napkin.commands.model import read_sequence, read_target
+from napkin.commands.model import read_images_of_sequence, read_sequence, read_target
 from napkin.commands.nodes import read_gpus
 from napkin.commands.stages import read_pipeline
 from napkin.errors import NapkinError, Refused
@@ -63,6 +63,9 @@ def read_layout(inputs: Inputs, model: Model) -> Layout:
     dp = _read_data_parallel(inputs, tp * pp * cp)
     seq = read_sequence(inputs, model)
     check_divides("tp", tp, model.heads, "the attention heads")
+    if model.vision is not None:
+        check_divides("tp", tp, model.vision.tower.heads, "the attention heads of the vision tower")
+    images, image_tokens = read_images_of_sequence(inputs, model, seq)
     check_divides("cp", cp, seq, "the sequence")
     check_divides("ep", ep, dp, "the data-parallel ranks")
     if ep > 1 and not model.experts:
@@ -105,6 +108,8 @@ def read_layout(inputs: Inputs, model: Model) -> Layout:
         sp=int(bool(sp) and tp > 1),
         zero=_read_zero(inputs),
         target=target or 0,
+        images=images,
+        image_tokens=image_tokens,
         recompute=recompute(inputs.text("recompute")),
         stages=pipeline.stages,
     )

@@ -75,7 +75,10 @@ def run(inputs: Inputs) -> Answer:
 def read(inputs: Inputs) -> MaxParamsQuestion:
     """Read the question."""
     read_gpus(inputs)
-    inputs.need_all({"hardware": WHICH, "gpus": "how many?"})
+    inputs.need("hardware", WHICH)
+    if not inputs.has("gpus"):
+        inputs.default("gpus", "1")
+        inputs.assume("1 GPU")
     hardware = read_hardware(inputs, ("memory-size",))
     inputs.note(CEILING)
     if inputs.flag("inference"):

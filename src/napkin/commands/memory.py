@@ -37,11 +37,11 @@ def run(inputs: Inputs) -> Answer:
     if inputs.flag("inference"):
         from napkin.commands import serving
 
-        return serving.answer(serving.read(inputs, model))
+        return serving.run(inputs, model)
     if inputs.has("min"):
         from napkin.commands.memory_fewest import run_fewest
 
-        return run_fewest(inputs, model, answer)
+        return run_fewest(inputs, model, lambda chosen: answer(read(chosen, model)))
     question = read(inputs, model)
     found = answer(question)
     if question.advise and found.verdict in (NOT, UNDECIDED):

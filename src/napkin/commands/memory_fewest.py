@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_hardware
-from napkin.commands.memory_question import MemoryQuestion, read
+from napkin.commands.memory_question import read
 from napkin.errors import BROKEN, NapkinError
 from napkin.evidence.rates import gpus_per_node
 from napkin.operations.model import Model
@@ -19,26 +19,24 @@ from napkin.render.answer import Answer, Shown
 from napkin.render.screen import Next
 from napkin.term import TRUE, leaf
 
+SURELY = "on which the step surely fits, of powers of two up to a node and of whole nodes"
 MOST = 1 << 17
 """GPUs beyond which none is tried."""
 GIVEN = ("gpus", "nodes", "dp", "max", "snapshot", "tensors")
 """Options that ask something else, or give what is asked for."""
 
 
-def run_fewest(inputs: Inputs, model: Model, answer: Callable[[MemoryQuestion], Answer]) -> Answer:
+def run_fewest(inputs: Inputs, model: Model, answer: Callable[[Inputs], Answer]) -> Answer:
     """Answer with the memory on the fewest GPUs on which the step surely fits: powers of two up to a node, then whole
     nodes; states sharded over all of them (ZeRO-3) and, if that is not enough, all recomputed, where the options leave
     it open."""
-    for name in GIVEN:
-        if inputs.value(name):
-            raise NapkinError(f"--min gpus and --{name} cannot be combined", "leave out one of the two")
-    inputs.depends(("min",), True)
+    check_free(inputs, GIVEN)
     sharded: Options = {} if {"zero", "distributed-optimizer"} & set(inputs.given) else {"zero": "3"}
     again: list[Options] = [sharded] if "recompute" in inputs.given else [sharded, {**sharded, "recompute": "full"}]
     for options in again:
         gpus = read_fewest(inputs, model, options)
         if gpus is not None:
-            return _run_on(gpus, inputs, model, options, answer)
+            return run_on_fewest(gpus, inputs, options, answer, SURELY)
     raise NapkinError(
         f"{model.name} does not surely fit on any number of GPUs up to {MOST:,} with this layout",
         "a smaller --micro-batch, a shorter --seq, or --tp 8",
@@ -46,12 +44,21 @@ def run_fewest(inputs: Inputs, model: Model, answer: Callable[[MemoryQuestion], 
     )
 
 
-def _run_on(
-    gpus: int, inputs: Inputs, model: Model, options: Options, answer: Callable[[MemoryQuestion], Answer]
+def check_free(inputs: Inputs, names: Iterable[str]) -> None:
+    """Refuse options next to --min gpus that ask something else, or give what is asked for."""
+    for name in names:
+        if name in inputs and inputs.value(name):
+            raise NapkinError(f"--min gpus and --{name} cannot be combined", "leave out one of the two")
+    inputs.depends(("min",), True)
+
+
+def run_on_fewest(
+    gpus: int, inputs: Inputs, options: Options, answer: Callable[[Inputs], Answer], which: str
 ) -> Answer:
-    """Answer with the memory on so many GPUs, as the solution; options: what was taken where nothing was given."""
+    """Answer on this many GPUs, as the solution; options: what was taken where nothing was given, which: of which
+    numbers it is the fewest."""
     chosen = inputs.changed({"gpus": str(gpus), **options})
-    found = answer(read(chosen, model))
+    found = answer(chosen)
     inputs.adopt(chosen)
     found.terms = (leaf("gpus", gpus, "GPU", TRUE), *found.terms)
     for name in ("gpus", *options):
@@ -61,8 +68,7 @@ def _run_on(
     said = ", ".join(f"--{name} {text}" for name, text in options.items())
     found.notes = [
         *chosen.notes,
-        "gpus is the fewest on which the step surely fits, of powers of two up to a node and of whole nodes"
-        + (f"; taken where not given: {said}" if said else ""),
+        f"gpus is the fewest {which}" + (f"; taken where not given: {said}" if said else ""),
         *found.notes,
     ]
     screen, following = found.screen, found.screen.next

@@ -25,9 +25,20 @@ def source_of(model: Model, implementation: str) -> str:
 def notes_of(model: Model, setup: Setup, found: Fit, implementation: str) -> list[str]:
     """Return all remarks on the memory of a step."""
     return [
+        *_notes_on_images(model, setup),
         *_notes_on_peak(setup, found),
         *_notes_on_evidence(model, setup, implementation),
         *_notes_on_kernels(model, setup, implementation),
+    ]
+
+
+def _notes_on_images(model: Model, setup: Setup) -> list[str]:
+    """Say whether a vision-language model sees images in this step."""
+    if model.vision is None or setup.layout.images:
+        return []
+    states = "weights" if setup.freezes else "weights, gradients and optimizer states"
+    return [
+        f"a step without images: the {states} of the vision tower are counted, its activations are not (--images 1)"
     ]
 
 
@@ -41,7 +52,7 @@ def _notes_on_peak(setup: Setup, found: Fit) -> list[str]:
             f"intervals allow for {setup.precision.compute} copies of the weights, as they are and transposed "
             f"(Transformer Engine keeps them, torchao does not): {human(copies, 'byte')}"
         )
-    if setup.frozen is not None:
+    if setup.freezes:
         notes.append("no gradient reaches what is frozen; the first trained norm may keep 4 bytes per element less")
     return notes
 
@@ -56,7 +67,7 @@ def _notes_on_evidence(model: Model, setup: Setup, implementation: str) -> list[
         notes.append(f"recurrent layers are taken to run by their {run_by}; their fallback keeps far more")
     measured = verdicts.is_measured(model, setup, implementation)
     width = verdicts.width_of(model, setup, implementation)
-    if measured and setup.frozen is None and implementation == "hf" and setup.attention in setup.implementation.kernels:
+    if measured and not setup.freezes and implementation == "hf" and setup.attention in setup.implementation.kernels:
         notes.append(
             f"saved activations are exact for transformers {TRANSFORMERS} on torch {TORCH} with {_mode(setup)}"
         )

@@ -27,9 +27,9 @@ from napkin.options.question import MEASURED_RATES
 from napkin.options.training import SETUP_DEFAULTS, STEP_MODEL, UNTIMED
 from napkin.record import record
 from napkin.render.answer import Answer
+from napkin.render.figures import amount
 from napkin.term import GIVEN, Term, leaf
 from napkin.training.recomputation import recompute
-from napkin.units import human
 
 VERDICT_BY = "palm"
 """The convention whose MFU the verdict is about, where none is named."""
@@ -134,7 +134,7 @@ def _read_counted(inputs: Inputs) -> tuple[str, Counted, Term]:
         six_n = conventions.of_parameters(inputs.term(active))
         seq = inputs.peek("seq")  # only some rates need it
         counted = Counted({"6nd": six_n}, seq if isinstance(seq, int) else None)
-        return human(inputs.integer("params"), "param"), counted, utilization.repeated_of_parameters(again)
+        return f"{amount(inputs.integer('params'))} parameters", counted, utilization.repeated_of_parameters(again)
     if inputs.has("params"):
         raise NapkinError("MODEL and --params cannot be combined", "the model has its own count")
     model = read_model(inputs)

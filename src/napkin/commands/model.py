@@ -101,10 +101,19 @@ def read_sequence(inputs: Inputs, model: Model) -> int:
 
 
 def read_target(inputs: Inputs, model: Model) -> int | None:
-    """Return the tokens of the decoder's sequence, where they differ from the encoder's; None where not given."""
+    """Return the tokens of the decoder's sequence, where they differ from the encoder's: --target-seq, or as many as
+    its positions hold, where these are fewer; else None."""
     second = len(model.stacks) > 1
     inputs.depends(("target-seq",), second, f"{model.name} has no second stack")
-    return inputs.integer_or_none("target-seq") if second else None
+    if not second:
+        return None
+    most = model.max_target
+    if most is not None and not inputs.has("target-seq") and inputs.integer("seq") > most:
+        inputs.default("target-seq", str(most))
+    target = inputs.integer_or_none("target-seq")
+    if target is not None and most is not None and target > most:
+        inputs.note(f"--target-seq {target:,} is beyond the decoder's {most:,} positions")
+    return target
 
 
 def read_mtp(inputs: Inputs, model: Model) -> bool:
@@ -150,8 +159,27 @@ def read_images(inputs: Inputs, model: Model) -> tuple[int, int]:
         raise NapkinError(
             f"--{'images' if images else 'image-tokens'}: {model.name} sees no images that napkin knows", "leave it out"
         )
-    if model.vision.lengths(tokens) is None:
+    lengths = model.vision.lengths(tokens)
+    if lengths is None:
         raise NapkinError("--images: an image's tokens depend on its size", "--image-tokens says how many: 1024")
+    inputs.default("image-tokens", str(lengths[2]))
+    return images, tokens
+
+
+def read_images_of_sequence(inputs: Inputs, model: Model, seq: int) -> tuple[int, int]:
+    """Return the same for sequences of `seq` tokens, which hold the images' tokens."""
+    images, tokens = read_images(inputs, model)
+    if model.vision is None or not images:
+        inputs.depends(("image-tokens",), False, "there are no images", "--images 1")
+        if model.vision is not None:
+            inputs.assume("no images")
+        return 0, 0
+    each = (model.vision.lengths(tokens) or (0, 0, 0))[2]
+    if images * each > seq:
+        raise NapkinError(
+            f"--images {images:,}: {each:,} tokens each do not fit into a sequence of {seq:,} tokens",
+            f"--seq {images * each:,} or more",
+        )
     return images, tokens
 
 

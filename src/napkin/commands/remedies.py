@@ -82,7 +82,7 @@ def _untimed(setup: Setup) -> str:
     """Return why the step model does not time a setup, else ""."""
     if setup.offload:
         return "the step model does not time transfers to the host"
-    if setup.implementation.tuning is not None or setup.frozen is not None:
+    if setup.implementation.tuning is not None or setup.freezes:
         return "the step model does not time frozen weights"
     return ""
 

@@ -99,6 +99,7 @@ def _run(inputs: Inputs) -> Answer:
     if over:
         answer.notes.append(f"{', '.join(over)}: estimated, and moved over the interval of the estimate")
     answer.plot = _charts(command, moved, path, value, unit)
+    wrapped.record_as_answered(inputs, answer)
     return answer
 
 

@@ -46,11 +46,14 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         raise NapkinError(
             "--offload parameters needs --zero 3", "which gathers a layer's parameters for its pass only; --zero 3"
         )
-    frozen = inputs.integer_or_none("freeze-layers")
+    frozen, asleep = inputs.integer_or_none("freeze-layers"), inputs.text_or_none("freeze") or ""
     if frozen is not None:
         _check_freezable(inputs, model, frozen)
+    if asleep and model.vision is None:
+        raise NapkinError(f"--freeze: {model.name} has no vision tower that napkin knows", "--freeze-layers")
+    implementation = _read_loss_and_adapter(inputs, model, implementation, word)
     return Setup(
-        _read_loss_and_adapter(inputs, model, implementation, word),
+        implementation,
         layout,
         policy,
         optimizer,
@@ -62,8 +65,17 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         offload,
         framework,
         frozen=frozen,
+        tower=_tower(model, implementation, word),
+        asleep=asleep,
         widths=widths_of(framework.name),
     )
+
+
+def _tower(model: Model, implementation: Implementation, word: str) -> Implementation:
+    """Return how a vision tower is run: by its own class, or by the framework that runs the language model."""
+    if model.vision is None or word != "hf":
+        return implementation
+    return replace(model.vision.implementation, tuning=implementation.tuning)
 
 
 def _read_shard(inputs: Inputs, layout: Layout) -> int:

@@ -47,7 +47,9 @@ def run(inputs: Inputs) -> Answer:
             except NapkinError as problem:
                 points.append(Point(changes, None, problem))
     _refuse_unused([spare for spare, point in zip(unused, points, strict=True) if point.answer is not None])
-    return _answer(inputs.command.name, command, [over, *([by] if by else [])], points, inputs.text_or_none("show"))
+    found = _answer(inputs.command.name, command, [over, *([by] if by else [])], points, inputs.text_or_none("show"))
+    wrapped.record_as_answered(inputs, found)
+    return found
 
 
 def _refuse_unused(unused: Sequence[Mapping[str, NapkinError]]) -> None:

@@ -38,6 +38,17 @@ def _as_given(shown: Shown) -> object:
     return list(shown.value) if isinstance(shown.value, tuple) else shown.value
 
 
+def record_as_answered(inputs: Inputs, answer: Answer) -> None:
+    """Call an option that the asked command read as another one by that one's name: `7B` as MODEL is --params 7B."""
+    read = {name: one for name, one in answer.inputs.items() if one.origin == "given" and name not in inputs.given}
+    for name in [name for name in inputs.given if name in OPTIONS and name not in answer.inputs]:
+        for meant, one in read.items():
+            if meant not in inputs.given and one.text == inputs.given[name].text:
+                inputs.means(name, meant)
+                inputs.depends((meant,), True)
+                break
+
+
 def option_of(command: Command, name: str, where: str) -> Option:
     """Return the option of the asked command by any spelling; refused (2) with the nearest."""
     names = [n for n in (*command.names, *command.figures) if n not in (*COMMON, *DRAWS)]

@@ -14,11 +14,12 @@ from napkin.autograd.tape import Tape
 from napkin.autograd.tensors import ACTIVATION, BYTES, INPUT, INPUT_LABEL, WEIGHT_COPY, Node, Storage, Tensor, sized
 from napkin.elementwise import Number, ceil_div, minimum, where
 from napkin.errors import Refused
+from napkin.footprint.legs import Leg
 from napkin.operations.attention_kernels import cuts_keys, is_masked
 from napkin.operations.base import Operation
-from napkin.operations.implementations import EAGER, LOSSES, Implementation, Loss
-from napkin.operations.lowering import Lowering, Shape, Split, Value
-from napkin.operations.model import Layer, Model, Numbered, Stack
+from napkin.operations.implementations import EAGER, LOSSES, Loss
+from napkin.operations.lowering import Lowering, Value
+from napkin.operations.model import Layer, Numbered, Stack
 from napkin.operations.rewrite import rewrite
 from napkin.operations.roles import LAYERS, LM_HEAD, MEMORY
 from napkin.record import record, replace
@@ -197,45 +198,35 @@ def total(values: Iterable[Number]) -> Number:
 
 
 def forward(
-    model: Model,
     stack: Stack,
-    implementation: Implementation,
-    shape: Shape,
-    split: Split,
+    legs: list[Leg],
     precision: Precision,
     attention: str,
     dropout: float,
     selective: bool = False,
 ) -> Pass:
-    """Run a stack once on a tape: what stands before the layers, each kind of layer once, the head and the loss. Of an
-    encoder and a decoder in one, what is the encoder's runs over its own sequences."""
+    """Run a stack once on a tape: what stands before the layers, each kind of layer once, the head and the loss. Each
+    of its stretches runs over its own sequences."""
     tape = tape_for(precision)
-    encoder = model.stacks[0] if len(model.stacks) > 1 else None
-    own = shape if encoder is None else Shape(shape.sequences, shape.source)
-    lowering = Lowering(tape, implementation, own, split, attention, dropout, selective)
-    seam = len(encoder.before) if encoder is not None else len(stack.before)
-    x = lowering.run(rewrite(stack.before[:seam], implementation), None)
-    if encoder is not None:
-        lowering.over(shape)
-        decoded = lowering.run(rewrite(stack.before[seam:], implementation), None).width
-        lowering.over(own)
+    first = legs[0]
+    lowering = Lowering(tape, first.implementation, first.shape, first.split, attention, dropout, selective)
+    made = _run_before(lowering, legs)
     before = piece("before", tape, 0, 0, 0)
-    embedded, stream = _embedded(lowering, stack.before, x)
+    x = made[0] if first.encodes else next(value for value in reversed(made) if value is not None)
+    assert x is not None  # a network begins with an embedding
+    looked_up = stack.before if first.encodes else next(leg.before for leg in reversed(legs) if leg.before)
+    embedded, stream = _embedded(lowering, looked_up, x)
     kept_there = total(s.size * minimum(s.kept, weight) for weight, s in x.tensor.places)
-    width, dtype = x.width, x.tensor.dtype
-    decoder = None
-    if encoder is not None:
-        decoder = len(stack.patterns) - len(model.stacks[-1].patterns), shape, decoded
-    layers, kinds, patterns, width, dtype = _run_layers(lowering, stack, width, dtype, decoder)
-    start, first = len(tape.kept), len(tape.nodes)
+    layers, kinds, patterns, width, dtype = _run_layers(lowering, stack, legs, made)
+    start, node = len(tape.kept), len(tape.nodes)
     residual = lowering.residual(width, dtype)
     lowering.routers = total(n for _, n, layer in stack.kinds() if any(op.gives_logits() for op in layer.operations))
     kept_on = _run_head(lowering, stack, residual)
-    after = piece("after", tape, start, first, residual.tensor.size)
+    after = piece("after", tape, start, node, residual.tensor.size)
     closure, tables = _closure(lowering, stack)
     order = tuple(kinds), tuple(patterns)
-    products = [number for number, node in enumerate(after.nodes) if node.name in ("linear", "frozen")]
-    holds = [(number - first, tensor) for number, tensor in tape.holds if number >= first]
+    products = [number for number, one in enumerate(after.nodes) if one.name in ("linear", "frozen")]
+    holds = [(number - node, tensor) for number, tensor in tape.holds if number >= node]
     final = after.input + forward_peak(after.nodes[: products[0]] if products else after.nodes, holds, KEPT)
     held = body_output(stack) == STREAM or any(s.label == INPUT_LABEL for s in after.kept)
     gone = where(held, 0, after.input)  # the stream, once it is normalized
@@ -261,36 +252,61 @@ def forward(
     )
 
 
+def _run_before(lowering: Lowering, legs: list[Leg]) -> list[Value | None]:
+    """Run what precedes the layers of each stretch, one after the other; return what each makes of it. Of a stretch in
+    which nothing is trained the tape keeps nothing."""
+    made: list[Value | None] = []
+    tape = lowering.tape
+    for leg in legs:
+        if len(legs) > 1:
+            lowering.over(leg.shape, leg.implementation, leg.split)
+        reads = made[-1] if made and not legs[len(made) - 1].patterns else None
+        lowering.tape = tape.fresh() if leg.asleep else tape
+        made.append(lowering.run(rewrite(leg.before, leg.implementation), reads) if leg.before else reads)
+        lowering.tape = tape
+    return made
+
+
 def _run_layers(
-    lowering: Lowering, stack: Stack, width: Number, dtype: str, decoder: tuple[int, Shape, Number] | None
+    lowering: Lowering, stack: Stack, legs: list[Leg], made: list[Value | None]
 ) -> tuple[list[tuple[int, Piece]], list[Layer], list[Numbered], Number, str]:
     """Run each layer type once; return (how many, one of them), the types, their order, and the residual stream's width
-    and dtype after them. `decoder`: its first pattern, its sequences and its width, where an encoder precedes it."""
+    and dtype after them. `made`: what precedes the layers of each stretch."""
     known: dict[tuple[int, str], tuple[int, Piece, str]] = {}  # each layer type is lowered once
     kinds: list[Layer] = []
     patterns: list[Numbered] = []
-    for number, (times, runs) in enumerate(stack.patterns):
-        if decoder is not None and number == decoder[0]:
-            lowering.over(decoder[1])
+    remaining = iter(stack.patterns)
+    width: Number = 0
+    dtype, encodes = "", False
+    for leg, x in zip(legs, made, strict=True):
+        if len(legs) > 1:
+            lowering.over(leg.shape, leg.implementation, leg.split)
+        if encodes:
             lowering.reads_encoder(MEMORY, width, dtype)
-            width = decoder[2]
-        while times:
-            begin, block = dtype, []
-            for count, layer in runs:
-                while count:
-                    key = (id(layer), dtype)
-                    if key not in known:
-                        known[key] = (len(kinds), *one_layer(lowering, layer, width, dtype))
-                        kinds.append(layer)
-                    kind, _, dtype = known[key]
-                    same = count if dtype == key[1] else 1  # what follows may read the stream in another type
-                    block.append((same, kind))
-                    count -= same
-            same = times if dtype == begin else 1
-            patterns.append((same, tuple(block)))
-            times -= same
-    made = {kind: one for kind, one, _ in known.values()}
-    layers = [(count, made[kind]) for kind, count in counted(patterns).items()]
+        if x is not None:
+            width, dtype = x.width, dtype if encodes else x.tensor.dtype
+        elif leg.width:
+            width = width * leg.width
+        encodes = leg.encodes
+        for times, runs in (next(remaining) for _ in range(leg.patterns)):
+            while times:
+                begin, block = dtype, []
+                for count, layer in runs:
+                    while count:
+                        key = (id(layer), dtype)
+                        if key not in known:
+                            one, then = one_layer(lowering, layer, width, dtype)
+                            known[key] = (len(kinds), unread(one) if leg.idle else one, then)
+                            kinds.append(layer)
+                        kind, _, dtype = known[key]
+                        same = count if dtype == key[1] else 1  # what follows may read the stream in another type
+                        block.append((same, kind))
+                        count -= same
+                same = times if dtype == begin else 1
+                patterns.append((same, tuple(block)))
+                times -= same
+    pieces = {kind: one for kind, one, _ in known.values()}
+    layers = [(count, pieces[kind]) for kind, count in counted(patterns).items()]
     return layers, kinds, patterns, width, dtype
 
 
@@ -393,7 +409,15 @@ def one_layer(lowering: Lowering, layer: Layer, width: Number, dtype: str) -> tu
         rest=total(s.size * s.kept for s in rest.values() if s.kind == ACTIVATION),
         masks=_masks(lowering, layer),
     )
-    return made, out.tensor.dtype
+    return (made, out.tensor.dtype) if layer.read else (unread(made), dtype)
+
+
+def unread(made: Piece) -> Piece:
+    """Return a layer whose result nothing reads: it runs, and no gradient reaches it."""
+    nothing: tuple[Any, ...] = ()
+    changes = dict.fromkeys(("kept", "nodes", "shared", "arguments", "masks"), nothing)
+    sizes = dict.fromkeys(("saved", "casts", "again", "chosen", "carried", "rest", "delayed", "input"), 0)
+    return replace(made, burst=made.dropped, **changes, **sizes)
 
 
 def body_output(stack: Stack) -> str:

@@ -62,7 +62,7 @@ def kept_by_layers(step: PreparedStep, counts: Counts, checkpoints: Number) -> N
     pieces = [piece for _, piece in step.run.layers]
     for n, variant in zip(counts, step.order.variants, strict=True):
         piece = pieces[variant.kind]
-        if variant.no_grad and setup.frozen is not None:
+        if variant.no_grad and setup.freezes:
             continue
         if variant.checkpointed:
             inputs = inputs + n * piece.stashed

@@ -11,9 +11,10 @@ from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, ceil_div, maximum, ratio, where
 from napkin.footprint.activations import total
 from napkin.footprint.kept import dot, saved_bytes
+from napkin.footprint.legs import joined
 from napkin.footprint.moments import moments_of
 from napkin.footprint.optimizer_buffers import tensor_sizes
-from napkin.footprint.prepared import PreparedStep, one_stack, table_of
+from napkin.footprint.prepared import PreparedStep, table_of
 from napkin.footprint.rank import Rank
 from napkin.footprint.stages import Stage, stage_of
 from napkin.footprint.states import Held, gathered, held, still
@@ -76,7 +77,7 @@ def states_of(mine: Held, setup: Setup) -> tuple[Number, Number, tuple[tuple[str
 def least_states(model: Model, setup: Setup) -> Number:
     """Return bytes of states that the fullest stage of a pipeline holds at least: those of the mean stage. A tied
     embedding, which one stage or two may hold, is left out."""
-    stack = one_stack(model)
+    stack = joined(model)
     parts: list[tuple[Number, Held]] = [(count, held(layer.operations, setup)) for _, count, layer in stack.kinds()]
     parts += [(1, held(stack.before, setup)), (1, held(stack.after, setup)), (1, held(model.shared, setup))]
     if model.tied:
@@ -100,7 +101,7 @@ def parts_of(step: PreparedStep, stage: Stage) -> list[tuple[Number, Held]]:
     shared = [(1, weights.shared)] if weights.shared is not None else []
     layers = list(zip(stage.layers, weights.layers, strict=True))
     frozen: list[tuple[Number, Held]] = []
-    if setup.frozen is not None:
+    if setup.freezes:
         fixed: list[Number] = [0] * len(layers)
         for n, variant in zip(stage.variants, step.order.variants, strict=True):
             fixed[variant.kind] = fixed[variant.kind] + n * variant.no_grad

@@ -17,6 +17,8 @@ from napkin.footprint.registered import buffers
 from napkin.footprint.stages import Stage
 from napkin.footprint.states import Held
 from napkin.operations.implementations import MASKS
+from napkin.operations.model import Model
+from napkin.training.layout import Layout
 
 Parts = Sequence[tuple[Number, Held]]
 """What a rank holds, as (how many, what one of them holds): memory.parts_of."""
@@ -91,6 +93,16 @@ class References:
         return self.masks - left * (not self.passes_masks)
 
 
+def pixel_bytes(model: Model, layout: Layout) -> Number:
+    """Return the bytes of the images of a micro-batch: fp32 pixels."""
+    lengths = model.vision.lengths(layout.image_tokens) if model.vision is not None and layout.images else None
+    if model.vision is None or lengths is None:
+        return 0
+    (patches,) = model.vision.patches.stacks
+    elements = sum(op.d_in for one in patches.before if (op := one.linear()) is not None)
+    return layout.micro * layout.images * lengths[0] * sized(elements, "fp32")
+
+
 class Moments:
     """The moments of one rank.
 
@@ -106,7 +118,8 @@ class Moments:
         setup, run, stage = step.setup, step.run, rank.stage
         layout = setup.layout
         self.stage, self.run = stage, run
-        self.inputs = stage.first * (2 * layout.micro * (layout.seq // layout.cp) * 8) + buffers(step, stage)
+        given = 2 * layout.micro * (layout.seq // layout.cp) * 8 + pixel_bytes(step.model, layout)
+        self.inputs = stage.first * given + buffers(step, stage)
         gathered = gathered_bytes(step, stage, parts)
         at_loss = gathered_bytes(step, stage, parts, 0) if setup.framework.frees_last else gathered
         self.gathered, self.gathered_at_loss = gathered, at_loss

@@ -60,7 +60,7 @@ class StageLayers:
         self.size = activations.group_size(recompute, order.depth)
         self.begin, self.end = order.before(stage.low), order.before(stage.high)
         pairs = list(zip(order.variants, self.pieces, strict=True))
-        self.idle = [one.no_grad and step.setup.frozen is not None for one in order.variants]
+        self.idle = [one.no_grad and step.setup.freezes for one in order.variants]
         weights = step.weights.layers
         trained = [(weights[one.kind].gradients(grad), not i) for i, one in zip(self.idle, order.variants, strict=True)]
         self.weights = [size * some for size, some in trained]

@@ -9,13 +9,15 @@ from napkin.autograd.tensors import sized
 from napkin.elementwise import Flag, Number, is_array, where
 from napkin.footprint import activations
 from napkin.footprint.activations import Pass, Piece
+from napkin.footprint.legs import PROJECTOR, VISION, joined, legs_of, seen_layers
 from napkin.footprint.states import Held, gathered, held, still
 from napkin.operations.base import Operation
 from napkin.operations.implementations import FROZEN_LAYERS
 from napkin.operations.lowering import Shape, Split
-from napkin.operations.model import Layer, Model, Pattern, Stack
+from napkin.operations.model import Layer, Model, Stack
 from napkin.operations.roles import TOKEN
 from napkin.record import record, replace
+from napkin.training.layout import Layout
 from napkin.training.order import Order, order_of
 from napkin.training.setup import Setup
 
@@ -97,7 +99,7 @@ class PreparedStep:
     def under(self, setup: Setup) -> PreparedStep:
         """Return the same step under another setup, one that changes nothing on the tape."""
         weights = weights_on_a_rank(self.model, self.stack, setup, self.run.kinds)
-        return rerun(replace(self, setup=setup, weights=weights, order=order_of_run(self.run, setup)))
+        return rerun(replace(self, setup=setup, weights=weights, order=order_of_run(self.model, self.run, setup)))
 
 
 def prepare(model: Model, setup: Setup) -> PreparedStep:
@@ -109,7 +111,7 @@ def prepare(model: Model, setup: Setup) -> PreparedStep:
 
 def stack_of_step(model: Model, setup: Setup) -> Stack:
     """Return what a step runs as one stack."""
-    stack = one_stack(model)
+    stack = joined(model)
     return cropped(stack, setup.layout.seq) if setup.implementation.crops else stack
 
 
@@ -127,7 +129,7 @@ def step_of(model: Model, stack: Stack, setup: Setup, replays: Replays, weights:
         tuple(replays.of(setup, number) for number in range(len(run.layers))),
         replays.of(setup, AFTER, waits=waits),
         weights,
-        order_of_run(run, setup),
+        order_of_run(model, run, setup),
         first=_first(run, setup, replays),
     )
     return rerun(step)
@@ -144,26 +146,39 @@ KEPT_PASSES, KEPT_REPLAYS = 8, 64
 def pass_of(model: Model, stack: Stack, setup: Setup) -> Pass:
     """Return the forward pass of a model on the tape, from an earlier step where that ran the same."""
     layout = setup.layout
-    two = len(model.stacks) > 1
-    shape = Shape(layout.micro, layout.target or layout.seq, layout.seq) if two else Shape(layout.micro, layout.seq)
     split = Split(layout.tp, layout.cp, layout.ep, where(layout.sp == 1, layout.tp, 1), layout.etp)
+    shape = shape_of(model, layout)
     asked = (
         setup.implementation,
+        setup.tower,
         shape,
         split,
         setup.layers_in,
         setup.attention,
         setup.dropout,
         layout.recompute.kind == "selective",
+        setup.asleep,
+        setup.frozen is None,
     )
-    if any(is_array(number) for part in (shape, split) for number in part.__dict__.values()):
-        return activations.forward(model, stack, *asked)
-    for known, before, run in _PASSES:
-        if known is model and before == asked:
-            return run
-    run = activations.forward(model, stack, *asked)
-    _PASSES[:] = [*_PASSES[1 - KEPT_PASSES :], (model, asked, run)]
+    several = any(is_array(number) for part in (shape, split) for number in part.__dict__.values())
+    if not several:
+        for known, before, run in _PASSES:
+            if known is model and before == asked:
+                return run
+    asleep = PROJECTOR if setup.frozen is not None else setup.asleep
+    legs = legs_of(model, setup.implementation, setup.tower, shape, split, asleep)
+    run = activations.forward(stack, legs, *asked[4:8])
+    if not several:
+        _PASSES[:] = [*_PASSES[1 - KEPT_PASSES :], (model, asked, run)]
     return run
+
+
+def shape_of(model: Model, layout: Layout) -> Shape:
+    """Return a micro-batch's sequences and images."""
+    if len(model.stacks) > 1:
+        return Shape(layout.micro, layout.target or layout.seq, layout.seq)
+    lengths = model.vision.lengths(layout.image_tokens) if model.vision is not None else None
+    return Shape(layout.micro, layout.seq, images=layout.micro * layout.images, lengths=lengths or (1, 1, 1))
 
 
 def replayed(piece: Piece, seed: Number, goes: bool, again: bool, alone: bool, waits: Number) -> Replay:
@@ -194,12 +209,21 @@ def rerun(step: PreparedStep) -> PreparedStep:
     return replace(step, again=tuple(step.replays.of(step.setup, number, again=True) for number in layers))
 
 
-def order_of_run(run: Pass, setup: Setup) -> Order:
+def order_of_run(model: Model, run: Pass, setup: Setup) -> Order:
     """Return the order of the layers of a pass under a setup's recomputation."""
-    tuning = setup.implementation.tuning
-    asleep = FROZEN_LAYERS.get(tuning.method, 0) if tuning is not None else setup.frozen or 0
     between = [number for number, layer in enumerate(run.kinds) if not layer.block]
-    return order_of(run.patterns, setup.layout.recompute, asleep, between)
+    return order_of(run.patterns, setup.layout.recompute, _asleep(model, setup), between)
+
+
+def _asleep(model: Model, setup: Setup) -> int:
+    """Return the layers of the joined stack that no gradient reaches, all before the first one that is trained."""
+    tuning = setup.implementation.tuning
+    tower, with_projector, ahead = seen_layers(model)
+    if setup.frozen is not None:
+        return ahead + setup.frozen
+    if setup.asleep:
+        return tower if setup.asleep == VISION else with_projector
+    return FROZEN_LAYERS.get(tuning.method, 0) if tuning is not None and not ahead else 0
 
 
 def weights_on_a_rank(model: Model, stack: Stack, setup: Setup, kinds: Iterable[Layer]) -> Weights:
@@ -213,10 +237,32 @@ def weights_on_a_rank(model: Model, stack: Stack, setup: Setup, kinds: Iterable[
         tensors = after.tensors - both * table.tensors
         frozen = after.frozen - both * table.frozen
         after = Held(after.dense - both * table.dense, after.expert, states, tensors, frozen, after.wide)
-    layers = tuple(held(layer.operations, setup) for layer in kinds)
+    seen = _of_tower(model, stack)
+    layers = []
+    for layer in kinds:
+        part = held(layer.operations, setup if id(layer) not in seen else replace(setup, implementation=setup.tower))
+        layers.append(part if layer.read else still(part, setup))
     shared = held(model.shared, bare(setup)) if model.shared else None
-    before = held(stack.before, setup)
-    return Weights(before if setup.frozen is None else still(before, setup), layers, after, shared, head, table)
+    return Weights(_before(model, setup), tuple(layers), after, shared, head, table)
+
+
+def _of_tower(model: Model, stack: Stack) -> set[int]:
+    """Return which layers of the joined stack are the tower's and the projector's."""
+    if model.vision is None:
+        return set()
+    own = len(model.vision.tower.stacks[0].patterns) + 1
+    return {id(layer) for _, runs in stack.patterns[:own] for _, layer in runs}
+
+
+def _before(model: Model, setup: Setup) -> Held:
+    """Return what a rank holds of what precedes the layers."""
+    own = held([op for stack in model.stacks for op in stack.before], setup)
+    own = own if setup.frozen is None else still(own, setup)
+    if model.vision is None:
+        return own
+    (patches,), (tower,), _ = (part.stacks for part in model.vision.parts)
+    seen = held((*patches.before, *tower.before), replace(setup, implementation=setup.tower))
+    return gathered([(1, own), (1, seen if not setup.freezes else still(seen, setup))])
 
 
 def bare(setup: Setup) -> Setup:
@@ -231,20 +277,6 @@ def _as_tied(setup: Setup) -> Setup:
     """Return the setup in which a tied head is stored as the embedding is."""
     wide = tuple(name for name in setup.implementation.fp32_weights if not name.startswith("lm_head"))
     return replace(setup, implementation=replace(setup.implementation, fp32_weights=wide))
-
-
-def one_stack(model: Model) -> Stack:
-    """Return the decoder; with an encoder, both as one stack, the encoder's last operations as a layer between them."""
-    last = model.stacks[-1]
-    if len(model.stacks) == 1:
-        return last
-    before = tuple(op for stack in model.stacks for op in stack.before)
-    patterns: list[Pattern] = []
-    for stack in model.stacks[:-1]:
-        patterns += stack.patterns
-        if stack.after:
-            patterns.append((1, ((1, Layer(f"end of the {stack.name}", stack.after, block=False)),)))
-    return Stack("both", before, (*patterns, *last.patterns), last.after)
 
 
 def table_of(stack: Stack) -> Operation:

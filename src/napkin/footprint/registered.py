@@ -33,6 +33,7 @@ def buffers(step: PreparedStep, stage: Stage) -> Number:
         count: Number = {
             "rotary": total(dim for dim, *_ in rotary),
             "spare rotary": max(dims, default=0),
+            "each rotary": depth * max(dims, default=0),
             "angles": depth * length * max(dims, default=0),
             "masks": depth * length * length * eager,
             "mask": length * length,

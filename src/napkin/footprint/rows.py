@@ -58,7 +58,7 @@ class Rows:
 
     def order(self, setup: Setup) -> Order:
         """Return the order of the layers, which is that of every row."""
-        return order_of_run(self.run, setup)
+        return order_of_run(self.model, self.run, setup)
 
     def _weights(self, setup: Setup, index: Any) -> Weights:
         """Return what a rank of each layout holds: with a tied head, one stage holds less than two."""

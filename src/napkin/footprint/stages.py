@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from math import gcd
 
 from napkin.elementwise import Number, ceil_div, floor_div, is_array, maximum, minimum, ratio, where
+from napkin.footprint.legs import seen_layers
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.states import weights_of
 from napkin.operations.base import Operation
-from napkin.operations.model import Layer
+from napkin.operations.model import Layer, Model
 from napkin.record import record
 from napkin.training.assigned_stages import held_by
 from napkin.training.frameworks import COST, FRONT, SLOTS
@@ -80,14 +81,21 @@ def _matrix_weights(operations: Iterable[Operation]) -> int:
 
 
 def bounds(step: PreparedStep, index: Number) -> tuple[Number, Number]:
-    """Return the first layer of stage `index` and the one after its last."""
+    """Return the first layer of stage `index` and the one after its last; a vision tower is on the first."""
+    ahead = seen_layers(step.model)[2]
+    low, high = _bounds(step, index, step.order.depth - ahead)
+    return (where(index == 0, 0, low + ahead), high + ahead) if ahead else (low, high)
+
+
+def _bounds(step: PreparedStep, index: Number, depth: int) -> tuple[Number, Number]:
+    """Return the same of the `depth` layers that are assigned to stages."""
     if step.setup.layout.stages:
         return held_by(step.setup.layout.stages, int(index))
     partition, stack = step.setup.framework.partition, step.stack
     costs = (1, 0)
     if partition == COST:
         costs = (max(_matrix_weights(layer.operations) for layer in stack.layers), _matrix_weights(stack.after))
-    return shares(step.order.depth, step.setup.layout.pp, index, partition, costs)
+    return shares(depth, step.setup.layout.pp, index, partition, costs)
 
 
 def stage_of(step: PreparedStep, index: Number) -> Stage:
@@ -116,50 +124,52 @@ def stage_of(step: PreparedStep, index: Number) -> Stage:
 
 def places(step: PreparedStep) -> tuple[Number, ...]:
     """Return the indices of stages among which the worst is, each once."""
-    return places_of(step.order, step.setup)
+    return places_of(step.model, step.order, step.setup)
 
 
-def places_of(order: Order, setup: Setup) -> tuple[Number, ...]:
+def places_of(model: Model, order: Order, setup: Setup) -> tuple[Number, ...]:
     """Return the indices of stages among which the worst is, each once (in arrays of layouts some may repeat).
 
     Micro-batches in flight never grow along the pipeline, so that of stages with equal layers, except the ends, the
     first is the worst. With one layer variant all but the ends are like the first, which has the embedding too, or
     smaller (the second is the first full one where embedding and head count as layers). Layers that differ repeat with
     a period, and so do the stages of one size: of each segment as many stages are tried as differ."""
-    found = _places(order, setup)
+    found = _places(model, order, setup)
     if not is_array(setup.layout.pp):
         return tuple(dict.fromkeys(found))
     whole = 0.0 * setup.layout.pp
     return tuple({(whole + place).tobytes(): place for place in found}.values())
 
 
-def _places(order: Order, setup: Setup) -> tuple[Number, ...]:
+def _places(model: Model, order: Order, setup: Setup) -> tuple[Number, ...]:
     layout = setup.layout
     p, partition = layout.pp, setup.framework.partition
     ends = (0 * p, p - 1)
     if len(order.segments) == 1 and order.segments[0].period == 1:
         if layout.stages or layout.schedule == "zero-bubble":
             found = [
-                place for _, begin, end, _ in _runs(order, setup) for place in (begin, begin + 1, end - 2, end - 1)
+                place
+                for _, begin, end, _ in _runs(model, order, setup)
+                for place in (begin, begin + 1, end - 2, end - 1)
             ]
             inside = tuple(minimum(maximum(place, 0), p - 1) for place in found)
             return (*ends, *inside)
         return (*ends, minimum(1, p - 1)) if partition == SLOTS else ends
     most = int(max(p.max(), 1) if is_array(p) else p)
     dealt = partition != COST or layout.stages
-    looked = _looked_at(order, setup) if dealt and len(order.segments) < most else None
+    looked = _looked_at(model, order, setup) if dealt and len(order.segments) < most else None
     if looked is None or len(looked) >= most:
         return (*ends, *(minimum(i, p - 1) for i in range(1, most - 1)))
     inner = [minimum(maximum(i, 0), p - 1) for i in looked]
     return (*ends, *(inner if is_array(p) else sorted(inner)))
 
 
-def _looked_at(order: Order, setup: Setup) -> list[Number]:
+def _looked_at(model: Model, order: Order, setup: Setup) -> list[Number]:
     """Return stages that differ in their layers, among them the first of each composition; under a zero-bubble
     schedule, where the last of them may hold the most, that one as well."""
     p = setup.layout.pp
     found: list[Number] = []
-    for size, begin, end, origin in _runs(order, setup):
+    for size, begin, end, origin in _runs(model, order, setup):
         for segment in order.segments:
             here = maximum(begin, floor_div(segment.start - origin, maximum(size, 1)))
             alike = segment.period if is_array(p) else segment.period // gcd(segment.period, int(max(size, 1)))
@@ -170,22 +180,22 @@ def _looked_at(order: Order, setup: Setup) -> list[Number]:
     return found if is_array(p) else list(dict.fromkeys(found))
 
 
-def _runs(order: Order, setup: Setup) -> list[tuple[Number, Number, Number, Number]]:
+def _runs(model: Model, order: Order, setup: Setup) -> list[tuple[Number, Number, Number, Number]]:
     """Return (layers per stage, first stage, one after the last, origin) of runs of stages of one size: stage i begins
     with layer i · size + origin."""
-    layout, partition, depth = setup.layout, setup.framework.partition, order.depth
+    layout, partition, seen = setup.layout, setup.framework.partition, seen_layers(model)[2]
     if layout.stages:
         found: list[tuple[Number, Number, Number, Number]] = []
-        begin = low = 0
+        begin, low = 0, seen
         for count, size in layout.stages:
             found.append((size, begin, begin + count, low - begin * size))
             begin, low = begin + count, low + count * size
         return found
     p = layout.pp
     ahead = (partition == SLOTS) * 1
-    dealt = depth + 2 * ahead
+    dealt = order.depth - seen + 2 * ahead
     least, more = (ceil_div(dealt, p), 0 * p) if partition == FRONT else (dealt // p, dealt % p)
-    return [(least + 1, 0 * p, more, -ahead), (least, more, p, more - ahead)]
+    return [(least + 1, 0 * p, more, seen - ahead), (least, more, p, more + seen - ahead)]
 
 
 def in_flight(layout: Layout, index: Number) -> tuple[Number, Number, Number]:

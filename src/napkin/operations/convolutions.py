@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tensors import WEIGHT, sized
+from napkin.autograd.tensors import INPUT, WEIGHT, sized
 from napkin.elementwise import Number
 from napkin.operations.facts import Cache, Served
 from napkin.operations.lowering import Lowering, Value
-from napkin.operations.ordinary import Ordinary
+from napkin.operations.ordinary import Module, Ordinary
 from napkin.operations.primitives import ceil_div
 from napkin.operations.roles import COLUMN
 from napkin.operations.work import Gemm, Weight, Work, division_of, gemm
-from napkin.record import record
+from napkin.record import record, replace
 
 
 @record
@@ -129,6 +129,45 @@ class ConvPair(Ordinary):
             out = tape.new(rows * channels, tensor.dtype, f"{what} convolved")
             tensor = tape.record("conv", (tensor,), out, kept, weight=(weights + channels) * sized(1, stored))
         return Value(tensor, self.channels, x.divided, x.gathered)
+
+
+@record
+class FrameConv(Module):
+    """Convolution over frames of sound: `channels` outputs of `d_in` channels and `kernel` steps, with a bias. Each
+    token is `frames` frames of the input and `rate` results; it reads the batch itself where it reads nothing.
+    FLOP: 2·T·rate·d_in·kernel·channels."""
+
+    d_in: int
+    channels: int
+    kernel: int
+    frames: int
+    rate: int
+
+    def weights(self) -> tuple[Weight, ...]:
+        return (Weight("weight", (self.channels, self.d_in, self.kernel)), Weight("bias", (self.channels,)))
+
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
+        one = gemm(self.name, work.tokens * self.rate, self.d_in * self.kernel, self.channels)
+        return (one if self.reads else replace(one, backward=1),)
+
+    def traffic(self) -> tuple[Number, Number]:
+        """Nothing: its GEMMs move their operands."""
+        return 0, 0
+
+    def lower(self, run: Lowering) -> Value:
+        """Run torch's convolution, which saves its input; autocast casts the batch's features too."""
+        tape = run.tape
+        stored = "fp32" if tape.autocast else tape.compute
+        if self.reads:
+            x = run.read(self).tensor
+        else:
+            x = tape.given(run.tokens * self.frames * self.d_in, stored, "features", kind=INPUT, fixed=True)
+        x = tape.lowered(x)
+        count = self.channels * self.d_in * self.kernel
+        kept = [x, *([tape.weight_copy(count, f"{self.name}/weight")] if tape.autocast else [])]
+        out = tape.new(run.tokens * self.rate * self.channels, x.dtype, "convolved")
+        grads = (count + self.channels) * sized(1, stored)
+        return Value(tape.record("conv", (x,), out, kept, weight=grads), self.channels * self.rate)
 
 
 @record

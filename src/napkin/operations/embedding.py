@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.autograd.tensors import ACTIVATION, BYTES, INPUT
-from napkin.elementwise import Number, ceil_div
+from napkin.elementwise import Number, ceil_div, minimum
 from napkin.operations.base import Operation
 from napkin.operations.lora import adapts_embedding
 from napkin.operations.lowering import Lowering, Value
@@ -58,6 +58,8 @@ class Embedding(Lookup):
             kind = ACTIVATION if run.source or run.implementation.token_ids == "copied" else INPUT
             ids = tape.given(rows, "int64", "token ids", kind=kind, fixed=True)
             shape = rows
+            if run.implementation.token_ids == "transposed":
+                ids = tape.new(rows * minimum(run.b - 1, 1), "int64", "token ids by steps", fixed=True)
             if run.implementation.token_ids == "copied":
                 ids = run.masks.setdefault("ids", ids)
         elif self.role == "layers":

@@ -3,8 +3,9 @@ put in the places of the sequence that are kept for them."""
 
 from __future__ import annotations
 
-from napkin.autograd.tensors import INPUT
-from napkin.elementwise import Number
+from napkin.autograd.tensors import BYTES, INPUT, select
+from napkin.elementwise import Number, where
+from napkin.operations.linear import Matmul
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.ordinary import Elementwise, View
 from napkin.operations.work import Weight
@@ -28,6 +29,20 @@ class Pixels(View):
 
 
 @record
+class PatchConv(Matmul):
+    """A convolution whose windows are the patches: a matmul of each patch's pixels, d_in of them, to `d_out`.
+    FLOP: 2·T·d_in·d_out. Unlike a linear layer it keeps autocast's copy of its weight, though pixels need no
+    gradient."""
+
+    def lower(self, run: Lowering) -> Value:
+        made = super().lower(run)
+        tape = run.tape
+        if tape.autocast and run.implementation.tuning is None:
+            tape.keep(tape.weight_copy(self.d_in * self.d_out, f"{self.name}/weight"))
+        return made
+
+
+@record
 class ClassTokens(Elementwise):
     """Learned vectors of `width`, `tokens` of them, concatenated with the patches of each image."""
 
@@ -45,6 +60,67 @@ class ClassTokens(Elementwise):
         parts = (run.weight(self.tokens * self.width), x.tensor)
         out = run.tape.new(run.tokens * self.width, x.tensor.dtype, "with learned tokens")
         return Value(run.tape.record("cat", parts, out), self.width)
+
+
+@record
+class Patches(View):
+    """The patches of an image, `width` elements for each token.
+
+    without  as many of the tower's tokens are left out: a view of one image, which keeps their place, and a copy of
+             several
+    ordered  put into another order: a copy
+    """
+
+    width: int
+    without: int = 0
+    ordered: bool = False
+
+    def traffic(self) -> tuple[Number, Number]:
+        return 4 * self.width, 4 * self.width
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self).tensor
+        copied = run.tape.copy(x, "patches")
+        if self.ordered:
+            return Value(copied, self.width)
+        whole = x.size + run.b * self.without * self.width * BYTES[x.dtype]
+        x.places[0][1].size = where(run.b == 1, whole, x.size)
+        return Value(select(run.b == 1, x, copied), self.width)
+
+
+@record
+class Reorder(View):
+    """Groups of `merged` tokens, of `width` elements each, in the order of a list of indices, which is kept."""
+
+    width: int
+    merged: int = 1
+
+    def traffic(self) -> tuple[Number, Number]:
+        return 4 * self.width, 4 * self.width
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self).tensor
+        index = run.tape.new(run.tokens // self.merged, "int64", "order", fixed=True)
+        taken = run.tape.new(x.count, x.dtype, "reordered")
+        return Value(run.tape.record("index", (x,), taken, (index,)), self.width)
+
+
+@record
+class Pool(View):
+    """The mean over `merged` neighboring patches, of `width` elements: the patches are copied into an order by
+    channels, and the copy is kept."""
+
+    width: int
+    merged: int
+
+    def traffic(self) -> tuple[Number, Number]:
+        return 4 * self.width * self.merged, 4 * self.width * self.merged
+
+    def lower(self, run: Lowering) -> Value:
+        tape = run.tape
+        copied = tape.copy(run.read(self).tensor, "by channels")
+        out = tape.new(run.tokens * self.width, copied.dtype, "mean")
+        return Value(tape.record("avg_pool", (copied,), out, (copied,)), self.width)
 
 
 @record

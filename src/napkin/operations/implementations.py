@@ -209,7 +209,7 @@ class Implementation:
                  in its decoder · buffer: kept with the weights
     segments     ids of segments: one row for all sequences, or each
     token_ids    "": as given · copied: those of other modalities masked · bounded: those that the embedding of layers'
-                 own inputs lacks are set to 0, ids of its own
+                 own inputs lacks are set to 0, ids of its own · transposed: the steps of several sequences lie together
     crops        learned positions are cut to the training sequence
     fp32_loss    logits are cast to fp32 before the loss
     shifted      labels are shifted in the model: padded to s + 1 and copied (one sequence stays a view)
@@ -257,7 +257,8 @@ class Implementation:
 
     What is allocated around the operations
     buffers      tensors in addition to the parameters, each (what, dtype or "" for the weights'). rotary: inverse
-                 frequencies, twice, for each rotary table · spare rotary: those that no layer reads · angles: sines and
+                 frequencies, twice, for each rotary table · spare rotary: those that no layer reads · each rotary: each
+                 layer its own · angles: sines and
                  cosines of every position, each layer its own · masks: a causal mask of the longest sequence, each
                  layer its own · mask: one for all layers · ids: of every position · sines: of every position and two
                  more, each stack its own · positions: a row of sines for each · logits: one for each token of the

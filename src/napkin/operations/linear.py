@@ -106,6 +106,22 @@ class Matmul(Module):
 
 
 @record
+class PerSequence(Matmul):
+    """A linear layer over one token of each sequence: the `first`, or what was made of it. FLOP: 2·b·d_in·d_out."""
+
+    first: bool = False
+
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
+        return (gemm(self.name, work.sequences, self.d_in, self.d_out),)
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self).tensor
+        if self.first:
+            x = run.tape.slice(x, run.b * self.d_in)
+        return Value(run.tape.linear(x, self.d_in, self.d_out, self.bias, f"{self.name}/weight"), self.d_out)
+
+
+@record
 class JoinedHead(Module):
     """logits = x·[E, R]ᵀ + bias, where the head's matrix is concatenated on every pass: the token embedding E of
     `table` elements per token, and a matrix R of the others (MobileBERT). FLOP: 2·T·d_in·d_out."""

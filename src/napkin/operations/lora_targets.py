@@ -10,6 +10,7 @@ from napkin.operations.base import Operation
 from napkin.operations.implementations import Implementation, Tuning
 from napkin.operations.lora import linear_parts, lookups, parameters_of, path_ends
 from napkin.operations.model import Model
+from napkin.operations.queries import seen_operations
 from napkin.operations.roles import VOCABULARY
 from napkin.record import replace
 
@@ -19,7 +20,8 @@ ALL_LINEAR, DEFAULT = "all-linear", "default"
 
 def all_operations(model: Model) -> list[Operation]:
     """Return every operation of a model, each layer type once."""
-    return [op for stack in model.stacks for op in (*stack.before, *stack.after)] + model.operations + [*model.shared]
+    ends = [op for stack in model.stacks for op in (*stack.before, *stack.after)]
+    return [*ends, *model.operations, *model.shared, *seen_operations(model)]
 
 
 def resolved(tuning: Tuning, targets: tuple[str, ...], model: Model, implementation: Implementation) -> Tuning:

@@ -53,12 +53,18 @@ class Split:
 
 @record
 class Shape:
-    """A micro-batch: `sequences` of `length` tokens. `source`: length of the encoder's sequences; 0 without an
-    encoder."""
+    """A micro-batch: `sequences` of `length` tokens.
+
+    source   length of the encoder's sequences; 0 without an encoder
+    images   in all sequences together
+    lengths  of one of them: its patches, the tokens of the tower, those of the language model
+    """
 
     sequences: Number
     length: Number
     source: Number = 0
+    images: Number = 0
+    lengths: tuple[int, int, int] = (1, 1, 1)
 
 
 @record
@@ -167,9 +173,11 @@ class Lowering:
 
     # --- the program ---
 
-    def over(self, shape: Shape) -> None:
-        """Switch to another stack's sequences, with cos and sin of their own."""
+    def over(self, shape: Shape, implementation: Implementation | None = None, split: Split | None = None) -> None:
+        """Switch to another stack's sequences, with cos and sin of their own, and to how it is run and divided."""
         self.stack += 1
+        self.implementation = implementation or self.implementation
+        self.split = split or self.split
         self.b = shape.sequences
         self.s = shape.length
         self.own = shape.length // self.split.context

@@ -158,6 +158,7 @@ class Model:
     family    the config's model_type, which selects the reference implementation
     streams   residual streams of `hidden` elements each (hyper-connections)
     vision    what a multimodal model does with images, where that is known
+    max_target  tokens that the decoder's positions hold, where they are fewer than the encoder's
     """
 
     name: str
@@ -175,6 +176,7 @@ class Model:
     family: str = ""
     streams: int = 1
     vision: Vision | None = None
+    max_target: int | None = None
 
     @property
     def depth(self) -> int:
@@ -208,6 +210,7 @@ class Vision:
     grid     patches of an image of the config's size, 0 where the config does not fix it
     tokens   tokens that the language model sees of it, 0 where the config does not fix it
     implementation  how the class runs the tower
+    traced   whether what the class keeps with images was counted on it (tools/vision_bytes.py)
     """
 
     patches: Model
@@ -218,6 +221,7 @@ class Vision:
     grid: int = 0
     tokens: int = 0
     implementation: Implementation = HF
+    traced: bool = False
 
     @property
     def parts(self) -> tuple[Model, Model, Model]:

@@ -4,6 +4,7 @@ attention is masked."""
 from __future__ import annotations
 
 from napkin.operations.attention import AttentionCore
+from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.experts import ExpertMatmul, Experts
 from napkin.operations.implementations import Implementation
@@ -20,6 +21,14 @@ class AttentionMasks:
 
     merged: bool
     bounds: tuple[int, ...]
+
+
+def seen_operations(model: Model) -> list[Operation]:
+    """Return the operations of a vision tower and its projector."""
+    parts = model.vision.parts if model.vision is not None else ()
+    stacks = [stack for part in parts for stack in part.stacks]
+    ends = [op for stack in stacks for op in (*stack.before, *stack.after)]
+    return ends + [op for part in parts for op in part.operations]
 
 
 def has_scan(model: Model) -> bool:
@@ -63,7 +72,8 @@ def key_heads(model: Model) -> list[int]:
 
 def divides_heads(model: Model, implementation: Implementation, ranks: int) -> bool:
     """Return whether the implementation runs on this many tensor-parallel ranks: they divide query and key/value heads,
-    or, where it gathers heads, each rank has one of the latter."""
-    return model.heads % ranks == 0 and all(
+    or, where it gathers heads, each rank has one of the latter; and the heads of a vision tower."""
+    tower = model.vision.tower.heads if model.vision is not None else 0
+    return model.heads % ranks == tower % ranks == 0 and all(
         few % ranks == 0 or (implementation.gathers_heads and ranks % few == 0) for few in key_heads(model)
     )

@@ -124,6 +124,20 @@ class Transpose(View):
 
 
 @record
+class ByHeads(View):
+    """A copy of queries, keys or values of `width` elements per token that is laid out by heads."""
+
+    width: int
+
+    def traffic(self) -> tuple[Number, Number]:
+        return 4 * self.width, 4 * self.width
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        return Value(run.tape.copy(x.tensor, "by heads"), x.width, x.divided, x.gathered, True)
+
+
+@record
 class Concat(View):
     """A new tensor of `width` elements per token, copied together from all that it reads (one head's part repeated over
     the heads where it is shared). `first_type`: in the first one's type; else in the widest of all."""

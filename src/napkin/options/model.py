@@ -26,7 +26,7 @@ OPTIONS = (
     Option("document-lengths", lengths, "Documents of a packed sequence: 4096,2048", metavar="N,N,…"),
     Option("mean-document-length", units.positive_count, "Documents of one length in a packed sequence", "token", "N"),
     Option("batch", units.degree, "Sequences", metavar="N", default="1"),
-    Option("images", units.positive_count, "Images in each sequence", metavar="N"),
+    Option("images", units.positive_count, "Images in each sequence (tiles, where a model cuts images)", metavar="N"),
     Option("image-tokens", units.positive_count, "Tokens that the language model sees of an image", "token", "N"),
     flag("mtp", "Count the multi-token prediction modules too"),
     flag("indexer-loss", "Count the backward pass of sparse attention's indexers, which a loss of their own trains"),

@@ -56,6 +56,12 @@ class Option:
         """The name as messages write it: `--gpus`, or `MODEL` for an argument."""
         return self.name.upper() if self.positional else f"--{self.name}"
 
+    @property
+    def usage(self) -> str:
+        """How it is given, and what it is: `--gpus N: total number of GPUs`."""
+        said = self.help if self.help[:2].isupper() else self.help[0].lower() + self.help[1:]
+        return f"{self.shown}{'' if self.positional else f' {self.metavar}'}: {said}"
+
 
 def flag(name: str, help: str, short: str = "", default: str = "") -> Option:
     """Return an option that is present or absent."""

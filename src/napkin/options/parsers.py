@@ -8,6 +8,7 @@ from napkin.units import Unreadable, count, positive_count, words
 MOST_ROWS = 1000
 """Rows that `plan --rows` may list: each is evaluated once more, exactly, in some three milliseconds."""
 MOST_DOCUMENTS = MOST_STAGES = 10**6
+FROZEN_PARTS = ("vision", "projector")
 OFFLOADS = ("optimizer", "activations", "parameters")
 _STAGES_EXAMPLE = "for example 9,10,10,9 or 9,2x10,9"
 
@@ -33,6 +34,19 @@ def offloads(text: str) -> tuple[str, ...]:
             hint = did_you_mean(word, OFFLOADS) or "for example optimizer"
             raise Unreadable(f"{word[:40]!r} is not one of {', '.join(OFFLOADS)}", hint)
     return tuple(dict.fromkeys(("optimizer", *found))) if "parameters" in found else found
+
+
+def frozen_parts(text: str) -> str:
+    """Read which parts of a multimodal model are frozen, separated by commas; return the last one of them: the vision
+    tower, or the projector with the tower before it."""
+    found = {word.strip().lower() for word in text.split(",")}
+    for word in sorted(found):
+        if word not in FROZEN_PARTS:
+            hint = did_you_mean(word, FROZEN_PARTS) or "for example vision"
+            raise Unreadable(f"{word[:40]!r} is not one of {', '.join(FROZEN_PARTS)}", hint)
+    if "vision" not in found:
+        raise Unreadable("a trained tower before a frozen projector is not modeled", "vision,projector")
+    return "projector" if "projector" in found else "vision"
 
 
 def lengths(text: str) -> tuple[int, ...]:

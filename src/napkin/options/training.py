@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin import units
 from napkin.options.layout import DEGREES, MACHINE_SIZE, STAGE_OPTIONS
 from napkin.options.option import Option, choice, flag
-from napkin.options.parsers import lowercase_names, offloads
+from napkin.options.parsers import frozen_parts, lowercase_names, offloads
 
 GROUP = "Training"
 TORCH_LOSS = "torch"
@@ -53,15 +53,17 @@ OPTIONS = (
     ),
     flag("quantize-experts", "The routed experts are quantized too"),
     Option("freeze-layers", units.count, "Freeze the embedding and the first N layers", metavar="N"),
+    Option("freeze", frozen_parts, "Parts that are not trained: vision, projector", metavar="PART,…"),
     flag("ema", "Keep an EMA of the weights"),
     Option("offload", offloads, "In host memory: optimizer, activations, parameters", metavar="WHAT,…"),
 )
 
 POLICY_OPTIONS = ("precision", "optimizer", "optimizer-form", "momentum", "implementation", "attention", "dropout")
-SETUP_OPTIONS = (*DEGREES, "distributed-optimizer", "seq", "target-seq", "recompute", *POLICY_OPTIONS)
+SEQUENCE_OPTIONS = ("seq", "target-seq", "images", "image-tokens")
+SETUP_OPTIONS = (*DEGREES, "distributed-optimizer", *SEQUENCE_OPTIONS, "recompute", *POLICY_OPTIONS)
 """What a training step depends on, in memory and in time."""
 
-UNTIMED = ("freeze-layers", "ema", "offload", "lora-rank", "lora-targets", "quantized", "quantize-experts")
+UNTIMED = ("freeze-layers", "freeze", "ema", "offload", "lora-rank", "lora-targets", "quantized", "quantize-experts")
 """What the step model does not time; the commands that predict a step refuse it, and name `napkin memory`."""
 
 STATE_OPTIONS = ("dp-shard", "loss", "framework", *UNTIMED)

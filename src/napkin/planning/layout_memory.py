@@ -72,7 +72,7 @@ class _Stages:
         self.places: dict[int, tuple[Number, ...]] = {}
         for depth in np.unique(depths):
             single = replace(setup, layout=setup.layout.replaced(pp=int(depth)))
-            self.places[int(depth)] = places_of(order, single)
+            self.places[int(depth)] = places_of(tape.model, order, single)
             self.cells[int(depth)] = np.flatnonzero(depths == depth)
         alike = len(order.segments) == 1 and order.segments[0].period == 1
         self.apart = setup.layout.recompute.kind == "group" and not alike

@@ -11,7 +11,7 @@ from napkin.footprint.rank import Rank
 from napkin.footprint.stages import places
 from napkin.formats import EXACT_KEPT
 from napkin.inputs.model import traced_error
-from napkin.operations.implementations import measured, mode
+from napkin.operations.implementations import EAGER, FLASH, measured, mode
 from napkin.operations.model import Model
 from napkin.record import record, replace
 from napkin.term import TRUE, leaf
@@ -48,7 +48,15 @@ def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
         return False
     if numbers.compute not in EXACT_KEPT or setup.implementation.tuning is not None or setup.implementation.loss:
         return False
+    if setup.layout.images and not _is_traced_with_images(model, setup):
+        return False
     return measured(implementation, model.family, mode_of(setup))
+
+
+def _is_traced_with_images(model: Model, setup: Setup) -> bool:
+    """Return whether what the vision tower keeps was counted on the class."""
+    traced = model.vision is not None and model.vision.traced
+    return traced and setup.attention in (FLASH, EAGER) and not setup.dropout and not setup.asleep
 
 
 def width_of(model: Model, setup: Setup, implementation: str) -> Width:

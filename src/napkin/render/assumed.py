@@ -25,6 +25,7 @@ WORDS: Mapping[str, Callable[[Cell], str]] = {
     "stack": lambda value: "software unknown" if value == "unknown" else f"{value} software",
     "zero": lambda value: f"ZeRO-{value}",
     "seq": lambda value: f"seq {_number(value)}",
+    "target-seq": lambda value: f"target seq {_number(value)}",
     "precision": _as_is,
     "dtype": _as_is,
     "optimizer": lambda value: {"adamw": "AdamW", "sgd": "SGD"}.get(str(value), str(value)),

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin.elementwise import Number
-from napkin.units import figures, human
+from napkin.units import duration_unit, figures, human
 
 SIZES = ((10 * 2**50, "PiB"), (10 * 2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 """From how many bytes on a unit is used: GiB up to 10,000, for memory is thought of in them."""
+WIDE = 10
+"""Ends of an interval this many times apart have units of their own."""
 COUNTS = ((10**12, "T"), (10**9, "B"), (10**6, "M"))
 
 
@@ -70,6 +72,9 @@ def briefly(value: Number, unit: str) -> str:
 
 def between(low: Number, high: Number, unit: str) -> str:
     """Return an interval with its unit once where both ends have the same: `160 to 386 days`."""
+    if unit == "second" and float(high) < WIDE * float(low):
+        scale, name = duration_unit(float(low))
+        return f"{figures(float(low) / scale, 3)} to {figures(float(high) / scale, 3)} {name}"
     ends = [size(end, high) if unit == "byte" else human(end, unit, 3) for end in (low, high)]
     words = [end.split(" ", 1) for end in ends]
     if len(words[0]) > 1 and words[0][1:] == words[1][1:]:

@@ -22,6 +22,8 @@ class Layout:
     vp        model chunks a stage (1: none)      sp  sequence parallelism (0 or 1)     zero  ZeRO stage 0..3
     micro     sequences in one forward pass       micro_batches  forward passes of one rank in one step
     seq       tokens in a sequence                target  tokens of the decoder's, in an encoder-decoder (0: as many)
+    images    in a sequence                         image_tokens  what the language model sees of one (0: as the
+                                                    config says)
     stages    layers of each pipeline stage, where they are dealt by hand
     """
 
@@ -38,6 +40,8 @@ class Layout:
     sp: Number = 0
     zero: Number = 0
     target: Number = 0
+    images: int = 0
+    image_tokens: int = 0
     schedule: str = "1f1b"
     recompute: Recompute = Recompute()
     stages: Stages = ()

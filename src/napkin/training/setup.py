@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Flag, Number, where
-from napkin.operations.implementations import Implementation
+from napkin.operations.implementations import HF, Implementation
 from napkin.record import record, replace
 from napkin.training.frameworks import PLAIN, Framework
 from napkin.training.layout import Layout
@@ -44,6 +44,9 @@ class Setup:
     wide_tables  an 8-bit optimizer keeps the states of embedding and head in 32 bits (transformers' Trainer does)
     frozen   this many first layers, and the embedding before them, are not trained and save nothing; None: all are
              trained
+    tower    how a vision tower and its projector are run
+    asleep   the last part of a multimodal model that is not trained and saves nothing: vision, or projector, with it
+             the tower; "": none
     widths   how far figures can lie from the formulas, on one card and on several: where what is kept was counted on
              the code itself, where not
     """
@@ -62,7 +65,14 @@ class Setup:
     in_backward: bool = False
     wide_tables: bool = False
     frozen: int | None = None
+    tower: Implementation = HF
+    asleep: str = ""
     widths: tuple[tuple[Width, Width], tuple[Width, Width]] = ((EXACT, EXACT), (EXACT, EXACT))
+
+    @property
+    def freezes(self) -> bool:
+        """Return whether the first layers are not trained and save nothing."""
+        return self.frozen is not None or self.asleep != ""
 
     @property
     def layers_in(self) -> Precision:

@@ -25,6 +25,7 @@ from napkin.architectures.families.longformer import attention_windows
 from napkin.architectures.reading import activation, depth, restrict, tied, width
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.inputs.model import Config
+from napkin.operations.attention import AttentionCore
 from napkin.operations.implementations import EAGER, MASKS, OWN_LABELS
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
@@ -79,6 +80,8 @@ class Bart:
                     the decoder where not ("": one serves both)
     bias            of the linear layers around attention
     bands           the encoder's attention is a band of a window to both sides
+    core            makes the operations that take the place of the core of the encoder's attention
+    inner_dropout   dropout inside the MLP: (encoder, decoder)
     only            fields, and the values that napkin knows of them
     ignored         fields that change no count
     """
@@ -92,6 +95,8 @@ class Bart:
     may_share: str = ""
     bias: bool = True
     bands: bool = False
+    core: Callable[[AttentionCore], Operations] | None = None
+    inner_dropout: tuple[bool, bool] = (True, True)
     only: tuple[tuple[str, tuple[object, ...]], ...] = ()
     ignored: tuple[str, ...] = ()
 
@@ -201,6 +206,7 @@ class Bart:
             head_dim=sizes.hidden // heads,
             vocabulary=sizes.rows[1],
             max_length=sizes.positions[0],
+            max_target=sizes.positions[1] if len(sizes.positions) > 1 else None,
         )
 
     def _embedding(self, sizes: _BartSizes, rows: int, positions: int) -> Operations:
@@ -220,10 +226,11 @@ class Bart:
         hidden, heads, inner = sizes.hidden, sizes.heads[decoder], sizes.inner[decoder]
         biased = QkvProjections(bias=self.bias, out_bias=self.bias)
         shaped = Attention(Heads(hidden, heads, heads, hidden // heads), projections=biased)
-        attend: Block = replace(shaped, scores=Scores(causal=decoder))
+        attend: Block = replace(shaped, scores=Scores(causal=decoder), core=None if decoder else self.core)
         if window:
             attend = partial(band_attention, width=hidden, heads=heads, window=window)
-        feed: Block = partial(plain_mlp, width=hidden, inner=inner, function=sizes.function, dropout=True)
+        drops = self.inner_dropout[decoder]
+        feed: Block = partial(plain_mlp, width=hidden, inner=inner, function=sizes.function, dropout=drops)
         if routed and experts is not None:
             feed = experts(inner)
         if decoder:

@@ -32,7 +32,7 @@ from napkin.inputs.model import Config
 from napkin.operations.embedding import PositionBias
 from napkin.operations.implementations import ANGLES, EAGER, IDS, MASKS, ROTARY
 from napkin.operations.learned import Parameters
-from napkin.operations.linear import Matmul
+from napkin.operations.linear import Matmul, PerSequence
 from napkin.operations.model import Layer, Model, Parts
 from napkin.operations.roles import LM_HEAD, REPLICATED, VOCABULARY
 from napkin.record import record, replace
@@ -210,7 +210,7 @@ class Bert:
             return pooler(hidden, source) if self.pooler else ()
         if purpose == MASKED:
             return (*(pooler(hidden, source) if self.masked_pooler else ()), *self._masked_head(sizes, source))
-        next_sentence = Matmul("next_sentence", ("pooler_activation",), hidden, 2, True)
+        next_sentence = PerSequence("next_sentence", ("pooler_activation",), hidden, 2, True)
         return (*pooler(hidden, source), next_sentence, *self._masked_head(sizes, source))
 
     def _masked_head(self, sizes: _BertSizes, source: str) -> Operations:

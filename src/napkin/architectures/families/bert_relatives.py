@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from napkin.architectures.families.bert import BERT, Bert
+from napkin.architectures.families.bigbird_pegasus import block_sparse
 from napkin.architectures.masked import ENCODER, bert_modules
 from napkin.architectures.record import Architecture, Build, like
 from napkin.inputs.model import Config
+from napkin.operations.attention import AttentionCore
 from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import EAGER, IDS
@@ -63,13 +65,17 @@ def _roc_bert(config: Config) -> Model:
     token's and projected."""
     width = config.integer("hidden_size", default=False)
     model = Bert(pooler=True, only=(("add_cross_attention", (False,)),))(config)
-    tables = []
+    tables: list[Embedding] = []
+    idle: list[Operation] = []  # the class holds both embeddings in any case
     for what in ("pronunciation", "shape"):
+        rows, size = config.integer(f"{what}_vocab_size"), config.integer(f"{what}_embed_dim")
         if config.flag(f"enable_{what}"):
-            rows, size = config.integer(f"{what}_vocab_size"), config.integer(f"{what}_embed_dim")
             tables.append(Embedding(f"{what}_embedding", (), rows, size, role=SEGMENT))
+        else:
+            weight = (("weight", (rows, size)),)
+            idle.append(Parameters(f"unused_{what}_embedding", (), weight, REPLICATED, trained=False))
     if not config.flag("concat_input"):
-        return _rebuilt(model, lambda before: _added(before, tables))
+        return _rebuilt(model, lambda before: (*idle, *_added(before, tables)))
     total = width + sum(table.width for table in tables)
 
     def joined(before: tuple[Operation, ...]) -> tuple[Operation, ...]:
@@ -77,30 +83,27 @@ def _roc_bert(config: Config) -> Model:
         names = (first.name, *(table.name for table in tables))
         projected = Matmul("map_inputs", ("inputs_joined",), total, width, True)
         rest = [replace(op, reads=tuple("map_inputs" if r == first.name else r for r in op.reads)) for op in rest]
-        return (first, *tables, Concat("inputs_joined", names, total), projected, *rest)
+        return (*idle, first, *tables, Concat("inputs_joined", names, total), projected, *rest)
 
     return _rebuilt(model, joined)
 
 
 _OF_THE_APPROXIMATION = (
-    *("attention_type", "block_size", "num_random_blocks", "rescale_embeddings"),
     *("inv_coeff_init_option", "num_landmarks", "segment_means_seq_len"),
     *("hash_code_len", "lsh_backward", "num_hash", "use_expectation", "use_fast_hash"),
     *("approx_mode", "block_per_row", "initial_prior_diagonal_n_blocks", "initial_prior_first_n_blocks"),
 )
 
 
-def _approximate(offset: int, convolution: str = "", *, pools: bool = False) -> Build:
+def _approximate(offset: int, convolution: str = "") -> Build:
     """Return BERT whose class approximates softmax attention.
 
     offset       rows of the position embedding in addition to the positions
     convolution  the field of the width of a convolution over the values of each head
-    pools        the class with the masked head has the pooler too
     """
 
     def build(config: Config) -> Model:
-        network = Bert(pooler=pools, masked_pooler=pools, offset=offset, only=(("add_cross_attention", (False,)),))
-        model = network(config)
+        model = Bert(pooler=False, offset=offset, only=(("add_cross_attention", (False,)),))(config)
         config.notes.append("the class approximates attention; full attention is counted")
         config.ignore(*_OF_THE_APPROXIMATION)
         config.must_be("use_bias", True)
@@ -111,6 +114,21 @@ def _approximate(offset: int, convolution: str = "", *, pools: bool = False) -> 
         return _each_layer(model, lambda operations: (conv, *operations))
 
     return build
+
+
+def _big_bird(config: Config) -> Model:
+    """Return BigBird (arXiv:2007.14062): BERT whose blocks of tokens see a few others."""
+    kind = config.text("attention_type", known=("block_sparse", "original_full"))
+    model = Bert(masked_pooler=True, only=(("add_cross_attention", (False,)), ("use_bias", (True,))))(config)
+    config.ignore("rescale_embeddings", "block_size", "num_random_blocks")
+    if kind == "original_full":
+        return model
+    core = block_sparse(config)
+
+    def sparse(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
+        return tuple(one for op in operations for one in (core(op) if isinstance(op, AttentionCore) else (op,)))
+
+    return _each_layer(model, sparse)
 
 
 def _xlm(config: Config) -> Model:
@@ -162,7 +180,9 @@ def _squeezebert(config: Config) -> Model:
 def _xmod(config: Config) -> Model:
     """Return X-MOD (arXiv:2205.06266): RoBERTa with a bottleneck for each language after each layer, one of which a
     text passes through."""
-    languages = len(config.items("languages") or [])
+    languages = len({str(name) for name in config.items("languages") or []})
+    if not languages:
+        raise config.refuse("languages", "lists none: no bottleneck, and nothing that a text passes through")
     for field, value in (("pre_norm", False), ("adapter_layer_norm", False), ("add_cross_attention", False)):
         config.must_be(field, value)
     config.ignore("adapter_reuse_layer_norm", "ln_before_adapter", "default_language")
@@ -284,12 +304,15 @@ IBERT = Architecture(
 BIG_BIRD = like(
     BERT,
     "big_bird",
-    build=_approximate(0, pools=True),
+    build=_big_bird,
     config_class="BigBirdConfig",
-    defaults={"hidden_act": "gelu_new", "max_position_embeddings": 4096, "vocab_size": 50358},
+    defaults={
+        "attention_type": "block_sparse", "block_size": 64, "hidden_act": "gelu_new", "max_position_embeddings": 4096,
+        "num_random_blocks": 3, "use_bias": True, "vocab_size": 50358,
+    },
     implementation=replace(ENCODER, kernels=(EAGER,)),
     modules=bert_modules("bert") | {"pooler": "bert.pooler"},
-)
+)  # fmt: skip
 # arXiv:2102.03902
 NYSTROMFORMER = like(
     BERT,

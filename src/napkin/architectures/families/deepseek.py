@@ -170,7 +170,7 @@ GLM4_MOE_LITE = like(
     "glm4_moe_lite",
     where=by_type,
     config_class="Glm4MoeLiteConfig",
-    aliases={"num_local_experts": "n_routed_experts"},
+    aliases={"head_dim": "qk_rope_head_dim", "num_local_experts": "n_routed_experts"},
     defaults={
         "first_k_dense_replace": REQUIRED, "intermediate_size": 10240, "max_position_embeddings": 202752,
         "mlp_layer_types": None, "moe_intermediate_size": 1536, "n_group": REQUIRED, "n_routed_experts": 64,

@@ -284,7 +284,7 @@ DEEPSEEK_V4 = Architecture(
     "deepseek_v4",
     deepseek_v4,
     config_class="DeepseekV4Config",
-    aliases={"num_local_experts": "n_routed_experts"},
+    aliases={"intermediate_size": "moe_intermediate_size", "num_local_experts": "n_routed_experts"},
     implementation=replace(
         SIGMOID_ROUTER, rotary="each", fp32_sinks=True, shares=new_shares, kernels=(EAGER,),
         fp32_weights=("/weight", "/base", "/scale", "/sinks", "/positions", "/norm", "norm/weight"),

@@ -28,6 +28,7 @@ SOLAR_OPEN = Architecture(
     "solar_open",
     Decoder(bias="attention_bias", experts=replace(SIGMOID, where=all_sparse)),
     config_class="SolarOpenConfig",
+    aliases={"num_local_experts": "n_routed_experts"},
     implementation=SIGMOID_ROUTER,
     defaults={
         "attention_bias": False, "head_dim": 128, "hidden_act": "silu", "max_position_embeddings": 131072,

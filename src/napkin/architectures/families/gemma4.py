@@ -153,7 +153,7 @@ def _heads_by_kind(config: Config, hidden: int, heads: int, kinds: Sequence[str]
     head_dim = config.integer("head_dim")
     kv_heads = reading.kv_heads_of(config, heads)
     own = {WINDOWED: (head_dim, kv_heads)}
-    if config.has("per_layer_config"):
+    if "per_layer_config" in config.fields:
         config.ignore("global_head_dim", "num_global_key_value_heads")
         own |= _listed(config, heads, kinds, head_dim, kv_heads)
     else:
@@ -183,7 +183,7 @@ def _listed(
     """Read head size and key/value heads of each kind of attention, from a mapping of layers to what they have
     instead."""
     field = "per_layer_config"
-    given = config.mapping(field) or {}
+    given = config.mapping(field, required=False) or {}
     sizes = {"head_dim": [head_dim] * len(kinds), "num_key_value_heads": [kv_heads] * len(kinds)}
     for layer, changes in given.items():
         if not (isinstance(layer, str) and layer.isdecimal() and int(layer) < len(kinds) and isinstance(changes, dict)):

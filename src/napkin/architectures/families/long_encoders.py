@@ -54,6 +54,8 @@ _FSMT = Bart(fixed=True, offset=2, may_share="share_encoder_decoder_embeddings")
 def _fsmt(config: Config) -> Model:
     """Return FSMT (WMT19's transformer of fairseq): Marian with a vocabulary for each language."""
     source, target = config.integer("src_vocab_size"), config.integer("tgt_vocab_size")
+    if config.has("vocab_size") and config.integer("vocab_size") != target:  # another name of the same in the class
+        raise config.wrong("vocab_size", f"contradicts tgt_vocab_size {target:,}")
     for field, value in (("vocab_size", source), ("decoder_vocab_size", target)):
         config.restate(field, value)
     config.restate("share_encoder_decoder_embeddings", False)

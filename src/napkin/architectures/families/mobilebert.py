@@ -19,7 +19,7 @@ from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
 from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import IDS, OWN_LABELS, ROTARY
-from napkin.operations.linear import JoinedHead, Matmul
+from napkin.operations.linear import JoinedHead, Matmul, PerSequence
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Activation, Add, Dropout
 from napkin.operations.roles import COLUMN, KEY, LM_HEAD, POSITION, QUERY, ROW, SEGMENT, VALUE
@@ -196,7 +196,8 @@ def _head(read: _MobileBert) -> Operations:
     )
     if sizes.purpose == MASKED:
         return head
-    next_sentence = Matmul("next_sentence", ("pooler_activation" if read.pools else "x",), hidden, 2, True)
+    source = "pooler_activation" if read.pools else "x"
+    next_sentence = PerSequence("next_sentence", (source,), hidden, 2, True, first=not read.pools)
     return (*pooled, next_sentence, *head)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from napkin.architectures.arrangements import output_norm
 from napkin.architectures.blocks import LAYER_BARE, RMS, RMS_FP32
 from napkin.architectures.decoder import Decoder, NormedHeads, always, clamped
+from napkin.architectures.dimensions import dimensions
 from napkin.architectures.layer_plans import every
 from napkin.architectures.mixture import Mixture
 from napkin.architectures.record import Architecture, like
@@ -50,6 +53,7 @@ OLMO3 = like(
 OLMOE = Architecture(
     "olmoe",
     Decoder(
+        sizes=partial(dimensions, own_head_dim=False),
         bias="attention_bias",
         out_bias="attention_bias",
         qk_norm=NormedHeads(RMS, over="all"),

@@ -59,6 +59,7 @@ QWEN2 = Architecture(
 QWEN2_VL = like(
     QWEN2,
     "qwen2_vl_text",
+    sizes=partial(dimensions, own_head_dim=False),
     config_class="Qwen2VLTextConfig",
     implementation=replace(HF, positions="each"),
     wrappers=(Wrapper("qwen2_vl", config_class="Qwen2VLConfig", flat=True),),
@@ -73,6 +74,7 @@ QWEN2_VL = like(
 QWEN2_5_VL = like(
     QWEN2_VL,
     "qwen2_5_vl_text",
+    sizes=partial(dimensions, own_head_dim=False),
     config_class="Qwen2_5_VLTextConfig",
     wrappers=(Wrapper("qwen2_5_vl", config_class="Qwen2_5_VLConfig", flat=True),),
 )

@@ -33,8 +33,7 @@ def vision_of(config: Config, hidden: int) -> Vision | None:
         return None
     place = (config.name, config.document)
     outer = Config(*place, config.fields, config.model_type, sight.fields, {}, config.prefix)
-    defaults = {**TOWERS[named].defaults, **sight.vision}
-    inner = Config(*place, block, named, defaults, {}, (*config.prefix, "vision_config"))
+    inner = Config(*place, block, named, TOWERS[named].defaults, {}, (*config.prefix, "vision_config"))
     try:
         return _projected(outer, inner, sight, hidden)
     except NapkinError as problem:
@@ -47,13 +46,15 @@ def _projected(config: Config, vision: Config, sight: Sight, hidden: int) -> Vis
     kind = TOWERS[vision.model_type]
     read = _layers_read(config, sight.layers, vision.integer(kind.names.depth)) if sight.layers else []
     seen = tower(vision, kind, min(read) if read else None)
-    found = sight.project(Sees(config, vision, seen.tower.hidden, max(1, len(read)), *grid(vision), hidden))
+    without = int(config.text("vision_feature_select_strategy") == "default") if sight.cuts else seen.added
+    sees = Sees(config, vision, seen.tower.hidden, max(1, len(read)), *grid(vision), seen.added, without, hidden)
+    found = sight.project(sees)
     if found.each:
         (stack,) = seen.tower.stacks
         runs = (*stack.runs, (1, Layer("each patch", found.each, block=False)))
         seen = replace(seen, tower=replace(seen.tower, stacks=(stack_of("tower", stack.before, runs, ()),)))
     projector = one_stack(config.name, "projector", found.operations, found.width or hidden)
-    return replace(seen, projector=projector, merged=found.merged, tokens=found.tokens)
+    return replace(seen, projector=projector, merged=found.merged, tokens=found.tokens, traced=sight.traced)
 
 
 def _layers_read(config: Config, field: str, depth: int) -> list[int]:

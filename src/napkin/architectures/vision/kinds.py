@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from napkin.architectures.attention import QkNorm
 from napkin.architectures.blocks import LAYER, RMS
-from napkin.architectures.vision.tower import PACKED, Mixing, Names, Stem, Tower, axial, patch_sides
+from napkin.architectures.vision.tower import PACKED, WHOLE, Mixing, Names, Stem, Tower, axial, patch_sides
 from napkin.inputs.model import Config
 from napkin.record import replace
 
@@ -21,7 +21,9 @@ SIGLIP = Tower(
     head="vision_use_head",
 )
 SIGLIP2 = replace(
-    SIGLIP, defaults={**SIGLIP.defaults, "num_patches": 256, "image_size": None}, stem=Stem(positions="num_patches")
+    SIGLIP,
+    defaults={**SIGLIP.defaults, "num_patches": 256, "image_size": None},
+    stem=Stem(positions="num_patches", linear=True),
 )
 IDEFICS2 = replace(SIGLIP, head="", defaults={**SIGLIP.defaults, "patch_size": 32})
 IDEFICS3 = replace(IDEFICS2, defaults={**IDEFICS2.defaults, "hidden_size": 1152, "num_attention_heads": 16})
@@ -32,7 +34,15 @@ CLIP = Tower(
 JANUS = replace(
     SIGLIP,
     head="",
-    defaults={**LARGE, "image_size": 384, "patch_size": 16, "attention_bias": True, "mlp_ratio": 4.0},
+    defaults={
+        **LARGE,
+        "image_size": 384,
+        "patch_size": 16,
+        "attention_bias": True,
+        "mlp_ratio": 4.0,
+        "projection_dim": 2048,
+        "depth": 2,
+    },
     names=Names(inner="mlp_ratio"),
     mixing=Mixing(bias="attention_bias"),
     modules={**SIGLIP.modules, "o": "self_attn.projection_layer"},
@@ -49,7 +59,7 @@ PIXTRAL = Tower(
         "q": "attention.q_proj", "k": "attention.k_proj", "v": "attention.v_proj", "o": "attention.o_proj",
         "gate": "feed_forward.gate_proj", "up": "feed_forward.up_proj", "down": "feed_forward.down_proj",
     },
-    implementation=PACKED,
+    implementation=replace(WHOLE, kernel_mask="always", positions="each"),
 )  # fmt: skip
 INTERN = Tower(
     {**LARGE, "image_size": [448, 448], "patch_size": [14, 14], "attention_bias": False, "use_qk_norm": False,
@@ -62,11 +72,13 @@ INTERN = Tower(
         "q": "attention.q_proj", "k": "attention.k_proj", "v": "attention.v_proj", "o": "attention.projection_layer",
         "up": "mlp.fc1", "down": "mlp.fc2",
     },
+    implementation=replace(WHOLE, softmax="native"),
 )  # fmt: skip
 QIANFAN = replace(INTERN, defaults={**INTERN.defaults, "attention_bias": True})
 OVIS2 = Tower(
     {**LARGE, "image_size": 224, "patch_size": 14, "num_attention_heads": 8, "intermediate_size": 2816,
-     "hidden_act": "silu", "qkv_bias": False, "mlp_bias": False},
+     "hidden_act": "silu", "qkv_bias": False, "mlp_bias": False, "hidden_stride": 1,
+     "vocab_size": 16_384, "num_visual_indicator_tokens": 5},
     stem=Stem(normed=RMS),
     mixing=Mixing(bias="qkv_bias", out_bias="qkv_bias"),
     norm=RMS,
@@ -88,10 +100,12 @@ PADDLE = replace(
 )  # fmt: skip
 LLAMA4 = Tower(
     {**BASE, "num_hidden_layers": 34, "num_attention_heads": 16, "intermediate_size": 5632, "image_size": 448,
-     "patch_size": 14},
-    stem=Stem(bias=False, tokens=1, norm=LAYER),
+     "patch_size": 14, "pixel_shuffle_ratio": 0.5, "projector_input_dim": 4096, "projector_output_dim": 4096,
+     "vision_output_dim": 7680},
+    stem=Stem(bias=False, tokens=1, norm=LAYER, linear=True),
     mixing=Mixing(rope=lambda size: replace(axial(size), pairing="complex")),
     modules={"up": "mlp.fc1", "down": "mlp.fc2"},
+    implementation=replace(WHOLE, softmax="native"),
 )  # fmt: skip
 KIMI = Tower(
     {**IMAGE, "hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "num_attention_heads": 16,

@@ -1,12 +1,11 @@
-"""Multimodal model_types: which tower they have where the file does not say, what they change of its defaults, which of
-its layers they read, and what projects the result. Facts are those of Hugging Face transformers 5.23.0."""
+"""Multimodal model_types: which tower they have where the file does not say, which of its layers they read, and what
+projects the result. Facts are those of Hugging Face transformers 5.23.0."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
 
-from napkin.architectures.vision.kinds import LARGE
 from napkin.architectures.vision.projectors import (
     Projector,
     aligned,
@@ -45,38 +44,49 @@ class Sight:
 
     tower     model_type of the vision_config
     project   builds the projector
-    vision    what its class sets where vision_config omits it
     fields    defaults of the fields of its own that its projector reads
     layers    the field that says which layers' results are read; "": those of the last layer and its norm
+    traced    tools/vision_bytes.py counted what its class keeps, and napkin's bytes were equal
+    cuts      vision_feature_select_strategy says whether the first token is left out; else learned tokens are
     """
 
     tower: str
     project: Projector
-    vision: Mapping[str, Any] = _NONE
     fields: Mapping[str, Any] = _NONE
     layers: str = ""
+    cuts: bool = False
+    traced: bool = False
 
 
-_LLAVA = {"multimodal_projector_bias": True, "projector_hidden_act": "gelu", "vision_feature_layer": -2}
-_CLIP_LARGE = {**LARGE, "image_size": 336, "patch_size": 14, "hidden_act": "quick_gelu"}
-LLAVA = Sight("clip_vision_model", llava, _CLIP_LARGE, _LLAVA, "vision_feature_layer")
-LLAVA_NEXT = replace(LLAVA, project=partial(llava, newline=True))
+_LLAVA = {
+    "multimodal_projector_bias": True,
+    "projector_hidden_act": "gelu",
+    "vision_feature_layer": -2,
+    "vision_feature_select_strategy": "default",
+}
+LLAVA = Sight("clip_vision_model", llava, _LLAVA, "vision_feature_layer", cuts=True, traced=True)
+LLAVA_NEXT = replace(LLAVA, project=partial(llava, newline=True), traced=False)
 QWEN2_VL = Sight("qwen2_vl_vision", merger)
-SO400M = {"hidden_size": 1152, "num_attention_heads": 16}
-GEMMA3 = Sight("siglip_vision_model", gemma3, fields={"mm_tokens_per_image": 256})
+GEMMA3 = Sight("siglip_vision_model", gemma3, fields={"mm_tokens_per_image": 256}, traced=True)
 IDEFICS3 = Sight("idefics3_vision", shuffled, fields={"scale_factor": 2})
 MISTRAL3 = Sight(
     "pixtral",
     mistral3,
-    {"image_size": 1540, "patch_size": 14},
     {**_LLAVA, "multimodal_projector_bias": False, "spatial_merge_size": 2, "vision_feature_layer": -1},
     "vision_feature_layer",
 )
 INTERNVL = Sight(
     "internvl_vision",
     internvl,
-    fields={"downsample_ratio": 0.5, "projector_hidden_act": "gelu", "vision_feature_layer": -1},
+    fields={
+        "downsample_ratio": 0.5,
+        "projector_hidden_act": "gelu",
+        "vision_feature_layer": -1,
+        "vision_feature_select_strategy": "default",
+    },
     layers="vision_feature_layer",
+    cuts=True,
+    traced=True,
 )
 GLM4V = Sight("glm4v_vision", partial(glm, inner=lambda vision: vision.integer("intermediate_size")))
 LFM2 = {
@@ -90,24 +100,16 @@ SIGHTS: Mapping[str, Sight] = {
     "llava_next_video": LLAVA_NEXT,
     "vipllava": replace(
         LLAVA, project=vip, fields={"vision_feature_layers": [-2, -5, -8, -11, 6]},
-        layers="vision_feature_layers",
+        layers="vision_feature_layers", cuts=False, traced=False,
     ),
     "llava_onevision": replace(
         LLAVA_NEXT,
         tower="siglip_vision_model",
-        vision={**SO400M, "intermediate_size": 4304, "num_hidden_layers": 26, "image_size": 384, "patch_size": 14,
-                "vision_use_head": False},
-        fields={**_LLAVA, "vision_feature_layer": -1},
+        fields={**_LLAVA, "vision_feature_layer": -1, "vision_feature_select_strategy": "full"},
     ),
     "gemma3": GEMMA3,
     "shieldgemma2": GEMMA3,
-    "t5gemma2": GEMMA3,
-    "paligemma": Sight(
-        "siglip_vision_model",
-        paligemma,
-        {**SO400M, "intermediate_size": 4096, "num_hidden_layers": 27, "patch_size": 14, "vision_use_head": False,
-         "projection_dim": 2048},
-    ),
+    "paligemma": Sight("siglip_vision_model", paligemma, fields={"projection_dim": 2048}, traced=True),
     "idefics3": IDEFICS3,
     "smolvlm": replace(IDEFICS3, tower="smolvlm_vision"),
     "mistral3": MISTRAL3,
@@ -118,8 +120,7 @@ SIGHTS: Mapping[str, Sight] = {
     "cohere2_vision": Sight(
         "siglip_vision_model",
         partial(gated, norm=False, usual=36_864),
-        {**SO400M, "intermediate_size": 3072, "num_hidden_layers": 27, "num_attention_heads": 12, "image_size": 512},
-        {"downsample_factor": 2},
+        fields={"downsample_factor": 2},
     ),
     "aya_vision": Sight(
         "siglip_vision_model",
@@ -130,23 +131,17 @@ SIGHTS: Mapping[str, Sight] = {
     "lfm2_vl": Sight("siglip2_vision_model", lfm2, fields=LFM2),
     "video_llama_3": Sight("video_llama_3_vision", readout),
     "paddleocr_vl": Sight("paddleocr_vl_vision", paddle),
-    "janus": Sight("janus_vision_model", deep_aligned, {"projection_dim": 2048, "depth": 2}),
-    "llama4": Sight(
-        "llama4_vision_model",
-        llama4,
-        {"pixel_shuffle_ratio": 0.5, "projector_input_dim": 4096, "projector_output_dim": 4096,
-         "vision_output_dim": 7680},
-    ),
+    "janus": Sight("janus_vision_model", deep_aligned),
+    "llama4": Sight("llama4_vision_model", llama4),
     "kimi_k25": Sight("kimi_k25_vision", kimi),
     "minimax_m3_vl": Sight("minimax_m3_vl_vision", minimax),
     "ovis2": Sight(
         "ovis2_vision",
         ovis2,
-        {"hidden_stride": 1, "vocab_size": 16_384, "num_visual_indicator_tokens": 5},
-        {"hidden_size": 1536},
+        fields={"hidden_size": 1536},
     ),
-    "qwen2_vl": QWEN2_VL,
-    "qwen2_5_vl": replace(QWEN2_VL, tower="qwen2_5_vl_vision"),
+    "qwen2_vl": replace(QWEN2_VL, traced=True),
+    "qwen2_5_vl": replace(QWEN2_VL, tower="qwen2_5_vl_vision", traced=True),
     "qwen2_5_omni_thinker": replace(QWEN2_VL, tower="qwen2_5_omni_vision_encoder"),
     "hyperclovax_vision_v2": Sight("qwen2_5_vl_vision", merged_and_projected),
     "exaone4_5": replace(QWEN2_VL, tower="exaone4_5_vision"),

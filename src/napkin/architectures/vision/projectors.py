@@ -10,7 +10,7 @@ from napkin.architectures.blocks import LAYER, RMS, RMS_OFFSET, Operations, gate
 from napkin.architectures.vision.kinds import TOWERS
 from napkin.architectures.vision.tower import two_linears
 from napkin.inputs.model import Config
-from napkin.operations.images import Softmax
+from napkin.operations.images import Patches, Pool, Reorder, Softmax
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
 from napkin.operations.pointwise import Activation
@@ -25,6 +25,7 @@ class Sees:
     config   of the multimodal model, with its class's defaults      vision  its vision_config
     width    of the tower's results     several  layers of the tower that are concatenated
     rows, columns  of an image's patches, 0 where the config does not fix them
+    added    learned tokens next to the patches, of which `without` are left out
     hidden   width of the language model
     """
 
@@ -34,11 +35,23 @@ class Sees:
     several: int
     rows: int
     columns: int
+    added: int
+    without: int
     hidden: int
 
     @property
     def patches(self) -> int:
-        return self.rows * self.columns
+        """Tokens of an image that are read."""
+        grid = self.rows * self.columns
+        return grid + self.added - self.without if grid else 0
+
+    def read(self, merged: int = 1, ordered: bool = False) -> tuple[Operations, str]:
+        """Return what is read of the tower's results ("x"), and its name; `ordered`: `merged` patches are put together,
+        which copies."""
+        wide = self.several * merged * self.width
+        if not (ordered or self.without):
+            return (), "x"
+        return (Patches("patches", ("x",), wide, 0 if ordered else self.without, ordered),), "patches"
 
 
 @record
@@ -65,38 +78,44 @@ def vector(name: str, width: int) -> Parameters:
 def llava(sees: Sees, newline: bool = False) -> Projected:
     """Return LLaVA's: two linear layers; `newline`: a learned vector ends each row of patches."""
     bias, function = sees.config.flag("multimodal_projector_bias"), sees.config.text("projector_hidden_act")
-    found = two_linears((sees.several * sees.width, sees.hidden, sees.hidden), function, bias)
-    return Projected((*((vector("image_newline", sees.hidden),) if newline else ()), *found), sees.patches)
+    first, source = sees.read()
+    found = two_linears((sees.several * sees.width, sees.hidden, sees.hidden), function, bias, source)
+    own = (vector("image_newline", sees.hidden),) if newline else ()
+    return Projected((*first, *own, *found), sees.patches)
 
 
 def vip(sees: Sees) -> Projected:
     """Return ViP-LLaVA's: a norm over several of the tower's layers and two linear layers."""
     wide = sees.several * sees.width
+    first, source = sees.read()
     found = two_linears((wide, sees.hidden, sees.hidden), "gelu", source="projector_norm")
-    return Projected((LAYER("projector_norm", "x", wide), *found), sees.patches)
+    return Projected((*first, LAYER("projector_norm", source, wide), *found), sees.patches)
 
 
 def gemma3(sees: Sees) -> Projected:
     """Return Gemma 3's: mean pooling, a norm and one matrix."""
     tokens = sees.config.integer("mm_tokens_per_image")
-    norm, matrix = (
-        RMS_OFFSET("soft_emb_norm", "x", sees.width),
+    merged = max(1, sees.patches // tokens)
+    found = (
+        Pool("pooled", ("x",), sees.width, merged),
+        RMS_OFFSET("soft_emb_norm", "pooled", sees.width),
         Matmul("input_projection", ("soft_emb_norm",), sees.width, sees.hidden),
     )
-    return Projected((norm, matrix), tokens, max(1, sees.patches // tokens))
+    return Projected(found, tokens, merged)
 
 
 def paligemma(sees: Sees) -> Projected:
     """Return PaliGemma's: one linear layer."""
-    wide = sees.vision.integer("projection_dim")
+    wide = sees.config.integer("projection_dim")
     return Projected((Matmul("linear", ("x",), sees.width, wide, True),), sees.patches, width=wide)
 
 
 def shuffled(sees: Sees) -> Projected:
     """Return Idefics 3's: one matrix over squares of patches."""
     squares = sees.config.integer("scale_factor") ** 2
-    matrix = Matmul("modality_projection", ("x",), squares * sees.width, sees.hidden)
-    return Projected((matrix,), sees.patches // squares, squares)
+    first, source = sees.read(squares, ordered=True)
+    matrix = Matmul("modality_projection", (source,), squares * sees.width, sees.hidden)
+    return Projected((*first, matrix), sees.patches // squares, squares)
 
 
 def mistral3(sees: Sees) -> Projected:
@@ -104,9 +123,10 @@ def mistral3(sees: Sees) -> Projected:
     side, width = sees.config.integer("spatial_merge_size"), sees.width
     bias, function = sees.config.flag("multimodal_projector_bias"), sees.config.text("projector_hidden_act")
     found = two_linears((sees.several * width, sees.hidden, sees.hidden), function, bias, "merging_layer")
-    merged = Matmul("merging_layer", ("norm",), side**2 * width, width)
+    ordered = Patches("patches", ("norm",), side**2 * width, ordered=True)
+    merged = Matmul("merging_layer", ("patches",), side**2 * width, width)
     tokens = sees.rows // side * (sees.columns // side)
-    return Projected((RMS("norm", "x", width, side**2), merged, *found), tokens, side**2)
+    return Projected((RMS("norm", "x", width, side**2), ordered, merged, *found), tokens, side**2)
 
 
 def internvl(sees: Sees) -> Projected:
@@ -124,9 +144,10 @@ def normed_linears(
     """Return a norm and two linear layers over squares of patches. `over`: the norm is over a square, else over each
     patch."""
     wide = squares * sees.width
-    found = two_linears((wide, inner, sees.hidden), function, bias, "projector_norm" if normed else "x")
-    norm = LAYER("projector_norm", "x", wide) if over else LAYER("projector_norm", "x", sees.width, squares)
-    return Projected((*((norm,) if normed else ()), *found), sees.patches // squares, squares)
+    first, source = sees.read(squares, ordered=over)
+    found = two_linears((wide, inner, sees.hidden), function, bias, "projector_norm" if normed else source)
+    norm = LAYER("projector_norm", source, wide) if over else LAYER("projector_norm", source, sees.width, squares)
+    return Projected((*first, *((norm,) if normed else ()), *found), sees.patches // squares, squares)
 
 
 def lfm2(sees: Sees) -> Projected:
@@ -163,14 +184,15 @@ def gated(sees: Sees, norm: bool, usual: int) -> Projected:
     squares = sees.config.integer("downsample_factor") ** 2
     inner = sees.config.optional_integer("alignment_intermediate_size") or usual or sees.hidden
     wide = squares * sees.width
+    first, source = sees.read(squares, ordered=True)
     found: Operations = (
-        Matmul("linear_1", ("projector_norm" if norm else "x",), wide, inner, True),
+        Matmul("linear_1", ("projector_norm" if norm else source,), wide, inner, True),
         Activation("linear_1_activation", ("linear_1",), inner // 2, "silu"),
         Matmul("linear_2", ("linear_1_activation",), inner // 2, sees.hidden, True),
     )
     if norm:
-        found = (LAYER("projector_norm", "x", wide), *found)
-    return Projected(found, sees.patches // squares, squares)
+        found = (LAYER("projector_norm", source, wide), *found)
+    return Projected((*first, *found), sees.patches // squares, squares)
 
 
 def merger(sees: Sees) -> Projected:
@@ -188,6 +210,8 @@ def merger(sees: Sees) -> Projected:
     for i in range(more):
         norm, names = f"deepstack_{i}_norm", (f"deepstack_{i}_1", f"deepstack_{i}_2")
         deep += (kind.norm(norm, "x", wide), *two_linears((wide, wide, out), "gelu", source=norm, names=names))
+    if kind.mixing.windows is not None:
+        found += (Reorder("by_rows", (found[-1].name,), out),)
     return Projected((*deep, *found), sees.patches // squares, squares, out)
 
 
@@ -256,8 +280,10 @@ def llama4(sees: Sees) -> Projected:
     first, out = vision.integer("projector_input_dim"), vision.integer("projector_output_dim")
     wide = vision.integer("intermediate_size")
     read = vision.integer("vision_output_dim")
+    ordered, source = sees.read(squares, ordered=True)
     found: Operations = (
-        *two_linears((wide, first, out), "gelu", False, names=("adapter_1", "adapter_2")),
+        *ordered,
+        *two_linears((wide, first, out), "gelu", False, source, ("adapter_1", "adapter_2")),
         Activation("adapter_activation", ("adapter_2",), out, "gelu"),
         Matmul("linear_1", ("adapter_activation",), read, sees.hidden),
     )

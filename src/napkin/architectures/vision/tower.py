@@ -16,7 +16,7 @@ from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
 from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
-from napkin.operations.images import ClassTokens, Pixels
+from napkin.operations.images import ClassTokens, PatchConv, Pixels, Reorder
 from napkin.operations.implementations import HF, Implementation
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
@@ -58,6 +58,7 @@ class Stem:
     normed     a norm of the projected patches
     norm       a norm of what enters the layers
     frames     a field of how many frames a patch takes up
+    linear     the patches' projection is a linear layer over them, else a convolution
     """
 
     bias: bool = True
@@ -66,6 +67,7 @@ class Stem:
     normed: NormStyle | None = None
     norm: NormStyle | None = None
     frames: str = ""
+    linear: bool = False
 
 
 @record
@@ -196,10 +198,8 @@ def patched(config: Config, kind: Tower, width: int) -> Operations:
     high, wide = patch_sides(config)
     frames = config.integer(kind.stem.frames) if kind.stem.frames else 1
     elements = config.integer(kind.names.channels) * high * wide * frames
-    return (
-        Pixels("pixels", (), elements),
-        Matmul("patch_embedding", ("pixels",), elements, width, kind.stem.bias),
-    )
+    project = Matmul if kind.stem.linear else PatchConv
+    return Pixels("pixels", (), elements), project("patch_embedding", ("pixels",), elements, width, kind.stem.bias)
 
 
 def stem(config: Config, kind: Tower, width: int, patches: int) -> Operations:
@@ -223,6 +223,8 @@ def stem(config: Config, kind: Tower, width: int, patches: int) -> Operations:
         last = "positions_added"
     if how.norm is not None:
         found.append(how.norm("pre_norm", last, width))
+    if kind.mixing.windows is not None:  # the patches of a window are put next to each other
+        found.append(Reorder("by_windows", (last,), width, config.integer("spatial_merge_size") ** 2))
     return tuple(found)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from napkin.commands.plan.question import PlanQuestion
 from napkin.planning.verdicts import UNDECIDED
 from napkin.render.answer import Answer, Row, number_in
-from napkin.render.figures import interval, size_of
+from napkin.render.figures import amount, briefly, interval, size_of
 from napkin.render.screen import Column, Next, Screen, Table
 from napkin.units import human
 
@@ -42,12 +42,12 @@ def _question(question: PlanQuestion, several: bool) -> list[str]:
     else:
         machine = f"{counts[0]:,} × {hardware.name}" if counts else hardware.name
     batch = f"{request.batch:,}" if request.batch else f"up to {request.most:,}"
-    asked = [f"{request.model.name} on {machine}", f"{batch} × {request.seq:,} tokens a step"]
+    asked = [f"{request.model.name} on {machine}"]
     if question.tokens is not None:
-        asked.append(f"{human(question.tokens, 'token').replace('.000', '').replace('.00', '')} in all")
+        asked.append(f"{amount(question.tokens)} tokens")
     if question.deadline is not None:
-        asked.append(f"within {human(question.deadline, 'second', 3)}")
-    return asked
+        asked.append(f"within {briefly(question.deadline, 'second')}")
+    return [*asked, f"{batch} × {request.seq:,} tokens a step"]
 
 
 def _headline(question: PlanQuestion, answer: Answer) -> list[str]:
@@ -208,6 +208,6 @@ def _next(question: PlanQuestion, rows: Sequence[Row]) -> Next | str:
     chosen = next((row for row in rows if row.get("recommended")), None)
     late = chosen is not None and chosen.get("misses") and question.counts
     if late:
-        return Next({"gpus": None, "objective": "gpus"})
+        return Next({"gpus": None, "min": "gpus", "objective": None})
     found = chosen or next((row for row in reversed(rows) if "command" in row), None)
     return str(found["command"]) if found is not None else Next({"explain": True})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from napkin.commands.following import under
-from napkin.render.answer import Row
+from napkin.render.answer import Row, number_in
 from napkin.render.figures import size
 from napkin.render.screen import Bar, Column, Next, Screen, Table, quantities
 from napkin.term import Term
@@ -36,7 +36,7 @@ def of_operation(asked: Sequence[str], terms: Mapping[str, Term], verdict: str, 
     ]
     if "batch/compute_bound" in terms:
         least = human(terms["batch/compute_bound"].value, "1")
-        rows.append(("compute bound from", least, f"{rows_are} on"))
+        rows.append(("compute bound", f"from {least}", f"{rows_are} on"))
     return Screen(asked, headline(terms, verdict), table=quantities(rows), next=Next({"hardware": "b200"}))
 
 
@@ -65,7 +65,7 @@ def of_model(asked: Sequence[str], terms: Mapping[str, Term], verdict: str, rows
             str(row["operation"]),
             human(seconds, "second"),
             Bar(seconds / longest),
-            human(float(str(row["intensity"])), "FLOP/byte"),
+            human(number_in(row, "intensity"), "FLOP/byte") if row["intensity"] else "–",
             str(row["bound"]),
         )
         for seconds, row in listed

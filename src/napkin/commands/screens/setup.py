@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from napkin.footprint.legs import PROJECTOR, VISION
 from napkin.operations.model import Model
 from napkin.training.layout import Layout
 from napkin.training.setup import Setup
@@ -33,7 +34,9 @@ def of_setup(model: Model, setup: Setup, hardware: str) -> list[str]:
     if tuning is not None and tuning.quantized:
         adapter.append(f"{tuning.quantized} weights")
     frozen = [f"{setup.frozen} layers frozen"] if setup.frozen else []
+    frozen += [{VISION: "tower frozen", PROJECTOR: "tower and projector frozen"}[setup.asleep]] if setup.asleep else []
+    images = [f"{layout.images:,} image{'s' * (layout.images > 1)} each"] if layout.images else []
     recompute = [] if layout.recompute.kind == "none" else [f"recompute {layout.recompute.word}"]
     offload = [f"offload {' and '.join(setup.offload)}"] if setup.offload else []
     source = f"{int(layout.seq):,} + {int(layout.target):,}" if layout.target else f"{int(layout.seq):,}"
-    return [first, *rest, *adapter, *frozen, f"{int(layout.micro):,} × {source} tokens", *recompute, *offload]
+    return [first, *rest, *adapter, *frozen, f"{int(layout.micro):,} × {source} tokens", *images, *recompute, *offload]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from napkin.commands.screens.compare import LEADING
 from napkin.commands.sweep_point import Point
+from napkin.planning.verdicts import FITS
 from napkin.render.answer import is_end
 from napkin.render.figures import compact
 from napkin.render.screen import Column, Next, Screen, Table
@@ -42,7 +43,7 @@ def screen(command: str, points: Sequence[Point], shown: Sequence[str], more: in
     asked = [command, *(_range(points, name) for name in swept)]
     said = [f"{_at(point, swept)}: {point.problem.message}" for point in points if point.problem is not None]
     said += [f"{more} more quantities change: --show names one, --csv and --json have all"] if more > 0 else []
-    headline = _ends(points, shown[0], swept) if shown else ()
+    headline = [*_fitting(points, swept), *(_ends(points, shown[0], swept) if shown else ())]
     return Screen(asked, headline, table=Table(columns, rows), remarks=said, next=_next(points, shown), listing=True)
 
 
@@ -71,6 +72,16 @@ def _ends(points: Sequence[Point], path: str, swept: Sequence[str]) -> list[str]
     return [f"{path}: least {next(ends)}", f"largest {next(ends)}"]
 
 
+def _fitting(points: Sequence[Point], swept: Sequence[str]) -> list[str]:
+    """Return for which values it fits, where it does for some."""
+    fits = [point for point in points if point.answer is not None and point.answer.verdict == FITS]
+    if not fits or len(fits) == len(points):
+        return []
+    if len(swept) == 1 and fits == points[: len(fits)]:
+        return [f"fits up to {_at(fits[-1], swept)}"]
+    return [f"fits: {'; '.join(_at(point, swept) for point in fits[:3])}{f', {len(fits) - 3} more' * (len(fits) > 3)}"]
+
+
 def _at(point: Point, swept: Sequence[str]) -> str:
     return ", ".join(f"{name} {_typed(point, name)}" for name in swept)
 
@@ -79,7 +90,9 @@ def _next(points: Sequence[Point], shown: Sequence[str]) -> Next:
     """Return the question of the best value, asked by itself."""
     known = [point for point in points if point.answer is not None]
     path = shown[0] if shown else ""
-    sign = -1 if path in LARGER else 1
+    fits = [point for point in known if point.answer is not None and point.answer.verdict == FITS]
+    sign = -1 if path in LARGER or fits else 1  # of what fits, what uses most
+    known = fits or known
     best = min(known, key=lambda point: sign * point.quantities[path][0] if path in point.quantities else math.inf)
     gone: Mapping[str, None] = {"over": None, "by": None, "show": None}
     assert best.answer is not None

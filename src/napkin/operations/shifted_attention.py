@@ -1,0 +1,136 @@
+"""Attention with scores by content and by distance (Transformer-XL, arXiv:1901.02860; XLNet, arXiv:1906.08237)."""
+
+from __future__ import annotations
+
+from napkin.autograd.tensors import BYTES, Tensor, select
+from napkin.elementwise import Number
+from napkin.operations.linear import Matmul
+from napkin.operations.lowering import Lowering, Value
+from napkin.operations.ordinary import NOT_TIMED, Module, Ordinary
+from napkin.operations.roles import COLUMN, HEADS
+from napkin.operations.work import Gemm, Weight, Work, gemm
+from napkin.record import record
+
+
+@record
+class DistanceKeys(Module):
+    """A key of each distance, made of sinusoids by a linear layer without bias, for each sequence anew: 2s distances
+    of a sequence that sees both ways, s + 1 of one that sees back. FLOP: 2·b·distances·d_in·d_out."""
+
+    d_in: int
+    d_out: int
+    causal: bool
+
+    def distances(self, length: Number) -> Number:
+        """Return how many distances there are."""
+        return length + 1 if self.causal else 2 * length
+
+    def weights(self) -> tuple[Weight, ...]:
+        return (Weight("weight", (self.d_out, self.d_in), COLUMN),)
+
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
+        return (gemm(self.name, work.sequences * self.distances(work.length), self.d_in, self.d_out),)
+
+    def traffic(self) -> tuple[Number, Number]:
+        """Nothing: its GEMMs move their operands."""
+        return 0, 0
+
+    def lower(self, run: Lowering) -> Value:
+        """Multiply the sinusoids, one fp32 table for all layers.
+
+        Dropout makes them a tensor for each sequence; without it, each layer repeats them, in the layer's type."""
+        tape = run.tape
+        rows = self.distances(run.s) * self.d_in
+        if "sinusoids" not in run.masks:
+            table = tape.new(rows, "fp32", "sinusoids", fixed=True)
+            if run.dropout:
+                table = tape.new(rows * run.b, "fp32", "sinusoids", fixed=True)
+            table.places[0][1].shared = True
+            run.masks["sinusoids"] = table
+        table = run.masks["sinusoids"]
+        stored = "fp32" if tape.autocast else tape.compute
+        if not run.dropout:
+            table = select(run.b == 1, table, tape.new(rows * run.b, stored, "for each sequence", fixed=True))
+        table = tape.lowered(tape.cast(table, stored))
+        count = self.d_in * self.d_out
+        out = tape.new(table.count // self.d_in * self.d_out, table.dtype, "keys")
+        grads = count * BYTES[stored]
+        return Value(tape.record("linear", (table,), out, (table,), weight=grads), self.d_out)
+
+
+@record
+class Einsum(Matmul):
+    """A linear layer by torch.einsum with a weight whose heads are a dimension of their own. `folded`: its inputs are
+    its last dimensions, which each product copies to the front."""
+
+    folded: bool = False
+
+    def lower(self, run: Lowering) -> Value:
+        tape, x = run.tape, run.read(self)
+        ways = run.split.tensor
+        d_in, d_out = (self.d_in // ways, self.d_out) if self.folded else (self.d_in, self.d_out // ways)
+        read = tape.lowered(x.tensor)
+        kept = [read]
+        if self.folded:
+            kept.append(tape.new(d_in * d_out, read.dtype, "weight put to the front", fixed=True))
+        elif tape.autocast:
+            kept.append(tape.weight_copy(d_in * d_out, f"{self.name}/weight"))
+        stored = "fp32" if tape.autocast else tape.compute
+        out = tape.new(read.count // d_in * d_out, read.dtype, "output")
+        made = tape.record("linear", (read,), out, kept, weight=d_in * d_out * BYTES[stored])
+        return Value(made, self.d_out, not self.folded, not self.folded)
+
+
+@record
+class ShiftedAttention(Ordinary):
+    """softmax((q + u)·kᵀ + shift((q + w)·rᵀ))·v, reading q, k, v and the distances' keys r; u and w are learned for
+    each head. FLOP: 2·b·a·d·(2s² + s·distances). A third vector and two segments' keys serve segments only."""
+
+    heads: int
+    head_dim: int
+    causal: bool
+
+    def weights(self) -> tuple[Weight, ...]:
+        shape = (self.heads, self.head_dim)
+        used = tuple(Weight(name, shape, HEADS) for name in ("content_bias", "distance_bias"))
+        segments = (("segment_bias", shape), ("segments", (2, *shape)))
+        return (*used, *(Weight(name, of, HEADS, trained=False) for name, of in segments))
+
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
+        distances = work.length + 1 if self.causal else 2 * work.length
+        batch = work.sequences * self.heads
+        shapes = (
+            ("scores", self.head_dim, work.length),
+            ("distances", self.head_dim, distances),
+            ("values", work.length, self.head_dim),
+        )
+        return tuple(gemm(name, work.length, k, n, batch, weight=False) for name, k, n in shapes)
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def attention_width(self) -> Number:
+        return 2 * self.heads * self.head_dim
+
+    def division(self) -> str:
+        return HEADS
+
+    def lower(self, run: Lowering) -> Value:
+        """Run both products, of which the second is cut into diagonals by a view and an index."""
+        tape = run.tape
+        q, k, v, r = (run.read(self, i).tensor for i in range(4))
+        width, rows = self.heads * self.head_dim, run.b * self.heads * run.s
+
+        def biased() -> Tensor:
+            return tape.add(q, run.weight(width))
+
+        scores = tape.matmul(biased(), k, rows * run.s, "scores")
+        far = tape.matmul(biased(), r, rows * (run.s + 1 if self.causal else 2 * run.s), "scores of distances")
+        index = tape.new(run.s, "int64", "keys", fixed=True)
+        near = tape.record("index", (far,), tape.new(scores.count, far.dtype, "scores of pairs"), (index,))
+        scores = tape.scale(tape.add(scores, near))
+        if self.causal:
+            scores = tape.shift(scores, "masked", "fp32" if tape.autocast else "")
+        weights = tape.dropout(tape.softmax(scores), run.dropout)
+        out = tape.matmul(weights, v, run.tokens * width, "values")
+        return Value(tape.copy(out, "attended"), width, True, True)
