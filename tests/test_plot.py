@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import pathlib
 import re
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
 import matplotlib as mpl
 import pytest
 
+from napkin.cli.reader import read
+from napkin.commands.command import ask, named
 from napkin.planning.schedule import interleaved
 from napkin.render.answer import Answer
 from napkin.render.chart import Chart, Series
@@ -173,3 +176,33 @@ def test_a_quantity_is_named_in_words() -> None:
     assert spoken("step/time") == "time of a step"
     assert spoken("tokens_per_second_per_gpu") == "tokens per second per GPU"
     assert spoken("memory/optimizer") == "memory: optimizer"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "plan llama3-8b --gpus 8..64 --hardware h100",
+        "sweep memory llama3-8b --gpus 8 --hardware h100 --zero 3 --over seq=2048..16384",
+        "sweep train-time 7B --tokens 2T --hardware a100 --over gpus=64,128",
+        "memory llama3-8b --gpus 8 --hardware h100 --zero 3",
+    ],
+)
+def test_an_interval_is_around_what_it_is_of(line: str) -> None:
+    command, words = named(shlex.split(line))
+    charts = ask(command, read(command, words).given).plot
+    drawn = [series for chart in charts for series in chart.series if series.low]
+    assert drawn or line.startswith("memory")
+    for series in drawn:
+        for low, value, high in zip(series.low, series.y, series.high, strict=True):
+            assert low <= value <= high < 10 * value
+
+
+def test_a_sweep_of_memory_marks_the_capacity_and_draws_no_quantity_twice() -> None:
+    command, words = named(
+        shlex.split("sweep memory llama3-8b --gpus 8 --hardware h100 --zero 3 --over seq=2048..16384")
+    )
+    charts = ask(command, read(command, words).given).plot
+    assert [name for _, name in charts[0].marks] == ["capacity 79.2"]
+    drawn = [tuple(chart.series[0].y) for chart in charts]
+    assert len(set(drawn)) == len(drawn)
+    assert not [chart.title for chart in charts if "memory: at:" in chart.title]

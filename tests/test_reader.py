@@ -12,7 +12,7 @@ from napkin.cli.reader import read
 from napkin.cli.verbs import HINTS, command_of
 from napkin.cli.verbs import SAME as VERBS
 from napkin.commands.command import MODULES, find, named
-from napkin.options import synonyms
+from napkin.options import launches, meanings, synonyms
 from napkin.options.registry import OPTIONS, spelled
 from tests.conftest import Napkin, run_line
 
@@ -162,7 +162,7 @@ def test_the_tables_name_options_that_exist_and_contradict_no_option() -> None:
     """Every meaning is made of options of napkin's; no name means one option here and another there."""
     ahead = {"ulysses", "steps", "samples", "epochs", "run-kind", "nodes", "gpus-per-node", "grad-accum"}
     assert set(synonyms.SAME) - ahead <= set(OPTIONS)
-    for table in (synonyms.MEANS, synonyms.MEGATRON_MEANS):
+    for table in (meanings.MEANS, launches.MEGATRON_MEANS):
         for means in table.values():
             for meant in means.values():
                 names = [word[2:] for word in meant.split() if word.startswith("--") and not meant.startswith("!")]

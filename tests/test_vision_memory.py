@@ -128,3 +128,20 @@ def test_freezing_needs_a_tower() -> None:
     text = json.dumps(DATA["configs"]["llava"]["config"])
     assert run_line("memory - --seq 96 --freeze projector", stdin=text).status == 2
     assert run_line("memory - --seq 96 --freeze vision,projector", stdin=text).status == 0
+
+
+def test_the_time_of_a_step_has_the_tower_s_share() -> None:
+    text = json.dumps(DATA["configs"]["llava"]["config"])
+
+    def compute(options: str) -> float:
+        found = run_line(f"step - --seq 96 --hardware h100 --gpus 1 {options} --json", stdin=text)
+        assert found.status == 0
+        seconds: float = found.values["step/compute"]
+        return seconds
+
+    once, four = compute("--images 1") - compute(""), compute("--images 4") - compute("")
+    assert 0 < once < four
+    refused = run_line("step - --seq 96 --hardware h100 --gpus 2 --pp 2 --images 1", stdin=text)
+    assert refused.status == 3
+    planned = run_line("plan - --seq 96 --hardware h100 --gpus 2 --images 1 --global-batch 4 --json", stdin=text)
+    assert planned.status == 0

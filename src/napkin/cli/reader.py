@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from napkin.commands.command import WRAPPERS, Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.signature import OptionText
-from napkin.errors import NapkinError, Problems, did_you_mean, listed
+from napkin.errors import NapkinError, Problems
 from napkin.options.option import Option
 from napkin.options.registry import OPTIONS
 
@@ -136,7 +136,7 @@ class Line:
 
     def _has_another_value(self, option: Option, text: str, head: str) -> bool:
         """Refuse a value that the option does not have, but people expect; whether it was one."""
-        from napkin.options.synonyms import VALUES
+        from napkin.options.meanings import VALUES
 
         hint = VALUES[option.name].get(text.strip().lower().replace("_", "-"))
         if hint is not None and text.strip().lower() not in option.choices:
@@ -177,7 +177,7 @@ class Line:
     def _otherwise(self, head: str, spelling: str, value: str | None) -> None:
         """Read an option under another name than its own."""
         from napkin.cli.spellings import is_megatron
-        from napkin.options import synonyms
+        from napkin.options import meanings, synonyms
 
         if not self._megatron and is_megatron(self._words):
             raise _PastedLine
@@ -186,9 +186,9 @@ class Line:
             if same is not None:
                 self._value(self._in_its_place(OPTIONS[same]), head, value)
                 return
-            means = synonyms.meanings(name)
+            means = meanings.meanings(name)
             if means is None and name[:3] == "no-":
-                means = synonyms.meanings(name[3:])
+                means = meanings.meanings(name[3:])
                 means = {"": means["false"]} if means and "false" in means else None
             if means is not None:
                 self._mean(head, means, value)
@@ -237,19 +237,19 @@ class Line:
 
     def _of_megatron(self, head: str, spelling: str, value: str | None) -> bool:
         """Read an option of a line pasted from a Megatron launch; whether Megatron gives it a meaning of its own."""
-        from napkin.options import synonyms
+        from napkin.options import launches, meanings
 
-        means = synonyms.meanings(spelling, synonyms.MEGATRON_MEANS)
+        means = meanings.meanings(spelling, launches.MEGATRON_MEANS)
         if means is not None:
             self._mean(head, means, value)
             return True
-        number = synonyms.others(synonyms.SHAPE).get(spelling)
+        number = launches.others(launches.SHAPE).get(spelling)
         if number is not None and "model" in self._taken:
             self._shape[spelling] = "true" if number == "0" else (self._next() if value is None else value) or ""
             return True
-        unused = synonyms.others(synonyms.MEGATRON_UNUSED)
-        for names in synonyms.CHANGES_NOTHING.values():
-            unused |= synonyms.others(names)
+        unused = launches.others(launches.MEGATRON_UNUSED)
+        for names in launches.CHANGES_NOTHING.values():
+            unused |= launches.others(names)
         if spelling not in unused:
             return False
         self.unused.append(head)
@@ -265,45 +265,18 @@ class Line:
 
     def _unknown(self, head: str, spelling: str, value: str | None) -> None:
         """Refuse an option that no table knows, with the nearest one."""
-        from napkin.options.synonyms import needless
+        from napkin.cli.refusals import unknown_option
 
-        what = needless(spelling)
         if value is None:
             self._next()  # its value, which is no problem of its own
-        if what is not None:
-            hint = f"leave it out: what it states ({what}) changes neither memory nor time"
-        else:
-            known = [OPTIONS[name].shown for name in (*self.command.takes, *self.command.figures)]
-            begun = [name for name in known if name.startswith(f"--{spelling}")] if len(spelling) > 1 else []
-            close = f"did you mean {' or '.join(begun[:3])}?" if begun else did_you_mean(f"--{spelling}", known)
-            elsewhere = None if begun else self._elsewhere(spelling)
-            hint = elsewhere or close or f"napkin {self.command.name} --help lists the options"
-        self._problem(f"{self.command.name} has no option {head[:60]}", hint)
-
-    def _elsewhere(self, spelling: str) -> str | None:
-        """Return a hint that names the commands with that option, where it is one of napkin's."""
-        from napkin._tables.takes import TAKES
-        from napkin.cli.overview import ASKED
-        from napkin.options.registry import spelled
-
-        name = spelled(spelling, OPTIONS)
-        asked = [command for _, commands in ASKED for command in commands]
-        commands = [command for command in asked if name in TAKES.get(command, ())]
-        return f"napkin {listed(commands[:3])} take{'s' * (len(commands) == 1)} --{name}" if commands else None
+        self.problems.append(unknown_option(self.command, head, spelling))
 
     def _misdashed(self, head: str, spelling: str) -> None:
         """Refuse `-tp` and `—gpus`, with the option that is meant."""
-        from napkin.options.registry import spelled
+        from napkin.cli.refusals import misdashed
 
-        name = spelled(spelling, self._taken)
         self._next()
-        if name is not None:
-            self._problem(f"{head[:60]} is not an option", f"--{name} {OPTIONS[name].metavar}, with two hyphens")
-        else:
-            self._problem(
-                f"{self.command.name} has no option {head[:60]}",
-                f"napkin {self.command.name} --help lists the options",
-            )
+        self.problems.append(misdashed(self.command, head, spelling))
 
     # --- words without dashes ---
 
@@ -324,25 +297,9 @@ class Line:
             self._problem(f"unexpected words {' '.join(plain)[:60]!r}", f"write a shape as one word: {shape}")
             return
         for word in plain:
-            takes = " ".join(OPTIONS[name].metavar for name in self.command.arguments)
-            usage = f"takes {takes}, then options" if takes else "takes options only; --help lists them"
-            hint = self._of_size(word) or f"napkin {self.command.name} {usage}"
-            self._problem(f"unexpected word {word[:60]!r}", hint)
+            from napkin.cli.refusals import unexpected_word
 
-    def _of_size(self, word: str) -> str | None:
-        """Return a hint for a bare size: the option that it belongs to, or the question whether such a model fits."""
-        from napkin.cli.spellings import is_size
-
-        if word.isdigit() and "gpus" in self._taken and "gpus" not in self.given:
-            return f"--gpus {word}"
-        if not is_size(word):
-            return None
-        sized = "model" in self.given or "params" in self.given
-        for name in ("tokens",) if sized else ("params", "tokens"):
-            if name in self._taken and name not in self.given:
-                return f"--{name} {word}"
-        fits = "hardware" in self._taken and not {"params", "model"} & self._taken
-        return f"napkin memory {word} --hardware h100 says whether a model of that size fits" if fits else None
+            self.problems.append(unexpected_word(self.command, word, self.given))
 
     def _second_model(self, word: str) -> None:
         """Refuse a MODEL next to an option that means MODEL, unless both say the same."""
@@ -385,18 +342,9 @@ class Line:
 
     def _ask_sweep(self) -> None:
         """Refuse lists and ranges where one value belongs, with the sweep that answers them."""
-        from napkin.cli.spellings import digits
-        from napkin.options.command_line import pieces_of, typed
+        from napkin.cli.refusals import ask_sweep
 
-        given = {name: typed(one.text) for name, one in self.given.items()}
-        ranges = {
-            flag: f"{name}={text}" for flag, (name, text) in zip(("over", "by"), self._several.items(), strict=False)
-        }
-        line = " ".join(pieces_of(f"sweep {self.command.target or self.command.name}", given, ranges))
-        for one, text in self._several.items():
-            number = digits(text)
-            hint = line + (f"; one number is written {number}" if number else "")
-            self._problem(f"{OPTIONS[one].shown}: {text[:60]!r} is several values", hint)
+        self.problems += ask_sweep(self.command, self.given, self._several)
 
     def _problem(self, message: str, hint: str) -> None:
         self.problems.append(NapkinError(message, hint))

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from napkin.cli.known import known
 from napkin.errors import NapkinError
 from napkin.options import ranges
+from napkin.options.launches import MEGATRON
 from napkin.options.option import Option
-from napkin.options.synonyms import MEGATRON
 from napkin.record import record
 from napkin.units import Unreadable, count
 

@@ -56,6 +56,11 @@ def read_step(inputs: Inputs, model: Model, uses: Iterable[str] = RATES) -> Step
         read_untimed(inputs)
     setup = read_setup(inputs, model)
     check_shards(int(setup.shard), int(setup.layout.zero))
+    if setup.layout.images:
+        if setup.layout.pp > 1:
+            why = "--images: the time of a pipeline whose first stage has a vision tower is not modeled"
+            raise Refused(why, "--pp 1")
+        inputs.note("speed and MFU count the language model's tokens and FLOPs; images' are in napkin flops --images")
     hardware = read_hardware(inputs, uses)
     confidence = read_confidence(inputs)
     prediction = read_prediction(inputs, model, setup, hardware)

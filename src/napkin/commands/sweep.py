@@ -85,7 +85,7 @@ def _answer(name: str, command: Command, axes: Sequence[Axis], points: Sequence[
     kept = named or moving or [next(iter(units))]
     verdicts = any(answer.verdict for answer in answers)
     failed = len(answers) < len(points)
-    shown = chosen(kept, bool(named))
+    shown = chosen(kept, bool(named), points)
     rows: list[Row] = []
     for point, got in zip(points, found, strict=True):
         verdict = {"verdict": point.answer.verdict if point.answer is not None else None} if verdicts else {}
@@ -104,6 +104,10 @@ def _answer(name: str, command: Command, axes: Sequence[Axis], points: Sequence[
     charts = Panels(command.name, options[0], options[1] if len(options) > 1 else None, points, frozenset(kept))
     result.plot = [charts.of(path, units[path]) for path in shown]
     return result
+
+
+CAPACITY, HELD = "memory/capacity", ("memory/total", "memory/used", "memory/reserved")
+"""What a GPU has, and the quantities that are held against it."""
 
 
 @record
@@ -143,9 +147,18 @@ class Panels:
             titled(spoken(self.over.name), x_unit),
             titled(spoken(path), y_unit),
             series,
+            marks=self._capacity(path, y_scale),
             log_x=lines and numbers is not None and _spread(list(numbers.values())),
             log_y=lines and _spread(values),
         )
+
+    def _capacity(self, path: str, scale: float) -> list[tuple[float, str]]:
+        """Return the line of what a GPU has, where its memory is drawn and the same at every point."""
+        found = {point.quantities[CAPACITY][0] for point in self.points if CAPACITY in point.quantities}
+        if path not in HELD or len(found) != 1:
+            return []
+        (capacity,) = found
+        return [(float(capacity) / scale, f"capacity {float(capacity) / scale:.1f}")]
 
     def _numbers(self) -> dict[int, int | float] | None:
         """Return the value of `over` by point, where all are numbers."""

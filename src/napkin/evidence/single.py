@@ -80,6 +80,8 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
     gradient = 2 if pure else stack.gradient_bytes
     share, core = recomputed_share(setup, model)
     before, last = ends(layout.stages)
+    lengths = model.vision.lengths(layout.image_tokens) if model.vision is not None else None
+    _, tower_tokens, image_tokens = lengths or (1, 1, 1)
     return StepLayout(
         sequence=layout.seq,
         micro_batch=layout.micro,
@@ -104,6 +106,9 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
         target=layout.target,
         layers_before=before,
         layers_last=last,
+        images=layout.images,
+        tower_tokens=tower_tokens,
+        image_tokens=image_tokens,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from napkin.planning.grid import CELL, Array, Block, Request
+from napkin.planning.grid import CELL, Array, Block, Request, given
 from napkin.planning.known_memory import Fitting, Memory
 from napkin.record import record
 from napkin.training.layout import Layout
@@ -83,11 +83,8 @@ class Found:
 
 def exact_layout(request: Request, numbers: Mapping[str, int], recompute: Recompute) -> Layout:
     """Return one layout in integers; numbers: its degrees by field."""
-    return Layout(
-        seq=request.seq,
-        schedule="interleaved" if numbers["vp"] > 1 else "1f1b",
-        recompute=recompute,
-    ).replaced(**numbers)
+    schedule = "interleaved" if numbers["vp"] > 1 else "1f1b"
+    return given(request).replaced(schedule=schedule, recompute=recompute, **numbers)
 
 
 def layout_at(request: Request, block: Block, at: int) -> Layout:

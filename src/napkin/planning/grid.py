@@ -91,7 +91,8 @@ def grid(request: Request) -> Grid | None:
     """Return every layout that divides the machine, the model and the batch; None where there is none.
 
     tp divides the heads (lowering.py), cp the sequence, sp the tokens of a sequence, ep the experts and the
-    data-parallel ranks, micro-batch · dp the batch, tp·pp·cp·dp the number of GPUs; pp·vp is at most the layers."""
+    data-parallel ranks, micro-batch · dp the batch, tp·pp·cp·dp the number of GPUs; pp·vp is at most the layers; a step
+    with images has no pipeline, whose first stage would have the tower."""
     n = request.gpus
     largest = request.batch or request.most
     rows, columns = list(_rows(request, largest)), list(_columns(request))
@@ -152,7 +153,8 @@ def _rows(request: Request, largest: int) -> Iterator[tuple[int, ...]]:
 def _columns(request: Request) -> Iterator[tuple[int, int]]:
     """Yield (pp, vp) that divide the layers."""
     depth = request.model.stacks[-1].depth
-    for pp in divisors(request.gpus, 1 if request.model.shares_tensors else depth):
+    whole = request.model.shares_tensors or request.setup.layout.images
+    for pp in divisors(request.gpus, 1 if whole else depth):
         if request.allows("pp", pp):
             yield from ((pp, vp) for vp in chunks(depth, pp) if request.allows("vp", vp))
 
@@ -170,6 +172,12 @@ def chunks(depth: int, pp: int) -> list[int]:
     if pp == 1:
         return [1]
     return [vp for vp in divisors(-(-depth // pp), depth) if pp * vp <= depth]
+
+
+def given(request: Request) -> Layout:
+    """Return what every layout has: the sequences and their images."""
+    layout = request.setup.layout
+    return Layout(seq=request.seq, images=layout.images, image_tokens=layout.image_tokens)
 
 
 def near_values(free: Request, name: str, value: int) -> list[int]:
@@ -244,8 +252,7 @@ def blocks(request: Request, whole: Grid) -> Iterator[Block]:
             row = rows[of_row]
             tp, cp, ep, _, micro = whole.rows[row].T
             pp, vp = whole.columns[of_column].T
-            layout = Layout(
-                seq=request.seq,
+            layout = given(request).replaced(
                 micro=1 if single else micro,
                 micro_batches=whole.micro_batches[row, of_column],
                 tp=1 if whole_width else tp,

@@ -17,13 +17,13 @@ data degrees, m micro-batches of a replica. Where each part is computed:
 from __future__ import annotations
 
 from napkin import term
-from napkin.elementwise import Number
-from napkin.operations.model import Model
+from napkin.elementwise import Number, is_array
+from napkin.operations.model import Layer, Model
 from napkin.record import record
 from napkin.term import Term
 from napkin.timing.clock import SECOND, Clock
 from napkin.timing.data_parallel import data_time, optimizer_time, reduction_time, sharded_time, shards_of
-from napkin.timing.layer import COMMUNICATION, COMPUTE, GROUPS, MEMORY, head_time, layer_time
+from napkin.timing.layer import COMMUNICATION, COMPUTE, GROUPS, MEMORY, LayerTime, head_time, layer_time
 from napkin.timing.pipeline import Layers, boundary_time, bubble_time, layers_of, stages_of
 from napkin.timing.rates import Rates
 from napkin.timing.step_layout import StepLayout
@@ -39,12 +39,23 @@ class StepTime:
     weights: Number
 
 
+def seeing(model: Model, layout: StepLayout, rates: Rates) -> list[tuple[Number, LayerTime]]:
+    """Return the time of a vision tower's layers and of its projector, where there are images."""
+    if model.vision is None or (not is_array(layout.images) and not layout.images):
+        return []
+    (tower,), (projector,) = model.vision.tower.stacks, model.vision.projector.stacks
+    clock, last = (Clock(rates, layout.seeing(length)) for length in (layout.tower_tokens, layout.image_tokens))
+    found = [(count, layer_time(clock, layer, f"tower/{kind}")) for kind, count, layer in tower.kinds()]
+    return [*found, (1, layer_time(last, Layer("projector", projector.before), "projector"))]
+
+
 def layers_of_step(model: Model, layout: StepLayout, rates: Rates) -> Layers:
     """Return what one micro-batch takes in the layers and the head."""
     clock = Clock(rates, layout)
     last = clock if len(model.stacks) == 1 else Clock(rates, layout.decoding())
     # what comes before the layers, and after them but for the logits and the loss, is not timed yet
-    runs = [
+    runs = seeing(model, layout, rates)
+    runs += [
         (count, layer_time(clock if stack is model.stacks[0] else last, layer, kind))
         for stack in model.stacks
         for kind, count, layer in stack.kinds()

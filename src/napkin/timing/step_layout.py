@@ -25,6 +25,9 @@ class StepLayout:
     etp                 ranks that each expert's width is divided over
     target, source      tokens of the decoder's sequences and of those that its cross-attention reads, in an
                         encoder-decoder (0: `sequence`)
+    images, tower_tokens, image_tokens
+                        images in a sequence, and of one of them the tokens of the tower and those that the language
+                        model sees
     layers_before, layers_last
                         layers of the fullest stage before the last one and of the last, where they are dealt by hand
                         (0: ⌈L/p⌉, and what is left)
@@ -56,6 +59,9 @@ class StepLayout:
     source: Number = 0
     layers_before: Number = 0
     layers_last: Number = 0
+    images: Number = 0
+    tower_tokens: Number = 1
+    image_tokens: Number = 1
 
     @property
     def tokens(self) -> Number:
@@ -71,6 +77,10 @@ class StepLayout:
     def keys(self) -> Number:
         """Tokens of a sequence that cross-attention reads."""
         return where(self.source > 0, self.source, self.sequence)
+
+    def seeing(self, length: Number) -> StepLayout:
+        """Return the layout over the images, of `length` tokens each: every rank of a sequence sees them whole."""
+        return replace(self, sequence=length, micro_batch=self.micro_batch * self.images, cp=1, sequence_parallel=0)
 
     def decoding(self) -> StepLayout:
         """Return the layout over the decoder's sequences, of an encoder-decoder."""

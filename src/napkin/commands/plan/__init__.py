@@ -52,6 +52,8 @@ COMMAND = Command(
         "hardware",
         "hardware-file",
         "seq",
+        "images",
+        "image-tokens",
         "global-batch",
         "grad-accum",
         "max-global-batch",

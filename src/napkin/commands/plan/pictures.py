@@ -58,7 +58,7 @@ def curves(question: PlanQuestion, rows: Sequence[Row]) -> Iterator[Chart]:
     ideal = [speeds[0] / gpus[0] * n / scale for n in gpus]
     factors = [[row["step/time"] / row[end] for row in rows] for end in ("step/high", "step/low")]
     name = f"{question.layouts.request.model.name} on {question.layouts.hardware.name}, the best layout each time"
-    low, high = ([s * f for s, f in zip(speeds, factor, strict=True)] for factor in factors)
+    low, high = ([s * f / scale for s, f in zip(speeds, factor, strict=True)] for factor in factors)
     speed = Series(
         "predicted, 90% band" if question.confidence == 0.9 else "predicted",
         gpus,

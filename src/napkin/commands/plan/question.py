@@ -10,7 +10,7 @@ from napkin.commands.confidence import read_confidence
 from napkin.commands.goodput import read_goodput
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import RATES, WHICH, read_hardware
-from napkin.commands.model import read_model, read_sequence
+from napkin.commands.model import read_images_of_sequence, read_model, read_sequence
 from napkin.commands.nodes import read_gpus
 from napkin.commands.setup import read_implementation, read_setup_around
 from napkin.commands.step_model import read_rates_profile
@@ -147,7 +147,8 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     if note := generation_note(hardware):
         inputs.note(note)
     seq = read_sequence(inputs, model)
-    setup = read_setup_around(inputs, model, Layout(seq=seq))
+    images, image_tokens = read_images_of_sequence(inputs, model, seq)
+    setup = read_setup_around(inputs, model, Layout(seq=seq, images=images, image_tokens=image_tokens))
     overlapped, factor = inputs.flag("async-tp"), float(inputs.number_or_none("factor") or 1.0)
     kernel = inputs.text("attention") if "attention" in inputs else None
     prediction = single.asked(model, setup, hardware, inputs.text("stack"), kernel, overlapped, factor)

@@ -62,7 +62,7 @@ def of_sides(
     verdicts: Sequence[str | None],
 ) -> Screen:
     """Return the screen of two sides that differ as a whole: each quantity of both, and their ratio."""
-    moved = sorted((path for path in paths if have[path][0] != get[path][0]), key=_rank)
+    moved = sorted((path for path in paths if have[path][0] != get[path][0]), key=rank)
     if not moved:
         return Screen(asked, ("no difference",))
     shown = moved[:MOST_ROWS]
@@ -79,7 +79,7 @@ def of_sides(
     return Screen(asked, lines[:IN_HEADLINE], table=Table(columns, rows), remarks=said, listing=listing)
 
 
-def _rank(path: str) -> tuple[int, bool, int]:
+def rank(path: str) -> tuple[int, bool, int]:
     """Return where a quantity is listed: the leading ones, then totals before their parts, details last."""
     at = LEADING.index(path) if path in LEADING else len(LEADING)
     return at, any(part in path for part in DETAILS), path.count("/")

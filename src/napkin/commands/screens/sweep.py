@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from napkin.commands.screens.compare import LEADING
+from napkin.commands.screens.compare import rank
 from napkin.commands.sweep_point import Point
 from napkin.planning.verdicts import FITS
 from napkin.render.answer import is_end
@@ -19,12 +19,15 @@ LARGER = ("mfu", "params/max", "fits/params", "tokens", "params", "tokens_per_se
 """Quantities of which more is better."""
 
 
-def chosen(kept: Sequence[str], named: bool) -> list[str]:
+def chosen(kept: Sequence[str], named: bool, points: Sequence[Point]) -> list[str]:
     """Return the quantities that are shown: those named, else the first that people ask for."""
     if named:
         return list(kept)
-    ends = [path for path in kept if not is_end(path)]
-    return sorted(ends, key=lambda path: LEADING.index(path) if path in LEADING else len(LEADING))[:MOST_COLUMNS]
+    distinct: dict[tuple[object, ...], str] = {}
+    for path in sorted((path for path in kept if not is_end(path)), key=rank):
+        values = tuple(point.quantities.get(path) for point in points)
+        distinct.setdefault(values, path)  # one of those that are the same at every point
+    return list(distinct.values())[:MOST_COLUMNS]
 
 
 def screen(command: str, points: Sequence[Point], shown: Sequence[str], more: int, swept: Sequence[str]) -> Screen:

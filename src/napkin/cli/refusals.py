@@ -1,0 +1,85 @@
+"""What to say of words that napkin cannot read, with what was probably meant. Loaded only where a line holds one."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+
+from napkin.commands.signature import OptionText, Signature
+from napkin.errors import NapkinError, did_you_mean, listed
+from napkin.options.registry import OPTIONS, spelled
+
+
+def unknown_option(command: Signature, head: str, spelling: str) -> NapkinError:
+    """Return the refusal of an option that no table knows, with the nearest one."""
+    from napkin.options.launches import needless
+
+    what = needless(spelling)
+    if what is not None:
+        hint = f"leave it out: what it states ({what}) changes neither memory nor time"
+    else:
+        known = [OPTIONS[name].shown for name in (*command.takes, *command.figures)]
+        begun = [name for name in known if name.startswith(f"--{spelling}")] if len(spelling) > 1 else []
+        close = f"did you mean {' or '.join(begun[:3])}?" if begun else did_you_mean(f"--{spelling}", known)
+        elsewhere = None if begun else _elsewhere(spelling)
+        hint = elsewhere or close or f"napkin {command.name} --help lists the options"
+    return NapkinError(f"{command.name} has no option {head[:60]}", hint)
+
+
+def _elsewhere(spelling: str) -> str | None:
+    """Return a hint that names the commands with that option, where it is one of napkin's."""
+    from napkin._tables.takes import TAKES
+    from napkin.cli.overview import ASKED
+
+    name = spelled(spelling, OPTIONS)
+    asked = [command for _, commands in ASKED for command in commands]
+    commands = [command for command in asked if name in TAKES.get(command, ())]
+    return f"napkin {listed(commands[:3])} take{'s' * (len(commands) == 1)} --{name}" if commands else None
+
+
+def misdashed(command: Signature, head: str, spelling: str) -> NapkinError:
+    """Return the refusal of `-tp` and `—gpus`, with the option that is meant."""
+    name = spelled(spelling, {*command.names, *command.figures})
+    if name is not None:
+        return NapkinError(f"{head[:60]} is not an option", f"--{name} {OPTIONS[name].metavar}, with two hyphens")
+    return NapkinError(f"{command.name} has no option {head[:60]}", f"napkin {command.name} --help lists the options")
+
+
+def unexpected_word(command: Signature, word: str, given: Container[str]) -> NapkinError:
+    """Return the refusal of a word without dashes for which the command has no place."""
+    takes = " ".join(OPTIONS[name].metavar for name in command.arguments)
+    usage = f"takes {takes}, then options" if takes else "takes options only; --help lists them"
+    hint = _of_number(command, word, given) or f"napkin {command.name} {usage}"
+    return NapkinError(f"unexpected word {word[:60]!r}", hint)
+
+
+def _of_number(command: Signature, word: str, given: Container[str]) -> str | None:
+    """Return a hint for a bare number: the option that it belongs to, or the question whether such a model fits."""
+    from napkin.cli.spellings import is_size
+
+    taken = {*command.names, *command.figures}
+    if word.isdigit() and "gpus" in taken and "gpus" not in given:
+        return f"--gpus {word}"
+    if not is_size(word):
+        return None
+    sized = "model" in given or "params" in given
+    for name in ("tokens",) if sized else ("params", "tokens"):
+        if name in taken and name not in given:
+            return f"--{name} {word}"
+    fits = "hardware" in taken and not {"params", "model"} & taken
+    return f"napkin memory {word} --hardware h100 says whether a model of that size fits" if fits else None
+
+
+def ask_sweep(command: Signature, given: Mapping[str, OptionText], several: Mapping[str, str]) -> list[NapkinError]:
+    """Return the refusals of lists and ranges where one value belongs, with the sweep that answers them."""
+    from napkin.cli.spellings import digits
+    from napkin.options.command_line import pieces_of, typed
+
+    texts = {name: typed(one.text) for name, one in given.items()}
+    ranges = {flag: f"{name}={text}" for flag, (name, text) in zip(("over", "by"), several.items(), strict=False)}
+    line = " ".join(pieces_of(f"sweep {command.target or command.name}", texts, ranges))
+    problems = []
+    for name, text in several.items():
+        number = digits(text)
+        hint = line + (f"; one number is written {number}" if number else "")
+        problems.append(NapkinError(f"{OPTIONS[name].shown}: {text[:60]!r} is several values", hint))
+    return problems

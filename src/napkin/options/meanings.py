@@ -1,0 +1,268 @@
+"""Names of other tools that take another form of value than the option of napkin that they mean, and values that people
+expect of napkin's own. Loaded only where a line holds such a name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from napkin.options.synonyms import SAME
+
+_SHARDED = "--zero 3 --dp-shard N: shard within groups of N GPUs, replicate between them"
+_POLICIES = "--precision bf16-mixed (fp32 master weights), amp-bf16 (fp32 weights, autocast) or bf16-pure"
+_HALF = "--precision fp16-mixed: fp16 weights, fp32 master weights and moments"
+_QLORA = "--quantized nf4 --lora-rank 16: state the rank"
+_ZERO_WORDS = {
+    "zero-0": "--zero 0",
+    "zero-1": "--zero 1",
+    "zero-2": "--zero 2",
+    "zero-3": "--zero 3",
+    "full-shard": "--zero 3",
+    "full-shard auto-wrap": "--zero 3",
+    "fully-shard": "--zero 3",
+    "fsdp": "--zero 3",
+    "fsdp2": "--zero 3",
+    "shard-grad-op": "--zero 2",
+    "shard-grad-op auto-wrap": "--zero 2",
+    "no-shard": "--zero 0",
+    "ddp": "--zero 0",
+    "none": "--zero 0",
+    "hybrid-shard": f"!{_SHARDED}",
+    "hybrid-shard-zero2": "!--zero 2 --dp-shard N: shard within groups of N GPUs",
+    "hsdp": f"!{_SHARDED}",
+}
+_FSDP = {
+    "": "--zero 3",
+    "1": "--zero 3",
+    "2": "--zero 3",
+    **_ZERO_WORDS,
+    "*": "!--zero 3 shards parameters, 2 gradients",
+}
+_SHARDING = {
+    "1": "--zero 3",
+    "2": "--zero 2",
+    "3": "--zero 0",
+    "optim": "--zero 1",
+    "optim-grads": "--zero 2",
+    "optim-grads-params": "--zero 3",
+    **_ZERO_WORDS,
+    "*": "!--zero 3 shards parameters, 2 gradients, 1 optimizer states",
+}
+_DEEPSPEED = "!--zero {} with --framework deepspeed, which adds DeepSpeed's own buffers"
+_CHECKPOINTING = {
+    "": "--recompute full",
+    "false": "--recompute none",
+    "full": "--recompute full",
+    "unsloth": "!--recompute full, with --offload activations",
+    "selective": "--recompute selective",
+    "op": "--recompute operations",
+    "none": "--recompute none",
+    "off": "--recompute none",
+    "disabled": "--recompute none",
+    "*": "--recompute {}",
+}
+_FLASH = {"": "--attention flash", "false": "--attention eager", "fa2": "--attention flash", "fa3": "--attention flash"}
+_SDPA = "!--attention flash (what sdpa picks for bf16 and a causal mask), efficient or cudnn"
+_ATTENTION = {
+    "flash": "--attention flash",
+    "flash-attention": "--attention flash",
+    "flash-attention-2": "--attention flash",
+    "flash-attention-3": "--attention flash",
+    "flash-attn": "--attention flash",
+    "flash-attn-2": "--attention flash",
+    "fa2": "--attention flash",
+    "fa3": "--attention flash",
+    "eager": "--attention eager",
+    "unfused": "--attention eager",
+    "math": "--attention eager",
+    "xformers": "--attention efficient",
+    "mem-efficient": "--attention efficient",
+    "memory-efficient": "--attention efficient",
+    "efficient": "--attention efficient",
+    "fused": "--attention cudnn",
+    "cudnn": "--attention cudnn",
+    "sdpa": _SDPA,
+    "auto": _SDPA,
+    "*": "!--attention flash, eager, efficient or cudnn",
+}
+_MIXED = {
+    "": f"!{_POLICIES}",
+    "false": "",
+    "bf16": f"!{_POLICIES}",
+    "bfloat16": f"!{_POLICIES}",
+    "fp16": f"!{_HALF}",
+    "float16": f"!{_HALF}",
+    "fp8": "!--precision fp8-mixed: fp8 matmuls over bf16 weights, fp32 master weights and moments",
+    "no": "--precision fp32",
+    "none": "--precision fp32",
+    "fp32": "--precision fp32",
+    "*": f"!{_POLICIES}",
+}
+_FOUR_BITS = {"": "--quantized nf4", "false": ""}
+_LORA = {
+    "": "!--lora-rank 16: state the rank",
+    "false": "",
+    "#": "--lora-rank {}",
+    "lora": "!--lora-rank 16: state the rank",
+    "qlora": f"!{_QLORA}",
+    "full": "",
+    "none": "",
+    "*": "!--lora-rank 16 trains LoRA matrices; everything is trained without it",
+}
+_STEPS = "--tokens: steps × global batch × sequence length"
+_OFFLOAD = {"": "--offload {what}", "true": "--offload {what}", "cpu": "--offload {what}", "false": "", "none": ""}
+_FORMS = {"json": "--json", "csv": "--csv", "markdown": "--markdown", "md": "--markdown", "text": "", "table": ""}
+_LOOKS = {"*": "!--zero 3, 2, 1 or 0 says what is sharded; --framework what runs it"}
+
+MEANS: dict[str, Mapping[str, str]] = {
+    "fsdp use-fsdp fsdp1 fsdp2 use-torch-fsdp2 torch-fsdp use-fsdp2 enable-fsdp fully-shard full-shard": _FSDP,
+    "sharding sharding-strategy fsdp-sharding-strategy fsdp-strategy shard-strategy data-parallel-sharding-strategy": (
+        _SHARDING
+    ),
+    "hsdp hybrid-shard data-parallel-shard-degree dp-shard-size dp-shard-degree dp-replicate-size "
+    "data-parallel-replicate-degree dp-replicate": {"#": f"!{_SHARDED}", "": f"!{_SHARDED}"},
+    "reshard-after-forward fsdp-reshard-after-forward": {"": "--zero 3", "false": "--zero 2"},
+    "ddp use-ddp dp-only no-shard torch-ddp distributed-data-parallel": {"": "--zero 0"},
+    "zero0 zero-0": {"": "--zero 0"},
+    "zero1 zero-1 zero-stage-1 zero-stage1 zero-optimizer use-zero1": {"": "--zero 1"},
+    "zero2 zero-2 zero-stage-2 zero-stage2": {"": "--zero 2"},
+    "zero3 zero-3 zero-stage-3 zero-stage3 use-zero3": {"": "--zero 3"},
+    "deepspeed use-deepspeed deepspeed-config ds-config ds": {
+        "": _DEEPSPEED.format("3"),
+        "*1*": _DEEPSPEED.format("1"),
+        "*2*": _DEEPSPEED.format("2"),
+        "*3*": _DEEPSPEED.format("3"),
+        "*": _DEEPSPEED.format("1, 2 or 3"),
+    },
+    "use-megatron-lm megatron megatron-lm": {"": "!--framework megatron-core"},
+    "strategy distributed-type parallelism distributed-strategy": {
+        "deepspeed": _DEEPSPEED.format("3"),
+        "deepspeed-stage-1": _DEEPSPEED.format("1"),
+        "deepspeed-stage-2": _DEEPSPEED.format("2"),
+        "deepspeed-stage-3": _DEEPSPEED.format("3"),
+        "megatron-lm": "!--framework megatron-core",
+        "multi-gpu": "--zero 0",
+        **_ZERO_WORDS,
+        **_LOOKS,
+    },
+    "dp-type data-parallel-type": {**_ZERO_WORDS, **_LOOKS},
+    "enable-expert-parallel": {"": "!--ep N: the ranks that share the experts"},
+    "gradient-checkpointing grad-checkpointing gradient-checkpoint grad-checkpoint activation-checkpointing "
+    "activation-checkpoint act-ckpt activation-recompute activation-recomputation recomputation checkpoint-activations "
+    "use-gradient-checkpointing enable-activation-checkpointing enable-gradient-checkpointing ac-mode remat "
+    "fsdp-activation-checkpointing activation-checkpoint-mode activation-checkpoint.mode recompute-granularity "
+    "activations-checkpoint-granularity gradient-checkpointing-enable checkpointing recompute-layer full-recompute "
+    "recompute-full ac": _CHECKPOINTING,
+    "disable-gradient-checkpointing disable-activation-checkpointing no-recomputation no-recompute": {
+        "": "--recompute none"
+    },
+    "recompute-activations selective-recompute selective-checkpointing recompute-selective": {
+        "": "--recompute selective",
+        "false": "",
+    },
+    "recompute-method recompute-num-layers activations-checkpoint-method activations-checkpoint-num-layers": {
+        "*": "!--recompute full, or --recompute group:N to keep one input for N layers"
+    },
+    "flash-attention flash-attn use-flash-attn use-flash-attention use-flash-attention-2 flash-attention-2 "
+    "flash-attn-2 use-flash-attn-v2 fa2 use-fa use-fa2 flash": {**_FLASH, **_ATTENTION},
+    "attn-implementation attn-impl attn-backend attention-backend attention-implementation attention-kernel "
+    "attention-impl attn attn-kernel attention-type": _ATTENTION,
+    "eager-attention eager no-flash-attn disable-flash-attn": {"": "--attention eager"},
+    "sdpa use-sdpa": {"": _SDPA},
+    "xformers xformers-attention mem-efficient-attention memory-efficient-attention": {"": "--attention efficient"},
+    "cudnn-attention": {"": "--attention cudnn"},
+    "lora use-lora peft use-peft use-lora-adapters adapter adapter-type finetuning-type train-type tuner-type": _LORA,
+    "qlora use-qlora": {"": f"!{_QLORA}", "#": "--quantized nf4 --lora-rank {}", "false": ""},
+    "load-in-4bit use-4bit 4bit bnb-4bit in-4bit load-4bit int4 q4": _FOUR_BITS,
+    "load-in-8bit use-8bit 8bit bnb-8bit int8 in-8bit load-8bit q8": {"": "--quantized int8", "false": ""},
+    "use-double-quant double-quant double-quantization use-nested-quant use-bnb-nested-quant "
+    "bnb-4bit-use-double-quant": {"": "--quantized nf4-dq", "false": ""},
+    "quantization-bit bits load-bits": {"4": "--quantized nf4", "8": "--quantized int8", "*": "!--quantized nf4"},
+    "lora-target lora-target-modules target-modules lora-modules lora-attn-modules lora-target-module": {
+        "all": "",
+        "all-linear": "",
+        "*": "--lora-targets {}",
+    },
+    "lora-target-linear": {"": "", "false": "!--lora-targets q,v: the modules to adapt"},
+    "bf16 bfloat16 use-bf16 bf16-mixed-precision": {"": f"!{_POLICIES}", "false": ""},
+    "fp16 float16 half use-fp16": {"": f"!{_HALF}", "false": ""},
+    "mixed-precision amp use-amp autocast mixed-precision-training mixed amp-dtype fp16-opt-level": _MIXED,
+    "fp32 float32 full-precision": {"": "--precision fp32", "false": ""},
+    "pure-bf16 bf16-pure full-bf16 bf16-full": {"": "--precision bf16-pure", "false": ""},
+    "fp8 use-fp8 enable-fp8 float8": {"": "!--precision fp8-mixed", "false": "", "*": "!--precision fp8-mixed"},
+    "fp4 nvfp4": {"": "!--precision nvfp4-mixed"},
+    "mxfp8": {"": "!--precision mxfp8-mixed"},
+    "tf32": {"": "!--precision fp32: tf32 changes no byte of it", "false": "", "true": "!--precision fp32"},
+    "adam-8bit use-8bit-adam use-8bit-optimizer 8bit-adam 8bit-optimizer adam8bit bnb-optimizer": {
+        "": "--optimizer adamw-8bit"
+    },
+    "use-muon muon": {"": "--optimizer muon"},
+    "use-adafactor adafactor": {"": "--optimizer adafactor"},
+    "use-lion lion": {"": "--optimizer lion"},
+    "adamw": {"": "--optimizer adamw"},
+    "adam": {"": "--optimizer adam"},
+    "sgd": {"": "--optimizer sgd"},
+    "offload-optimizer optimizer-offload offload-optimizer-state offload-optimizer-device zero-offload "
+    "optimizer-cpu-offload offload-optim": {k: v.format(what="optimizer") for k, v in _OFFLOAD.items()},
+    "offload-param offload-params offload-parameters offload-param-device param-offload fsdp-offload-params": {
+        k: v.format(what="parameters") for k, v in _OFFLOAD.items()
+    },
+    "offload-activations activation-offloading enable-activation-offloading activation-offload cpu-offloading": {
+        k: v.format(what="activations") for k, v in _OFFLOAD.items()
+    },
+    "cpu-offload offload-to-cpu fsdp-cpu-offload use-cpu-offload cpu-offload-gb": {
+        "": "!--offload optimizer, parameters or activations: what is kept in host memory",
+        "*": "!--offload optimizer, parameters or activations: what is kept in host memory",
+    },
+    "days": {"*": "--within {}d"},
+    "hours": {"*": "--within {}h"},
+    "weeks": {"*": "--within {}w"},
+    "minutes": {"*": "--within {}min"},
+    "years": {"*": "--within {}y"},
+    "months month": {"*": "!--within 30d: a month's length in days"},
+    "seconds-per-step sec-per-step step-seconds seconds-per-iteration": {"*": "--step-time {}s"},
+    "step-time-ms ms-per-step elapsed-time-per-iteration iteration-time-ms": {"*": "--step-time {}ms"},
+    "peak-tflops gpu-tflops hardware-tflops": {"*": "--peak-flops {}TFLOP/s"},
+    "vram-gb gpu-memory-gb memory-gb gpu-mem-gb": {"*": "--memory-size {}GB"},
+    "gpu-memory-utilization": {"*": "!--memory-size: the bytes that may be used of one GPU"},
+    "chinchilla chinchilla-optimal compute-optimal": {"": "!--tokens {twenty}: about 20 tokens for each parameter"},
+    "total-batch-size tokens-per-batch tokens-per-step batch-tokens global-batch-tokens batch-size-in-tokens "
+    "global-batch-size-tokens tokens-per-iter": {
+        "*": "!--global-batch counts sequences: the tokens of a step over the sequence length"
+    },
+    "mini-batch mini-batch-size minibatch minibatch-size": {
+        "*": "!--micro-batch (one pass of one GPU) or --global-batch (one optimizer step)"
+    },
+    "steps max-steps train-steps training-steps num-steps n-steps total-steps train-iters max-iters iters iterations "
+    "num-iterations num-train-steps total-training-steps training.steps": {"*": f"!{_STEPS}"},
+    "epochs num-epochs n-epochs num-train-epochs max-epochs train-epochs epoch": {
+        "*": "!--tokens {repeated}: the tokens of all epochs together"
+    },
+    "samples num-samples n-samples train-samples dataset-samples examples num-examples": {
+        "*": "!--tokens: the samples times the tokens of one"
+    },
+    "auto-find-batch-size find-batch-size max-batch auto-batch-size find-executable-batch-size": {
+        "": "!--max micro-batch finds the largest that fits"
+    },
+    "max-gpus min-gpus": {"": "!--min gpus finds the fewest", "*": "!--min gpus finds the fewest"},
+    "json-output as-json to-json": {"": "--json"},
+    "csv-output as-csv": {"": "--csv"},
+    "format output-format fmt form": _FORMS,
+    "causal-mask is-causal": {"": "--causal", "false": ""},
+    "use-megatron-fsdp": {"": "!--zero 3"},
+    f"ulysses {SAME['ulysses']}": {"*": "!--cp N shards the sequence; --sp belongs to tensor parallelism"},
+}
+"""Spellings with another form of value → {what follows: what it means}. What follows: nothing (""; also `true`), a
+word, `#` a number, `*` anything (`*3*`: anything with a 3 in it), `{}` in the meaning stands for it. A meaning is other
+options, or after `!` the hint of a refusal."""
+
+VALUES: dict[str, Mapping[str, str]] = {
+    "max": {"gpus": "--min gpus finds the fewest, and napkin plan the layout", "batch": "--max micro-batch"},
+    "min": {"micro-batch": "--max micro-batch finds the largest", "seq": "--max seq finds the longest"},
+    "precision": {"bf16": _POLICIES, "bfloat16": _POLICIES, "fp16": _HALF, "bf16-true": "--precision bf16-pure"},
+}
+"""Option → values that it does not have, and the hint."""
+
+
+def meanings(spelling: str, table: Mapping[str, Mapping[str, str]] = MEANS) -> Mapping[str, str] | None:
+    """Return what a spelling with another form of value means, by what follows it."""
+    return next((means for names, means in table.items() if spelling in names.split()), None)
