@@ -116,6 +116,11 @@ class Rank:
         return total(size for _, size in self.states)
 
     @property
+    def least(self) -> Number:
+        """Bytes that are live at the loss, and more: weights, states, and what the micro-batches in flight keep."""
+        return self.parameters + self.optimizer + self.waiting + self.saved
+
+    @property
     def live(self) -> Number:
         return maximum(*(moment.live for moment in self.moments))
 

@@ -13,11 +13,9 @@ import numpy as np
 
 from napkin.footprint.memory import least_states
 from napkin.planning.grid import Array, Block, Grid, Request, blocks, grid
-from napkin.planning.layout_memory import used
+from napkin.planning.layout_memory import ROUNDING, used
 from napkin.record import record, replace
 
-ROUNDING = 1 - 1e-9
-"""What a bound may be off by rounding."""
 FIELDS = {"micro-batch": "micro"}
 """Fields of a layout whose degree has another name."""
 

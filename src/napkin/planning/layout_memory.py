@@ -12,6 +12,7 @@ from napkin import term
 from napkin.elementwise import Number, is_array, maximum
 from napkin.footprint import allocator, memory
 from napkin.footprint.prepared import PreparedStep, prepare
+from napkin.footprint.rank import Rank
 from napkin.footprint.rows import Rows
 from napkin.footprint.stages import places, places_of
 from napkin.operations.model import Model
@@ -22,6 +23,10 @@ from napkin.training.setup import EXACT, Setup, Width
 
 AT_ONCE = 1 << 13
 """Stages of cells that are evaluated at a time: more would leave the processor's caches."""
+FEW = 2
+"""Share of the stages, as one in so many, down to which those that cannot fit are evaluated along with the others."""
+ROUNDING = 1 - 1e-9
+"""What a bound may be off by rounding."""
 MANY = 1 << 10
 """Cells of which those are set aside first whose first stage alone is too large: for fewer it does not pay."""
 
@@ -32,7 +37,7 @@ Used = tuple[Array, Array]
 def used_bytes(model: Model, setup: Setup) -> Any:
     """Return memory/used of the worst stage of one layout."""
     step = prepare(model, setup)
-    return maximum(*(_used_on(step, place, EXACT)[0] for place in places(step)))
+    return maximum(*(_used_by(step, memory.rank_of(step, place), EXACT)[0] for place in places(step)))
 
 
 def used(request: Request, block: Block, capacity: float, wanted: Array) -> Used:
@@ -88,7 +93,7 @@ class _Stages:
                 starts = np.flatnonzero(np.diff(cells, prepend=-1))
                 zero = np.flatnonzero(valid[:, cells].any(axis=1))
                 here = np.ix_(zero, cells[starts])
-                for whole, one in zip((used, upper), self._evaluated(cells, zero, place, depth), strict=True):
+                for whole, one in zip((used, upper), self._evaluated(cells, zero, place, depth, capacity), strict=True):
                     whole[here] = np.maximum(whole[here], np.maximum.reduceat(one, starts, axis=1))
             every = np.flatnonzero((valid & (used <= capacity)).any(axis=0))
         return used, upper
@@ -115,22 +120,30 @@ class _Stages:
                 some = slice(start, start + AT_ONCE)
                 yield joined[some], place_of[some], None
 
-    def _evaluated(self, cells: Array, zero: Array, place: Any, depth: int | None) -> Used:
-        """Return the used bytes of these stages as [zero, cell]; zero: indices of the ZeRO stages."""
+    def _evaluated(self, cells: Array, zero: Array, place: Any, depth: int | None, capacity: float) -> Used:
+        """Return the used bytes of these stages as [zero, cell]; zero: indices of the ZeRO stages. Where most stages
+        hold more than the capacity whatever the moment, what these hold stands for what they use."""
         stages: Array = self.setup.layout.zero
         layout = cells_of(self.setup.layout, cells).replaced(zero=stages[zero])
         if depth is not None:
             layout = layout.replaced(pp=depth)
         step = self.tape.step(replace(self.setup, layout=layout), self.index[cells])
-        used, upper = _used_on(step, place, self.width)
-        shape = (len(zero), len(cells))
-        return np.broadcast_to(used, shape), np.broadcast_to(upper, shape)
+        rank = memory.holding(step, place)
+        least = np.broadcast_to(np.asarray(rank.least, dtype=float), (len(zero), len(cells)))
+        some = np.flatnonzero((least * ROUNDING <= capacity).any(axis=0))
+        if FEW * len(some) > len(cells):
+            found = _used_by(step, memory.with_moments(step, rank), self.width)
+            return np.broadcast_to(found[0], least.shape), np.broadcast_to(found[1], least.shape)
+        used, upper = least.copy(), least.copy()
+        if len(some):
+            places = place[some] if is_array(place) else place
+            used[:, some], upper[:, some] = self._evaluated(cells[some], zero, places, depth, math.inf)
+        return used, upper
 
 
-def _used_on(step: PreparedStep, place: Number, width: Width) -> tuple[Any, Any]:
-    """Return memory/used of a stage and the upper end of its interval."""
+def _used_by(step: PreparedStep, rank: Rank, width: Width) -> tuple[Any, Any]:
+    """Return memory/used of a rank and the upper end of its interval."""
     setup = step.setup
-    rank = memory.rank_of(step, place)
     live = term.leaf("memory/live", rank.live, "byte", term.TRUE)
     found = allocator.reported(live, setup.layout.gpus, False, width, rank.flow(setup), bounds=("high",))
     return found.used.value, found.ends["memory/used"][1] + narrow_copies(setup, rank)

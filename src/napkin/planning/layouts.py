@@ -23,7 +23,7 @@ from napkin.training.setup import Setup
 
 COUNTED_TWICE = 2
 """Counted FLOPs over those that are computed at most: attention's full square, of which kernels compute half."""
-EVALUATED, MORE = 1 << 14, 8
+EVALUATED, MORE = 1 << 12, 8
 """Fastest layouts whose memory is evaluated first where the recommended one is all that is asked for; by how many times
 more where none of them fits."""
 TRIED = 16
