@@ -16,6 +16,7 @@ sys.path.insert(0, os.path.join(ROOT, "tools"))
 
 import fuzz
 import fuzz_draws
+import fuzz_oracles
 
 CASES, RANGES = 2000, 8
 
@@ -28,7 +29,7 @@ def test_drawn_questions(part: int) -> None:
 
 def test_the_judge_finds_what_is_wrong() -> None:
     case = fuzz_draws.Case(0, ("params", "gpt2", "--json"))
-    assert fuzz.judged(case, 0, '{"values": {"a": 1}, "units": {"a": "1"}}', "") is None
+    assert fuzz_oracles.judged(case, 0, '{"values": {"a": 1}, "units": {"a": "1"}}', "") is None
     for status, out, err in (
         (70, "", "error: a defect\n"),
         (9, "", ""),
@@ -44,7 +45,7 @@ def test_the_judge_finds_what_is_wrong() -> None:
         (0, '{"values": {"a": 1}, "units": {"a": "1"}, "low": {"a": 2}}', ""),
         (0, "x" * 1_000_001, ""),
     ):
-        assert fuzz.judged(case, status, out, err), (status, out[:40], err[:40])
+        assert fuzz_oracles.judged(case, status, out, err), (status, out[:40], err[:40])
 
 
 def test_a_case_follows_from_its_seed() -> None:
@@ -156,12 +157,21 @@ def test_a_problem_found_twice_is_said_once(napkin: Napkin, tmp_path: pathlib.Pa
 def test_a_cut_exponent_is_no_prefix(napkin: Napkin) -> None:
     assert napkin("train-time --params 7e --tokens 1T --hardware h100 --gpus 8").status == 2
     assert "exponent" in napkin("data --tokens 7e --vocab 100").errors[0]
-    assert napkin("data --tokens 1E --vocab 100").status == 0
+    assert "exponent" in napkin("data --tokens 1E --vocab 100").errors[0]
+    assert napkin("data --tokens 1e--5 --vocab 100").status == 2
+    assert napkin("roofline matmul 8x8x8 --hardware h100 --peak-flops 1EFLOP/s").status == 0
 
 
-@pytest.mark.parametrize("depth", ["1e9", "1e15"])
-def test_a_stack_too_deep_to_add_up(napkin: Napkin, depth: str) -> None:
-    assert "10,000" in napkin(f"memory linear --width 8 --batch 2 --depth {depth}").errors[0]
+@pytest.mark.parametrize("optimizer", ["adamw", "adagrad", "adafactor", "adamw8bit"])
+def test_a_stack_of_any_depth_costs_what_its_layers_do(napkin: Napkin, optimizer: str) -> None:
+    def asked(layers: str) -> dict[str, float]:
+        return napkin(f"memory linear {layers} --batch 2 --optimizer {optimizer} --json").values
+
+    line = "--width 8 --depth {}".format
+    assert asked(line(3)) == asked("--widths 8,8,8,8,1")
+    two, three, deep = asked(line(2)), asked(line(3)), asked(line("1e15"))
+    for path, value in deep.items():
+        assert value == two[path] + (10**15 - 2) * (three[path] - two[path]), path
 
 
 def test_fp64_s_own_largest_number_is_read(napkin: Napkin) -> None:
@@ -178,3 +188,57 @@ def test_a_family_is_searched_up_to_a_width(napkin: Napkin) -> None:
     refused = napkin(f"{line} --gpus 1e12")
     assert refused.status == 3
     assert "2,048 heads" in refused.errors[0]
+
+
+def test_every_unfit_field_of_a_config_is_named(napkin: Napkin, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"model_type": "llama"}')
+    missing = napkin(f"params {path}")
+    assert missing.status == 3
+    assert [line.split(": ")[2] for line in missing.errors] == ["hidden_size", "num_hidden_layers"]
+    path.write_text('{"model_type": "llama",\n "hidden_size": "x",\n "num_hidden_layers": 0, "vocab_size": true}')
+    wrong = napkin(f"params {path}")
+    assert wrong.status == 2
+    assert [line.split(": ")[1:3] for line in wrong.errors] == [
+        [f"{path}:2", "hidden_size"],
+        [f"{path}:3", "num_hidden_layers"],
+        [f"{path}:3", "vocab_size"],
+    ]
+    path.write_text('{"model_type": "llava", "text_config": {"model_type": "llama"}}')
+    assert len(napkin(f"params {path}").errors) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ('{"a": 1,\n "b": {"a": 2},\n "a": 3}', 3, "stands twice"),
+        ('{"a": "NaN",\n "b": NaN}', 2, "NaN"),
+        ('{"a": "1e999",\n "b": 1e999}', 2, "out of range"),
+    ],
+)
+def test_a_mistake_of_json_has_its_line(
+    napkin: Napkin, tmp_path: pathlib.Path, text: str, line: int, words: str
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    (error,) = napkin(f"params {path}").errors
+    assert error.startswith(f"error: {path}:{line}: ")
+    assert words in error
+
+
+def test_bytes_of_a_parameter(napkin: Napkin) -> None:
+    line = "max-params --gpus 8 --hardware h100 --json --bytes-per-param"
+    assert "ambiguous" in napkin(f"{line} 16G").errors[0]
+    assert napkin(f"{line} 16B").values == napkin(f"{line} 16").values
+    assert napkin(f"{line} 0.5").values["params/max"] == 2 * 640 * 10**9
+
+
+def test_a_name_with_a_null_byte(napkin: Napkin) -> None:
+    assert napkin(["check", "\0"]).status == 2
+
+
+def test_what_is_out_of_range_is_said_in_words(napkin: Napkin) -> None:
+    outcome = napkin("step gpt2 --gpus 8 --hardware h100 --peak-flops 1e-300")
+    assert outcome.status == 0
+    assert "out of range" in outcome.out
+    assert "nan" not in outcome.out

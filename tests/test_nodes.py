@@ -97,3 +97,11 @@ def test_a_search_keeps_the_accumulation_that_is_asked_for() -> None:
     assert {row["dp"] * row["micro-batch"] * 4 for row in found.data["rows"]} == {64}
     free = run_line("plan gpt2 --gpus 4 --hardware h100 --grad-accum 4 --rows 50 --json")
     assert all(row["global-batch"] == row["dp"] * row["micro-batch"] * 4 for row in free.data["rows"])
+
+
+def test_several_counts_of_gpus_and_one_of_nodes() -> None:
+    line = "plan gpt2 --gpus 8..16 --hardware h100 --seq 1024 --quiet"
+    assert run_line(f"{line} --gpus-per-node 1").status == 0
+    assert run_line(f"{line} --nodes 2").errors == [
+        "error: a contradiction: several --gpus and one number of --nodes, 2"
+    ]

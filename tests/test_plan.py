@@ -368,7 +368,7 @@ def test_a_listing_is_bounded(napkin: Napkin) -> None:
     outcome = napkin("plan llama3-8b --gpus 8 --hardware h100 --rows 999999999999")
     assert outcome.status == 2
     assert "--rows" in outcome.errors[0]
-    assert "at most 1,000" in outcome.hints[0]
+    assert "at most 500" in outcome.hints[0]
 
 
 def test_the_table_of_published_layouts_is_in_step() -> None:

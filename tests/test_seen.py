@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from napkin.errors import NapkinError
-from napkin.inputs.log import read_log
+from napkin.inputs.log_file import read_log
 from tests.conftest import Napkin
 
 LINE = (

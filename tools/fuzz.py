@@ -7,20 +7,19 @@ process, or with --real in an interpreter of its own. With --log each finished r
 next run reads and goes on from. At the end each distinct failure is shown with its shortest case; the exit status is 1
 if there is any.
 
-What must hold of every case: the exit status is one that docs/command-line.md lists, never 70; stderr has `error:`
-lines and `hint:` lines alone, ten errors at most, each at most 4,000 characters, without control characters, and none
-without cause; stdout is below 1 MB; JSON parses, holds no NaN, every value has a unit and lies in its interval; CSV
-says the same numbers as JSON; it ends within SECONDS of CPU time.
+What must hold of every case: it ends within SECONDS of CPU time; the exit status is one that docs/command-line.md
+lists, never 70; stderr has `error:` lines and `hint:` lines alone, ten errors at most, each at most 4,000 characters,
+without control characters, and none without cause; stdout is below 1 MB, with --explain too; JSON parses, holds no NaN,
+every value has a unit and lies in its interval; CSV and text say the same numbers as JSON, and line 2 no other; every
+tree of terms folds to its value (tools/fuzz_oracles.py).
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import csv
 import io
 import json
-import math
 import multiprocessing
 import os
 import shlex
@@ -35,15 +34,15 @@ from typing import Any
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path[:0] = [os.path.join(ROOT, "src"), os.path.dirname(os.path.abspath(__file__))]
 
+import fuzz_oracles as oracles  # noqa: E402
 from fuzz_draws import Case, draw  # noqa: E402
 
 from napkin.cli import main  # noqa: E402
+from napkin.commands import command  # noqa: E402
+from napkin.render.answer import Answer  # noqa: E402
 
-STATUSES = (0, 1, 2, 3, 4, 5, 74)
 SECONDS = 20
 """CPU time of one case."""
-LONGEST, LARGEST, ERRORS = 4000, 1_000_000, 11
-"""Characters of a message, bytes of an answer, errors (ten, and one line that says how many more)."""
 CHUNK = 250
 """Cases of one line of the log."""
 
@@ -56,7 +55,7 @@ def _stop(*_: object) -> None:
     raise TooSlow
 
 
-def run_case(case: Case, argv: tuple[str, ...] | None = None) -> tuple[int, str, str]:
+def run_case(case: Case) -> tuple[int, str, str]:
     """Return exit status, stdout and stderr of a case, run in this process and an empty directory of its own."""
     kept = sys.stdout, sys.stderr, sys.stdin, os.getcwd()
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", errors="strict", newline="") for _ in "oe")
@@ -70,7 +69,7 @@ def run_case(case: Case, argv: tuple[str, ...] | None = None) -> tuple[int, str,
         before = signal.signal(signal.SIGPROF, _stop)
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
         try:
-            status = main(list(case.argv if argv is None else argv))
+            status = main(list(case.argv))
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
             signal.signal(signal.SIGPROF, before)
@@ -114,11 +113,13 @@ def run_real(case: Case) -> tuple[int, str, str]:
 def failure_of(case: Case, real: bool = False) -> str | None:
     """Return what is wrong with the answer to a case, in words that are the same for the same mistake."""
     try:
-        status, out, err = run_real(case) if real else run_case(case)
-        wrong = judged(case, status, out, err)
-        if wrong is None and status == 0 and case.seed % 4 == 0 and not real and out and asks_json(case):
-            again = run_case(case, tuple("--csv" if word == "--json" else word for word in case.argv))
-            wrong = _forms_agree(out, again)
+        if real:
+            return oracles.judged(case, *run_real(case))
+        with recorded() as answers:
+            status, out, err = run_case(case)
+            wrong = oracles.judged(case, status, out, err)
+            if wrong is None and answers and status in (0, 1, 4):
+                wrong = oracles.forms_agree(answers[-1])
     except TooSlow:
         return f"more than {SECONDS} s of CPU: {' '.join(case.argv[:1])[:40]}"
     except BaseException as problem:
@@ -128,92 +129,22 @@ def failure_of(case: Case, real: bool = False) -> str | None:
     return wrong
 
 
-def judged(case: Case, status: int, out: str, err: str) -> str | None:
-    """Return what is wrong with one answer, or None."""
-    if status == 70:
-        return err.partition("\n")[0][:160]
-    if status not in STATUSES:
-        return f"exit status {status}"
-    if "Traceback" in err:
-        return "a traceback"
-    wrong = _stderr(status, err)
-    if wrong:
-        return wrong
-    if len(out.encode("utf-8", "replace")) > LARGEST and "--explain" not in case.argv:
-        return f"an answer above {LARGEST} bytes from {case.argv[0][:20]}"
-    if asks_json(case) and out:
-        return _json(out)
-    return None
+@contextlib.contextmanager
+def recorded() -> Iterator[list[Answer]]:
+    """Keep the answers that are given meanwhile; the last one is that of the command line."""
+    answers: list[Answer] = []
+    plain = command.ask
 
+    def asked(*arguments: Any, **more: Any) -> Answer:
+        answer = plain(*arguments, **more)
+        answers.append(answer)
+        return answer
 
-def asks_json(case: Case) -> bool:
-    return "--json" in case.argv and not {"--help", "-h", "help", "--help-all", "-V", "--version"} & set(case.argv)
-
-
-def _stderr(status: int, err: str) -> str | None:
-    lines = err.split("\n")[:-1]
-    if err and not err.endswith("\n"):
-        return "stderr ends within a line"
-    errors = [line for line in lines if line.startswith("error: ")]
-    if status in (2, 3, 5, 74) and not errors and not err.startswith("napkin"):
-        return f"status {status} without an error"
-    if status == 0 and errors:
-        return "an error with status 0"
-    if len(errors) > ERRORS:
-        return "more than ten errors"
-    if len(set(errors)) < len(errors):
-        return "the same error twice"
-    if any(len(line) > LONGEST for line in lines):
-        return "a message above 4,000 characters"
-    other = [line for line in lines if not line.startswith(("error: ", "hint: ", "warning: "))]
-    if errors and other:
-        return f"a line on stderr that is no error and no hint: {other[0][:60]!r}"
-    if any(not c.isprintable() for line in lines for c in line):
-        return "a control character on stderr"
-    if any(line.strip() in ("error:", "hint:") for line in lines):
-        return "an empty message"
-    return None
-
-
-def _no_constant(text: str) -> None:
-    raise ValueError(f"{text} in JSON")
-
-
-def _json(out: str) -> str | None:
+    command.ask = asked
     try:
-        data = json.loads(out, parse_constant=_no_constant)
-    except ValueError as problem:
-        return f"JSON: {str(problem)[:60]}"
-    values, units = data.get("values", {}), data.get("units", {})
-    for path, value in values.items():
-        if isinstance(value, int | float) and not isinstance(value, bool) and path not in units:
-            return f"a value without a unit: {path}"
-        if isinstance(value, float) and not math.isfinite(value):
-            return f"a value that is not finite: {path}"
-    low, high = data.get("low", {}), data.get("high", {})
-    for path in (*low, *high):
-        if path not in values:
-            continue
-        below, above = low.get(path, values[path]), high.get(path, values[path])
-        if not below <= values[path] * (1 + 1e-9) or not values[path] <= above * (1 + 1e-9):
-            return f"a value outside its interval: {path}"
-    return None
-
-
-def _forms_agree(out: str, again: tuple[int, str, str]) -> str | None:
-    """Return where CSV says other numbers than JSON."""
-    data = json.loads(out)
-    status, text, _ = again
-    if status != 0:
-        return f"status {status} with --csv, 0 with --json"
-    rows = list(csv.reader(io.StringIO(text)))
-    if not rows or rows[0][:3] != ["path", "value", "unit"]:
-        return None  # a listing
-    said = {row[0]: row[1] for row in rows[1:] if len(row) > 2}
-    for path, value in data.get("values", {}).items():
-        if path in said and isinstance(value, int | float) and said[path] != "" and float(said[path]) != float(value):
-            return f"CSV and JSON disagree: {path}"
-    return None
+        yield answers
+    finally:
+        command.ask = plain
 
 
 # --- many ----------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import json
+import os
 import pickle
 import random
 import shlex
@@ -20,6 +21,8 @@ from napkin.options.registry import OPTIONS
 
 LEFT_OUT = ("bench",)
 """Commands that are not drawn: they run the machine, not the calculator."""
+COSTLY = {"validate": 0.05, "plan": 0.2, "calibrate": 0.2, "sensitivity": 0.5, "models": 0.5}
+"""Commands that take ten to a hundred times what the others do, with the share of the draws that they get of one."""
 
 HOSTILE = (
     "",
@@ -233,6 +236,24 @@ OF_MODELS = (
     "memory model.yaml --hardware a100 --lora-rank 8 --seq 128",
 )
 """Questions about a config, whose fields are what is spoilt."""
+OF_FILES = (
+    "step gpt2 --gpus 8 --hardware h100 --profile profile.json",
+    "compare profile.json profile.json",
+    "hardware --from-profile profile.json",
+    "hardware mine --hardware-file hardware.yaml",
+    "train-time --params 7B --tokens 1T --gpus 8 --mfu 0.5 --hardware mine --hardware-file hardware.yaml",
+    "step gpt2 --gpus 64 --hardware mine --hardware-file hardware.yaml",
+    "memory --snapshot snapshot.json",
+    "memory --snapshot snapshot.pickle",
+    "memory gpt2 --gpus 8 --seq 128 --snapshot snapshot.json",
+    "mfu gpt2 --seq 1024 --gpus 8 --hardware h100 --log log.txt",
+    "mfu gpt2 --seq 1024 --gpus 8 --hardware h100 --log -",
+    "check run.yaml",
+    "train-time --run run.yaml",
+    "compare run.yaml run.yaml",
+    "validate rows.yaml",
+)
+"""Questions about another file."""
 ROOTS: tuple[Any, ...] = (
     10**18,
     -1,
@@ -253,25 +274,9 @@ ROOTS: tuple[Any, ...] = (
     "\x1b[2J",
 )
 FLOATS = (float("nan"), float("inf"), float("-inf"))
-PROFILE = {
-    "napkin": 1,
-    "kind": "profile",
-    "schema": 1,
-    "complete": True,
-    "created": "2026-01-01T00:00:00Z",
-    "elapsed_s": 1.0,
-    "command": ["bench"],
-    "mode": "quick",
-    "seed": 1,
-    "data": "normal",
-    "method": "events",
-    "software": {"torch": "2.9"},
-    "device": {"kind": "cuda", "name": "NVIDIA H100 80GB HBM3", "memory_bytes": 85_000_000_000},
-    "environment": {},
-    "peaks": {"bf16": {"flops": 989e12, "source": "datasheet"}},
-    "cases": [],
-    "summary": {"matmul": {}},
-}
+with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "fuzz_profile.json")) as _file:
+    PROFILE: dict[str, Any] = json.load(_file)
+"""A small complete profile of a device that no one has."""
 HARDWARE = {
     "accelerators": {
         "mine": {
@@ -377,7 +382,8 @@ class Case:
 def draw(seed: int) -> Case:
     """Return the case of a seed, always the same."""
     rng = random.Random(seed)
-    argv = shlex.split(rng.choice(OF_MODELS)) if rng.random() < 0.3 else _line(rng)
+    kind = rng.random()
+    argv = shlex.split(rng.choice(OF_MODELS if kind < 0.3 else OF_FILES)) if kind < 0.4 else _line(rng)
     for _ in range(rng.choice((0, 0, 0, 1, 2))):
         argv = _edged(rng, argv)
     for _ in range(rng.choice((0, 0, 0, 0, 1, 1, 2))):
@@ -414,7 +420,8 @@ def _named(argv: list[str]) -> set[str]:
 
 def _line(rng: random.Random) -> list[str]:
     """Return a line that is near to a good one: an example with files of ours in it, or options drawn."""
-    name = rng.choice([name for name in MODULES if name not in LEFT_OUT])
+    names = [name for name in MODULES if name not in LEFT_OUT]
+    (name,) = rng.choices(names, [COSTLY.get(name, 1) for name in names])
     examples = find(name).examples
     if examples and rng.random() < 0.75:
         words = shlex.split(rng.choice(examples))

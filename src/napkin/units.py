@@ -145,10 +145,10 @@ def _split(text: str) -> tuple[int, int, str]:
     if not seen_digit:
         raise Unreadable(f"{shown!r} is not a number", "for example 70B, 1.5e12, 80GiB, 30d")
     rest = stripped[at:]
-    if rest == "e":
-        raise Unreadable(f"{shown!r} ends before its exponent", f"for example {shown}9; 10^18 is written {shown[:-1]}E")
+    if rest in ("e", "E"):
+        raise Unreadable(f"{shown!r} ends before its exponent", f"for example {shown}9")
     if rest[:1] in ("e", "E") and len(rest) > 1:
-        power = rest[1:].lstrip("+-")
+        power = rest[2:] if rest[1] in "+-" else rest[1:]
         count = 0
         while count < len(power) and power[count] in _DIGITS:
             count += 1
@@ -188,7 +188,7 @@ def _prefixed(words: tuple[str, ...], bare: bool) -> dict[str, tuple[int, int]]:
     """Return every spelling of a quantity counted in `words` with its scale; `bare` also allows the prefix alone."""
     table: dict[str, tuple[int, int]] = {}
     for prefix, scale in (*DECIMAL.items(), *BINARY.items()):
-        if bare:
+        if bare and prefix != "e":  # a bare E is an exponent that was cut off
             table[prefix] = (scale, 1)
         for word in words:
             table[prefix + word] = (scale, 1)
@@ -315,6 +315,14 @@ def size(text: str) -> int:
     value = _exact(digits, exponent, *_BYTE[key], text)
     _above_zero(value, text)
     return math.ceil(value)
+
+
+def bytes_each(text: str) -> Value:
+    """Read the bytes of one thing: `16`, `0.5`; a bare `16G` is refused, as it is where bytes belong."""
+    digits, exponent, suffix = _split(text)
+    if suffix.lower() not in ("", "b", "byte", "bytes"):
+        return size(text)
+    return _above_zero(_exact(digits, exponent, 1, 1, text), text)
 
 
 def duration(text: str) -> Value:
@@ -450,6 +458,8 @@ def figures(value: float, digits: int = 4, strip: bool = False) -> str:
     """`value` with four significant digits (`strip`: without trailing zeros) and no exponent where it can be read."""
     if value == 0:
         return "0"
+    if not math.isfinite(value):
+        return OUT_OF_RANGE
     if not 1e-4 <= abs(value) < 1e15:
         return f"{value:.{digits - 1}e}".replace("e+0", "e").replace("e+", "e")
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
@@ -501,14 +511,18 @@ def _size_text(value: float) -> str:
     return decimal
 
 
+OUT_OF_RANGE = "out of range"
+"""What is written of a number that no float holds."""
+
+
 def human(value: Number, unit: str, digits: int = 4) -> str:
     """Return a number as people read it: that many significant digits, GB with GiB."""
     if isinstance(value, float) and not math.isfinite(value):
-        return "out of range"
+        return OUT_OF_RANGE
     try:
         real = float(value)
     except OverflowError:
-        return "out of range"
+        return OUT_OF_RANGE
     if unit == "byte":
         return _size_text(value if isinstance(value, int) and abs(real) < 1000 else real)
     if unit == "second":

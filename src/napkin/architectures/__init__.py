@@ -14,7 +14,7 @@ from napkin._tables import architectures as _index
 from napkin.architectures.module_paths import located
 from napkin.architectures.reading import check_layer_lists
 from napkin.architectures.record import Architecture, Wrapper
-from napkin.errors import Refused, did_you_mean
+from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config, class_facts, registered
 from napkin.inputs.unread import settle
@@ -44,6 +44,18 @@ def build(config: Config, assumed: Sequence[str] = (), strict: bool = False) -> 
 
     assumed  fields that the user knows to change no count; `strict`: refuse every field that the class does not read
     """
+    try:
+        return _build(config, assumed, strict)
+    except NapkinError as problem:
+        if not config.unfit:
+            raise
+        from napkin.architectures.unfit import every_problem
+
+        raise every_problem(config, problem, lambda other: _build(other, assumed, strict)) from None
+
+
+def _build(config: Config, assumed: Sequence[str], strict: bool) -> Model:
+    """Return the model, or raise the first problem that is found."""
     text = text_model(config)
     architecture, wrapper = architecture_of(text), _wrapper(config.model_type)
     model = located(architecture.build(text), architecture.modules, wrapper.path if wrapper is not None else "")
@@ -58,6 +70,8 @@ def build(config: Config, assumed: Sequence[str] = (), strict: bool = False) -> 
 
 def _vision(config: Config, text: Config, model: Model) -> Vision | None:
     """Return the vision tower and projector of a multimodal config, where napkin knows them, and say so."""
+    while config is not text and "vision_config" not in config.fields and config.children:
+        config = config.children[0]  # a model of more senses holds one of images and text
     if config is text or "vision_config" not in config.fields:
         return None
     from napkin.architectures.vision import vision_of

@@ -46,7 +46,8 @@ def files_of(named: Sequence[str]) -> list[tuple[str, bool]]:
     found: dict[str, tuple[str, bool]] = {}
     for name in named:
         if not os.path.isdir(name):
-            found.setdefault(os.path.realpath(name) if name != "-" else name, (name, False))
+            whole = name if name == "-" or "\0" in name else os.path.realpath(name)
+            found.setdefault(whole, (name, False))
             continue
         below = list(_below(name))
         if not below:

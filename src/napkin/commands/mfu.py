@@ -20,7 +20,8 @@ from napkin.counting import conventions, flops, measured_rate, utilization
 from napkin.errors import BROKEN, OK, NapkinError
 from napkin.evidence.gap import gap_of, spread_note
 from napkin.inputs.hardware import Hardware, find
-from napkin.inputs.log import Logged, read_log
+from napkin.inputs.log import Logged
+from napkin.inputs.log_file import read_log
 from napkin.options.layout import BATCH, MACHINE_SIZE
 from napkin.options.model import MODEL_OPTIONS
 from napkin.options.question import MEASURED_RATES

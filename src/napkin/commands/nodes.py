@@ -20,12 +20,14 @@ def read_gpus(inputs: Inputs, alone: bool = True) -> None:
     """
     if not any(name in inputs.given for name in NODES):
         return
-    gpus = inputs.integer_or_none("gpus") if "gpus" in inputs.given and inputs.origin("gpus") != "derived" else None
     if "nodes" not in inputs.given:
-        if gpus is None and "gpus" not in inputs.given and alone:
+        if "gpus" not in inputs.given and alone:
             inputs.record("gpus", inputs.integer("gpus-per-node"), "derived", "GPU")
         return
     nodes = inputs.integer("nodes")
+    if isinstance(inputs.peek("gpus"), (list, tuple)):
+        raise NapkinError(f"a contradiction: several --gpus and one number of --nodes, {nodes:,}", "leave out --nodes")
+    gpus = inputs.integer_or_none("gpus") if "gpus" in inputs.given and inputs.origin("gpus") != "derived" else None
     _check_meaning(inputs)
     if gpus is None:
         each = inputs.integer("gpus-per-node") if "gpus-per-node" in inputs.given else _read_of_accelerator(inputs)

@@ -25,18 +25,28 @@ from napkin.training.optimizers import Optimizer
 from napkin.training.precision import Precision, precision
 from napkin.units import human
 
+SHOWN = 16
+"""Equal linear layers that are written out."""
+
 
 @record
 class LinearStack:
-    """Linear layers by their widths, input first, on `batch` examples."""
+    """Linear layers on `batch` examples."""
 
-    widths: tuple[int, ...]
+    layers: tuple[linear.Run, ...]
     batch: int
 
     @property
     def title(self) -> str:
         """The layers in words."""
-        return f"linear layers {' → '.join(map(str, self.widths))}, {self.batch:,} examples"
+        return f"linear layers {self._widths()}, {self.batch:,} examples"
+
+    def _widths(self) -> str:
+        """Return the widths of the layers, a long run of equal ones by their number."""
+        words = [str(self.layers[0].d_in)]
+        for run in self.layers:
+            words += [str(run.d_out)] * run.layers if run.layers <= SHOWN else [f"({run.layers:,} ×) {run.d_out}"]
+        return " → ".join(words)
 
 
 @record
@@ -77,18 +87,13 @@ def read_matmul(inputs: Inputs) -> Gemm:
     return gemm("matmul", m, k, n, inputs.integer_or_none("batch") or 1)
 
 
-DEEPEST = 10_000
-"""Linear layers that are added up one by one."""
-
-
 def _read_stack(inputs: Inputs) -> LinearStack:
     """Return the linear layers."""
-    widths = _read_widths(inputs)
-    return LinearStack(widths, inputs.integer("batch", "how many examples?"))
+    return LinearStack(_read_layers(inputs), inputs.integer("batch", "how many examples?"))
 
 
-def _read_widths(inputs: Inputs) -> tuple[int, ...]:
-    """Return the widths of the layers, listed or from one width and a depth."""
+def _read_layers(inputs: Inputs) -> tuple[linear.Run, ...]:
+    """Return the layers by their widths, listed or from one width and a depth."""
     widths = inputs.integers("widths")
     if not widths:
         width, depth = inputs.integer_or_none("width"), inputs.integer_or_none("depth")
@@ -96,16 +101,12 @@ def _read_widths(inputs: Inputs) -> tuple[int, ...]:
             raise NapkinError(
                 "--widths is missing", "--widths 4,4,1, or --width D --depth L for L square layers and a head of 1"
             )
-        if depth > DEEPEST:
-            raise NapkinError(
-                f"--depth {depth:,} is more than the {DEEPEST:,} layers that are added up", "give fewer layers"
-            )
         return linear.deep(width, depth)
     if inputs.has("width") or inputs.has("depth"):
         raise NapkinError("--widths excludes --width and --depth", "give one or the other")
     if len(widths) < 2:
         raise NapkinError("--widths: one width makes no layer", "input first, e.g. 4,4,1")
-    return tuple(widths)
+    return linear.chain(widths)
 
 
 def _read_measured(inputs: Inputs) -> MeasuredMatmul:
@@ -143,18 +144,15 @@ def matmul_words(one: Gemm) -> str:
 def _flops_of_matmul(one: Gemm) -> Answer:
     """Answer with the FLOP of one matmul: 2·m·k·n."""
     flops = linear.product_term(one, "flops/forward")
-    training = linear.training_flops(flops.value)
+    training = linear.training_flops(flops)
     note = "one matmul is counted; in training, backward makes two more of the same size"
     return Answer(
         "flops",
-        terms=[flops.renamed("flops/total"), flops, *shape_terms(one)],
+        terms=[flops.renamed("flops/total"), flops, training, *shape_terms(one)],
         notes=[note],
         screen=Screen(
             (matmul_words(one),),
-            (
-                human(flops.value, "FLOP"),
-                f"{human(training, 'FLOP')} in training, with its backward pass",
-            ),
+            (human(flops.value, "FLOP"), f"{human(training.value, 'FLOP')} in training, with its backward pass"),
             next=under("roofline", {"hardware": "h100"}),
         ),
     )
@@ -162,7 +160,7 @@ def _flops_of_matmul(one: Gemm) -> Answer:
 
 def _flops_of_stack(stack: LinearStack) -> Answer:
     """Answer with forward and backward of a stack of linear layers."""
-    found = linear.step(stack.widths, stack.batch)
+    found = linear.step(stack.layers, stack.batch)
     rows = (
         ("forward pass", human(found.forward.value, "FLOP"), ""),
         ("backward pass", human(found.backward.value, "FLOP"), "gradients of weights and inputs"),
@@ -229,7 +227,7 @@ def _mfu_of_matmul(question: MeasuredMatmul) -> Answer:
 def _memory_of_stack(question: TrainedStack) -> Answer:
     """Answer with the bytes that training a stack of linear layers keeps."""
     stack, policy, optimizer = question.stack, question.policy, question.optimizer
-    found = linear_memory(stack.widths, stack.batch, policy, optimizer)
+    found = linear_memory(stack.layers, stack.batch, policy, optimizer)
     where = "device" if optimizers.counters_on_device(question.form) else "host"
     note = f"apart from the total: step counters (on the {where}) and the saved input, which is the data itself"
     terms = [found.total, *found.parts, found.counters, found.saved_input, found.params]

@@ -19,6 +19,8 @@ from napkin.render.chart import Chart, Series
 from napkin.render.scale import axis, spoken, titled
 
 Axis = tuple[Option, list[str] | list[bool]]
+MOST_NUMBERS = 30_000
+"""Numbers in all rows together: what a JSON of 1 MB holds."""
 
 
 def run(inputs: Inputs) -> Answer:
@@ -28,12 +30,14 @@ def run(inputs: Inputs) -> Answer:
     by = None if not inputs.has("by") else _axis(command, inputs.text("by"), "--by")
     if by is not None and by[0].name == over[0].name:
         raise NapkinError(f"--by: {by[0].name} is swept already", "name another option")
-    if len(over[1]) * (len(by[1]) if by else 1) > MOST_VALUES:
+    questions = len(over[1]) * (len(by[1]) if by else 1)
+    if questions > MOST_VALUES:
         raise NapkinError(f"the sweep asks more than {MOST_VALUES:,} questions", "take larger steps")
     for option, _ in (over, *([by] if by else [])):
         if option.name in question:
             inputs.note(f"{option.shown} {question[option.name].text} is replaced by the values that are swept")
     points: list[Point] = []
+    answered = False
     unused: list[dict[str, NapkinError]] = []
     lines = [{by[0].name: line} for line in by[1]] if by else [{}]
     for line in lines:
@@ -46,10 +50,22 @@ def run(inputs: Inputs) -> Answer:
                 points.append(Point(changes, wrapped.answer_quietly(command, asked, spare=spare)))
             except NapkinError as problem:
                 points.append(Point(changes, None, problem))
+            if points[-1].answer is not None and not answered:
+                answered = True
+                _refuse_too_many(questions, len(points[-1].quantities), inputs.text_or_none("show"))
     _refuse_unused([spare for spare, point in zip(unused, points, strict=True) if point.answer is not None])
     found = _answer(inputs.command.name, command, [over, *([by] if by else [])], points, inputs.text_or_none("show"))
     wrapped.record_as_answered(inputs, found)
     return found
+
+
+def _refuse_too_many(questions: int, quantities: int, show: str | None) -> None:
+    """Refuse a sweep whose rows are more than an answer holds."""
+    if questions * (show.count(",") + 1 if show else quantities) > MOST_NUMBERS:
+        raise NapkinError(
+            f"the sweep asks {questions:,} questions of {quantities} quantities each, more than one answer holds",
+            f"take larger steps (at most {MOST_NUMBERS // quantities:,} questions), or choose quantities with --show",
+        )
 
 
 def _refuse_unused(unused: Sequence[Mapping[str, NapkinError]]) -> None:

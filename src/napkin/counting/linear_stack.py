@@ -6,11 +6,11 @@ for the gradient of the input; saved for backward: the input of each layer, of w
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Sequence
+from itertools import groupby, pairwise
 
 from napkin.elementwise import Number
 from napkin.operations.linear import Matmul
-from napkin.operations.model import Layer
 from napkin.operations.work import Gemm, Work
 from napkin.record import record
 from napkin.term import Term, add, constant, divide, leaf, multiply, subtract
@@ -18,19 +18,47 @@ from napkin.term import Term, add, constant, divide, leaf, multiply, subtract
 TWICE = "backward makes two products of the forward's size: one for the input's gradient, one for the weight's"
 
 
-def chain(widths: tuple[int, ...]) -> Layer:
+@record
+class Run:
+    """Equal linear layers in a row, so that a stack costs the same however deep it is.
+
+    first  the number of the first of them in the stack, from 1      layers  how many there are
+    """
+
+    first: int
+    layers: int
+    d_in: int
+    d_out: int
+
+    @property
+    def name(self) -> str:
+        """`linear3`, or `linear1-8` where there are several."""
+        return f"linear{self.first}" + (f"-{self.first + self.layers - 1}" if self.layers > 1 else "")
+
+    @property
+    def one(self) -> Matmul:
+        """One of the layers as an operation."""
+        return Matmul(f"linear{self.first}", ("x",), self.d_in, self.d_out)
+
+    def all(self, one: Term) -> Term:
+        """Return a quantity of one layer for all of them."""
+        return one if self.layers == 1 else multiply(f"{one.name}/all", constant("layers", self.layers), one)
+
+
+def chain(widths: Sequence[int]) -> tuple[Run, ...]:
     """Return the linear layers between consecutive widths."""
-    operations = []
-    reads = "x"
-    for at, (d_in, d_out) in enumerate(pairwise(widths), 1):
-        operations.append(Matmul(f"linear{at}", (reads,), d_in, d_out))
-        reads = f"linear{at}"
-    return Layer("linear", tuple(operations))
+    runs, at = [], 1
+    for (d_in, d_out), equal in groupby(pairwise(widths)):
+        runs.append(Run(at, len(list(equal)), d_in, d_out))
+        at += runs[-1].layers
+    return tuple(runs)
 
 
-def deep(width: int, depth: int) -> tuple[int, ...]:
-    """Widths of `depth` square layers and a head of one output: D, D, …, D, 1."""
-    return (width,) * (depth + 1) + (1,)
+def deep(width: int, depth: int) -> tuple[Run, ...]:
+    """Return `depth` square layers and a head of one output: D, D, …, D, 1."""
+    if width == 1:
+        return (Run(1, depth + 1, 1, 1),)
+    return Run(1, depth, width, width), Run(depth + 1, 1, width, 1)
 
 
 def product_term(product: Gemm, name: str) -> Term:
@@ -42,10 +70,10 @@ def product_term(product: Gemm, name: str) -> Term:
     return multiply(name, *factors)
 
 
-def forward(layer: Layer, batch: int) -> Term:
-    """Return the FLOP of one forward pass over `batch` examples, a part for each layer."""
+def forward(runs: Sequence[Run], batch: int) -> Term:
+    """Return the FLOP of one forward pass over `batch` examples, a part for each run of equal layers."""
     work = Work(1, batch)
-    parts = [product_term(p, f"flops/forward/{p.name}") for op in layer.operations for p in op.gemms(work)]
+    parts = [run.all(product_term(p, f"flops/forward/{run.name}")) for run in runs for p in run.one.gemms(work)]
     return add("flops/forward", *parts)
 
 
@@ -54,9 +82,9 @@ def backward(forward_flops: Term) -> Term:
     return multiply("flops/backward", constant("2", 2), forward_flops, source=TWICE)
 
 
-def input_gradient(layer: Layer, batch: int) -> Term:
+def input_gradient(runs: Sequence[Run], batch: int) -> Term:
     """Return the FLOP of the first layer's input gradient, which plain data does not ask for."""
-    first = layer.operations[0].gemms(Work(1, batch))[0]
+    first = runs[0].one.gemms(Work(1, batch))[0]
     return product_term(first, "flops/backward/input_gradient")
 
 
@@ -83,14 +111,12 @@ class StepFlops:
     params: Term
 
 
-def step(widths: tuple[int, ...], batch: int) -> StepFlops:
+def step(runs: Sequence[Run], batch: int) -> StepFlops:
     """Return the FLOPs of a training step on `batch` examples: exact, and by 6·N·D."""
-    layer = chain(widths)
-    ahead = forward(layer, batch)
+    ahead = forward(runs, batch)
     back = backward(ahead)
-    of_data = backward_of_data(back, input_gradient(layer, batch))
-    weights = sum(w.count for op in layer.operations for w in op.weights())
-    params, examples = leaf("params/total", weights, "param", "true"), leaf("batch", batch, "1")
+    of_data = backward_of_data(back, input_gradient(runs, batch))
+    params, examples = leaf("params/total", weights(runs), "param", "true"), leaf("batch", batch, "1")
     six = constant("6", 6, "FLOP/param", "2 forward and 4 backward a weight and example")
     total = add("flops/total", ahead, back)
     return StepFlops(
@@ -105,11 +131,17 @@ def step(widths: tuple[int, ...], batch: int) -> StepFlops:
     )
 
 
-def training_flops(forward_flops: Number) -> Number:
+def weights(runs: Sequence[Run]) -> Number:
+    """Return the number of weights of all layers."""
+    return sum(run.layers * weight.count for run in runs for weight in run.one.weights())
+
+
+def training_flops(forward_flops: Term) -> Term:
     """Return the FLOPs of a matmul in training, 3 · forward: its backward pass makes two more of the same size."""
-    return 3 * forward_flops
+    return multiply("flops/training", constant("forward_and_backward", 3), forward_flops)
 
 
-def saved(widths: tuple[int, ...], batch: Number) -> tuple[Number, Number]:
+def saved(runs: Sequence[Run], batch: Number) -> tuple[Number, Number]:
     """Return the numbers kept for backward: (the data itself, the outputs that later layers read)."""
-    return batch * widths[0], batch * sum(widths[1:-1])
+    read = sum(run.layers * run.d_in for run in runs)
+    return batch * runs[0].d_in, batch * (read - runs[0].d_in)

@@ -22,16 +22,14 @@ class LinearMemory:
     params: Term
 
 
-def linear_memory(widths: tuple[int, ...], batch: int, policy: Precision, optimizer: Optimizer) -> LinearMemory:
-    """Return what training linear layers of these widths on `batch` examples keeps."""
-    layer = linear.chain(widths)
-    weights = [w for op in layer.operations for w in op.weights()]
-    params = leaf("params/total", sum(w.count for w in weights), "param", "true")
+def linear_memory(runs: tuple[linear.Run, ...], batch: int, policy: Precision, optimizer: Optimizer) -> LinearMemory:
+    """Return what training linear layers on `batch` examples keeps."""
+    params = leaf("params/total", linear.weights(runs), "param", "true")
     parts = [_sized("memory/parameters", params, policy.param), _sized("memory/gradients", params, policy.grad)]
     if policy.master is not None:
         parts.append(_sized("memory/master", params, policy.master))
-    states, counters = _states(optimizer, [w.shape for w in weights], policy)
-    data, kept = linear.saved(widths, batch)
+    states, counters = _states(optimizer, runs, policy)
+    data, kept = linear.saved(runs, batch)
     saved = leaf("saved_numbers", kept, "1", "true", "what the layers after the first read")
     parts += [states, _sized("memory/activations", saved, policy.compute)]
     given = leaf("input_numbers", data, "1", "true", "what the first layer reads")
@@ -48,21 +46,21 @@ def _sized(name: str, count: Term, dtype: str) -> Term:
     return multiply(name, count, each) if isinstance(size.value, int) else ceiling(name, size)
 
 
-def _states(optimizer: Optimizer, shapes: list[tuple[int, ...]], policy: Precision) -> tuple[Term, Term]:
+def _states(optimizer: Optimizer, runs: tuple[linear.Run, ...], policy: Precision) -> tuple[Term, Term]:
     """Return (memory/optimizer without counters, memory/step_counters), summed over the tensors."""
     width = formats.element_bytes(formats.find(policy.state), f"bytes_of_{policy.state}")
     by_state: dict[str, list[Term]] = {}
     counters: list[Term] = []
-    for at, shape in enumerate(shapes, 1):
+    for run, shape in ((one, weight.shape) for one in runs for weight in one.one.weights()):
         scalar = {s.name for s in optimizer.kept(shape) if s.layout == SCALAR}
-        for term in optimizer_states.terms(optimizer, shape, width, f"linear{at}"):
+        for term in optimizer_states.terms(optimizer, shape, width, run.name):
             state = term.name.rpartition("/")[2]
             if state in scalar:
-                counters.append(term)
+                counters.append(run.all(term))
             elif state == "code_books":
                 by_state["code_books"] = [term]  # one set for all tensors
             else:
-                by_state.setdefault(state, []).append(term)
+                by_state.setdefault(state, []).append(run.all(term))
     total = [add(f"memory/optimizer/{state}", *terms) for state, terms in by_state.items()]
     none = leaf("no_state", 0, "byte", "true", optimizer.source)
     return add("memory/optimizer", *(total or [none])), add("memory/step_counters", *(counters or [none]))

@@ -13,6 +13,7 @@ from napkin.errors import NapkinError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
 LARGEST = 16 * 10**6
@@ -43,10 +44,11 @@ class Document:
         self.json = json
 
     def place(self, *path: object) -> str:
-        """Return `file:line: field` of a path of keys, for messages."""
+        """Return `file:line: field` of a path of keys, for messages; where the file lacks the path, the line of the
+        nearest key above it."""
         if self.json and not self.lines:
             self.lines = lines_of_json(self.json)
-        line = self.lines.get(path)
+        line = next((self.lines[path[:at]] for at in range(len(path), 0, -1) if path[:at] in self.lines), None)
         where = f"{self.name}:{line}" if line else self.name
         field = ".".join(printable(str(p), 60) for p in path)
         return f"{where}: {field}" if field else where
@@ -106,7 +108,8 @@ def parse_json(
         if len(result) < len(pairs):
             keys = [key for key, _ in pairs]
             twice = next(key for at, key in enumerate(keys) if key in keys[:at])
-            raise NapkinError(f"{name}: the key {printable(twice)!r} stands twice", "keep one of them")
+            where = f"{name}:{_line_of_second(text)}"
+            raise NapkinError(f"{where}: the key {printable(twice)!r} stands twice", "keep one of them")
         if shared is not None and len(pairs) <= FRAME:
             try:
                 return shared.setdefault(tuple(pairs), result)
@@ -117,14 +120,18 @@ def parse_json(
     def refuse(token: str) -> Any:
         if infinite and token != "NaN":
             return float(token)
-        raise NapkinError(f"{name}: {token} is not a number that JSON knows", "write a finite number")
+        where = f"{name}:{_line_of_token(text, token)}"
+        raise NapkinError(f"{where}: {token} is not a number that JSON knows", "write a finite number")
 
     def finite(token: str) -> float:
         value = float(token)
         if value in (float("inf"), float("-inf")):
-            raise NapkinError(f"{name}: {printable(token, 40)} is out of range", "write a finite number")
+            where = f"{name}:{_line_of_token(text, token)}"
+            raise NapkinError(f"{where}: {printable(token, 40)} is out of range", "write a finite number")
         return value
 
+    if not text.strip():
+        raise NapkinError(f"{name}: is empty", "write JSON into it, or name another file")
     try:
         data = json.loads(text, object_pairs_hook=unique, parse_constant=refuse, parse_float=finite)
     except json.JSONDecodeError as problem:
@@ -139,10 +146,33 @@ def parse_json(
 
 def lines_of_json(text: str) -> dict[tuple[object, ...], int]:
     """Return the line of each path of keys in a valid JSON text."""
+    return dict(_keys_of_json(text))
+
+
+def _line_of_second(text: str) -> int:
+    """Return the line of the first key that its mapping has already; the JSON text is valid up to there."""
+    seen: set[tuple[object, ...]] = set()
+    for path, line in _keys_of_json(text):
+        if path in seen:
+            return line
+        seen.add(path)
+    return 1
+
+
+def _line_of_token(text: str, token: str) -> int:
+    """Return the line of a word or number that stands outside the strings of a JSON text."""
+    import re
+
+    places = re.finditer(r'"[^"\\]*(?:\\.[^"\\]*)*"|[-+.\w]+', text)
+    found = next((match.start() for match in places if match.group() == token), 0)
+    return text.count("\n", 0, found) + 1
+
+
+def _keys_of_json(text: str) -> Iterator[tuple[tuple[object, ...], int]]:
+    """Yield each path of keys in a JSON text with its line."""
     import json
     import re
 
-    lines: dict[tuple[object, ...], int] = {}
     path: list[object] = []
     line, last, last_line = 1, "", 1
     for match in re.finditer(r'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}:,\n]', text):
@@ -155,13 +185,12 @@ def lines_of_json(text: str) -> dict[tuple[object, ...], int]:
             path.pop()
         elif token == ":":
             path[-1] = json.loads(last)
-            lines[tuple(path)] = last_line
+            yield tuple(path), last_line
         elif token == ",":
             if isinstance(path[-1], int):
                 path[-1] += 1
         else:
             last, last_line = token, line
-    return lines
 
 
 def _bounded(data: Any, name: str) -> None:
@@ -193,7 +222,7 @@ def parse_yaml(text: str, name: str) -> Document:
     try:
         loader = loader_class(text)
     except yaml.reader.ReaderError as problem:
-        raise NapkinError(f"{name}: holds a character that YAML forbids (position {problem.position})") from None
+        raise _forbidden(name, text, problem.position) from None
     try:
         lines: dict[tuple[object, ...], int] = {}
         builder = _Builder(name, lines)
@@ -209,11 +238,21 @@ def parse_yaml(text: str, name: str) -> Document:
             if any(f": {sign}" in line for sign in (">", "<", "=", "|")):
                 hint = 'quote a condition: time: ">= 30d" (a bare > or | starts a block of text)'
         raise NapkinError(f"{where}: not YAML: {what}", hint) from None
+    except yaml.reader.ReaderError as problem:
+        raise _forbidden(name, text, problem.position) from None
     except yaml.YAMLError as problem:
         raise NapkinError(f"{name}: not YAML: {printable(str(problem))}", "check the file's syntax") from None
     finally:
         loader.dispose()
     return Document(name, data, lines)
+
+
+def _forbidden(name: str, text: str, position: int) -> NapkinError:
+    """Return the error of a character that no YAML may hold; the position may be one of bytes."""
+    at = min(position, len(text))
+    return NapkinError(
+        f"{name}:{text.count(chr(10), 0, at) + 1}: holds a character that YAML forbids", "save it as plain text"
+    )
 
 
 _TRUE, _FALSE, _NULL = ("true", "True", "TRUE"), ("false", "False", "FALSE"), ("", "~", "null", "Null", "NULL")
@@ -290,8 +329,6 @@ class _Builder:
             raise self.fail(event, f"the tag {printable(event.tag)} is not read", "write plain YAML")
         if not event.implicit[0]:  # quoted or a block: text
             return text
-        if event.style in ("|", ">"):
-            raise self.fail(event, "a block of text stands where a value belongs", 'quote a condition: ">= 30d"')
         if text in _NULL:
             return None
         if text in _TRUE:

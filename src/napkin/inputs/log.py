@@ -6,8 +6,8 @@ InternEvo and the Hugging Face Trainer print. A figure "per GPU" (device, chip) 
 
 from __future__ import annotations
 
-import os
 import re
+from functools import cache
 
 from napkin.errors import NapkinError
 from napkin.inputs.load import printable
@@ -18,7 +18,7 @@ _S = r"s(?:ec)?(?:ond)?"
 _GPU = r"(?:gpu|device|chip)"
 _MS = r"(?=\s*[:=]?\s*[0-9.,]+\s*ms)"
 _SEC = r"(?=\s*[:=]?\s*[0-9.,]+\s*(?:s\b|sec|[,|}]|$))"
-_FLOPS, _STEP, _EACH, _ALL = (
+FLOPS, STEP, EACH, TOTAL = (
     "flops_per_second_per_gpu",
     "step_seconds",
     "tokens_per_second_per_gpu",
@@ -26,16 +26,16 @@ _FLOPS, _STEP, _EACH, _ALL = (
 )
 _PATTERNS: tuple[tuple[str, str, float], ...] = (
     # what logs call it, the quantity, its scale to base units; the more particular names first
-    (r"throughput per GPU \(TFLOP/s/GPU\)", _FLOPS, 1e12),
-    (rf"TFLOPs?_per_GPU|TFLOPs?/s?/?{_GPU}|model[ _]tflops(?:/gpu)?|tflops(?:_per_gpu)?", _FLOPS, 1e12),
-    (r"FLOPS/GPU", _FLOPS, 1.0),
-    (r"elapsed time per iteration \(ms\)|iteration[ _]time ?\(ms\)|iter time ?\(ms\)|time \(ms\)", _STEP, 1e-3),
-    (r"(?:train_)?step_?(?:_timing|time) ?(?:in s|\(s\)|_s)", _STEP, 1.0),
-    (rf"(?:iter(?:ation)?[ _]time|step[ _]time|\btime|\bdt){_MS}", _STEP, 1e-3),
-    (rf"(?:iter(?:ation)?[ _]time|step[ _]time|seconds|sec/step){_SEC}", _STEP, 1.0),
-    (r"tokens per gpu per second(?: \(tgs\))?|tgs(?: \(tokens/gpu/second\))?|\btps", _EACH, 1.0),
-    (rf"tok(?:en)?s?/{_S}/{_GPU}|tokens?/{_GPU}/{_S}|throughput/device/tokens_per_{_S}", _EACH, 1.0),
-    (rf"(?:throughput/(?:total_)?|train_)?tok(?:en)?s?(?:[ _/]per[ _/]|/){_S}(?![/a-z])", _ALL, 1.0),
+    (r"throughput per GPU \(TFLOP/s/GPU\)", FLOPS, 1e12),
+    (rf"TFLOPs?_per_GPU|TFLOPs?/s?/?{_GPU}|model[ _]tflops(?:/gpu)?|tflops(?:_per_gpu)?", FLOPS, 1e12),
+    (r"FLOPS/GPU", FLOPS, 1.0),
+    (r"elapsed time per iteration \(ms\)|iteration[ _]time ?\(ms\)|iter time ?\(ms\)|time \(ms\)", STEP, 1e-3),
+    (r"(?:train_)?step_?(?:_timing|time) ?(?:in s|\(s\)|_s)", STEP, 1.0),
+    (rf"(?:iter(?:ation)?[ _]time|step[ _]time|\btime|\bdt){_MS}", STEP, 1e-3),
+    (rf"(?:iter(?:ation)?[ _]time|step[ _]time|seconds|sec/step){_SEC}", STEP, 1.0),
+    (r"tokens per gpu per second(?: \(tgs\))?|tgs(?: \(tokens/gpu/second\))?|\btps", EACH, 1.0),
+    (rf"tok(?:en)?s?/{_S}/{_GPU}|tokens?/{_GPU}/{_S}|throughput/device/tokens_per_{_S}", EACH, 1.0),
+    (rf"(?:throughput/(?:total_)?|train_)?tok(?:en)?s?(?:[ _/]per[ _/]|/){_S}(?![/a-z])", TOTAL, 1.0),
     (rf"(?:throughput/|train_)?samples?(?:[ _/]per[ _/]|/){_S}(?![/a-z])", "samples_per_second", 1.0),
     (r"(?:RunningAvg|Curr)?SamplesPerSec", "samples_per_second", 1.0),
     (rf"(?:train_)?steps?(?:[ _/]per[ _/]|/){_S}(?![/a-z])|it/s|throughput/batches_per_sec", "steps_per_second", 1.0),
@@ -55,56 +55,10 @@ class Logged:
     slow: float = 0.0
 
 
-WARM_UP = 0.1
-"""Share of a log's first lines that is skipped: compilation, caches, the ramp of clocks and batch."""
-SLOW = 1.2
-LARGEST_LOG = 10**9
-
-
-def read_log(text: str) -> Logged:
-    """Read a log; `text` is a log file's name, or one line of a log."""
-    return read_file(text) if os.path.isfile(text) else read_line(text)
-
-
-def read_file(path: str) -> Logged:
-    """Return the medians of a log's figures after warm-up, read line by line; `slow`: share of lines 1.2 × slower."""
-    every: list[Logged] = []
-    try:
-        if os.stat(path).st_size > LARGEST_LOG:
-            raise NapkinError(f"{printable(path)}: is larger than 1 GB", "give a part of the log")
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            for line in stream:
-                if any(c.isdigit() for c in line) and len(line) <= 20_000:
-                    found = figures(line)
-                    if set(found.quantities) - {"global_batch"}:
-                        every.append(found)
-    except OSError as problem:
-        raise NapkinError(f"{printable(path)}: {problem.strerror or 'cannot be read'}", "check the path") from None
-    if not every:
-        raise NapkinError(
-            f"{printable(path)}: no line says a throughput, step time, TFLOP/s or MFU that napkin knows",
-            "paste a line with --log, or give the figure itself: --tokens-per-second, --step-time or --tflops",
-        )
-    kept = every[int(WARM_UP * len(every)) + (len(every) > 3) :] or every
-    commonest = max(
-        {frozenset(one.quantities) for one in kept}, key=lambda k: sum(k == set(o.quantities) for o in kept)
-    )
-    same = [one for one in kept if commonest <= set(one.quantities)]
-    middle = {name: sorted(one.quantities[name] for one in same)[len(same) // 2] for name in commonest}
-    slow = 0.0
-    for name, faster in (("step_seconds", False), (_EACH, True), (_ALL, True), (_FLOPS, True)):
-        if name in middle:
-            ratios = [one.quantities[name] / middle[name] for one in same]
-            slow = sum((1 / r if faster else r) >= SLOW for r in ratios) / len(ratios)
-            break
-    words = {name: f"median {same[len(same) // 2].words[name]}" for name in commonest}
-    return Logged(middle, words, len(same), slow)
-
-
 def read_line(line: str) -> Logged:
     """Return the figures of one log line. Refused (2) where it holds none that is known."""
-    if len(line) > 20_000:
-        raise NapkinError("--log: the line is longer than 20,000 characters", "paste one line of the log")
+    if len(line) > LONGEST:
+        raise NapkinError(f"--log: the line is longer than {LONGEST:,} characters", "paste one line of the log")
     found = figures(line)
     if not set(found.quantities) - {"global_batch"}:
         missing = f"there is no file {printable(line, 60)!r}, and as a line it says"
@@ -116,22 +70,41 @@ def read_line(line: str) -> Logged:
     return found
 
 
+LONGEST = 20_000
+"""Characters of a line."""
+_MARKS = ("flop", "time", "sec", "/s", "_s", "(s", "in s", "tok", "tgs", "tps", "dt", "mfu", "batch")
+"""Every line that holds a figure holds one of these, in small letters."""
+
+
+def may_hold_figures(line: str) -> bool:
+    """Return False for most lines without figures, at a hundredth of the cost of looking for them."""
+    low = line.lower()
+    return any(mark in low for mark in _MARKS)
+
+
 def figures(line: str) -> Logged:
     """Return what one line says; nothing where it holds no figure that is known."""
     found: dict[str, float] = {}
     words: dict[str, str] = {}
-    rest = line
-    for pattern, quantity, scale in _PATTERNS:
-        match = re.search(rf"['\"]?(?:{pattern})['\"]?{_NUMBER}(\s*%)?", rest, re.IGNORECASE)
+    rest = " ".join(line.split())  # a pattern may try every division of a run of blanks
+    for pattern, quantity, scale in _patterns():
+        match = pattern.search(rest)
         if match is None:
             continue
         text, percent = match.group(1), match.group(2)
         value = float(text.replace(",", "")) * scale
         if percent and quantity == "mfu":
             value /= 100
-        rest = rest[: match.start()] + " " * (match.end() - match.start()) + rest[match.end() :]
+        rest = f"{rest[: match.start()]} {rest[match.end() :]}"
         if quantity in found or not 0 < value < float("inf"):
             continue
         found[quantity] = value
         words[quantity] = " ".join(match.group(0).split())
     return Logged(found, words)
+
+
+@cache
+def _patterns() -> tuple[tuple[re.Pattern[str], str, float], ...]:
+    """Return each name with the number after it as one pattern."""
+    whole = r"['\"]?(?:{})['\"]?" + _NUMBER.replace("{", "{{") + r"(\s*%)?"
+    return tuple((re.compile(whole.format(name), re.IGNORECASE), what, scale) for name, what, scale in _PATTERNS)

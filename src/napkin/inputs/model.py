@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 GIVEN, CLASS_DEFAULT, PRESET = "given", "class default", "preset"
 LARGEST_DIMENSION = 10**9
+STAND_IN = 64
+"""A whole number with which a config without one can be read on."""
 
 
 class Config:
@@ -38,6 +40,8 @@ class Config:
     origins   {field: (value, origin)} of the fields that were read
     notes     what the answer should tell the user
     children  nested blocks that were read as configurations of their own
+    unfit     of each field whose value is missing or of another type, where it lies (keys), its spellings, and a value
+              with which reading can go on to find what else is wrong; of nested blocks too
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class Config:
         self.origins: dict[str, tuple[Any, str]] = {}
         self.notes: list[str] = []
         self.children: list[Config] = []
+        self.unfit: list[tuple[tuple[str, ...], list[str], Any]] = []
 
     # --- messages ---
 
@@ -74,6 +79,12 @@ class Config:
     def wrong(self, field: str, what: str, hint: str | None = None) -> NapkinError:
         """Return the error (exit status 2) for a value that the field cannot have."""
         return NapkinError(f"{self.document.place(*self.prefix, field)}: {what}", hint)
+
+    def _unfit(self, field: str, value: Any, problem: NapkinError) -> NapkinError:
+        """Return the problem of a field that has no value or one of another type."""
+        default = self.defaults.get(field)
+        self.unfit.append((self.prefix, self.spellings(field), value if default is None else default))
+        return problem
 
     # --- reading ---
 
@@ -118,7 +129,8 @@ class Config:
             if value is not None or not required:
                 return value
         if required:
-            raise self.refuse(field, "is missing", f"add {field} to the config; napkin does not guess it")
+            hint = f"add {field} to the config; napkin does not guess it"
+            raise self._unfit(field, STAND_IN, self.refuse(field, "is missing", hint))
         return None
 
     def derived(self, field: str, value: int) -> int:
@@ -141,13 +153,12 @@ class Config:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise self.wrong(field, f"{printable(repr(value), 60)} is not a whole number", "write a whole number")
+            what = f"{printable(repr(value), 60)} is not a whole number"
+            raise self._unfit(field, STAND_IN, self.wrong(field, what, "write a whole number"))
         if not least <= value <= LARGEST_DIMENSION:
-            raise self.wrong(
-                field,
-                f"{printable(str(value), 40)} is not between {least} and {LARGEST_DIMENSION:,}",
-                f"the published config.json has the model's {field}",
-            )
+            what = f"{printable(str(value), 40)} is not between {least} and {LARGEST_DIMENSION:,}"
+            hint = f"the published config.json has the model's {field}"
+            raise self._unfit(field, STAND_IN, self.wrong(field, what, hint))
         return value
 
     def real(self, field: str, *, required: bool = True) -> float | None:
@@ -156,7 +167,8 @@ class Config:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise self.wrong(field, f"{printable(repr(value), 60)} is not a number")
+            problem = self.wrong(field, f"{printable(repr(value), 60)} is not a number")
+            raise self._unfit(field, 1.0, problem)
         return value
 
     def flag(self, field: str, *, otherwise: bool | None = None) -> bool:
@@ -165,7 +177,8 @@ class Config:
         if value is None and otherwise is not None:
             return otherwise
         if not isinstance(value, bool):
-            raise self.wrong(field, f"{printable(repr(value), 60)} is neither true nor false")
+            problem = self.wrong(field, f"{printable(repr(value), 60)} is neither true nor false")
+            raise self._unfit(field, False, problem)
         return value
 
     def text(self, field: str, *, known: Iterable[str] = ()) -> str:
@@ -234,7 +247,7 @@ class Config:
             raise self.refuse(f"{field}.model_type", "is missing")
         defaults, aliases = class_facts(kind)
         child = Config(self.name, self.document, block, kind, defaults, aliases, (*self.prefix, field), self.origin)
-        child.notes = self.notes
+        child.notes, child.unfit = self.notes, self.unfit
         child.used.add("model_type")
         self.children.append(child)
         return child

@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.errors import did_you_mean
 from napkin.units import Unreadable, count, positive_count, words
 
-MOST_ROWS = 1000
+MOST_ROWS = 500
 """Rows that `plan --rows` may list: each is evaluated once more, exactly, in some three milliseconds."""
 MOST_DOCUMENTS = MOST_STAGES = 10**6
 FROZEN_PARTS = ("vision", "projector")
@@ -22,8 +22,11 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def lowercase_names(text: str) -> tuple[str, ...]:
-    """Read names separated by commas, in lower case; empty ones are dropped."""
-    return tuple(word.strip().lower() for word in words(text).split(",") if word.strip())
+    """Read names separated by commas, in lower case; empty ones are dropped, but not all may be."""
+    found = tuple(word.strip().lower() for word in words(text).split(",") if word.strip())
+    if not found:
+        raise Unreadable(f"{text.strip()[:60]!r} names nothing", "separate names by single commas")
+    return found
 
 
 def offloads(text: str) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ OPTIONS = (
     Option("pairs", choice("full", "half", "exact"), "(query, key) pairs counted: full, half, exact", default="full"),
     flag("causal", "Short for --pairs half"),
     Option("confidence", units.words, "Confidence level of the interval, in %", metavar="LEVEL", default="90"),
-    Option("bytes-per-param", units.positive, "Bytes of training state per parameter", "byte/param", "X"),
+    Option("bytes-per-param", units.bytes_each, "Bytes of training state per parameter", "byte/param", "X"),
     Option("tokens-per-second", units.positive, "Tokens per second of the whole job", "token/s", "N"),
     Option("tokens-per-second-per-gpu", units.positive, "Tokens per second of one GPU", "token/s/GPU", "N"),
     Option("samples-per-second", units.positive, "Sequences per second of the whole job", "1/s", "N"),
@@ -29,7 +29,7 @@ OPTIONS = (
         metavar="X",
     ),
     Option("log", units.words, "A training log: one line, pasted, or the file", metavar="LINE|FILE"),
-    Option("claimed-mfu", units.fraction, "An MFU that someone reports, to be explained", metavar="X"),
+    Option("claimed-mfu", units.positive, "An MFU that someone reports, to be explained", metavar="X"),
     Option("time", units.duration, "Measured time", "second", "TIME"),
     flag("must-fit", "Exit 1 where it does not fit, 4 if too close"),
     Option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin.elementwise import Number
-from napkin.units import duration_unit, figures, human
+from napkin.units import OUT_OF_RANGE, duration_unit, figures, human
 
 SIZES = ((10 * 2**50, "PiB"), (10 * 2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 """From how many bytes on a unit is used: GiB up to 10,000, for memory is thought of in them."""
@@ -59,6 +59,8 @@ def compact(value: Number, unit: str) -> str:
 
 def share(value: Number) -> str:
     """Return a part of 1 in percent: `22%`; `0.7%` and `99.7%` near the ends, `<0.1%` where that says nothing."""
+    if value != value:  # of a whole that is out of range
+        return "–"
     if 0 < value < 0.0005:
         return "<0.1%"
     return f"{value:.1%}" if 0 < abs(value) < 0.0995 or 0.995 <= value < 0.9995 else f"{value:.0%}"
@@ -76,6 +78,8 @@ def between(low: Number, high: Number, unit: str) -> str:
         scale, name = duration_unit(float(low))
         return f"{figures(float(low) / scale, 3)} to {figures(float(high) / scale, 3)} {name}"
     ends = [size(end, high) if unit == "byte" else human(end, unit, 3) for end in (low, high)]
+    if ends[0] == ends[1] == OUT_OF_RANGE:
+        return OUT_OF_RANGE
     words = [end.split(" ", 1) for end in ends]
     if len(words[0]) > 1 and words[0][1:] == words[1][1:]:
         return f"{words[0][0]} to {ends[1]}"

@@ -30,7 +30,20 @@ def to_json(answer: Answer, explain: bool = False) -> str:
     data.update({name: _plain(value) for name, value in answer.extra.items()})
     if explain:
         data["terms"] = {path: _term(entry) for path, entry in table_of(answer.finite()).items()}
-    return json.dumps(data, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
+    return "{\n" + ",\n".join(f"  {_dumps(key)}: {_block(value)}" for key, value in data.items()) + "\n}\n"
+
+
+def _dumps(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _block(value: object) -> str:
+    """Return a value of the object, an entry or item a line: there may be thousands of terms or rows."""
+    if isinstance(value, dict) and value:
+        return "{\n" + ",\n".join(f"    {_dumps(key)}: {_dumps(one)}" for key, one in value.items()) + "\n  }"
+    if isinstance(value, list) and value:
+        return "[\n" + ",\n".join(f"    {_dumps(one)}" for one in value) + "\n  ]"
+    return _dumps(value)
 
 
 def _ends(answer: Answer, end: int) -> dict[str, object]:

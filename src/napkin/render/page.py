@@ -251,7 +251,9 @@ def _said(remark: str, room: int) -> str:
 
 
 def _drawn(bar: Bar, width: int) -> str:
-    """Return a bar of half cells; what is above nothing is seen."""
+    """Return a bar of half cells; what is above nothing is seen, and of what is out of range no share is known."""
+    if bar.start != bar.start or bar.end != bar.end:
+        return ""
     first = round(width * bar.start)
     halves = round(2 * width * min(bar.end, 1.0)) - 2 * first
     if bar.mark != "█":

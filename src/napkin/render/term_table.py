@@ -21,7 +21,9 @@ class Entry:
 def table_of(published: Sequence[Term]) -> dict[str, Entry]:
     """Return the published terms, then all those below them, by path.
 
-    Terms of the same name, value, unit, source and parts are one entry. The path of a term is its name. Where different
+    Terms of the same value, unit, source and parts whose names end in the same word are one entry, by the path of the
+    first: what layers of two kinds have in common is written once. A published term has an entry of its own. The path
+    of a term is its name. Where different
     terms have the same name, the path of those that are not published is `PATH OF THE FIRST PARENT/NAME`."""
     terms, parts, roots = _distinct(published)
     having = Counter(term.name for term in terms)
@@ -60,11 +62,13 @@ def _distinct(published: Sequence[Term]) -> tuple[list[Term], list[tuple[int, ..
     parts: list[tuple[int, ...]] = []
     of_content: dict[tuple[object, ...], int] = {}
     of_term: dict[int, int] = {}
+    own = {id(term) for term in published}
 
     def index(term: Term) -> int:
         if id(term) not in of_term:
             below = tuple(index(part) for part in term.parts)
-            content = (term.name, term.value, term.unit, term.op, term.kind, term.source, below)
+            name = term.name if id(term) in own else term.name.rpartition("/")[2]
+            content = (id(term) in own, name, term.value, term.unit, term.op, term.kind, term.source, below)
             if content not in of_content:
                 of_content[content] = len(terms)
                 terms.append(term)

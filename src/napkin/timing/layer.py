@@ -39,7 +39,8 @@ TRAINING_STACK = Implementation(swiglu="generated")
 class LayerTime:
     """Seconds of one layer (or of the head) for one micro-batch, by group, and the weights that one GPU holds.
 
-    backward  the time in which gradients can be reduced behind the last micro-batch
+    backward  the time in which gradients can be reduced behind the last micro-batch: all but the forward pass, with
+              what is recomputed and the waits for the host, which work on the device makes shorter
     weights, expert_weights  parameters before ZeRO divides them"""
 
     groups: dict[str, Term]
@@ -204,15 +205,10 @@ def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
     several = any(op.launches() == EXPERT_KERNELS for op in operations)
     launch = rates.host_experts if several else rates.host_layer
     groups["host"] = host_time(kind, groups, clock.rate(f"{kind}/launch", launch, SECOND, STACK))
-    every = size("layers_recomputed", clock.layout.layers_recomputed)
-    behind = term.add(
+    behind = term.subtract(
         f"{kind}/behind",
-        total(f"{kind}/backward", (one for terms in own.backward.values() for one in terms)),
-        term.multiply(
-            f"{kind}/behind/recomputed",
-            every,
-            total(f"{kind}/forward", (one for terms in own.forward.values() for one in terms)),
-        ),
+        term.add(f"{kind}/seconds", *groups.values()),
+        total(f"{kind}/forward", (one for terms in own.forward.values() for one in terms)),
     )
     return LayerTime(groups, behind, weights, expert_weights)
 

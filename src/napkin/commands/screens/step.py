@@ -56,15 +56,15 @@ def _parts(parts: Sequence[Term], step: Term) -> list[tuple[str | Bar, ...]]:
     """Return a row for every part that takes any time, with its share and what it consists of."""
     rows: list[tuple[str | Bar, ...]] = []
     for part in parts:
-        name, share = part.name.removeprefix("step/"), float(part.value) / float(step.value)
-        if share < 5e-4:
+        name, whole = part.name.removeprefix("step/"), float(part.value) / float(step.value)
+        if whole < 5e-4:
             continue
         inner = [one for one in part.parts if one.name.startswith("step/") and one.value > part.value / 100]
         inner.sort(key=lambda one: -float(one.value))
         listed = ", ".join(f"{one.name.rpartition('/')[2]} {human(one.value, 'second', 3)}" for one in inner)
         says = listed if name == "communication" and len(inner) > 1 else SAYS.get(name, "")
-        label = name.replace("_", " ")
-        rows.append((label, human(part.value, "second", 3), Bar(share), f"{share:.0%}; {says}".removesuffix("; ")))
+        label, said = name.replace("_", " "), f"{whole:.0%}" if whole == whole else "–"
+        rows.append((label, human(part.value, "second", 3), Bar(whole), f"{said}; {says}".removesuffix("; ")))
     return rows
 
 
