@@ -9,6 +9,7 @@ from napkin.commands.stages import read_pipeline
 from napkin.errors import NapkinError, Refused
 from napkin.operations.model import Model
 from napkin.operations.queries import expert_widths, has_separate_experts
+from napkin.options.layout import LAYOUT_DEGREES
 from napkin.training.layout import Layout
 from napkin.training.recomputation import recompute
 
@@ -20,16 +21,10 @@ def divisions(layout: Layout) -> str:
 
 def degrees(layout: Layout) -> dict[str, int | bool | str]:
     """Return a layout by its options' names."""
+    found = {one.name: int(getattr(layout, one.field)) for one in LAYOUT_DEGREES if one.name != "etp"}
     return {
-        "tp": int(layout.tp),
-        "pp": int(layout.pp),
-        "dp": int(layout.dp),
-        "cp": int(layout.cp),
-        "ep": int(layout.ep),
-        "vp": int(layout.vp),
+        **found,
         "sp": bool(layout.sp),
-        "zero": int(layout.zero),
-        "micro-batch": int(layout.micro),
         "global-batch": int(layout.global_batch),
         "recompute": layout.recompute.word,
     }
@@ -210,7 +205,10 @@ def _read_data_parallel(inputs: Inputs, model_parallel: int) -> int:
         return count
     if gpus % model_parallel:
         near = max(round(gpus / model_parallel), 1) * model_parallel
-        raise NapkinError(f"--gpus {gpus:,} is not a multiple of tp · pp · cp ({model_parallel:,})", f"--gpus {near:,}")
+        several = [name for name in ("tp", "pp", "cp") if inputs.integer(name) > 1]
+        fewer = f", or --{several[0]} {_nearest_divisor(gpus, model_parallel)}" if len(several) == 1 else ""
+        problem = f"--gpus {gpus:,} is not a multiple of tp · pp · cp ({model_parallel:,})"
+        raise NapkinError(problem, f"--gpus {near:,}{fewer}")
     if dp is None:
         return inputs.integer("dp", default=str(gpus // model_parallel))
     if dp * model_parallel != gpus:

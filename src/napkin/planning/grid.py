@@ -17,6 +17,7 @@ import numpy as np
 from napkin.elementwise import is_array
 from napkin.operations.model import Model
 from napkin.operations.queries import divides_heads
+from napkin.options.layout import COLUMN, FIELDS, LAYOUT_DEGREES, ROW
 from napkin.record import record
 from napkin.training.layout import Layout
 from napkin.training.recomputation import Recompute
@@ -28,11 +29,11 @@ MOST_MICRO = 64
 """Largest micro-batch that is tried: kernels reach their best efficiency long before."""
 ENTRIES = 1 << 19
 """Places of the grid in a block at most, unless one row has more."""
-ROW = ("tp", "cp", "ep", "sp", "micro-batch")
-"""Degrees along the rows of a grid, in order."""
-COLUMN = ("pp", "vp")
-"""Degrees along its columns, in order."""
-CELL = ("tp", "cp", "ep", "sp", "micro", "pp", "vp", "dp", "micro_batches")
+INNER = tuple(one.name for one in LAYOUT_DEGREES if one.part == ROW)
+"""Degrees along the rows of a grid, in order: tp, cp, ep, sp, micro-batch."""
+OUTER = tuple(one.name for one in LAYOUT_DEGREES if one.part == COLUMN)
+"""Degrees along its columns, in order: pp, vp."""
+CELL = (*(FIELDS[name] for name in (*INNER, *OUTER, "dp")), "micro_batches")
 """Fields of a layout that may differ from cell to cell of a block."""
 
 
@@ -101,7 +102,7 @@ def grid(request: Request) -> Grid | None:
         return None
     of_row, of_column = np.array(rows, dtype=float), np.array(columns, dtype=float)
     zero = np.array(stages, dtype=float).reshape(-1, 1, 1)
-    tp, cp, ep, _, micro = (of_row[:, i : i + 1] for i in range(len(ROW)))
+    tp, cp, ep, _, micro = (of_row[:, i : i + 1] for i in range(len(INNER)))
     pp = of_column[:, 0]
     dp = n / (tp * cp * pp)
     whole = dp == np.floor(dp)
@@ -185,10 +186,10 @@ def near_values(free: Request, name: str, value: int) -> list[int]:
     whole = grid(free)
     if whole is None:
         return []
-    if name in ROW:
-        found = {int(v) for v in whole.rows[:, ROW.index(name)]}
-    elif name in COLUMN:
-        found = {int(v) for v in whole.columns[:, COLUMN.index(name)]}
+    if name in INNER:
+        found = {int(v) for v in whole.rows[:, INNER.index(name)]}
+    elif name in OUTER:
+        found = {int(v) for v in whole.columns[:, OUTER.index(name)]}
     elif name == "zero":
         found = {int(v) for v in whole.zero[whole.valid.any(axis=(1, 2))]}
     else:

@@ -12,12 +12,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from napkin.footprint.memory import least_states
+from napkin.options.layout import FIELDS
 from napkin.planning.grid import Array, Block, Grid, Request, blocks, grid
 from napkin.planning.layout_memory import ROUNDING, used
 from napkin.record import record, replace
-
-FIELDS = {"micro-batch": "micro"}
-"""Fields of a layout whose degree has another name."""
 
 
 @record
@@ -78,7 +76,7 @@ class Memory:
         for number, block in enumerate(self.blocks):
             valid = block.valid
             for degree, most in request.below.items():
-                values = block.layout.zero if degree == "zero" else block.column(FIELDS.get(degree, degree))
+                values = block.layout.zero if degree == "zero" else block.column(FIELDS[degree])
                 valid = valid & (values <= most)
             cells = np.flatnonzero(valid.any(axis=0))
             if len(cells):
