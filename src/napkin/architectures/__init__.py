@@ -18,7 +18,8 @@ from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config, class_facts, registered
 from napkin.inputs.unread import settle
-from napkin.operations.implementations import FRAMEWORKS, HF, Implementation
+from napkin.operations.frameworks import FRAMEWORKS
+from napkin.operations.implementations import HF, Implementation
 from napkin.operations.model import Model, Vision
 from napkin.record import replace
 

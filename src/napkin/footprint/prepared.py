@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from napkin.autograd.live import Replay, replay
+from napkin.autograd.live import Replay, read_by_others, replay
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Flag, Number, is_array, where
 from napkin.footprint import activations
@@ -12,10 +12,10 @@ from napkin.footprint.activations import Pass, Piece
 from napkin.footprint.legs import PROJECTOR, VISION, joined, legs_of, seen_layers
 from napkin.footprint.states import Held, gathered, held, still
 from napkin.operations.base import Operation
-from napkin.operations.implementations import FROZEN_LAYERS
 from napkin.operations.lowering import Shape, Split
 from napkin.operations.model import Layer, Model, Stack
 from napkin.operations.roles import TOKEN
+from napkin.operations.tuning import FROZEN_LAYERS
 from napkin.record import record, replace
 from napkin.training.layout import Layout
 from napkin.training.order import Order, order_of
@@ -45,6 +45,13 @@ class Replays:
 
     def __init__(self, run: Pass) -> None:
         self.run = run
+        self._shared: dict[int, bool] = {}
+
+    def adds(self, kind: int) -> bool:
+        """Return whether a layer adds to gradients that later layers have left."""
+        if kind not in self._shared:
+            self._shared[kind] = bool(read_by_others(self.run.layers[kind][1].nodes))
+        return self._shared[kind]
 
     def piece(self, which: int) -> tuple[Piece, Number]:
         """Return a piece, and the bytes of the gradient that its backward pass starts from."""
@@ -55,12 +62,20 @@ class Replays:
         piece = self.run.layers[which][1]
         return piece, piece.input
 
-    def of(self, setup: Setup, which: int, again: bool = False, alone: bool = False, waits: Number = 0) -> Replay:
+    def of(
+        self,
+        setup: Setup,
+        which: int,
+        again: bool = False,
+        alone: bool = False,
+        waits: Number = 0,
+        carried: bool = False,
+    ) -> Replay:
         """Return a piece's replay, entry by entry where layouts differ in whether new gradients are freed at once.
         waits: bytes of the first gradients that are not freed on a single stage (live.py, as the rest)."""
         piece, seed = self.piece(which)
         waits = where(setup.layout.pp == 1, waits, 0)
-        return chosen(setup.lets_go, lambda goes: replayed(piece, seed, goes, again, alone, waits))
+        return chosen(setup.lets_go, lambda goes: replayed(piece, seed, goes, again, alone, waits, carried))
 
 
 BEFORE, AFTER = -2, -1
@@ -95,6 +110,10 @@ class PreparedStep:
     order: Order
     again: tuple[Replay, ...] = ()
     first: Replay | None = None
+
+    def carrying(self, kind: int, again: bool) -> Replay | None:
+        """Return the replay of a layer that adds to gradients which later layers have left; None where it has none."""
+        return self.replays.of(self.setup, kind, again=again, carried=True) if self.replays.adds(kind) else None
 
     def under(self, setup: Setup) -> PreparedStep:
         """Return the same step under another setup, one that changes nothing on the tape."""
@@ -181,15 +200,15 @@ def shape_of(model: Model, layout: Layout) -> Shape:
     return Shape(layout.micro, layout.seq, images=layout.micro * layout.images, lengths=lengths or (1, 1, 1))
 
 
-def replayed(piece: Piece, seed: Number, goes: bool, again: bool, alone: bool, waits: Number) -> Replay:
+def replayed(piece: Piece, seed: Number, goes: bool, again: bool, alone: bool, waits: Number, carried: bool) -> Replay:
     """Return a piece's replay, from an earlier step of the same pass where that replayed the same."""
     if is_array(seed) or is_array(waits):
-        return replay(piece.nodes, seed, goes, again, alone, waits)
-    asked = (id(piece), seed, goes, again, alone, waits)
+        return replay(piece.nodes, seed, goes, again, alone, waits, carried)
+    asked = (id(piece), seed, goes, again, alone, waits, carried)
     if asked not in _REPLAYS:
         if len(_REPLAYS) >= KEPT_REPLAYS:
             _REPLAYS.clear()
-        _REPLAYS[asked] = piece, replay(piece.nodes, seed, goes, again, alone, waits)
+        _REPLAYS[asked] = piece, replay(piece.nodes, seed, goes, again, alone, waits, carried)
     return _REPLAYS[asked][1]
 
 

@@ -48,7 +48,7 @@ class Rows:
         self.run = pass_of(model, self.stack, setup)
         self.table = held((table_of(self.stack),), setup).all * sized(1, setup.precision.grad) * model.tied
         self._replays = Replays(self.run)
-        self._known: dict[tuple[int, bool, bool, bool, bool], Replay] = {}
+        self._known: dict[tuple[int, bool, bool, bool, bool, bool], Replay] = {}
         self._known_weights: dict[bool, Weights] = {}
 
     def step(self, setup: Setup, index: Any) -> PreparedStep:
@@ -74,12 +74,16 @@ class Rows:
             self._known_weights[single] = weights_on_a_rank(self.model, self.stack, setup, self.run.kinds)
         return self._known_weights[single]
 
-    def of(self, which: int, goes: bool, again: bool, alone: bool, waits: bool) -> Replay:
+    def adds(self, kind: int) -> bool:
+        """Return whether a layer adds to gradients that later layers have left."""
+        return self._replays.adds(kind)
+
+    def of(self, which: int, goes: bool, again: bool, alone: bool, waits: bool, carried: bool) -> Replay:
         """Return the replay of a piece in every row; waits: whether the head's gradient waits for the embedding's."""
-        key = (which, goes, again, alone, waits)
+        key = (which, goes, again, alone, waits, carried)
         if key not in self._known:
             piece, seed = self._replays.piece(which)
-            self._known[key] = replayed(piece, seed, goes, again, alone, self.table if waits else 0)
+            self._known[key] = replayed(piece, seed, goes, again, alone, self.table if waits else 0, carried)
         return self._known[key]
 
 
@@ -90,14 +94,25 @@ class _OfRows(Replays):
         super().__init__(run)
         self._rows, self._index = rows, index
 
-    def of(self, setup: Setup, which: int, again: bool = False, alone: bool = False, waits: Number = 0) -> Replay:
+    def adds(self, kind: int) -> bool:
+        return self._rows.adds(kind)
+
+    def of(
+        self,
+        setup: Setup,
+        which: int,
+        again: bool = False,
+        alone: bool = False,
+        waits: Number = 0,
+        carried: bool = False,
+    ) -> Replay:
         tied = which == AFTER and self._rows.model.tied
 
         def either(goes: bool) -> Replay:
-            found = self._taken(which, goes, again, alone, False)
+            found = self._taken(which, goes, again, alone, False, carried)
             if not (goes and tied):
                 return found
-            waiting = self._taken(which, goes, again, alone, True)
+            waiting = self._taken(which, goes, again, alone, True, carried)
             return _either(setup.layout.pp == 1, waiting, found)  # type: ignore[no-any-return]
 
         return chosen(setup.lets_go, either)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
+from napkin.architectures.blocks import moe
 from napkin.architectures.decoder import Decoder, Headed, RotaryPositions
 from napkin.architectures.mixture import Mixture, counted
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
@@ -67,6 +69,7 @@ ERNIE4_5_MOE = like(
         upcast=True,
         balanced="parameter",
         balances=True,
+        block=partial(moe, shared_first=True),
     ),
     ignored=("moe_capacity", "moe_gate", "moe_use_aux_free"),
     config_class="Ernie4_5_MoeConfig",
