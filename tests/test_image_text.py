@@ -53,3 +53,15 @@ def test_a_model_of_actions_holds_one_of_images_and_text() -> None:
     assert outer.vision is not None
     assert inner.vision is not None
     assert outer.vision.tokens == inner.vision.tokens == (224 // 16) ** 2
+
+
+def test_experts_of_images_are_counted_and_idle() -> None:
+    """Parameters of the language model of the class's default configuration."""
+    fields = {
+        "model_type": "ernie4_5_vl_moe_text", "hidden_size": 2560, "num_hidden_layers": 28, "vocab_size": 103424,
+    }  # fmt: skip
+    counted = params(model_of(fields))
+    assert counted["params/total"].value == 28_624_635_776
+    images = 27 * 64 * 3 * 512 * 2560
+    text = 27 * (64 - 6) * 3 * 1536 * 2560
+    assert counted["params/active"].value == 28_624_635_776 - images - text

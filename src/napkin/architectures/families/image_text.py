@@ -104,7 +104,7 @@ MOLMO2 = Architecture(
     "molmo2_text",
     molmo2,
     config_class="Molmo2TextConfig",
-    aliases={"qkv_bias": "attention_bias", "layer_norm_eps": "rms_norm_eps"},
+    aliases={"qkv_bias": "attention_bias"},
     wrappers=(Wrapper("molmo2", defaults={"tie_word_embeddings": False}),),
     defaults={
         "additional_vocab_size": 128, "attention_bias": False, "head_dim": 128, "hidden_act": "silu",
