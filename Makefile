@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-fast lint tables generate docs build clean
+.PHONY: demo test test-fast lint tables generate docs environments mutate build clean
 
 demo: $(VENV)/.napkin
 	@$(BIN)/napkin train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5
@@ -35,6 +35,14 @@ generate: $(VENV)/.test
 docs: $(VENV)/.test
 	$(BIN)/python tools/docs.py $(if $(ACCEPT),--accept)
 
+# napkin on every Python that is here, with the lowest and the newest of its dependencies, and next to transformers.
+environments: $(VENV)/.test
+	$(BIN)/python tools/environments.py
+
+# Formulas changed one at a time: does a test notice?
+mutate: $(VENV)/.test
+	$(BIN)/python tools/mutate.py
+
 build: $(VENV)/.test
 	$(BIN)/python -m build
 
@@ -54,4 +62,4 @@ $(VENV)/.test: $(VENV)/.napkin
 	@touch $@
 
 clean:
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .environments dist .mypy_cache .ruff_cache .pytest_cache

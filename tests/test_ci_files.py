@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -150,3 +151,83 @@ def test_pre_commit_runs_the_hook(tmp_path: pathlib.Path) -> None:
     found = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert found.returncode == 1, found.stdout + found.stderr
     assert "by 43.94 days" in found.stdout
+
+
+WORKFLOW: dict[str, Any] = parsed(".github", "workflows", "ci.yml")
+ENVIRONMENTS = runpy.run_path(os.path.join(ROOT, "tools", "environments.py"))
+
+
+def test_the_workflow_tests_every_python_that_is_supported() -> None:
+    pythons = list(ENVIRONMENTS["PYTHONS"])
+    project = ENVIRONMENTS["project"]()
+    assert WORKFLOW["jobs"]["test"]["strategy"]["matrix"]["python"] == pythons
+    versions = [one.rpartition(" ")[2] for one in project["classifiers"] if ":: Python :: 3." in one]
+    assert versions == pythons
+    assert project["requires-python"] == f">={pythons[0]}"
+    steps = [step.get("run") for step in WORKFLOW["jobs"]["test"]["steps"]]
+    assert "bash .ci/run" in steps
+
+
+def test_the_workflow_names_environments_that_are_there() -> None:
+    names = {one.name for one in ENVIRONMENTS["ENVIRONMENTS"]}
+    asked = {one["environment"] for one in WORKFLOW["jobs"]["environments"]["strategy"]["matrix"]["include"]}
+    assert asked <= names
+    assert {"lowest", "transformers"} <= asked
+
+
+def test_lower_bounds_are_pinned_one_by_one() -> None:
+    pins = dict(one.split("==") for one in ENVIRONMENTS["lower_bounds"]())
+    assert set(pins) == {"typer", "pydantic", "pyyaml", "numpy", "matplotlib"}
+    assert pins["typer"] == "0.20"
+
+
+def test_the_tests_of_an_environment_are_there_and_need_no_torch() -> None:
+    for name in ENVIRONMENTS["SUBSET"]:
+        path = os.path.join(ROOT, "tests", f"{name}.py")
+        with open(path, encoding="utf-8") as file:
+            assert not re.search("^import torch|^from torch", file.read(), re.MULTILINE), name
+
+
+def test_the_metadata_says_where_the_project_is() -> None:
+    project = ENVIRONMENTS["project"]()
+    assert project["authors"]
+    assert {"Homepage", "Documentation", "Changelog", "Issues"} <= set(project["urls"])
+    citation = parsed("CITATION.cff")
+    assert citation["repository-code"] == project["urls"]["Homepage"]
+    assert citation["version"] == project["version"]
+
+
+MUTATE = runpy.run_path(os.path.join(ROOT, "tools", "mutate.py"))
+
+
+def test_a_mutant_changes_one_place_of_a_formula() -> None:
+    text = (
+        "from napkin import term\n"
+        "def f(a: int = 2) -> int:\n"
+        '    """1 + 1."""\n'
+        "    if a < 3:\n"
+        '        raise ValueError(f"{a + 1}")\n'
+        "    x = term.multiply('x', p, q, r)\n"
+        "    return max(a, 4) // b\n"
+    )
+    found = [(one.line, one.before, one.after) for one in MUTATE["places"]("counting/x.py", text)]
+    assert sorted(found) == sorted(
+        [
+            (2, "2", "3"),
+            (4, "<", "<="),
+            (4, "3", "4"),
+            (6, ", r", ""),
+            (7, "//", "*"),
+            (7, "max", "min"),
+            (7, "4", "5"),
+        ]
+    )
+
+
+def test_the_sample_of_mutants_is_the_same_for_a_seed_and_leaves_no_package_out() -> None:
+    places = MUTATE["all_places"](list(MUTATE["PACKAGES"]))
+    first, again, other = (MUTATE["sample"](places, 30, seed) for seed in (1, 1, 2))
+    assert first == again != other
+    assert {one.package for one in first} == set(MUTATE["PACKAGES"])
+    for package in MUTATE["PACKAGES"]:
+        assert all(os.path.exists(os.path.join(ROOT, path)) for path in MUTATE["tests_of"](package))

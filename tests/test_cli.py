@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from napkin import units
 from napkin.commands.command import MODULES, find
 from napkin.counting import flops
-from napkin.operations import implementations
+from napkin.operations import losses
 from napkin.options.option import Option
 from napkin.options.registry import GROUPS, OPTIONS, registry
 from napkin.options.training import LOSSES, TORCH_LOSS, UNTIMED
@@ -253,5 +253,5 @@ def test_an_option_is_declared_in_one_place() -> None:
 
 
 def test_the_words_of_options_are_those_that_the_formulas_know() -> None:
-    assert (TORCH_LOSS, *implementations.LOSSES) == LOSSES
+    assert (TORCH_LOSS, *losses.LOSSES) == LOSSES
     assert OPTIONS["pairs"].help.endswith(f"{flops.FULL}, {flops.HALF}, {flops.EXACT}")

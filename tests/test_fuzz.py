@@ -5,11 +5,18 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
+from napkin.render import render
+from napkin.render.answer import Answer
+from napkin.render.screen import Screen, View
+from napkin.term import Term, leaf, multiply
+from napkin.units import human
 from tests.conftest import ROOT, Napkin
 
 sys.path.insert(0, os.path.join(ROOT, "tools"))
@@ -48,6 +55,31 @@ def test_the_judge_finds_what_is_wrong() -> None:
         assert fuzz_oracles.judged(case, status, out, err), (status, out[:40], err[:40])
 
 
+def test_the_judge_finds_forms_that_differ() -> None:
+    six, width = leaf("six", 6, "byte"), leaf("width", 3, "1")
+    whole = multiply("whole", six, width)
+    screen = Screen(("a question",), (human(18, "byte"), "90%: 17 to 19 bytes"))
+
+    def answer(term: Term, **more: Any) -> Answer:
+        return Answer("memory", [term], intervals={"whole": (17, 19)}, **{"screen": screen, **more})
+
+    assert fuzz_oracles.forms_agree(answer(whole)) is None
+    wrong = Term("whole", 18, "byte", "product", (six, leaf("width", 4, "1")))
+    assert "folds" in str(fuzz_oracles.forms_agree(answer(wrong)))
+    for said in ("23 bytes", "3.2 GiB", "23%"):
+        other = Screen(("a question",), (said,))
+        assert "line 2" in str(fuzz_oracles.forms_agree(answer(whole, screen=other))), said
+    assert "nan" in str(fuzz_oracles.forms_agree(answer(whole, screen=Screen(("nan of it",), ("18 bytes",)))))
+
+
+def test_the_judge_finds_a_broken_law() -> None:
+    law = ("recompute", "full", "step/time", 1)
+    slow, fast = (Answer("step", [leaf("step/time", seconds, "second")]) for seconds in (2.0, 1.0))
+    assert fuzz_oracles.broken_law(law, fast, slow) is None
+    assert fuzz_oracles.broken_law(law, slow, slow) is None
+    assert fuzz_oracles.broken_law(law, slow, fast)
+
+
 def test_a_case_follows_from_its_seed() -> None:
     assert [fuzz_draws.draw(seed) for seed in range(40)] == [fuzz_draws.draw(seed) for seed in range(40)]
 
@@ -70,6 +102,14 @@ def shell(line: str, folder: pathlib.Path, **variables: str) -> subprocess.Compl
         ("napkin --help >/dev/full", 74),
         ("napkin params gpt2 -o /dev/full", 74),
         ("napkin params gpt2 -o missing/x", 74),
+        ("napkin params gpt2 -o .", 74),
+        ("napkin params gpt2 -o new/", 74),
+        ("ln -s loop loop; napkin params gpt2 -o loop", 74),
+        ("(ulimit -f 0; napkin params gpt2 -o x)", 74),
+        ("napkin params gpt2 -o /dev/null", 0),
+        ("set -o pipefail; napkin params gpt2 -o /dev/stdout | grep -q gpt2", 0),
+        ("set -o pipefail; napkin models | true", 141),
+        ("set -o pipefail; napkin memory --help-all | true", 141),
         ("napkin params no-such >&-", 2),
         ("napkin params no-such 2>&-", 2),
         ("napkin params no-such 2>/dev/full", 2),
@@ -119,6 +159,27 @@ def test_output_follows_links_and_keeps_the_mode(napkin: Napkin, tmp_path: pathl
     assert real.stat().st_mode & 0o777 == 0o640
     assert (tmp_path / "made").read_text() == real.read_text()
     assert sorted(os.listdir(tmp_path)) == ["dangling", "link", "made", "real"]
+
+
+def test_an_interrupt_ends_with_its_status(tmp_path: pathlib.Path) -> None:
+    pipe = tmp_path / "config.json"
+    os.mkfifo(pipe)
+    running = subprocess.Popen(
+        [sys.executable, "-m", "napkin", "params", str(pipe)],
+        env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "src")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.default_int_handler
+        ),  # a job in the background ignores it
+    )
+    try:
+        with open(pipe, "wb"):  # from here on it reads
+            running.send_signal(signal.SIGINT)
+            assert running.communicate(timeout=60) == (b"", b"")
+        assert running.returncode == 130
+    finally:
+        running.kill()
 
 
 def test_a_pipe_is_read_as_a_file(tmp_path: pathlib.Path) -> None:
@@ -233,8 +294,10 @@ def test_bytes_of_a_parameter(napkin: Napkin) -> None:
     assert napkin(f"{line} 0.5").values["params/max"] == 2 * 640 * 10**9
 
 
-def test_a_name_with_a_null_byte(napkin: Napkin) -> None:
-    assert napkin(["check", "\0"]).status == 2
+@pytest.mark.parametrize("name", ["\0", "\ud800", "x" * 5000])
+def test_a_text_that_is_no_path(napkin: Napkin, name: str) -> None:
+    assert napkin(["check", name]).status == 2
+    assert napkin(["params", f"./{name}.json"]).status == 2
 
 
 def test_what_is_out_of_range_is_said_in_words(napkin: Napkin) -> None:
@@ -242,3 +305,18 @@ def test_what_is_out_of_range_is_said_in_words(napkin: Napkin) -> None:
     assert outcome.status == 0
     assert "out of range" in outcome.out
     assert "nan" not in outcome.out
+
+
+def test_three_hyphens_begin_no_option(napkin: Napkin) -> None:
+    outcome = napkin("params gpt2 ---json")
+    assert outcome.status == 2
+    assert "two hyphens" in outcome.hints[0]
+
+
+def test_no_control_character_of_a_file_reaches_a_screen() -> None:
+    answer = Answer("memory", screen=Screen(("a\x1b[2J\x1b[31mb\u202e",), ("18 bytes",), "fits"))
+    assert render(answer, "text") == "a\\x1b[2J\\x1b[31mb\\u202e\n  18 bytes\n"
+    assert render(answer, "markdown").startswith("a\\x1b[2J")
+    colored = render(answer, "text", View(color=True))
+    assert "\\x1b[2J" in colored
+    assert "\x1b[1;32m" in colored

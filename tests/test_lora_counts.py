@@ -12,8 +12,8 @@ from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
 from napkin.footprint.prepared import bare
 from napkin.footprint.states import gathered, held
-from napkin.operations.implementations import Tuning
 from napkin.operations.lora_targets import resolved
+from napkin.operations.tuning import Tuning
 from napkin.record import replace
 from napkin.training.layout import Layout
 from napkin.training.optimizers import find
@@ -89,3 +89,13 @@ def test_a_name_that_a_path_has_is_no_short_name() -> None:
     """Gemma 3n has per_layer_projection in each layer, and once per_layer_model_projection, called so for short."""
     values = memory("--seq 64 --lora-rank 4 --lora-targets per_layer_projection", "gemma3n-e2b").values
     assert values["memory/gradients"] == 2 * 30 * 4 * (256 + 2048)
+
+
+def test_frozen_experts_keep_no_inputs() -> None:
+    """Next to LoRA on q alone, experts in one tensor keep nothing of what grouped matmuls read (torch saves it for the
+    gradient of the weight only); LoRA on them keeps that and the weight that it has been added to."""
+    line = "--seq 128 --lora-rank 4 --lora-targets"
+    alone = memory(f"{line} q_proj", "mixtral-8x7b").values["memory/activations/saved"]
+    both = memory(f"{line} q_proj,experts.down_proj", "mixtral-8x7b").values["memory/activations/saved"]
+    hidden, merged = 2 * 128 * 14336 * 2, 8 * 14336 * 4096 * 2
+    assert both - alone == 32 * (hidden + merged)

@@ -25,7 +25,7 @@ from napkin.footprint.stages import shares
 from napkin.formats import QUANTIZED
 from napkin.inputs import hardware
 from napkin.inputs.load import Document
-from napkin.operations.implementations import Tuning
+from napkin.operations.tuning import Tuning
 from napkin.record import replace
 from napkin.term import TRUE, leaf
 from napkin.training import optimizers

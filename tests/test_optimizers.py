@@ -68,7 +68,7 @@ def test_fused_keeps_its_counter_on_the_device() -> None:
     parameter.grad = torch.ones_like(parameter)
     fused = torch.optim.AdamW([parameter], fused=True)
     fused.step()
-    assert fused.state[parameter]["step"].element_size() == optimizers.COUNTER_BYTES
+    assert fused.state[parameter]["step"].element_size() == optimizer_states.COUNTER_BYTES
     assert optimizers.counters_on_device("fused")
     assert not optimizers.counters_on_device("foreach")
     assert not optimizers.counters_on_device(None)

@@ -16,9 +16,9 @@ from napkin.footprint import memory, serving
 from napkin.footprint.prepared import prepare
 from napkin.inputs.presets import presets
 from napkin.operations.base import Operation
-from napkin.operations.implementations import Tuning
 from napkin.operations.model import Layer, Model, Stack
 from napkin.operations.roles import SHARED_TENSOR
+from napkin.operations.tuning import Tuning
 from napkin.operations.views import Reused
 from napkin.record import replace
 from napkin.timing.step import step

@@ -140,3 +140,100 @@ def test_a_tower_that_cannot_be_read_is_left_out_with_the_reason() -> None:
 def test_hostile_vision_fields_never_crash(field: str, value: object) -> None:
     fields = {**SMALL, "vision_config": {**SMALL["vision_config"], field: value}}  # type: ignore[dict-item]
     assert run_line(["params", "-", "--json"], stdin=json.dumps(fields)).status in (0, 2, 3)
+
+
+QWEN2_5_VL = {
+    "depth": 32, "hidden_act": "silu", "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16, "in_chans": 3,
+    "patch_size": 14, "spatial_merge_size": 2, "window_size": 112, "fullatt_block_indexes": [7, 15, 23, 31],
+    "temporal_patch_size": 2,
+}  # fmt: skip
+SO400M = {
+    "model_type": "siglip_vision_model", "hidden_size": 1152, "intermediate_size": 4304, "num_attention_heads": 16,
+    "num_hidden_layers": 27, "patch_size": 14, "vision_use_head": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("published", "total"),
+    [
+        (
+            {
+                "model_type": "qwen2_5_vl", "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
+                "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064,
+                "tie_word_embeddings": False, "vision_config": {**QWEN2_5_VL, "out_hidden_size": 3584},
+            },
+            8_292_166_656,
+        ),
+        (
+            {
+                "model_type": "qwen2_vl", "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
+                "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064,
+                "tie_word_embeddings": False,
+                "vision_config": {
+                    "depth": 32, "embed_dim": 1280, "mlp_ratio": 4, "num_heads": 16, "in_chans": 3,
+                    "hidden_size": 3584, "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2,
+                },
+            },
+            8_291_375_616,
+        ),
+        (
+            {
+                "model_type": "llava",
+                "text_config": {
+                    "model_type": "llama", "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+                    "num_attention_heads": 32, "vocab_size": 32064, "tie_word_embeddings": False,
+                },
+                "vision_config": {
+                    "model_type": "clip_vision_model", "hidden_size": 1024, "image_size": 336,
+                    "intermediate_size": 4096, "num_attention_heads": 16, "num_hidden_layers": 24, "patch_size": 14,
+                },
+            },
+            7_063_427_072,
+        ),
+        (
+            {
+                "model_type": "gemma3",
+                "text_config": {
+                    "model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240,
+                    "num_hidden_layers": 34, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+                    "vocab_size": 262208, "sliding_window": 1024,
+                },
+                "vision_config": {**SO400M, "image_size": 896},
+            },
+            4_300_079_472,
+        ),
+        (
+            {
+                "model_type": "paligemma", "projection_dim": 2048,
+                "text_config": {
+                    "model_type": "gemma", "hidden_size": 2048, "intermediate_size": 16384, "num_hidden_layers": 18,
+                    "num_attention_heads": 8, "num_key_value_heads": 1, "vocab_size": 257216,
+                },
+                "vision_config": SO400M,
+            },
+            2_923_466_480,
+        ),
+        (
+            {
+                "model_type": "llama4", "tie_word_embeddings": False,
+                "text_config": {
+                    "model_type": "llama4_text", "hidden_size": 5120, "intermediate_size": 8192,
+                    "intermediate_size_mlp": 16384, "num_hidden_layers": 48, "num_attention_heads": 40,
+                    "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 202048, "num_local_experts": 16,
+                    "num_experts_per_tok": 1, "interleave_moe_layer_step": 1,
+                },
+                "vision_config": {
+                    "model_type": "llama4_vision_model", "hidden_size": 1408, "image_size": 336,
+                    "intermediate_size": 5632, "num_attention_heads": 16, "num_hidden_layers": 34, "patch_size": 14,
+                    "vision_output_dim": 4096,
+                },
+            },
+            108_641_793_536,
+        ),
+    ],
+)  # fmt: skip
+def test_published_checkpoints_have_as_many_parameters(published: dict[str, Any], total: int) -> None:
+    """Parameters of the safetensors files on the hub: of Qwen2.5-VL-7B, Qwen2-VL-7B, LLaVA-1.5-7B, Gemma 3 4B,
+    PaliGemma-3B-224 and Llama 4 Scout."""
+    _, whole = params_of(model_of(published))
+    assert whole.value == total

@@ -145,3 +145,13 @@ def test_the_time_of_a_step_has_the_tower_s_share() -> None:
     assert refused.status == 3
     planned = run_line("plan - --seq 96 --hardware h100 --gpus 2 --images 1 --global-batch 4 --json", stdin=text)
     assert planned.status == 0
+
+
+def test_serving_holds_the_tower_s_weights() -> None:
+    fields = DATA["configs"]["llava"]["config"]
+    served = [
+        run_line("memory - --inference --seq 96 --json", stdin=json.dumps(one)).values["memory/parameters"]
+        for one in (fields, fields["text_config"])
+    ]
+    counted = run_line("params - --json", stdin=json.dumps(fields)).values
+    assert served[0] - served[1] == 2 * counted["params/vision"]

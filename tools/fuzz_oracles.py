@@ -103,6 +103,38 @@ def _json(out: str) -> str | None:
     return None
 
 
+# --- laws ----------------------------------------------------------------------------------------------------------
+
+LAWS: dict[str, tuple[tuple[str, str, str, int], ...]] = {
+    "step": (
+        ("recompute", "full", "step/time", 1),
+        ("peak-flops", "1e18", "step/compute/matmul", -1),
+        ("recompute", "full", "hfu", 1),
+    ),
+    "memory": (("recompute", "full", "memory/activations/saved", -1), ("zero", "3", "memory/optimizer", -1)),
+    "train-time": (("pue", "2", "energy", 1), ("goodput", "0.5", "time", 1)),
+    "checkpoint": (("optimizer", "sgd", "checkpoint/bytes", -1),),
+    "data": (("vocab", "100000", "data/bytes", 1),),
+}
+"""Command → (option, value, quantity, sign): with that value, an extreme of the option, the quantity is at least (1) or
+at most (-1) what it is without."""
+
+
+def law_of(case: Case) -> tuple[str, str, str, int] | None:
+    """Return the law that the answer to a case is held against, chosen by its seed."""
+    laws = LAWS.get(case.argv[0] if case.argv else "", ())
+    return laws[case.seed % len(laws)] if laws else None
+
+
+def broken_law(law: tuple[str, str, str, int], before: Answer, after: Answer) -> str | None:
+    """Return the law that two answers break, which differ by its option."""
+    option, value, path, sign = law
+    old, new = before.quantities().get(path), after.quantities().get(path)
+    if old is None or new is None or sign * (float(new[0]) - float(old[0])) >= -NEAR * abs(float(old[0])):
+        return None
+    return f"{path} is {'less' if sign > 0 else 'more'} with --{option} {value}"
+
+
 # --- one answer in many forms --------------------------------------------------------------------------------------
 
 
@@ -181,7 +213,7 @@ def _is_known(number: re.Match[str], known: list[float]) -> bool:
     digits = number[1].replace(",", "")
     exponent = int(number[2] or 0)
     shown = float(digits) * 10.0**exponent
-    slack = 0.6 * 10.0 ** (exponent - len(digits.partition(".")[2]))
+    slack = max(0.6 * 10.0 ** (exponent - len(digits.partition(".")[2])), shown * NEAR)
     for scale in _SCALES:
         low, high = (shown - slack) * scale, (shown + slack) * scale
         at = bisect_left(known, low)

@@ -41,8 +41,8 @@ from napkin.architectures import MODULES, implementation_of  # noqa: E402
 from napkin.errors import NapkinError  # noqa: E402
 from napkin.footprint.prepared import bare  # noqa: E402
 from napkin.footprint.states import gathered, held  # noqa: E402
-from napkin.operations.implementations import Tuning  # noqa: E402
 from napkin.operations.lora_targets import resolved  # noqa: E402
+from napkin.operations.tuning import Tuning  # noqa: E402
 from napkin.record import replace  # noqa: E402
 from napkin.training.layout import Layout  # noqa: E402
 from napkin.training.optimizers import find  # noqa: E402

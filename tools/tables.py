@@ -16,6 +16,7 @@ import yaml
 
 if TYPE_CHECKING:
     from napkin.architectures.record import Architecture, ConfigClass, Wrapper
+    from napkin.commands.command import Command
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLES = ROOT / "src" / "napkin" / "_tables"
@@ -106,11 +107,11 @@ def architectures() -> str:
     return HEADER.format(source="the records in src/napkin/architectures") + body
 
 
-def commands() -> str:
-    """Which module has a command, and its line in the list of commands: help reads both without importing it."""
+def all_commands() -> dict[str, tuple[str, Command]]:
+    """Return the commands of src/napkin/commands by name, each with its module: as edited, not as the tables say."""
     from napkin.commands.command import Command
 
-    found: dict[str, tuple[str, str]] = {}
+    found: dict[str, tuple[str, Command]] = {}
     folder = ROOT / "src" / "napkin" / "commands"
     for path in (*folder.glob("[!_]*.py"), *folder.glob("*/__init__.py")):
         name = path.parent.name if path.stem == "__init__" else path.stem
@@ -118,19 +119,23 @@ def commands() -> str:
         if isinstance(one, Command):
             if one.name in found:
                 raise ValueError(f"{path.name}: {one.name} is a command already")
-            found[one.name] = name, one.brief or one.summary
-    body = "from __future__ import annotations\n\n"
-    body += f"COMMANDS: dict[str, tuple[str, str]] = {plain(dict(sorted(found.items())))}\n"
+            found[one.name] = name, one
+    return dict(sorted(found.items()))
+
+
+def commands() -> str:
+    """Which module has a command, and its line in the list of commands: help reads both without importing it."""
+    found = {name: (module, one.brief or one.summary) for name, (module, one) in all_commands().items()}
+    body = f"from __future__ import annotations\n\nCOMMANDS: dict[str, tuple[str, str]] = {plain(found)}\n"
     return HEADER.format(source="the commands in src/napkin/commands") + body
 
 
 def takes() -> str:
     """List what each command takes, but for how its answer is written: a line under another command keeps what that
     one takes, without importing it."""
-    from napkin.commands.command import MODULES, find
     from napkin.options.command_line import WRITTEN
 
-    found = {name: (*(one := find(name)).names, *one.figures) for name in sorted(MODULES)}
+    found = {name: (*one.names, *one.figures) for name, (_, one) in all_commands().items()}
     shown = {name: tuple(option for option in names if option not in WRITTEN) for name, names in found.items()}
     body = f"from __future__ import annotations\n\nTAKES: dict[str, tuple[str, ...]] = {plain(shown)}\n"
     return HEADER.format(source="the commands in src/napkin/commands") + body

@@ -18,7 +18,8 @@ from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config, class_facts, registered
 from napkin.inputs.unread import settle
-from napkin.operations.implementations import FRAMEWORKS, HF, Implementation
+from napkin.operations.frameworks import FRAMEWORKS
+from napkin.operations.implementations import HF, Implementation
 from napkin.operations.model import Model, Vision
 from napkin.record import replace
 
@@ -56,30 +57,34 @@ def build(config: Config, assumed: Sequence[str] = (), strict: bool = False) -> 
 
 def _build(config: Config, assumed: Sequence[str], strict: bool) -> Model:
     """Return the model, or raise the first problem that is found."""
-    text = text_model(config)
+    kind, text = config.model_type, text_model(config)  # which is the config itself where its fields are on one level
     architecture, wrapper = architecture_of(text), _wrapper(config.model_type)
     model = located(architecture.build(text), architecture.modules, wrapper.path if wrapper is not None else "")
     if len(model.stacks) == 1:
         check_layer_lists(text, model.stacks[0].depth)
-    seen = _vision(config, text, model)
+    seen = _vision(config, kind, text, model)
     settle(config, assumed, strict)
     own = wrapper is not None and wrapper.implementation is not None
     family = config.model_type if own else text.model_type
     return replace(model, notes=(*model.notes, *config.notes), family=family, vision=seen)
 
 
-def _vision(config: Config, text: Config, model: Model) -> Vision | None:
-    """Return the vision tower and projector of a multimodal config, where napkin knows them, and say so."""
-    if config is text or "vision_config" not in config.fields:
+def _vision(config: Config, kind: str, text: Config, model: Model) -> Vision | None:
+    """Return the vision tower and projector of a multimodal config, where napkin knows them, and say so. `kind`: the
+    model_type that the file states."""
+    while config is not text and "vision_config" not in config.fields and config.children:
+        config = config.children[0]  # a model of more senses holds one of images and text
+        kind = config.model_type
+    if "vision_config" not in config.fields or kind == text.model_type:
         return None
     from napkin.architectures.vision import vision_of
 
-    found = vision_of(config, model.hidden)
+    found = vision_of(config, kind, model.hidden)
     if found is not None:
-        told = f"only the language model of {printable(config.model_type, 40)} is counted"
+        told = f"only the language model of {printable(kind, 40)} is counted"
         config.notes[:] = [note for note in config.notes if not note.startswith(told)]
         config.notes.append(
-            f"totals are those of the language model of {printable(config.model_type, 40)}; its vision tower and "
+            f"totals are those of the language model of {printable(kind, 40)}; its vision tower and "
             "projector are in params/vision and flops/vision, and memory counts them in"
         )
     return found

@@ -103,9 +103,10 @@ class Rope:
     table: int = 0
     wide: bool = False
     narrow: bool = False
+    once: bool = False
 
     def __call__(self, name: str, source: str, heads: int, head_dim: int, role: str = "") -> Rotary:
-        how = (self.dim, self.pairing, self.upcast, self.table, self.wide, self.narrow)
+        how = (self.dim, self.pairing, self.upcast, self.table, self.wide, self.narrow, self.once)
         return Rotary(name, (source,), heads, head_dim, *how, role=role)
 
 

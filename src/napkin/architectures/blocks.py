@@ -204,10 +204,11 @@ def moe(
     gating: Gating = PLAIN,
     shared: Block | None = None,
     scaled: bool = False,
+    shared_first: bool = False,
 ) -> Operations:
     """Return Σ over the chosen experts of score · expert(x), each h → f → h, plus always-on shared experts.
 
-    shared  a block whose output is added
+    shared  a block whose output is added; `shared_first`: it runs before the router, but for its gate
     scaled  a constant multiplies the sum over the chosen experts
     """
     noise: Operations = ()
@@ -252,7 +253,15 @@ def moe(
     if shared is None:
         return (*noise, *routed)
     always = shared_expert(shared(source))
-    return (*noise, *routed, *always, Add("moe", (routed[-1].name, always[-1].name), width))
+    added = Add("moe", (routed[-1].name, always[-1].name), width)
+    if shared_first:
+        gate = next((n for n, op in enumerate(always) if op.name == GATE), len(always))
+        return (*noise, *always[:gate], *routed, *always[gate:], added)
+    return (*noise, *routed, *always, added)
+
+
+GATE = "shared_gate"
+"""The linear layer of a gate on shared experts."""
 
 
 def behind_gate(shared: Block, width: int) -> Block:
@@ -262,8 +271,8 @@ def behind_gate(shared: Block, width: int) -> Block:
         always = shared(source)
         return (
             *always,
-            Matmul("shared_gate", (source,), width, 1),
-            Activation("shared_gate_score", ("shared_gate",), 1, "sigmoid"),
+            Matmul(GATE, (source,), width, 1),
+            Activation("shared_gate_score", (GATE,), 1, "sigmoid"),
             Multiply("shared_gated", ("shared_gate_score", always[-1].name), width),
         )
 

@@ -33,11 +33,12 @@ Vary = Callable[[Attention, Plan], Attention]
 @record
 class RotaryPositions:
     """Rotary positions: how elements are paired, the part of a head that rotates where no field says so, and whether
-    the rotation runs in fp32."""
+    the rotation runs in fp32 (`once` as in operations.attention.Rotary)."""
 
     pairing: str = "half"
     part: float = 1.0
     upcast: bool = False
+    once: bool = False
 
 
 @record
@@ -258,7 +259,7 @@ def _attention(config: Config, of: Decoder, sizes: Dimensions) -> Attention:
     rope = None
     if of.rotary is not None:
         dim = reading.rotary_dim(config, sizes.head_dim, of.rotary.part)
-        rope = Rope(dim, of.rotary.pairing, of.rotary.upcast)
+        rope = Rope(dim, of.rotary.pairing, of.rotary.upcast, once=of.rotary.once)
     usual = Attention(
         Heads(sizes.hidden, sizes.heads, sizes.kv_heads, sizes.head_dim),
         QkvProjections(bias=on(config, of.bias), out_bias=on(config, of.out_bias), fused=of.fused),

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 
 from napkin.operations.base import Operation
 from napkin.operations.model import Layer, Model, Stack
-from napkin.operations.views import Reused
 from napkin.record import replace
 
 USUAL: Mapping[str, str] = {
@@ -55,7 +54,8 @@ def located(model: Model, modules: Mapping[str, str], outer: str = "") -> Model:
                 path = outer + path.removeprefix("model")
             elif path == "lm_head" and outer.startswith("language_model."):  # a class with the head is inside
                 path = "language_model.lm_head"
-            changes: dict[str, object] = {"of": place(op.of, stack)} if isinstance(op, Reused) else {}
+            owner = op.owner()
+            changes: dict[str, object] = {"of": place(owner, stack)} if owner is not op else {}
             if path != op.module:
                 changes["module"] = path
             placed[id(op), stack] = replace(op, **changes) if changes else op

@@ -277,5 +277,5 @@ def check_layer_lists(config: Config, layers: int) -> None:
     """Check lists with one entry per layer that nothing has read: every class rejects a wrong length or word, also one
     that does not use them."""
     for field, known in LAYER_WORDS.items():
-        if field not in config.origins and isinstance(config.fields.get(field), list):
-            checked(config, field, config.fields[field], layers, known)
+        if field not in config.origins and config.fields.get(field) is not None:
+            checked(config, field, config.items(field) or (), layers, known)

@@ -23,8 +23,9 @@ def every_problem(config: Config, first: NapkinError, build: Callable[[Config], 
     problems, fields = [first], config.fields
     while config.unfit and len(problems) < MOST:
         prefix, spellings, value = config.unfit[-1]
-        fields = _with(fields, prefix, spellings, value)
-        config = Config(config.name, config.document, fields, config.model_type, config.defaults, config.aliases)
+        fields = _with(fields, prefix[len(config.prefix) :], spellings, value)
+        facts = config.model_type, config.defaults, config.aliases
+        config = Config(config.name, config.document, fields, *facts, config.prefix, config.origin)
         try:
             build(config)
         except NapkinError as problem:

@@ -11,7 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from napkin.autograd.tensors import CUT, INPUT_LABEL, JOINED, SLICE, WEIGHT, WEIGHT_COPY, Node, Storage, Tensor, sized
+from napkin.autograd.tensors import (
+    ACTIVATION,
+    CUT,
+    INPUT_LABEL,
+    JOINED,
+    SLICE,
+    WEIGHT,
+    WEIGHT_COPY,
+    Node,
+    Storage,
+    Tensor,
+    sized,
+)
 from napkin.elementwise import Number, is_array, maximum, minimum
 from napkin.record import record
 
@@ -51,6 +63,7 @@ def replay(
     again: bool = False,
     alone: bool = False,
     waits: Number = 0,
+    carried: bool = False,
 ) -> Replay:
     """Run the nodes backward.
 
@@ -59,8 +72,13 @@ def replay(
              except for the first `waits` bytes: a tied head's, which the embedding's gradient is added to
     again    the saved tensors were recomputed, and are freed as soon as they are read; else after the node's
              gradients have been summed and cast
-    alone    no other piece still holds the shared tensors"""
+    alone    no other piece still holds the shared tensors
+    carried  a piece that ran before has left gradients of the tensors that both read (an encoder's output, position
+             biases), to which its own are added"""
     run = _Backward(nodes, seed, again, alone)
+    for tensor in read_by_others(nodes) if carried else ():
+        run.gradients[id(tensor)] = _Gradient(tensor.size)
+        run.live = run.live + tensor.size
     for node in reversed(nodes):
         before = run.weights
         given = run.step(node)
@@ -70,6 +88,13 @@ def replay(
             run.weights = before
         run.accumulate(given)
     return Replay(run.peak, run.live, run.weights)
+
+
+def read_by_others(nodes: Sequence[Node]) -> tuple[Tensor, ...]:
+    """Return the tensors with a gradient that nodes read and other pieces read too."""
+    made = {id(node.output.root) for node in nodes}
+    roots = {id(x.root): x.root for node in nodes for x in node.inputs if not x.fixed and id(x.root) not in made}
+    return tuple(x for x in roots.values() if any(s.shared and s.kind == ACTIVATION for _, s in x.places))
 
 
 class _Backward:

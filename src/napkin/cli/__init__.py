@@ -197,7 +197,7 @@ def _show(answer: Answer, form: str, given: dict[str, OptionText], target: str) 
     view = View(width_of(sys.stdout) if here else PIPED, here and wants_color(sys.stdout), **asked)
     text = render(answer, form, view)
     if here:
-        sys.stdout.write(readable(text, sys.stdout) if form == "text" else text)
+        sys.stdout.write(readable(text, sys.stdout) if form in ("text", "markdown") else text)
     sys.stdout.writelines(f"{line}\n" for line in answer.trailer)
     sys.stdout.flush()
     if answer.problems:
@@ -209,4 +209,6 @@ def _show(answer: Answer, form: str, given: dict[str, OptionText], target: str) 
     try:
         write_whole(target, text.encode("utf-8"))
     except OSError as problem:
-        raise _WriteFailed(f"{target}: {problem.strerror or 'cannot be written'}") from None
+        from napkin.inputs.load import printable
+
+        raise _WriteFailed(f"{printable(target)}: {problem.strerror or 'cannot be written'}") from None

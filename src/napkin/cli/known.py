@@ -81,7 +81,7 @@ def _frameworks() -> tuple[str, ...]:
 
 
 def _implementations() -> tuple[str, ...]:
-    from napkin.operations.implementations import IMPLEMENTATIONS
+    from napkin.operations.frameworks import IMPLEMENTATIONS
 
     return tuple(IMPLEMENTATIONS)
 

@@ -72,6 +72,9 @@ class Line:
             if option is None:
                 self._misdashed(head, spelling)
                 return
+        elif head.startswith("---"):
+            self._misdashed(head, spelling)
+            return
         elif self._megatron and self._of_megatron(head, spelling, value):
             return
         else:

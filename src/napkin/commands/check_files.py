@@ -46,8 +46,7 @@ def files_of(named: Sequence[str]) -> list[tuple[str, bool]]:
     found: dict[str, tuple[str, bool]] = {}
     for name in named:
         if not os.path.isdir(name):
-            whole = name if name == "-" or "\0" in name else os.path.realpath(name)
-            found.setdefault(whole, (name, False))
+            found.setdefault(_whole(name), (name, False))
             continue
         below = list(_below(name))
         if not below:
@@ -59,6 +58,14 @@ def files_of(named: Sequence[str]) -> list[tuple[str, bool]]:
         for path in below:
             found.setdefault(os.path.realpath(path), (path, True))
     return list(found.values())
+
+
+def _whole(name: str) -> str:
+    """Return the path that a file has under every name; a text that is no path as it is."""
+    try:
+        return name if name == "-" else os.path.realpath(name)
+    except ValueError:
+        return name
 
 
 def _below(folder: str) -> list[str]:

@@ -45,6 +45,10 @@ def run(inputs: Inputs) -> Answer:
     wanted = None if dtype is None else hardware.peak_name(dtype)
     if name is not None:
         inputs.because(("vendor", "hardware"), "one accelerator is named")
+        vendors = {table[slug].vendor for slug in table.accelerators}
+        maker = next((vendor for vendor in vendors if vendor.lower() == name.strip().lower()), None)
+        if maker is not None:
+            raise NapkinError(f"{maker} makes several accelerators", f"napkin hardware --vendor {maker} lists them")
         return _one(hardware.find(name, table), wanted)
     return _list(table, inputs.text_or_none("vendor"), wanted)
 

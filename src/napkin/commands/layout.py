@@ -210,7 +210,10 @@ def _read_data_parallel(inputs: Inputs, model_parallel: int) -> int:
         return count
     if gpus % model_parallel:
         near = max(round(gpus / model_parallel), 1) * model_parallel
-        raise NapkinError(f"--gpus {gpus:,} is not a multiple of tp · pp · cp ({model_parallel:,})", f"--gpus {near:,}")
+        several = [name for name in ("tp", "pp", "cp") if inputs.integer(name) > 1]
+        fewer = f", or --{several[0]} {_nearest_divisor(gpus, model_parallel)}" if len(several) == 1 else ""
+        problem = f"--gpus {gpus:,} is not a multiple of tp · pp · cp ({model_parallel:,})"
+        raise NapkinError(problem, f"--gpus {near:,}{fewer}")
     if dp is None:
         return inputs.integer("dp", default=str(gpus // model_parallel))
     if dp * model_parallel != gpus:

@@ -12,7 +12,7 @@ from napkin.commands.inputs import Inputs
 from napkin.counting.params import params
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs.model import preset_config
-from napkin.inputs.presets import Preset, preset, presets, spelling
+from napkin.inputs.presets import Preset, is_preset, preset, presets, spelling
 from napkin.record import record
 from napkin.render.answer import Answer, Cell, Row
 from napkin.render.figures import compact
@@ -36,6 +36,10 @@ def run(inputs: Inputs) -> Answer:
     name = inputs.text_or_none("model")
     if name is not None:
         inputs.because(inputs.command.options, "one model is named", "leave out its name to list models")
+        if not is_preset(name) and (hits := [one.name for one in presets() if spelling(name) in _words(one)]):
+            raise NapkinError(
+                f"no model is called {name[:60]!r}, and {len(hits)} are found by it", f"napkin models --search {name}"
+            )
         return _one(preset(name))
     least, most = inputs.integer_or_none("min-params"), inputs.integer_or_none("max-params")
     family, search = inputs.text_or_none("family"), inputs.text_or_none("search")

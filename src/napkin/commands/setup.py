@@ -7,10 +7,12 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.layout import check_divides, read_layout
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.margins import widths_of
-from napkin.operations.implementations import IMPLEMENTATIONS, Implementation, Tuning
+from napkin.operations.frameworks import IMPLEMENTATIONS
+from napkin.operations.implementations import Implementation
 from napkin.operations.lora_targets import resolved
 from napkin.operations.model import Model
 from napkin.operations.queries import divides_heads, key_heads
+from napkin.operations.tuning import Tuning
 from napkin.options.training import TORCH_LOSS
 from napkin.record import replace
 from napkin.training import optimizers

@@ -87,9 +87,12 @@ def read_matmul(inputs: Inputs) -> Gemm:
     return gemm("matmul", m, k, n, inputs.integer_or_none("batch") or 1)
 
 
+EXAMPLES = "how many examples?"
+
+
 def _read_stack(inputs: Inputs) -> LinearStack:
     """Return the linear layers."""
-    return LinearStack(_read_layers(inputs), inputs.integer("batch", "how many examples?"))
+    return LinearStack(_read_layers(inputs), inputs.integer("batch", EXAMPLES))
 
 
 def _read_layers(inputs: Inputs) -> tuple[linear.Run, ...]:
@@ -97,11 +100,10 @@ def _read_layers(inputs: Inputs) -> tuple[linear.Run, ...]:
     widths = inputs.integers("widths")
     if not widths:
         width, depth = inputs.integer_or_none("width"), inputs.integer_or_none("depth")
-        if width is None or depth is None:
-            raise NapkinError(
-                "--widths is missing", "--widths 4,4,1, or --width D --depth L for L square layers and a head of 1"
-            )
-        return linear.deep(width, depth)
+        if width is not None and depth is not None:
+            return linear.deep(width, depth)
+        hint = "--widths 4,4,1, or --width D --depth L for L square layers and a head of 1"
+        inputs.need_all({"batch": EXAMPLES}, [NapkinError("--widths is missing", hint)])
     if inputs.has("width") or inputs.has("depth"):
         raise NapkinError("--widths excludes --width and --depth", "give one or the other")
     if len(widths) < 2:

@@ -39,13 +39,11 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
         from napkin.commands.train_time_fewest import read_degrees
 
         read_degrees(inputs, known)
-    if not inputs.has("hardware"):
+    if not inputs.has("hardware") or (inputs.has("budget") and not inputs.has("price")):
         _check_missing(inputs, known)
     hardware = read_hardware(inputs, ("peak-flops", "tdp"))
     peak = read_peak(inputs, hardware)
     price = inputs.term("price") if inputs.has("price") else None
-    if inputs.has("budget") and price is None:
-        raise NapkinError("--budget needs --price", "add --price, USD per GPU-hour")
     budget = inputs.term("budget") if inputs.has("budget") else None
     _check_asked(inputs, known)
     solved = None
@@ -97,12 +95,16 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
 
 
 def _check_missing(inputs: Inputs, known: Mapping[str, Term]) -> None:
-    """Refuse a question without an accelerator, naming what else is missing; an MFU can be estimated."""
+    """Refuse a question without an accelerator, or with a budget and no price, naming what else is missing; an MFU can
+    be estimated."""
+    more = []
+    if inputs.has("budget") and not inputs.has("price"):
+        more.append(NapkinError("--budget needs --price", "add --price, USD per GPU-hour"))
     try:
         time.unknowns({"mfu": six(), **known}, inputs.has("budget"))
     except NapkinError as problem:
-        inputs.need_all({"hardware": WHICH}, [problem])
-    inputs.need("hardware", WHICH)
+        more.append(problem)
+    inputs.need_all({"hardware": WHICH}, more)
 
 
 def _check_asked(inputs: Inputs, known: Mapping[str, Term]) -> None:

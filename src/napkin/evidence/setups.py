@@ -10,8 +10,9 @@ from napkin.evidence.row_fields import CPU_OFFLOADS, FULL, contradiction, unread
 from napkin.evidence.rows import Row
 from napkin.evidence.step_rows import StepRow, step_row
 from napkin.evidence.words import KERNELS, LORA_TARGETS, MEMORY_STACKS, SCHEDULES
-from napkin.operations.implementations import Implementation, Tuning
+from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
+from napkin.operations.tuning import Tuning
 from napkin.record import replace
 from napkin.training import optimizers
 from napkin.training.frameworks import FRAMEWORKS, FRONT, SLOTS, Framework, unnamed

@@ -17,7 +17,8 @@ from napkin.errors import Refused
 from napkin.footprint.legs import Leg
 from napkin.operations.attention_kernels import cuts_keys, is_masked
 from napkin.operations.base import Operation
-from napkin.operations.implementations import EAGER, LOSSES, Loss
+from napkin.operations.implementations import EAGER
+from napkin.operations.losses import LOSSES, Loss
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.model import Layer, Numbered, Stack
 from napkin.operations.rewrite import rewrite
@@ -361,7 +362,8 @@ def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, tuple[Storage, .
     slopes = sized(lowering.b * heads * lowering.s, stream) if "alibi" in refers else 0
     pairs = lowering.tables.values() if "tables" in refers else ()
     tables = tuple(storage for pair in pairs for t in pair for _, storage in t.places)
-    return ids + slopes, tables
+    spread = total(lowering.spread.values()) * ("tables" in refers)
+    return ids + slopes + spread, tables
 
 
 def _masks(lowering: Lowering, layer: Layer) -> tuple[tuple[object, Number], ...]:

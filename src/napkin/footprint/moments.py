@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin.autograd.tensors import INPUT_LABEL, sized
-from napkin.elementwise import Number, ceil_div, maximum, where
+from napkin.elementwise import Number, ceil_div, is_array, maximum, where
 from napkin.footprint.activations import total
 from napkin.footprint.gathers import flat_gradient, gathered_bytes
 from napkin.footprint.kept import mask_bytes, rotary_bytes, shared_kv_bytes
@@ -18,6 +18,7 @@ from napkin.footprint.stages import Stage
 from napkin.footprint.states import Held
 from napkin.operations.implementations import MASKS
 from napkin.operations.model import Model
+from napkin.record import replace
 from napkin.training.layout import Layout
 
 Parts = Sequence[tuple[Number, Held]]
@@ -210,6 +211,13 @@ class Moments:
         made = gradients.parts_after(gradients.first + peak.made)
         return self.moment("backward", made, kept, casts, temporaries)
 
+    def at_seam(self, peak: LayerPeak) -> Moment:
+        """Return the moment between a decoder and its encoder: the gradient of the decoder's embedding, which is added
+        to a tied head's."""
+        table = where(self.step.setup.layout.pp == 1, table_elements(self.step) * self.gradients.width, 0)
+        tables = table * (1 + self.step.model.tied)
+        return self.backward(replace(peak, needs=peak.seam + tables))
+
     def end_of_backward(self) -> Moment:
         """Return the moment of the backward pass of what precedes the layers."""
         step, rank, stage, run, gradients = self.step, self.rank, self.stage, self.run, self.gradients
@@ -269,5 +277,7 @@ def moments_of(step: PreparedStep, rank: Rank, parts: Parts) -> tuple[tuple[Mome
     for peak in layer_peaks(step, rank.stage, moments.gradients.width, moments.gradients.after):
         forward = larger(forward, moments.bursting(peak), peak.valid)
         backward = larger(backward, moments.backward(peak), peak.valid)
+        if is_array(peak.seam) or peak.seam:
+            backward = larger(backward, moments.at_seam(peak), peak.valid)
     backward = larger(backward, moments.end_of_backward())
     return (forward, moments.at_loss(), backward, moments.optimizer_step()), moments.between()

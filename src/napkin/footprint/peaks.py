@@ -27,6 +27,7 @@ class LayerPeak:
     bursts  the peak of the layer's forward pass beyond what it keeps
     later   copies of weights of it and of the layers after it, whether autograd keeps them or autocast's cache
     masks   causal masks that checkpointed layers up to it refer to
+    seam    the gradient of an encoder's output, where it is the encoder's end that is next
     """
 
     valid: Number
@@ -38,6 +39,7 @@ class LayerPeak:
     bursts: Number
     later: Number
     masks: Number
+    seam: Number = 0
 
 
 Corner = tuple[Number, int, Counts, Number, Number]
@@ -108,12 +110,16 @@ class StageLayers:
 
         return most_held(self.corners(), held)
 
-    def needed(self, variant: int, ahead: Counts, again: Number) -> Number:
-        """Return the bytes that a layer's backward pass holds at its peak. `ahead`: layers up to it on the stage."""
+    def needed(self, variant: int, ahead: Counts, again: Number, done: Number) -> Number:
+        """Return the bytes that a layer's backward pass holds at its peak. `ahead`: layers up to it on the stage;
+        `done`: how many there are after it."""
         step, one, piece = self.step, self.order.variants[variant], self.pieces[variant]
         if self.idle[variant]:
             return 0
         peak = (step.again if one.checkpointed else step.layers)[one.kind].peak
+        carrying = step.carrying(one.kind, one.checkpointed)
+        if carrying is not None:
+            peak = where(done > 0, carrying.peak, peak)
         if step.first is not None and not one.checkpointed:
             peak = where((total(ahead) == 1) & (self.stage.first == 1), step.first.peak, peak)
         needs = again + piece.input + peak
@@ -126,6 +132,12 @@ class StageLayers:
         one, piece = self.order.variants[variant], self.pieces[variant]
         own = piece.input + piece.chosen * self.chooses if one.checkpointed else piece.saved
         return (piece.dropped if one.checkpointed or one.no_grad else piece.burst) - own * (not one.no_grad)
+
+    def seam(self, variant: int) -> Number:
+        """Return the bytes of the gradient of the encoder's output where the next layer is the encoder's end."""
+        one = self.order.variants[variant]
+        between = len(self.step.model.stacks) > 1 and not self.step.run.kinds[one.kind].block
+        return self.pieces[variant].input * between
 
     def masks(self, ahead: Counts) -> Number:
         """Return the bytes of causal masks that the checkpointed ones of these layers refer to."""
@@ -155,10 +167,11 @@ def layer_peaks(
             whole - kept_by_layers(step, ahead, checkpoints),
             freed_bytes(step, stage, ahead),
             dot(done, layers.copies),
-            layers.needed(variant, ahead, again),
+            layers.needed(variant, ahead, again, total(done)),
             layers.burst(variant),
             dot(done, layers.cached) + layers.cached[variant],
             layers.masks(ahead),
+            layers.seam(variant),
         )
 
 

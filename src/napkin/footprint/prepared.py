@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from napkin.autograd.live import Replay, replay
+from napkin.autograd.live import Replay, read_by_others, replay
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, is_array, where
 from napkin.footprint import activations
@@ -12,10 +12,10 @@ from napkin.footprint.activations import Pass, Piece
 from napkin.footprint.legs import PROJECTOR, VISION, joined, legs_of, seen_layers
 from napkin.footprint.states import Held, gathered, held, still
 from napkin.operations.base import Operation
-from napkin.operations.implementations import FROZEN_LAYERS
 from napkin.operations.lowering import Shape, Split
 from napkin.operations.model import Layer, Model, Stack
 from napkin.operations.roles import TOKEN
+from napkin.operations.tuning import FROZEN_LAYERS
 from napkin.record import record, replace
 from napkin.training.layout import Layout
 from napkin.training.order import Order, order_of
@@ -60,6 +60,13 @@ class PreparedStep:
     order: Order
     again: tuple[Replay, ...] = ()
     first: Replay | None = None
+
+    def carrying(self, kind: int, again: bool) -> Replay | None:
+        """Return the replay of a layer that adds to gradients which later layers have left; None where it has none."""
+        piece = self.run.layers[kind][1]
+        if not read_by_others(piece.nodes):
+            return None
+        return _replayed(piece, piece.input, self.setup, again=again, carried=True)
 
     def under(self, setup: Setup) -> PreparedStep:
         """Return the same step under another setup, one that changes nothing on the tape."""
@@ -139,20 +146,26 @@ def shape_of(model: Model, layout: Layout) -> Shape:
 
 
 def _replayed(
-    piece: Piece, seed: Number, setup: Setup, again: bool = False, alone: bool = False, waits: Number = 0
+    piece: Piece,
+    seed: Number,
+    setup: Setup,
+    again: bool = False,
+    alone: bool = False,
+    waits: Number = 0,
+    carried: bool = False,
 ) -> Replay:
     """Return a piece's replay, entry by entry where layouts differ in whether new gradients are freed at once."""
     goes = setup.lets_go
     if not is_array(goes):
         if is_array(seed) or is_array(waits):
-            return replay(piece.nodes, seed, bool(goes), again, alone, waits)
-        asked = (id(piece), seed, bool(goes), again, alone, waits)
+            return replay(piece.nodes, seed, bool(goes), again, alone, waits, carried)
+        asked = (id(piece), seed, bool(goes), again, alone, waits, carried)
         if asked not in _REPLAYS:
             if len(_REPLAYS) >= KEPT_REPLAYS:
                 _REPLAYS.clear()
-            _REPLAYS[asked] = piece, replay(piece.nodes, seed, bool(goes), again, alone, waits)
+            _REPLAYS[asked] = piece, replay(piece.nodes, seed, bool(goes), again, alone, waits, carried)
         return _REPLAYS[asked][1]
-    stand, go = (replay(piece.nodes, seed, way, again, alone, waits) for way in (False, True))
+    stand, go = (replay(piece.nodes, seed, way, again, alone, waits, carried) for way in (False, True))
     return Replay(*(where(goes, getattr(go, name), getattr(stand, name)) for name in ("peak", "end", "weights")))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from napkin import formats
 from napkin.counting.params import params
+from napkin.counting.vision import params_of
 from napkin.elementwise import Number, ceil_div
 from napkin.errors import NapkinError
 from napkin.operations.base import Operation
@@ -57,14 +58,15 @@ def stored(name: str) -> StoredWeights:
 
 
 def divided(model: Model) -> tuple[int, int]:
-    """Return the parameters that tensor parallelism divides, and those that every rank has."""
-    whole = 0
-    for stack in model.stacks:
+    """Return the parameters that tensor parallelism divides, and those that every rank has; a vision tower's too."""
+    whole, parts = 0, model.vision.parts if model.vision is not None else ()
+    for stack in (*model.stacks, *(stack for part in parts for stack in part.stacks)):
         runs = [(1, stack.before), *((count, layer.operations) for _, count, layer in stack.kinds()), (1, stack.after)]
         for count, operations in runs:
             for op in operations:
                 whole += count * sum(w.count for w in op.weights() if w.shard == REPLICATED)
-    return params(model)["params/total"].value - whole, whole
+    everything = params_of(model)[1] if parts else params(model)["params/total"]
+    return everything.value - whole, whole
 
 
 def in_matrices(model: Model) -> int:

@@ -10,9 +10,9 @@ from napkin.elementwise import Number, ceil_div, ceiling
 from napkin.footprint.activations import total
 from napkin.formats import QUANTIZED
 from napkin.operations.base import Operation
-from napkin.operations.implementations import Tuning
 from napkin.operations.lora import is_unquantized, lora_pairs, other_adapters
 from napkin.operations.roles import EXPERT, REPLICATED, VOCABULARY
+from napkin.operations.tuning import Tuning
 from napkin.operations.work import Weight
 from napkin.record import record
 from napkin.training.layout import Layout
@@ -132,10 +132,11 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
     stored = QUANTIZED.get(tuning.quantized, width)
     trained: list[tuple[int, ...]] = []
     frozen: Number = 0
+    own = {op.module for op in operations if op.linear() is not None}
     for op in operations:
         owner = op.owner()
         linear, core = op.linear(), op.attends()
-        if owner is not op and all(owner is not one for one in operations):
+        if owner is not op and owner.module not in own:
             linear = owner.linear()  # a block that layers share: each use has adapters of its own
         is_narrow = linear is not None and not is_unquantized(linear, tuning)
         with_experts = bool(tuning.quantized) and (tuning.experts or setup.implementation.looped == "modules")

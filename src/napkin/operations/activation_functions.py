@@ -17,11 +17,6 @@ from napkin.operations.implementations import Implementation
 MakeWeight = Callable[[int], Tensor]
 """Makes an activation's learned vector of that many elements."""
 
-TANH_WRITTEN = ("gelu_new", "gelu_accurate", "gelu_python_tanh")
-"""0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))"""
-FAST_WRITTEN = "gelu_fast"
-"""0.5·x·(1 + tanh(x·0.7978845608·(1 + 0.044715·x·x)))"""
-
 
 def activated(tape: Tape, implementation: Implementation, x: Tensor, function: str, learned: MakeWeight) -> Tensor:
     """function(x), which holds x until it returns."""

@@ -37,6 +37,7 @@ class Rotary(Elementwise):
     table    which of the network's tables of angles it reads, where layers have their own bases
     wide     this table is fp32 where activations are 16-bit
     narrow   the result is cast back to the type that was rotated
+    once     where it is computed in fp32, values are cast before both products, not for each
     """
 
     heads: int
@@ -47,6 +48,7 @@ class Rotary(Elementwise):
     table: int = 0
     wide: bool = False
     narrow: bool = False
+    once: bool = False
 
     def traffic(self) -> tuple[Number, Number]:
         return 4 * self.heads * self.head_dim, 4 * self.heads * self.head_dim

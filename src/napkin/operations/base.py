@@ -73,6 +73,11 @@ REQUIRED = (
     "cropped",
     "remark",
     "expert_part",
+    "routed",
+    "chooses_among",
+    "scans",
+    "sliced",
+    "pattern",
 )
 """Methods that every class of operation must define, itself or in an intermediate base (ordinary.py)."""
 
@@ -238,4 +243,24 @@ class Operation:
 
     def expert_part(self) -> str:
         """Return the part of a mixture of experts that its parameters belong to: ROUTER, EXPERTS or ""."""
+        raise NotImplementedError
+
+    def routed(self) -> RoutedExperts | None:
+        """Return the operation if it is a mixture of experts."""
+        raise NotImplementedError
+
+    def chooses_among(self) -> int:
+        """Return the number of experts whose weights it has and of which each token uses some, or 0."""
+        raise NotImplementedError
+
+    def scans(self) -> str:
+        """Return the kind of recurrence over the sequence that it is, or ""."""
+        raise NotImplementedError
+
+    def sliced(self) -> tuple[str, int] | None:
+        """Return (name, width) of a view of `width` elements per token out of the named output."""
+        raise NotImplementedError
+
+    def pattern(self) -> str:
+        """Return what the operation is where its neighbors matter (a constant of facts.py), or ""."""
         raise NotImplementedError

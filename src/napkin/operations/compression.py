@@ -7,7 +7,7 @@ from napkin.autograd.tensors import BYTES, Tensor, select
 from napkin.elementwise import Number, ceil_div
 from napkin.operations.attention import Rotary
 from napkin.operations.facts import Cache, Served
-from napkin.operations.indexer import ONLY_FORWARD
+from napkin.operations.indexer import ONLY_FORWARD, unkept
 from napkin.operations.linear import BlockMatmul
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.norms import Norm
@@ -256,12 +256,3 @@ def compressed(run: Lowering, op: Compressor, values: Tensor, gates: Tensor) -> 
     angles = [tape.new(runs * op.rotary, keys.dtype, what, fixed=True) for what in ("cos", "sin")]
     style = Rotary(op.name, (), 1, op.head_dim, op.rotary, "interleaved", True)
     return by_angles(run, style, keys, angles[0], angles[1])
-
-
-def unkept(run: Lowering, read: Tensor, d_in: int, d_out: int) -> Tensor:
-    """Run a linear layer that only a choice reads; autocast's copy of its weight stays in the cache."""
-    tape = run.tape
-    read = tape.lowered(read)
-    copy = d_in * d_out * BYTES[tape.autocast] if tape.autocast else 0
-    made = tape.new(read.count // d_in * d_out, read.dtype, "output")
-    return tape.record("linear", (read,), made, cached=copy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import INPUT, WEIGHT, sized
 from napkin.elementwise import Number
-from napkin.operations.facts import Cache, Served
+from napkin.operations.facts import CONVOLUTION, Cache, Served
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.ordinary import Module, Ordinary
 from napkin.operations.primitives import ceil_div
@@ -37,6 +37,9 @@ class Conv(Ordinary):
         if self.group == 1:
             return ()
         return (gemm(self.name, work.tokens, self.group * self.kernel, self.channels),)
+
+    def pattern(self) -> str:
+        return CONVOLUTION
 
     def remark(self) -> str:
         return "depthwise convolutions are elementwise work and count 0" if self.group == 1 else ""

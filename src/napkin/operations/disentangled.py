@@ -6,6 +6,7 @@ from napkin.autograd.tensors import Tensor, select
 from napkin.elementwise import Number
 from napkin.operations.attention import AttentionCore
 from napkin.operations.attention_eager import dropped_share
+from napkin.operations.facts import POSITION_SCORES
 from napkin.operations.linear import Matmul
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.ordinary import NOT_TIMED, Module, Ordinary
@@ -81,6 +82,9 @@ class RelativeScores(Ordinary):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         rows = minimum(self.rows, 2 * work.length) if self.within else self.rows
         return (gemm(self.name, work.length, self.head_dim, rows, work.sequences * self.heads, weight=False),)
+
+    def pattern(self) -> str:
+        return POSITION_SCORES
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet

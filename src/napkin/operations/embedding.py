@@ -5,6 +5,7 @@ from __future__ import annotations
 from napkin.autograd.tensors import ACTIVATION, BYTES, INPUT
 from napkin.elementwise import Number, ceil_div, minimum
 from napkin.operations.base import Operation
+from napkin.operations.facts import OWN_POSITION_BIAS, SHARED_POSITION_BIAS
 from napkin.operations.lora import adapts_embedding
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.ordinary import NOT_TIMED, Lookup
@@ -93,6 +94,9 @@ class PositionBias(Lookup):
 
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("weight", (self.buckets, self.heads), HEADS),)
+
+    def pattern(self) -> str:
+        return SHARED_POSITION_BIAS if self.shared else OWN_POSITION_BIAS
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet

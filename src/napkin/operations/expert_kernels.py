@@ -67,10 +67,13 @@ def clamped_swiglu(run: Lowering, up: Tensor, count: Number) -> Tensor:
     tape = run.tape
     parts = []
     for what in ("gate", "up"):
-        part = tape.slice(up, count)
+        part = tape.slice(up, count, apart=True)
         parts.append(tape.record("clamp", (part,), tape.new(count, part.dtype, what), (part,)))
     gate, other = parts
-    return tape.multiply(tape.scale(other), tape.multiply(gate, tape.sigmoid(tape.scale(gate))))
+    glu = tape.multiply(gate, tape.sigmoid(tape.scale(gate)))
+    out = tape.multiply(tape.scale(other), glu)
+    tape.hold(gate, other, glu)  # local variables
+    return out
 
 
 def weighted_experts(run: Lowering, op: RoutedExperts) -> Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tensors import BYTES, sized
+from napkin.autograd.tensors import BYTES, Tensor, sized
 from napkin.elementwise import Number, ceil_div
 from napkin.operations.base import EXPERT_KERNELS, Timer
 from napkin.operations.expert_kernels import (
@@ -11,6 +11,7 @@ from napkin.operations.expert_kernels import (
     sorted_tokens,
     weighted_experts,
 )
+from napkin.operations.lora import names_parameter
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.ordinary import NOT_TIMED, Module
 from napkin.operations.primitives import minimum
@@ -66,6 +67,12 @@ class Experts(Module):
             gemm(f"{self.name}/down", rows, self.d_ff, self.d_model),
         )
 
+    def routed(self) -> Experts:
+        return self
+
+    def chooses_among(self) -> int:
+        return self.experts
+
     def expert_part(self) -> str:
         return EXPERTS
 
@@ -111,15 +118,9 @@ class Experts(Module):
         sent = tape.record("gather", (x.tensor,), sent, (pick,), scratch=x.tensor.size)
         weight = tape.record("gather", (weights.tensor,), tape.new(rows, weights.tensor.dtype, "weight"), (order,))
         stored = "fp32" if tape.autocast else tape.compute
-        local = ceil_div(self.experts, run.split.expert)
         sent = tape.cast(sent, stored)
         first = inner * (2 if self.gated else 1)
-        up = tape.new(rows * first, stored, "up")
-        grads = local * first * self.d_model * BYTES[stored]
-        up = tape.record("grouped_mm", (sent,), up, (sent, offsets), weight=grads)
-        if self.bias:
-            offsets_of_bias = tape.new(rows, "int64", "expert of each", fixed=True)
-            up = tape.record("bias", (up,), up.view(), (offsets_of_bias,))
+        up, bias = self.product(run, sent, first, offsets, "up")
         if self.function == "swiglu_oai":
             hidden = clamped_swiglu(run, up, rows * inner)
         elif self.gated:
@@ -135,16 +136,46 @@ class Experts(Module):
                 hidden = run.gated(gate, other)
             else:
                 hidden = tape.multiply(run.activated(gate, self.function), other)
+            tape.hold(gate, other)
         else:
             hidden = run.activated(up, self.function)
-        out = tape.new(rows * self.d_model, stored, "down")
-        grads = local * inner * self.d_model * BYTES[stored]
-        out = tape.record("grouped_mm", (hidden,), out, (hidden, offsets), weight=grads)
-        out = tape.multiply(out, weight)
+        down, second = self.product(run, hidden, self.d_model, offsets, "down", *bias)
+        out = tape.multiply(down, weight)
         ordered = tape.new(out.count, out.dtype, "ordered")
         out = tape.record("gather", (out,), ordered, (back,), scratch=out.size)
         total = tape.record("sum", (out,), tape.new(x.tensor.count, out.dtype, "summed"))
+        tape.hold(sent, weight, down, order, offsets, *second)  # local variables
         return Value(tape.cast(total, x.tensor.dtype), self.d_model, x.divided, x.gathered)
+
+    def product(
+        self, run: Lowering, x: Tensor, width: Number, offsets: Tensor, what: str, *before: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Record a grouped matmul and its bias, which is looked up for each row before and added in place; return the
+        result and what is looked up. `before`: the same of the last product, which a variable holds until then."""
+        tape = run.tape
+        stored = "fp32" if tape.autocast else tape.compute
+        local = ceil_div(self.experts, run.split.expert)
+        rows = x.count // (self.d_model if what == "up" else self.d_ff // run.split.inner)
+        biases: tuple[Tensor, ...] = ()
+        if self.bias:
+            chosen = before[1] if before else tape.new(rows, "int64", "expert of each", fixed=True)
+            looked_up = tape.new(rows * width, stored, f"{what} biases")
+            looked_up = tape.record("index", (run.weight(local * width),), looked_up, (chosen,))
+            biases = (looked_up, chosen)
+            tape.hold(*before)
+        out = tape.new(rows * width, stored, what)
+        count = x.count // rows * local * width
+        tuning = run.implementation.tuning
+        if tuning is None:
+            out = tape.record("grouped_mm", (x,), out, (x, offsets), weight=count * BYTES[stored])
+        elif names_parameter(self, what, tuning):  # peft adds the product of its matrices to the weight of each expert
+            merged = tape.record("baddbmm", (), tape.new(count, stored, f"{what} weight"), weight=1)
+            out = tape.record("grouped_mm", (x, merged), out, (x, offsets, merged))
+        else:  # a frozen weight's gradient needs no input
+            out = tape.record("grouped_mm", (x,), out, (offsets,))
+        if self.bias:
+            out = tape.record("bias", (out, looked_up), out.view(), alias=True)
+        return out, biases
 
 
 @record
@@ -169,6 +200,9 @@ class ExpertMatmul(Module):
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return (gemm(self.name, work.tokens * self.top_k, self.d_in, self.d_out),)
+
+    def chooses_among(self) -> int:
+        return self.experts
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet

@@ -12,6 +12,14 @@ else:
     Protocol = object
 
 
+ACTIVATION, PRODUCT, SUM, CONVOLUTION = "activation", "product", "sum", "convolution"
+LINEAR, BLOCKS, SHARED_OUTPUT = "linear", "blocks", "shared output"
+POSITION_SCORES, OWN_POSITION_BIAS, SHARED_POSITION_BIAS = "position scores", "own bias", "shared bias"
+"""What an operation is where its neighbors matter: an elementwise activation, product or sum, a convolution along the
+sequence; a linear layer, a block-diagonal one, an output that later layers read; scores of relative positions, a bias
+of each distance for this layer, or for those that follow too."""
+
+
 @record
 class Served:
     """A sequence in inference, on one of `ranks` tensor-parallel ranks: `context` tokens, and `source` tokens of the
@@ -111,6 +119,8 @@ class AttentionCost(Protocol):
     def compressed(self) -> int: ...
     @property
     def chosen(self) -> int | None: ...
+    @property
+    def shared(self) -> bool: ...
     def runs(self, length: Number) -> Number: ...
 
 
@@ -135,5 +145,7 @@ class RoutedExperts(Protocol):
     def experts(self) -> int: ...
     @property
     def top_k(self) -> int: ...
+    @property
+    def weighted_input(self) -> bool: ...
     @property
     def gated(self) -> bool: ...

@@ -7,8 +7,9 @@ from napkin.autograd.tensors import BYTES, INPUT, select
 from napkin.elementwise import Number, where
 from napkin.operations.linear import Matmul
 from napkin.operations.lowering import Lowering, Value
-from napkin.operations.ordinary import Elementwise, View
-from napkin.operations.work import Weight
+from napkin.operations.ordinary import Elementwise, Ordinary, View
+from napkin.operations.roles import EXPERT
+from napkin.operations.work import Gemm, Weight, Work
 from napkin.record import record
 
 
@@ -152,3 +153,31 @@ class Softmax(Elementwise):
     def lower(self, run: Lowering) -> Value:
         x = run.read(self)
         return Value(run.tape.softmax(x.tensor), x.width, x.divided, x.gathered)
+
+
+@record
+class ImageExperts(Ordinary):
+    """Experts, and their router, that only the tokens of images run through (ERNIE 4.5 VL): a step without images
+    computes nothing with them. Gated ones of `inner` elements, `experts` of them, of which `chosen` serve a token."""
+
+    hidden: int
+    inner: int
+    experts: int
+    chosen: int
+
+    def weights(self) -> tuple[Weight, ...]:
+        return (
+            Weight("router", (self.experts, self.hidden)),
+            Weight("balance", (1, self.experts)),
+            Weight("gate_up", (2 * self.inner, self.hidden), EXPERT, self.experts, 0),
+            Weight("down", (self.hidden, self.inner), EXPERT, self.experts, 0),
+        )
+
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
+        return ()
+
+    def traffic(self) -> tuple[Number, Number]:
+        return 0, 0
+
+    def lower(self, run: Lowering) -> Value:
+        return Value(run.weight(0), 0)

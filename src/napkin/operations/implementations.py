@@ -11,11 +11,12 @@ from collections.abc import Callable
 
 from napkin.elementwise import Number
 from napkin.inputs.model import measured_modes
+from napkin.operations.tuning import Tuning
 from napkin.record import record, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Protocol
+    from typing import Protocol
 
     from napkin.autograd.tape import Tape
     from napkin.autograd.tensors import Tensor
@@ -37,116 +38,6 @@ class Running(Protocol):
     @property
     def tape(self) -> Tape: ...
     def weight(self, count: Number) -> Tensor: ...
-
-
-@record
-class Loss:
-    """Bytes for each logit of a form of cross entropy, from the head's product to the gradient of its result.
-
-    kept    for backward        peak  at the largest moment, what is kept counted in
-    passed  to the backward of the head's product: the gradient that it reads and what of the rest still stands
-    chunks  products of the head, one for each part of the tokens: the sum of its weight's gradient and a part's own
-            stand side by side
-    held    by the training loop, until the backward pass is over
-    fused   with the head's product, one part of the tokens at a time: no logits leave it, gradients are made at once
-    """
-
-    kept: float
-    peak: float
-    passed: float = 2.0
-    chunks: int = 1
-    held: float = 0.0
-    fused: bool = False
-    source: str = ""
-
-
-LOSSES = {
-    "compiled": Loss(2, 4, source="torch.compile: the 16-bit logits are kept, their gradient is a tensor of its own"),
-    "chunked": Loss(
-        2,
-        2.25,
-        passed=1.75,
-        chunks=8,
-        source="torchtune modules/transformer.py chunked_output, modules/loss/ce_chunked_output_loss.py, compiled: "
-        "eight products, 16-bit logits, the gradient of one part at a time",
-    ),
-    "chunked-eager": Loss(
-        4,
-        6.5,
-        passed=4.25,
-        chunks=8,
-        source="the same, not compiled: 16-bit logits until the loss is there, fp32 log-softmax of all parts, fp32 "
-        "logits of one",
-    ),
-    "vocabulary": Loss(
-        4, 10, source="Megatron-LM megatron/core/tensor_parallel/cross_entropy.py: fp32 softmax in place, its gradient"
-    ),
-    "sharded": Loss(
-        4,
-        12,
-        source="nanotron parallel/tensor_parallel/functional.py: 16-bit and fp32 logits, shifted ones whose softmax "
-        "stays, a 16-bit gradient",
-    ),
-    "dtensor": Loss(
-        4, 20, source="torch.distributed.tensor.parallel.loss_parallel: shifted, exp, gradient, exp and product in fp32"
-    ),
-    "fused": Loss(
-        0,
-        0,
-        fused=True,
-        source="linkedin/Liger-Kernel src/liger_kernel/ops/fused_linear_cross_entropy.py: parts of "
-        "2^⌈log2⌈T / ⌈V/h⌉⌉⌉ tokens, whose logits become their gradient in place; gradients of the hidden state and of "
-        "the head's weight are made in the forward pass and kept",
-    ),
-    "held": Loss(
-        4, 4, 0, held=4, source="LitGPT finetune/*.py: logits cast to fp32 as they leave the model, held by the loop"
-    ),
-}
-
-
-@record
-class Tuning:
-    """What is trained of a frozen network.
-
-    method     lora (two thin matrices next to a weight), adapter (a prompt in each attention, from the third layer on),
-               adapter_v2 (that, and a scale and a bias on each product, and the norms' weights), frozen (nothing)
-    rank       of LoRA's matrices          dropout  before them
-    targets    modules that LoRA stands next to; () for all linear layers, where `parameters` is () too
-    parameters  (path's end, times the rank) of parameters that it stands next to: experts in one tensor, routers
-    quantized  number format of frozen products' weights: nf4, nf4-dq (its scales in 8 bits too) or ""
-    library    whose quantized products: bitsandbytes (as of 2023: they keep their input though the weight is frozen,
-               and the head is one of them), transformers or torchao (neither: bitsandbytes/autograd/_functions.py,
-               MatMul4Bit; transformers/integrations/bitsandbytes.py leaves the head alone)
-    experts    whether experts whose weights are one tensor are quantized too. Transformers 5 quantizes linear layers
-               alone; in transformers 4 most experts were linear layers, and axolotl quantizes while it loads
-    """
-
-    method: str
-    rank: int = 8
-    dropout: float = 0.05
-    targets: tuple[str, ...] = ()
-    quantized: str = ""
-    library: str = "bitsandbytes"
-    experts: bool = False
-    parameters: tuple[tuple[str, int], ...] = ()
-
-    @property
-    def everything(self) -> bool:
-        """Whether LoRA stands next to every linear layer but the head."""
-        return self.method == "lora" and not self.targets and not self.parameters
-
-    @property
-    def keeps(self) -> bool:
-        return bool(self.quantized) and self.library == "bitsandbytes"
-
-    @property
-    def dequantized_bytes(self) -> int:
-        """Bytes of a quantized weight while its product runs: in bf16; bitsandbytes makes fp16 of it first."""
-        return (4 if self.library == "bitsandbytes" else 2) if self.quantized else 0
-
-
-FROZEN_LAYERS = {"adapter": 2}
-"""Layers before the first that is trained: they keep nothing (LLaMA-Adapter starts at layer 2)."""
 
 
 ROTARY = ("rotary", "fp32")
@@ -342,63 +233,6 @@ SIGMOID_ROUTER = replace(HF, router="scores", native_scores="kept")
 """Scores of experts in the logits' type (DeepSeek-V3's router)."""
 OWN_LABELS = replace(HF, softmax="native", fp32_loss=False, shifted=False)
 """Labels lie at their own positions, and the loss takes the logits as they are (encoders, encoder-decoders)."""
-
-_NO_BUFFERS: dict[str, Any] = {"buffers": (), "norms_last": False, "closure": ()}
-_NANOGPT = Implementation(
-    buffers=(("masks", ""),),
-    norms_last=False,
-    closure=(),
-    weights_late=False,
-    embeddings="loss",
-    softmax="native",
-    mask="layer",
-    written=False,
-    norms="fused",
-    rotary="table",
-    fp32_loss=False,
-    shifted=False,
-    crops=True,
-)
-_MEGATRON = Implementation(
-    **_NO_BUFFERS,
-    softmax="native",
-    written=False,
-    norms="fused",
-    rotary="kernel",
-    fp32_loss=False,
-    shifted=False,
-    swiglu="fused",
-    gather_again=True,
-    parallel_loss=True,
-    gathers_heads=True,
-)
-_MEGATRON_2022 = replace(_MEGATRON, gathers_heads=False, loss="vocabulary")
-_NANOTRON = replace(_MEGATRON, gathers_heads=False, swiglu="split", gather_again=False, loss="sharded")
-_TITAN = replace(HF, **_NO_BUFFERS, kernel_mask="", rotary="kernel", shifted=False, parallel_loss=True)
-_TORCHTUNE = replace(_TITAN, few_heads="repeated", parallel_loss=False)
-_LITGPT = replace(
-    HF,
-    **_NO_BUFFERS,
-    kernel_mask="",
-    norms="fp32",
-    joins=True,
-    written=False,
-    shifted=False,
-    loss="held",
-    qkv="joined",
-)
-FRAMEWORKS: dict[str, Implementation] = {
-    "nanogpt": _NANOGPT,
-    "megatron": _MEGATRON,
-    "megatron-2022": _MEGATRON_2022,
-    "nanotron": _NANOTRON,
-    "torchtitan": _TITAN,
-    "torchtune": _TORCHTUNE,
-    "litgpt": _LITGPT,
-}
-"""Implementations other than transformers': the same for all models that they run."""
-IMPLEMENTATIONS = ("hf", *FRAMEWORKS)
-
 
 ONE, MANY, PLAIN, DROPS = "one", "many", "plain", "dropout"
 

@@ -84,14 +84,8 @@ class Indexer(Ordinary):
         stream = "fp32" if tape.autocast else tape.compute
         pairs = run.tokens * run.s
 
-        def product(read: Tensor, d_in: Number, d_out: Number) -> Tensor:
-            read = tape.lowered(read)
-            copy = d_in * d_out * BYTES[tape.autocast] if tape.autocast else 0  # of the weight, in autocast's cache
-            made = tape.new(read.count // d_in * d_out, read.dtype, "output")
-            return tape.record("linear", (read,), made, cached=copy)
-
-        made = product(latent.tensor, self.q_rank, self.heads * self.head_dim)
-        key = tape.layer_norm(product(x.tensor, self.d_in, self.head_dim), run.tokens, (), 0)
+        made = unkept(run, latent.tensor, self.q_rank, self.heads * self.head_dim)
+        key = tape.layer_norm(unkept(run, x.tensor, self.d_in, self.head_dim), run.tokens, (), 0)
         turned = []
         for part in (made, key):
             rotated = tape.new(part.count * self.rotary // self.head_dim, stream, "rotated")
@@ -104,10 +98,19 @@ class Indexer(Ordinary):
         spread = select(either(run.b > 1, False), tape.copy(spread, "spread"), spread)
         scores = tape.matmul(tape.cast(q, "fp32"), spread, pairs * self.heads, "scores")
         scores = tape.relu(tape.scale(scores))
-        weights = tape.scale(tape.cast(product(x.tensor, self.d_in, self.heads), "fp32"))
+        weights = tape.scale(tape.cast(unkept(run, x.tensor, self.d_in, self.heads), "fp32"))
         total = tape.scale(tape.matmul(weights, scores, pairs, "summed"))
         chosen = tape.record("topk", (total,), tape.new(run.tokens, "int32", "chosen keys"))
         around = (QUERY, KV_LATENT, ROTATED_QUERY, ROTATED_KEY)  # of the attention around it
         tape.hold(made, key, *turned, q, k, scores, chosen, *(run.made(role).tensor for role in around))
         tape.again = outer
         return Value(chosen, 1, x.divided)
+
+
+def unkept(run: Lowering, read: Tensor, d_in: int, d_out: int) -> Tensor:
+    """Run a linear layer that only a choice reads; autocast's copy of its weight stays in the cache."""
+    tape = run.tape
+    read = tape.lowered(read)
+    copy = d_in * d_out * BYTES[tape.autocast] if tape.autocast else 0
+    made = tape.new(read.count // d_in * d_out, read.dtype, "output")
+    return tape.record("linear", (read,), made, cached=copy)

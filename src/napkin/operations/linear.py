@@ -5,11 +5,12 @@ from __future__ import annotations
 from napkin.autograd.tensors import BYTES, WEIGHT, Tensor, select, sized
 from napkin.elementwise import Number, ceil_div
 from napkin.operations.base import Timer
-from napkin.operations.implementations import Tuning
+from napkin.operations.facts import BLOCKS, LINEAR
 from napkin.operations.lora import is_unquantized, lora_pairs
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.ordinary import Module, Ordinary
 from napkin.operations.roles import COLUMN, DOWN, HEADS, REPLICATED, ROW, VOCABULARY
+from napkin.operations.tuning import Tuning
 from napkin.operations.work import Gemm, Weight, Work, division_of, gemm
 from napkin.record import record
 
@@ -41,6 +42,9 @@ class Matmul(Module):
 
     def time(self, timer: Timer) -> None:
         timer.linear(self)
+
+    def pattern(self) -> str:
+        return LINEAR
 
     def linear(self) -> Matmul:
         return self
@@ -179,6 +183,9 @@ class BlockMatmul(Ordinary):
     def traffic(self) -> tuple[Number, Number]:
         """Nothing: its GEMMs move their operands."""
         return 0, 0
+
+    def pattern(self) -> str:
+        return BLOCKS
 
     def division(self) -> str:
         return division_of(self.shard)

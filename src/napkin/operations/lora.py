@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from napkin.operations.facts import LinearLayer, Named
-from napkin.operations.implementations import Implementation, Tuning
+from napkin.operations.implementations import Implementation
 from napkin.operations.roles import EXPERT, KEY, QKV, QUERY, ROUTER, VALUE, VOCABULARY
+from napkin.operations.tuning import Tuning
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -99,6 +100,13 @@ def parameters_of(op: Operation) -> Iterator[tuple[str, int, tuple[int, ...]]]:
             yield f"{op.module}.{name}", weight.copies, weight.shape
         elif op.expert_part() == ROUTER:
             yield f"{op.module}.{weight.name}", 1, weight.shape
+
+
+def names_parameter(op: Operation, what: str, tuning: Tuning) -> bool:
+    """Return whether LoRA's targets name the experts' tensor whose weight begins with `what`."""
+    names = [weight.name for weight in op.weights() if len(weight.shape) == 2]
+    name = names[0] if what == "up" else names[-1]
+    return any(path_ends(f"{op.module}.{name}_proj", target) for target, _ in tuning.parameters)
 
 
 def is_unquantized(op: LinearLayer, tuning: Tuning) -> bool:

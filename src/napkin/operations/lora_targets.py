@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from napkin._tables.adapter_targets import CONVERTED, DEFAULTS, RENAMED
 from napkin.errors import NapkinError, did_you_mean
 from napkin.operations.base import Operation
-from napkin.operations.implementations import Implementation, Tuning
+from napkin.operations.implementations import Implementation
 from napkin.operations.lora import linear_parts, lookups, parameters_of, path_ends
 from napkin.operations.model import Model
 from napkin.operations.queries import seen_operations
 from napkin.operations.roles import VOCABULARY
+from napkin.operations.tuning import Tuning
 from napkin.record import replace
 
 ALL_LINEAR, DEFAULT = "all-linear", "default"

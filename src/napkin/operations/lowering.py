@@ -161,6 +161,7 @@ class Lowering:
         self.bias: Tensor | None = None
         self.zeros: Tensor | None = None
         self.undivided: Number = 0
+        self.spread: dict[tuple[int, int], Number] = {}
         self.distances: Tensor | None = None
         self.routers: Number = 0
         self.derived: dict[int, Tensor] = {}
@@ -275,16 +276,14 @@ class Lowering:
     def gather_sequence(self, x: Value) -> Tensor:
         """All-gather the tokens of the sequence-parallel group; return the tensor itself without sequence
         parallelism."""
-        n = self.split.sequence
-        there = self.gathered.get(id(x.tensor))
-        if there is not None:  # all linear layers that read a tensor share its gathered copy
-            return there
-        whole = self.tape.new(x.tensor.count * n, x.tensor.dtype, "gathered")
-        gathered = select(n == 1, x.tensor, whole)
-        if gathered is not x.tensor:
-            self.tape.record("all_gather", (x.tensor,), gathered)
-        self.gathered[id(x.tensor)] = gathered
-        return gathered
+        if id(x.tensor) not in self.gathered:  # all linear layers that read a tensor share its gathered copy
+            self.gathered[id(x.tensor)] = self._all_gather(x.tensor, self.split.sequence)
+        return self.gathered[id(x.tensor)]
+
+    def _all_gather(self, x: Tensor, ranks: Number) -> Tensor:
+        """Return the parts of all ranks; the tensor itself where there is one."""
+        gathered = select(ranks == 1, x, self.tape.new(x.count * ranks, x.dtype, "gathered"))
+        return self.tape.record("all_gather", (x,), gathered) if gathered is not x else x
 
     def reduce_scatter(self, x: Tensor) -> Tensor:
         """Return the sum over tensor-parallel ranks; with sequence parallelism each rank gets its part of the
@@ -296,12 +295,7 @@ class Lowering:
 
     def gather_parts(self, x: Value) -> Value:
         """All-gather the parts of all tensor-parallel ranks; return the tensor itself without tensor parallelism."""
-        t = self.split.tensor
-        whole = self.tape.new(x.tensor.count * t, x.tensor.dtype, "gathered")
-        gathered = select(t == 1, x.tensor, whole)
-        if gathered is not x.tensor:
-            self.tape.record("all_gather", (x.tensor,), gathered)
-        return Value(gathered, x.width, False, True)
+        return Value(self._all_gather(x.tensor, self.split.tensor), x.width, False, True)
 
     def rows_of(self, how: str) -> Number:
         """Return the rows of position ids, or of cos and sin: one per sequence, or one for all."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from napkin.operations.base import Operation
-from napkin.operations.experts import ExpertMatmul, Experts
+from napkin.operations.facts import SHARED_OUTPUT
 from napkin.operations.implementations import HF, Implementation
-from napkin.operations.views import Share
 from napkin.record import record, replace
 
 
@@ -191,12 +190,12 @@ class Model:
     def shares_tensors(self) -> bool:
         """Whether layers read more of what precedes them than the residual stream."""
         before = (op for stack in self.stacks for op in stack.before)
-        return any(isinstance(op, Share) for op in (*before, *self.operations))
+        return any(op.pattern() == SHARED_OUTPUT for op in (*before, *self.operations))
 
     @property
     def experts(self) -> set[int]:
         """Numbers of experts that a layer chooses among; none in a dense network."""
-        return {op.experts for op in self.operations if isinstance(op, (Experts, ExpertMatmul))}
+        return {op.chooses_among() for op in self.operations} - {0}
 
 
 @record

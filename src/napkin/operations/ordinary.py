@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.elementwise import Number
 from napkin.operations.base import LAYER_KERNELS, Operation, Timer
-from napkin.operations.facts import AttentionCost, Cache, LinearLayer, Served
+from napkin.operations.facts import AttentionCost, Cache, LinearLayer, RoutedExperts, Served
 from napkin.operations.roles import AS_READ
 from napkin.operations.work import Gemm, Weight, Work
 from napkin.record import record
@@ -99,6 +99,21 @@ class Ordinary(Operation, abstract=True):
         return ""
 
     def expert_part(self) -> str:
+        return ""
+
+    def routed(self) -> RoutedExperts | None:
+        return None
+
+    def chooses_among(self) -> int:
+        return 0
+
+    def scans(self) -> str:
+        return ""
+
+    def sliced(self) -> tuple[str, int] | None:
+        return None
+
+    def pattern(self) -> str:
         return ""
 
 

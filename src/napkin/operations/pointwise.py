@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import INPUT, WEIGHT
 from napkin.elementwise import Number
+from napkin.operations.facts import ACTIVATION, PRODUCT, SUM
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.ordinary import NOT_TIMED, Elementwise
 from napkin.operations.work import Weight
@@ -32,6 +33,9 @@ class Activation(Elementwise):
     def traffic(self) -> tuple[Number, Number]:
         """Read and write; backward reads two and writes one. Nothing within the kernel of a multiplication."""
         return (0, 0) if self.fused else (4 * self.width, 6 * self.width)
+
+    def pattern(self) -> str:
+        return ACTIVATION
 
     def fused_into_multiplication(self) -> Activation:
         return replace(self, fused=True)
@@ -115,6 +119,9 @@ class Multiply(Elementwise):
     def traffic(self) -> tuple[Number, Number]:
         """Read two and write one; backward reads three and writes two."""
         return 6 * self.width, 10 * self.width
+
+    def pattern(self) -> str:
+        return PRODUCT
 
     def multiplies(self) -> tuple[str, ...]:
         return self.reads
@@ -209,6 +216,9 @@ class Add(Elementwise):
     def traffic(self) -> tuple[Number, Number]:
         """Read two and write one; backward adds up the gradients of the two branches."""
         return 6 * self.width, 6 * self.width
+
+    def pattern(self) -> str:
+        return SUM
 
     def residual(self) -> Number | None:
         return self.width

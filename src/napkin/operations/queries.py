@@ -3,13 +3,9 @@ attention is masked."""
 
 from __future__ import annotations
 
-from napkin.operations.attention import AttentionCore
 from napkin.operations.base import Operation
-from napkin.operations.embedding import Embedding
-from napkin.operations.experts import ExpertMatmul, Experts
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
-from napkin.operations.recurrence import Scan
 from napkin.operations.roles import POSITION
 from napkin.record import record
 
@@ -33,41 +29,42 @@ def seen_operations(model: Model) -> list[Operation]:
 
 def has_scan(model: Model) -> bool:
     """Return whether some layer is recurrent."""
-    return any(isinstance(op, Scan) for op in model.operations)
+    return any(op.scans() for op in model.operations)
 
 
 def has_separate_experts(model: Model) -> bool:
     """Return whether experts are linear layers of their own, which run one after the other."""
-    return any(isinstance(op, ExpertMatmul) for op in model.operations)
+    return any(op.chooses_among() and op.routed() is None for op in model.operations)
 
 
 def expert_widths(model: Model) -> list[int]:
     """Return the inner widths of the experts, each once, ascending."""
-    return sorted({op.d_ff for op in model.operations if isinstance(op, Experts)})
+    return sorted({experts.d_ff for op in model.operations if (experts := op.routed()) is not None})
 
 
 def grouped_experts(model: Model) -> list[tuple[int, int]]:
     """Return (width, inner width) of the last stack's experts that grouped matmuls compute: inputs not weighted."""
-    operations = [op for layer in model.stacks[-1].layers for op in layer.operations]
-    return [(op.d_model, op.d_ff) for op in operations if isinstance(op, Experts) and not op.weighted_input]
+    found = [op.routed() for layer in model.stacks[-1].layers for op in layer.operations]
+    return [(one.d_model, one.d_ff) for one in found if one is not None and not one.weighted_input]
 
 
 def learned_positions(model: Model) -> list[int]:
     """Return the rows of the last stack's position embeddings, beyond which no sequence goes."""
-    return [op.rows for op in model.stacks[-1].before if isinstance(op, Embedding) and op.role == POSITION]
+    return [op.weights()[0].shape[0] for op in model.stacks[-1].before if op.embeds() == POSITION]
 
 
 def attention_masks(model: Model) -> AttentionMasks:
     """Return what masks the last stack's attention needs."""
-    cores = [op for layer in model.stacks[-1].layers for op in layer.operations if isinstance(op, AttentionCore)]
+    found = (op.attends() for layer in model.stacks[-1].layers for op in layer.operations)
+    cores = [core for core in found if core is not None]
     bounds = tuple(bound for op in cores for bound in (op.window, op.chunk) if bound is not None)
     return AttentionMasks(any(op.merged for op in cores), bounds)
 
 
 def key_heads(model: Model) -> list[int]:
     """Return the key/value heads of a network's attention that ranks divide, each number of them once."""
-    cores = (op for s in model.stacks for one in s.layers for op in one.operations if isinstance(op, AttentionCore))
-    return sorted({op.kv_heads for op in cores if not op.shared})
+    cores = (op.attends() for s in model.stacks for one in s.layers for op in one.operations)
+    return sorted({core.kv_heads for core in cores if core is not None and not core.shared})
 
 
 def divides_heads(model: Model, implementation: Implementation, ranks: int) -> bool:

@@ -79,6 +79,9 @@ class Scan(Ordinary):
     chunk: int = 0
     doubled: bool = False
 
+    def scans(self) -> str:
+        return self.kind
+
     def weights(self) -> tuple[Weight, ...]:
         return ()
 

@@ -9,24 +9,27 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from napkin.elementwise import Number
-from napkin.operations.attention import AttentionCore, Rotary
 from napkin.operations.base import Operation
-from napkin.operations.convolutions import Conv
-from napkin.operations.disentangled import RelativeScores
-from napkin.operations.embedding import PositionBias
-from napkin.operations.facts import LinearLayer
+from napkin.operations.facts import (
+    ACTIVATION,
+    BLOCKS,
+    CONVOLUTION,
+    LINEAR,
+    OWN_POSITION_BIAS,
+    POSITION_SCORES,
+    PRODUCT,
+    SHARED_POSITION_BIAS,
+    SUM,
+    LinearLayer,
+)
 from napkin.operations.implementations import Implementation
-from napkin.operations.linear import BlockMatmul, Matmul
 from napkin.operations.lowering import Program
-from napkin.operations.norms import Norm
-from napkin.operations.pointwise import Activation, Add, Multiply
-from napkin.operations.recurrence import Scan
 from napkin.operations.roles import COLUMN, KEY, MEMORY, MIXER, MIXER_GATE, QKV, QUERY, ROW, SCAN_PARAMETERS, VALUE
 from napkin.operations.scopes import ScopeNames
-from napkin.operations.views import Slice
 from napkin.record import record
 
 Operations = tuple[Operation, ...]
+POSITION_BIASES = OWN_POSITION_BIAS, SHARED_POSITION_BIAS
 
 
 @record
@@ -49,8 +52,8 @@ def fuse(operations: Operations, implementation: Implementation) -> Operations:
     """Return a layer's operations in the order of the implementation, those that a neighbor's kernel runs marked."""
     if implementation.norms_inline:
         operations = _inline_norms(operations)
-    fused = _fused_activations(operations, implementation.swiglu)
-    return tuple(op.fused_into_multiplication() if op.name in fused else op for op in operations)
+    gates = _gates(operations, implementation.swiglu)
+    return tuple(op.fused_into_multiplication() if op.name in gates else op for op in operations)
 
 
 def fuse_linears(layers: Iterable[LinearLayer]) -> list[FusedLinear]:
@@ -83,24 +86,26 @@ def divided_outputs(operations: Iterable[Operation]) -> set[str]:
 def rewrite(operations: Operations, implementation: Implementation) -> Program:
     """Return a layer as an implementation runs it."""
     operations = fuse(operations, implementation)
+    gates = _gates(operations, implementation.swiglu)
+    cores = [core for op in operations if (core := op.attends()) is not None]
     merged, inside = _mixer_kernels(operations, implementation.mixer)
-    biases = [op.shared for op in operations if isinstance(op, PositionBias)]
+    biases = [op.pattern() == SHARED_POSITION_BIAS for op in operations if op.pattern() in POSITION_BIASES]
     return Program(
         operations,
-        windowed=any(isinstance(op, AttentionCore) and op.window is not None for op in operations),
-        blocked=any(isinstance(op, BlockMatmul) for op in operations),
-        gates=frozenset(op.name for op in operations if isinstance(op, Activation) and op.fused),
+        windowed=any(core.window is not None for core in cores),
+        blocked=any(op.pattern() == BLOCKS for op in operations),
+        gates=frozenset(op.name for op in operations if op.pattern() == ACTIVATION and op.name in gates),
         merged=merged,
         inside=inside,
-        slices={op.name: (op.reads[0], op.width) for op in operations if isinstance(op, Slice)},
-        relative=tuple(op.name for op in operations if isinstance(op, RelativeScores)),
-        normed=frozenset(name for op in operations if isinstance(op, Norm) for name in op.reads),
+        slices={op.name: part for op in operations if (part := op.sliced()) is not None},
+        relative=tuple(op.name for op in operations if op.pattern() == POSITION_SCORES),
+        normed=frozenset(name for op in operations if op.normalizes() for name in op.reads),
         shares_position_bias=biases[0] if biases else None,
         scopes=_scopes(operations),
     )
 
 
-def _fused_activations(operations: Operations, swiglu: str) -> set[str]:
+def _gates(operations: Operations, swiglu: str) -> set[str]:
     """Return the operations that the kernel of a multiplication runs: with the SwiGLU kernel those that are its first
     factor and that nothing else reads, with generated kernels every factor."""
     if swiglu == "generated":
@@ -116,16 +121,18 @@ def _mixer_kernels(operations: Operations, mixer: str) -> tuple[frozenset[str], 
     backward: all of its mixer's except the input projection."""
     merged: set[str] = set()
     inside: set[str] = set()
-    convolutions = {op.name for op in operations if isinstance(op, Conv)}
+    convolutions = {op.name for op in operations if op.pattern() == CONVOLUTION}
+    activations = [op for op in operations if op.pattern() == ACTIVATION]
     for op in operations:
-        if not isinstance(op, Scan) or mixer == "torch":
+        kind = op.scans()
+        if not kind or mixer == "torch":
             continue
-        merged |= {one.name for one in operations if isinstance(one, Activation) and one.reads[0] in convolutions}
-        if op.kind == "selective" and mixer == "apart":
+        merged |= {one.name for one in activations if one.reads[0] in convolutions}
+        if kind == "selective" and mixer == "apart":
             for gated in operations:
-                if isinstance(gated, Multiply) and op.name in gated.reads:
+                if gated.pattern() == PRODUCT and op.name in gated.reads:
                     merged |= {gated.name, *gated.reads} - {op.name}
-        elif op.kind in ("selective", "ssd"):
+        elif kind in ("selective", "ssd"):
             inside |= {one.name for one in operations if one.role in (MIXER, MIXER_GATE, SCAN_PARAMETERS)}
     return frozenset(merged), frozenset(inside)
 
@@ -133,7 +140,7 @@ def _mixer_kernels(operations: Operations, mixer: str) -> tuple[frozenset[str], 
 def _inline_norms(operations: Operations) -> Operations:
     """Move the norms of queries and keys to directly after their linear layers."""
     joined = {op.name for op in operations if op.role in (QUERY, KEY, VALUE, QKV)}
-    norms = {op.reads[0]: op for op in operations if isinstance(op, Norm) and op.reads[0] in joined}
+    norms = {op.reads[0]: op for op in operations if op.normalizes() and op.reads[0] in joined}
     moved = {norm.name for norm in norms.values()}
     ordered: list[Operation] = []
     for op in operations:
@@ -146,13 +153,13 @@ def _scopes(operations: Operations) -> ScopeNames:
     """Return the names that the scopes of a layer's values depend on."""
     feeding = _feeding(operations)
     pairs = pairwise(operations)
-    partial = (a.name for a, b in pairs if isinstance(a, Add) and isinstance(b, Add) and a.name in b.reads)
+    partial = (a.name for a, b in pairs if a.pattern() == b.pattern() == SUM and a.name in b.reads)
     return ScopeNames(
-        rotations=frozenset(op.name for op in operations if isinstance(op, Rotary)),
-        cores=frozenset(op.name for op in operations if isinstance(op, AttentionCore)),
-        additions=frozenset(op.name for op in operations if isinstance(op, Add)),
+        rotations=frozenset(op.name for op in operations if op.angles() is not None),
+        cores=frozenset(op.name for op in operations if op.attends() is not None),
+        additions=frozenset(op.name for op in operations if op.pattern() == SUM),
         partial=frozenset(partial),
-        norms=frozenset(op.name for op in operations if isinstance(op, Norm) and op.name not in feeding),
+        norms=frozenset(op.name for op in operations if op.normalizes() and op.name not in feeding),
     )
 
 
@@ -160,10 +167,10 @@ def _feeding(operations: Operations) -> set[str]:
     """Return the operations between attention's linear layers and its core."""
     by_name = {op.name: op for op in operations}
     found: set[str] = set()
-    todo = [name for op in operations if isinstance(op, AttentionCore) for name in op.reads]
+    todo = [name for op in operations if op.attends() is not None for name in op.reads]
     while todo:
         op = by_name.get(todo.pop())
-        if op is not None and op.name not in found and not isinstance(op, Matmul):
+        if op is not None and op.name not in found and op.pattern() != LINEAR:
             found.add(op.name)
             todo += op.reads
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from napkin.autograd.tensors import Tensor
+from napkin.operations.implementations import ANGLES
 from napkin.operations.lowering import Lowering
 
 TYPE_CHECKING = False
@@ -31,6 +32,8 @@ class Rotation(Protocol):
     def wide(self) -> bool: ...
     @property
     def narrow(self) -> bool: ...
+    @property
+    def once(self) -> bool: ...
 
 
 def rotary_table(run: Lowering, op: Rotation, dtype: str) -> tuple[Tensor, Tensor]:
@@ -59,6 +62,8 @@ def upcast_table(run: Lowering, op: Rotation, stream: str) -> tuple[Tensor, Tens
         dim = op.dim
         pair = tuple(run.tape.new(run.own * dim, kept, what, fixed=True) for what in ("cos", "sin"))
         run.own_tables[key] = (pair[0], pair[1])
+        if run.implementation.rotary == "layer" and ANGLES not in run.implementation.passes:
+            run.spread[op.dim, op.table] = pair[0].size + pair[1].size  # those that are spread out in each layer
     return run.own_tables[key]
 
 
@@ -67,10 +72,11 @@ def by_angles(run: Lowering, op: Rotation, tensor: Tensor, cos: Tensor, sin: Ten
     tape = run.tape
     narrow = tensor.dtype
     part = tensor if op.dim == op.head_dim else tape.slice(tensor, tensor.count * op.dim // op.head_dim)
-    if op.upcast:
-        part = tape.cast(part, "fp32")
-    turned = tape.multiply(part, cos)
-    other = tape.multiply(tape.rotate(part), sin)
+    wide = "fp32" if op.upcast else part.dtype
+    if op.once:
+        part = tape.cast(part, wide)
+    turned = tape.multiply(tape.cast(part, wide), cos)
+    other = tape.multiply(tape.cast(tape.rotate(part), wide), sin)
     out = tape.add(turned, other)
     if op.upcast or op.narrow or (run.implementation.rotary_fp32 and run.implementation.rotary == "table"):
         out = tape.cast(out, narrow)

@@ -82,7 +82,10 @@ class Router(Module):
         if self.noise:
             noise = tape.new(tensor.count, tensor.dtype, "noise", fixed=True)
             tensor = tape.record("mul", (tensor, noise), tensor.view(), (noise,))
-        logits = tape.linear(tensor, self.d_in, e, self.bias, f"{self.name}/weight")
+        if implementation.tuning is None:
+            logits = tape.linear(tensor, self.d_in, e, self.bias, f"{self.name}/weight")
+        else:  # frozen
+            logits = tape.record("frozen", (tensor,), tape.new(rows * e, tensor.dtype, "logits"))
         made_in = logits.dtype
         if self.softcap:
             logits = run.capped(tape.cast(logits, "fp32"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from napkin.autograd.tensors import BYTES, WEIGHT_COPY, Tensor
 from napkin.elementwise import Number
 from napkin.operations.base import Operation
+from napkin.operations.facts import SHARED_OUTPUT
 from napkin.operations.lora import JOINED
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.ordinary import NOT_TIMED, Elementwise, Ordinary, View
@@ -60,6 +61,9 @@ class Share(View):
     """Share what it reads with all following layers: shared keys and values, or a tensor of which each layer reads a
     slice. Pipeline stages then depend on each other."""
 
+    def pattern(self) -> str:
+        return SHARED_OUTPUT
+
     def traffic(self) -> tuple[Number, Number]:
         """Nothing: the tensor is there already."""
         return 0, 0
@@ -88,6 +92,9 @@ class Slice(View):
     groups: int = 1
     repeats: int = 1
     copied: bool = False
+
+    def sliced(self) -> tuple[str, int]:
+        return self.reads[0], self.width
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet

@@ -8,6 +8,24 @@ from napkin.render.screen import View
 AS_PIPED = View()
 
 
+def _escaped(text: str, color: bool) -> str:
+    """Return a text in which control characters, as names and files may hold them, are escaped; colors stay."""
+    if text.replace("\n", "").isprintable():
+        return text
+    head, *rest = text.split("\x1b")
+    return _shown(head) + "".join(("\x1b" if color and _is_color(one) else "\\x1b") + _shown(one) for one in rest)
+
+
+def _shown(text: str) -> str:
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def _is_color(text: str) -> bool:
+    """Return whether a text after an escape is a color code: digits and semicolons, then `m`."""
+    codes, end, _ = text.partition("m")
+    return bool(end) and codes[:1] == "[" and all(c in "0123456789;" for c in codes[1:])
+
+
 def render(answer: Answer, form: str, view: View = AS_PIPED) -> str:
     """Return the answer as text, json, csv or markdown."""
     if form == "json":
@@ -17,11 +35,11 @@ def render(answer: Answer, form: str, view: View = AS_PIPED) -> str:
     if form in ("csv", "markdown"):
         from napkin.render import tables
 
-        return tables.to_csv(answer) if form == "csv" else tables.to_markdown(answer, view.explain)
+        return tables.to_csv(answer) if form == "csv" else _escaped(tables.to_markdown(answer, view.explain), False)
     if view.verbose or view.explain or view.paths:
         from napkin.render.text import to_text
 
-        return to_text(answer, view)
+        return _escaped(to_text(answer, view), view.color)
     from napkin.render.page import page_lines
 
-    return "\n".join(page_lines(answer.screen, answer, view)) + "\n"
+    return _escaped("\n".join(page_lines(answer.screen, answer, view)) + "\n", view.color)

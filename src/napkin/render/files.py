@@ -11,11 +11,11 @@ import tempfile
 def write_whole(path: str, data: bytes) -> None:
     """Write to a temporary file, then rename it to the target; a pipe or device is written directly. A link stays and
     its target is written; a file that was there keeps its mode. Raises OSError."""
-    path = os.path.realpath(path)
-    if os.path.exists(path) and not os.path.isfile(path):
-        with open(path, "wb") as file:
+    if path.endswith(os.sep) or (os.path.exists(path) and not os.path.isfile(path)):
+        with open(path, "wb") as file:  # a folder is refused by the system
             file.write(data)
         return
+    path = os.path.realpath(path)
     handle, temporary = tempfile.mkstemp(dir=os.path.dirname(os.path.abspath(path)), prefix=".napkin-")
     try:
         with os.fdopen(handle, "wb") as file:

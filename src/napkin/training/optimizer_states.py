@@ -17,20 +17,21 @@ from napkin.record import record
 from napkin.term import Term, add, constant, divide, leaf, multiply
 from napkin.training.optimizer_step import FP32_BYTES
 from napkin.training.optimizers import (
-    BLOCK,
     BLOCKS,
     COLUMNS,
-    COUNTER_BYTES,
-    MAP_BYTES,
     ROWS,
     SCALAR,
-    SMALLEST_QUANTIZED,
     WHOLE,
     Optimizer,
     State,
     counters_on_device,
 )
 
+COUNTER_BYTES = 4
+BLOCK = 256
+SMALLEST_QUANTIZED = 4096
+MAP_BYTES = 1024
+"""An 8-bit state's code book: 256 fp32 numbers, one for all tensors."""
 EACH = "optimizer/bytes_per_param"
 
 

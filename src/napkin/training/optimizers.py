@@ -21,11 +21,6 @@ from napkin.training.optimizer_step import (
 )
 
 WHOLE, ROWS, COLUMNS, SCALAR, BLOCKS = "whole", "rows", "columns", "scalar", "blocks"
-COUNTER_BYTES = 4
-BLOCK = 256
-SMALLEST_QUANTIZED = 4096
-MAP_BYTES = 1024
-"""An 8-bit state's code book: 256 fp32 numbers, one for all tensors."""
 
 
 @record

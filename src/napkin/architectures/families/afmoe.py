@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from napkin.architectures.arrangements import sandwich_norm
 from napkin.architectures.attention import Gate
-from napkin.architectures.blocks import RMS_FP32
+from napkin.architectures.blocks import RMS_FP32, moe
 from napkin.architectures.decoder import Decoder, Embedded, NormedHeads, always
 from napkin.architectures.layer_plans import every, in_windows
 from napkin.architectures.mixture import Mixture, counted
@@ -43,6 +44,7 @@ AFMOE = Architecture(
             score="sigmoid",
             normalize=True,
             balanced="parameter",
+            block=partial(moe, shared_first=True),
         ),
         only=(("route_norm", (True,)), ("score_func", ("sigmoid",))),
         ignored=("num_expert_groups", "num_limited_groups", "use_grouped_mm"),

@@ -88,7 +88,7 @@ _COHERE = Decoder(
     arrangement=always(parallel),
     bias="attention_bias",
     out_bias="attention_bias",
-    rotary=RotaryPositions("interleaved", upcast=True),
+    rotary=RotaryPositions("interleaved", upcast=True, once=True),
     head=Headed(scale=True),
 )
 

@@ -134,6 +134,7 @@ def _qwen_mixture(config: Config, routing: Routing) -> Block:
         routing=routing,
         function=function,
         shared=behind_gate(shared, hidden),
+        shared_first=True,
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from napkin.architectures.attention import Rope, gated
-from napkin.architectures.blocks import RMS, Operations
+from napkin.architectures.blocks import RMS, Operations, moe
 from napkin.architectures.decoder import Decoder, NormedHeads
 from napkin.architectures.families.deepseek import DEEPSEEK_V32
 from napkin.architectures.latent_attention import LatentAttention
@@ -62,7 +64,13 @@ _DENSE = Decoder(bias="attention_bias", out_bias="attention_bias", qk_norm=Norme
 _MOE = replace(
     _DENSE,
     experts=Mixture(
-        "num_experts", "moe_topk", inner="intermediate_size", shares_dense=True, normalize=True, upcast=True
+        "num_experts",
+        "moe_topk",
+        inner="intermediate_size",
+        shares_dense=True,
+        normalize=True,
+        upcast=True,
+        block=partial(moe, shared_first=True),
     ),
 )
 _TRUE = ("moe_router_enable_expert_bias", "moe_router_use_sigmoid", "qk_norm", "route_norm")

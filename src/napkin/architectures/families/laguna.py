@@ -86,7 +86,7 @@ _LAGUNA = Decoder(
         balanced="parameter",
         balances=True,
         routing=_softcapped,
-        block=partial(moe, scaled=True),
+        block=partial(moe, scaled=True, shared_first=True),
     ),
     only=(
         ("norm_topk_prob", (True,)),

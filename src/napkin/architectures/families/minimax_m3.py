@@ -147,6 +147,7 @@ def _feed_forward(of: MiniMaxReading, plan: MiniMaxPlan) -> Block:
         function="swiglu_oai",
         shared=partial(_swiglu, width=hidden, inner=experts.shared, prefix="shared/"),
         scaled=True,
+        shared_first=True,
     )
 
 

@@ -7,7 +7,6 @@ from napkin.architectures.families.llama import LLAMA
 from napkin.architectures.reading import depth, head_size, indices, kv_heads_of, width
 from napkin.architectures.record import REQUIRED, Wrapper, like
 from napkin.inputs.model import Config
-from napkin.operations.embedding import Embedding
 from napkin.operations.learned import Parameters
 from napkin.operations.model import Layer, Model, stack_of
 from napkin.operations.roles import REPLICATED
@@ -42,8 +41,7 @@ def mllama(config: Config) -> Model:
         return Layer(usual.kind + "_and_cross" * (many > 0), (*idle, *usual.operations))
 
     first, *rest = stack.before
-    assert isinstance(first, Embedding)
-    operations = (replace(first, rows=first.rows + SPECIAL_ROWS), *rest)
+    operations = (replace(first, rows=model.vocabulary + SPECIAL_ROWS), *rest)
     return replace(model, stacks=(stack_of(stack.name, operations, runs_of(waiting, layer), stack.after),))
 
 

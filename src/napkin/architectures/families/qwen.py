@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from napkin.architectures.blocks import RMS
+from napkin.architectures.blocks import RMS, moe
 from napkin.architectures.decoder import Decoder, NormedHeads
 from napkin.architectures.dimensions import dimensions
 from napkin.architectures.layer_plans import AS_LISTED, EVERYWHERE, LATE, Windows, all_sparse, by_type, stepped
@@ -97,7 +97,11 @@ QWEN2_MOE = like(
     "qwen2_moe",
     bias="qkv_bias",
     windows=Windows(_early_even, switch="use_sliding_window"),
-    experts=replace(_EXPERTS, shared=as_wide_as("shared_expert_intermediate_size", gated=True)),
+    experts=replace(
+        _EXPERTS,
+        shared=as_wide_as("shared_expert_intermediate_size", gated=True),
+        block=partial(moe, shared_first=True),
+    ),
     config_class="Qwen2MoeConfig",
     defaults={
         "decoder_sparse_step": 1, "intermediate_size": 5632, "mlp_only_layers": None,

@@ -202,6 +202,7 @@ def _mixture(config: Config, experts: int, top_k: int) -> Block:
         routing=Routing(experts, top_k, normalize=config.flag("norm_topk_prob", otherwise=True)),
         function=function,
         shared=behind_gate(shared, hidden),
+        shared_first=True,
     )
 
 

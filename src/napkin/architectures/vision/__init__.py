@@ -20,19 +20,19 @@ MOST_READ = 100
 """Layers of a tower that are concatenated at most."""
 
 
-def vision_of(config: Config, hidden: int) -> Vision | None:
-    """Return what a multimodal config does with images; None, where napkin does not know it. `hidden`: the width of the
-    language model."""
-    sight, block = SIGHTS.get(config.model_type), config.raw("vision_config", required=False)
+def vision_of(config: Config, kind: str, hidden: int) -> Vision | None:
+    """Return what a multimodal config of this model_type does with images; None, where napkin does not know it.
+    `hidden`: the width of the language model."""
+    sight, block = SIGHTS.get(kind), config.raw("vision_config", required=False)
     if sight is None or not isinstance(block, dict):
         return None
     named = block.get("model_type", sight.tower)
-    if named == config.model_type:  # published files repeat the model's own type here
+    if named == kind:  # published files repeat the model's own type here
         named = sight.tower
     if not isinstance(named, str) or named not in TOWERS:
         return None
     place = (config.name, config.document)
-    outer = Config(*place, config.fields, config.model_type, sight.fields, {}, config.prefix)
+    outer = Config(*place, config.fields, kind, sight.fields, {}, config.prefix)
     inner = Config(*place, block, named, TOWERS[named].defaults, {}, (*config.prefix, "vision_config"))
     try:
         return _projected(outer, inner, sight, hidden)

@@ -31,6 +31,13 @@ HOSTED = ("optimizer", "parameters", "gradients", "activations")
 """What --offload keeps in the host's memory."""
 REMEDIES = 3
 """How many of the changes that would make it fit are shown."""
+MOST = {
+    "micro-batch": "largest micro-batch",
+    "seq": "longest sequence",
+    "layers": "most layers",
+    "params": "largest model in the shape",
+}
+"""What --max solves for → how line 1 calls the most of it."""
 MANY = 9
 """A time beyond this many times as long, or as short, is written as a multiple."""
 
@@ -63,7 +70,7 @@ def of_largest(question: MemoryQuestion, found: Largest, answer: Answer) -> Scre
     first, *rest = of_setup(found.model, question.setup, hardware.name)
     used = ("used", size(terms["memory/used"].value), f"of {size(capacity.value)} per GPU")
     return Screen(
-        [f"largest {what} of {first}", *(clause for clause in rest if what != "seq" or "tokens" not in clause)],
+        [f"{MOST[what]} of {first}", *(clause for clause in rest if what != "seq" or "tokens" not in clause)],
         _most(what, found, terms, question.confidence),
         found.fit.verdict or "",
         quantities([used, *_binding(found), *_rows(found.fit, answer, capacity.value)]),
@@ -80,7 +87,7 @@ def _most(what: str, found: Largest, terms: Mapping[str, Term], level: float) ->
         return [f"{_value(what, 0)}: {_value(what, found.unit)} {'do' if what == 'seq' else 'does'} not fit", verdict]
     size_of_model = [human(terms["params/max"].value, "param")] if "params/max" in terms else []
     ends = f"{level:.0%}: {found.surely:,} to {found.possibly:,}"
-    return [_value(what, found.value), *size_of_model, ends, verdict]
+    return [_value(what, found.value), ends, *size_of_model, verdict]
 
 
 def _value(what: str, value: int) -> str:
@@ -96,7 +103,7 @@ def _binding(found: Largest) -> list[tuple[str, str, str]]:
         return []
     if not binding.grows:
         return [("limit", "", f"{binding.bucket} of the model")]
-    return [(f"{found.unit:,} more", f"+{size(binding.grows)}", f"{binding.bucket.replace('_', ' ')}, most of all")]
+    return [(f"{found.unit:,} more", f"+{size(binding.grows)}", f"mostly {binding.bucket.replace('_', ' ')}")]
 
 
 def _headline(question: MemoryQuestion, found: Fit, answer: Answer) -> list[str]:

@@ -1,0 +1,60 @@
+"""How training frameworks other than transformers run a network: each the same for all models that it runs."""
+
+from __future__ import annotations
+
+from napkin.operations.implementations import Implementation
+from napkin.record import replace
+
+_LIBRARY = Implementation(buffers=(), norms_last=False, closure=())
+"""The layers of a training library: no buffers, norms where they run, nothing that a checkpointed layer refers to."""
+_NANOGPT = replace(
+    _LIBRARY,
+    buffers=(("masks", ""),),
+    weights_late=False,
+    embeddings="loss",
+    softmax="native",
+    mask="layer",
+    written=False,
+    norms="fused",
+    rotary="table",
+    fp32_loss=False,
+    shifted=False,
+    crops=True,
+)
+_MEGATRON = replace(
+    _LIBRARY,
+    softmax="native",
+    written=False,
+    norms="fused",
+    rotary="kernel",
+    fp32_loss=False,
+    shifted=False,
+    swiglu="fused",
+    gather_again=True,
+    parallel_loss=True,
+    gathers_heads=True,
+)
+_MEGATRON_2022 = replace(_MEGATRON, gathers_heads=False, loss="vocabulary")
+_NANOTRON = replace(_MEGATRON, gathers_heads=False, swiglu="split", gather_again=False, loss="sharded")
+_TITAN = replace(_LIBRARY, rotary="kernel", shifted=False, parallel_loss=True)
+_TORCHTUNE = replace(_TITAN, few_heads="repeated", parallel_loss=False)
+_LITGPT = replace(
+    _LIBRARY,
+    norms="fp32",
+    joins=True,
+    written=False,
+    shifted=False,
+    loss="held",
+    qkv="joined",
+)
+FRAMEWORKS: dict[str, Implementation] = {
+    "nanogpt": _NANOGPT,
+    "megatron": _MEGATRON,
+    "megatron-2022": _MEGATRON_2022,
+    "nanotron": _NANOTRON,
+    "torchtitan": _TITAN,
+    "torchtune": _TORCHTUNE,
+    "litgpt": _LITGPT,
+}
+"""Implementations other than transformers': the same for all models that they run."""
+IMPLEMENTATIONS = ("hf", *FRAMEWORKS)

@@ -1,0 +1,70 @@
+"""Forms of cross entropy that are not torch's own, by the bytes that they need."""
+
+from __future__ import annotations
+
+from napkin.record import record
+
+
+@record
+class Loss:
+    """Bytes for each logit of a form of cross entropy, from the head's product to the gradient of its result.
+
+    kept    for backward        peak  at the largest moment, what is kept counted in
+    passed  to the backward of the head's product: the gradient that it reads and what of the rest still stands
+    chunks  products of the head, one for each part of the tokens: the sum of its weight's gradient and a part's own
+            stand side by side
+    held    by the training loop, until the backward pass is over
+    fused   with the head's product, one part of the tokens at a time: no logits leave it, gradients are made at once
+    """
+
+    kept: float
+    peak: float
+    passed: float = 2.0
+    chunks: int = 1
+    held: float = 0.0
+    fused: bool = False
+    source: str = ""
+
+
+LOSSES = {
+    "compiled": Loss(2, 4, source="torch.compile: the 16-bit logits are kept, their gradient is a tensor of its own"),
+    "chunked": Loss(
+        2,
+        2.25,
+        passed=1.75,
+        chunks=8,
+        source="torchtune modules/transformer.py chunked_output, modules/loss/ce_chunked_output_loss.py, compiled: "
+        "eight products, 16-bit logits, the gradient of one part at a time",
+    ),
+    "chunked-eager": Loss(
+        4,
+        6.5,
+        passed=4.25,
+        chunks=8,
+        source="the same, not compiled: 16-bit logits until the loss is there, fp32 log-softmax of all parts, fp32 "
+        "logits of one",
+    ),
+    "vocabulary": Loss(
+        4, 10, source="Megatron-LM megatron/core/tensor_parallel/cross_entropy.py: fp32 softmax in place, its gradient"
+    ),
+    "sharded": Loss(
+        4,
+        12,
+        source="nanotron parallel/tensor_parallel/functional.py: 16-bit and fp32 logits, shifted ones whose softmax "
+        "stays, a 16-bit gradient",
+    ),
+    "dtensor": Loss(
+        4, 20, source="torch.distributed.tensor.parallel.loss_parallel: shifted, exp, gradient, exp and product in fp32"
+    ),
+    "fused": Loss(
+        0,
+        0,
+        fused=True,
+        source="linkedin/Liger-Kernel src/liger_kernel/ops/fused_linear_cross_entropy.py: parts of "
+        "2^⌈log2⌈T / ⌈V/h⌉⌉⌉ tokens, whose logits become their gradient in place; gradients of the hidden state and of "
+        "the head's weight are made in the forward pass and kept",
+    ),
+    "held": Loss(
+        4, 4, 0, held=4, source="LitGPT finetune/*.py: logits cast to fp32 as they leave the model, held by the loop"
+    ),
+}

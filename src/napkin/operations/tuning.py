@@ -1,0 +1,50 @@
+"""What is trained of a frozen network."""
+
+from __future__ import annotations
+
+from napkin.record import record
+
+
+@record
+class Tuning:
+    """What is trained of a frozen network.
+
+    method     lora (two thin matrices next to a weight), adapter (a prompt in each attention, from the third layer on),
+               adapter_v2 (that, and a scale and a bias on each product, and the norms' weights), frozen (nothing)
+    rank       of LoRA's matrices          dropout  before them
+    targets    modules that LoRA stands next to; () for all linear layers, where `parameters` is () too
+    parameters  (path's end, times the rank) of parameters that it stands next to: experts in one tensor, routers
+    quantized  number format of frozen products' weights: nf4, nf4-dq (its scales in 8 bits too) or ""
+    library    whose quantized products: bitsandbytes (as of 2023: they keep their input though the weight is frozen,
+               and the head is one of them), transformers or torchao (neither: bitsandbytes/autograd/_functions.py,
+               MatMul4Bit; transformers/integrations/bitsandbytes.py leaves the head alone)
+    experts    whether experts whose weights are one tensor are quantized too. Transformers 5 quantizes linear layers
+               alone; in transformers 4 most experts were linear layers, and axolotl quantizes while it loads
+    """
+
+    method: str
+    rank: int = 8
+    dropout: float = 0.05
+    targets: tuple[str, ...] = ()
+    quantized: str = ""
+    library: str = "bitsandbytes"
+    experts: bool = False
+    parameters: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def everything(self) -> bool:
+        """Whether LoRA stands next to every linear layer but the head."""
+        return self.method == "lora" and not self.targets and not self.parameters
+
+    @property
+    def keeps(self) -> bool:
+        return bool(self.quantized) and self.library == "bitsandbytes"
+
+    @property
+    def dequantized_bytes(self) -> int:
+        """Bytes of a quantized weight while its product runs: in bf16; bitsandbytes makes fp16 of it first."""
+        return (4 if self.library == "bitsandbytes" else 2) if self.quantized else 0
+
+
+FROZEN_LAYERS = {"adapter": 2}
+"""Layers before the first that is trained: they keep nothing (LLaMA-Adapter starts at layer 2)."""
