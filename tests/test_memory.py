@@ -7,6 +7,9 @@ import pathlib
 
 import pytest
 
+from napkin.footprint.activations import group_size, next_power
+from napkin.training.recomputation import Recompute
+
 from .conftest import Outcome, run_line
 
 P = 32 * (2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096) + 2 * 128256 * 4096 + 4096  # Llama 3 8B
@@ -356,3 +359,16 @@ def test_experts_of_one_tensor_are_quantized_only_where_that_is_asked_for() -> N
     assert any("transformers 4" in note for note in bare.data["notes"])
     assert memory(f"{line} --quantize-experts").status == 2
     assert memory("--lora-rank 8 --quantize-experts", "mixtral-8x7b").status == 2
+
+
+@pytest.mark.parametrize(("layers", "size"), [(1, 1), (2, 2), (4, 2), (5, 3), (16, 4), (17, 5), (80, 9), (81, 9)])
+def test_the_square_root_of_the_layers_share_a_checkpoint(layers: int, size: int) -> None:
+    """⌈√L⌉ blocks (Chen et al. 2016, arXiv:1604.06174); a given size as it is; one without groups."""
+    assert group_size(Recompute("group", 0), layers) == size
+    assert group_size(Recompute("group", 7), layers) == 7
+    assert group_size(Recompute("full"), layers) == 1
+
+
+@pytest.mark.parametrize(("n", "power"), [(1, 1), (2, 2), (3, 4), (1024, 1024), (1025, 2048), (2**39 + 1, 2**40)])
+def test_the_next_power_of_two(n: int, power: int) -> None:
+    assert next_power(n) == power

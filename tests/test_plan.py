@@ -23,8 +23,10 @@ from napkin.commands.setup import read_setup
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError
 from napkin.evidence import single
+from napkin.planning.grid import chunks, divisors, grid
+from napkin.planning.layout_memory import used_bytes
 from napkin.planning.layouts import LayoutQuestion, best, recommended, scored
-from napkin.planning.search import _chunks, divisors, grid, least_score, search, used_bytes
+from napkin.planning.search import Fastest, search
 from napkin.planning.verdicts import FITS
 from napkin.record import replace
 from napkin.render.progress import CLEAR, Progress
@@ -141,12 +143,12 @@ def test_every_layout_of_the_grid_passes_the_rules_of_step() -> None:
         assert read_setup(Inputs(find("step"), given), planner.request.model).layout == layout
 
 
-def test_divisors_and_chunks() -> None:
+def test_divisors_andchunks() -> None:
     assert divisors(12, 12) == [1, 2, 3, 4, 6, 12]
     assert divisors(12, 4) == [1, 2, 3, 4]
-    assert _chunks(80, 1) == [1]
-    assert _chunks(80, 4) == [1, 2, 4, 5, 10, 20]
-    assert _chunks(126, 16) == [1, 2, 4]  # 8 layers in the fullest stages; 16 · 8 is above 126
+    assert chunks(80, 1) == [1]
+    assert chunks(80, 4) == [1, 2, 4, 5, 10, 20]
+    assert chunks(126, 16) == [1, 2, 4]  # 8 layers in the fullest stages; 16 · 8 is above 126
 
 
 def test_the_front_is_what_nothing_beats() -> None:
@@ -420,7 +422,7 @@ def test_what_is_dropped_by_its_states_would_not_fit(line: str) -> None:
         assert kept.layouts == every.layouts
         assert np.array_equal(np.sort(kept.used), np.sort(every.used))
         assert np.array_equal(np.sort(kept.seconds), np.sort(every.seconds))
-        assert len(every) == 0 or least_score(planner.on(gpus), planner.timed, capacity) <= every.score.min()
+        assert len(every) == 0 or Fastest(planner.on(gpus), planner.timed, capacity).least <= every.score.min()
         assert every.least is not None
         assert every.least_used <= every.used.min(initial=np.inf)
 

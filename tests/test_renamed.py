@@ -53,9 +53,13 @@ def renamed(model: Model) -> Model:
         owner, slash, part = name.rpartition("/")
         return names[owner] + slash + part if slash else name
 
+    changed: dict[int, Operation] = {}
+
     def one(op: Operation) -> Operation:
-        changes: dict[str, Any] = {"of": one(op.of)} if isinstance(op, Reused) else {}
-        return replace(op, name=read(op.name), reads=tuple(map(read, op.reads)), **changes)
+        if id(op) not in changed:  # an operation whose weights another uses again stays the same one for both
+            changes: dict[str, Any] = {"of": one(op.of)} if isinstance(op, Reused) else {}
+            changed[id(op)] = replace(op, name=read(op.name), reads=tuple(map(read, op.reads)), **changes)
+        return changed[id(op)]
 
     made: dict[int, Layer] = {}
 

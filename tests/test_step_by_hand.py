@@ -14,10 +14,15 @@ from napkin.evidence.generic import decoder
 from napkin.evidence.printed import PrintedDecoder
 from napkin.operations.attention import AttentionCore, Rotary
 from napkin.operations.base import Operation
+from napkin.operations.experts import Experts
 from napkin.operations.norms import Norm
 from napkin.operations.pointwise import Activation, Add, Multiply
 from napkin.operations.router import Router
+from napkin.operations.work import Work
 from napkin.record import fields, replace
+from napkin.timing.attention import core_time
+from napkin.timing.clock import Clock
+from napkin.timing.experts import expert_time
 from napkin.timing.rates import Rates
 from napkin.timing.step import step
 from napkin.timing.step_layout import StepLayout
@@ -126,6 +131,33 @@ def test_fp8_products_read_one_byte_an_element_and_the_head_stays_wide() -> None
     assert found["step/compute/matmul"] == pytest.approx(L * layer + sum(three(T, H, V)))
 
 
+def test_bytes_of_products_where_they_bind() -> None:
+    """With a peak that costs nothing: both operands and the result, two bytes each; in 8 bits the operands have one."""
+    fast = {"peak": 1e30, "peak_wide": 1e30, "memory": 0.5}
+
+    def moved(m: float, k: float, n: float, operand: int = 2) -> float:
+        return (operand * (m * k + k * n) + 2 * m * n) / 0.5
+
+    def layer(operand: int) -> float:
+        shapes = ((H, (HEADS + 2 * KV) * D), (HEADS * D, H), (H, 2 * F), (F, H))
+        return sum(moved(T, k, n, operand) + moved(T, n, k, operand) + moved(k, T, n, operand) for k, n in shapes)
+
+    head = moved(T, H, V) + moved(T, V, H) + moved(H, T, V)
+    assert parts(changed=fast)["step/compute/matmul"] == pytest.approx(L * layer(2) + head)
+    assert parts(changed=fast, low=1)["step/compute/matmul"] == pytest.approx(L * layer(1) + head)
+
+
+def test_shares_of_the_rates() -> None:
+    """Of the memory's, the link's and the network's rate a share is reached."""
+    assert parts(changed={"memory": 0.5})["step/memory_bound"] == pytest.approx(2 * parts()["step/memory_bound"])
+    near: dict[str, Any] = {"tp": 2}
+    far: dict[str, Any] = {"dp": 16, "zero": 1}
+    for part, layout, rate in (("tensor", near, "bus"), ("data", far, "wire")):
+        whole = parts(changed={"network": 0.01}, **layout)[f"step/communication/{part}"]
+        slower = parts(changed={"network": 0.01, rate: 0.5}, **layout)[f"step/communication/{part}"]
+        assert slower == pytest.approx(2 * whole)
+
+
 def test_a_depth_that_costs_and_a_width_that_is_not_aligned() -> None:
     """k/(k + k₀), and a loss for each halving of 64 that k or n needs; 96 columns need one."""
     shape = replace(DENSE, ffn=96)
@@ -159,6 +191,49 @@ def test_attention_in_a_window_and_with_small_heads() -> None:
     assert parts(shape)["step/compute/attention"] == pytest.approx(3.5 * L / 2 * (whole + part))
     small = replace(DENSE, heads=8, kv_heads=4, head_dim=64)
     assert parts(small)["step/compute/attention"] == pytest.approx(L * 3.5 * 2 * B * PAIRS * 8 * 128 / 0.92)
+
+
+def core(op: AttentionCore, **layout: Any) -> float:
+    """The fused kernel's forward FLOPs of one core."""
+    clock = Clock(UNIT, StepLayout(**{"sequence": 512, "micro_batch": B, "micro_batches": 1, **layout}))
+    return float(core_time(clock, op, "core")[0].value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "pairs"),
+    [
+        ({}, 512 * 513 / 2),
+        ({"causal": False}, 512 * 512),
+        ({"window": 100}, 100 * 101 / 2 + 412 * 100),
+        # runs of 200, 200 and 112 tokens, each causal; with all of their own run; in a window of 50
+        ({"chunk": 200}, 2 * 200 * 201 / 2 + 112 * 113 / 2),
+        ({"chunk": 200, "causal": False}, 2 * 200**2 + 112**2),
+        ({"chunk": 200, "window": 50}, 2 * (50 * 51 / 2 + 150 * 50) + 50 * 51 / 2 + 62 * 50),
+        # 50 back and as many, or 10, ahead, the token itself counted once
+        ({"causal": False, "window": 50}, 2 * (50 * 51 / 2 + 462 * 50) - 512),
+        ({"causal": False, "window": 50, "ahead": 10}, 50 * 51 / 2 + 462 * 50 + 10 * 11 / 2 + 502 * 10 - 512),
+        # one more key for each run of 64 tokens that is past: 64·(0 + 1 + … + 7) + 8
+        ({"compressed": 64}, 512 * 513 / 2 + 64 * 28 + 8),
+        ({"compressed": 64, "chosen": 2}, 512 * 513 / 2 + 64 * 1 + 2 * (512 - 128 + 1)),
+    ],
+)
+def test_pairs_that_a_fused_kernel_computes(changes: dict[str, Any], pairs: float) -> None:
+    """2 FLOP · sequences · pairs · heads · (d_qk + d_v), and what `flops` counts as exact."""
+    op = AttentionCore("core", ("q", "k", "v"), 4, 2, 128, 64, **changes)
+    assert core(op) == pytest.approx(2 * B * pairs * 4 * (128 + 64))
+    assert op.pairs(Work(B, 512, pairs="exact")) == B * pairs
+
+
+def test_pairs_with_the_other_stack() -> None:
+    """Cross-attention sees every token of the source; merged attention those in addition to its own past."""
+    layout = {"sequence": 512, "source": 300}
+    cross = AttentionCore("core", ("q", "k", "v"), 4, 4, 128, 128, causal=False, cross=True)
+    assert core(cross, **layout) == pytest.approx(2 * B * 512 * 300 * 4 * 256)
+    merged = AttentionCore("core", ("q", "k", "v"), 4, 4, 128, 128, merged=True)
+    assert core(merged, **layout) == pytest.approx(2 * B * (512 * 513 / 2 + 512 * 300) * 4 * 256)
+    assert core(merged, **layout, flash=0) == pytest.approx(2 * B * 512 * 812 * 4 * 256 + B * 4 * 512 * 812 * 13 / 30)
+    runs = AttentionCore("core", ("q", "k", "v"), 4, 4, 128, 128, compressed=100)
+    assert core(runs, flash=0) == pytest.approx(2 * B * 512 * 517 * 4 * 256 + B * 4 * 512 * 517 * 13 / 30)
 
 
 def test_unfused_attention() -> None:
@@ -311,6 +386,25 @@ def test_elementwise_work_of_experts() -> None:
     routed = T * K
     assert found["moe/experts/elementwise/forward"] == pytest.approx(6 * routed * EF + 0.4 * 8 * routed * H)
     assert found["moe/experts/elementwise/backward"] == pytest.approx(10 * routed * EF + 0.6 * 8 * routed * H)
+
+
+def test_elementwise_work_of_experts_without_a_gate() -> None:
+    """One tensor read and one written, backward two read and one written; one GEMM up."""
+    clock = Clock(UNIT, StepLayout(S, B, 1, ep=2, dp=2))
+    op = Experts("experts", ("x", "router"), H, EF, E, K, gated=False)
+    forward, backward = expert_time(clock, op, "experts")
+    routed = T * K
+    assert forward["elementwise"].value == pytest.approx(4 * routed * EF + 0.4 * routed * H)
+    assert backward["elementwise"].value == pytest.approx(6 * routed * EF + 0.6 * routed * H)
+    rows, local = routed / (E / 2), E / 2
+    once = joined(local * 2 * rows * H * EF, local * 2 * (rows * H + H * EF + rows * EF))
+    assert forward["matmul"].value == pytest.approx(2 * once)  # up and down have the same shape
+
+
+def test_casts_of_experts() -> None:
+    """Inputs of both products, hidden and inner, for each row that is routed."""
+    found = parts(MOE, {"cast_bytes": 3.0}, low=1)["step/memory_bound/casts"]
+    assert found == pytest.approx(L * 3 * (T * K * (H + EF) + T * (H + HEADS * D)))
 
 
 def test_all_to_all_inside_a_node() -> None:
@@ -525,6 +619,45 @@ def test_zero_3_gathers_experts_from_the_ranks_that_hold_the_same() -> None:
     gathers = 8 * (7 / 8 * MOE_DENSE + 1 / 2 * L * E / 4 * EXPERT)
     work = found["step/work"]
     assert found["step/communication/data"] == pytest.approx(joined(work, gathers) - work, rel=1e-6)
+
+
+def test_the_optimizer_s_part_of_experts_that_ranks_share() -> None:
+    """Eight ranks, experts over two of them, each divided over two: two hold the same part."""
+    whole = parts(MOE, dp=8, ep=2, etp=2, optimizer_bytes=30)["step/optimizer"]
+    assert whole == pytest.approx(30 * (MOE_DENSE + L * E / 4 * EXPERT))
+    own = parts(MOE, dp=8, ep=2, etp=2, zero=1, optimizer_bytes=30)["step/optimizer"]
+    assert own == pytest.approx(30 * (MOE_DENSE / 8 + L * E / 4 * EXPERT / 2))
+
+
+# --- the whole ---
+
+
+def test_the_parts_of_a_step_add_up_to_it_once() -> None:
+    layout: dict[str, Any] = {"tp": 2, "cp": 2, "pp": 2, "dp": 4, "ep": 2, "zero": 1, "micro_batches": 4, "low": 1}
+    found = parts(MOE, {"fixed": 5.0, "host_layer": 1e12, "host_experts": 1e12}, **layout)
+    sums = {
+        "compute": ("matmul", "attention"),
+        "memory_bound": ("elementwise", "casts", "accumulation"),
+        "communication": ("tensor", "context", "expert", "pipeline", "data"),
+        "overhead": ("host", "fixed"),
+    }
+    for part, inner in sums.items():
+        each = [found[f"step/{part}/{one}"] for one in inner]
+        assert all(each), part
+        assert found[f"step/{part}"] == pytest.approx(sum(each))
+    whole = sum(found[f"step/{part}"] for part in (*sums, "bubble", "optimizer"))
+    assert found["step/time"] == pytest.approx(whole)
+    # what ZeRO-3's gathers can hide behind: everything but the optimizer, data parallelism and what is fixed
+    behind = whole - found["step/optimizer"] - found["step/communication/data"] - 5
+    assert found["step/work"] == pytest.approx(behind)
+
+
+def test_the_router_s_product() -> None:
+    """T·h·E in tiles of 256×128, of whose columns E are used."""
+    found = parts(MOE)
+    forward = joined(2 * T * H * E / (E / 128), 2 * (T * H + H * E + T * E))
+    name = next(one for one in found if one.startswith("moe/router") and one.endswith("/forward"))
+    assert found[name] == pytest.approx(forward)
 
 
 # --- the host, and what nothing scales ---

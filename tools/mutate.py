@@ -32,8 +32,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PACKAGES = ("counting", "footprint", "timing")
 TESTS = {
     "counting": (
-        "test_params", "test_mfu", "test_flops", "test_tensors", "test_small_cli", "test_vision", "test_latent",
-        "test_recurrent", "test_time", "test_contract",
+        "test_counting_by_hand", "test_params", "test_mfu", "test_flops", "test_tensors", "test_small_cli",
+        "test_vision", "test_latent", "test_recurrent", "test_time", "test_contract",
     ),
     "footprint": (
         "test_memory", "test_stages", "test_order", "test_uneven", "test_snapshot", "test_memory_shown", "test_live",

@@ -136,6 +136,35 @@ class Draw:
         machine = f"--gpus {self.one(8, 64, 256)} --hardware {self.one('h100', 'a100', 'b200')}"
         return f"plan {self.one('llama3-8b', 'gpt2', 'mixtral-8x7b', 'llama3-70b')} {machine} --seq 4096"
 
+    def ask_search(self) -> str:
+        """Draw a layout search over any kind of model, with some degrees held or bounded."""
+        models = ("llama3-70b", "deepseek-v3", "gemma3-27b", "qwen3-235b-a22b", "mixtral-8x22b", self.model())
+        words = (
+            f"plan {self.one(*models)} --gpus {self.one(8, 48, 512, 2048, 16384)} --hardware {self.one(*MACHINES)}",
+            self.one("--seq 2048", "--seq 8192"),
+            self.maybe(0.4, "--global-batch 1024", "--global-batch 960", "--max-global-batch 512"),
+            self.maybe(0.3, "--tp 4", "--pp 2", "--zero 3", "--ep 2", "--micro-batch 2", "--max-pp 4", "--no-sp"),
+            self.maybe(0.2, "--max-zero 3", "--max-tp 64"),
+            self.maybe(0.3, "--recompute full", "--recompute every:2", "--recompute group:4", "--recompute selective"),
+            self.maybe(0.3, "--precision fp8-mixed", "--precision bf16-pure", "--precision fp32", "--optimizer sgd"),
+            self.maybe(0.3, *(f"--framework {name}" for name in FRAMEWORKS)),
+            self.maybe(0.2, "--pareto", "--rows 3", "--stack fsdp-eager"),
+        )
+        return " ".join(words)
+
+    def ask_search_fewest(self) -> str:
+        limits = self.maybe(0.6, "--tokens 2T --within 60d", "--tokens 1T --budget 5000000 --price 2.5")
+        return f"plan {self.one('llama3-8b', 'llama3-70b', 'mixtral-8x7b')} --hardware h100 --seq 4096 {limits}"
+
+    def ask_search_several(self) -> str:
+        machines = self.one("8..64", "256..1024", "96,128")
+        return f"plan {self.one('llama3-8b', 'llama3-70b', 'gpt2')} --gpus {machines} --hardware a100 --seq 4096"
+
+    def ask_sensitivity_plan(self) -> str:
+        model, gpus = self.one("llama3-8b", "mixtral-8x7b", "gpt2"), self.one(8, 64)
+        batch = self.maybe(0.5, "--global-batch 64")
+        return f"sensitivity plan {model} --gpus {gpus} --hardware {self.one('h100', 'a100')} --seq 2048 {batch}"
+
     def ask_roofline(self) -> str:
         return f"roofline {self.model()} --hardware {self.one(*MACHINES)} {self.maybe(0.5, '--seq 1024')}"
 
@@ -242,8 +271,8 @@ def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
         yield f"{path}: {before!r:.120} -> {after!r:.120}"
 
 
-def record(path: str, count: int, seed: int) -> int:
-    records = [answer(line) for line in Draw(seed).lines(count)]
+def record(path: str, count: int, seed: int, only: str) -> int:
+    records = [answer(line) for line in Draw(seed).lines(count) if only in line]
     with open(path, "w", encoding="utf-8") as file:
         json.dump(records, file)
     statuses = sorted({one["status"] for one in records})
@@ -280,7 +309,7 @@ def main() -> int:
     os.chdir(ROOT)
     os.environ["NO_COLOR"] = "1"
     if chosen.what == "record":
-        return record(path, chosen.count, chosen.seed)
+        return record(path, chosen.count, chosen.seed, chosen.only)
     return compare(path, chosen.text, chosen.only)
 
 

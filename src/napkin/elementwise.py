@@ -105,9 +105,14 @@ def minimum(*values: Number) -> Number:
 
 def where(condition: Number | Flag, yes: Number, no: Number) -> Number:
     """Return `yes` where the condition holds, else `no`; both are evaluated, so neither may fail where not chosen."""
-    if is_array(condition):
-        return _numpy().where(condition, yes, no)
-    return yes if condition else no
+    if not is_array(condition):
+        return yes if condition else no
+    if condition.shape[-1] == 1 and condition.ndim > 1:  # of an axis of its own, on which all entries may agree
+        if condition.all():
+            return yes
+        if not condition.any():
+            return no
+    return _numpy().where(condition, yes, no)
 
 
 def ceil_div(a: Number, b: Number) -> Number:

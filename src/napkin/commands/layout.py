@@ -9,6 +9,7 @@ from napkin.commands.stages import read_pipeline
 from napkin.errors import NapkinError, Refused
 from napkin.operations.model import Model
 from napkin.operations.queries import expert_widths, has_separate_experts
+from napkin.options.layout import LAYOUT_DEGREES
 from napkin.training.layout import Layout
 from napkin.training.recomputation import recompute
 
@@ -20,16 +21,10 @@ def divisions(layout: Layout) -> str:
 
 def degrees(layout: Layout) -> dict[str, int | bool | str]:
     """Return a layout by its options' names."""
+    found = {one.name: int(getattr(layout, one.field)) for one in LAYOUT_DEGREES if one.name != "etp"}
     return {
-        "tp": int(layout.tp),
-        "pp": int(layout.pp),
-        "dp": int(layout.dp),
-        "cp": int(layout.cp),
-        "ep": int(layout.ep),
-        "vp": int(layout.vp),
+        **found,
         "sp": bool(layout.sp),
-        "zero": int(layout.zero),
-        "micro-batch": int(layout.micro),
         "global-batch": int(layout.global_batch),
         "recompute": layout.recompute.word,
     }

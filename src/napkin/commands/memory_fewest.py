@@ -12,7 +12,7 @@ from napkin.errors import BROKEN, NapkinError
 from napkin.evidence.rates import gpus_per_node
 from napkin.operations.model import Model
 from napkin.planning.fewest import fewest
-from napkin.planning.remedies import Options
+from napkin.planning.remedy_axes import Options
 from napkin.planning.verdicts import FITS
 from napkin.record import replace
 from napkin.render.answer import Answer, Shown

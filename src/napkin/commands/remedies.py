@@ -11,7 +11,8 @@ from napkin.errors import NapkinError
 from napkin.evidence.rates import gpus_per_node
 from napkin.inputs.hardware import Hardware
 from napkin.options.command_line import option_piece
-from napkin.planning.remedies import Options, Remedy, Search, axes, remedies, with_more_gpus
+from napkin.planning.remedies import Remedy, Search, remedies, with_more_gpus
+from napkin.planning.remedy_axes import Options, axes
 from napkin.planning.verdicts import Fit
 from napkin.record import record
 from napkin.render.answer import Answer, Row

@@ -40,6 +40,7 @@ def read_fewest(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -
     model, allowed, tokens = read_model(inputs), known["time"], float(known["tokens"].value)
     share = float(read_goodput(inputs).share.value)
     problems: list[NapkinError] = []
+    predicted: list[int] = []
 
     def in_time(gpus: int) -> bool:
         asked = inputs.changed({"gpus": str(gpus)})
@@ -52,11 +53,14 @@ def read_fewest(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -
             return False
         layout = step.setup.layout
         steps = tokens / float(layout.global_batch * layout.seq)
+        predicted.append(gpus)
         return steps * float(step.prediction.step(model).time.value) / share <= float(allowed.value)
 
     node = gpus_per_node(hardware)
     unit = math.prod(inputs.integer(name) for name in OUTSIDE)
     gpus = fewest(in_time, node, node << DOUBLINGS, unit, EIGHTHS)
+    if not predicted:
+        raise problems[0]
     if gpus is None:
         most = f"no number of GPUs up to {node << DOUBLINGS:,} trains {human(tokens, 'token')} within"
         why = f"{problems[0].message}; " if problems else ""

@@ -26,6 +26,8 @@ def spreads() -> Mapping[str, float]:
 
 
 _SEEN: list[tuple[SeenStep, ...]] = []
+_QUANTILES: dict[tuple[float, str], float] = {}
+"""Of the evidence's errors, by confidence level and the source that is held out."""
 
 
 def seen() -> tuple[SeenStep, ...]:
@@ -49,7 +51,9 @@ def half_width(at: RunPoint, level: float, without: str = "") -> tuple[float, li
     evidence = seen()
     growth = Growth(*table.GROWTH)
     close = nearest(at, evidence, without=without)
-    return quantile(level, evidence, growth, without) * growth.at(close[0][0], at.experts), close
+    if (level, without) not in _QUANTILES:
+        _QUANTILES[level, without] = quantile(level, evidence, growth, without)
+    return _QUANTILES[level, without] * growth.at(close[0][0], at.experts), close
 
 
 def deviations(level: float) -> float:

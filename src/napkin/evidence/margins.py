@@ -61,10 +61,16 @@ def _margin(errors: Iterable[tuple[str, float]], level: float) -> Margin:
     return Margin(math.exp(-half), math.exp(half), 0)
 
 
+_WIDTHS: dict[str, tuple[tuple[Width, Width], tuple[Width, Width]]] = {}
+"""By framework: a question evaluates many setups of one."""
+
+
 def widths_of(name: str) -> tuple[tuple[Width, Width], tuple[Width, Width]]:
     """Return the widths of a framework's steps on one card and on several, counted on the implementation and not."""
-    alone, several = ((width_of(name, one, True), width_of(name, one, False)) for one in (True, False))
-    return alone, several
+    if name not in _WIDTHS:
+        alone, several = ((width_of(name, one, True), width_of(name, one, False)) for one in (True, False))
+        _WIDTHS[name] = alone, several
+    return _WIDTHS[name]
 
 
 def width_of(name: str, alone: bool, counted: bool) -> Width:

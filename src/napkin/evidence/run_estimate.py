@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
+from napkin.counting.six_n import six
 from napkin.evidence import runs
 from napkin.evidence.constants import deviations
 from napkin.evidence.goodput import PUBLISHED
@@ -30,8 +31,7 @@ def is_wanted(known: Mapping[str, Term], with_budget: bool) -> bool:
     """Return whether MFU is to be estimated: it is missing, and what else is missing takes all the equations."""
     if "mfu" in known:
         return False
-    sized = {"params"} if "per_token" in known else set()
-    missing = set(time.UNKNOWNS) - {"mfu"} - set(known) - sized
+    missing = time.missing_of({"mfu": six(), **known})
     return len(missing) >= (2 if with_budget else 1)
 
 
@@ -48,20 +48,26 @@ def solved(
     """Return the run's quantities with an estimated whole-run MFU, and the estimate; of_step: the step model's, where
     there is a layout. Where the size or the count is what is asked for, estimate and answer are found together, by
     iterating."""
-    rule = runs.Rule(runs.evidence(), confidence)
-    found: dict[str, Term] = dict(known)
-    estimate = None
-    for _ in range(ROUNDS):
-        estimate = of_step or _with_goodput(runs.estimate(_asked(found, hardware), rule), goodput)
+
+    def solved_with(estimate: runs.Estimate, source: str) -> dict[str, Term]:
         while_running = estimate.mfu / goodput.share.value * hardware.peak(hardware.default_dtype) / peak.value
-        source = f"{estimate.runs} published runs of {estimate.teams} teams" if of_step is None else "the step model"
         used = leaf("mfu/while_running", while_running, "1", SEEN, source)
         found = time.solve({**known, "mfu": used}, peak, budget, price, goodput)
-        found["mfu/while_running"], found["mfu"] = used, multiply("mfu", used, goodput.share)
-        if "per_token" in known and "gpus" in known:
+        return {**found, "mfu/while_running": used, "mfu": multiply("mfu", used, goodput.share)}
+
+    if of_step is not None:
+        return solved_with(of_step, "the step model"), of_step
+    rule = runs.Rule(runs.evidence(), confidence)
+    found: dict[str, Term] = dict(known)
+    before: runs.Estimate | None = None
+    for _ in range(ROUNDS):
+        estimate = _with_goodput(runs.estimate(_asked(found, hardware), rule), goodput)
+        if before is not None and estimate == before:
             break
-    assert estimate is not None
-    return found, estimate
+        found = solved_with(estimate, f"{estimate.runs} published runs of {estimate.teams} teams")
+        before = estimate
+    assert before is not None
+    return found, before
 
 
 def _with_goodput(estimate: runs.Estimate, goodput: Goodput) -> runs.Estimate:

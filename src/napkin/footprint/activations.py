@@ -191,8 +191,9 @@ def tape_for(precision: Precision) -> Tape:
 
 def total(values: Iterable[Number]) -> Number:
     """Return the sum of numbers or arrays."""
-    result: Number = 0
-    for value in values:
+    each = iter(values)
+    result = next(each, 0)
+    for value in each:
         result = result + value
     return result
 

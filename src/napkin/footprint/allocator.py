@@ -105,8 +105,10 @@ def reported(
     width: Width = EXACT,
     flow: Flow | None = None,
     outside: Figure = CONTEXT,
+    bounds: tuple[str, ...] = ("low", "high"),
 ) -> Reported:
-    """Return allocated, reserved and used bytes from the live bytes of one of `gpus` GPUs."""
+    """Return allocated, reserved and used bytes from the live bytes of one of `gpus` GPUs. bounds: which ends of the
+    intervals are computed; one that is not is the other one."""
     caching = COMPILED if compiled else EAGER
     flow = flow or Flow(0, live.value, where(gpus == 1, 0, 1))
     rounding = _share("memory/rounding", live, _leaf("rounding", ROUNDING, "1"))
@@ -133,7 +135,8 @@ def reported(
     seen = {name: {"low": low, "high": high} for name, low, high in width.figures}
     ends: dict[str, tuple[Number, Number]] = {}
     least: Number = 0
-    for end, margin in zip(("low", "high"), width.live, strict=True):
+    for end in bounds:
+        margin = width.live[end == "high"]
         mine = value * (1 + margin) * (1 + getattr(ROUNDING, end)) + getattr(WORKSPACE, end)
         kept = mine + (flow.apart(value) + flow.passing * (getattr(caching, end) - 1)) * (1 + margin)
         beyond = getattr(outside, end) + flow.groups * getattr(COMMUNICATION, end)

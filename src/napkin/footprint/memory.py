@@ -25,19 +25,27 @@ from napkin.training.setup import Setup
 
 def rank_of(step: PreparedStep, index: Number) -> Rank:
     """Return the memory of a rank of stage `index`."""
+    return with_moments(step, holding(step, index))
+
+
+def holding(step: PreparedStep, index: Number) -> Rank:
+    """Return what a rank of stage `index` holds, without the moments of its step."""
     setup = step.setup
     layout = setup.layout
     stage = stage_of(step, index)
-    parts = parts_of(step, stage)
-    mine = gathered(parts)
+    mine = gathered(parts_of(step, stage))
     parameters, gradients, states = states_of(mine, setup)
     if setup.in_backward:
         gradients = maximum(0, *(n for n, _, _ in tensor_sizes(step))) * sized(1, setup.precision.grad)
     layers, casts, outside = saved_bytes(step, stage)
     saved = layers + outside
     head = 0 if layout.schedule == "gpipe" else stage.last * step.run.after.saved
-    rank = Rank(stage, mine, parameters, gradients, states, saved, casts, saved - head, _delayed(step, stage), ())
-    moments, between = moments_of(step, rank, parts)
+    return Rank(stage, mine, parameters, gradients, states, saved, casts, saved - head, _delayed(step, stage), ())
+
+
+def with_moments(step: PreparedStep, rank: Rank) -> Rank:
+    """Return the rank with the moments of its step."""
+    moments, between = moments_of(step, rank, parts_of(step, rank.stage))
     return replace(rank, moments=moments, between=between)
 
 

@@ -111,6 +111,7 @@ class Moments:
     loss    bytes of the loss
     last    bytes of the previous micro-batch's loss, which lives until its name is assigned the new one
     casts   autocast's copies of weights when the last layer has run forward
+    waiting activations of the other micro-batches on their way
     """
 
     def __init__(self, step: PreparedStep, rank: Rank, parts: Parts) -> None:
@@ -134,22 +135,22 @@ class Moments:
         self.cached = cached
         self.casts = rank.casts + cached - stage.last * run.after.casts
         self.before_head = rank.saved - stage.last * run.after.saved
+        self.waiting, self.optimizer = rank.waiting, rank.optimizer
 
     def moment(self, name: str, gradients: Made, kept: Number, casts: Number, temporaries: Made) -> Moment:
         """Return a moment of the passes, with the waiting micro-batches' activations and the gathered parameters."""
-        rank = self.rank
         gathered = self.gathered_at_loss if name == "loss" else self.gathered
         made: dict[str, Made] = {
             "gradients": gradients,
-            "activations": (("of_waiting_micro_batches", rank.waiting), ("of_this_micro_batch", kept)),
+            "activations": (("of_waiting_micro_batches", self.waiting), ("of_this_micro_batch", kept)),
             "temporaries": (("gathered", gathered), ("gradient_bucket", self.step.setup.bucket), *temporaries),
         }
         sums = {bucket: total(size for _, size in parts) for bucket, parts in made.items()}
         return Moment(
             name,
-            rank.parameters,
+            self.rank.parameters,
             sums["gradients"],
-            rank.optimizer,
+            self.optimizer,
             sums["activations"],
             casts,
             self.inputs,
@@ -255,7 +256,7 @@ class Moments:
             ("checkpointed_leaf", self.outlives),
         )
         needed, made = total(size for _, size in temporaries), {"temporaries": temporaries}
-        return Moment("step", rank.parameters, rank.gradients, rank.optimizer, 0, 0, self.inputs, needed, made)
+        return Moment("step", rank.parameters, rank.gradients, self.optimizer, 0, 0, self.inputs, needed, made)
 
     def between(self) -> tuple[Moment, Moment]:
         """Return what is live after the forward pass, and after the backward pass."""
@@ -270,8 +271,9 @@ class Moments:
         return after_forward, self.moment("backward", (("new", rank.gradients),), 0, 0, after_backward)
 
 
-def moments_of(step: PreparedStep, rank: Rank, parts: Parts) -> tuple[tuple[Moment, ...], tuple[Moment, Moment]]:
-    """Return the moments of a step at which a rank's live bytes can be the largest, and those between its phases."""
+def moments_of(step: PreparedStep, rank: Rank, parts: Parts) -> tuple[tuple[Moment, ...], tuple[Moment, ...]]:
+    """Return the moments of a step at which a rank's live bytes can be the largest, and those between its phases, of
+    one layout."""
     moments = Moments(step, rank, parts)
     forward, backward = moments.forward(), moments.moment("backward", (), 0, 0, ())
     for peak in layer_peaks(step, rank.stage, moments.gradients.width, moments.gradients.after):
@@ -280,4 +282,5 @@ def moments_of(step: PreparedStep, rank: Rank, parts: Parts) -> tuple[tuple[Mome
         if is_array(peak.seam) or peak.seam:
             backward = larger(backward, moments.at_seam(peak), peak.valid)
     backward = larger(backward, moments.end_of_backward())
-    return (forward, moments.at_loss(), backward, moments.optimizer_step()), moments.between()
+    found = forward, moments.at_loss(), backward, moments.optimizer_step()
+    return found, () if is_array(forward.live) else moments.between()

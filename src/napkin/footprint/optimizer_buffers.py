@@ -12,6 +12,7 @@ from napkin.footprint.rank import Rank
 from napkin.footprint.states import divided, optimizer_of, weights_of
 from napkin.operations.base import Operation
 from napkin.operations.roles import VOCABULARY
+from napkin.training.optimizer_step import FUSED
 from napkin.training.optimizers import OPTIMIZERS, Optimizer
 
 
@@ -24,7 +25,7 @@ def optimizer_temporaries(step: PreparedStep, rank: Rank) -> Number:
     if "optimizer" in setup.offload:
         return own * ("parameters" not in setup.offload)
     width = int(sized(1, setup.precision.state))
-    kinds = list(tensor_sizes(step))
+    kinds = list(tensor_sizes(step)) if setup.form != FUSED else []  # one kernel updates all in place
     found: Number = own
     for optimizer in {setup.optimizer.name: setup.optimizer, "adamw": OPTIMIZERS["adamw"]}.values():
         sizes = [(n, shape) for n, shape, used in kinds if used.name == optimizer.name]

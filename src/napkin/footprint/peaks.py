@@ -137,7 +137,7 @@ class StageLayers:
         """Return the bytes of the gradient of the encoder's output where the next layer is the encoder's end."""
         one = self.order.variants[variant]
         between = len(self.step.model.stacks) > 1 and not self.step.run.kinds[one.kind].block
-        return self.pieces[variant].input * between
+        return self.pieces[variant].input if between else 0
 
     def masks(self, ahead: Counts) -> Number:
         """Return the bytes of causal masks that the checkpointed ones of these layers refer to."""

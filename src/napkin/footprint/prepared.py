@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from napkin.autograd.live import Replay, read_by_others, replay
 from napkin.autograd.tensors import sized
-from napkin.elementwise import Number, is_array, where
+from napkin.elementwise import Flag, Number, is_array, where
 from napkin.footprint import activations
 from napkin.footprint.activations import Pass, Piece
 from napkin.footprint.legs import PROJECTOR, VISION, joined, legs_of, seen_layers
@@ -40,6 +40,55 @@ class Weights:
     table: Held
 
 
+class Replays:
+    """The backward passes of the pieces of a pass. `BEFORE` and `AFTER` name what is not a layer."""
+
+    def __init__(self, run: Pass) -> None:
+        self.run = run
+        self._shared: dict[int, bool] = {}
+
+    def adds(self, kind: int) -> bool:
+        """Return whether a layer adds to gradients that later layers have left."""
+        if kind not in self._shared:
+            self._shared[kind] = bool(read_by_others(self.run.layers[kind][1].nodes))
+        return self._shared[kind]
+
+    def piece(self, which: int) -> tuple[Piece, Number]:
+        """Return a piece, and the bytes of the gradient that its backward pass starts from."""
+        if which == BEFORE:
+            return self.run.before, self.run.after.input
+        if which == AFTER:
+            return self.run.after, 0  # the root gradient lives as long as the backward pass
+        piece = self.run.layers[which][1]
+        return piece, piece.input
+
+    def of(
+        self,
+        setup: Setup,
+        which: int,
+        again: bool = False,
+        alone: bool = False,
+        waits: Number = 0,
+        carried: bool = False,
+    ) -> Replay:
+        """Return a piece's replay, entry by entry where layouts differ in whether new gradients are freed at once.
+        waits: bytes of the first gradients that are not freed on a single stage (live.py, as the rest)."""
+        piece, seed = self.piece(which)
+        waits = where(setup.layout.pp == 1, waits, 0)
+        return chosen(setup.lets_go, lambda goes: replayed(piece, seed, goes, again, alone, waits, carried))
+
+
+BEFORE, AFTER = -2, -1
+
+
+def chosen(goes: Flag, either: Callable[[bool], Replay]) -> Replay:
+    """Return one of the two replays of a piece, entry by entry where layouts differ."""
+    if not is_array(goes):
+        return either(bool(goes))
+    stand, go = either(False), either(True)
+    return Replay(*(where(goes, getattr(go, name), getattr(stand, name)) for name in ("peak", "end", "weights")))
+
+
 @record
 class PreparedStep:
     """A training step recorded on the tape: what all stages of a pipeline share.
@@ -53,6 +102,7 @@ class PreparedStep:
     stack: Stack
     setup: Setup
     run: Pass
+    replays: Replays
     before: Replay
     layers: tuple[Replay, ...]
     after: Replay
@@ -63,38 +113,43 @@ class PreparedStep:
 
     def carrying(self, kind: int, again: bool) -> Replay | None:
         """Return the replay of a layer that adds to gradients which later layers have left; None where it has none."""
-        piece = self.run.layers[kind][1]
-        if not read_by_others(piece.nodes):
-            return None
-        return _replayed(piece, piece.input, self.setup, again=again, carried=True)
+        return self.replays.of(self.setup, kind, again=again, carried=True) if self.replays.adds(kind) else None
 
     def under(self, setup: Setup) -> PreparedStep:
         """Return the same step under another setup, one that changes nothing on the tape."""
-        weights = _weights(self.model, self.stack, setup, self.run.kinds)
-        return rerun(replace(self, setup=setup, weights=weights, order=_order(self.model, self.run, setup)))
+        weights = weights_on_a_rank(self.model, self.stack, setup, self.run.kinds)
+        return rerun(replace(self, setup=setup, weights=weights, order=order_of_run(self.model, self.run, setup)))
 
 
 def prepare(model: Model, setup: Setup) -> PreparedStep:
     """Run the model once on the tape, forward and backward."""
-    layout = setup.layout
+    stack = stack_of_step(model, setup)
+    run = pass_of(model, stack, setup)
+    return step_of(model, stack, setup, Replays(run), weights_on_a_rank(model, stack, setup, run.kinds))
+
+
+def stack_of_step(model: Model, setup: Setup) -> Stack:
+    """Return what a step runs as one stack."""
     stack = joined(model)
-    if setup.implementation.crops:
-        stack = cropped(stack, layout.seq)
-    run = _pass(model, stack, setup)
-    residual = run.after.input
-    weights = _weights(model, stack, setup, run.kinds)
-    waits = where(layout.pp == 1, weights.table.all * sized(1, setup.precision.grad), 0) * model.tied
+    return cropped(stack, setup.layout.seq) if setup.implementation.crops else stack
+
+
+def step_of(model: Model, stack: Stack, setup: Setup, replays: Replays, weights: Weights) -> PreparedStep:
+    """Return the step whose pass is on the tape."""
+    run = replays.run
+    waits = weights.table.all * sized(1, setup.precision.grad) * model.tied
     step = PreparedStep(
         model,
         stack,
         setup,
         run,
-        _replayed(run.before, residual, setup),
-        tuple(_replayed(piece, piece.input, setup) for _, piece in run.layers),
-        _replayed(run.after, 0, setup, waits=waits),  # the root gradient lives as long as the backward pass
+        replays,
+        replays.of(setup, BEFORE),
+        tuple(replays.of(setup, number) for number in range(len(run.layers))),
+        replays.of(setup, AFTER, waits=waits),
         weights,
-        _order(model, run, setup),
-        first=_first(run, setup),
+        order_of_run(model, run, setup),
+        first=_first(run, setup, replays),
     )
     return rerun(step)
 
@@ -107,7 +162,7 @@ _REPLAYS: dict[tuple[object, ...], tuple[Piece, Replay]] = {}
 KEPT_PASSES, KEPT_REPLAYS = 8, 64
 
 
-def _pass(model: Model, stack: Stack, setup: Setup) -> Pass:
+def pass_of(model: Model, stack: Stack, setup: Setup) -> Pass:
     """Return the forward pass of a model on the tape, from an earlier step where that ran the same."""
     layout = setup.layout
     split = Split(layout.tp, layout.cp, layout.ep, where(layout.sp == 1, layout.tp, 1), layout.etp)
@@ -145,47 +200,36 @@ def shape_of(model: Model, layout: Layout) -> Shape:
     return Shape(layout.micro, layout.seq, images=layout.micro * layout.images, lengths=lengths or (1, 1, 1))
 
 
-def _replayed(
-    piece: Piece,
-    seed: Number,
-    setup: Setup,
-    again: bool = False,
-    alone: bool = False,
-    waits: Number = 0,
-    carried: bool = False,
-) -> Replay:
-    """Return a piece's replay, entry by entry where layouts differ in whether new gradients are freed at once."""
-    goes = setup.lets_go
-    if not is_array(goes):
-        if is_array(seed) or is_array(waits):
-            return replay(piece.nodes, seed, bool(goes), again, alone, waits, carried)
-        asked = (id(piece), seed, bool(goes), again, alone, waits, carried)
-        if asked not in _REPLAYS:
-            if len(_REPLAYS) >= KEPT_REPLAYS:
-                _REPLAYS.clear()
-            _REPLAYS[asked] = piece, replay(piece.nodes, seed, bool(goes), again, alone, waits, carried)
-        return _REPLAYS[asked][1]
-    stand, go = (replay(piece.nodes, seed, way, again, alone, waits, carried) for way in (False, True))
-    return Replay(*(where(goes, getattr(go, name), getattr(stand, name)) for name in ("peak", "end", "weights")))
+def replayed(piece: Piece, seed: Number, goes: bool, again: bool, alone: bool, waits: Number, carried: bool) -> Replay:
+    """Return a piece's replay, from an earlier step of the same pass where that replayed the same."""
+    if is_array(seed) or is_array(waits):
+        return replay(piece.nodes, seed, goes, again, alone, waits, carried)
+    asked = (id(piece), seed, goes, again, alone, waits, carried)
+    if asked not in _REPLAYS:
+        if len(_REPLAYS) >= KEPT_REPLAYS:
+            _REPLAYS.clear()
+        _REPLAYS[asked] = piece, replay(piece.nodes, seed, goes, again, alone, waits, carried)
+    return _REPLAYS[asked][1]
 
 
-def _first(run: Pass, setup: Setup) -> Replay | None:
+def _first(run: Pass, setup: Setup, replays: Replays) -> Replay | None:
     """Return the first layer's replay, which frees the rotary tables; None where no layer keeps any."""
     number = next((kind for _, runs in run.patterns for _, kind in runs), None)
     if number is None or not run.layers[number][1].shared:
         return None
-    piece = run.layers[number][1]
-    return _replayed(piece, piece.input, setup, alone=True)
+    return replays.of(setup, number, alone=True)
 
 
 def rerun(step: PreparedStep) -> PreparedStep:
     """Return the step with the replays of its layers as they are recomputed, where they are."""
     if step.again or step.setup.layout.recompute.kind in ("none", "selective"):
         return step
-    return replace(step, again=tuple(_replayed(p, p.input, step.setup, again=True) for _, p in step.run.layers))
+    layers = range(len(step.run.layers))
+    return replace(step, again=tuple(step.replays.of(step.setup, number, again=True) for number in layers))
 
 
-def _order(model: Model, run: Pass, setup: Setup) -> Order:
+def order_of_run(model: Model, run: Pass, setup: Setup) -> Order:
+    """Return the order of the layers of a pass under a setup's recomputation."""
     between = [number for number, layer in enumerate(run.kinds) if not layer.block]
     return order_of(run.patterns, setup.layout.recompute, _asleep(model, setup), between)
 
@@ -201,7 +245,7 @@ def _asleep(model: Model, setup: Setup) -> int:
     return FROZEN_LAYERS.get(tuning.method, 0) if tuning is not None and not ahead else 0
 
 
-def _weights(model: Model, stack: Stack, setup: Setup, kinds: Iterable[Layer]) -> Weights:
+def weights_on_a_rank(model: Model, stack: Stack, setup: Setup, kinds: Iterable[Layer]) -> Weights:
     """Return what a rank holds. A tied head's matrix is the embedding; on another pipeline stage it is a copy."""
     after = head = held(stack.after, setup if not model.tied else _as_tied(setup))
     table = held((table_of(stack),), setup)

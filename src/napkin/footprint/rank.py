@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from napkin.elementwise import Number, ceil_div, is_array, maximum, where
+from napkin.elementwise import Flag, Number, ceil_div, is_array, maximum, where
 from napkin.footprint.activations import total
 from napkin.footprint.allocator import Flow
 from napkin.footprint.stages import Stage
 from napkin.footprint.states import Held
-from napkin.record import record, replace
+from napkin.record import record
 from napkin.training.setup import Setup
 
 BUCKETS = ("parameters", "gradients", "optimizer", "activations", "weight_casts", "inputs", "temporaries")
@@ -39,17 +39,47 @@ class Moment:
     made: Mapping[str, Made] = NOTHING
 
     @property
+    def passing(self) -> Number:
+        """Return the bytes of what comes and goes in a pass."""
+        return self.activations + self.weight_casts + self.inputs + self.temporaries
+
+    @property
     def live(self) -> Number:
-        return total(getattr(self, bucket) for bucket in BUCKETS)
+        return self.passing + (self.parameters + self.optimizer) + self.gradients
+
+
+class Largest(Moment):
+    """Of two moments the one with more live bytes, layout by layout: a bucket is taken only where it is read."""
+
+    def __init__(self, first: Moment, second: Moment, chosen: Flag, live: Number) -> None:
+        self.__dict__.update(name=first.name, made=NOTHING, _first=first, _second=second, _chosen=chosen, _live=live)
+
+    def __getattr__(self, bucket: str) -> Number:
+        if bucket not in BUCKETS:
+            raise AttributeError(bucket)
+        return self._taken(bucket)
+
+    def _taken(self, name: str) -> Number:
+        parts = self.__dict__
+        return where(parts["_chosen"], getattr(parts["_second"], name), getattr(parts["_first"], name))
+
+    @property
+    def passing(self) -> Number:
+        return self._taken("passing")
+
+    @property
+    def live(self) -> Number:
+        live: Number = self.__dict__["_live"]
+        return live
 
 
 def larger(first: Moment, second: Moment, there: Number = 1) -> Moment:
     """Return the moment with more live bytes, entry by entry; the first where the second is not there."""
-    chosen = (second.live > first.live) & (there > 0)
+    least, most = first.live, second.live
+    chosen = (most > least) & (there > 0)
     if not is_array(chosen):
         return second if chosen else first
-    sizes = {b: where(chosen, getattr(second, b), getattr(first, b)) for b in BUCKETS}
-    return replace(first, **sizes, made=NOTHING)
+    return Largest(first, second, chosen, where(chosen, most, least))
 
 
 @record
@@ -86,6 +116,11 @@ class Rank:
         return total(size for _, size in self.states)
 
     @property
+    def least(self) -> Number:
+        """Bytes that are live at the loss, and more: weights, states, and what the micro-batches in flight keep."""
+        return self.parameters + self.optimizer + self.waiting + self.saved
+
+    @property
     def live(self) -> Number:
         return maximum(*(moment.live for moment in self.moments))
 
@@ -93,7 +128,7 @@ class Rank:
         """Return what is allocated at the optimizer step, and what comes and goes in the passes before it."""
         *passes, step = self.moments
         bucket = setup.bucket
-        passing = maximum(*(m.activations + m.weight_casts + m.inputs + m.temporaries for m in passes)) - bucket
+        passing = maximum(*(moment.passing for moment in passes)) - bucket
         layout = setup.layout
         degrees = (layout.tp, layout.pp, layout.cp, layout.dp)
         parts = total(where(d > 1, where(d < layout.gpus, 1, 0), 0) for d in degrees)

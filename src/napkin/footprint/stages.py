@@ -10,12 +10,13 @@ from napkin.footprint.legs import seen_layers
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.states import weights_of
 from napkin.operations.base import Operation
-from napkin.operations.model import Layer
+from napkin.operations.model import Layer, Model
 from napkin.record import record
 from napkin.training.assigned_stages import held_by
 from napkin.training.frameworks import COST, FRONT, SLOTS
 from napkin.training.layout import Layout
-from napkin.training.order import Counts
+from napkin.training.order import Counts, Order
+from napkin.training.setup import Setup
 
 
 @record
@@ -122,58 +123,67 @@ def stage_of(step: PreparedStep, index: Number) -> Stage:
 
 
 def places(step: PreparedStep) -> tuple[Number, ...]:
+    """Return the indices of stages among which the worst is, each once."""
+    return places_of(step.model, step.order, step.setup)
+
+
+def places_of(model: Model, order: Order, setup: Setup) -> tuple[Number, ...]:
     """Return the indices of stages among which the worst is, each once (in arrays of layouts some may repeat).
 
     Micro-batches in flight never grow along the pipeline, so that of stages with equal layers, except the ends, the
     first is the worst. With one layer variant all but the ends are like the first, which has the embedding too, or
     smaller (the second is the first full one where embedding and head count as layers). Layers that differ repeat with
     a period, and so do the stages of one size: of each segment as many stages are tried as differ."""
-    found = _places(step)
-    if not is_array(step.setup.layout.pp):
+    found = _places(model, order, setup)
+    if not is_array(setup.layout.pp):
         return tuple(dict.fromkeys(found))
-    whole = 0.0 * step.setup.layout.pp
+    whole = 0.0 * setup.layout.pp
     return tuple({(whole + place).tobytes(): place for place in found}.values())
 
 
-def _places(step: PreparedStep) -> tuple[Number, ...]:
-    order, layout = step.order, step.setup.layout
-    p, partition = layout.pp, step.setup.framework.partition
+def _places(model: Model, order: Order, setup: Setup) -> tuple[Number, ...]:
+    layout = setup.layout
+    p, partition = layout.pp, setup.framework.partition
     ends = (0 * p, p - 1)
     if len(order.segments) == 1 and order.segments[0].period == 1:
         if layout.stages or layout.schedule == "zero-bubble":
-            found = [place for _, begin, end, _ in _runs(step) for place in (begin, begin + 1, end - 2, end - 1)]
+            found = [
+                place
+                for _, begin, end, _ in _runs(model, order, setup)
+                for place in (begin, begin + 1, end - 2, end - 1)
+            ]
             inside = tuple(minimum(maximum(place, 0), p - 1) for place in found)
             return (*ends, *inside)
         return (*ends, minimum(1, p - 1)) if partition == SLOTS else ends
     most = int(max(p.max(), 1) if is_array(p) else p)
     dealt = partition != COST or layout.stages
-    looked = _looked_at(step) if dealt and len(order.segments) < most else None
+    looked = _looked_at(model, order, setup) if dealt and len(order.segments) < most else None
     if looked is None or len(looked) >= most:
         return (*ends, *(minimum(i, p - 1) for i in range(1, most - 1)))
     inner = [minimum(maximum(i, 0), p - 1) for i in looked]
     return (*ends, *(inner if is_array(p) else sorted(inner)))
 
 
-def _looked_at(step: PreparedStep) -> list[Number]:
+def _looked_at(model: Model, order: Order, setup: Setup) -> list[Number]:
     """Return stages that differ in their layers, among them the first of each composition; under a zero-bubble
     schedule, where the last of them may hold the most, that one as well."""
-    order, p = step.order, step.setup.layout.pp
+    p = setup.layout.pp
     found: list[Number] = []
-    for size, begin, end, origin in _runs(step):
+    for size, begin, end, origin in _runs(model, order, setup):
         for segment in order.segments:
             here = maximum(begin, floor_div(segment.start - origin, maximum(size, 1)))
             alike = segment.period if is_array(p) else segment.period // gcd(segment.period, int(max(size, 1)))
             found += [here + i for i in range(alike + 1)]
-            if step.setup.layout.schedule == "zero-bubble":
+            if setup.layout.schedule == "zero-bubble":
                 there = minimum(end - 1, floor_div(segment.end - 1 - origin, maximum(size, 1)))
                 found += [there - i for i in range(alike + 1)]
     return found if is_array(p) else list(dict.fromkeys(found))
 
 
-def _runs(step: PreparedStep) -> list[tuple[Number, Number, Number, Number]]:
+def _runs(model: Model, order: Order, setup: Setup) -> list[tuple[Number, Number, Number, Number]]:
     """Return (layers per stage, first stage, one after the last, origin) of runs of stages of one size: stage i begins
     with layer i · size + origin."""
-    layout, partition, seen = step.setup.layout, step.setup.framework.partition, seen_layers(step.model)[2]
+    layout, partition, seen = setup.layout, setup.framework.partition, seen_layers(model)[2]
     if layout.stages:
         found: list[tuple[Number, Number, Number, Number]] = []
         begin, low = 0, seen
@@ -183,7 +193,7 @@ def _runs(step: PreparedStep) -> list[tuple[Number, Number, Number, Number]]:
         return found
     p = layout.pp
     ahead = (partition == SLOTS) * 1
-    dealt = step.order.depth - seen + 2 * ahead
+    dealt = order.depth - seen + 2 * ahead
     least, more = (ceil_div(dealt, p), 0 * p) if partition == FRONT else (dealt // p, dealt % p)
     return [(least + 1, 0 * p, more, seen - ahead), (least, more, p, more + seen - ahead)]
 

@@ -20,7 +20,15 @@ from napkin.operations.facts import Cache, Served
 from napkin.operations.implementations import EAGER, EFFICIENT, FLASH
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.ordinary import Elementwise, Ordinary
-from napkin.operations.primitives import causal_pairs, matmul_flops, minimum, run_pairs
+from napkin.operations.primitives import (
+    causal_pairs,
+    chunk_pairs,
+    chunk_squares,
+    matmul_flops,
+    minimum,
+    run_pairs,
+    two_sided_pairs,
+)
 from napkin.operations.roles import HEADS, SHARED_TENSOR
 from napkin.operations.rotary_tables import by_angles, rotary_table, upcast_table
 from napkin.operations.work import Gemm, Pairs, Weight, Work
@@ -143,13 +151,13 @@ class AttentionCore(Ordinary):
         total: Number = 0
         for length, count in documents:
             if chunk is not None and not causal:
-                one = (length // chunk) * chunk**2 + (length % chunk) ** 2
+                one = chunk_squares(length, chunk)
             elif work.pairs == "exact" and causal and chunk is not None:
-                one = (length // chunk) * causal_pairs(chunk, window) + causal_pairs(length % chunk, window)
+                one = chunk_pairs(length, chunk, window)
             elif work.pairs == "exact" and causal:
                 one = causal_pairs(length, window)
             elif work.pairs == "exact" and window is not None:
-                one = causal_pairs(length, window) + causal_pairs(length, self.ahead or window) - length
+                one = two_sided_pairs(length, window, self.ahead or window)
             else:
                 one = length * length
             total = total + one * count

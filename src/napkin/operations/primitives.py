@@ -11,12 +11,15 @@ __all__ = [
     "Number",
     "causal_pairs",
     "ceil_div",
+    "chunk_pairs",
+    "chunk_squares",
     "is_array",
     "matmul_flops",
     "maximum",
     "minimum",
     "ratio",
     "run_pairs",
+    "two_sided_pairs",
     "where",
 ]
 
@@ -41,3 +44,18 @@ def run_pairs(s: Number, rate: int, chosen: int | None = None) -> Number:
     rate·c + 1) with c = min(⌊s/rate⌋, k)."""
     c = s // rate if chosen is None else minimum(s // rate, chosen)
     return rate * (c * (c - 1) // 2) + c * (s - rate * c + 1)
+
+
+def chunk_pairs(s: Number, chunk: int, window: int | None = None) -> Number:
+    """Return the allowed pairs of a causal sequence of s tokens, each seeing its own run of `chunk` tokens only."""
+    return (s // chunk) * causal_pairs(chunk, window) + causal_pairs(s % chunk, window)
+
+
+def chunk_squares(s: Number, chunk: int) -> Number:
+    """Return the pairs of s tokens that see all of their own run of `chunk` tokens, and nothing else."""
+    return (s // chunk) * (chunk * chunk) + (s % chunk) * (s % chunk)
+
+
+def two_sided_pairs(s: Number, window: int, ahead: int) -> Number:
+    """Return the pairs of s tokens that see `window` tokens back and `ahead` forward, themselves included in both."""
+    return causal_pairs(s, window) + causal_pairs(s, ahead) - s

@@ -5,12 +5,44 @@ from __future__ import annotations
 from napkin import units
 from napkin.options.option import Option, choice, flag
 from napkin.options.parsers import stage_layers
+from napkin.record import record
 
 GROUP = "Layout"
-SEARCHED = ("tp", "pp", "dp", "cp", "ep", "vp", "zero", "micro-batch")
+ROW, COLUMN, OTHER = "row", "column", "other"
+"""How degrees vary in a search of layouts: those of one layer along rows, those of the pipeline along columns."""
+
+
+@record
+class Degree:
+    """A number that a layout is made of. name: of its option; field: of a Layout; searched: whether `plan` tries
+    several values where it is not given; bounded: whether --max-… limits them."""
+
+    name: str
+    field: str
+    part: str = OTHER
+    searched: bool = True
+    bounded: bool = True
+
+
+LAYOUT_DEGREES = (
+    Degree("tp", "tp", ROW),
+    Degree("pp", "pp", COLUMN),
+    Degree("dp", "dp", bounded=False),
+    Degree("cp", "cp", ROW),
+    Degree("ep", "ep", ROW),
+    Degree("etp", "etp", searched=False, bounded=False),
+    Degree("vp", "vp", COLUMN),
+    Degree("sp", "sp", ROW, searched=False, bounded=False),
+    Degree("zero", "zero"),
+    Degree("micro-batch", "micro", ROW),
+)
+"""Every degree; what else lists some of them derives them from here."""
+SEARCHED = tuple(one.name for one in LAYOUT_DEGREES if one.searched)
 """Degrees that `plan` searches where they are not given."""
-BOUNDED = tuple(name for name in SEARCHED if name != "dp")
+BOUNDED = tuple(one.name for one in LAYOUT_DEGREES if one.bounded)
 """Those of them that --max-… bounds."""
+FIELDS = {one.name: one.field for one in LAYOUT_DEGREES}
+"""Field of a Layout by the name of its option."""
 
 OPTIONS = (
     Option("gpus", units.positive_count, "Total number of GPUs", "GPU", "N"),
@@ -107,7 +139,7 @@ MACHINE_SIZE = ("gpus", "nodes", "gpus-per-node")
 """How many GPUs there are, and in nodes of how many."""
 BATCH = ("micro-batch", "global-batch", "grad-accum")
 """How many sequences a step has."""
-DEGREES = (*MACHINE_SIZE, "tp", "pp", "dp", "cp", "ep", "etp", "vp", "sp", "zero", *BATCH, "schedule")
+DEGREES = (*MACHINE_SIZE, *(one.name for one in LAYOUT_DEGREES if one.name not in BATCH), *BATCH, "schedule")
 """How the work is divided: options that only make sense together."""
 
 END_LAYERS = ("first-stage-layers", "last-stage-layers")

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from napkin.counting.params import params
 from napkin.footprint import capacity
+from napkin.planning.found import Found
+from napkin.planning.grid import Request, near_values
 from napkin.planning.layouts import LayoutQuestion
 from napkin.planning.obstacles import broken_rules, largest_bucket
-from napkin.planning.search import Found, Request, near_values
 from napkin.record import replace
 from napkin.training.recomputation import recompute
 from napkin.units import human

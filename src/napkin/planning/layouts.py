@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from napkin.inputs.hardware import Hardware
 from napkin.planning.fewest import EIGHTHS, fewest
-from napkin.planning.search import Found, Request, Timed, least_score, search
+from napkin.planning.found import Found
+from napkin.planning.grid import Request
+from napkin.planning.layout_time import Timed
+from napkin.planning.search import Fastest, search
 from napkin.planning.verdicts import FITS, evaluate
 from napkin.record import record, replace
 from napkin.term import Term
-from napkin.timing.step import step
+from napkin.timing.pipeline import Layers
+from napkin.timing.step import StepTime, layers_of_step, step
 from napkin.training.layout import Layout
 from napkin.training.setup import Setup
 
 COUNTED_TWICE = 2
 """Counted FLOPs over those that are computed at most: attention's full square, of which kernels compute half."""
+EVALUATED, MORE = 1 << 12, 8
+"""Fastest layouts whose memory is evaluated first where the recommended one is all that is asked for; by how many times
+more where none of them fits."""
 TRIED = 16
 """Layouts that surely fit by the arrays, of which the first that does by its own evaluation is taken."""
 
@@ -30,6 +37,7 @@ class LayoutQuestion:
     request         model, setup and the freedom of every degree      hardware    the accelerator
     timed           plan and rates of a setup                         peak        its dense peak, FLOP/s
     half_width      half the interval of ln t for a number of GPUs    per_sequence  FLOPs of one sequence
+    known, layers   layouts that have been evaluated, and times of layers: several layouts share them
     """
 
     request: Request
@@ -38,6 +46,8 @@ class LayoutQuestion:
     half_width: Callable[[int], float]
     peak: float
     per_sequence: float
+    known: dict[Layout, Scored]
+    layers: dict[object, Layers]
 
     def on(self, gpus: int) -> Request:
         """Return the request for this many GPUs."""
@@ -46,6 +56,10 @@ class LayoutQuestion:
     def find(self, request: Request) -> Found:
         """Return every layout of the request, timed, that fits."""
         return search(request, self.timed, self.hardware.capacity)
+
+    def fastest(self, request: Request) -> Fastest:
+        """Return the layouts of the request, timed, of which the fastest that fit can be asked for."""
+        return Fastest(request, self.timed, self.hardware.capacity)
 
     def least(self, request: Request) -> Found:
         """Return the same, with the layout of least memory where none fits."""
@@ -78,8 +92,24 @@ class Scored:
 
 def scored(question: LayoutQuestion, layout: Layout) -> Scored:
     """Evaluate one layout exactly: what `step` and `memory` answer for it."""
+    if layout not in question.known:
+        question.known[layout] = _evaluated(question, layout)
+    return question.known[layout]
+
+
+def timed_step(question: LayoutQuestion, layout: Layout) -> StepTime:
+    """Return the time of a step; layouts that differ in the pipeline and data parallelism alone share their layers."""
+    model = question.request.model
+    plan, rates = question.timed(question.setup(layout))
+    key = replace(plan, pp=1, vp=1, dp=1, zero=0, shards=1, micro_batches=1, idle=1), rates
+    if key not in question.layers:
+        question.layers[key] = layers_of_step(model, plan, rates)
+    return step(model, plan, rates, question.layers[key])
+
+
+def _evaluated(question: LayoutQuestion, layout: Layout) -> Scored:
     model, setup = question.request.model, question.setup(layout)
-    found = step(model, *question.timed(setup))
+    found = timed_step(question, layout)
     fit = evaluate(model, setup, question.request.implementation, question.hardware.capacity, False)
     seconds = found.time.value
     mfu = question.per_sequence * layout.global_batch / (question.peak * layout.gpus * seconds)
@@ -97,13 +127,36 @@ def recommended(question: LayoutQuestion, found: Found, leader: Scored) -> Score
     prediction tells the two apart, and one of them may run out of memory."""
     if leader.fit == FITS:
         return leader
-    furthest = leader.token * math.exp(question.half_width(found.request.gpus))
-    near = np.flatnonzero(found.surely & (found.score <= furthest))
+    return next((one for one in _surely(question, found, leader) if one.fit == FITS), leader)
+
+
+def _surely(question: LayoutQuestion, found: Found, leader: Scored) -> Iterator[Scored]:
+    """Yield the layouts within the leader's interval that surely fit by the arrays, the fastest first."""
+    near = np.flatnonzero(found.surely & (found.score <= _furthest(question, found, leader)))
     for i in found.ranked(TRIED, near):
-        one = scored(question, found.layout(i))
-        if one.fit == FITS:
-            return one
-    return leader
+        yield scored(question, found.layout(i))
+
+
+def _furthest(question: LayoutQuestion, found: Found, leader: Scored) -> float:
+    """Return the GPU-seconds of a token up to which a layout is within the leader's interval."""
+    return leader.token * math.exp(question.half_width(found.request.gpus))
+
+
+def quickly(question: LayoutQuestion, fastest: Fastest) -> Scored | None:
+    """Return what `recommended` does of all layouts, from the fastest ones; None where none fits."""
+    count = EVALUATED
+    while True:
+        found = fastest.found(count)
+        count *= MORE
+        if not len(found):
+            if fastest.complete:
+                return None
+            continue
+        leader = best(question, found)
+        chosen = recommended(question, found, leader)
+        enough = np.count_nonzero(found.surely) >= TRIED or fastest.reached >= _furthest(question, found, leader)
+        if chosen.fit == FITS or fastest.complete or enough:
+            return chosen
 
 
 def fewest_gpus(
@@ -118,12 +171,12 @@ def fewest_gpus(
     at_peak = question.per_sequence / question.request.seq / question.peak / COUNTED_TWICE
 
     def does(gpus: int) -> bool:
-        request = question.on(gpus)
         if not in_time(gpus, at_peak):
             return False
-        if not in_time(gpus, least_score(request, question.timed, question.hardware.capacity)):
+        fastest = question.fastest(question.on(gpus))
+        if not in_time(gpus, fastest.least):
             return False
-        found = question.find(request)
-        return bool(len(found)) and enough(recommended(question, found, best(question, found)))
+        chosen = quickly(question, fastest)
+        return chosen is not None and enough(chosen)
 
     return fewest(does, node, node << doublings, parts=EIGHTHS)

@@ -9,7 +9,8 @@ from napkin.footprint import buckets
 from napkin.footprint.prepared import prepare
 from napkin.footprint.rank import BUCKETS
 from napkin.operations.queries import divides_heads, key_heads
-from napkin.planning.search import Found, Request
+from napkin.planning.found import Found
+from napkin.planning.grid import Request
 from napkin.planning.verdicts import worst_rank
 from napkin.record import replace
 from napkin.units import human

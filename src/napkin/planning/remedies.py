@@ -9,30 +9,14 @@ still fits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from napkin.operations.implementations import EAGER, FLASH
-from napkin.operations.model import Model
-from napkin.operations.queries import divides_heads
-from napkin.operations.roles import EXPERT
+from napkin.planning.remedy_axes import Axis, Options
 from napkin.planning.verdicts import FITS, Fit
 from napkin.record import record
-from napkin.training.optimizers import OPTIMIZERS
-from napkin.training.setup import Setup
 
-Options = Mapping[str, "str | bool"]
-"""Option → its text in a changed question; True and False for flags."""
 Choice = tuple[int, ...]
 """A level for each axis; 0 leaves it as asked."""
-
-
-@record
-class Axis:
-    """One way to use less memory, level by level: the options that ask for each, and what it costs in words."""
-
-    name: str
-    levels: tuple[Options, ...]
-    cost: str
 
 
 @record
@@ -64,166 +48,6 @@ WITHOUT_ZERO = ("zero", *(name for name in RELAXED if name != "zero"))
 """The same for those who would rather not shard."""
 MOST, ENOUGH = 3, 2
 """Remedies on the same GPUs after which no further group is tried, and no drastic one."""
-SHORTEST = 512
-"""Tokens below which no shorter sequence is suggested."""
-LEAST_RANK = 8
-"""LoRA's rank below which none is suggested."""
-DOUBLINGS = 10
-"""Doublings of the GPUs that are tried."""
-
-
-def axes(model: Model, setup: Setup, given: Options, node: int) -> list[Axis]:
-    """Return every axis that the setup leaves room on. given: the options of the question, by name; node: the most GPUs
-    of a tensor-parallel group."""
-    return [
-        *_machine(setup, given),
-        *_degrees(model, setup, given, node),
-        *_sharding(setup, given),
-        *_batch(setup),
-        *_recomputation(setup),
-        *_kernels(setup),
-        *_adapter(setup),
-        *_optimizer(setup),
-        *_sequence(model, setup),
-    ]
-
-
-def _kernels(setup: Setup) -> Iterator[Axis]:
-    """Yield other implementations of the same computation."""
-    if setup.attention == EAGER and FLASH in setup.implementation.kernels:
-        yield Axis("attention", ({"attention": FLASH},), "nothing: fewer bytes to memory too")
-    if setup.form != "fused" and "fused" in setup.optimizer.forms:
-        yield Axis("optimizer-form", ({"optimizer-form": "fused"},), "nothing: one kernel for all tensors")
-
-
-def _adapter(setup: Setup) -> Iterator[Axis]:
-    """Yield what LoRA can still save: frozen weights in 4 bits, a smaller rank."""
-    tuning = setup.implementation.tuning
-    if tuning is None:
-        return
-    if not tuning.quantized:
-        yield Axis("quantised", ({"quantised": "nf4"}, {"quantised": "nf4-dq"}), "frozen weights rounded to 4 bits")
-    if tuning.rank > LEAST_RANK:
-        yield Axis("lora-rank", ({"lora-rank": str(LEAST_RANK)},), "fewer trained parameters")
-
-
-def _sharding(setup: Setup, given: Options) -> Iterator[Axis]:
-    """Yield sequence parallelism and higher ZeRO stages."""
-    layout = setup.layout
-    if layout.tp > 1 and not layout.sp and (layout.seq // layout.cp) % layout.tp == 0:
-        yield Axis("sp", ({"sp": True},), "nothing: the same bytes between the same ranks")
-    # Megatron's distributed optimizer names stage 1 and contradicts the others
-    other: dict[str, str | bool] = {"distributed-optimizer": False} if "distributed-optimizer" in given else {}
-    stages = tuple({"zero": str(stage), **other} for stage in range(int(layout.zero) + 1, 4))
-    if stages:
-        yield Axis("zero", stages, "states gathered from the other ranks")
-
-
-def _batch(setup: Setup) -> Iterator[Axis]:
-    """Yield smaller micro-batches."""
-    sizes = _halves(int(setup.layout.micro), 1)
-    if sizes:
-        yield Axis("micro-batch", tuple({"micro-batch": str(size)} for size in sizes), "smaller matmuls")
-
-
-def _halves(size: int, least: int) -> list[int]:
-    """Return the size halved again and again, down to `least`."""
-    found = []
-    while size % 2 == 0 and size // 2 >= least:
-        size //= 2
-        found.append(size)
-    if size > least == 1:
-        found.append(1)
-    return found
-
-
-def _recomputation(setup: Setup) -> Iterator[Axis]:
-    """Yield more recomputation."""
-    kind = setup.layout.recompute.kind
-    words = []
-    if kind == "none" and setup.attention == EAGER:
-        words.append("selective")
-    if kind in ("none", "selective"):
-        words.append("every:2")
-    if kind in ("none", "selective", "every"):
-        words.append("full")
-    if words:
-        yield Axis("recompute", tuple({"recompute": word} for word in words), "forward passes again")
-
-
-def _optimizer(setup: Setup) -> Iterator[Axis]:
-    """Yield states in 8 bits, and what can be offloaded to the host."""
-    eight = OPTIMIZERS.get(f"{setup.optimizer.name}-8bit")
-    if eight is not None:
-        form = {"optimizer-form": "fused"} if setup.form != "fused" else {}
-        yield Axis("optimizer", ({"optimizer": eight.name, **form},), "states rounded to 8 bits")
-    levels: list[Options] = []
-    together = list(setup.offload)
-    for what in ("optimizer", "activations", "parameters"):
-        if what not in together:
-            together.append(what)
-            zero = {"zero": "3"} if what == "parameters" else {}
-            levels.append({"offload": ",".join(together), **zero})
-    if levels:
-        yield Axis("offload", tuple(levels), "transfers over the link to the host")
-
-
-def _degrees(model: Model, setup: Setup, given: Options, node: int) -> Iterator[Axis]:
-    """Yield larger tensor, pipeline, context and expert parallelism on the same GPUs, with as many times fewer
-    replicas."""
-    layout = setup.layout
-    tp, pp, cp, ep, dp = (int(getattr(layout, name)) for name in ("tp", "pp", "cp", "ep", "dp"))
-    times = [k for k in (2, 4, 8) if dp % k == 0 and dp // k % ep == 0]
-
-    def larger(name: str, degree: int, k: int) -> Options:
-        return {name: str(degree * k)} | ({"dp": str(dp // k)} if "dp" in given else {})
-
-    wide = [k for k in times if tp * k <= node and divides_heads(model, setup.implementation, tp * k)]
-    wide = [k for k in wide if (int(layout.seq) // cp) % (tp * k) == 0]
-    long = [k for k in times if int(layout.seq) % (cp * k * tp) == 0]
-    assigned = bool(layout.stages) or model.shares_tensors
-    deep = [k for k in times if not assigned and model.stacks[-1].depth % (pp * k * int(layout.vp)) == 0]
-    fewest = min(_experts(model), default=0)
-    spread = [k for k in (2, 4, 8) if fewest and dp % (ep * k) == 0 and fewest % (ep * k) == 0]
-    found = (
-        ("tp", tuple(larger("tp", tp, k) for k in wide), "activations added up between the ranks of every layer"),
-        ("cp", tuple(larger("cp", cp, k) for k in long), "keys and values passed round in every layer"),
-        ("pp", tuple(larger("pp", pp, k) for k in deep), "a pipeline's bubble"),
-        ("ep", tuple({"ep": str(ep * k)} for k in spread), "tokens between the experts' ranks"),
-    )
-    for name, levels, cost in found:
-        if levels:
-            yield Axis(name, levels, cost)
-
-
-def _experts(model: Model) -> list[int]:
-    """Return the experts of each layer that routes."""
-    operations = [op for layer in model.stacks[-1].layers for op in layer.operations]
-    return [weight.copies for op in operations for weight in op.weights() if weight.shard == EXPERT]
-
-
-def _machine(setup: Setup, given: Options) -> Iterator[Axis]:
-    """Yield more GPUs, as more replicas."""
-    layout = setup.layout
-    levels = []
-    for times in (1 << k for k in range(1, DOUBLINGS + 1)):
-        if "global-batch" in given and layout.global_batch % (layout.dp * times):
-            break  # a step has no more sequences to share out
-        options: dict[str, str | bool] = {}
-        if "dp" in given:
-            options = {"dp": str(int(layout.dp) * times), **options}
-        if "gpus" in given or "dp" not in given:
-            options = {"gpus": str(int(layout.gpus) * times), **options}
-        levels.append(options)
-    if levels:
-        yield Axis("gpus", tuple(levels), "more GPUs")
-
-
-def _sequence(model: Model, setup: Setup) -> Iterator[Axis]:
-    """Yield shorter sequences."""
-    lengths = _halves(int(setup.layout.seq), SHORTEST) if len(model.stacks) == 1 else []
-    if lengths:
-        yield Axis("seq", tuple({"seq": str(length)} for length in lengths), "a shorter context")
 
 
 class Search:

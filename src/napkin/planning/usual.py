@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from napkin.options.layout import BOUNDED
+from napkin.planning.grid import Request
 from napkin.planning.layouts import LayoutQuestion, Scored, best
 from napkin.planning.obstacles import largest_bucket, obstacle
-from napkin.planning.search import Request
 from napkin.record import record, replace
 from napkin.training.recomputation import recompute
 from napkin.units import human
@@ -38,7 +39,7 @@ class UsualChoice:
 def usual_choices(question: LayoutQuestion, request: Request, winner: Scored) -> Iterator[UsualChoice]:
     """Yield whether each usual choice fits, and by how much it loses to the winner."""
     for name, choice in USUAL:
-        wanted = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "vp": 1, "micro-batch": 1, **choice}
+        wanted = {**{name: 1 for name in BOUNDED if name != "zero"}, **choice}
         again = recompute(str(wanted.pop("recompute", "none")))
         only = {key: request.node if value == NODE else int(value) for key, value in wanted.items()}
         only["sp"] = int(only["tp"] > 1)

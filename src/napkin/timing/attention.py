@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin import term
 from napkin.elementwise import where
 from napkin.operations.facts import AttentionCost
-from napkin.operations.primitives import causal_pairs, run_pairs
+from napkin.operations.primitives import causal_pairs, chunk_pairs, chunk_squares, run_pairs, two_sided_pairs
 from napkin.term import Term
 from napkin.timing.clock import BYTE, MULTIPLY_ADD, TWO, Clock, size
 from napkin.timing.efficiency import alignment, halvings
@@ -23,6 +23,9 @@ LEAST_ODD = 3
 """Halvings of 64 beyond which a head's size counts as odd: it is no multiple of 8."""
 term.define("causal_pairs", causal_pairs)
 term.define("run_pairs", run_pairs)
+term.define("chunk_pairs", chunk_pairs)
+term.define("chunk_squares", chunk_squares)
+term.define("two_sided_pairs", two_sided_pairs)
 
 
 def core_time(clock: Clock, op: AttentionCost, name: str) -> tuple[Term, Term]:
@@ -48,11 +51,20 @@ def allowed_pairs(clock: Clock, op: AttentionCost, name: str) -> Term:
     layout = clock.layout
     queries = size("queries", layout.sequence)
     keys = size("keys", layout.keys) if op.cross else queries
-    if op.causal and not op.cross:
-        window = () if op.window is None else (size(f"{name}/window", op.window),)
-        pairs = [term.make("causal_pairs", f"{name}/own", (keys, *window))]
-    else:
+    window = () if op.window is None else (size(f"{name}/window", op.window),)
+    chunk = () if op.chunk is None else (size(f"{name}/chunk", op.chunk),)
+    if op.cross:
         pairs = [term.multiply(f"{name}/own", queries, keys)]
+    elif op.causal:
+        rule = "chunk_pairs" if chunk else "causal_pairs"
+        pairs = [term.make(rule, f"{name}/own", (queries, *chunk, *window))]
+    elif chunk:
+        pairs = [term.make("chunk_squares", f"{name}/own", (queries, *chunk))]
+    elif op.window is not None:
+        ahead = size(f"{name}/ahead", op.ahead or op.window)
+        pairs = [term.make("two_sided_pairs", f"{name}/own", (queries, *window, ahead))]
+    else:
+        pairs = [term.multiply(f"{name}/own", queries, queries)]
     if op.compressed:
         chosen = () if op.chosen is None else (size(f"{name}/chosen", op.chosen),)
         rate = size(f"{name}/tokens_of_a_run", op.compressed)

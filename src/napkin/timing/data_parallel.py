@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from napkin import term
-from napkin.elementwise import Number, where
+from napkin.elementwise import where
 from napkin.record import record
 from napkin.term import Term
 from napkin.timing.clock import ONE, PER_PARAM, SECOND, TWO, Clock, size
 from napkin.timing.collectives import gathered
-from napkin.timing.layer import LayerTime
 from napkin.timing.pipeline import Stages
 
 GATHERED_BYTES = term.constant("bytes_gathered", 2, PER_PARAM, "16-bit parameters")
@@ -35,10 +32,10 @@ class Shards:
         return term.add("weights", self.dense, self.experts)
 
 
-def shards_of(clock: Clock, runs: Sequence[tuple[Number, LayerTime]], stages: Stages, tied: bool) -> Shards:
+def shards_of(clock: Clock, stages: Stages, tied: bool) -> Shards:
     """Return the parameters on a mean stage, and both embedding and head on one GPU where there is no pipeline and they
     are not tied."""
-    layout = clock.layout
+    layout, runs = clock.layout, stages.layers.runs
 
     def on_a_stage(name: str, weights: list[Term]) -> Term:
         every = [
@@ -52,7 +49,7 @@ def shards_of(clock: Clock, runs: Sequence[tuple[Number, LayerTime]], stages: St
     dense = term.add(
         "weights/dense",
         on_a_stage("weights/layers", [one.weights for _, one in runs]),
-        term.multiply("weights/embeddings", ends, stages.head.weights),
+        term.multiply("weights/embeddings", ends, stages.layers.head.weights),
     )
     replicas = clock.groups.replicas.ranks
     ways = clock.groups.shards.ranks
@@ -73,9 +70,7 @@ def shards_of(clock: Clock, runs: Sequence[tuple[Number, LayerTime]], stages: St
     )
 
 
-def reduction_time(
-    clock: Clock, runs: Sequence[tuple[Number, LayerTime]], stages: Stages, shards: Shards, stack: Term
-) -> Term:
+def reduction_time(clock: Clock, stages: Stages, shards: Shards, stack: Term) -> Term:
     """ZeRO 1 and 2: gradients scattered and parameters gathered once a step, or gradients after each micro-batch;
     without ZeRO, gradients scattered and gathered (Rajbhandari et al. 2020, arXiv:1910.02054, section 7). What the last
     backward pass does not hide, and at least the share that is never hidden."""
@@ -100,6 +95,7 @@ def reduction_time(
         clock.bus("data/bandwidth", clock.groups.replicas),
         clock.latency("data/latency", shards.replicas, latency),
     )
+    runs = stages.layers.runs
     backward = [term.multiply(f"{one.backward.name}/all", size("layers", count), one.backward) for count, one in runs]
     behind = term.divide(
         "data/last_backward",

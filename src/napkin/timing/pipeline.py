@@ -15,30 +15,30 @@ ZERO = term.constant("0", 0)
 
 
 @record
-class Stages:
-    """A pipeline: its depth in layers, seconds of the mean layer by group, of the head, and what the slowest stage
-    holds of both."""
+class Layers:
+    """The layers of a model and its head for one micro-batch. All of it follows from how one layer is computed: tensor,
+    context and expert parallelism, the micro-batch, recomputation; none of it from the pipeline or data parallelism.
 
-    depth: Term
-    pp: Term
-    mean: Mapping[str, Term]
+    runs   how many layers of each kind, and the time of one       depth         how many there are
+    mean   seconds of the mean layer by group                      layer         of all its groups
+    head   time of the head                                        head_seconds  of all its groups
+    """
+
+    runs: tuple[tuple[Number, LayerTime], ...]
     head: LayerTime
-    layers_on: Term
-    head_on: Term
+    depth: Term
+    mean: Mapping[str, Term]
+    layer: Term
+    head_seconds: Term
 
-    def slowest(self, group: str) -> Term:
-        """Return the seconds of a group on the slowest stage for one micro-batch."""
-        return term.add(
-            f"stage/{group}",
-            term.multiply(f"stage/{group}/layers", self.layers_on, self.mean[group]),
-            term.multiply(f"stage/{group}/head", self.head_on, self.head.groups[group]),
-        )
 
-    def stage_mean(self) -> Term:
-        """Return the seconds of the mean stage for one micro-batch."""
-        layers = term.multiply("model/layers", self.depth, total("layer", self.mean.values()))
-        head = total("model/head", self.head.groups.values())
-        return term.divide("stage/mean", term.add("model/micro_batch", layers, head), self.pp)
+def layers_of(runs: Sequence[tuple[Number, LayerTime]], head: LayerTime) -> Layers:
+    """Return the layers of these runs, with the mean of them."""
+    depth = term.leaf("depth", sum(count for count, _ in runs), "1", term.TRUE)
+    mean = mean_layer(runs, depth)
+    return Layers(
+        tuple(runs), head, depth, mean, total("layer", mean.values()), total("model/head", head.groups.values())
+    )
 
 
 def mean_layer(runs: Sequence[tuple[Number, LayerTime]], depth: Term) -> dict[str, Term]:
@@ -53,13 +53,34 @@ def mean_layer(runs: Sequence[tuple[Number, LayerTime]], depth: Term) -> dict[st
     return found
 
 
-def stages_of(clock: Clock, runs: Sequence[tuple[Number, LayerTime]], head: LayerTime) -> Stages:
+@record
+class Stages:
+    """A pipeline: its layers, how many stages it has, and what the slowest of them holds of layers and head."""
+
+    layers: Layers
+    pp: Term
+    layers_on: Term
+    head_on: Term
+
+    def slowest(self, group: str) -> Term:
+        """Return the seconds of a group on the slowest stage for one micro-batch."""
+        return term.add(
+            f"stage/{group}",
+            term.multiply(f"stage/{group}/layers", self.layers_on, self.layers.mean[group]),
+            term.multiply(f"stage/{group}/head", self.head_on, self.layers.head.groups[group]),
+        )
+
+    def stage_mean(self) -> Term:
+        """Return the seconds of the mean stage for one micro-batch."""
+        layers = term.multiply("model/layers", self.layers.depth, self.layers.layer)
+        return term.divide("stage/mean", term.add("model/micro_batch", layers, self.layers.head_seconds), self.pp)
+
+
+def stages_of(clock: Clock, layers: Layers) -> Stages:
     """Assign layers to stages: every stage but the last holds ⌈L/p⌉, the last one the rest, and the head; or as the
     user assigned them."""
-    layout = clock.layout
-    depth = term.leaf("depth", sum(count for count, _ in runs), "1", term.TRUE)
+    layout, depth = clock.layout, layers.depth
     pp = clock.groups.stages.ranks
-    mean = mean_layer(runs, depth)
     each = term.ceil_divide("stage/even", depth, pp)
     before = term.multiply("stage/before_last", term.subtract("stage/others", pp, ONE), each)
     rest = term.largest("stage/rest", term.subtract("stage/left", depth, before), ZERO)
@@ -67,17 +88,17 @@ def stages_of(clock: Clock, runs: Sequence[tuple[Number, LayerTime]], head: Laye
     by_hand = term.greater("stage/by_hand", term.add("stage/given", given_before, given_last), ZERO)
     full = term.choose("stage/full", by_hand, given_before, each)
     last = term.choose("stage/last", by_hand, given_last, rest)
-    layer = total("layer", mean.values())
     with_head = term.add(
-        "stage/last/seconds",
-        term.multiply("stage/last/layers", last, layer),
-        total("model/head", head.groups.values()),
+        "stage/last/seconds", term.multiply("stage/last/layers", last, layers.layer), layers.head_seconds
     )
     head_on = term.greater(
-        "stage/head", with_head, term.multiply("stage/full/seconds", full, layer), "1 where the slowest has the head"
+        "stage/head",
+        with_head,
+        term.multiply("stage/full/seconds", full, layers.layer),
+        "1 where the slowest has the head",
     )
     layers_on = term.choose("stage/layers", head_on, last, full, "of the slowest pipeline stage")
-    return Stages(depth, pp, mean, head, layers_on, head_on)
+    return Stages(layers, pp, layers_on, head_on)
 
 
 def bubble_time(clock: Clock, stages: Stages, stack: Term) -> Term:

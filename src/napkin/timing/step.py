@@ -24,7 +24,7 @@ from napkin.term import Term
 from napkin.timing.clock import SECOND, Clock
 from napkin.timing.data_parallel import data_time, optimizer_time, reduction_time, sharded_time, shards_of
 from napkin.timing.layer import COMMUNICATION, COMPUTE, GROUPS, MEMORY, LayerTime, head_time, layer_time
-from napkin.timing.pipeline import boundary_time, bubble_time, stages_of
+from napkin.timing.pipeline import Layers, boundary_time, bubble_time, layers_of, stages_of
 from napkin.timing.rates import Rates
 from napkin.timing.step_layout import StepLayout
 
@@ -49,11 +49,8 @@ def seeing(model: Model, layout: StepLayout, rates: Rates) -> list[tuple[Number,
     return [*found, (1, layer_time(last, Layer("projector", projector.before), "projector"))]
 
 
-def step(model: Model, layout: StepLayout, rates: Rates) -> StepTime:
-    """Return the seconds of one optimizer step: m micro-batches through the slowest stage, the pipeline's bubble, what
-    of the gradients' reduction nothing hides, the optimizer.
-
-    1F1B: m·t_slowest + (p−1)/v·t_mean (Narayanan et al. 2021, section 2.2)."""
+def layers_of_step(model: Model, layout: StepLayout, rates: Rates) -> Layers:
+    """Return what one micro-batch takes in the layers and the head."""
     clock = Clock(rates, layout)
     last = clock if len(model.stacks) == 1 else Clock(rates, layout.decoding())
     # what comes before the layers, and after them but for the logits and the loss, is not timed yet
@@ -63,7 +60,16 @@ def step(model: Model, layout: StepLayout, rates: Rates) -> StepTime:
         for stack in model.stacks
         for kind, count, layer in stack.kinds()
     ]
-    stages = stages_of(clock, runs, head_time(last, model))
+    return layers_of(runs, head_time(last, model))
+
+
+def step(model: Model, layout: StepLayout, rates: Rates, layers: Layers | None = None) -> StepTime:
+    """Return the seconds of one optimizer step: m micro-batches through the slowest stage, the pipeline's bubble, what
+    of the gradients' reduction nothing hides, the optimizer. layers: `layers_of_step`, where it is known.
+
+    1F1B: m·t_slowest + (p−1)/v·t_mean (Narayanan et al. 2021, section 2.2)."""
+    clock = Clock(rates, layout)
+    stages = stages_of(clock, layers or layers_of_step(model, layout, rates))
     repeats = term.leaf("micro_batches", layout.micro_batches, "1", term.GIVEN)
     stack = clock.rate("stack", rates.stack, source="this software's time over the common constants'")
     spent = {group: term.multiply(f"step/all/{group}", stack, repeats, stages.slowest(group)) for group in GROUPS}
@@ -73,10 +79,8 @@ def step(model: Model, layout: StepLayout, rates: Rates) -> StepTime:
     between = boundary_time(clock, stages, model.hidden * model.streams, stack, repeats)
     inside = [spent[group] for group in COMMUNICATION]
     work = term.add("step/work", compute, moved, *inside, spent["host"], bubble, between)
-    shards = shards_of(clock, runs, stages, model.tied)
-    data = data_time(
-        clock, reduction_time(clock, runs, stages, shards, stack), sharded_time(clock, shards, work, stack)
-    )
+    shards = shards_of(clock, stages, model.tied)
+    data = data_time(clock, reduction_time(clock, stages, shards, stack), sharded_time(clock, shards, work, stack))
     communication = term.add(
         "step/communication",
         *(spent[g].renamed(f"step/communication/{g}") for g in COMMUNICATION),

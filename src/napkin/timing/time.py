@@ -28,21 +28,24 @@ KWH = ("joules_per_kWh", 3_600_000, "joule/kWh")
 UNKNOWNS = ("params", "tokens", "gpus", "mfu", "time")
 
 
-def limits(known: Mapping[str, Term], with_budget: bool) -> tuple[str, ...]:
-    """Return which of "time" and "budget" are limits to judge: the rest determines the run without them.
+def missing_of(known: Mapping[str, Term]) -> list[str]:
+    """Return which of params, tokens, gpus, mfu, time are not given; "per_token" stands for a model's FLOP per token
+    and makes params known."""
+    return [name for name in UNKNOWNS if name not in known and not (name == "params" and "per_token" in known)]
 
-    known  as in `unknowns`"""
-    missing = [name for name in UNKNOWNS if name not in known and not (name == "params" and "per_token" in known)]
+
+def limits(known: Mapping[str, Term], with_budget: bool) -> tuple[str, ...]:
+    """Return which of "time" and "budget" are limits to judge: the rest determines the run without them."""
+    missing = missing_of(known)
     spent = with_budget and (len(missing) < 2 or not {"gpus", "time"} & set(missing))
     return (*(() if missing else ("time",)), *(("budget",) if spent else ()))
 
 
 def unknowns(known: Mapping[str, Term], with_budget: bool) -> list[str]:
-    """Which of params, tokens, gpus, mfu, time are not given, checked against what the equations determine.
+    """Return what is missing, checked against what the equations determine.
 
-    `known` has the given quantities ("per_token" stands for a model's FLOP per token and makes params known).
     Raises NapkinError (2): too much is missing. What is given but not needed is a limit (`limits`), not in `known`."""
-    missing = [name for name in UNKNOWNS if name not in known and not (name == "params" and "per_token" in known)]
+    missing = missing_of(known)
     equations = 2 if with_budget else 1
     names = {"time": "--within", **{name: f"--{name}" for name in UNKNOWNS[:4]}}
     if len(missing) > equations:
@@ -68,53 +71,65 @@ def solve(
     A solved gpus is rounded up (gpus/exact next to it), params and tokens down."""
     have = dict(known)
     missing = unknowns(known, budget is not None)
-    hour = constant(*HOUR)
     if "per_token" not in have and "params" in have:
         have["per_token"] = six_n(have["params"])
-    busy: Term | None = None  # GPU-seconds
-    if budget is not None:
-        assert price is not None
-        busy = multiply("gpu_seconds", divide("gpu_hours/affordable", budget, price), hour)
-        if "gpus" in have:
-            have["time"] = divide("time", busy, have["gpus"])
-        elif "time" in have:
-            _whole_gpus(have, divide("gpus/exact", busy, have["time"]))
-    elif "gpus" in have and "time" in have:
-        busy = multiply("gpu_seconds", have["gpus"], have["time"])
+    busy = _busy(have, budget, price)
     if "per_token" in have and "tokens" in have:
         have["flops"] = multiply("flops/total", have["per_token"], have["tokens"])
-        if "mfu" not in have:
-            assert busy is not None
-            promised = multiply("flops/promised", peak, goodput.uninterrupted(busy).renamed("gpu_seconds/training"))
-            have["mfu"] = divide("mfu", have["flops"], promised, source=_MFU)
-        elif "time" not in have and "gpus" in have:
-            _take_time(have, peak, goodput)
-        elif "gpus" not in have and "time" in have:
-            each = multiply("work_per_gpu", peak, have["mfu"], goodput.uninterrupted(have["time"]))
-            needed = divide("gpus/exact", have["flops"], each)
-            _whole_gpus(have, needed)
-        elif "time" not in have and "gpus" not in have:
-            raise NapkinError(
-                "--gpus and --within are both missing, and a budget only fixes their product",
-                "give one of them, and leave out --params, --tokens or --mfu",
-            )
+        _take_rest(have, peak, goodput, busy)
     else:
-        if busy is None:
-            raise NapkinError("too much is missing", "give --gpus and --within, or one of them and --budget")
-        training = goodput.uninterrupted(busy).renamed("gpu_seconds/training")
-        have["flops"] = multiply("flops/total", peak, have["mfu"], training)
-        if "per_token" in have and "tokens" not in have:
-            have["tokens"] = floor("tokens", divide("tokens/exact", have["flops"], have["per_token"]))
-        elif "params" in missing and "tokens" in have:
-            have["params"] = floor("params", divide("params/exact", have["flops"], six(), have["tokens"]))
-            have["per_token"] = six_n(have["params"])
+        _take_size(have, peak, goodput, busy, "params" in missing)
     if "gpus/exact" in have:  # whole GPUs are done a little before the time allowed
         have["time/allowed"] = have["time"].renamed("time/allowed")
         _take_time(have, peak, goodput)
     have["goodput"] = goodput.share
     have.setdefault("time/uninterrupted", goodput.uninterrupted(have["time"]))
-    have["gpu_hours"] = divide("gpu_hours", multiply("gpu_seconds", have["gpus"], have["time"]), hour)
+    have["gpu_hours"] = divide("gpu_hours", multiply("gpu_seconds", have["gpus"], have["time"]), constant(*HOUR))
     return have
+
+
+def _busy(have: dict[str, Term], budget: Term | None, price: Term | None) -> Term | None:
+    """Return the GPU-seconds that are paid for or given, and add the time or the GPUs that follow from a budget."""
+    if budget is None:
+        return multiply("gpu_seconds", have["gpus"], have["time"]) if "gpus" in have and "time" in have else None
+    assert price is not None
+    busy = multiply("gpu_seconds", divide("gpu_hours/affordable", budget, price), constant(*HOUR))
+    if "gpus" in have:
+        have["time"] = divide("time", busy, have["gpus"])
+    elif "time" in have:
+        _whole_gpus(have, divide("gpus/exact", busy, have["time"]))
+    return busy
+
+
+def _take_rest(have: dict[str, Term], peak: Term, goodput: Goodput, busy: Term | None) -> None:
+    """Add what is missing where the run's FLOPs are known: the MFU, the time, or the GPUs."""
+    if "mfu" not in have:
+        assert busy is not None
+        promised = multiply("flops/promised", peak, goodput.uninterrupted(busy).renamed("gpu_seconds/training"))
+        have["mfu"] = divide("mfu", have["flops"], promised, source=_MFU)
+    elif "time" not in have and "gpus" in have:
+        _take_time(have, peak, goodput)
+    elif "gpus" not in have and "time" in have:
+        each = multiply("work_per_gpu", peak, have["mfu"], goodput.uninterrupted(have["time"]))
+        _whole_gpus(have, divide("gpus/exact", have["flops"], each))
+    elif "time" not in have and "gpus" not in have:
+        raise NapkinError(
+            "--gpus and --within are both missing, and a budget only fixes their product",
+            "give one of them, and leave out --params, --tokens or --mfu",
+        )
+
+
+def _take_size(have: dict[str, Term], peak: Term, goodput: Goodput, busy: Term | None, sized: bool) -> None:
+    """Add the run's FLOPs, and the tokens or (`sized`) the parameters that they are enough for."""
+    if busy is None:
+        raise NapkinError("too much is missing", "give --gpus and --within, or one of them and --budget")
+    training = goodput.uninterrupted(busy).renamed("gpu_seconds/training")
+    have["flops"] = multiply("flops/total", peak, have["mfu"], training)
+    if "per_token" in have and "tokens" not in have:
+        have["tokens"] = floor("tokens", divide("tokens/exact", have["flops"], have["per_token"]))
+    elif sized and "tokens" in have:
+        have["params"] = floor("params", divide("params/exact", have["flops"], six(), have["tokens"]))
+        have["per_token"] = six_n(have["params"])
 
 
 _MFU = "Chowdhery et al. 2022, arXiv:2204.02311, appendix B: observed throughput over the dense peak's"

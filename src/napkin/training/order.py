@@ -117,7 +117,7 @@ class Order:
             for (offset, count, variant), ahead in zip(reversed(segment.runs), reversed(self.within[at]), strict=True):
                 start = segment.start + offset
                 for valid, times, inside in _corners(segment, start, count, low, high):
-                    if not is_array(valid) and not valid:
+                    if not (valid.any() if is_array(valid) else valid):
                         continue
                     upto = [b + times * n + a for b, n, a in zip(base, each, ahead, strict=True)]
                     upto[variant] = upto[variant] + inside + 1

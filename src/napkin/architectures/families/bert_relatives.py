@@ -342,6 +342,7 @@ MRA = like(
     build=_approximate(2),
     config_class="MraConfig",
     defaults={"max_position_embeddings": 512, "type_vocab_size": 1, "vocab_size": 50265},
+    implementation=replace(ENCODER, kernels=(EAGER,)),
     modules=bert_modules("mra"),
 )
 

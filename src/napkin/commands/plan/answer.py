@@ -27,13 +27,13 @@ from napkin.errors import BROKEN, NapkinError
 from napkin.evidence.constants import deviations
 from napkin.evidence.utilization import utilization_terms
 from napkin.planning.alternatives import DOUBLINGS, nearest, reasons
-from napkin.planning.layouts import Scored, best, fewest_gpus, recommended, scored
-from napkin.planning.search import Found, Request
+from napkin.planning.found import Found
+from napkin.planning.grid import Request
+from napkin.planning.layouts import Scored, best, fewest_gpus, quickly, recommended, scored, timed_step
 from napkin.planning.usual import UsualChoice, usual_choices
 from napkin.planning.verdicts import FITS
 from napkin.render.answer import Answer, Shown
 from napkin.term import TRUE, Term, leaf
-from napkin.timing.step import step
 from napkin.training.layout import Layout
 from napkin.units import human
 
@@ -53,12 +53,13 @@ def answer(question: PlanQuestion) -> Answer:
 
 def _one(question: PlanQuestion, request: Request) -> Answer:
     """Answer with the ranked layouts of one machine, or with the nearest machine or request that has any."""
-    found = question.layouts.find(request)
-    if not len(found) and question.brief:  # another command reads the answer to its own question, not to one nearby
-        raise NapkinError("; ".join(reasons(question.layouts, request, None)), "another --gpus", status=BROKEN)
-    if not len(found):
-        return _impossible(question, request, question.layouts.least(request) if found.layouts else found)
-    answer, chosen = _ranked(question, found)
+    if question.brief:
+        answer, chosen = _quantities(question, request)
+    else:
+        found = question.layouts.find(request)
+        if not len(found):
+            return _impossible(question, request, question.layouts.least(request) if found.layouts else found)
+        answer, chosen = _ranked(question, found)
     late = missed(question, whole_run(question, chosen))
     if late:
         answer.status, answer.verdict = BROKEN, "impossible"
@@ -92,8 +93,6 @@ def _ranked(question: PlanQuestion, found: Found) -> tuple[Answer, Scored]:
     and the usual choices. Return it with the recommended layout."""
     layouts, request = question.layouts, found.request
     half = layouts.half_width(request.gpus)
-    if question.brief:
-        return _quantities(question, found)
     front = found.front()
     listed = front[: question.rows] if question.pareto else found.distinct(question.rows)
     entries = [scored(layouts, found.layout(i)) for i in listed]
@@ -106,7 +105,9 @@ def _ranked(question: PlanQuestion, found: Found) -> tuple[Answer, Scored]:
     if not question.pareto and not any(row["recommended"] for row in rows):
         faster = int((found.score < chosen.token * (1 - 1e-9)).sum())
         rows.append(row_of(question, chosen, Standing(max(faster, len(rows)) + 1, leader, recommended=True)))
-    terms, notes = _terms(question, chosen, found)
+    terms, notes = _terms(question, chosen, found.layouts)
+    terms.append(leaf("layouts/fit", len(found), "1", TRUE, "and fit the memory"))
+    terms += _run_terms(question, chosen)
     answer = Answer(
         "plan",
         terms,
@@ -138,13 +139,17 @@ def _ranked(question: PlanQuestion, found: Found) -> tuple[Answer, Scored]:
     return answer, chosen
 
 
-def _quantities(question: PlanQuestion, found: Found) -> tuple[Answer, Scored]:
+def _quantities(question: PlanQuestion, request: Request) -> tuple[Answer, Scored]:
     """Answer with the recommended layout's quantities only, for a command that reads no more."""
     layouts = question.layouts
-    chosen = recommended(layouts, found, best(layouts, found))
-    terms, notes = _terms(question, chosen, found)
+    fastest = layouts.fastest(request)
+    chosen = quickly(layouts, fastest)
+    if chosen is None:  # another command reads the answer to its own question, not to one nearby
+        raise NapkinError("; ".join(reasons(layouts, request, None)), "another --gpus", status=BROKEN)
+    terms, notes = _terms(question, chosen, fastest.layouts)
+    terms += _run_terms(question, chosen)
     answer = Answer("plan", terms, notes=notes)
-    answer.intervals = _ends(question, answer.terms, layouts.half_width(found.request.gpus))
+    answer.intervals = _ends(question, answer.terms, layouts.half_width(request.gpus))
     return answer, chosen
 
 
@@ -173,21 +178,24 @@ def _says_recommended(chosen: Scored, leader: Scored) -> tuple[str, ...]:
     )
 
 
-def _terms(question: PlanQuestion, winner: Scored, found: Found) -> tuple[list[Term], list[str]]:
-    """Return the best layout as `step` publishes it, what it holds, what the whole run takes; and notes."""
+def _terms(question: PlanQuestion, winner: Scored, tried: int) -> tuple[list[Term], list[str]]:
+    """Return the best layout as `step` publishes it, what it holds, how many layouts were tried; and notes."""
     terms, notes = _step_terms(question, winner.layout)
     terms.append(question.layouts.hardware.term("capacity", "memory/capacity", "byte"))
-    terms.append(leaf("layouts", found.layouts, "1", TRUE, "divide machine, model and batch"))
-    terms.append(leaf("layouts/fit", len(found), "1", TRUE, "and fit the memory"))
-    terms += [leaf(name, value, COLUMNS[name], TRUE) for name, value in whole_run(question, winner).items()]
+    terms.append(leaf("layouts", tried, "1", TRUE, "divide machine, model and batch"))
     return terms, notes
+
+
+def _run_terms(question: PlanQuestion, winner: Scored) -> list[Term]:
+    """Return what the whole run takes."""
+    return [leaf(name, value, COLUMNS[name], TRUE) for name, value in whole_run(question, winner).items()]
 
 
 def _step_terms(question: PlanQuestion, layout: Layout) -> tuple[list[Term], list[str]]:
     """Return the layout as `step` publishes it, and what it holds."""
     layouts, model = question.layouts, question.layouts.request.model
     setup = layouts.setup(layout)
-    whole = step(model, *layouts.timed(setup))
+    whole = timed_step(layouts, layout)
     shown = utilization_terms(model, setup, question.peak, whole)
     memory, _, notes = memory_terms(model, setup, layouts.request.implementation)
     return [whole.time, *whole.time.parts, *shown, *memory], notes
@@ -247,11 +255,11 @@ def _each(question: PlanQuestion) -> Answer:
     rows: list[dict[str, Any]] = []
     first: Scored | None = None
     for gpus in counts:
-        found = layouts.find(layouts.on(gpus))
-        if not len(found):
-            rows.append({"gpus": gpus, "why": "no layout fits" if found.layouts else "no layout divides it"})
+        fastest = layouts.fastest(layouts.on(gpus))
+        winner = quickly(layouts, fastest)
+        if winner is None:
+            rows.append({"gpus": gpus, "why": "no layout fits" if fastest.layouts else "no layout divides it"})
             continue
-        winner = recommended(layouts, found, best(layouts, found))
         first = first or winner
         rows.append(machine_row(question, gpus, winner, first))
     done = [row for row in rows if "step/time" in row]

@@ -9,8 +9,8 @@ from typing import Any
 from napkin.commands.plan.question import PlanQuestion
 from napkin.commands.plan.rows import Row
 from napkin.commands.screens.setup import degrees_of
+from napkin.planning.found import Found
 from napkin.planning.layouts import Scored
-from napkin.planning.search import Found
 from napkin.render.chart import Chart, Series
 from napkin.render.scale import titled
 

@@ -26,8 +26,9 @@ from napkin.operations.model import Model
 from napkin.options.command_line import Text, Texts
 from napkin.options.layout import BOUNDED, SEARCHED
 from napkin.options.training import SETUP_DEFAULTS
+from napkin.planning.grid import Request
+from napkin.planning.layout_time import Timed
 from napkin.planning.layouts import LayoutQuestion
-from napkin.planning.search import Request, Timed
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.goodput import Goodput
@@ -164,6 +165,8 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
         half_width=_half_width(prediction, read_confidence(inputs)),
         peak=prediction.peak.value,
         per_sequence=float(counted),
+        known={},
+        layers={},
     )
     return question, prediction
 
@@ -236,8 +239,12 @@ def _timed(
 def _half_width(prediction: StepPrediction, confidence: float) -> Callable[[int], float]:
     """Return the function that gives half the interval of ln t by the number of GPUs: it depends on machine, model and
     software, not on the layout."""
+    known: dict[int, float] = {}
 
     def half_width(gpus: int) -> float:
-        return replace(prediction, at=replace(prediction.at, gpus=math.log(gpus))).half_width(confidence)[0]
+        if gpus not in known:
+            there = replace(prediction, at=replace(prediction.at, gpus=math.log(gpus)))
+            known[gpus] = there.half_width(confidence)[0]
+        return known[gpus]
 
     return half_width

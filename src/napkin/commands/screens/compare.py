@@ -63,6 +63,7 @@ def of_sides(
 ) -> Screen:
     """Return the screen of two sides that differ as a whole: each quantity of both, and their ratio."""
     moved = sorted((path for path in paths if have[path][0] != get[path][0]), key=rank)
+    moved.sort(key=lambda path: compact(*have[path]) == compact(*get[path]))  # what is too close to be seen comes last
     if not moved:
         return Screen(asked, ("no difference",))
     shown = moved[:MOST_ROWS]

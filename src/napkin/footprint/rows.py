@@ -1,0 +1,167 @@
+"""One pass on the tape for many layouts: what the tape sees differs between few of them.
+
+The tape depends on the micro-batch and on tensor, context, expert and sequence parallelism. Layouts that agree in these
+are of one row: each row runs once, forward and backward, and its sizes are taken for every layout of the row.
+"""
+
+from __future__ import annotations
+
+from napkin.autograd.live import Replay
+from napkin.autograd.tensors import Storage, sized
+from napkin.elementwise import Flag, Number, is_array, where
+from napkin.footprint.activations import Pass, Piece
+from napkin.footprint.prepared import (
+    AFTER,
+    PreparedStep,
+    Replays,
+    Weights,
+    chosen,
+    order_of_run,
+    pass_of,
+    replayed,
+    stack_of_step,
+    step_of,
+    table_of,
+    weights_on_a_rank,
+)
+from napkin.footprint.states import Held, held
+from napkin.operations.model import Model
+from napkin.record import fields, replace
+from napkin.training.order import Order
+from napkin.training.setup import Setup
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_RECORDS = (Pass, Piece, Replay, Weights, Held)
+_AS_THEY_ARE = ("kept", "nodes", "kinds", "patterns")
+"""Fields that hold no size, or that only replays and listings read."""
+
+
+class Rows:
+    """The pass of every row, whose setup has arrays with one entry per row."""
+
+    def __init__(self, model: Model, setup: Setup) -> None:
+        self.model, self.setup = model, setup
+        self.stack = stack_of_step(model, setup)
+        self.run = pass_of(model, self.stack, setup)
+        self.table = held((table_of(self.stack),), setup).all * sized(1, setup.precision.grad) * model.tied
+        self._replays = Replays(self.run)
+        self._known: dict[tuple[int, bool, bool, bool, bool, bool], Replay] = {}
+        self._known_weights: dict[bool, Weights] = {}
+
+    def step(self, setup: Setup, index: Any) -> PreparedStep:
+        """Return the step of layouts; index: the row of each."""
+        run = _Taken(index).all(self.run)
+        return step_of(self.model, self.stack, setup, _OfRows(self, run, index), self._weights(setup, index))
+
+    def order(self, setup: Setup) -> Order:
+        """Return the order of the layers, which is that of every row."""
+        return order_of_run(self.model, self.run, setup)
+
+    def _weights(self, setup: Setup, index: Any) -> Weights:
+        """Return what a rank of each layout holds: with a tied head, one stage holds less than two."""
+        if not self.model.tied:
+            return _Taken(index).all(self._held(False))  # type: ignore[no-any-return]
+        single, several = (_Taken(index).all(self._held(one)) for one in (True, False))
+        return _either(setup.layout.pp == 1, single, several)  # type: ignore[no-any-return]
+
+    def _held(self, single: bool) -> Weights:
+        """Return what a rank of each row holds; single: without a pipeline."""
+        if single not in self._known_weights:
+            setup = replace(self.setup, layout=self.setup.layout.replaced(pp=1 if single else 2))
+            self._known_weights[single] = weights_on_a_rank(self.model, self.stack, setup, self.run.kinds)
+        return self._known_weights[single]
+
+    def adds(self, kind: int) -> bool:
+        """Return whether a layer adds to gradients that later layers have left."""
+        return self._replays.adds(kind)
+
+    def of(self, which: int, goes: bool, again: bool, alone: bool, waits: bool, carried: bool) -> Replay:
+        """Return the replay of a piece in every row; waits: whether the head's gradient waits for the embedding's."""
+        key = (which, goes, again, alone, waits, carried)
+        if key not in self._known:
+            piece, seed = self._replays.piece(which)
+            self._known[key] = replayed(piece, seed, goes, again, alone, self.table if waits else 0, carried)
+        return self._known[key]
+
+
+class _OfRows(Replays):
+    """The replays of layouts, taken from those of their rows."""
+
+    def __init__(self, rows: Rows, run: Pass, index: Any) -> None:
+        super().__init__(run)
+        self._rows, self._index = rows, index
+
+    def adds(self, kind: int) -> bool:
+        return self._rows.adds(kind)
+
+    def of(
+        self,
+        setup: Setup,
+        which: int,
+        again: bool = False,
+        alone: bool = False,
+        waits: Number = 0,
+        carried: bool = False,
+    ) -> Replay:
+        tied = which == AFTER and self._rows.model.tied
+
+        def either(goes: bool) -> Replay:
+            found = self._taken(which, goes, again, alone, False, carried)
+            if not (goes and tied):
+                return found
+            waiting = self._taken(which, goes, again, alone, True, carried)
+            return _either(setup.layout.pp == 1, waiting, found)  # type: ignore[no-any-return]
+
+        return chosen(setup.lets_go, either)
+
+    def _taken(self, *asked: Any) -> Replay:
+        return _Taken(self._index).all(self._rows.of(*asked))  # type: ignore[no-any-return]
+
+
+def _either(condition: Flag, yes: Any, no: Any) -> Any:
+    """Return a record with the fields of one where the condition holds, and of the other where it does not."""
+    if isinstance(yes, _RECORDS):
+        names = fields(type(yes))
+        return replace(yes, **{name: _either(condition, getattr(yes, name), getattr(no, name)) for name in names})
+    if isinstance(yes, tuple):
+        return tuple(_either(condition, a, b) for a, b in zip(yes, no, strict=True))
+    return yes if yes is no or isinstance(yes, str) else where(condition, yes, no)
+
+
+class _Taken:
+    """Takes the entries of an index from every array of a record; a storage that several pieces share stays one."""
+
+    def __init__(self, index: Any) -> None:
+        self._index = index
+        self._storages: dict[int, Storage] = {}
+        self._arrays: dict[int, tuple[Any, Any]] = {}
+
+    def all(self, value: Any) -> Any:
+        """Return a value with arrays of one entry per layout in place of those of one per row."""
+        if is_array(value):
+            return self._entries(value)
+        if isinstance(value, tuple):
+            return tuple(self.all(one) for one in value)
+        if isinstance(value, Storage):
+            return self._storage(value)
+        if isinstance(value, _RECORDS):
+            names = [name for name in fields(type(value)) if name not in _AS_THEY_ARE]
+            return replace(value, **{name: self.all(getattr(value, name)) for name in names})
+        return value
+
+    def _entries(self, sizes: Any) -> Any:
+        """Return an array's entries, those of one that several records hold taken once."""
+        known = self._arrays.get(id(sizes))
+        if known is None:
+            known = self._arrays[id(sizes)] = (sizes, sizes[self._index])
+        return known[1]
+
+    def _storage(self, storage: Storage) -> Storage:
+        if id(storage) not in self._storages:
+            taken = Storage(storage.label, self.all(storage.size), storage.kind, storage.shared)
+            taken.kept = self.all(storage.kept)
+            self._storages[id(storage)] = taken
+        return self._storages[id(storage)]

@@ -1,0 +1,125 @@
+"""The layouts of a search that fit, and how they are ranked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from napkin.planning.grid import CELL, Array, Block, Request, given
+from napkin.planning.known_memory import Fitting, Memory
+from napkin.record import record
+from napkin.training.layout import Layout
+from napkin.training.recomputation import Recompute
+
+
+@record
+class Found:
+    """Layouts that fit, as arrays with one entry per layout.
+
+    fields   degrees by name
+    seconds  of a step
+    used     bytes that a GPU reports as used, on the worst stage
+    surely   whether the upper end of their interval fits too
+    score    GPU-seconds per token, by which layouts are ranked
+    layouts  number of layouts evaluated, fitting or not
+    least    the layout of least memory among all evaluated, and its bytes in `least_used`
+    """
+
+    request: Request
+    fields: Mapping[str, Array]
+    seconds: Array
+    used: Array
+    surely: Array
+    score: Array
+    layouts: int
+    least: Layout | None
+    least_used: float
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    def layout(self, i: int) -> Layout:
+        """Return one of them, in exact integers."""
+        numbers = {name: int(column[i]) for name, column in self.fields.items() if name != "recompute"}
+        recompute = self.request.recomputes[int(self.fields["recompute"][i])]
+        return exact_layout(self.request, numbers, recompute)
+
+    def ranked(self, most: int, among: Array | None = None) -> list[int]:
+        """Return the indices of the best, in order; among equals the lowest ZeRO stage, then the most memory left,
+        then the smaller degrees.
+        among: the indices to choose from, all where it is None."""
+        near = np.arange(len(self)) if among is None else among
+        if len(near) > most:
+            near = near[self.score[near] <= np.partition(self.score[near], most)[most]]
+        rest = (column[near] for name, column in self.fields.items() if name != "zero")
+        order = np.lexsort((*rest, self.used[near], self.fields["zero"][near], self.score[near]))
+        return [int(i) for i in near[order][:most]]
+
+    def distinct(self, most: int) -> list[int]:
+        """Return the indices of the best, in order; of equally fast ones that differ only in the ZeRO stage, the lowest
+        stage."""
+        seen: dict[tuple[Layout, float], int] = {}
+        for i in self.ranked(16 * most):
+            seen.setdefault((self.layout(i).replaced(zero=0), float(self.seconds[i])), i)
+            if len(seen) == most:
+                break
+        return list(seen.values())
+
+    def front(self) -> list[int]:
+        """Return the Pareto front in time and memory as indices, fastest first; less than a thousandth less memory does
+        not count."""
+        order = np.argsort(self.score, kind="stable")
+        used = self.used[order]
+        before = np.minimum.accumulate(np.concatenate(([np.inf], used[:-1])))
+        steps = order[used < before]  # few are left; among equally fast ones the smallest comes first
+        kept: list[int] = []
+        for i in steps[np.lexsort((self.used[steps], self.score[steps]))]:
+            if not kept or self.used[i] < 0.999 * self.used[kept[-1]]:
+                kept.append(int(i))
+        return kept
+
+
+def exact_layout(request: Request, numbers: Mapping[str, int], recompute: Recompute) -> Layout:
+    """Return one layout in integers; numbers: its degrees by field."""
+    schedule = "interleaved" if numbers["vp"] > 1 else "1f1b"
+    return given(request).replaced(schedule=schedule, recompute=recompute, **numbers)
+
+
+def layout_at(request: Request, block: Block, at: int) -> Layout:
+    """Return one layout of a block, by its place among all recomputations, ZeRO stages and cells."""
+    again, stage, cell = np.unravel_index(at, (len(request.recomputes), *block.valid.shape))
+    numbers = {name: int(block.column(name)[cell]) for name in CELL}
+    numbers |= {"zero": int(block.zero[stage])}
+    return exact_layout(request, numbers, request.recomputes[int(again)])
+
+
+def joined(memory: Memory, fitting: Sequence[Fitting], times: Sequence[Array], capacity: float) -> Found:
+    """Return the layouts that fit as columns; times: their step/time by block."""
+    request = memory.request
+    pieces = [_columns(one, seconds) for one, seconds in zip(fitting, times, strict=True)]
+    names = (*CELL, "zero", "recompute", "seconds", "used", "upper")
+    columns = {name: np.concatenate([piece[name] for piece in pieces]) if pieces else np.zeros(0) for name in names}
+    seconds, used, surely = columns.pop("seconds"), columns.pop("used"), columns.pop("upper") <= capacity
+    scores = score(request, seconds, columns["micro"] * columns["micro_batches"] * columns["dp"])
+    return Found(request, columns, seconds, used, surely, scores, memory.layouts, None, math.inf)
+
+
+def _columns(one: Fitting, seconds: Array) -> dict[str, Array]:
+    """Return the layouts of a block that fit, with an entry for each in every array."""
+    fits = one.fits
+    again, stage, cell = np.nonzero(fits)
+    piece = {name: one.block.column(name)[cell] for name in CELL}
+    return piece | {
+        "zero": one.block.zero[stage],
+        "recompute": again,
+        "seconds": np.broadcast_to(seconds, fits.shape)[fits],
+        "used": one.used[fits],
+        "upper": one.upper[fits],
+    }
+
+
+def score(request: Request, seconds: Array, sequences: Array) -> Array:
+    """Return the GPU-seconds of a token; sequences: those of a step."""
+    return request.gpus * seconds / np.maximum(sequences * request.seq, 1.0)

@@ -1,0 +1,268 @@
+"""Every layout that divides a machine, a model and a batch, as arrays.
+
+What one layer depends on (tensor, context and expert parallelism, sequence parallelism, the micro-batch) varies along
+the rows of a grid; what the pipeline adds (stages, chunks) along its columns; the ZeRO stage is an axis of its own. The
+formulas take numbers or arrays and do not know which: what does not depend on the ZeRO stage is computed once for all
+of its values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from napkin.elementwise import is_array
+from napkin.operations.model import Model
+from napkin.operations.queries import divides_heads
+from napkin.options.layout import COLUMN, FIELDS, LAYOUT_DEGREES, ROW
+from napkin.record import record
+from napkin.training.layout import Layout
+from napkin.training.recomputation import Recompute
+from napkin.training.setup import Setup
+
+Array = Any
+
+MOST_MICRO = 64
+"""Largest micro-batch that is tried: kernels reach their best efficiency long before."""
+ENTRIES = 1 << 19
+"""Places of the grid in a block at most, unless one row has more."""
+INNER = tuple(one.name for one in LAYOUT_DEGREES if one.part == ROW)
+"""Degrees along the rows of a grid, in order: tp, cp, ep, sp, micro-batch."""
+OUTER = tuple(one.name for one in LAYOUT_DEGREES if one.part == COLUMN)
+"""Degrees along its columns, in order: pp, vp."""
+CELL = (*(FIELDS[name] for name in (*INNER, *OUTER, "dp")), "micro_batches")
+"""Fields of a layout that may differ from cell to cell of a block."""
+
+
+@record
+class Request:
+    """What is searched.
+
+    gpus     total number of GPUs               node     GPUs of a node
+    batch    sequences in a step, or None: each layout takes its largest up to `most`
+    only     the allowed value by degree        below    the largest value by degree
+    deep     whether ZeRO-3 may be combined with a pipeline
+    implementation  of the model, by name
+    """
+
+    model: Model
+    setup: Setup
+    gpus: int
+    node: int
+    seq: int
+    batch: int | None
+    most: int
+    recomputes: tuple[Recompute, ...]
+    only: Mapping[str, int]
+    below: Mapping[str, int]
+    deep: bool = True
+    implementation: str = ""
+
+    def allows(self, degree: str, value: int) -> bool:
+        return self.only.get(degree, value) == value and value <= self.below.get(degree, value)
+
+
+def divisors(n: int, most: int) -> list[int]:
+    """Return the divisors of n up to `most`, ascending."""
+    return [d for d in range(1, min(n, most) + 1) if n % d == 0]
+
+
+@record
+class Grid:
+    """Layouts: each row has a tp, cp, ep, sp and micro-batch, each column a pp and vp. `valid` is [zero, row, column],
+    the other arrays are [row, column]; zero: the ZeRO stages."""
+
+    rows: Array
+    columns: Array
+    zero: Array
+    valid: Array
+    dp: Array
+    micro_batches: Array
+
+    @property
+    def count(self) -> int:
+        """How many layouts there are."""
+        return int(self.valid.sum())
+
+
+def grid(request: Request) -> Grid | None:
+    """Return every layout that divides the machine, the model and the batch; None where there is none.
+
+    tp divides the heads (lowering.py), cp the sequence, sp the tokens of a sequence, ep the experts and the
+    data-parallel ranks, micro-batch · dp the batch, tp·pp·cp·dp the number of GPUs; pp·vp is at most the layers; a step
+    with images has no pipeline, whose first stage would have the tower."""
+    n = request.gpus
+    largest = request.batch or request.most
+    rows, columns = list(_rows(request, largest)), list(_columns(request))
+    stages = [zero for zero in range(4) if request.allows("zero", zero)]
+    if not rows or not columns or not stages:
+        return None
+    of_row, of_column = np.array(rows, dtype=float), np.array(columns, dtype=float)
+    zero = np.array(stages, dtype=float).reshape(-1, 1, 1)
+    tp, cp, ep, _, micro = (of_row[:, i : i + 1] for i in range(len(INNER)))
+    pp = of_column[:, 0]
+    dp = n / (tp * cp * pp)
+    whole = dp == np.floor(dp)
+    dp = np.where(whole, dp, 1.0)
+    count = np.floor(largest / (micro * dp))
+    accumulated = request.only.get("grad-accum")
+    divides = whole & (dp % ep == 0) & (count >= 1)
+    if accumulated is not None:  # the batch that it makes is at most the largest, and the one that is given
+        divides &= count >= accumulated
+        count = np.full_like(count, accumulated)
+    if request.batch is not None:
+        divides &= count * micro * dp == request.batch
+    if "dp" in request.only:
+        divides &= dp == request.only["dp"]
+    if "dp" in request.below:
+        divides &= dp <= request.below["dp"]
+    valid = divides & ((zero == 0) | (dp * cp > 1))
+    if not request.deep:
+        valid &= (zero < 3) | (pp == 1)
+    kept_rows, kept_columns = valid.any(axis=(0, 2)), valid.any(axis=(0, 1))
+    if not kept_rows.any():
+        return None
+    both = np.ix_(kept_rows, kept_columns)
+    counts = np.maximum(count[both], 1.0)
+    valid = valid[:, kept_rows][:, :, kept_columns]
+    return Grid(of_row[kept_rows], of_column[kept_columns], zero[:, :, 0], valid, dp[both], counts)
+
+
+def _rows(request: Request, largest: int) -> Iterator[tuple[int, ...]]:
+    """Yield (tp, cp, ep, sp, micro-batch) that divide model and machine."""
+    model, n = request.model, request.gpus
+    experts = model.experts
+    sizes = _micro_batches(request, largest)
+    for tp in divisors(n, model.heads):
+        if not (divides_heads(model, request.setup.implementation, tp) and request.allows("tp", tp)):
+            continue
+        for cp in divisors(n // tp, request.seq):
+            if request.seq % cp or not request.allows("cp", cp):
+                continue
+            some = divisors(n // (tp * cp), max(experts)) if experts else [1]
+            some = [ep for ep in some if all(count % ep == 0 for count in experts) and request.allows("ep", ep)]
+            sequence = [0, 1] if tp > 1 and request.seq // cp % tp == 0 else [0]
+            for ep in some:
+                for sp in sequence:
+                    if request.allows("sp", sp):
+                        yield from ((tp, cp, ep, sp, micro) for micro in sizes)
+
+
+def _columns(request: Request) -> Iterator[tuple[int, int]]:
+    """Yield (pp, vp) that divide the layers."""
+    depth = request.model.stacks[-1].depth
+    whole = request.model.shares_tensors or request.setup.layout.images
+    for pp in divisors(request.gpus, 1 if whole else depth):
+        if request.allows("pp", pp):
+            yield from ((pp, vp) for vp in chunks(depth, pp) if request.allows("vp", vp))
+
+
+def _micro_batches(request: Request, largest: int) -> list[int]:
+    """Return the divisors of a given batch; powers of two where it is free."""
+    sizes = divisors(request.batch, MOST_MICRO) if request.batch else [1 << i for i in range(MOST_MICRO.bit_length())]
+    if "micro-batch" in request.only:
+        sizes = [request.only["micro-batch"]]
+    return [size for size in sizes if size <= largest and request.allows("micro-batch", size)]
+
+
+def chunks(depth: int, pp: int) -> list[int]:
+    """Return the numbers of virtual stages of a pipeline: the divisors of the layers of its fullest stage."""
+    if pp == 1:
+        return [1]
+    return [vp for vp in divisors(-(-depth // pp), depth) if pp * vp <= depth]
+
+
+def given(request: Request) -> Layout:
+    """Return what every layout has: the sequences and their images."""
+    layout = request.setup.layout
+    return Layout(seq=request.seq, images=layout.images, image_tokens=layout.image_tokens)
+
+
+def near_values(free: Request, name: str, value: int) -> list[int]:
+    """Return the values of a degree for which there are layouts, nearest to `value` first."""
+    whole = grid(free)
+    if whole is None:
+        return []
+    if name in INNER:
+        found = {int(v) for v in whole.rows[:, INNER.index(name)]}
+    elif name in OUTER:
+        found = {int(v) for v in whole.columns[:, OUTER.index(name)]}
+    elif name == "zero":
+        found = {int(v) for v in whole.zero[whole.valid.any(axis=(1, 2))]}
+    else:
+        found = {int(v) for v in whole.dp[whole.valid.any(axis=0)]}
+    return sorted(found - {value}, key=lambda v: abs(math.log(max(v, 0.5) / max(value, 0.5))))[:4]
+
+
+@record
+class Block:
+    """Layouts of a grid in which the same operations run: tp is 1 or more, sp is one number, and micro-batches are all
+    of one sequence or all of more.
+
+    layout  with one entry per cell (a row and a column), and the ZeRO stages as [zero, 1]; without its recomputation
+    row     of each cell            valid  [zero, cell]
+    """
+
+    layout: Layout
+    row: Array
+    valid: Array
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    @property
+    def zero(self) -> Array:
+        """The ZeRO stages."""
+        stages: Array = self.layout.zero
+        return stages[:, 0]
+
+    @property
+    def sequences(self) -> Array:
+        """Sequences of a step."""
+        return self.layout.global_batch
+
+    def kept(self, cells: Array) -> Block:
+        """Return some of the cells; cells: their indices, or which of all."""
+        return Block(cells_of(self.layout, cells), self.row[cells], self.valid[:, cells])
+
+    def column(self, name: str) -> Array:
+        """Return one field of the layout with an entry for each cell."""
+        return np.broadcast_to(np.asarray(getattr(self.layout, name), dtype=float), self.row.shape)
+
+
+def cells_of(layout: Layout, cells: Array) -> Layout:
+    """Return some of the cells of a block's layout."""
+    arrays = {name: getattr(layout, name) for name in CELL}
+    return layout.replaced(**{name: array[cells] for name, array in arrays.items() if is_array(array)})
+
+
+def blocks(request: Request, whole: Grid) -> Iterator[Block]:
+    """Yield the layouts of a grid in blocks."""
+    kinds, kind_of = np.unique(
+        np.stack((whole.rows[:, 0] == 1, whole.rows[:, 3], whole.rows[:, 4] == 1), axis=1), axis=0, return_inverse=True
+    )
+    rows_at_once = max(ENTRIES // (len(whole.columns) * len(whole.zero)), 1)
+    for kind, (whole_width, sp, single) in enumerate(kinds):
+        members = np.flatnonzero(kind_of.reshape(-1) == kind)
+        for start in range(0, len(members), rows_at_once):
+            rows = members[start : start + rows_at_once]
+            of_row, of_column = np.nonzero(whole.valid[:, rows].any(axis=0))
+            row = rows[of_row]
+            tp, cp, ep, _, micro = whole.rows[row].T
+            pp, vp = whole.columns[of_column].T
+            layout = given(request).replaced(
+                micro=1 if single else micro,
+                micro_batches=whole.micro_batches[row, of_column],
+                tp=1 if whole_width else tp,
+                pp=pp,
+                dp=whole.dp[row, of_column],
+                cp=cp,
+                ep=ep,
+                vp=vp,
+                sp=int(sp),
+                zero=whole.zero,
+            )
+            yield Block(layout, row, whole.valid[:, row, of_column])

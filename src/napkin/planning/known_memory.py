@@ -1,0 +1,123 @@
+"""Memory of the layouts of a request, evaluated where it is asked for and kept for the next question.
+
+Questions that differ in rates alone (a faster network, a deadline) share the memory of all their layouts; those that
+ask for some of the layouts, or for smaller cards, share what is known of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from napkin.footprint.memory import least_states
+from napkin.options.layout import FIELDS
+from napkin.planning.grid import Array, Block, Grid, Request, blocks, grid
+from napkin.planning.layout_memory import ROUNDING, used
+from napkin.record import record, replace
+
+
+@record
+class Fitting:
+    """Cells of a block of which some layouts fit. cells: their indices in the block; the other arrays are
+    [recomputation, zero, cell]."""
+
+    block: Block
+    cells: Array
+    used: Array
+    upper: Array
+    fits: Array
+
+
+class Memory:
+    """Memory of the layouts of which the states alone fit cards of some capacity.
+
+    layouts  how many there are, fitting or not
+    used, upper, known  by block: used bytes, the upper ends of them, and where both have been evaluated, as
+                        [recomputation, zero, cell]; a layout that does not fit uses at least as much
+    """
+
+    def __init__(self, request: Request, capacity: float) -> None:
+        self.request, self.capacity = request, capacity
+        whole = grid(request)
+        self.layouts = count_of(request, whole)
+        self.blocks = list(_candidates(request, whole, capacity))
+        shapes = [(len(request.recomputes), *block.valid.shape) for block in self.blocks]
+        self.used, self.upper = ([np.zeros(shape) for shape in shapes] for _ in range(2))
+        self.known = [np.zeros(shape, dtype=bool) for shape in shapes]
+
+    def evaluate(self, wanted: Sequence[Array]) -> None:
+        """Evaluate what is wanted and not known, by block."""
+        for number, (block, known) in enumerate(zip(self.blocks, self.known, strict=True)):
+            missing = wanted[number] & ~known
+            cells = np.flatnonzero(missing.any(axis=(0, 1)))
+            if len(cells):
+                missing = missing[..., cells]
+                for whole, part in zip(
+                    (self.used, self.upper), used(self.request, block.kept(cells), self.capacity, missing), strict=True
+                ):
+                    whole[number][..., cells] = np.where(missing, part, whole[number][..., cells])
+                known[..., cells] |= missing
+
+    def fitting(self, number: int, wanted: Array, capacity: float) -> Fitting:
+        """Return those of the wanted layouts of a block that fit."""
+        fits = wanted & (self.used[number] <= capacity)
+        cells = np.flatnonzero(fits.any(axis=(0, 1)))
+        arrays = (array[..., cells] for array in (self.used[number], self.upper[number], fits))
+        return Fitting(self.blocks[number].kept(cells), cells, *arrays)
+
+    def among(self, request: Request, capacity: float) -> Memory:
+        """Return what is known of the layouts that a narrower request allows."""
+        found = Memory.__new__(Memory)
+        found.request, found.capacity = request, capacity
+        found.layouts = count_of(request, grid(request))
+        found.blocks, found.used, found.upper, found.known = [], [], [], []
+        for number, block in enumerate(self.blocks):
+            valid = block.valid
+            for degree, most in request.below.items():
+                values = block.layout.zero if degree == "zero" else block.column(FIELDS[degree])
+                valid = valid & (values <= most)
+            cells = np.flatnonzero(valid.any(axis=0))
+            if len(cells):
+                found.blocks.append(replace(block, valid=valid).kept(cells))
+                for mine, theirs in ((found.used, self.used), (found.upper, self.upper), (found.known, self.known)):
+                    mine.append(theirs[number][..., cells])
+        return found
+
+
+_KEPT: list[Memory] = []
+"""That of the first request and of the last."""
+
+
+def memory_of(request: Request, capacity: float) -> Memory:
+    """Return the memory of a request's layouts, with what an earlier question evaluated of it."""
+    for kept in _KEPT:
+        if kept.capacity == capacity and kept.request == request:
+            return kept
+        if kept.capacity >= capacity and _is_narrower(request, kept.request):
+            return kept.among(request, capacity)
+    found = Memory(request, capacity)
+    _KEPT[1:] = [found]
+    return found
+
+
+def _is_narrower(request: Request, than: Request) -> bool:
+    """Return whether a request asks for some of the layouts of another."""
+    bounds = (request.below.get(degree, math.inf) <= most for degree, most in than.below.items())
+    return replace(than, below=request.below) == request and all(bounds)
+
+
+def count_of(request: Request, whole: Grid | None) -> int:
+    """Return how many layouts a request has."""
+    return 0 if whole is None else whole.count * len(request.recomputes)
+
+
+def _candidates(request: Request, whole: Grid | None, capacity: float) -> Iterator[Block]:
+    """Yield the layouts of which the states alone fit a card."""
+    for block in () if whole is None else blocks(request, whole):
+        states = least_states(request.model, replace(request.setup, layout=block.layout))
+        fits = block.valid & (states * ROUNDING <= capacity)
+        cells = np.flatnonzero(fits.any(axis=0))
+        if len(cells):
+            yield replace(block, valid=fits).kept(cells)

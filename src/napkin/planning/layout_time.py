@@ -1,0 +1,84 @@
+"""The time of many layouts as arrays: what one layer takes is computed once a row of a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from napkin.elementwise import is_array
+from napkin.planning.grid import CELL, Array, Block, Request
+from napkin.record import fields, replace
+from napkin.term import Term
+from napkin.timing.layer import LayerTime
+from napkin.timing.pipeline import Layers
+from napkin.timing.rates import Rates
+from napkin.timing.step import layers_of_step, step
+from napkin.timing.step_layout import StepLayout
+from napkin.training.setup import Setup
+
+Timed = Callable[[Setup], "tuple[StepLayout, Rates]"]
+"""From a setup to its layout, as the formulas of time take it, and the rates of the machine and software."""
+
+AGAIN = ("layers_recomputed", "attention_recomputed", "products_recomputed")
+"""Fields of a StepLayout that recomputation decides."""
+
+
+TIMED = 1 << 12
+"""Cells that are timed together at most, unless one block has more."""
+
+
+def timed_blocks(request: Request, parts: Sequence[Block], timed: Timed) -> list[Array]:
+    """Return step/time of blocks, small ones evaluated together: the formulas of time do not differ between kinds."""
+    found: list[Array] = []
+    start = 0
+    while start < len(parts):
+        end, count = start + 1, len(parts[start])
+        while end < len(parts) and count + len(parts[end]) <= TIMED:
+            count, end = count + len(parts[end]), end + 1
+        together = parts[start:end]
+        seconds = _seconds(request, _joined(together), timed)
+        ends = np.cumsum([len(part) for part in together])[:-1]
+        found += np.split(np.broadcast_to(seconds, (*seconds.shape[:-1], count)), ends, axis=-1)
+        start = end
+    return found
+
+
+def _joined(parts: Sequence[Block]) -> Block:
+    """Return blocks of several kinds as one."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = {name: np.concatenate([part.column(name) for part in parts]) for name in CELL}
+    rows, valid = (np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in ("row", "valid"))
+    return Block(parts[0].layout.replaced(**columns), rows, valid)
+
+
+def _seconds(request: Request, block: Block, timed: Timed) -> Array:
+    """Return step/time as [recomputation, zero, cell], from one evaluation in which recomputation is an axis too."""
+    setups = (replace(request.setup, layout=block.layout.replaced(recompute=one)) for one in request.recomputes)
+    asked = [timed(setup) for setup in setups]
+    plan, rates = asked[0]
+    shares = {name: np.array([float(getattr(p, name)) for p, _ in asked]).reshape(-1, 1, 1) for name in AGAIN}
+    plan = replace(plan, **shares)
+    _, first, index = np.unique(block.row, return_index=True, return_inverse=True)
+    with np.errstate(all="ignore"):  # entries that are not valid may divide by zero
+        of_rows = layers_of_step(request.model, *(_picked(one, len(block), first) for one in (plan, rates)))
+        layers = _picked(of_rows, len(first), index.reshape(-1))
+        return step(request.model, plan, rates, layers).time.value
+
+
+def _picked(value: Any, count: int, index: Array) -> Any:
+    """Return a value with some entries of every array in it whose last axis has `count` of them."""
+    if is_array(value):
+        return value[..., index] if value.shape[-1] == count else value
+    if isinstance(value, Term):
+        return Term(value.name, _picked(value.value, count, index), value.unit, value.op, (), value.source, value.kind)
+    if isinstance(value, (Layers, LayerTime, StepLayout, Rates)):
+        names = fields(type(value))
+        return replace(value, **{name: _picked(getattr(value, name), count, index) for name in names})
+    if isinstance(value, dict):
+        return {name: _picked(one, count, index) for name, one in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_picked(one, count, index) for one in value)
+    return value

@@ -1,0 +1,73 @@
+"""Counts worked out by hand: FLOPs by operation in two stacks, bytes of packed tensors, truncated initialization."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from napkin.counting import flops
+from napkin.counting.init import truncated_std
+from tests.conftest import model, run_line
+
+
+def test_flops_by_operation_of_an_encoder_decoder() -> None:
+    """Each stack's products by its own name: two encoder layers over 5 tokens, three decoder layers over 7."""
+    h, heads, d, f, vocab, source, target = 8, 2, 4, 16, 32, 5, 7
+    fields = {
+        "model_type": "t5",
+        "d_model": h,
+        "num_heads": heads,
+        "d_kv": d,
+        "d_ff": f,
+        "num_layers": 2,
+        "num_decoder_layers": 3,
+        "vocab_size": vocab,
+        "feed_forward_proj": "relu",
+        "tie_word_embeddings": True,
+    }
+    t5 = model(**fields)
+    found = {
+        name: term.value for name, term in flops.by_operation(t5, flops.works(t5, 1, source, target=target)).items()
+    }
+    wide = heads * d
+    assert found["encoder/q"] == 2 * 2 * source * h * wide
+    assert found["decoder/q"] == 3 * 2 * target * h * wide
+    assert found["encoder/attention"] == 2 * 2 * source * source * heads * 2 * d
+    assert found["decoder/attention"] == 3 * 2 * target * target * heads * 2 * d
+    heads_of = [name for name in found if name.endswith("lm_head")]
+    assert [found[name] for name in heads_of] == [2 * target * h * vocab]
+    own = 4 * h * wide + 2 * h * f
+    encoder = 2 * 2 * source * own + found["encoder/attention"]
+    crossing = 2 * 2 * h * wide * (target + source) + 2 * target * source * heads * 2 * d
+    decoder = 3 * (2 * target * own + crossing) + found["decoder/attention"]
+    assert sum(found.values()) == encoder + decoder + 2 * target * h * vocab
+
+
+@pytest.mark.parametrize("cut", [0.001, 0.02, 0.049, 0.05, 0.051, 0.3, 1.0, 2.0, 3.0, 8.0])
+def test_the_spread_of_a_truncated_normal(cut: float) -> None:
+    """√(∫x²φ / ∫φ) from −cut to cut, by Simpson's rule."""
+    steps = 2000
+    width = cut / steps
+    weights = [1 if i in (0, steps) else 4 if i % 2 else 2 for i in range(steps + 1)]
+    density = [math.exp(-((i * width) ** 2) / 2) for i in range(steps + 1)]
+    mass = sum(w * p for w, p in zip(weights, density, strict=True))
+    square = sum(w * p * (i * width) ** 2 for i, (w, p) in enumerate(zip(weights, density, strict=True)))
+    assert truncated_std(cut) == pytest.approx(math.sqrt(square / mass), rel=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "size"),
+    [
+        ("3x40", "bf16", 3 * 40 * 2),
+        ("3x5", "fp4", 8),  # 60 bits in whole bytes
+        ("1", "fp4", 1),
+        ("3x40", "mxfp8", 3 * 40 + 3 * 2),  # a scale of a byte for each block of 32 in a row
+        ("3x32", "mxfp8", 3 * 32 + 3),
+        ("3x40", "mxfp4", 3 * 20 + 3 * 2),
+        ("3x40", "nvfp4", 3 * 20 + 3 * 3 + 4),  # blocks of 16, and one 32-bit scale for the tensor
+        ("5", "mxfp8", 5 + 1),
+    ],
+)
+def test_bytes_of_packed_tensors(shape: str, dtype: str, size: int) -> None:
+    assert run_line(f"tensor {shape} --dtype {dtype} --json").values["storage/bytes"] == size
