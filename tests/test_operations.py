@@ -85,6 +85,7 @@ def test_operations_whose_bytes_the_time_of_a_step_does_not_know_yet() -> None:
     copies = "ConcatTokens Concat HalfHeads Slice Transpose"
     next_to_gemms = (
         "BandAttention BlockIndexer DistanceBias ExpertMatmul Indexer PositionBias RelativeScores RetrievedExperts "
-        "Reused RunChoice RunIndexer SharedExperts ShiftedAttention"
+        "Reused RunChoice RunIndexer SharedExperts ShiftedAttention Ungraded "
+        "Unkept ChunkAttention NgramAttention Streamed"
     )
     assert found == {*elementwise.split(), *copies.split(), *next_to_gemms.split()}

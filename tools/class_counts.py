@@ -39,7 +39,7 @@ KEPT = 2
 def counted(shape: Shape) -> tuple[int, int]:
     """Parameters and forward FLOPs of the class itself."""
     model, device = network(shape.fields, "fp32", "eager"), device_of(shape.fields)
-    with torch.device(device), FlopCounterMode(display=False) as counter:
+    with torch.device(device), torch.no_grad(), FlopCounterMode(display=False) as counter:
         model(**batch_of(shape))
     return sum(weight.numel() for weight in model.parameters()), counter.get_total_flops()
 

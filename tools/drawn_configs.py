@@ -168,6 +168,8 @@ def draw(model_type: str, rng: random.Random, dropout: float) -> Shape:
         length -= length % 16  # whole windows: what is padded to them is no token of the batch's
     if "max_source_positions" in fields:
         length = fields["max_source_positions"]
+    if "lsh_attn_chunk_length" in fields:  # whole chunks
+        length = 64
     if "block_size" in fields and "num_random_blocks" in fields:  # whole blocks
         length = max(length - length % fields["block_size"], 16)
     two = head_of(model_type) in SEQUENCES

@@ -111,8 +111,19 @@ class Measured(NamedTuple):
     casts: int
 
 
-LOOPED = ("dbrx", "jetmoe", "led", "longcat_flash", "longformer", "nllb-moe", "switch_transformers")
-"""Types whose experts run one after the other on as many tokens as chose them: the CPU runs them, with numbers."""
+LOOPED = (
+    "dbrx",
+    "prophetnet",
+    "reformer",
+    "jetmoe",
+    "led",
+    "longcat_flash",
+    "longformer",
+    "nllb-moe",
+    "switch_transformers",
+)
+"""Types whose step depends on numbers (experts run one after the other on as many tokens as chose them, tokens are
+sorted): the CPU runs them."""
 
 
 def device_of(fields: dict[str, Any]) -> str:

@@ -115,6 +115,36 @@ def _blocks(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     return {"block_size": rng.choice((2, 4, 64)), "num_random_blocks": rng.choice((1, 2))}
 
 
+@special("prophetnet")
+def _predicted(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    own = {f"num_{side}_{what}": rng.choice((2, 3)) for side in ("encoder", "decoder") for what in ("layers",)}
+    own |= {f"num_{side}_attention_heads": 4 for side in ("encoder", "decoder")}
+    own |= {"hidden_size": 4 * rng.choice((8, 12)), "encoder_ffn_dim": 72, "decoder_ffn_dim": 56}
+    own |= {"max_position_embeddings": 128, "pad_token_id": 0}
+    return own | {"ngram": rng.choice((1, 2, 3)), "num_buckets": rng.choice((8, 32)), "tie_word_embeddings": True}
+
+
+@special("reformer")
+def _chunks_and_hashes(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    drawn.pop("num_hidden_layers", None)
+    size, local, hashed = rng.choice((8, 12)), rng.choice((8, 16, 64)), rng.choice((8, 16, 64))
+    own = {"attn_layers": rng.sample(["local", "lsh", "local", "lsh"], 3), "is_decoder": False, "hidden_size": 32}
+    own |= {"axial_pos_embds": False, "attention_head_size": size, "feed_forward_size": 48, "num_attention_heads": 2}
+    own |= {"local_attn_chunk_length": local, "lsh_attn_chunk_length": hashed, "num_hashes": rng.choice((1, 2))}
+    own |= {"num_buckets": rng.choice((None, 4, [2, 4])), "max_position_embeddings": 64}
+    return own | {"local_num_chunks_after": 0, "lsh_num_chunks_after": 0, "tie_word_embeddings": False}
+
+
+@special("hrm_text")
+def _in_turns(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    drawn.pop("head_dim", None)
+    heads = drawn["num_attention_heads"]
+    own: dict[str, Any] = {"num_hidden_layers": rng.choice((1, 2))}
+    own |= {"H_cycles": rng.choice((1, 2, 3)), "L_cycles": rng.choice((1, 3))}
+    own |= {"head_dim": drawn["hidden_size"] // heads, "num_layers_per_stack": None}
+    return own | {"L_bp_cycles": rng.choice((None, [1], [2, 1]))}
+
+
 @special("xlnet")
 def _one_stream(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     own = {"d_inner": rng.choice((72, 104)), "ff_activation": rng.choice(("gelu", "relu"))}

@@ -38,6 +38,16 @@ def parts_of(config: Config) -> tuple[bool, bool]:
     )
 
 
+def runs_alone(config: Config) -> bool:
+    """Read whether `architectures` names the class that has the decoder only, with its head."""
+    names = config.items("architectures", required=False) or []
+    if not any(isinstance(name, str) and name.endswith("ForCausalLM") for name in names):
+        return False
+    config.ignore("is_encoder_decoder", "is_decoder", "add_cross_attention")
+    config.notes.append("the class runs the decoder alone: its cross-attention is counted, but not used")
+    return True
+
+
 def must_be_both(config: Config) -> None:
     """Refuse fields that contradict an encoder with a decoder."""
     config.must_be("is_encoder_decoder", True)

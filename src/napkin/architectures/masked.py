@@ -59,10 +59,10 @@ def masked_head(
     )
 
 
-def pooler(hidden: int, source: str) -> Operations:
-    """Return the layer that reads a sequence's first token."""
+def pooler(hidden: int, source: str, *, used: bool = True) -> Operations:
+    """Return the layer that reads a sequence's first token. `used`: the loss depends on it."""
     return (
-        PerSequence("pooler", (source,), hidden, hidden, True, first=True),
+        PerSequence("pooler", (source,), hidden, hidden, True, first=True, used=used),
         Activation("pooler_activation", ("pooler",), hidden, "tanh"),
     )
 

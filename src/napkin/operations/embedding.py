@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Embedding(Lookup):
     """A lookup of rows of `width` elements in an embedding of `rows`. `role` is one of base.py's roles of embeddings.
 
-    `trained`: a gradient flows to the embedding.
+    `trained`: a gradient flows to the embedding. `decoder`: it is a decoder's, also where no encoder is next to it.
     """
 
     rows: int
@@ -30,6 +30,7 @@ class Embedding(Lookup):
     trained: bool = True
     _: KW_ONLY
     role: str = TOKEN
+    decoder: bool = False
 
     def __post_init__(self) -> None:
         self._is_module()
@@ -68,7 +69,7 @@ class Embedding(Lookup):
             shape = rows
         else:
             how = run.implementation.segments if self.role == "segment" else run.implementation.positions
-            shape = run.own // run.split.sequence * run.rows_of(how)
+            shape = run.own // run.split.sequence * (1 if self.decoder and how == "source" else run.rows_of(how))
             kind = INPUT if how == "buffer" else ACTIVATION
             ids = tape.given(shape, "int64", f"{self.name}/position ids", kind=kind, fixed=True)
         out = tape.new(shape * self.width, stored, "embedded")

@@ -111,15 +111,19 @@ class Matmul(Module):
 
 @record
 class PerSequence(Matmul):
-    """A linear layer over one token of each sequence: the `first`, or what was made of it. FLOP: 2·b·d_in·d_out."""
+    """A linear layer over one token of each sequence: the `first`, or what was made of it. `used`: the loss depends on
+    it, else it runs and keeps nothing. FLOP: 2·b·d_in·d_out."""
 
     first: bool = False
+    used: bool = True
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return (gemm(self.name, work.sequences, self.d_in, self.d_out),)
 
     def lower(self, run: Lowering) -> Value:
         x = run.read(self).tensor
+        if not self.used:
+            return Value(run.tape.new(run.b * self.d_out, x.dtype, "pooled", fixed=True), self.d_out)
         if self.first:
             x = run.tape.slice(x, run.b * self.d_in)
         return Value(run.tape.linear(x, self.d_in, self.d_out, self.bias, f"{self.name}/weight"), self.d_out)

@@ -65,6 +65,27 @@ class Dropout(Elementwise):
 
 
 @record
+class Fourier(Elementwise):
+    """The real part of a Fourier transform over the sequence and the `width` elements of each token (FNet). No matmul,
+    no weights."""
+
+    width: int
+
+    def traffic(self) -> tuple[Number, Number]:
+        return 16 * self.width, 16 * self.width
+
+    def remark(self) -> str:
+        return "Fourier transforms are no matmuls and count 0"
+
+    def lower(self, run: Lowering) -> Value:
+        """Run torch.fft in fp32, which saves nothing."""
+        x = run.read(self)
+        wide = run.tape.cast(x.tensor, "fp32")
+        made = run.tape.record("fft", (wide,), run.tape.new(2 * wide.count, "fp32", "complex"))
+        return Value(run.tape.slice(made, wide.count), x.width, x.divided, x.gathered)
+
+
+@record
 class Jitter(Elementwise):
     """Router jitter: `width` elements per token, multiplied in place by random factors near 1 in training."""
 

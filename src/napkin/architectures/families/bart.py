@@ -15,10 +15,12 @@ from napkin.architectures.attention import Attention, Heads, QkvProjections, Sco
 from napkin.architectures.blocks import LAYER, Block, Operations, Routing, plain_mlp
 from napkin.architectures.encoder_decoder import (
     Sparse,
+    decoder_alone,
     decoder_layer,
     must_be_both,
     parts_of,
     routed_mlp,
+    runs_alone,
     shared_embedding,
 )
 from napkin.architectures.families.longformer import attention_windows
@@ -26,6 +28,7 @@ from napkin.architectures.reading import activation, depth, restrict, tied, widt
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
+from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import EAGER, MASKS, OWN_LABELS
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
@@ -45,6 +48,7 @@ class _BartSizes:
     shared     one token embedding serves both stacks
     tied       the head's matrix is the decoder's token embedding
     unused     the class holds a shared token embedding that nothing uses
+    alone      the class has the decoder only
     inner      width of the MLP
     positions  rows of the position embeddings: one for both stacks, or each its own
     windows    tokens to both sides that each of the encoder's layers sees; () for all
@@ -64,6 +68,7 @@ class _BartSizes:
     shared: bool
     tied: bool
     unused: bool
+    alone: bool
 
 
 @record
@@ -115,13 +120,15 @@ class Bart:
         vocabulary = config.integer("vocab_size")
         lengths = ("max_encoder_position_embeddings", "max_decoder_position_embeddings")
         positions = tuple(config.integer(field) for field in (lengths if self.apart else ("max_position_embeddings",)))
-        has_decoder, has_head = parts_of(config)
+        alone = runs_alone(config)
+        has_decoder, has_head = (True, True) if alone else parts_of(config)
         if not has_decoder:
             raise config.refuse("architectures", "napkin does not know the encoder of this family alone")
-        must_be_both(config)
+        if not alone:
+            must_be_both(config)
         same = config.flag(self.may_share) if self.may_share else True
         tie = tied(config)
-        if same and not tie:
+        if same and not (tie or alone):
             config.notes.append(
                 "untied embeddings: each stack and the head has its own, and the class of transformers 5 also holds a "
                 "shared one that nothing uses"
@@ -139,9 +146,10 @@ class Bart:
             attention_windows(config, layers) if self.bands else (),
             config.flag("scale_embedding", otherwise=False),
             has_head,
-            shared=same and tie,
+            shared=same and tie and not alone,
             tied=tie and has_head,
-            unused=same and not tie,
+            unused=same and not (tie or alone),
+            alone=alone,
         )
 
     def _rows(self, config: Config, vocabulary: int, same: bool) -> tuple[int, int]:
@@ -183,6 +191,7 @@ class Bart:
 
         both = (sizes.positions[0], sizes.positions[-1])
         before = [self._embedding(sizes, rows, positions) for rows, positions in zip(sizes.rows, both, strict=True)]
+        before[1] = tuple(replace(op, decoder=True) if isinstance(op, Embedding) else op for op in before[1])
         if sizes.shared:
             before[1] = shared_embedding(before[1])
         if sizes.unused:
@@ -192,21 +201,19 @@ class Bart:
         last = final[-1].name if final else "x"
         head = Matmul("lm_head", (last,), sizes.hidden, sizes.rows[1], False, VOCABULARY, role=LM_HEAD)
         after = (*final, head) if sizes.has_head else final
-        heads = sizes.heads[0]
+        heads = sizes.heads[sizes.alone]
+        decoder = stack_of("decoder", before[1], runs(True), after)
         return Model(
             name=sizes.name,
-            stacks=(
-                stack_of("encoder", before[0], runs(False), final),
-                stack_of("decoder", before[1], runs(True), after),
-            ),
+            stacks=(decoder,) if sizes.alone else (stack_of("encoder", before[0], runs(False), final), decoder),
             tied=sizes.tied,
             hidden=sizes.hidden,
             heads=heads,
             kv_heads=heads,
             head_dim=sizes.hidden // heads,
             vocabulary=sizes.rows[1],
-            max_length=sizes.positions[0],
-            max_target=sizes.positions[1] if len(sizes.positions) > 1 else None,
+            max_length=both[sizes.alone],
+            max_target=sizes.positions[1] if len(sizes.positions) > 1 and not sizes.alone else None,
         )
 
     def _embedding(self, sizes: _BartSizes, rows: int, positions: int) -> Operations:
@@ -235,7 +242,8 @@ class Bart:
             feed = experts(inner)
         if decoder:
             across = replace(shaped, scores=Scores(causal=False), memory=MEMORY, prefix="cross_")
-            operations = decoder_layer(hidden, LAYER, attend, across, feed, before=self.before)
+            make = decoder_alone if sizes.alone else decoder_layer
+            operations = make(hidden, LAYER, attend, across, feed, before=self.before)
         else:
             operations = (pre_norm if self.before else post_norm)(hidden, LAYER, attend, feed, dropout=(True, True))
         return Layer(("decoder" if decoder else "encoder") + "_experts" * routed, operations)

@@ -209,7 +209,10 @@ class Bert:
         if purpose == BARE:
             return pooler(hidden, source) if self.pooler else ()
         if purpose == MASKED:
-            return (*(pooler(hidden, source) if self.masked_pooler else ()), *self._masked_head(sizes, source))
+            return (
+                *(pooler(hidden, source, used=False) if self.masked_pooler else ()),
+                *self._masked_head(sizes, source),
+            )
         next_sentence = PerSequence("next_sentence", ("pooler_activation",), hidden, 2, True)
         return (*pooler(hidden, source), next_sentence, *self._masked_head(sizes, source))
 

@@ -310,7 +310,7 @@ BIG_BIRD = like(
         "attention_type": "block_sparse", "block_size": 64, "hidden_act": "gelu_new", "max_position_embeddings": 4096,
         "num_random_blocks": 3, "use_bias": True, "vocab_size": 50358,
     },
-    implementation=replace(ENCODER, kernels=(EAGER,)),
+    implementation=replace(ENCODER, segments="buffer", kernels=(EAGER,)),
     modules=bert_modules("bert") | {"pooler": "bert.pooler"},
 )  # fmt: skip
 # arXiv:2102.03902

@@ -22,6 +22,9 @@ from napkin.record import replace
 def _bigbird_pegasus(config: Config) -> Model:
     """Return the network: learned positions, and biases around attention where asked for."""
     kind = config.text("attention_type", known=("block_sparse", "original_full"))
+    names = config.items("architectures", required=False) or []
+    if any(isinstance(name, str) and name.endswith("ForCausalLM") for name in names):
+        config.restate("tie_word_embeddings", False)  # the class with the decoder only does not tie its head
     network = Bart(before=True, bias=config.flag("use_bias"), inner_dropout=(False, True))
     if kind == "original_full":
         config.ignore("block_size", "num_random_blocks")

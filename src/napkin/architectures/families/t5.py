@@ -120,7 +120,13 @@ def t5(config: Config, *, every_layer: bool = False) -> Model:
     and a learned bias for each head and bucket of distances, which the first layer of each stack has for all (UMT5:
     each layer its own)."""
     feed = _feed(config, width(config), config.integer("d_ff"))
-    return _network(_sizes(config, every_layer), feed)
+    sizes = _sizes(config, every_layer)
+    if sizes.has_head and not sizes.tied:
+        config.notes.append(
+            "untied embeddings: the checkpoint's own head is counted; the class of transformers 5 ties it where it is "
+            "built without a checkpoint"
+        )
+    return _network(sizes, feed)
 
 
 def _network(

@@ -11,7 +11,7 @@ from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.assembly import embedding
 from napkin.architectures.attention import Attention, Heads, QkvProjections, Scaling, Scores
 from napkin.architectures.blocks import LAYER, Block, Operations, plain_mlp
-from napkin.architectures.encoder_decoder import decoder_alone, decoder_layer, parts_of
+from napkin.architectures.encoder_decoder import decoder_alone, decoder_layer, parts_of, runs_alone
 from napkin.architectures.reading import activation, depth, tied, width
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
@@ -122,14 +122,11 @@ def _decoder(sizes: _Sizes, alone: bool = False) -> Stack:
 
 def _whisper(config: Config) -> Model:
     """Return both stacks, or the decoder alone where `architectures` names the class with a causal head."""
-    names = config.items("architectures", required=False) or []
-    alone = any(isinstance(name, str) and name.endswith("ForCausalLM") for name in names)
+    alone = runs_alone(config)
     sizes = _sizes(config, True if alone else parts_of(config)[1])
     decoder, heads = _decoder(sizes, alone), sizes.heads[alone]
     length = sizes.positions[alone]
-    if alone:
-        config.notes.append("the class runs the decoder alone: its cross-attention is counted, but not used")
-    else:
+    if not alone:
         config.notes.append(
             f"the encoder reads sound: {FRAMES} frames of {sizes.bins} bins for each of its tokens, of which the class "
             f"takes exactly {length:,} (--seq {length})"
