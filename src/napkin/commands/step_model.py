@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from napkin.commands.confidence import read_confidence
 from napkin.commands.inputs import Inputs
@@ -20,6 +19,7 @@ from napkin.term import Term
 from napkin.training.setup import Setup
 from napkin.units import human
 
+TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
     from napkin.evidence.single import StepPrediction
     from napkin.inputs.profile import Profile

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from napkin.elementwise import Number, minimum, where
 from napkin.evidence import constants as shipped
@@ -25,6 +24,7 @@ from napkin.training.layout import Layout
 from napkin.training.optimizer_step import step_traffic
 from napkin.training.setup import Setup
 
+TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
     from napkin.inputs.profile import Profile
 
