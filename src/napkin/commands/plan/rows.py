@@ -133,6 +133,10 @@ def machine_row(question: PlanQuestion, gpus: int, winner: Scored, first: Scored
 def command_line(question: PlanQuestion, layout: Layout) -> str:
     """Return the same layout as a question to `napkin step`."""
     changes: dict[str, Text] = {"gpus": None, "seq": str(layout.seq)}
+    if layout.gpus == 1:
+        changes["link-bandwidth"] = None  # nothing crosses the link: `step` refuses what has no effect
+    if layout.gpus <= question.layouts.request.node:
+        changes["network-bandwidth"] = None
     for name, value in degrees(layout).items():
         if name == "sp":
             changes[name] = None if value == (layout.tp > 1) else bool(value)
