@@ -188,10 +188,10 @@ def test_the_shards_of_every_tensor_add_up_to_it(case: tuple[Model, Setup]) -> N
             slack += n * ways
     tables = sum(ceil(w.count / layout.tp) for w in model.stacks[0].before[0].weights())
     copies = tables if model.tied and layout.pp == 1 else 0
-    assert sum(rank.held.dense for rank in there) == dense - copies
-    assert sum(rank.held.expert for rank in there) == expert
+    assert sum(rank.weights.dense for rank in there) == dense - copies
+    assert sum(rank.weights.expert for rank in there) == expert
     whole = params(model)["params/total"].value
-    held = sum(rank.held.dense for rank in there) * layout.tp + expert * layout.ep * layout.etp
+    held = sum(rank.weights.dense for rank in there) * layout.tp + expert * layout.ep * layout.etp
     assert held >= whole
 
 
@@ -211,7 +211,7 @@ def test_all_ranks_together_hold_at_least_the_whole(case: tuple[Model, Setup]) -
         ways = setup.shards
         copies = max(ways * layout.tp // (layout.ep * layout.etp), 1)
         for rank in every:
-            share = (rank.held.dense / ways + rank.held.expert / copies) * width[setup.precision.param]
+            share = (rank.weights.dense / ways + rank.weights.expert / copies) * width[setup.precision.param]
             assert share <= rank.parameters < share + 2
 
 

@@ -11,7 +11,7 @@ import pytest
 from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
 from napkin.footprint.prepared import bare
-from napkin.footprint.states import gathered, held
+from napkin.footprint.states import gathered, held_weights
 from napkin.operations.lora_targets import resolved
 from napkin.operations.tuning import Tuning
 from napkin.record import replace
@@ -39,9 +39,9 @@ def trained(fields: dict[str, Any], *targets: str) -> int:
         "foreach",
         "eager",
     )
-    parts = [(n, held(layer.operations, setup)) for stack in model.stacks for _, n, layer in stack.kinds()]
-    parts += [(1, held(one, setup)) for stack in model.stacks for one in (stack.before, stack.after)]
-    return int(gathered([*parts, (1, held(model.shared, bare(setup)))]).dense)
+    parts = [(n, held_weights(layer.operations, setup)) for stack in model.stacks for _, n, layer in stack.kinds()]
+    parts += [(1, held_weights(one, setup)) for stack in model.stacks for one in (stack.before, stack.after)]
+    return int(gathered([*parts, (1, held_weights(model.shared, bare(setup)))]).dense)
 
 
 @pytest.mark.parametrize(("model_type", "counts", "fields"), ROWS, ids=[row[0] for row in ROWS])

@@ -140,7 +140,7 @@ def test_a_frozen_network_stores_its_products_in_four_bits() -> None:
     others = vocab * h + (2 * layers + 1) * h
     trained = layers * 8 * ((h + h) + (h + kv))
     rank = memory.rank_of(step, 0)
-    assert rank.held.all == trained
+    assert rank.weights.all == trained
     assert rank.parameters == products * 0.5625 + 2 * others + 2 * trained
 
 
@@ -183,7 +183,7 @@ def test_gradients_added_up_in_fp32_take_four_bytes_more_for_each_weight() -> No
     setup = replace(plain.setup, framework=FRAMEWORKS["nanotron"])
     more = memory.rank_of(replace(plain, setup=setup), 0)
     less = memory.rank_of(plain, 0)
-    assert more.gradients - less.gradients == 4 * less.held.all
+    assert more.gradients - less.gradients == 4 * less.weights.all
 
 
 def test_a_head_that_runs_in_parts_makes_its_weight_s_gradient_twice() -> None:

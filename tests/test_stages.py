@@ -65,7 +65,7 @@ def test_stages_add_up_to_the_whole_and_the_worst_is_among_those_looked_at(layer
     assert [sum(rank.stage.layers) for rank in ranks] == layers
     table = GPT2.vocabulary * GPT2.hidden
     extra = table if p > 1 else 0  # a tied table stands on both ends
-    assert sum(rank.held.all for rank in ranks) == params(model)["params/total"].value + extra
+    assert sum(rank.weights.all for rank in ranks) == params(model)["params/total"].value + extra
     assert max(ranks[int(place)].live for place in places(step)) == max(rank.live for rank in ranks)
 
 
@@ -262,7 +262,7 @@ def test_ranks_that_divide_experts_hold_a_part_of_each_and_gather_their_tokens()
     for etp in (1, 2, 4):
         rank = prepare(MIXTRAL, setup_of(MIXTRAL, "megatron", tp=4, etp=etp, sp=1))
         whole = 32 * 8 * 3 * 4096 * 14336
-        assert rank_of(rank, 0).held.expert == whole // etp
+        assert rank_of(rank, 0).weights.expert == whole // etp
         kept = {s.label: s.size for s in rank.run.layers[0][1].kept}
         assert kept["experts/sent"] == tokens // 4 * etp * 2 * 4096 * wide
         assert kept["experts/up"] == tokens // 4 * etp * 2 * 2 * 14336 // etp * wide
@@ -272,7 +272,7 @@ def test_experts_states_are_divided_over_all_ranks_that_hold_the_same_experts() 
     """Megatron-core: t·d/(e·etp) of them."""
     for etp, copies in ((1, 8), (4, 2)):
         ranks = rank_of(prepare(MIXTRAL, setup_of(MIXTRAL, tp=4, dp=4, ep=2, etp=etp, zero=1)), 0)
-        dense, expert = ranks.held.dense, ranks.held.expert
+        dense, expert = ranks.weights.dense, ranks.weights.expert
         master = dict(ranks.states)["master"]
         assert master == 4 * dense // 4 + -(-4 * expert // copies)
 

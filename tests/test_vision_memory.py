@@ -81,7 +81,7 @@ def test_a_frozen_tower_keeps_nothing_and_has_no_states() -> None:
     assert both.saved == text
     assert trained.parameters == frozen.parameters == both.parameters
     unread = 4 * WIDTH * (WIDTH + 1) + 2 * WIDTH * INNER + INNER + WIDTH + 4 * WIDTH + 2 * WIDTH
-    assert trained.held.frozen == 2 * unread  # the last layer and the norm, which LLaVA does not read
+    assert trained.weights.frozen == 2 * unread  # the last layer and the norm, which LLaVA does not read
     assert both.gradients < frozen.gradients < trained.gradients
 
 

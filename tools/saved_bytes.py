@@ -59,7 +59,6 @@ from napkin.footprint import memory  # noqa: E402
 from napkin.footprint.prepared import prepare  # noqa: E402
 from napkin.inputs.load import Document  # noqa: E402
 from napkin.inputs.model import config_from  # noqa: E402
-from napkin.operations.attention import AttentionCore  # noqa: E402
 from napkin.operations.implementations import ALL_KERNELS, MANY, ONE, mode, recomputation_of  # noqa: E402
 from napkin.training.layout import Layout  # noqa: E402
 from napkin.training.optimizers import find  # noqa: E402
@@ -158,7 +157,7 @@ def narrowed(weight: Any) -> Any:
 def attends(fields: dict[str, Any]) -> bool:
     """Whether any layer has attention."""
     layers = (layer for stack in reading(fields).stacks for _, layer in stack.runs)
-    return any(isinstance(op, AttentionCore) for layer in layers for op in layer.operations)
+    return any(op.attends() is not None for layer in layers for op in layer.operations)
 
 
 def reading(fields: dict[str, Any]) -> Any:

@@ -60,7 +60,7 @@ def replay(
     nodes: Sequence[Node],
     seed: Number,
     stepped: bool = False,
-    again: bool = False,
+    recomputed: bool = False,
     alone: bool = False,
     waits: Number = 0,
     carried: bool = False,
@@ -70,12 +70,12 @@ def replay(
     seed     bytes of the gradient of the last node's output, counted as live at the start
     stepped  each weight's gradient is freed when complete (optimizer in backward, or added to an accumulated one),
              except for the first `waits` bytes: a tied head's, which the embedding's gradient is added to
-    again    the saved tensors were recomputed, and are freed as soon as they are read; else after the node's
+    recomputed  the saved tensors were recomputed, and are freed as soon as they are read; else after the node's
              gradients have been summed and cast
     alone    no other piece still holds the shared tensors
     carried  a piece that ran before has left gradients of the tensors that both read (an encoder's output, position
              biases), to which its own are added"""
-    run = _Backward(nodes, seed, again, alone)
+    run = _Backward(nodes, seed, recomputed, alone)
     for tensor in read_by_others(nodes) if carried else ():
         run.gradients[id(tensor)] = _Gradient(tensor.size)
         run.live = run.live + tensor.size
@@ -93,15 +93,15 @@ def replay(
 def read_by_others(nodes: Sequence[Node]) -> tuple[Tensor, ...]:
     """Return the tensors with a gradient that nodes read and other pieces read too."""
     made = {id(node.output.root) for node in nodes}
-    roots = {id(x.root): x.root for node in nodes for x in node.inputs if not x.fixed and id(x.root) not in made}
-    return tuple(x for x in roots.values() if any(s.shared and s.kind == ACTIVATION for _, s in x.places))
+    roots = {id(x.root): x.root for node in nodes for x in node.inputs if not x.no_grad and id(x.root) not in made}
+    return tuple(x for x in roots.values() if any(s.shared and s.kind == ACTIVATION for _, s in x.storages))
 
 
 class _Backward:
     """A backward pass: live bytes relative to its start, their peak, and the gradients that are not yet read."""
 
-    def __init__(self, nodes: Sequence[Node], seed: Number, again: bool, alone: bool) -> None:
-        self.again, self.alone = again, alone
+    def __init__(self, nodes: Sequence[Node], seed: Number, recomputed: bool, alone: bool) -> None:
+        self.recomputed, self.alone = recomputed, alone
         self.live: Number = 0
         self.peak: Number = 0
         self.weights: Number = 0
@@ -117,13 +117,13 @@ class _Backward:
         if arrived is None:  # nothing that the loss depends on
             self.live = self.live - _freed(node, self.uses, self.alone)
             return []
-        takers = [tensor for tensor in node.inputs if not tensor.fixed]
+        takers = [tensor for tensor in node.inputs if not tensor.no_grad]
         given = self.input_gradients(node, takers, arrived)
         uncast = is_array(node.uncast_weight) or bool(node.uncast_weight)
         first_made, late = (node.uncast_weight, node.weight) if uncast else (node.weight, 0)
         self.weights, self.live = self.weights + node.weight, self.live + first_made - node.bias
         self.rise(node.scratch)
-        if self.again:
+        if self.recomputed:
             self.live = self.live - _freed(node, self.uses, self.alone)
         if is_array(node.bias) or node.bias:
             self.live = self.live + node.bias
@@ -132,7 +132,7 @@ class _Backward:
             self.rise(_in_turn(tensor, node.output))
             self.live = self.live + tensor.size - node.output.size
         self.live = _release(arrived, self.live)
-        if not self.again:
+        if not self.recomputed:
             self.live = self.live - _freed(node, self.uses, self.alone)
         if is_array(late) or late:
             self.rise(late)
@@ -147,7 +147,7 @@ class _Backward:
         for tensor in takers:
             if node.name == SLICE and id(tensor.root) in self.gradients:
                 continue
-            is_weight = tensor.places[0][1].kind == WEIGHT
+            is_weight = tensor.storage.kind == WEIGHT
             if node.name == JOINED and is_weight:  # a view of the whole, which lives as long as any of its views
                 arrived.holders += 1
                 self.weights = self.weights + tensor.size
@@ -223,10 +223,10 @@ def forward_peak(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]], way
     used = _used(nodes, holds)
     last: dict[int, int] = {}
     for number, node in enumerate(nodes):
-        for _, storage in (*(place for x in node.inputs for place in x.places), *node.output.places, *node.kept):
+        for _, storage in (*(place for x in node.inputs for place in x.storages), *node.output.storages, *node.kept):
             last[id(storage)] = number
     for number, tensor in holds:
-        for _, storage in tensor.places:
+        for _, storage in tensor.storages:
             last[id(storage)] = max(last.get(id(storage), 0), number)
     there: dict[int, tuple[int, Storage, Number]] = {}  # by storage: its last reader, it, and how much of it was made
     live: Number = 0
@@ -235,7 +235,7 @@ def forward_peak(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]], way
         if number not in used:
             continue
         early = way == RECOMPUTED and number == len(nodes) - 1
-        made = () if early else node.output.places
+        made = () if early else node.output.storages
         for weight, storage in (*made, *((1, s) for _, s in node.kept)):
             if id(storage) not in there and not storage.shared and storage.label != INPUT_LABEL:
                 there[id(storage)] = (last[id(storage)], storage, weight)
@@ -252,13 +252,13 @@ def forward_peak(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]], way
 def _used(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]]) -> set[int]:
     """Return the indices of the nodes whose result is read, and of the last one; nodes of an untaken branch do not
     run."""
-    needed = {id(storage) for _, tensor in holds for _, storage in tensor.places}
+    needed = {id(storage) for _, tensor in holds for _, storage in tensor.storages}
     found: set[int] = set()
     for number in range(len(nodes) - 1, -1, -1):
         node = nodes[number]
-        if number == len(nodes) - 1 or any(id(storage) in needed for _, storage in node.output.places):
+        if number == len(nodes) - 1 or any(id(storage) in needed for _, storage in node.output.storages):
             found.add(number)
-            needed.update(id(storage) for x in node.inputs for _, storage in x.places)
+            needed.update(id(storage) for x in node.inputs for _, storage in x.storages)
             needed.update(id(storage) for _, storage in node.kept)
     return found
 

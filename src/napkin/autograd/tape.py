@@ -41,7 +41,7 @@ class Tape:
     compute    dtype of linear weights, and of activations where nothing casts them
     autocast   dtype that autocast runs matmuls in, or "" when it is off
     linear_dtype  dtype of fewer than 16 bits in which linear layers save their inputs, or ""
-    again      what runs now is recomputed in backward: only autocast's weight copies are saved
+    recomputed  what runs now is recomputed in backward: only autocast's weight copies are saved
     holds      (index of the last node that runs while a local variable refers to a tensor, that tensor)
     copies     autocast's copies of weights that several layers share, by label
     """
@@ -54,7 +54,7 @@ class Tape:
         self.holds: list[tuple[int, Tensor]] = []
         self.kept: list[Storage] = []
         self.scope = ""
-        self.again = False
+        self.recomputed = False
         self.copies: dict[str, Tensor] | None = None
 
     def fresh(self) -> Tape:
@@ -63,19 +63,19 @@ class Tape:
 
     # --- storages ---
 
-    def new(self, count: Number, dtype: str, what: str, *, fixed: bool = False) -> Tensor:
+    def new(self, count: Number, dtype: str, what: str, *, no_grad: bool = False) -> Tensor:
         """Allocate a tensor."""
-        return Tensor(count, dtype, ((1, Storage(f"{self.scope}/{what}", sized(count, dtype))),), fixed)
+        return Tensor(count, dtype, ((1, Storage(f"{self.scope}/{what}", sized(count, dtype))),), no_grad)
 
-    def given(self, count: Number, dtype: str, what: str, *, kind: str = ACTIVATION, fixed: bool = False) -> Tensor:
+    def given(self, count: Number, dtype: str, what: str, *, kind: str = ACTIVATION, no_grad: bool = False) -> Tensor:
         """Return a tensor that exists before the layer runs: its input, a weight, the token ids."""
-        return Tensor(count, dtype, ((1, Storage(what, sized(count, dtype), kind)),), fixed)
+        return Tensor(count, dtype, ((1, Storage(what, sized(count, dtype), kind)),), no_grad)
 
     def keep(self, *tensors: Tensor) -> tuple[tuple[Number, Storage], ...]:
         """Save tensors for backward; weights and the step's own inputs are not counted."""
         held: list[tuple[Number, Storage]] = []
         for tensor in tensors:
-            for weight, storage in tensor.places:
+            for weight, storage in tensor.storages:
                 if storage.kind in (WEIGHT, INPUT):
                     continue
                 if not any(storage is other for other in self.kept):
@@ -100,10 +100,10 @@ class Tape:
         forward_scratch: Number = 0,
         cached: Number = 0,
     ) -> Tensor:
-        output.fixed = all(t.fixed for t in inputs) and not is_array(weight) and weight == 0
-        if self.again:
-            kept = [t for t in kept if t.places[0][1].kind == WEIGHT_COPY]
-        held = () if output.fixed else self.keep(*kept)
+        output.no_grad = all(t.no_grad for t in inputs) and not is_array(weight) and weight == 0
+        if self.recomputed:
+            kept = [t for t in kept if t.storage.kind == WEIGHT_COPY]
+        held = () if output.no_grad else self.keep(*kept)
         self.nodes.append(
             Node(
                 name,
@@ -174,7 +174,7 @@ class Tape:
         """Multiply elementwise, y broadcast over x; each factor is saved if the other's gradient needs it."""
         out = self.new(x.count, promoted(x, y), what)
         out.rows_apart = x.rows_apart
-        kept = ([] if y.fixed else [x]) + ([] if x.fixed else [y])
+        kept = ([] if y.no_grad else [x]) + ([] if x.no_grad else [y])
         return self.record("mul", (x, y), out, kept, broadcast=True)
 
     def power(self, x: Tensor) -> Tensor:
@@ -219,7 +219,7 @@ class Tape:
         """Run dropout, whose fused kernel saves a mask of one byte per element; return x at p = 0."""
         if not p:
             return x
-        mask = self.new(x.count, "bool", "dropout mask", fixed=True)
+        mask = self.new(x.count, "bool", "dropout mask", no_grad=True)
         return self.record("dropout", (x,), self.new(x.count, x.dtype, "dropped"), (mask,))
 
     def copy(self, x: Tensor, what: str) -> Tensor:
@@ -247,8 +247,8 @@ class Tape:
     def layer_norm(self, x: Tensor, rows: Number, weights: Sequence[Tensor], weight: Number) -> Tensor:
         """Run F.layer_norm, which saves its input, and mean and rstd of each row in fp32."""
         given, x = x, self.raised(x)
-        mean = self.new(rows, "fp32", "mean", fixed=True)
-        rstd = self.new(rows, "fp32", "rstd", fixed=True)
+        mean = self.new(rows, "fp32", "mean", no_grad=True)
+        rstd = self.new(rows, "fp32", "rstd", no_grad=True)
         out = self.new(x.count, x.dtype, "normalized")
         self.record("layer_norm", (x,), out, (x, mean, rstd, *weights), weight=weight)
         self.hold(given)
@@ -257,7 +257,7 @@ class Tape:
     def rms_norm(self, x: Tensor, rows: Number, weight: Number) -> Tensor:
         """Run F.rms_norm, which saves its input and the reciprocal RMS of each row in fp32."""
         given, x = x, self.raised(x)
-        rstd = self.new(rows, "fp32", "rstd", fixed=True)
+        rstd = self.new(rows, "fp32", "rstd", no_grad=True)
         out = self.new(x.count, x.dtype, "normalized")
         self.record("rms_norm", (x,), out, (x, rstd), weight=weight)
         self.hold(given)
@@ -280,7 +280,7 @@ class Tape:
         stored = self.compute if not self.autocast else "fp32"
         given, x = x, self.lowered(x)
         kept = [self.new(x.count, self.linear_dtype, f"as {self.linear_dtype}") if self.linear_dtype else x]
-        if self.autocast and not x.fixed:
+        if self.autocast and not x.no_grad:
             name = weight or "weight"
             kept.append(self.weight_copy(d_in * d_out, name) if once else self.new(d_in * d_out, self.autocast, name))
         out = self.new(x.count // d_in * d_out, x.dtype, "output")
@@ -297,9 +297,9 @@ class Tape:
         if self.copies is not None and label in self.copies:
             return self.copies[label]
         copy = self.new(count, self.autocast, label)
-        copy.places[0][1].kind = WEIGHT_COPY
+        copy.storage.kind = WEIGHT_COPY
         if self.copies is not None:
-            copy.places[0][1].shared = True
+            copy.storage.shared = True
             self.copies[label] = copy
         return copy
 

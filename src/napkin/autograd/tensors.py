@@ -36,29 +36,34 @@ class Storage:
 class Tensor:
     """`count` elements of `dtype` in a storage.
 
-    places      the storages that it may be in, each with the condition (0 or 1, or an array per layout) that it is
-    fixed       requires no gradient
+    storages    the storages that it may be in, each with the condition (0 or 1, or an array per layout) that it is
+    no_grad     requires no gradient
     rows_apart  a transposed view, in which sequences and heads are not adjacent in memory, so that folding them into
                 one dimension copies
     base        the tensor that a view shows, and whose gradient receives the view's"""
 
-    __slots__ = ("base", "count", "dtype", "fixed", "places", "rows_apart")
+    __slots__ = ("base", "count", "dtype", "no_grad", "rows_apart", "storages")
 
     def __init__(
         self,
         count: Number,
         dtype: str,
-        places: tuple[tuple[Number, Storage], ...],
-        fixed: bool = False,
+        storages: tuple[tuple[Number, Storage], ...],
+        no_grad: bool = False,
         rows_apart: bool = False,
         base: Tensor | None = None,
     ) -> None:
         self.base = base
         self.count = count
         self.dtype = dtype
-        self.places = places
-        self.fixed = fixed
+        self.storages = storages
+        self.no_grad = no_grad
         self.rows_apart = rows_apart
+
+    @property
+    def storage(self) -> Storage:
+        """Return the storage of a tensor that is in one only."""
+        return self.storages[0][1]
 
     @property
     def size(self) -> Number:
@@ -70,8 +75,8 @@ class Tensor:
         return Tensor(
             self.count if count is None else count,
             self.dtype,
-            self.places,
-            self.fixed,
+            self.storages,
+            self.no_grad,
             self.rows_apart if rows_apart is None else rows_apart,
             self,
         )
@@ -154,9 +159,9 @@ def select(condition: Number, yes: Tensor, no: Tensor) -> Tensor:
     if not condition.any():
         return no
     holds = condition * 1
-    places = tuple((w * holds, s) for w, s in yes.places) + tuple((w * (1 - holds), s) for w, s in no.places)
+    storages = tuple((w * holds, s) for w, s in yes.storages) + tuple((w * (1 - holds), s) for w, s in no.storages)
     count = where(condition, yes.count, no.count)
-    return Tensor(count, no.dtype, places, yes.fixed and no.fixed, no.rows_apart, no)
+    return Tensor(count, no.dtype, storages, yes.no_grad and no.no_grad, no.rows_apart, no)
 
 
 def promoted(x: Tensor, y: Tensor) -> str:

@@ -14,7 +14,7 @@ from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.operations.queries import key_heads
 from napkin.planning import enlarge, served, verdicts
-from napkin.planning.served import Held, Serving
+from napkin.planning.served import ServedMemory, Serving
 from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.render.chart import Chart, Series
@@ -127,7 +127,7 @@ def answer(question: ServingQuestion) -> Answer:
     return answer
 
 
-def _against(answer: Answer, question: ServingQuestion, found: Held, hardware: Hardware) -> Term:
+def _against(answer: Answer, question: ServingQuestion, found: ServedMemory, hardware: Hardware) -> Term:
     """Add the largest batch and context that fit next to the weights, and the verdict; return the capacity."""
     capacity = hardware.term("capacity", "memory/capacity", "byte")
     left = served.cache_budget(capacity, found)
@@ -145,7 +145,7 @@ def _against(answer: Answer, question: ServingQuestion, found: Held, hardware: H
     return capacity
 
 
-def _chart(title: str, found: Held, capacity: Term | None) -> Chart:
+def _chart(title: str, found: ServedMemory, capacity: Term | None) -> Chart:
     """Return a picture of the bytes and their interval, with capacity as a line."""
     parts = (("weights", found.weights), ("KV cache", found.cache), ("CUDA context", found.context))
     column = "one GPU, serving"

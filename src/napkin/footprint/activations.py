@@ -42,7 +42,7 @@ class Piece:
     kept     every storage, for a listing
     nodes    its primitives, for the live bytes and the traffic
     input    the residual stream that it reads
-    again    those of its own storages that it computes itself (all but its input)
+    recomputed  those of its own storages that it computes itself (all but its input)
     chosen   what recomputation by operations keeps: the outputs of attention and of every second linear layer, in the
              order of the calls (torchtitan, apply_ac with mode selective and option op)
     burst    the peak of its forward pass, with its input and what it has kept so far
@@ -66,7 +66,7 @@ class Piece:
     kept: tuple[Storage, ...]
     nodes: tuple[Node, ...]
     input: Number
-    again: Number
+    recomputed: Number
     chosen: Number = 0
     burst: Number = 0
     dropped: Number = 0
@@ -93,7 +93,7 @@ class Pass:
     patterns  the order of the layers, types by index
     closure   what checkpointed layers refer to and autograd does not hold: positions, slopes
     tables    rotary tables, which checkpointed layers refer to as well
-    held      logits that the training loop holds until the backward pass is over
+    held_logits  those that the training loop holds until the backward pass is over
     loss      the loss, which the training loop holds until the step is over
     embedded  embeddings that the model's forward function holds and autograd does not keep
     stream    the first tensor of the residual stream, where the forward function holds it that way
@@ -112,7 +112,7 @@ class Pass:
     patterns: tuple[Numbered, ...]
     closure: Number
     tables: tuple[Storage, ...]
-    held: Number = 0
+    held_logits: Number = 0
     loss: Number = 0
     embedded: Number = 0
     stream: Number = 0
@@ -172,7 +172,7 @@ def chosen_of(nodes: Iterable[Node]) -> Number:
             linears += 1
             size = size + node.output.size * (linears % 2)
         elif node.name == "attention":
-            read = {id(storage) for x in node.inputs for _, storage in x.places}
+            read = {id(storage) for x in node.inputs for _, storage in x.storages}
             size = size + total(s.size * s.kept for _, s in node.kept if id(s) not in read)
     return size
 
@@ -217,7 +217,7 @@ def forward(
     assert x is not None  # a network begins with an embedding
     looked_up = stack.before if first.encodes else next(leg.before for leg in reversed(legs) if leg.before)
     embedded, stream = _embedded(lowering, looked_up, x)
-    kept_there = total(s.size * minimum(s.kept, weight) for weight, s in x.tensor.places)
+    kept_there = total(s.size * minimum(s.kept, weight) for weight, s in x.tensor.storages)
     layers, kinds, patterns, width, dtype = _run_layers(lowering, stack, legs, made)
     start, node = len(tape.kept), len(tape.nodes)
     residual = lowering.residual(width, dtype)
@@ -232,7 +232,7 @@ def forward(
     held = body_output(stack) == STREAM or any(s.label == INPUT_LABEL for s in after.kept)
     gone = where(held, 0, after.input)  # the stream, once it is normalized
     after = replace(after, burst=after.burst - gone)
-    places = (place for value in lowering.shared_tensors.values() for place in value.tensor.places)
+    places = (place for value in lowering.shared_tensors.values() for place in value.tensor.storages)
     shared_tensors = tuple({id(storage): storage for _, storage in places}.values())
     return Pass(
         before,
@@ -241,13 +241,13 @@ def forward(
         *order,
         closure=closure,
         tables=tables,
-        held=kept_on,
+        held_logits=kept_on,
         loss=tape.nodes[-1].output.size,
         embedded=embedded,
         stream=stream,
         final=final,
         first=kept_there,
-        zeros=0 if lowering.zeros is None else lowering.zeros.size * lowering.zeros.places[0][1].shared,
+        zeros=0 if lowering.zeros is None else lowering.zeros.size * lowering.zeros.storage.shared,
         undivided=lowering.undivided,
         shared_tensors=shared_tensors,
     )
@@ -346,9 +346,9 @@ def _embedded(lowering: Lowering, operations: Iterable[Operation], x: Value) -> 
             held[op.name] = lowering.values[op.name].tensor
         elif op.replaces() in held:
             held[op.replaces()] = lowering.values[op.name].tensor
-    own = {id(storage) for _, storage in x.tensor.places}
-    others = (place for tensor in held.values() for place in tensor.places if id(place[1]) not in own)
-    stream = any(id(storage) in own for tensor in held.values() for _, storage in tensor.places)
+    own = {id(storage) for _, storage in x.tensor.storages}
+    others = (place for tensor in held.values() for place in tensor.storages if id(place[1]) not in own)
+    stream = any(id(storage) in own for tensor in held.values() for _, storage in tensor.storages)
     return total(s.size * (weight - minimum(s.kept, weight)) for weight, s in others), x.tensor.size * stream
 
 
@@ -362,7 +362,7 @@ def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, tuple[Storage, .
     heads = max((op.heads for op in attends if op.position == "alibi"), default=0)
     slopes = sized(lowering.b * heads * lowering.s, stream) if "alibi" in refers else 0
     pairs = lowering.tables.values() if "tables" in refers else ()
-    tables = tuple(storage for pair in pairs for t in pair for _, storage in t.places)
+    tables = tuple(storage for pair in pairs for t in pair for _, storage in t.storages)
     spread = total(lowering.spread.values()) * ("tables" in refers)
     return ids + slopes + spread, tables
 
@@ -418,7 +418,7 @@ def unread(made: Piece) -> Piece:
     """Return a layer whose result nothing reads: it runs, and no gradient reaches it."""
     nothing: tuple[Any, ...] = ()
     changes = dict.fromkeys(("kept", "nodes", "shared", "arguments", "masks"), nothing)
-    sizes = dict.fromkeys(("saved", "casts", "again", "chosen", "carried", "rest", "delayed", "input"), 0)
+    sizes = dict.fromkeys(("saved", "casts", "recomputed", "chosen", "carried", "rest", "delayed", "input"), 0)
     return replace(made, burst=made.dropped, **changes, **sizes)
 
 
@@ -447,18 +447,18 @@ def cross_entropy(lowering: Lowering, logits: Value, hidden: Tensor) -> None:
     tokens = lowering.tokens
     held = [logits.tensor, wide]
     if implementation.shifted:
-        ids = tape.given(tokens, "int64", "labels", kind=INPUT, fixed=True)
-        padded = tape.new(lowering.b * (lowering.own + 1), "int64", "padded labels", fixed=True)
-        padded.places[0][1].size = where(lowering.b == 1, 0, padded.size)  # one sequence's stay, and are counted there
+        ids = tape.given(tokens, "int64", "labels", kind=INPUT, no_grad=True)
+        padded = tape.new(lowering.b * (lowering.own + 1), "int64", "padded labels", no_grad=True)
+        padded.storage.size = where(lowering.b == 1, 0, padded.size)  # one sequence's stay, and are counted there
         held.append(tape.record("pad", (ids,), padded))
     out = tape.softmax(wide)
     if implementation.shifted:
         # a single sequence's shifted labels are a view of the padded ones, one longer
-        target = tape.new(tokens, "int64", "labels", fixed=True)
-        target.places[0][1].size = where(lowering.b == 1, lowering.own + 1, tokens) * BYTES["int64"]
+        target = tape.new(tokens, "int64", "labels", no_grad=True)
+        target.storage.size = where(lowering.b == 1, lowering.own + 1, tokens) * BYTES["int64"]
     else:
-        target = tape.given(tokens, "int64", "labels", kind=INPUT, fixed=True)
-    weight = tape.new(1, out.dtype, "weight of all tokens", fixed=True)
+        target = tape.given(tokens, "int64", "labels", kind=INPUT, no_grad=True)
+    weight = tape.new(1, out.dtype, "weight of all tokens", no_grad=True)
     tape.record("nll_loss", (out,), tape.new(1, out.dtype, "loss"), (target, weight))
     tape.hold(*held, hidden)
 
@@ -479,9 +479,9 @@ def special_loss(lowering: Lowering, logits: Value, form: Loss) -> None:
 
     kept = logits.tensor
     if form.kept != BYTES[kept.dtype]:  # other bytes than the logits themselves
-        kept = tape.new(1, "fp32", "buffer", fixed=True)
-        kept.places[0][1].size = of(form.kept)
-    given = Tensor(of(form.passed), "int8", logits.tensor.places, base=logits.tensor)
+        kept = tape.new(1, "fp32", "buffer", no_grad=True)
+        kept.storage.size = of(form.kept)
+    given = Tensor(of(form.passed), "int8", logits.tensor.storages, base=logits.tensor)
     others = of(form.peak) - of(form.kept) - given.size  # below 0: some of what is kept goes as the gradient comes
     tape.record("loss", (given,), tape.new(1, logits.tensor.dtype, "loss"), (kept,), scratch=others)
 
@@ -505,9 +505,9 @@ def fused_loss(lowering: Lowering, operations: tuple[Operation, ...], residual: 
     vocabulary = head.d_out // lowering.split.tensor
     rows = next_power(ceil_div(lowering.tokens, ceil_div(vocabulary, head.d_in)))
     rows = minimum(rows, lowering.tokens)
-    of_hidden = tape.new(hidden.count, hidden.dtype, "gradient of the hidden state", fixed=True)
+    of_hidden = tape.new(hidden.count, hidden.dtype, "gradient of the hidden state", no_grad=True)
     trained = vocabulary * head.d_in * (lowering.implementation.tuning is None)
-    of_weight = tape.new(trained, tape.compute, "gradient of the head's weight", fixed=True)
+    of_weight = tape.new(trained, tape.compute, "gradient of the head's weight", no_grad=True)
     logits = sized(rows * vocabulary, tape.autocast or hidden.dtype)
     tape.record(
         "fused_loss",

@@ -119,7 +119,7 @@ def _weights(step: PreparedStep, rank: Rank, path: str, size: Number, width: Ter
         if count and part.all:
             one = _elements(step, f"weights/{name}", operations, part.all)
             held.append(multiply(f"{name}/held", constant("layers", count), one) if count != 1 else one)
-    if held and rank.held.expert == 0:
+    if held and rank.weights.expert == 0:
         whole = multiply(f"{path}/whole", add("weights_held", *held), width)
         if sharded:
             whole = ceil_divide(path, whole, constant("ranks", step.setup.shards))
@@ -156,16 +156,16 @@ def _saved(step: PreparedStep, rank: Rank, path: str, source: str) -> Term:
     size = activations.group_size(recompute, step.order.depth)
     parts: list[Term] = []
     shared: dict[int, Term] = {}
-    again: Number = 0
+    checkpointed: Number = 0
     for count, kept, (_, piece) in zip(stage.layers, stage.checkpointed, run.layers, strict=True):
-        again = again + kept
+        checkpointed = checkpointed + kept
         if count - kept > 0:
             parts.append(multiply(f"{piece.name}/layers", constant("layers", count - kept), _kept(piece)))
             for storage in piece.shared:
                 shared[id(storage)] = leaf(storage.label, storage.size * storage.kept, "byte", TRUE)
-    if again and run.layers:
+    if checkpointed and run.layers:
         block = leaf("input_of_a_block", run.layers[0][1].input, "byte", TRUE)
-        parts.append(multiply("checkpoints", constant("checkpoints_kept", ceil_div(again, size)), block))
+        parts.append(multiply("checkpoints", constant("checkpoints_kept", ceil_div(checkpointed, size)), block))
     parts += [_kept(piece) for here, piece in ((stage.first, run.before), (stage.last, run.after)) if here]
     parts += shared.values()
     total = add(path, *parts, source=source)

@@ -9,14 +9,14 @@ from napkin.elementwise import Number, maximum, where
 from napkin.footprint.activations import total
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.stages import Stage
-from napkin.footprint.states import Held
+from napkin.footprint.states import HeldWeights
 
 BLOCKS_IN_FLIGHT = 2
 """Blocks whose parameters FSDP holds gathered: the one in use and the one prefetched."""
 
 
 def gathered_bytes(
-    step: PreparedStep, stage: Stage, parts: Sequence[tuple[Number, Held]], in_flight: int = BLOCKS_IN_FLIGHT
+    step: PreparedStep, stage: Stage, parts: Sequence[tuple[Number, HeldWeights]], in_flight: int = BLOCKS_IN_FLIGHT
 ) -> Number:
     """Return the bytes of parameters that FSDP (ZeRO-3) holds gathered: the root (embedding and head), and the blocks
     in use and prefetched."""
@@ -24,7 +24,7 @@ def gathered_bytes(
     weight = sized(1, setup.precision.param)
     compute = sized(1, setup.layers_in.compute) if setup.precision.autocast else weight
 
-    def whole(part: Held) -> Number:
+    def whole(part: HeldWeights) -> Number:
         return part.all * compute + part.frozen
 
     blocks = maximum(0, *(whole(part) for _, part in parts[1 : 1 + len(step.layers)]))
@@ -36,6 +36,6 @@ def gathered_bytes(
     return where(setup.layout.zero >= 3, in_use, 0)
 
 
-def flat_gradient(part: Held, width: Number) -> Number:
+def flat_gradient(part: HeldWeights, width: Number) -> Number:
     """Return the bytes of the gradient of a piece's flat parameter: all of it where any is trained."""
     return where(part.all > 0, part.all * width + part.frozen, 0)

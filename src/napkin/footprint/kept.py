@@ -80,18 +80,18 @@ def kept_by_layers(step: PreparedStep, counts: Counts, checkpoints: Number) -> N
 def mask_bytes(step: PreparedStep, counts: Counts) -> Number:
     """Return the bytes of the causal masks that `counts` layers of each type refer to, each mask once."""
     masks: dict[object, tuple[Number, Number]] = {}
-    for again, (_, piece) in zip(counts, step.run.layers, strict=True):
+    for checkpointed, (_, piece) in zip(counts, step.run.layers, strict=True):
         for key, size in piece.masks:
-            masks[key] = (size, masks.get(key, (size, 0))[1] + again)
-    return total(where(again > 0, size, 0) for size, again in masks.values())
+            masks[key] = (size, masks.get(key, (size, 0))[1] + checkpointed)
+    return total(where(checkpointed > 0, size, 0) for size, checkpointed in masks.values())
 
 
 def rotary_bytes(step: PreparedStep, stage: Stage) -> Number:
     """Return the bytes of rotary tables that checkpointed layers refer to and no other layer keeps."""
     found: Number = 0
     for storage in step.run.tables:
-        again, others = _users(step, stage.variants, storage)
-        found = found + where((again > 0) & (others == 0), storage.size, 0)
+        checkpointed, others = _users(step, stage.variants, storage)
+        found = found + where((checkpointed > 0) & (others == 0), storage.size, 0)
     return found
 
 
@@ -99,9 +99,11 @@ def shared_kv_bytes(step: PreparedStep, stage: Stage) -> Number:
     """Return the bytes of what layers share and none keeps for backward: only the forward function holds it."""
     found: Number = 0
     for storage in step.run.shared_tensors:
-        again, keep = _users(step, stage.variants, storage)
+        checkpointed, keep = _users(step, stage.variants, storage)
         not_kept = where(keep > 0, 1 - minimum(storage.kept, 1), 1)
-        found = found + storage.size * (where(again > 0, 0, not_kept) if _is_argument(step, storage) else not_kept)
+        found = found + storage.size * (
+            where(checkpointed > 0, 0, not_kept) if _is_argument(step, storage) else not_kept
+        )
     return found
 
 
@@ -121,17 +123,17 @@ def _held_part(step: PreparedStep, storage: Storage) -> Number:
 def _users(step: PreparedStep, counts: Counts, storage: Storage) -> tuple[Number, Number]:
     """Return, of `counts` layers of each variant, those that share a storage: how many are checkpointed, how many keep
     it."""
-    again: Number = 0
+    checkpointed: Number = 0
     others: Number = 0
     for n, variant in zip(counts, step.order.variants, strict=True):
         piece = step.run.layers[variant.kind][1]
         reads = (*piece.shared, *piece.arguments) if variant.checkpointed else piece.shared
         if any(storage is other for other in reads):
-            again, others = (
-                again + n * variant.checkpointed,
+            checkpointed, others = (
+                checkpointed + n * variant.checkpointed,
                 others + n * (not (variant.checkpointed or variant.no_grad)),
             )
-    return again, others
+    return checkpointed, others
 
 
 def freed_bytes(step: PreparedStep, stage: Stage, left: Counts) -> Number:
@@ -141,8 +143,8 @@ def freed_bytes(step: PreparedStep, stage: Stage, left: Counts) -> Number:
     refers = {id(storage) for storage in step.run.tables}
     found: Number = 0
     for key, storage in shared.items():
-        again, others = _users(step, stage.variants, storage)
-        there = (others > 0) | ((again > 0) & ((key in refers) or _is_argument(step, storage)))
+        checkpointed, others = _users(step, stage.variants, storage)
+        there = (others > 0) | ((checkpointed > 0) & ((key in refers) or _is_argument(step, storage)))
         gone = total(_users(step, left, storage)) == 0
         found = found + where(there & gone, storage.size * _held_part(step, storage), 0)
     return found

@@ -17,7 +17,7 @@ from napkin.footprint.optimizer_buffers import tensor_sizes
 from napkin.footprint.prepared import PreparedStep, table_of
 from napkin.footprint.rank import Rank
 from napkin.footprint.stages import Stage, stage_of
-from napkin.footprint.states import Held, gathered, held, still
+from napkin.footprint.states import HeldWeights, gathered, held_weights, still
 from napkin.operations.model import Model
 from napkin.record import replace
 from napkin.training.setup import Setup
@@ -49,7 +49,7 @@ def with_moments(step: PreparedStep, rank: Rank) -> Rank:
     return replace(rank, moments=moments, between=between)
 
 
-def states_of(mine: Held, setup: Setup) -> tuple[Number, Number, tuple[tuple[str, Number], ...]]:
+def states_of(mine: HeldWeights, setup: Setup) -> tuple[Number, Number, tuple[tuple[str, Number], ...]]:
     """Return the bytes of parameters, gradients and optimizer states (by name) of a rank that holds these weights."""
     layout, precision = setup.layout, setup.precision
     shards = setup.shards  # of dense weights
@@ -86,10 +86,16 @@ def least_states(model: Model, setup: Setup) -> Number:
     """Return bytes of states that the fullest stage of a pipeline holds at least: those of the mean stage. A tied
     embedding, which one stage or two may hold, is left out."""
     stack = joined(model)
-    parts: list[tuple[Number, Held]] = [(count, held(layer.operations, setup)) for _, count, layer in stack.kinds()]
-    parts += [(1, held(stack.before, setup)), (1, held(stack.after, setup)), (1, held(model.shared, setup))]
+    parts: list[tuple[Number, HeldWeights]] = [
+        (count, held_weights(layer.operations, setup)) for _, count, layer in stack.kinds()
+    ]
+    parts += [
+        (1, held_weights(stack.before, setup)),
+        (1, held_weights(stack.after, setup)),
+        (1, held_weights(model.shared, setup)),
+    ]
     if model.tied:
-        parts.append((-1, held((table_of(stack),), setup)))
+        parts.append((-1, held_weights((table_of(stack),), setup)))
     parameters, gradients, states = states_of(gathered(parts), setup)
     kept = 0 if setup.in_backward else gradients
     return ratio(parameters + kept + total(size for _, size in states), setup.layout.pp)
@@ -102,13 +108,13 @@ def _delayed(step: PreparedStep, stage: Stage) -> Number:
     return layers + stage.first * run.before.delayed + stage.last * run.after.delayed
 
 
-def parts_of(step: PreparedStep, stage: Stage) -> list[tuple[Number, Held]]:
+def parts_of(step: PreparedStep, stage: Stage) -> list[tuple[Number, HeldWeights]]:
     """Return (how many, what one of them holds) of the embedding, each layer type and the head on a stage, of what
     layers share, and of each layer type that is frozen."""
     weights, setup = step.weights, step.setup
     shared = [(1, weights.shared)] if weights.shared is not None else []
     layers = list(zip(stage.layers, weights.layers, strict=True))
-    frozen: list[tuple[Number, Held]] = []
+    frozen: list[tuple[Number, HeldWeights]] = []
     if setup.freezes:
         fixed: list[Number] = [0] * len(layers)
         for n, variant in zip(stage.variants, step.order.variants, strict=True):

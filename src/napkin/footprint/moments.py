@@ -15,13 +15,13 @@ from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import Made, Moment, Rank, larger
 from napkin.footprint.registered import buffers
 from napkin.footprint.stages import Stage
-from napkin.footprint.states import Held
+from napkin.footprint.states import HeldWeights
 from napkin.operations.implementations import MASKS
 from napkin.operations.model import Model
 from napkin.record import replace
 from napkin.training.layout import Layout
 
-Parts = Sequence[tuple[Number, Held]]
+Parts = Sequence[tuple[Number, HeldWeights]]
 """What a rank holds, as (how many, what one of them holds): memory.parts_of."""
 
 
@@ -74,20 +74,20 @@ class References:
 
     def __init__(self, step: PreparedStep, stage: Stage) -> None:
         run, implementation = step.run, step.setup.implementation
-        again = total(stage.checkpointed)
+        checkpointed = total(stage.checkpointed)
         masks = mask_bytes(step, stage.checkpointed)
         tables = rotary_bytes(step, stage)
         shared = shared_kv_bytes(step, stage)
         self.passes_masks = MASKS in implementation.passes
         self.masks = masks * (not self.passes_masks)
-        self.closure = where(again > 0, run.closure + shared, 0) + tables + self.masks
-        keeps_stream = again > 0
+        self.closure = where(checkpointed > 0, run.closure + shared, 0) + tables + self.masks
+        keeps_stream = checkpointed > 0
         if run.layers and any(s.label == INPUT_LABEL for s in run.layers[0][1].kept):
-            keeps_stream = again >= 0
+            keeps_stream = checkpointed >= 0
         looked_up = stage.first * (run.embedded + where(keeps_stream, 0, run.stream))
         self.at_loss = looked_up * (implementation.embeddings == "loss")
-        other_masks = mask_bytes(step, stage.layers) - where(again > 0, masks, 0)
-        self.around = run.closure + tables + where(again > 0, self.masks, 0) + looked_up + other_masks + shared
+        other_masks = mask_bytes(step, stage.layers) - where(checkpointed > 0, masks, 0)
+        self.around = run.closure + tables + where(checkpointed > 0, self.masks, 0) + looked_up + other_masks + shared
 
     def freed_masks(self, left: Number) -> Number:
         """Return the bytes of masks that are free where checkpointed layers still refer to `left` bytes of them."""
@@ -187,7 +187,7 @@ class Moments:
     def through_backward(self) -> Number:
         """Return what lives through the backward pass: what checkpointed layers refer to, and the logits."""
         leaf = where(total(self.stage.checkpointed) > 0, self.run.zeros, 0)
-        return self.references.closure + self.stage.last * self.run.held + leaf
+        return self.references.closure + self.stage.last * self.run.held_logits + leaf
 
     def at_loss(self) -> Moment:
         """Return the moment of the loss."""
@@ -241,7 +241,7 @@ class Moments:
         kept = rank.delayed if setup.layout.schedule == "zero-bubble" else stage.first * run.before.saved
         temporaries = (
             ("embedding", stage.first * (run.after.input + before)),
-            ("logits", stage.last * run.held),
+            ("logits", stage.last * run.held_logits),
             ("loss", 2 * self.loss),
         )
         return self.moment("backward", gradients.parts_after(made), kept, casts, temporaries)
@@ -264,7 +264,7 @@ class Moments:
         temporaries = (
             ("referred_to", self.references.closure),
             ("loss", self.loss),
-            ("logits", stage.last * self.run.held),
+            ("logits", stage.last * self.run.held_logits),
         )
         after_forward = self.moment("forward", self.standing, rank.saved, rank.casts, temporaries)
         after_backward = ("loss", self.loss), ("checkpointed_leaf", self.outlives)

@@ -12,7 +12,7 @@ def host_bytes(rank: Rank, setup: Setup) -> Number:
     """Return the bytes that a step moves between a GPU and its host, without activations: the rank's own gradients down
     and weights up; with offloaded parameters, up for both passes and down after each backward."""
     layout = setup.layout
-    own = ceil_div(rank.held.all, setup.shards if layout.zero >= 1 else 1)
+    own = ceil_div(rank.weights.all, setup.shards if layout.zero >= 1 else 1)
     weight, gradient = own * sized(1, setup.precision.param), own * sized(1, setup.precision.grad)
     if "parameters" in setup.offload:
         return layout.micro_batches * (2 * weight + gradient)

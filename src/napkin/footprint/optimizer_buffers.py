@@ -21,7 +21,7 @@ def optimizer_temporaries(step: PreparedStep, rank: Rank) -> Number:
     to AdamW is a step of its own."""
     setup = step.setup
     shards = where(setup.layout.zero >= 1, setup.shards, 1)
-    own = ceil_div(setup.framework.step_bytes * rank.held.all, shards)
+    own = ceil_div(setup.framework.step_bytes * rank.weights.all, shards)
     if "optimizer" in setup.offload:
         return own * ("parameters" not in setup.offload)
     width = int(sized(1, setup.precision.state))
@@ -29,7 +29,7 @@ def optimizer_temporaries(step: PreparedStep, rank: Rank) -> Number:
     found: Number = own
     for optimizer in {setup.optimizer.name: setup.optimizer, "adamw": OPTIMIZERS["adamw"]}.values():
         sizes = [(n, shape) for n, shape, used in kinds if used.name == optimizer.name]
-        whole = rank.held.all if not setup.optimizer.only_matrices else total(n for n, _ in sizes)
+        whole = rank.weights.all if not setup.optimizer.only_matrices else total(n for n, _ in sizes)
         found = maximum(found, ceil_div(optimizer.temporaries(setup.form, sizes, whole, width), shards))
     return found
 

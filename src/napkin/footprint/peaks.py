@@ -68,7 +68,7 @@ class StageLayers:
         self.weights = [size * some for size, some in trained]
         self.copies = [piece.casts * (not (one.checkpointed or one.no_grad)) for one, piece in pairs]
         self.cached = [piece.casts * (not one.no_grad) + piece.biases for one, piece in pairs]
-        self.reruns = [(p.again - p.chosen * self.chooses) * one.checkpointed for one, p in pairs]
+        self.reruns = [(p.recomputed - p.chosen * self.chooses) * one.checkpointed for one, p in pairs]
 
     def corners(self) -> Iterator[Corner]:
         """Yield the layers at which live bytes can be the largest, from the last to the first."""
@@ -86,8 +86,8 @@ class StageLayers:
         for low, high in order.groups(stage.low, stage.high, size):
             above = order.before(low)
             for valid, variant, upto in order.corners(low, high):
-                again = dot([a - b for a, b in zip(upto, above, strict=True)], self.reruns)
-                yield valid, variant, upto, ceil_div(high - stage.low, size), again
+                recomputed = dot([a - b for a, b in zip(upto, above, strict=True)], self.reruns)
+                yield valid, variant, upto, ceil_div(high - stage.low, size), recomputed
 
     def largest_corners(self, gradients_of: Callable[[Number], Number]) -> Iterable[Corner]:
         """Return of the corners that are alike those that hold the most; all of them where layouts are arrays."""
@@ -100,31 +100,31 @@ class StageLayers:
             return self.corners()
 
         def held(corner: Corner) -> tuple[object, Number, Number]:
-            _, variant, upto, checkpoints, again = corner
+            _, variant, upto, checkpoints, recomputed = corner
             kept = checkpoints * inputs + dot(upto, stays)
             done = [a - b for a, b in zip(self.end, upto, strict=True)]
             ahead = [a - b for a, b in zip(upto, self.begin, strict=True)]
             alike = (variant, *(n > 0 for n in ahead), sum(ahead) == 1)
-            backward = kept + gradients_of(dot(done, self.weights)) - dot(done, self.copies) + again
+            backward = kept + gradients_of(dot(done, self.weights)) - dot(done, self.copies) + recomputed
             return alike, backward, kept - dot(done, self.cached)
 
         return most_held(self.corners(), held)
 
-    def needed(self, variant: int, ahead: Counts, again: Number, done: Number) -> Number:
+    def needed(self, variant: int, ahead: Counts, recomputed: Number, done: Number) -> Number:
         """Return the bytes that a layer's backward pass holds at its peak. `ahead`: layers up to it on the stage;
         `done`: how many there are after it."""
         step, one, piece = self.step, self.order.variants[variant], self.pieces[variant]
         if self.idle[variant]:
             return 0
-        peak = (step.again if one.checkpointed else step.layers)[one.kind].peak
+        peak = (step.recomputed if one.checkpointed else step.layers)[one.kind].peak
         carrying = step.carrying(one.kind, one.checkpointed)
         if carrying is not None:
             peak = where(done > 0, carrying.peak, peak)
         if step.first is not None and not one.checkpointed:
             peak = where((total(ahead) == 1) & (self.stage.first == 1), step.first.peak, peak)
-        needs = again + piece.input + peak
+        needs = recomputed + piece.input + peak
         if one.checkpointed:  # the layer's tensors are allocated once more as it is recomputed
-            needs = maximum(needs, again - self.reruns[variant] + piece.anew)
+            needs = maximum(needs, recomputed - self.reruns[variant] + piece.anew)
         return needs
 
     def burst(self, variant: int) -> Number:
@@ -158,7 +158,7 @@ def layer_peaks(
     """
     layers = StageLayers(step, stage, grad)
     whole = kept_by_layers(step, stage.variants, ceil_div(stage.high - stage.low, layers.size))
-    for valid, variant, upto, checkpoints, again in layers.largest_corners(gradients_of):
+    for valid, variant, upto, checkpoints, recomputed in layers.largest_corners(gradients_of):
         done = [a - b for a, b in zip(layers.end, upto, strict=True)]
         ahead = tuple(a - b for a, b in zip(upto, layers.begin, strict=True))
         yield LayerPeak(
@@ -167,7 +167,7 @@ def layer_peaks(
             whole - kept_by_layers(step, ahead, checkpoints),
             freed_bytes(step, stage, ahead),
             dot(done, layers.copies),
-            layers.needed(variant, ahead, again, total(done)),
+            layers.needed(variant, ahead, recomputed, total(done)),
             layers.burst(variant),
             dot(done, layers.cached) + layers.cached[variant],
             layers.masks(ahead),

@@ -10,7 +10,7 @@ from napkin.elementwise import Flag, Number, is_array, where
 from napkin.footprint import activations
 from napkin.footprint.activations import Pass, Piece
 from napkin.footprint.legs import PROJECTOR, VISION, joined, legs_of, seen_layers
-from napkin.footprint.states import Held, gathered, held, still
+from napkin.footprint.states import HeldWeights, gathered, held_weights, still
 from napkin.operations.base import Operation
 from napkin.operations.lowering import Shape, Split
 from napkin.operations.model import Layer, Model, Stack
@@ -32,12 +32,12 @@ class Weights:
     table   of the embedding that a tied head shares
     """
 
-    before: Held
-    layers: tuple[Held, ...]
-    after: Held
-    shared: Held | None
-    head: Held
-    table: Held
+    before: HeldWeights
+    layers: tuple[HeldWeights, ...]
+    after: HeldWeights
+    shared: HeldWeights | None
+    head: HeldWeights
+    table: HeldWeights
 
 
 class Replays:
@@ -66,7 +66,7 @@ class Replays:
         self,
         setup: Setup,
         which: int,
-        again: bool = False,
+        recomputed: bool = False,
         alone: bool = False,
         waits: Number = 0,
         carried: bool = False,
@@ -75,7 +75,7 @@ class Replays:
         waits: bytes of the first gradients that are not freed on a single stage (live.py, as the rest)."""
         piece, seed = self.piece(which)
         waits = where(setup.layout.pp == 1, waits, 0)
-        return chosen(setup.lets_go, lambda goes: replayed(piece, seed, goes, again, alone, waits, carried))
+        return chosen(setup.lets_go, lambda goes: replayed(piece, seed, goes, recomputed, alone, waits, carried))
 
 
 BEFORE, AFTER = -2, -1
@@ -94,7 +94,7 @@ class PreparedStep:
     """A training step recorded on the tape: what all stages of a pipeline share.
 
     run     the forward pass, with the replay of the backward pass of each piece in `before`, `layers` and `after`
-    again   the replays of layers that are recomputed
+    recomputed  the replays of layers that are recomputed
     first   the replay of the first layer, the last to free what layers share
     """
 
@@ -108,12 +108,14 @@ class PreparedStep:
     after: Replay
     weights: Weights
     order: Order
-    again: tuple[Replay, ...] = ()
+    recomputed: tuple[Replay, ...] = ()
     first: Replay | None = None
 
-    def carrying(self, kind: int, again: bool) -> Replay | None:
+    def carrying(self, kind: int, recomputed: bool) -> Replay | None:
         """Return the replay of a layer that adds to gradients which later layers have left; None where it has none."""
-        return self.replays.of(self.setup, kind, again=again, carried=True) if self.replays.adds(kind) else None
+        return (
+            self.replays.of(self.setup, kind, recomputed=recomputed, carried=True) if self.replays.adds(kind) else None
+        )
 
     def under(self, setup: Setup) -> PreparedStep:
         """Return the same step under another setup, one that changes nothing on the tape."""
@@ -200,15 +202,17 @@ def shape_of(model: Model, layout: Layout) -> Shape:
     return Shape(layout.micro, layout.seq, images=layout.micro * layout.images, lengths=lengths or (1, 1, 1))
 
 
-def replayed(piece: Piece, seed: Number, goes: bool, again: bool, alone: bool, waits: Number, carried: bool) -> Replay:
+def replayed(
+    piece: Piece, seed: Number, goes: bool, recomputed: bool, alone: bool, waits: Number, carried: bool
+) -> Replay:
     """Return a piece's replay, from an earlier step of the same pass where that replayed the same."""
     if is_array(seed) or is_array(waits):
-        return replay(piece.nodes, seed, goes, again, alone, waits, carried)
-    asked = (id(piece), seed, goes, again, alone, waits, carried)
+        return replay(piece.nodes, seed, goes, recomputed, alone, waits, carried)
+    asked = (id(piece), seed, goes, recomputed, alone, waits, carried)
     if asked not in _REPLAYS:
         if len(_REPLAYS) >= KEPT_REPLAYS:
             _REPLAYS.clear()
-        _REPLAYS[asked] = piece, replay(piece.nodes, seed, goes, again, alone, waits, carried)
+        _REPLAYS[asked] = piece, replay(piece.nodes, seed, goes, recomputed, alone, waits, carried)
     return _REPLAYS[asked][1]
 
 
@@ -222,10 +226,10 @@ def _first(run: Pass, setup: Setup, replays: Replays) -> Replay | None:
 
 def rerun(step: PreparedStep) -> PreparedStep:
     """Return the step with the replays of its layers as they are recomputed, where they are."""
-    if step.again or step.setup.layout.recompute.kind in ("none", "selective"):
+    if step.recomputed or step.setup.layout.recompute.kind in ("none", "selective"):
         return step
     layers = range(len(step.run.layers))
-    return replace(step, again=tuple(step.replays.of(step.setup, number, again=True) for number in layers))
+    return replace(step, recomputed=tuple(step.replays.of(step.setup, number, recomputed=True) for number in layers))
 
 
 def order_of_run(model: Model, run: Pass, setup: Setup) -> Order:
@@ -247,21 +251,23 @@ def _asleep(model: Model, setup: Setup) -> int:
 
 def weights_on_a_rank(model: Model, stack: Stack, setup: Setup, kinds: Iterable[Layer]) -> Weights:
     """Return what a rank holds. A tied head's matrix is the embedding; on another pipeline stage it is a copy."""
-    after = head = held(stack.after, setup if not model.tied else _as_tied(setup))
-    table = held((table_of(stack),), setup)
+    after = head = held_weights(stack.after, setup if not model.tied else _as_tied(setup))
+    table = held_weights((table_of(stack),), setup)
     if model.tied:
         both = where(setup.layout.pp == 1, 1, 0)
         minus = tuple((n, -d * both, -e * both) for n, d, e in table.states)
-        states = gathered([(1, after), (1, Held(0, 0, minus))]).states
+        states = gathered([(1, after), (1, HeldWeights(0, 0, minus))]).states
         tensors = after.tensors - both * table.tensors
         frozen = after.frozen - both * table.frozen
-        after = Held(after.dense - both * table.dense, after.expert, states, tensors, frozen, after.wide)
+        after = HeldWeights(after.dense - both * table.dense, after.expert, states, tensors, frozen, after.wide)
     seen = _of_tower(model, stack)
     layers = []
     for layer in kinds:
-        part = held(layer.operations, setup if id(layer) not in seen else replace(setup, implementation=setup.tower))
+        part = held_weights(
+            layer.operations, setup if id(layer) not in seen else replace(setup, implementation=setup.tower)
+        )
         layers.append(part if layer.read else still(part, setup))
-    shared = held(model.shared, bare(setup)) if model.shared else None
+    shared = held_weights(model.shared, bare(setup)) if model.shared else None
     return Weights(_before(model, setup), tuple(layers), after, shared, head, table)
 
 
@@ -273,14 +279,14 @@ def _of_tower(model: Model, stack: Stack) -> set[int]:
     return {id(layer) for _, runs in stack.patterns[:own] for _, layer in runs}
 
 
-def _before(model: Model, setup: Setup) -> Held:
+def _before(model: Model, setup: Setup) -> HeldWeights:
     """Return what a rank holds of what precedes the layers."""
-    own = held([op for stack in model.stacks for op in stack.before], setup)
+    own = held_weights([op for stack in model.stacks for op in stack.before], setup)
     own = own if setup.frozen is None else still(own, setup)
     if model.vision is None:
         return own
     (patches,), (tower,), _ = (part.stacks for part in model.vision.parts)
-    seen = held((*patches.before, *tower.before), replace(setup, implementation=setup.tower))
+    seen = held_weights((*patches.before, *tower.before), replace(setup, implementation=setup.tower))
     return gathered([(1, own), (1, seen if not setup.freezes else still(seen, setup))])
 
 

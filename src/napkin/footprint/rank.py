@@ -8,7 +8,7 @@ from napkin.elementwise import Flag, Number, ceil_div, is_array, maximum, where
 from napkin.footprint.activations import total
 from napkin.footprint.allocator import Flow
 from napkin.footprint.stages import Stage
-from napkin.footprint.states import Held
+from napkin.footprint.states import HeldWeights
 from napkin.record import record
 from napkin.training.setup import Setup
 
@@ -94,7 +94,7 @@ class Rank:
     """
 
     stage: Stage
-    held: Held
+    weights: HeldWeights
     parameters: Number
     gradients: Number
     states: tuple[tuple[str, Number], ...]

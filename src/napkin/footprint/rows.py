@@ -24,7 +24,7 @@ from napkin.footprint.prepared import (
     table_of,
     weights_on_a_rank,
 )
-from napkin.footprint.states import Held, held
+from napkin.footprint.states import HeldWeights, held_weights
 from napkin.operations.model import Model
 from napkin.record import fields, replace
 from napkin.training.order import Order
@@ -34,7 +34,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_RECORDS = (Pass, Piece, Replay, Weights, Held)
+_RECORDS = (Pass, Piece, Replay, Weights, HeldWeights)
 _AS_THEY_ARE = ("kept", "nodes", "kinds", "patterns")
 """Fields that hold no size, or that only replays and listings read."""
 
@@ -46,7 +46,7 @@ class Rows:
         self.model, self.setup = model, setup
         self.stack = stack_of_step(model, setup)
         self.run = pass_of(model, self.stack, setup)
-        self.table = held((table_of(self.stack),), setup).all * sized(1, setup.precision.grad) * model.tied
+        self.table = held_weights((table_of(self.stack),), setup).all * sized(1, setup.precision.grad) * model.tied
         self._replays = Replays(self.run)
         self._known: dict[tuple[int, bool, bool, bool, bool, bool], Replay] = {}
         self._known_weights: dict[bool, Weights] = {}
@@ -78,12 +78,12 @@ class Rows:
         """Return whether a layer adds to gradients that later layers have left."""
         return self._replays.adds(kind)
 
-    def of(self, which: int, goes: bool, again: bool, alone: bool, waits: bool, carried: bool) -> Replay:
+    def of(self, which: int, goes: bool, recomputed: bool, alone: bool, waits: bool, carried: bool) -> Replay:
         """Return the replay of a piece in every row; waits: whether the head's gradient waits for the embedding's."""
-        key = (which, goes, again, alone, waits, carried)
+        key = (which, goes, recomputed, alone, waits, carried)
         if key not in self._known:
             piece, seed = self._replays.piece(which)
-            self._known[key] = replayed(piece, seed, goes, again, alone, self.table if waits else 0, carried)
+            self._known[key] = replayed(piece, seed, goes, recomputed, alone, self.table if waits else 0, carried)
         return self._known[key]
 
 
@@ -101,7 +101,7 @@ class _OfRows(Replays):
         self,
         setup: Setup,
         which: int,
-        again: bool = False,
+        recomputed: bool = False,
         alone: bool = False,
         waits: Number = 0,
         carried: bool = False,
@@ -109,10 +109,10 @@ class _OfRows(Replays):
         tied = which == AFTER and self._rows.model.tied
 
         def either(goes: bool) -> Replay:
-            found = self._taken(which, goes, again, alone, False, carried)
+            found = self._taken(which, goes, recomputed, alone, False, carried)
             if not (goes and tied):
                 return found
-            waiting = self._taken(which, goes, again, alone, True, carried)
+            waiting = self._taken(which, goes, recomputed, alone, True, carried)
             return _either(setup.layout.pp == 1, waiting, found)  # type: ignore[no-any-return]
 
         return chosen(setup.lets_go, either)

@@ -104,17 +104,17 @@ def stage_of(step: PreparedStep, index: Number) -> Stage:
     low, high = bounds(step, index)
     variants = order.between(low, high)
     layers: list[Number] = [0] * len(step.run.kinds)
-    again: list[Number] = [0] * len(step.run.kinds)
+    checkpointed: list[Number] = [0] * len(step.run.kinds)
     for variant, count in zip(order.variants, variants, strict=True):
         layers[variant.kind] = layers[variant.kind] + count
-        again[variant.kind] = again[variant.kind] + count * variant.checkpointed
+        checkpointed[variant.kind] = checkpointed[variant.kind] + count * variant.checkpointed
     return Stage(
         index,
         low,
         high,
         variants,
         tuple(layers),
-        tuple(again),
+        tuple(checkpointed),
         (index == 0) * 1,
         (index == p - 1) * 1,
         *in_flight(step.setup.layout, index),

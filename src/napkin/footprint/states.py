@@ -28,7 +28,7 @@ def weights_of(operations: Iterable[Operation]) -> Iterator[Weight]:
 
 
 @record
-class Held:
+class HeldWeights:
     """Weights on one rank before data parallelism shards them.
 
     dense, expert  elements of trained weights; those of experts are separate, for fewer ranks shard them
@@ -76,7 +76,7 @@ def stays_wide(op: Operation, weight: Weight, setup: Setup) -> bool:
     return any(path == one or (not one.startswith("/") and path.endswith(one)) for one in found)
 
 
-def held(operations: Iterable[Operation], setup: Setup) -> Held:
+def held_weights(operations: Iterable[Operation], setup: Setup) -> HeldWeights:
     """Return what one rank holds of these operations' weights."""
     if setup.implementation.tuning is not None:
         return tuned(tuple(operations), setup, setup.implementation.tuning)
@@ -106,7 +106,9 @@ def held(operations: Iterable[Operation], setup: Setup) -> Held:
             both = states.setdefault(state.name, [0, 0])
             size = _state_size(state, shape, "fp32" if wide else kind)
             both[is_expert] = both[is_expert] + ceil_div(size, ways)
-    return Held(dense, expert, tuple((name, both[0], both[1]) for name, both in states.items()), tensors, frozen, wider)
+    return HeldWeights(
+        dense, expert, tuple((name, both[0], both[1]) for name, both in states.items()), tensors, frozen, wider
+    )
 
 
 def optimizer_of(weight: Weight, optimizer: Optimizer) -> Optimizer:
@@ -121,7 +123,7 @@ PROMPT = 10
 """Tokens of the prompt that an adapter's attention reads (LitGPT, adapter_prompt_length)."""
 
 
-def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> Held:
+def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> HeldWeights:
     """Return what one rank holds of a frozen network: its weights as they are stored, and the adapters.
 
     lora        r·(d_in + d_out) for each target module, an embedding's rows being its d_in
@@ -167,21 +169,21 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
             states[state.name] = states.get(state.name, 0) + _state_size(state, shape, setup.precision.state)
     elements = sum(prod(shape) for shape in trained)
     named = tuple((name, size, 0) for name, size in states.items())
-    return Held(elements, 0, named, len(trained), ceiling(frozen))
+    return HeldWeights(elements, 0, named, len(trained), ceiling(frozen))
 
 
 def _state_size(state: State, shape: tuple[int, ...], kind: str) -> Number:
     return state_bytes(state, shape, sized(1, kind) if kind not in ("mxfp8", "mxfp4", "nvfp4") else 1)
 
 
-def gathered(parts: Sequence[tuple[Number, Held]]) -> Held:
+def gathered(parts: Sequence[tuple[Number, HeldWeights]]) -> HeldWeights:
     """Return the sum of (count, what one of them holds)."""
     names: dict[str, list[Number]] = {}
     for count, part in parts:
         for name, dense, expert in part.states:
             both = names.setdefault(name, [0, 0])
             both[0], both[1] = both[0] + count * dense, both[1] + count * expert
-    return Held(
+    return HeldWeights(
         total(n * p.dense for n, p in parts),
         total(n * p.expert for n, p in parts),
         tuple((name, both[0], both[1]) for name, both in names.items()),
@@ -191,6 +193,6 @@ def gathered(parts: Sequence[tuple[Number, Held]]) -> Held:
     )
 
 
-def still(part: Held, setup: Setup) -> Held:
+def still(part: HeldWeights, setup: Setup) -> HeldWeights:
     """Return a piece with its weights frozen."""
-    return Held(0, 0, frozen=part.gradients(sized(1, setup.precision.param)) + part.frozen)
+    return HeldWeights(0, 0, frozen=part.gradients(sized(1, setup.precision.param)) + part.frozen)

@@ -79,5 +79,5 @@ def xielu(tape: Tape, x: Tensor, learned: MakeWeight) -> Tensor:
     grown = tape.new(raised.count, raised.dtype, "expm1")
     grown = tape.record("expm1", (raised,), grown, (grown,))
     negative = tape.add(tape.multiply(tape.add(grown, x), down), tape.scale(x))
-    condition = tape.new(x.count, "bool", "positive", fixed=True)
+    condition = tape.new(x.count, "bool", "positive", no_grad=True)
     return tape.record("where", (positive, negative), tape.new(x.count, positive.dtype, "xielu"), (condition,))

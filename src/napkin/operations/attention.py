@@ -253,7 +253,7 @@ class AttentionCore(Ordinary):
         if run.implementation.gathers_heads:
             tensors = whole_heads(run, self, tensors)
         if run.implementation.query_scale:
-            factor = run.tape.new(run.own, q.tensor.dtype, "query scale", fixed=True)
+            factor = run.tape.new(run.own, q.tensor.dtype, "query scale", no_grad=True)
             tensors = (run.tape.multiply(q.tensor, factor), *tensors[1:])
         if run.implementation.qkv == "joined":
             whole = run.tape.new(sum((t.count for t in tensors), 0), v.tensor.dtype, "query, key and value")
@@ -263,7 +263,7 @@ class AttentionCore(Ordinary):
             tensors = (tensors[0], keys, values)
         if run.selective:  # the core runs again in backward: its inputs are all that is kept for it
             run.tape.keep(*tensors)
-            run.tape.again = True
+            run.tape.recomputed = True
         if kernel == EAGER:
             rows_apart = tuple(not value.heads_first for value in (q, k, v))
             out = self.eager(run, tensors, rows_apart, heads, kv_heads)
@@ -275,7 +275,7 @@ class AttentionCore(Ordinary):
             cut = kernel == FLASH and self.qk_dim % FLASH_HEAD != 0
             if q.heads_first and kernel != EFFICIENT and not cut:  # the result lies as the query does
                 out = select(heads == 1, out, run.tape.copy(out, "tokens first"))
-        run.tape.again = False
+        run.tape.recomputed = False
         if run.implementation.tuning is not None and run.implementation.tuning.method.startswith("adapter"):
             out = prompted(run, out)
         return Value(out, width, True, True)

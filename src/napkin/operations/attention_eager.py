@@ -99,12 +99,12 @@ def dropped_share(run: Lowering, op: AttentionCost) -> float:
 def causal_mask(run: Lowering) -> Tensor:
     """Return the boolean mask of this layer, or the one that all layers share."""
     if run.implementation.mask == "each":
-        return run.tape.new(run.b * run.own * run.s, "bool", "mask", fixed=True)
+        return run.tape.new(run.b * run.own * run.s, "bool", "mask", no_grad=True)
     if run.implementation.mask == "layer":
-        return run.tape.new(run.own * run.s, "bool", "causal mask", fixed=True)
+        return run.tape.new(run.own * run.s, "bool", "causal mask", no_grad=True)
     if "mask" not in run.masks:
-        run.masks["mask"] = run.tape.new(run.b * run.own * run.s, "bool", "causal mask", fixed=True)
-        run.masks["mask"].places[0][1].shared = True
+        run.masks["mask"] = run.tape.new(run.b * run.own * run.s, "bool", "causal mask", no_grad=True)
+        run.masks["mask"].storage.shared = True
     return run.masks["mask"]
 
 
@@ -118,7 +118,7 @@ def with_sinks(run: Lowering, scores: Tensor, v: Tensor, heads: Number, count: N
         joined = tape.new(count + rows, "fp32" if run.implementation.fp32_sinks else scores.dtype, "with sinks")
         combined = tape.record("copy", (combined.view(count + rows),), joined, alias=True)
     if run.implementation.sinks in ("shifted", "always shifted"):
-        peak = tape.new(rows, "int64", "index of maximum", fixed=True)
+        peak = tape.new(rows, "int64", "index of maximum", no_grad=True)
         combined = tape.record("max", (combined,), tape.new(combined.count, combined.dtype, "shifted"), (peak,))
     weights = tape.softmax(combined)
     cut = tape.slice(weights, count) if op.sinks else weights

@@ -34,9 +34,9 @@ def biased(run: Lowering, op: AttentionCost, heads: Number, keys: Number) -> Ten
     if op.cross:
         return aligned(run, no_bias(run, op, heads), pairs // keys, keys, heads)
     table = position_bias(run, op, heads)
-    bias = Tensor(pairs * heads, stored, table.places)
+    bias = Tensor(pairs * heads, stored, table.storages)
     if op.causal:
-        condition = tape.new(pairs, "bool", "causal mask", fixed=True)
+        condition = tape.new(pairs, "bool", "causal mask", no_grad=True)
         bias = tape.record("where", (bias,), tape.new(bias.count, stored, "bias within the mask"), (condition,))
     return aligned(run, tape.lowered(tape.copy(bias, "bias by heads")), pairs // keys, keys, heads)
 
@@ -47,8 +47,8 @@ def no_bias(run: Lowering, op: AttentionCost, heads: Number) -> Tensor:
     tape, shared = run.tape, run.program.shares_position_bias
     if shared is not None:
         stored = tape.autocast or tape.compute
-        run.zeros = tape.new(run.own * keys_of(run, op) * heads, stored, "no bias", fixed=True)
-        run.zeros.places[0][1].shared = shared
+        run.zeros = tape.new(run.own * keys_of(run, op) * heads, stored, "no bias", no_grad=True)
+        run.zeros.storage.shared = shared
     else:
         assert run.zeros is not None  # a first layer has a table
         run.takes(run.zeros)
@@ -162,8 +162,8 @@ def by_kernel(
             tape.record("pad", (t,), tape.new(t.count // op.qk_dim * size, t.dtype, "padded")) for t in (q, k, v)
         )
     out = tape.new(run.tokens * heads * size, v.dtype, "attended")
-    lse = tape.new(run.b * heads * rows, "fp32", "log-sum-exp", fixed=True)
-    extra = [tape.new(n * calls, "bool", "philox", fixed=True) for n in PHILOX[kernel]]
+    lse = tape.new(run.b * heads * rows, "fp32", "log-sum-exp", no_grad=True)
+    extra = [tape.new(n * calls, "bool", "philox", no_grad=True) for n in PHILOX[kernel]]
     if op.position == "relative":
         extra.append(biased(run, op, heads, keys_of(run, op)))
     if op.position == "distance":
@@ -182,9 +182,9 @@ def by_distance(run: Lowering, op: AttentionCost, heads: Number, kernel: str, ma
     pairs = run.own * run.s
     condition = run.masks.get("window") if masked else None
     if condition is None:
-        condition = tape.new(pairs, "bool", "causal mask", fixed=True)
+        condition = tape.new(pairs, "bool", "causal mask", no_grad=True)
         if masked:
-            condition.places[0][1].shared = True
+            condition.storage.shared = True
             run.masks["window"] = condition
     cut = tape.new(bias.count, bias.dtype, "bias within the mask")
     cut = tape.lowered(tape.record("where", (bias,), cut, (condition,)))
@@ -201,14 +201,14 @@ def kernel_mask(run: Lowering, op: AttentionCost, heads: Number, kernel: str) ->
     seen = keys_of(run, op)
     keys = ceil_div(seen, MASK_KEYS) * MASK_KEYS if kernel == EFFICIENT else seen
     if op.own_mask:
-        return tape.new(run.b * heads * run.own * keys, tape.autocast or tape.compute, "mask", fixed=True)
+        return tape.new(run.b * heads * run.own * keys, tape.autocast or tape.compute, "mask", no_grad=True)
     if op.position != "alibi":
-        return tape.new(run.b * run.own * keys, tape.autocast or tape.compute, "mask", fixed=True)
+        return tape.new(run.b * run.own * keys, tape.autocast or tape.compute, "mask", no_grad=True)
     rows = run.b * heads * run.own
     if ALIBI not in run.masks:
         stored = "fp32" if tape.autocast else tape.compute
-        run.masks[ALIBI] = tape.new(rows * run.s, stored, "mask with biases", fixed=True)
-        run.masks[ALIBI].places[0][1].shared = True
+        run.masks[ALIBI] = tape.new(rows * run.s, stored, "mask with biases", no_grad=True)
+        run.masks[ALIBI].storage.shared = True
     mask = tape.lowered(run.masks[ALIBI])
     return mask if keys == run.s else tape.copy(mask.view(rows * keys), "padded mask")
 

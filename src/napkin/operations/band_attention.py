@@ -68,12 +68,12 @@ class BandAttention(Ordinary):
         columns = self.window + 1
         placed = tape.record("place", (padded,), tape.new(groups * length * columns, scores.dtype, "band"))
         for end in ("first", "last"):
-            outside = tape.new(groups * half * (half + 1), "bool", f"outside the {end} window", fixed=True)
+            outside = tape.new(groups * half * (half + 1), "bool", f"outside the {end} window", no_grad=True)
             placed = tape.record("where", (placed,), placed.view(), (outside,))
         weights = tape.softmax(placed, "fp32")
         if "padding" not in run.masks:
-            run.masks["padding"] = tape.new(run.b * length, "bool", "padding", fixed=True)
-            run.masks["padding"].places[0][1].shared = True
+            run.masks["padding"] = tape.new(run.b * length, "bool", "padding", no_grad=True)
+            run.masks["padding"].storage.shared = True
         filled = tape.new(weights.count, weights.dtype, "weights")
         weights = tape.record("masked_fill", (weights,), filled, (run.masks["padding"],))
         weights = tape.dropout(tape.cast(weights, scores.dtype), run.dropout)

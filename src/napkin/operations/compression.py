@@ -127,7 +127,7 @@ class RunIndexer(Ordinary):
         The scores of every query with every run, for each head, come and go in fp32."""
         tape = run.tape
         x, latent = run.read(self).tensor, run.read(self, 1).tensor
-        outer, tape.again = tape.again, True
+        outer, tape.recomputed = tape.recomputed, True
         pairs = run.tokens * (run.own // self.rate)
 
         keys = self.keys
@@ -142,7 +142,7 @@ class RunIndexer(Ordinary):
         total = tape.record("sum", (weighed,), tape.new(pairs, "fp32", "summed"))
         chosen = tape.record("topk", (total,), tape.new(run.tokens, "int64", "chosen runs"))
         tape.hold(values, gates, key, query, rotated, chosen)
-        tape.again = outer
+        tape.recomputed = outer
         return Value(chosen, 1)
 
 
@@ -195,7 +195,7 @@ class BlockIndexer(Ordinary):
         """Choose blocks of keys; the scores of all queries and keys, per head, are temporaries in fp32."""
         tape = run.tape
         x = run.read(self).tensor
-        outer, tape.again = tape.again, True
+        outer, tape.recomputed = tape.recomputed, True
         style = Norm("norm", (), self.head_dim, arithmetic="fp32", unit_offset=True)
         made = []
         for width in (self.heads * self.head_dim, self.head_dim):
@@ -208,7 +208,7 @@ class BlockIndexer(Ordinary):
         best = tape.record("max", (masked,), tape.new(blocks, masked.dtype, "best of a block"))
         chosen = tape.record("topk", (best,), tape.new(run.tokens * self.heads, "int64", "chosen blocks"))
         tape.hold(*made, masked, chosen)
-        tape.again = outer
+        tape.recomputed = outer
         return Value(chosen, 1)
 
 
@@ -230,7 +230,7 @@ class GroupedMatmul(BlockMatmul):
         kept: list[Tensor] = [tape.lowered(copied)]
         count: Number = self.blocks * self.d_in * self.d_out // (run.split.tensor if x.divided else 1)
         if tape.autocast:
-            kept.append(tape.new(count, tape.autocast, "weight", fixed=True))
+            kept.append(tape.new(count, tape.autocast, "weight", no_grad=True))
         out = tape.new(kept[0].count // self.d_in * self.d_out, kept[0].dtype, "output")
         stored = "fp32" if tape.autocast else tape.compute
         out = tape.record("bmm", (kept[0],), out, kept, weight=count * BYTES[stored])
@@ -253,6 +253,6 @@ def compressed(run: Lowering, op: Compressor, values: Tensor, gates: Tensor) -> 
     summed = "fp32" if tape.autocast else product.dtype
     keys = tape.record("sum", (product,), tape.new(runs * op.head_dim, summed, "summed"))
     keys = Norm("norm", (), op.head_dim, arithmetic="fp32").normalized(run, keys, False)
-    angles = [tape.new(runs * op.rotary, keys.dtype, what, fixed=True) for what in ("cos", "sin")]
+    angles = [tape.new(runs * op.rotary, keys.dtype, what, no_grad=True) for what in ("cos", "sin")]
     style = Rotary(op.name, (), 1, op.head_dim, op.rotary, "interleaved", True)
     return by_angles(run, style, keys, angles[0], angles[1])

@@ -70,14 +70,14 @@ class Conv(Ordinary):
         if (
             run.implementation.mixer == "torch" and self.group == 1
         ):  # padded to both sides: the result is cut from a longer one
-            out.places[0][1].size = out.size // run.own * (run.own + self.kernel - 1)
+            out.storage.size = out.size // run.own * (run.own + self.kernel - 1)
         stored = "fp32" if run.tape.autocast else run.tape.compute
         grads = sum(weight.count for weight in self.weights()) * sized(1, stored)
         kept = [joined]
         if run.tape.autocast and (run.implementation.mixer == "torch" or self.group > 1):
             count = self.channels * self.group * self.kernel
             cached = run.tape.weight_copy(count, f"{self.name}/weight")
-            kept.append(run.tape.new(count, cached.dtype, "weight", fixed=True) if self.reshaped else cached)
+            kept.append(run.tape.new(count, cached.dtype, "weight", no_grad=True) if self.reshaped else cached)
         convolved = run.tape.record("conv", (joined,), out, kept, weight=grads)
         return Value(convolved, self.channels, first.divided, first.gathered)
 
@@ -164,7 +164,7 @@ class FrameConv(Module):
         if self.reads:
             x = run.read(self).tensor
         else:
-            x = tape.given(run.tokens * self.frames * self.d_in, stored, "features", kind=INPUT, fixed=True)
+            x = tape.given(run.tokens * self.frames * self.d_in, stored, "features", kind=INPUT, no_grad=True)
         x = tape.lowered(x)
         count = self.channels * self.d_in * self.kernel
         kept = [x, *([tape.weight_copy(count, f"{self.name}/weight")] if tape.autocast else [])]
@@ -201,7 +201,7 @@ class HalfShifted(Ordinary):
         tape = run.tape
         half = self.width // 2
         stream = "fp32" if tape.autocast else tape.compute
-        zeros = tape.new(run.b * self.d_in, stream, "zeros", fixed=True)
+        zeros = tape.new(run.b * self.d_in, stream, "zeros", no_grad=True)
         weight = tape.given(self.d_in * half, stream, "weight", kind=WEIGHT)
         zeros = tape.lowered(zeros)
         start = tape.record("linear", (zeros, weight), tape.new(run.b * half, zeros.dtype, "start"), (zeros,))

@@ -94,7 +94,7 @@ class RelativeScores(Ordinary):
         tape = run.tape
         content, table = run.read(self).tensor, tape.lowered(run.read(self, 1).tensor)
         if self.divided == "table":  # in place
-            divisor = tape.new(1, "fp32", "divisor", fixed=True)
+            divisor = tape.new(1, "fp32", "divisor", no_grad=True)
             table = tape.record("div", (table,), table.view(), (divisor,))
         if self.by_heads:
             content = _by_heads(run, content)
@@ -104,7 +104,7 @@ class RelativeScores(Ordinary):
             table = select(run.b == 1, table, tape.copy(spread, "for each sequence"))
         rows_here = minimum(self.rows, 2 * run.s) if self.within else self.rows
         scores = tape.matmul(content, table, run.tokens * self.heads * rows_here, "scores of rows")
-        index = tape.new(run.own * run.s, "int64", "distances", fixed=True)
+        index = tape.new(run.own * run.s, "int64", "distances", no_grad=True)
         pairs = tape.new(run.tokens * self.heads * run.s, scores.dtype, "scores of pairs")
         pairs = tape.record("gather", (scores,), pairs, (scores, index))
         return Value(_over_constant(run, pairs) if self.divided == "scores" else pairs, self.heads * self.rows)
@@ -124,7 +124,7 @@ class HeadMajorAttention(AttentionCore):
         scores = tape.matmul(q, _over_constant(run, k), count, "scores")
         for name in run.program.relative:
             scores = tape.add(scores, run.values[name].tensor)
-        mask = tape.new(run.b * run.own * run.s, "bool", "mask", fixed=True)
+        mask = tape.new(run.b * run.own * run.s, "bool", "mask", no_grad=True)
         scores = tape.record("masked_fill", (scores,), tape.new(count, scores.dtype, "masked"), (mask,))
         weights = tape.dropout(tape.softmax(scores), dropped_share(run, self))
         out = tape.matmul(tape.lowered(weights), v, run.tokens * heads * self.v_dim, "values")
@@ -141,4 +141,4 @@ def _by_heads(run: Lowering, x: Tensor) -> Tensor:
 
 def _over_constant(run: Lowering, x: Tensor) -> Tensor:
     """Divide x by a constant tensor."""
-    return run.tape.multiply(x, run.tape.new(1, x.dtype, "constant", fixed=True), "divided")
+    return run.tape.multiply(x, run.tape.new(1, x.dtype, "constant", no_grad=True), "divided")

@@ -58,20 +58,20 @@ class Embedding(Lookup):
         if self.role == "token" or (self.role == "layers" and run.implementation.token_ids != "bounded"):
             # a decoder's tokens are the labels, shifted: a tensor that the step makes
             kind = ACTIVATION if run.source or run.implementation.token_ids == "copied" else INPUT
-            ids = tape.given(rows, "int64", "token ids", kind=kind, fixed=True)
+            ids = tape.given(rows, "int64", "token ids", kind=kind, no_grad=True)
             shape = rows
             if run.implementation.token_ids == "transposed":
-                ids = tape.new(rows * minimum(run.b - 1, 1), "int64", "token ids by steps", fixed=True)
+                ids = tape.new(rows * minimum(run.b - 1, 1), "int64", "token ids by steps", no_grad=True)
             if run.implementation.token_ids == "copied":
                 ids = run.masks.setdefault("ids", ids)
         elif self.role == "layers":
-            ids = tape.new(rows, "int64", "token ids within the table", fixed=True)
+            ids = tape.new(rows, "int64", "token ids within the table", no_grad=True)
             shape = rows
         else:
             how = run.implementation.segments if self.role == "segment" else run.implementation.positions
             shape = run.own // run.split.sequence * (1 if self.decoder and how == "source" else run.rows_of(how))
             kind = INPUT if how == "buffer" else ACTIVATION
-            ids = tape.given(shape, "int64", f"{self.name}/position ids", kind=kind, fixed=True)
+            ids = tape.given(shape, "int64", f"{self.name}/position ids", kind=kind, no_grad=True)
         out = tape.new(shape * self.width, stored, "embedded")
         rows_here = ceil_div(self.rows, run.split.tensor) if self.role in TABLES else self.rows
         grads = rows_here * self.width * BYTES[stored] if self.trained and run.implementation.tuning is None else 0
@@ -107,11 +107,11 @@ class PositionBias(Lookup):
         tape = run.tape
         stored = "fp32" if tape.autocast else tape.compute
         pairs = run.own * run.s
-        buckets = tape.new(pairs, "int64", "buckets", fixed=True)
+        buckets = tape.new(pairs, "int64", "buckets", no_grad=True)
         heads = ceil_div(self.heads, run.split.tensor)
         bias = tape.new(pairs * heads, stored, "bias")
         run.bias = tape.record("embedding", (buckets,), bias, (buckets,), weight=self.buckets * heads * BYTES[stored])
         if self.shared:
-            run.bias.places[0][1].shared = True
+            run.bias.storage.shared = True
             run.shared_tensors[SHARED_TENSOR + self.name] = Value(run.bias, heads, True)
         return Value(run.bias, heads, True)

@@ -53,8 +53,8 @@ def sparsemixer(run: Lowering, logits: Tensor, rows: Number, k: int, e: int) -> 
     tape = run.tape
     parts = []
     for _ in range(k):
-        mask = tape.new(rows * e, "bool", "masked", fixed=True)
-        index = tape.new(rows, "int64", "chosen", fixed=True)
+        mask = tape.new(rows * e, "bool", "masked", no_grad=True)
+        index = tape.new(rows, "int64", "chosen", no_grad=True)
         masked = tape.record("masked_fill", (logits,), tape.new(rows * e, logits.dtype, "left"), (mask,))
         gates = tape.softmax(masked)
         one = tape.record("gather", (gates,), tape.new(rows, gates.dtype, "multiplier"), (index,))
@@ -95,7 +95,7 @@ def weighted_experts(run: Lowering, op: RoutedExperts) -> Value:
         kept = [read]
         if tape.autocast:
             kept.append(tape.new(local * op.d_model * width, tape.autocast, f"{what} weight"))
-            kept[1].places[0][1].kind = WEIGHT_COPY
+            kept[1].storage.kind = WEIGHT_COPY
         made = tape.new(count, read.dtype, what)
         return tape.record("bmm", (read,), made, kept, weight=grads * width)
 
@@ -112,7 +112,7 @@ def sorted_tokens(run: Lowering, router: str, rows: Number) -> tuple[Tensor, Ten
     order: made once for all that follow the router."""
     if router not in run.orders:
         tape, weights = run.tape, run.values[router].tensor
-        order, tokens = (tape.new(rows, "int64", what, fixed=True) for what in ("order", "token"))
+        order, tokens = (tape.new(rows, "int64", what, no_grad=True) for what in ("order", "token"))
         scores = tape.record("gather", (weights,), tape.new(rows, weights.dtype, "scores"), (order,))
         run.orders[router] = (order, tokens, scores)
     return run.orders[router]
@@ -131,7 +131,7 @@ def looped_experts(run: Lowering, op: RoutedExperts) -> Value:
 
     def taken(count: Number) -> tuple[Tensor, Tensor]:
         """Return a number of tokens, and their indices."""
-        places = tape.new(2 * count, "int64", "token and choice", fixed=True)
+        places = tape.new(2 * count, "int64", "token and choice", no_grad=True)
         sent = tape.new(count * op.d_model, x.tensor.dtype, "sent")
         return tape.record("gather", (x.tensor,), sent, (places,), scratch=x.tensor.size), places
 
@@ -149,7 +149,7 @@ def looped_experts(run: Lowering, op: RoutedExperts) -> Value:
         if tape.autocast and run.implementation.looped == "modules":
             kept.append(tape.weight_copy(local * width * made, f"{op.name}/{what}"))
         elif tape.autocast:  # of a part of the weight, which autocast casts again each time
-            kept.append(tape.new(local * width * made, tape.autocast, f"{what} weight", fixed=True))
+            kept.append(tape.new(local * width * made, tape.autocast, f"{what} weight", no_grad=True))
         out = tape.new(rows * made, read.dtype, what)
         return tape.record("linear", (read,), out, kept, weight=local * width * made * BYTES[stored])
 

@@ -112,8 +112,8 @@ class Experts(Module):
         tape = run.tape
         rows = run.split.sent(x.tensor.count // self.d_model) * self.top_k
         inner = self.d_ff // run.split.inner
-        order, back, pick = (tape.new(rows, "int64", what, fixed=True) for what in ("order", "inverse", "token"))
-        offsets = tape.new(ceil_div(self.experts, run.split.expert), "int32", "offsets", fixed=True)
+        order, back, pick = (tape.new(rows, "int64", what, no_grad=True) for what in ("order", "inverse", "token"))
+        offsets = tape.new(ceil_div(self.experts, run.split.expert), "int32", "offsets", no_grad=True)
         sent = tape.new(rows * self.d_model, x.tensor.dtype, "sent")
         sent = tape.record("gather", (x.tensor,), sent, (pick,), scratch=x.tensor.size)
         weight = tape.record("gather", (weights.tensor,), tape.new(rows, weights.tensor.dtype, "weight"), (order,))
@@ -158,7 +158,7 @@ class Experts(Module):
         rows = x.count // (self.d_model if what == "up" else self.d_ff // run.split.inner)
         biases: tuple[Tensor, ...] = ()
         if self.bias:
-            chosen = before[1] if before else tape.new(rows, "int64", "expert of each", fixed=True)
+            chosen = before[1] if before else tape.new(rows, "int64", "expert of each", no_grad=True)
             looked_up = tape.new(rows * width, stored, f"{what} biases")
             looked_up = tape.record("index", (run.weight(local * width),), looked_up, (chosen,))
             biases = (looked_up, chosen)
@@ -221,7 +221,7 @@ class ExpertMatmul(Module):
         local = ceil_div(self.experts, run.split.expert)
         kept = [read]
         if tape.autocast:  # of a part of the weight, which autocast casts again each time
-            kept.append(tape.new(local * self.d_in * self.d_out, tape.autocast, "weight", fixed=True))
+            kept.append(tape.new(local * self.d_in * self.d_out, tape.autocast, "weight", no_grad=True))
         grads = local * self.d_in * self.d_out * sized(1, "fp32" if tape.autocast else tape.compute)
         out = tape.record("linear", (read,), tape.new(rows * self.d_out, read.dtype, "output"), kept, weight=grads)
         out = tape.copy(out, "joined")

@@ -73,7 +73,7 @@ class NgramTable(Embedding):
         tape = run.tape
         stored = "fp32" if tape.autocast else tape.compute
         rows = (run.tokens + run.b * self.reach) * self.heads
-        ids = tape.new(rows, "int64", "rows", fixed=True)
+        ids = tape.new(rows, "int64", "rows", no_grad=True)
         out = tape.new(run.tokens * self.width, stored, "looked up")
         grads = self.rows * (self.width // self.heads) * sized(1, stored)
         return Value(tape.record("embedding", (ids,), out, (ids,), weight=grads), self.width)
@@ -155,10 +155,10 @@ class RunChoice(Ordinary):
         """Choose keys; only the mask of queries and keys outlives the choice."""
         tape = run.tape
         x = run.read(self)
-        before, tape.again = tape.again, True
+        before, tape.recomputed = tape.recomputed, True
         read = tape.lowered(x.tensor)
         made = tape.new(run.tokens * (self.heads + 1) * self.head_dim, read.dtype, "queries and keys")
         tape.record("linear", (read,), made)
         mask = tape.record("topk", (made,), tape.new(run.tokens * run.s, "bool", "chosen keys"))
-        tape.again = before
+        tape.recomputed = before
         return Value(mask, 1, x.divided)

@@ -25,7 +25,7 @@ class Pixels(View):
 
     def lower(self, run: Lowering) -> Value:
         tape = run.tape
-        given = tape.given(run.tokens * self.elements, "fp32", "pixels", kind=INPUT, fixed=True)
+        given = tape.given(run.tokens * self.elements, "fp32", "pixels", kind=INPUT, no_grad=True)
         return Value(tape.cast(given, "fp32" if tape.autocast else tape.compute), self.elements)
 
 
@@ -85,7 +85,7 @@ class Patches(View):
         if self.ordered:
             return Value(copied, self.width)
         whole = x.size + run.b * self.without * self.width * BYTES[x.dtype]
-        x.places[0][1].size = where(run.b == 1, whole, x.size)
+        x.storage.size = where(run.b == 1, whole, x.size)
         return Value(select(run.b == 1, x, copied), self.width)
 
 
@@ -101,7 +101,7 @@ class Reorder(View):
 
     def lower(self, run: Lowering) -> Value:
         x = run.read(self).tensor
-        index = run.tape.new(run.tokens // self.merged, "int64", "order", fixed=True)
+        index = run.tape.new(run.tokens // self.merged, "int64", "order", no_grad=True)
         taken = run.tape.new(x.count, x.dtype, "reordered")
         return Value(run.tape.record("index", (x,), taken, (index,)), self.width)
 
@@ -136,7 +136,7 @@ class PlaceImages(View):
 
     def lower(self, run: Lowering) -> Value:
         x = run.read(self)
-        places = run.tape.new(run.tokens, "bool", "places of images", fixed=True)
+        places = run.tape.new(run.tokens, "bool", "places of images", no_grad=True)
         out = run.tape.new(x.tensor.count, x.tensor.dtype, "with images")
         return Value(run.tape.record("masked_scatter", (x.tensor,), out, (places,)), self.width)
 

@@ -80,7 +80,7 @@ class Indexer(Ordinary):
         temporaries; with several sequences the keys are first copied for every query."""
         x, latent = run.read(self), run.read(self, 1)
         tape = run.tape
-        outer, tape.again = tape.again, True
+        outer, tape.recomputed = tape.recomputed, True
         stream = "fp32" if tape.autocast else tape.compute
         pairs = run.tokens * run.s
 
@@ -103,7 +103,7 @@ class Indexer(Ordinary):
         chosen = tape.record("topk", (total,), tape.new(run.tokens, "int32", "chosen keys"))
         around = (QUERY, KV_LATENT, ROTATED_QUERY, ROTATED_KEY)  # of the attention around it
         tape.hold(made, key, *turned, q, k, scores, chosen, *(run.made(role).tensor for role in around))
-        tape.again = outer
+        tape.recomputed = outer
         return Value(chosen, 1, x.divided)
 
 

@@ -82,7 +82,7 @@ class Matmul(Module):
                 out = run.tape.linear(tensor, d_in, d_out, self.bias, label)
         if column and run.implementation.gather_again and not x.gathered:
             out.count = factor * run.split.sequence * d_out
-            out.places[0][1].size = out.size
+            out.storage.size = out.size
         if self.shard == ROW:
             out = run.reduce_scatter(out)
         return Value(out, self.d_out, divided, gathered)
@@ -123,7 +123,7 @@ class PerSequence(Matmul):
     def lower(self, run: Lowering) -> Value:
         x = run.read(self).tensor
         if not self.used:
-            return Value(run.tape.new(run.b * self.d_out, x.dtype, "pooled", fixed=True), self.d_out)
+            return Value(run.tape.new(run.b * self.d_out, x.dtype, "pooled", no_grad=True), self.d_out)
         if self.first:
             x = run.tape.slice(x, run.b * self.d_in)
         return Value(run.tape.linear(x, self.d_in, self.d_out, self.bias, f"{self.name}/weight"), self.d_out)

@@ -196,8 +196,8 @@ class Lowering:
             PADDING: (self.b * self.own * (not self.source), stored),
             PAIRS: (self.b * self.own * self.s, "fp32"),
         }[name]
-        given = self.tape.given(count, dtype, name, fixed=True)
-        given.places[0][1].shared = True
+        given = self.tape.given(count, dtype, name, no_grad=True)
+        given.storage.shared = True
         return given
 
     def takes_angles(self, count: Number, dtype: str) -> None:
@@ -205,19 +205,19 @@ class Lowering:
         if ANGLES not in self.implementation.passes:
             return
         if ANGLES not in self.passed:
-            self.passed[ANGLES] = self.tape.given(count, dtype, ANGLES, fixed=True)
-            self.passed[ANGLES].places[0][1].shared = True
+            self.passed[ANGLES] = self.tape.given(count, dtype, ANGLES, no_grad=True)
+            self.passed[ANGLES].storage.shared = True
         self.takes(self.passed[ANGLES])
 
     def takes(self, tensor: Tensor) -> None:
         """Note that the layer that runs is called with a tensor next to the stream, which its checkpoint keeps."""
-        self.arguments |= {id(storage): storage for _, storage in tensor.places}
+        self.arguments |= {id(storage): storage for _, storage in tensor.storages}
 
     def reads_encoder(self, name: str, width: Number, dtype: str) -> None:
         """Provide the encoder's output, which the following layers share and read by this name."""
         self.memory = name
         self.encoded = self.tape.given(self.b * (self.source // self.split.context) * width, dtype, ENCODED)
-        self.encoded.places[0][1].shared = True
+        self.encoded.storage.shared = True
 
     def run(self, program: Program, x: Value | None) -> Value:
         """Run a program's operations in order and return the last one's output."""
@@ -248,9 +248,9 @@ class Lowering:
             if op.name in program.merged:  # the kernel before does its work
                 self.values[op.name] = self.read(op)
                 continue
-            self.tape.again = op.name in program.inside
+            self.tape.recomputed = op.name in program.inside
             self.values[op.name] = op.lower(self)
-            self.tape.again = False
+            self.tape.recomputed = False
             self.scopes.leave(op.name, self.values[op.name].tensor)
         if x is None:
             self.handed = frozenset(self.shared_tensors)
@@ -331,7 +331,7 @@ class Lowering:
         stored = "fp32" if self.tape.autocast else self.tape.compute
         tuning = self.implementation.tuning
         frozen = tuning is not None and tuning.method != "adapter_v2"
-        return self.tape.given(count, stored, "weight", kind=WEIGHT, fixed=frozen)
+        return self.tape.given(count, stored, "weight", kind=WEIGHT, no_grad=frozen)
 
 
 def either(first: Number, second: Number) -> Number:

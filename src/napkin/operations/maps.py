@@ -85,10 +85,10 @@ class DynamicMask(Elementwise):
         grown = tape.new(scaled.count, scaled.dtype, "exp")
         grown = tape.record("exp", (scaled,), grown, (grown,))
         rows = run.b * heads * run.own
-        later = tape.new(run.b * run.own * run.s, "bool", "later", fixed=True)
+        later = tape.new(run.b * run.own * run.s, "bool", "later", no_grad=True)
         mask = tape.record("masked_fill", (grown,), tape.new(rows * run.s, grown.dtype, "masked"), (later,))
         longer = where(run.s > self.keep, 1, 0)
-        others = tape.new(rows * run.s * longer, "bool", "others", fixed=True)
+        others = tape.new(rows * run.s * longer, "bool", "others", no_grad=True)
         mask = tape.record("masked_fill", (mask,), tape.new(rows * run.s, mask.dtype, "masked"), (others,))
         repeated = mask.view(mask.count * self.queries)  # of one head a view
         if self.queries > 1 and self.heads > 1:

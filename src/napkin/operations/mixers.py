@@ -68,7 +68,7 @@ def scan_states(tape: Tape, size: MixerSizes) -> Tensor:
     """Two fp32 elements for each channel, state and chunk."""
     chunks = ceil_div(size.length, SELECTIVE_CHUNK)
     count = size.sequences * size.channels * chunks * 2 * size.state
-    return tape.new(count, "fp32", "states", fixed=True)
+    return tape.new(count, "fp32", "states", no_grad=True)
 
 
 def inner(tape: Tape, joined: Tensor, low: Tensor, size: MixerSizes) -> Tensor:
@@ -91,7 +91,7 @@ def selective(
     copies = [tape.copy(x, what) if turned else x for x, what in ((u, "u"), (b, "B"), (c, "C"))]
     copies.append(tape.copy(gate, "gate"))
     constants = scan_constants(tape, size)
-    out = tape.new(delta.count, delta.dtype, "scanned", fixed=True)
+    out = tape.new(delta.count, delta.dtype, "scanned", no_grad=True)
     gated = tape.new(delta.count, delta.dtype, "gated")
     kept = (*copies, delta, *constants, scan_states(tape, size), out)
     gated = tape.record("scan", (*copies, delta, *constants), gated, kept)
@@ -105,7 +105,7 @@ def ssd(tape: Tape, joined: Tensor, size: MixerSizes, normed: bool) -> Tensor:
     out = tape.new(size.tokens * size.channels, joined.dtype, "scanned")
     kept = [joined, out, constants]
     if normed:
-        kept.append(tape.new(size.tokens * size.groups, "fp32", "rstd", fixed=True))
+        kept.append(tape.new(size.tokens * size.groups, "fp32", "rstd", no_grad=True))
     return tape.record("scan", (joined, constants), out, kept)
 
 
@@ -122,7 +122,7 @@ def delta(tape: Tape, mixed: Tensor, write: Tensor, a: Tensor, size: MixerSizes,
     grown = tape.record("softplus", (wide,), tape.new(rows * value_heads, "fp32", "softplus"), (wide,))
     gate = tape.multiply(grown, decay(tape, value_heads))
     summed = tape.new(rows * value_heads, "fp32", "summed decays")
-    solved = tape.new(rows * value_heads * size.chunk, mixed.dtype, "solved", fixed=True)
+    solved = tape.new(rows * value_heads * size.chunk, mixed.dtype, "solved", no_grad=True)
     out = tape.new(rows * size.channels, mixed.dtype, "scanned")
     return tape.record("scan", (mixed, strength, gate), out, (*cut(tape, mixed, size), summed, strength, solved))
 
@@ -132,7 +132,7 @@ def cut(tape: Tape, mixed: Tensor, size: MixerSizes) -> tuple[Tensor, ...]:
     values."""
     pairs = []
     for what in ("queries", "keys"):
-        norms = tape.new(size.tokens * size.groups, "fp32", f"norms of {what}", fixed=True)
+        norms = tape.new(size.tokens * size.groups, "fp32", f"norms of {what}", no_grad=True)
         pairs += [tape.new(size.tokens * size.groups * size.state, mixed.dtype, what), norms]
     return (*pairs, tape.new(size.tokens * size.channels, mixed.dtype, "values"))
 
@@ -143,7 +143,8 @@ def kda(tape: Tape, mixed: Tensor, write: Tensor, gate: Tensor, size: MixerSizes
     strength = tape.sigmoid(write)
     summed = tape.new(gate.count, "fp32", "summed decays")
     both = [
-        tape.new(size.tokens * size.heads * size.chunk, mixed.dtype, what, fixed=True) for what in ("scores", "solved")
+        tape.new(size.tokens * size.heads * size.chunk, mixed.dtype, what, no_grad=True)
+        for what in ("scores", "solved")
     ]
     out = tape.new(size.tokens * size.channels, mixed.dtype, "scanned")
     kept = (*cut(tape, mixed, size), summed, gate, strength, *both)
@@ -163,7 +164,7 @@ def forget(tape: Tape, x: Tensor, heads: Number, head_dim: int, form: str) -> Te
         power = tape.new(x.count, "fp32", "exp")
         shifted = tape.shift(tape.record("exp", (x,), power, (power,)), "1 + exp")
         log = tape.record("log", (shifted,), tape.new(x.count, "fp32", "log"), (shifted,))
-        small = tape.new(x.count, "bool", "small enough", fixed=True)
+        small = tape.new(x.count, "bool", "small enough", no_grad=True)
         grown = tape.record("where", (x, log), tape.new(x.count, "fp32", "softplus"), (small,))
     return tape.multiply(grown, decay(tape, heads), "decays")
 
@@ -175,7 +176,9 @@ def mlstm(tape: Tape, read: Sequence[Tensor], size: MixerSizes, *, parts: bool) 
     copies = [tape.copy(x, what) for x, what in zip(read, MLSTM_READS, strict=True)]
     if not parts:
         copies = [select(size.heads == 1, x, copy) for x, copy in zip(read, copies, strict=True)]
-    each = [tape.new(size.tokens * size.heads, "fp32", what, fixed=True) for what in ("normaliser", "largest exponent")]
+    each = [
+        tape.new(size.tokens * size.heads, "fp32", what, no_grad=True) for what in ("normaliser", "largest exponent")
+    ]
     out = tape.new(size.tokens * size.channels, read[0].dtype, "scanned")
     return tape.record("scan", tuple(copies), out, (*copies, *each))
 
@@ -184,7 +187,7 @@ def wkv(tape: Tape, key: Tensor, value: Tensor, size: MixerSizes) -> Tensor:
     """Run the wkv kernel, which saves key, value, its result and the decay in fp32."""
     out = tape.new(key.count, key.dtype, "scanned")
     weights = tuple(parameter(tape, size.channels) for _ in range(2))
-    speed = tape.new(size.channels, "fp32", "decay", fixed=True)
+    speed = tape.new(size.channels, "fp32", "decay", no_grad=True)
     return tape.record("scan", (key, value, *weights), out, (key, value, out, speed))
 
 
@@ -208,7 +211,7 @@ def lightning(tape: Tape, mixed: Tensor, size: MixerSizes) -> Tensor:
     kept.append(tape.new(pairs, dtype, "decayed scores"))
     kept.append(tape.new(each * count * size.state * size.head_dim, dtype, "states"))
     decays = "fp32" if tape.autocast else mixed.dtype
-    kept.append(tape.new(maximum(count - 2, 0) * size.heads, decays, "decays of blocks", fixed=True))
+    kept.append(tape.new(maximum(count - 2, 0) * size.heads, decays, "decays of blocks", no_grad=True))
     return tape.record("scan", (mixed,), tape.new(rows, dtype, "scanned"), kept)
 
 
@@ -226,7 +229,7 @@ def rg_lru(tape: Tape, x: Tensor, gate: Tensor, forget: Tensor, size: MixerSizes
 
     carried, square = exponential(log), tape.scale(exponential(tape.scale(log)))
     root = tape.record("sqrt", (square,), tape.new(square.count, square.dtype, "root"), (square,))
-    resets = [tape.new(size.length, "bool", "not at a start", fixed=True) for _ in range(2)]
+    resets = [tape.new(size.length, "bool", "not at a start", no_grad=True) for _ in range(2)]
     root = tape.record("mul", (root,), tape.new(root.count, root.dtype, "root or 1"), (resets[0],))
     taken = tape.multiply(tape.multiply(x, gate), tape.cast(root, x.dtype))
     carried = tape.record("mul", (carried,), tape.new(carried.count, carried.dtype, "carried"), (resets[1],))

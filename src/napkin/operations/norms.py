@@ -65,7 +65,7 @@ class Norm(Elementwise):
         x = run.read(self)
         out = self.normalized(run, x.tensor, x.divided)
         if x.tensor is run.distances:  # every layer reads the one table
-            out.places[0][1].shared = True
+            out.storage.shared = True
             run.distances = out
         if self.gated and self.name not in run.program.inside:
             gate = run.read(self, 1).tensor
@@ -137,7 +137,7 @@ class Norm(Elementwise):
         tape = run.tape
         lowered = [tape.cast(run.weight(size), tape.autocast) for there in (self.weight, self.bias) if there]
         x = tape.lowered(x)
-        mean, rstd = (tape.new(rows, "fp32", what, fixed=True) for what in ("mean", "rstd"))
+        mean, rstd = (tape.new(rows, "fp32", what, no_grad=True) for what in ("mean", "rstd"))
         out = tape.new(x.count, x.dtype, "normalized")
         return tape.record("layer_norm", (x,), out, (x, mean, rstd, *lowered), weight=learned)
 

@@ -48,4 +48,4 @@ class Ungraded(Ordinary):
 
     def lower(self, run: Lowering) -> Value:
         x = run.read(self)
-        return Value(run.tape.new(x.tensor.count, x.tensor.dtype, "without gradient", fixed=True), x.width)
+        return Value(run.tape.new(x.tensor.count, x.tensor.dtype, "without gradient", no_grad=True), x.width)

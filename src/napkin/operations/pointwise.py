@@ -97,7 +97,7 @@ class Jitter(Elementwise):
     def lower(self, run: Lowering) -> Value:
         """x·noise, in place: the noise is kept."""
         x = run.read(self)
-        noise = run.tape.new(x.tensor.count, x.tensor.dtype, "noise", fixed=True)
+        noise = run.tape.new(x.tensor.count, x.tensor.dtype, "noise", no_grad=True)
         out = run.tape.record("mul", (x.tensor, noise), x.tensor.view(), (noise,))
         return Value(out, x.width, x.divided, x.gathered)
 
@@ -197,29 +197,29 @@ class Scale(Elementwise):
             factor = run.factor if self.positions else None
             factor = run.masks.get("factors", factor)
             if factor is None:
-                factor = run.tape.new(run.own if self.positions else run.b, "fp32", "factor", fixed=True)
+                factor = run.tape.new(run.own if self.positions else run.b, "fp32", "factor", no_grad=True)
                 if self.once:
-                    factor.places[0][1].shared = True
+                    factor.storage.shared = True
                     run.masks["factors"] = factor
                 run.factor = factor if self.positions else None  # one for all that this layer scales
             scaled = run.tape.multiply(x.tensor, factor)
             return Value(run.tape.cast(scaled, x.tensor.dtype), x.width, x.divided, x.gathered, x.heads_first)
         if self.vector:
             stored = "fp32" if run.tape.autocast else run.tape.compute
-            constants = run.tape.given(self.width, stored, "constants", kind=WEIGHT, fixed=True)
+            constants = run.tape.given(self.width, stored, "constants", kind=WEIGHT, no_grad=True)
             return Value(run.tape.multiply(x.tensor, constants), x.width, x.divided, x.gathered)
         if self.masks:
             dtype = self.held or x.tensor.dtype
-            mask = run.tape.new(run.tokens, dtype, "mask of tokens", fixed=True)
+            mask = run.tape.new(run.tokens, dtype, "mask of tokens", no_grad=True)
             if dtype == "fp32" and "tokens" in run.masks:  # the step's own, which no cast copies
-                mask = run.tape.given(run.tokens, dtype, "mask of tokens", kind=INPUT, fixed=True)
+                mask = run.tape.given(run.tokens, dtype, "mask of tokens", kind=INPUT, no_grad=True)
             run.masks["tokens"] = mask
             if self.held:
                 filled = run.tape.new(x.tensor.count, x.tensor.dtype, "filled")
                 return Value(run.tape.record("masked_fill", (x.tensor,), filled, (mask,)), x.width)
             return Value(run.tape.multiply(x.tensor, mask), x.width, x.divided, x.gathered)
         if self.cast or (self.held and self.held != x.tensor.dtype):
-            factor = run.tape.new(1, x.tensor.dtype, "factor", fixed=True)
+            factor = run.tape.new(1, x.tensor.dtype, "factor", no_grad=True)
             return Value(run.tape.multiply(x.tensor, factor), x.width, x.divided, x.gathered)
         if not self.learned:
             return Value(run.tape.scale(x.tensor), x.width, x.divided, x.gathered)

@@ -142,6 +142,6 @@ class Scan(Ordinary):
             run.b, run.own, self.heads // ways, self.head_dim, self.state, ceil_div(self.groups, ways), self.chunk
         )
         read = [run.read(self, index).tensor for index in range(len(self.reads))]
-        run.tape.again = False
+        run.tape.recomputed = False
         out = SCANS[self.kind](run, self, read, size)
         return Value(out, self.heads * self.head_dim, first.divided, first.gathered)

@@ -34,10 +34,10 @@ class DistanceBias(Ordinary):
         """Compute the scores of all distances, of which each pair of tokens takes its own, and zero outside."""
         tape = run.tape
         scores = tape.linear(run.read(self).tensor, self.rank, self.extent, weight=f"{self.name}/profiles")
-        index = tape.new(run.own * run.s, "int64", "distances", fixed=True)
+        index = tape.new(run.own * run.s, "int64", "distances", no_grad=True)
         pairs = tape.new(run.tokens * self.heads * run.s, scores.dtype, "scores of pairs")
         pairs = tape.record("gather", (scores,), pairs, (scores, index))
-        outside = tape.new(run.own * run.s, "bool", "outside", fixed=True)
+        outside = tape.new(run.own * run.s, "bool", "outside", no_grad=True)
         cut = tape.new(pairs.count, pairs.dtype, "scores within")
         return Value(tape.record("masked_fill", (pairs,), cut, (outside,)), self.heads, True)
 
@@ -88,11 +88,11 @@ class SinkRouter(Router):
         outer = tape.compute, tape.autocast
         kept: list[Tensor] = []
         if tape.compute != "fp32" and not tape.autocast:
-            kept.append(tape.new(self.d_in * every, "fp32", "wide weight", fixed=True))
+            kept.append(tape.new(self.d_in * every, "fp32", "wide weight", no_grad=True))
         if tape.autocast:
             tape.compute, tape.autocast = "fp32", ""
         logits = tape.linear(tape.cast(x.tensor, "fp32"), self.d_in, every)
-        index = tape.new(rows * self.top_k, "int64", "chosen", fixed=True)
+        index = tape.new(rows * self.top_k, "int64", "chosen", no_grad=True)
         best = tape.new(rows * self.top_k, "fp32", "best")
         best = tape.record("gather", (logits,), best, (logits, index, *kept))
         count = rows * (self.top_k + self.shared)
@@ -145,7 +145,7 @@ class SharedExperts(Module):
             read = tape.lowered(read)
             kept = [read]
             if tape.autocast:
-                kept.append(tape.new(size, tape.autocast, "weight", fixed=True))
+                kept.append(tape.new(size, tape.autocast, "weight", no_grad=True))
             made = tape.new(rows * d_out, read.dtype, what)
             return tape.record("bmm", (read,), made, kept, weight=size * BYTES[stored])
 

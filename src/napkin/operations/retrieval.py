@@ -45,10 +45,10 @@ class RetrievedExperts(Module):
         x, logits = run.read(self).tensor, run.read(self, 1).tensor
         tape, tokens = run.tape, run.tokens
         stored = "fp32" if tape.autocast else tape.compute
-        halves = tape.new(logits.count, "int64", "halves in order", fixed=True)
+        halves = tape.new(logits.count, "int64", "halves in order", no_grad=True)
         ordered = tape.record("topk", (logits,), tape.new(logits.count, logits.dtype, "halves"), (halves,))
         sums = tape.add(ordered.view(tokens * self.keys * self.keys), ordered.view(tokens * self.keys * self.keys))
-        places, chosen = (tape.new(tokens * self.top_k, "int64", what, fixed=True) for what in ("places", "chosen"))
+        places, chosen = (tape.new(tokens * self.top_k, "int64", what, no_grad=True) for what in ("places", "chosen"))
         best = tape.record("topk", (sums,), tape.new(tokens * self.top_k, sums.dtype, "best"), (places,))
         scores = tape.softmax(best)
         if self.normalize:

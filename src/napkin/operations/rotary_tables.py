@@ -45,9 +45,9 @@ def rotary_table(run: Lowering, op: Rotation, dtype: str) -> tuple[Tensor, Tenso
         kept = "fp32" if op.pairing == "complex" or op.wide else kept
         scope, run.tape.scope = run.tape.scope, "rotary"
         rows = run.own * (run.b if run.implementation.positions == "each" else 1)
-        pair = tuple(run.tape.new(rows * dim, kept, what, fixed=True) for what in ("cos", "sin"))
+        pair = tuple(run.tape.new(rows * dim, kept, what, no_grad=True) for what in ("cos", "sin"))
         for tensor in pair:
-            tensor.places[0][1].shared = True
+            tensor.storage.shared = True
         run.tape.scope = scope
         run.tables[key] = (pair[0], pair[1])
     return run.tables[key]
@@ -60,7 +60,7 @@ def upcast_table(run: Lowering, op: Rotation, stream: str) -> tuple[Tensor, Tens
     if key not in run.own_tables:
         kept = "fp32" if run.implementation.rotary_fp32 else stream
         dim = op.dim
-        pair = tuple(run.tape.new(run.own * dim, kept, what, fixed=True) for what in ("cos", "sin"))
+        pair = tuple(run.tape.new(run.own * dim, kept, what, no_grad=True) for what in ("cos", "sin"))
         run.own_tables[key] = (pair[0], pair[1])
         if run.implementation.rotary == "layer" and ANGLES not in run.implementation.passes:
             run.spread[op.dim, op.table] = pair[0].size + pair[1].size  # those that are spread out in each layer

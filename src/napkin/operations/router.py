@@ -80,7 +80,7 @@ class Router(Module):
             tape.compute, tape.autocast = "fp32", ""
         tensor = tape.cast(x.tensor, "fp32") if self.upcast else x.tensor
         if self.noise:
-            noise = tape.new(tensor.count, tensor.dtype, "noise", fixed=True)
+            noise = tape.new(tensor.count, tensor.dtype, "noise", no_grad=True)
             tensor = tape.record("mul", (tensor, noise), tensor.view(), (noise,))
         if implementation.tuning is None:
             logits = tape.linear(tensor, self.d_in, e, self.bias, f"{self.name}/weight")
@@ -91,13 +91,13 @@ class Router(Module):
             logits = run.capped(tape.cast(logits, "fp32"))
         if implementation.router == "sparsemixer":
             return Value(sparsemixer(run, logits, rows, k, e), k)
-        chosen = tape.new(rows * k, "int64", "chosen", fixed=True)
+        chosen = tape.new(rows * k, "int64", "chosen", no_grad=True)
         wide = logits if implementation.native_scores else tape.cast(logits, "fp32")
         kept = [chosen]
         if self.masked:
-            kept.append(tape.new(rows * e, "bool", "outside the groups", fixed=True))
+            kept.append(tape.new(rows * e, "bool", "outside the groups", no_grad=True))
         if self.upcast and not implementation.fp32_router and tape.compute != "fp32":
-            kept.append(tape.new(self.d_in * e, "fp32", "wide weight", fixed=True))
+            kept.append(tape.new(self.d_in * e, "fp32", "wide weight", no_grad=True))
         if self.score.endswith("_top_k"):
             read = logits if self.score == "sigmoid_top_k" else wide
             if self.balanced:  # gathered by a choice with a bias: gather keeps what it reads
@@ -145,6 +145,6 @@ class BalanceLoss(Elementwise):
         probabilities = tape.softmax(
             tape.new(rows * self.experts, "fp32" if run.implementation.fp32_logits else tape.compute, "x")
         )
-        shares = tape.new(self.experts, "fp32", "shares of tokens", fixed=True)
+        shares = tape.new(self.experts, "fp32", "shares of tokens", no_grad=True)
         loss = tape.new(1, "fp32", "balance")
         return Value(tape.record("balance", (probabilities,), loss, (shares,)), 1)

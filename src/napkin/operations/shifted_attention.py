@@ -42,15 +42,15 @@ class DistanceKeys(Module):
         tape = run.tape
         rows = self.distances(run.s) * self.d_in
         if "sinusoids" not in run.masks:
-            table = tape.new(rows, "fp32", "sinusoids", fixed=True)
+            table = tape.new(rows, "fp32", "sinusoids", no_grad=True)
             if run.dropout:
-                table = tape.new(rows * run.b, "fp32", "sinusoids", fixed=True)
-            table.places[0][1].shared = True
+                table = tape.new(rows * run.b, "fp32", "sinusoids", no_grad=True)
+            table.storage.shared = True
             run.masks["sinusoids"] = table
         table = run.masks["sinusoids"]
         stored = "fp32" if tape.autocast else tape.compute
         if not run.dropout:
-            table = select(run.b == 1, table, tape.new(rows * run.b, stored, "for each sequence", fixed=True))
+            table = select(run.b == 1, table, tape.new(rows * run.b, stored, "for each sequence", no_grad=True))
         table = tape.lowered(tape.cast(table, stored))
         count = self.d_in * self.d_out
         out = tape.new(table.count // self.d_in * self.d_out, table.dtype, "keys")
@@ -72,7 +72,7 @@ class Einsum(Matmul):
         read = tape.lowered(x.tensor)
         kept = [read]
         if self.folded:
-            kept.append(tape.new(d_in * d_out, read.dtype, "weight put to the front", fixed=True))
+            kept.append(tape.new(d_in * d_out, read.dtype, "weight put to the front", no_grad=True))
         elif tape.autocast:
             kept.append(tape.weight_copy(d_in * d_out, f"{self.name}/weight"))
         stored = "fp32" if tape.autocast else tape.compute
@@ -126,7 +126,7 @@ class ShiftedAttention(Ordinary):
 
         scores = tape.matmul(biased(), k, rows * run.s, "scores")
         far = tape.matmul(biased(), r, rows * (run.s + 1 if self.causal else 2 * run.s), "scores of distances")
-        index = tape.new(run.s, "int64", "keys", fixed=True)
+        index = tape.new(run.s, "int64", "keys", no_grad=True)
         near = tape.record("index", (far,), tape.new(scores.count, far.dtype, "scores of pairs"), (index,))
         scores = tape.scale(tape.add(scores, near))
         if self.causal:

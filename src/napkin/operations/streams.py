@@ -181,7 +181,7 @@ class GaussianTopK(Streaming):
         mean = tape.mean(x.tensor, rows)
         deviation = tape.new(rows, x.tensor.dtype, "deviation")
         deviation = tape.record("std", (x.tensor,), deviation, (x.tensor, deviation))
-        factor = tape.new(1, x.tensor.dtype, "deviations", fixed=True)
+        factor = tape.new(1, x.tensor.dtype, "deviations", no_grad=True)
         cut = tape.add(mean, tape.multiply(deviation, factor))
         return Value(tape.relu(tape.add(x.tensor, cut)), x.width, x.divided, x.gathered)
 

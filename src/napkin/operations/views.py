@@ -71,7 +71,7 @@ class Share(View):
     def lower(self, run: Lowering) -> Value:
         """Share one tensor, however many layers save it."""
         x = run.read(self)
-        for _, storage in x.tensor.places:
+        for _, storage in x.tensor.storages:
             storage.shared = True
         run.shared_tensors[SHARED_TENSOR + self.name] = x
         return x
@@ -104,7 +104,7 @@ class Slice(View):
         cuts = run.implementation.qkv == "apart" and self.role in JOINED
         part = run.tape.slice(x.tensor, x.tensor.count * self.width // x.width, cuts)
         if self.indexed:
-            index = run.tape.new(1, "int64", "index", fixed=True)
+            index = run.tape.new(1, "int64", "index", no_grad=True)
             taken = run.tape.new(part.count, part.dtype, "taken")
             part = run.tape.record("index", (x.tensor,), taken, (index,))
         if self.repeats > 1:
@@ -215,7 +215,7 @@ class Overwrite(Elementwise):
     def lower(self, run: Lowering) -> Value:
         """Overwrite the rows; the indices of the tokens are saved."""
         x = run.read(self)
-        marked = run.tape.new(x.tensor.count // self.width, "bool", "marked", fixed=True)
+        marked = run.tape.new(x.tensor.count // self.width, "bool", "marked", no_grad=True)
         out = run.tape.record("index_put", (x.tensor, run.weight(self.width)), x.tensor.view(), (marked,))
         return Value(out, x.width, x.divided, x.gathered)
 

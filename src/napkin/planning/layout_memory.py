@@ -74,10 +74,10 @@ class _Stages:
         depths: Array = setup.layout.pp
         order = tape.order(setup)
         self.cells: dict[int, Array] = {}
-        self.places: dict[int, tuple[Number, ...]] = {}
+        self.storages: dict[int, tuple[Number, ...]] = {}
         for depth in np.unique(depths):
             single = replace(setup, layout=setup.layout.replaced(pp=int(depth)))
-            self.places[int(depth)] = places_of(tape.model, order, single)
+            self.storages[int(depth)] = places_of(tape.model, order, single)
             self.cells[int(depth)] = np.flatnonzero(depths == depth)
         alike = len(order.segments) == 1 and order.segments[0].period == 1
         self.apart = setup.layout.recompute.kind == "group" and not alike
@@ -107,7 +107,7 @@ class _Stages:
         where: list[Array] = []
         for depth, members in self.cells.items():
             here = members[kept[members]]
-            stages = self.places[depth][part]
+            stages = self.storages[depth][part]
             if self.apart and len(here):
                 for place in stages:
                     yield here, place, depth

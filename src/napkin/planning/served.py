@@ -36,7 +36,7 @@ class Serving:
 
 
 @record
-class Held:
+class ServedMemory:
     """Bytes on each GPU; the total's interval is that of the CUDA context."""
 
     weights: Term
@@ -47,17 +47,17 @@ class Held:
     high: float
 
 
-def held(serving: Serving) -> Held:
+def held(serving: Serving) -> ServedMemory:
     """Return what each GPU holds: tensor parallelism divides weights and cache."""
     weights = inference.weights(serving.model, serving.weights, serving.ranks)
     cache = serving.cache(serving.sequences, serving.seq)
     context = leaf("memory/context", int(allocator.CONTEXT.value), "byte", ASSUMED, allocator.CONTEXT.source)
     both = weights.value + cache.value
     low, high = both + allocator.CONTEXT.low, both + allocator.CONTEXT.high
-    return Held(weights, cache, context, add("memory/total", weights, cache, context), low, high)
+    return ServedMemory(weights, cache, context, add("memory/total", weights, cache, context), low, high)
 
 
-def cache_budget(capacity: Term, found: Held) -> Term:
+def cache_budget(capacity: Term, found: ServedMemory) -> Term:
     """Return capacity − weights − context: what the KV cache may take."""
     return subtract("memory/cache_budget", subtract("without_weights", capacity, found.weights), found.context)
 
@@ -75,7 +75,7 @@ def largest(serving: Serving, room: float) -> tuple[int, int]:
     return sequences, enlarge.largest_that_fits(lambda n: fits(serving.sequences, n))
 
 
-def verdict(found: Held, capacity: float) -> str:
+def verdict(found: ServedMemory, capacity: float) -> str:
     """Return whether it fits: surely, surely not, or too close to call."""
     return verdicts.FITS if found.high <= capacity else verdicts.NOT if found.low > capacity else verdicts.UNDECIDED
 

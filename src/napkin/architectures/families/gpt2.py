@@ -255,7 +255,7 @@ CTRL = Architecture(
 def _floored(run: Running, scores: Tensor) -> Tensor:
     """Clamp the masked scores, by then of the mask's type, from below by a scalar: both are kept."""
     scores = run.tape.raised(scores)
-    least = run.tape.new(1, "fp32", "least", fixed=True)
+    least = run.tape.new(1, "fp32", "least", no_grad=True)
     return run.tape.record("max", (scores,), run.tape.new(scores.count, scores.dtype, "cut"), (scores, least))
 
 

@@ -208,7 +208,7 @@ def _rotary(config: Config, kind: str, head_dim: int) -> int:
 
 def _masked_choice(run: Running, weights: Tensor) -> Tensor:
     """Mask the weights of choices without an expert."""
-    none = run.tape.new(weights.count, "bool", "no expert", fixed=True)
+    none = run.tape.new(weights.count, "bool", "no expert", no_grad=True)
     return run.tape.record("masked_fill", (weights,), run.tape.new(weights.count, weights.dtype, "masked"), (none,))
 
 

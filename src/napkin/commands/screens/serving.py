@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from napkin.commands.screens.setup import run_on
 from napkin.inputs.hardware import Hardware
-from napkin.planning.served import Held, Serving
+from napkin.planning.served import ServedMemory, Serving
 from napkin.planning.verdicts import FITS
 from napkin.render.answer import Answer, Row, number_in
 from napkin.render.figures import interval, size, size_of
@@ -19,7 +19,9 @@ SMALLER = ("fp8", "nf4", "nvfp4")
 """Formats of weights to try next where they do not fit, the widest first."""
 
 
-def screen(serving: Serving, hardware: Hardware | None, found: Held, answer: Answer, formats: Sequence[Row]) -> Screen:
+def screen(
+    serving: Serving, hardware: Hardware | None, found: ServedMemory, answer: Answer, formats: Sequence[Row]
+) -> Screen:
     """Return the screen of a served model; formats: weights and cache in other number formats."""
     source = f" (and {serving.source:,} read by the encoder)" if serving.source else ""
     where = run_on(serving.model.name, serving.ranks, "" if hardware is None else hardware.name)
@@ -36,7 +38,7 @@ def screen(serving: Serving, hardware: Hardware | None, found: Held, answer: Ans
     )
 
 
-def _headline(found: Held, answer: Answer) -> list[str]:
+def _headline(found: ServedMemory, answer: Answer) -> list[str]:
     """Return the verdict, the memory used of what there is, and its interval."""
     terms = {term.name: term.value for term in answer.terms}
     ends = interval(answer.intervals["memory/total"], "byte")
@@ -45,7 +47,7 @@ def _headline(found: Held, answer: Answer) -> list[str]:
     return [(answer.verdict or "").upper(), f"{size_of(found.total.value, terms['memory/capacity'])} per GPU", ends]
 
 
-def _rows(serving: Serving, found: Held, answer: Answer) -> list[tuple[str | Bar, ...]]:
+def _rows(serving: Serving, found: ServedMemory, answer: Answer) -> list[tuple[str | Bar, ...]]:
     """Return what each GPU holds and has left, and how many sequences it can serve how fast."""
     terms = answer.by_path()
     total = float(found.total.value)
