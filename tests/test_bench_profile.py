@@ -263,7 +263,7 @@ BAD: list[tuple[str, Callable[[Any], Any], str]] = [
     ("an edited summary", spoil(lambda d: d["summary"]["matmul"]["bf16"].update(sustained=9e14)), "sustained"),
     ("a summary too many", spoil(lambda d: d["summary"].update(more={})), "summary.more"),
     ("an unknown device kind", spoil(lambda d: d["device"].update(kind="tpu")), "device.kind"),
-    ("a case twice", spoil(lambda d: d["cases"].append(d["cases"][0])), "stands twice"),
+    ("a case twice", spoil(lambda d: d["cases"].append(d["cases"][0])), "appears twice"),
     ("an unknown status", spoil(lambda d: d["cases"][0].update(status="fine")), "cases.0.status"),
     ("ok without a value", spoil(lambda d: d["cases"][0].update(value=None)), "cases.0.value"),
     ("a negative rate", spoil(lambda d: d["cases"][0]["value"].update(min=-1.0)), "cases.0.value"),

@@ -76,7 +76,7 @@ def test_every_command_has_help_and_an_example(napkin: Napkin, name: str) -> Non
         ("train-tme", "no such command 'train-tme'", "train-time"),
         ("train-time --gpusx 8", "has no option --gpusx", "--gpus"),
         ("train-time --params", "--params: its value is missing", "70B"),
-        ("--params 3", "--params stands before the command", "COMMAND"),
+        ("--params 3", "--params comes before the command", "COMMAND"),
         ("train-time gpt2 extra", "extra", "MODEL"),
         (f"{LECTURE} gpt2", "MODEL and --params cannot be combined", None),
         (LECTURE.replace("h100", "h10"), "unknown accelerator 'h10'", "h100"),

@@ -272,7 +272,7 @@ def test_every_unfit_field_of_a_config_is_named(napkin: Napkin, tmp_path: pathli
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ('{"a": 1,\n "b": {"a": 2},\n "a": 3}', 3, "stands twice"),
+        ('{"a": 1,\n "b": {"a": 2},\n "a": 3}', 3, "appears twice"),
         ('{"a": "NaN",\n "b": NaN}', 2, "NaN"),
         ('{"a": "1e999",\n "b": 1e999}', 2, "out of range"),
     ],

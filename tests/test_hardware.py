@@ -287,7 +287,7 @@ BAD = [
     (GOOD + "    link: nvlink9\n", "5: accelerators.x.link: unknown link 'nvlink9'", "nvlink"),
     (GOOD + "    link: {per_direction: 1.0e+9, bidirectional: 1.0e+9}\n", "5: .*is not twice per_direction", None),
     (GOOD + "    link: {name: a}\n", "5: accelerators.x.link: per_direction is missing", None),
-    (GOOD + "    peak_flops: {}\n", "5: the key 'peak_flops' stands twice", None),
+    (GOOD + "    peak_flops: {}\n", "5: the key 'peak_flops' appears twice", None),
     (GOOD + "    aliases: [h100-sxm-80gb]\n", "5: .*is the key of another accelerator", None),
     (GOOD + "    memory_bandwith: 1\n", "5: accelerators.x.memory_bandwith: is not a field", "memory"),
     (GOOD + "    checked: [a]\n", "5: .*'a' is not one of the references", None),

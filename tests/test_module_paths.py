@@ -10,7 +10,7 @@ from napkin.operations.lora import is_target
 from napkin.operations.lora_targets import all_operations
 from napkin.operations.model import Model
 from napkin.operations.roles import TABLES
-from tests.conftest import model_of, preset
+from tests.conftest import model_of, preset, run_line
 from tests.test_memory import memory
 from tests.test_renamed import operations_of
 
@@ -121,6 +121,15 @@ def test_an_adapted_embedding_keeps_its_rows() -> None:
     one = memory("--seq 128 --lora-rank 16 --lora-targets q").values[saved]
     both = memory("--seq 128 --lora-rank 16 --lora-targets q,embed_tokens").values[saved]
     assert both - one >= 2 * 16 * 128
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "rows", "width"), [("gpt2", "wte", 50257, 768), ("gemma-2b", "embed_tokens", 256000, 2048)]
+)
+def test_an_adapted_tied_embedding_is_trained(name: str, target: str, rows: int, width: int) -> None:
+    """Its adapter is one pair of matrices, of the embedding alone: the tied head has none."""
+    found = run_line(f"memory {name} --seq 128 --lora-rank 16 --lora-targets {target} --precision bf16-mixed --json")
+    assert found.data["values"]["memory/gradients"] == 2 * 16 * (rows + width)
 
 
 def test_layers_keep_what_recomputation_asks_of_them() -> None:

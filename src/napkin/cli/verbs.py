@@ -68,7 +68,7 @@ def command_of(words: Sequence[str]) -> list[str]:
     if word.startswith("-"):
         at = next((n for n, one in enumerate(words) if one in MODULES), 0)
         line = " ".join((*words[at:], *words[:at])) if at else "COMMAND, then its options"
-        raise NapkinError(f"{words[0][:60]} stands before the command", f"napkin {line}")
+        raise NapkinError(f"{words[0][:60]} comes before the command", f"napkin {line}")
     raise NapkinError(f"no such command {words[0][:60]!r}", _hint(words[0], word, words[1:]))
 
 

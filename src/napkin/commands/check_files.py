@@ -104,7 +104,7 @@ def write_first(named: Sequence[str]) -> str:
         with open(path, "x", encoding="utf-8") as file:
             file.write(FIRST.format(name=os.path.basename(path)))
     except FileExistsError:
-        raise NapkinError(f"{printable(path)}: is there already", f"napkin check {printable(path)}") from None
+        raise NapkinError(f"{printable(path)}: already exists", f"napkin check {printable(path)}") from None
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or "is not a path"
         raise NapkinError(f"{printable(path)}: {reason}", "name a file in a folder that exists") from None

@@ -48,7 +48,9 @@ def run(inputs: Inputs) -> Answer:
         vendors = {table[slug].vendor for slug in table.accelerators}
         maker = next((vendor for vendor in vendors if vendor.lower() == name.strip().lower()), None)
         if maker is not None:
-            raise NapkinError(f"{maker} makes several accelerators", f"napkin hardware --vendor {maker} lists them")
+            raise NapkinError(
+                f"{maker} is a vendor, not an accelerator", f"napkin hardware --vendor {maker} lists them"
+            )
         return _one(hardware.find(name, table), wanted)
     return _list(table, inputs.text_or_none("vendor"), wanted)
 

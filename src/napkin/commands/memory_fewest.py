@@ -38,7 +38,7 @@ def run_fewest(inputs: Inputs, model: Model, answer: Callable[[Inputs], Answer])
         if gpus is not None:
             return run_on_fewest(gpus, inputs, options, answer, SURELY)
     raise NapkinError(
-        f"{model.name} does not surely fit on any number of GPUs up to {MOST:,} with this layout",
+        f"{model.name} is not certain to fit on any number of GPUs up to {MOST:,} with this layout",
         "a smaller --micro-batch, a shorter --seq, or --tp 8",
         status=BROKEN,
     )

@@ -157,7 +157,8 @@ def read_images(inputs: Inputs, model: Model) -> tuple[int, int]:
         return 0, 0
     if model.vision is None:
         raise NapkinError(
-            f"--{'images' if images else 'image-tokens'}: {model.name} sees no images that napkin knows", "leave it out"
+            f"--{'images' if images else 'image-tokens'}: {model.name} has no vision tower that napkin knows",
+            "leave it out",
         )
     lengths = model.vision.lengths(tokens)
     if lengths is None:

@@ -38,7 +38,7 @@ def run(inputs: Inputs) -> Answer:
         inputs.because(inputs.command.options, "one model is named", "leave out its name to list models")
         if not is_preset(name) and (hits := [one.name for one in presets() if spelling(name) in _words(one)]):
             raise NapkinError(
-                f"no model is called {name[:60]!r}, and {len(hits)} are found by it", f"napkin models --search {name}"
+                f"no model is named {name[:60]!r}; {len(hits)} match it", f"napkin models --search {name}"
             )
         return _one(preset(name))
     least, most = inputs.integer_or_none("min-params"), inputs.integer_or_none("max-params")

@@ -26,8 +26,6 @@ WEIGHT_FORMATS = ("fp32", "bf16", "fp8", "int8", "nf4", "int4", "nvfp4")
 """Formats of weights that are listed next to the one asked for."""
 CACHE_FORMATS = ("bf16", "fp8")
 """Formats of keys and values that are listed for each."""
-RANKS = tuple(1 << power for power in range(11))
-"""Tensor-parallel degrees that --min gpus tries."""
 STATUS = {verdicts.FITS: OK, verdicts.UNDECIDED: CLOSE, verdicts.NOT: BROKEN}
 
 
@@ -48,18 +46,20 @@ def run(inputs: Inputs, model: Model) -> Answer:
 
     inputs.need("hardware", "which accelerator must it fit on?")
     check_free(inputs, ("gpus", "nodes", "tp"))
-    for ranks in RANKS:
+    if "quantized" in inputs and "dtype" not in inputs:
+        inputs.means("quantized", "dtype")
+    for ranks in range(1, max(model.heads, 1) + 1):
         try:
             question = read(inputs.changed({"gpus": str(ranks)}), model)
         except NapkinError:  # this many ranks do not divide the heads
             continue
         found = served.held(question.serving)
         if question.hardware is not None and served.verdict(found, question.hardware.capacity) == verdicts.FITS:
-            which = "on which it fits, of the powers of two that divide the heads"
+            which = "on which it fits, of those that divide the heads"
             return run_on_fewest(ranks, inputs, {}, lambda chosen: answer(read(chosen, model)), which)
     read(inputs, model)  # where something else is wrong, it is named
     raise NapkinError(
-        f"{model.name} does not fit on any number of tensor-parallel GPUs up to {RANKS[-1]:,}",
+        f"{model.name} does not fit on any number of tensor-parallel GPUs up to {model.heads:,}, its heads",
         "a smaller --batch, a shorter --seq, or --dtype fp8",
         status=BROKEN,
     )

@@ -61,10 +61,12 @@ def run(inputs: Inputs) -> Answer:
 
 def _refuse_too_many(questions: int, quantities: int, show: str | None) -> None:
     """Refuse a sweep whose rows are more than an answer holds."""
-    if questions * (show.count(",") + 1 if show else quantities) > MOST_NUMBERS:
+    each = show.count(",") + 1 if show else quantities
+    if questions * each > MOST_NUMBERS:
+        fewer = f"take larger steps (at most {MOST_NUMBERS // each:,} questions)"
         raise NapkinError(
-            f"the sweep asks {questions:,} questions of {quantities} quantities each, more than one answer holds",
-            f"take larger steps (at most {MOST_NUMBERS // quantities:,} questions), or choose quantities with --show",
+            f"the sweep asks {questions:,} questions of {each} quantities each, more than one answer holds",
+            fewer if show else f"{fewer}, or choose quantities with --show",
         )
 
 

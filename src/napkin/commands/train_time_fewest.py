@@ -71,5 +71,5 @@ def read_fewest(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -
         )
     inputs.record("gpus", gpus, "solved", "GPU")
     inputs.depends(("within",), True)
-    inputs.note("gpus is the fewest among powers of two and eighths between them, in whole nodes")
+    inputs.note("gpus is the fewest of those tried: powers of two, and eighths between them, in whole nodes")
     return SolvedMachine(leaf("gpus", gpus, "GPU", TRUE), allowed.renamed("time/allowed"))

@@ -88,7 +88,7 @@ def _rows(document: Document, rows: list[Any]) -> Iterator[Row]:
         if not isinstance(name, str) or not name:
             raise row.wrong("id", "is missing")
         if name in seen:
-            raise row.wrong("id", f"{printable(name, 60)} stands twice")
+            raise row.wrong("id", f"{printable(name, 60)} appears twice")
         seen.add(name)
         yield row
 

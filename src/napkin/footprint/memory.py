@@ -14,7 +14,7 @@ from napkin.footprint.kept import dot, saved_bytes
 from napkin.footprint.legs import joined
 from napkin.footprint.moments import moments_of
 from napkin.footprint.optimizer_buffers import tensor_sizes
-from napkin.footprint.prepared import PreparedStep, table_of
+from napkin.footprint.prepared import PreparedStep, bare, table_of
 from napkin.footprint.rank import Rank
 from napkin.footprint.stages import Stage, stage_of
 from napkin.footprint.states import HeldWeights, gathered, held_weights, still
@@ -92,10 +92,10 @@ def least_states(model: Model, setup: Setup) -> Number:
     parts += [
         (1, held_weights(stack.before, setup)),
         (1, held_weights(stack.after, setup)),
-        (1, held_weights(model.shared, setup)),
+        (1, held_weights(model.shared, bare(setup))),
     ]
     if model.tied:
-        parts.append((-1, held_weights((table_of(stack),), setup)))
+        parts.append((-1, held_weights((table_of(stack),), bare(setup))))
     parameters, gradients, states = states_of(gathered(parts), setup)
     kept = 0 if setup.in_backward else gradients
     return ratio(parameters + kept + total(size for _, size in states), setup.layout.pp)

@@ -252,7 +252,7 @@ def _asleep(model: Model, setup: Setup) -> int:
 def weights_on_a_rank(model: Model, stack: Stack, setup: Setup, kinds: Iterable[Layer]) -> Weights:
     """Return what a rank holds. A tied head's matrix is the embedding; on another pipeline stage it is a copy."""
     after = head = held_weights(stack.after, setup if not model.tied else _as_tied(setup))
-    table = held_weights((table_of(stack),), setup)
+    table = held_weights((table_of(stack),), bare(setup))
     if model.tied:
         both = where(setup.layout.pp == 1, 1, 0)
         minus = tuple((n, -d * both, -e * both) for n, d, e in table.states)

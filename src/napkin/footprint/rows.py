@@ -15,6 +15,7 @@ from napkin.footprint.prepared import (
     PreparedStep,
     Replays,
     Weights,
+    bare,
     chosen,
     order_of_run,
     pass_of,
@@ -46,7 +47,9 @@ class Rows:
         self.model, self.setup = model, setup
         self.stack = stack_of_step(model, setup)
         self.run = pass_of(model, self.stack, setup)
-        self.table = held_weights((table_of(self.stack),), setup).all * sized(1, setup.precision.grad) * model.tied
+        self.table = (
+            held_weights((table_of(self.stack),), bare(setup)).all * sized(1, setup.precision.grad) * model.tied
+        )
         self._replays = Replays(self.run)
         self._known: dict[tuple[int, bool, bool, bool, bool, bool], Replay] = {}
         self._known_weights: dict[bool, Weights] = {}

@@ -112,7 +112,7 @@ def judge_verdict(text: Any, verdict: str | None, known: Sequence[str]) -> Limit
     strange = [word for word in wanted if word not in known]
     if strange or not wanted:
         named = repr(strange[0] if strange else text)[:60]
-        raise Unreadable(f"{named} is no verdict of the command", offered)
+        raise Unreadable(f"{named} is not a verdict of this command", offered)
     if verdict is None:
         raise Unreadable("this answer has no verdict", "ask for something that may fail, such as hardware: or within:")
     status = HOLDS if verdict in wanted else CLOSE_WORD if verdict in _OPEN else BROKEN_WORD

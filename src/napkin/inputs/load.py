@@ -109,7 +109,7 @@ def parse_json(
             keys = [key for key, _ in pairs]
             twice = next(key for at, key in enumerate(keys) if key in keys[:at])
             where = f"{name}:{_line_of_second(text)}"
-            raise NapkinError(f"{where}: the key {printable(twice)!r} stands twice", "keep one of them")
+            raise NapkinError(f"{where}: the key {printable(twice)!r} appears twice", "keep one of them")
         if shared is not None and len(pairs) <= FRAME:
             try:
                 return shared.setdefault(tuple(pairs), result)
@@ -315,7 +315,7 @@ class _Builder:
                 raise self.fail(event, "a key is not plain text", "write key: value")
             key = str(event.value)
             if key in mapping:
-                raise self.fail(event, f"the key {printable(key)!r} stands twice", "keep one of them")
+                raise self.fail(event, f"the key {printable(key)!r} appears twice", "keep one of them")
             line, here = _line(event), (*path, key)
             self.lines[here] = line
             mapping[key] = self.node(loader, loader.get_event(), here, depth + 1)

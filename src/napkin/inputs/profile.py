@@ -199,7 +199,7 @@ def _consistent(profile: Profile, name: str) -> None:
     for number, case in enumerate(profile.cases):
         where = f"cases.{number}"
         if case.id in seen:
-            raise wrong(f"{where}.id", f"{printable(case.id)} stands twice")
+            raise wrong(f"{where}.id", f"{printable(case.id)} appears twice")
         seen.add(case.id)
         if case.status not in STATUSES:
             raise wrong(f"{where}.status", f"{printable(case.status)} is not one of {', '.join(STATUSES)}")

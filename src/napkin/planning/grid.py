@@ -91,7 +91,7 @@ class Grid:
 def grid(request: Request) -> Grid | None:
     """Return every layout that divides the machine, the model and the batch; None where there is none.
 
-    tp divides the heads (lowering.py), cp the sequence, sp the tokens of a sequence, ep the experts and the
+    tp divides the heads (operations/queries.py), cp the sequence, sp the tokens of a sequence, ep the experts and the
     data-parallel ranks, micro-batch · dp the batch, tp·pp·cp·dp the number of GPUs; pp·vp is at most the layers; a step
     with images has no pipeline, whose first stage would have the tower."""
     n = request.gpus

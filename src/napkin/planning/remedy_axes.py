@@ -62,7 +62,7 @@ def _adapter(setup: Setup) -> Iterator[Axis]:
     if tuning is None:
         return
     if not tuning.quantized:
-        yield Axis("quantised", ({"quantised": "nf4"}, {"quantised": "nf4-dq"}), "frozen weights rounded to 4 bits")
+        yield Axis("quantized", ({"quantized": "nf4"}, {"quantized": "nf4-dq"}), "frozen weights rounded to 4 bits")
     if tuning.rank > LEAST_RANK:
         yield Axis("lora-rank", ({"lora-rank": str(LEAST_RANK)},), "fewer trained parameters")
 

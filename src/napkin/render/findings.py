@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
-from napkin.record import record
+from napkin.record import record, replace
 
 HOLDS, BROKEN, CLOSE, PROBLEM = "holds", "broken", "close", "problem"
 LEVELS = {BROKEN: "error", CLOSE: "warning", PROBLEM: "error"}
@@ -29,16 +29,14 @@ class Finding:
 
 
 def distinct(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings with the line, else a number, after each name that another of the same file has."""
-    from napkin.record import replace
-
+    """Return the findings with a number after each name that another of the same file has before it."""
     found: list[Finding] = []
     taken: set[tuple[str, str]] = set()
     for one in findings:
         name, count = one.name, 1
         while (one.file, name) in taken:
-            name = f"{one.name} (line {one.line})" if count == 1 and one.line else f"{one.name} ({count})"
             count += 1
+            name = f"{one.name} ({count})"
         taken.add((one.file, name))
         found.append(replace(one, name=name))
     return found

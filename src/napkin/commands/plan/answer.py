@@ -312,5 +312,7 @@ def _fewest(question: PlanQuestion) -> Answer:
     answer = _one(question, layouts.on(gpus))
     answer.terms = (leaf("gpus", gpus, "GPU"), *answer.terms)
     answer.inputs["gpus"] = Shown(gpus, None, "solved", "GPU")
-    answer.notes.append("the number of GPUs is the fewest among powers of two and eighths between them, in whole nodes")
+    answer.notes.append(
+        "the number of GPUs is the fewest of those tried: powers of two, and eighths between them, in whole nodes"
+    )
     return answer

@@ -82,7 +82,7 @@ def screen(
         [(*row.cells, *((row.file,) if several else ()), row.remark) for row in kept],
     )
     remarks = [f"{len(rows) - len(kept)} more hold; --json lists them"] if len(kept) < len(rows) else []
-    remarks += [f"skipped, for they are no run files: {_listed(skipped)}"] if skipped else []
+    remarks += [f"skipped (not run files): {_listed(skipped)}"] if skipped else []
     remarks += [f"wrote {written}"] if written else []
     return Screen((what,), headline, worst, table, remarks, next=_next(rows, asked, written))
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from napkin.commands.screens.compare import rank
 from napkin.commands.sweep_point import Point
+from napkin.options.registry import OPTIONS
 from napkin.planning.verdicts import FITS
 from napkin.render.answer import is_end
 from napkin.render.figures import compact
@@ -80,8 +81,15 @@ def _fitting(points: Sequence[Point], swept: Sequence[str]) -> list[str]:
     fits = [point for point in points if point.answer is not None and point.answer.verdict == FITS]
     if not fits or len(fits) == len(points):
         return []
-    if len(swept) == 1 and fits == points[: len(fits)]:
-        return [f"fits up to {_at(fits[-1], swept)}"]
+    values = [point.value(OPTIONS[swept[0]]) for point in points] if len(swept) == 1 else []
+    numbers = [value for value in values if isinstance(value, (int, float))]
+    if numbers and len(numbers) == len(points):
+        ascending = [points[place] for place in sorted(range(len(points)), key=numbers.__getitem__)]
+        among = [any(point is one for one in fits) for point in ascending]
+        if among == sorted(among, reverse=True):
+            return [f"fits up to {_at(ascending[len(fits) - 1], swept)}"]
+        if among == sorted(among):
+            return [f"fits from {_at(ascending[-len(fits)], swept)} on"]
     return [f"fits: {'; '.join(_at(point, swept) for point in fits[:3])}{f', {len(fits) - 3} more' * (len(fits) > 3)}"]
 
 
@@ -94,7 +102,7 @@ def _next(points: Sequence[Point], shown: Sequence[str]) -> Next:
     known = [point for point in points if point.answer is not None]
     path = shown[0] if shown else ""
     fits = [point for point in known if point.answer is not None and point.answer.verdict == FITS]
-    sign = -1 if path in LARGER or fits else 1  # of what fits, what uses most
+    sign = -1 if path in LARGER or 0 < len(fits) < len(known) else 1  # where some do not fit, what uses most
     known = fits or known
     best = min(known, key=lambda point: sign * point.quantities[path][0] if path in point.quantities else math.inf)
     gone: Mapping[str, None] = {"over": None, "by": None, "show": None}
