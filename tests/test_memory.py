@@ -372,3 +372,17 @@ def test_the_square_root_of_the_layers_share_a_checkpoint(layers: int, size: int
 @pytest.mark.parametrize(("n", "power"), [(1, 1), (2, 2), (3, 4), (1024, 1024), (1025, 2048), (2**39 + 1, 2**40)])
 def test_the_next_power_of_two(n: int, power: int) -> None:
     assert next_power(n) == power
+
+
+def test_nanogpt_crops_its_positions_to_the_sequence(tmp_path: pathlib.Path) -> None:
+    """crop_block_size: 128 rows of positions are held, not the config's 1,024. The peak was measured with torch."""
+    config = tmp_path / "nano.json"
+    fields = {"n_embd": 128, "n_layer": 4, "n_head": 4, "n_inner": 512, "vocab_size": 2048, "n_positions": 1024}
+    config.write_text(json.dumps({"model_type": "gpt2", "tie_word_embeddings": True, **fields}), encoding="utf-8")
+    line = (
+        f"memory {config} --hardware h100 --gpus 1 --seq 128 --micro-batch 8 --implementation nanogpt --attention flash"
+    )
+    rest = "--dropout 0 --precision amp-bf16 --recompute none --optimizer adamw --optimizer-form fused --json"
+    found = run_line(f"{line} {rest}").data["values"]
+    assert found["memory/parameters"] == 4 * (2048 * 128 + 128 * 128 + 4 * (12 * 128 * 128 + 13 * 128) + 2 * 128)
+    assert abs(found["memory/live"] / 59_943_224 - 1) < 1e-3

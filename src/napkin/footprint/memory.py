@@ -11,10 +11,9 @@ from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, ceil_div, maximum, ratio, where
 from napkin.footprint.activations import total
 from napkin.footprint.kept import dot, saved_bytes
-from napkin.footprint.legs import joined
 from napkin.footprint.moments import moments_of
 from napkin.footprint.optimizer_buffers import tensor_sizes
-from napkin.footprint.prepared import PreparedStep, bare, table_of
+from napkin.footprint.prepared import PreparedStep, bare, stack_of_step, table_of
 from napkin.footprint.rank import Rank
 from napkin.footprint.stages import Stage, stage_of
 from napkin.footprint.states import HeldWeights, gathered, held_weights, still
@@ -85,7 +84,7 @@ def states_of(mine: HeldWeights, setup: Setup) -> tuple[Number, Number, tuple[tu
 def least_states(model: Model, setup: Setup) -> Number:
     """Return bytes of states that the fullest stage of a pipeline holds at least: those of the mean stage. A tied
     embedding, which one stage or two may hold, is left out."""
-    stack = joined(model)
+    stack = stack_of_step(model, setup)
     parts: list[tuple[Number, HeldWeights]] = [
         (count, held_weights(layer.operations, setup)) for _, count, layer in stack.kinds()
     ]

@@ -268,7 +268,7 @@ def weights_on_a_rank(model: Model, stack: Stack, setup: Setup, kinds: Iterable[
         )
         layers.append(part if layer.read else still(part, setup))
     shared = held_weights(model.shared, bare(setup)) if model.shared else None
-    return Weights(_before(model, setup), tuple(layers), after, shared, head, table)
+    return Weights(_before(model, stack, setup), tuple(layers), after, shared, head, table)
 
 
 def _of_tower(model: Model, stack: Stack) -> set[int]:
@@ -279,15 +279,15 @@ def _of_tower(model: Model, stack: Stack) -> set[int]:
     return {id(layer) for _, runs in stack.patterns[:own] for _, layer in runs}
 
 
-def _before(model: Model, setup: Setup) -> HeldWeights:
+def _before(model: Model, stack: Stack, setup: Setup) -> HeldWeights:
     """Return what a rank holds of what precedes the layers."""
-    own = held_weights([op for stack in model.stacks for op in stack.before], setup)
+    seen = sum(len(one.before) for part in model.vision.parts[:2] for one in part.stacks) if model.vision else 0
+    own = held_weights(stack.before[seen:], setup)
     own = own if setup.frozen is None else still(own, setup)
-    if model.vision is None:
+    if not seen:
         return own
-    (patches,), (tower,), _ = (part.stacks for part in model.vision.parts)
-    seen = held_weights((*patches.before, *tower.before), replace(setup, implementation=setup.tower))
-    return gathered([(1, own), (1, seen if not setup.freezes else still(seen, setup))])
+    tower = held_weights(stack.before[:seen], replace(setup, implementation=setup.tower))
+    return gathered([(1, own), (1, tower if not setup.freezes else still(tower, setup))])
 
 
 def bare(setup: Setup) -> Setup:
