@@ -342,7 +342,7 @@ def build(of: Reading) -> Model:
     return decoder_only(
         replace(sizes, heads=gcd(*(plan.heads for plan in distinct)) or sizes.heads),
         assembly.embedding(
-            sizes.vocabulary,
+            sizes.vocabulary + sizes.more_rows,
             sizes.hidden,
             embedding_width=sizes.embedding_width,
             positions=of.positions,

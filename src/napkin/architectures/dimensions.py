@@ -19,7 +19,8 @@ class Dimensions:
 
     name, family     of the model, and its model_type
     heads, kv_heads  query heads and key/value heads of attention, of `head_dim` elements each
-    vocabulary       rows of the embedding, of `embedding_width` elements where they are not `hidden` (0)
+    vocabulary       rows of the head and the embedding, of `embedding_width` elements where they are not `hidden` (0)
+    more_rows        rows that the embedding has beyond the head's
     max_length       tokens that the model was trained for, where the file says so
     tied             the head's weight is the embedding's
     headless         `architectures` names a class without a language model's head
@@ -37,6 +38,7 @@ class Dimensions:
     tied: bool
     headless: bool = False
     embedding_width: int = 0
+    more_rows: int = 0
 
 
 def dimensions(

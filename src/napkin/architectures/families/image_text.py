@@ -16,6 +16,7 @@ from napkin.architectures.decoder import (
     scored,
     where,
 )
+from napkin.architectures.dimensions import Dimensions, dimensions
 from napkin.architectures.families.llama import LLAMA
 from napkin.architectures.layer_plans import by_base, every
 from napkin.architectures.mixture import Feed
@@ -79,7 +80,14 @@ MUSE_GLIMMER = Architecture(
     },
 )  # fmt: skip
 
+
+def _wider_table(config: Config) -> Dimensions:
+    """Read the dimensions: the table has rows beyond the vocabulary that the head knows."""
+    return replace(dimensions(config), more_rows=config.integer("additional_vocab_size", least=0))
+
+
 _MOLMO2 = Decoder(
+    sizes=_wider_table,
     arrangement=where("norm_after", output_norm, pre_norm),
     bias="attention_bias",
     attention=lambda config, usual: replace(
@@ -89,20 +97,9 @@ _MOLMO2 = Decoder(
 )
 
 
-def molmo2(config: Config) -> Model:
-    """Return Molmo 2: its table has rows beyond the vocabulary that the head knows."""
-    model = _MOLMO2(config)
-    more = config.integer("additional_vocab_size", least=0)
-    (stack,) = model.stacks
-    table, *others = stack.before
-    assert isinstance(table, Embedding)
-    wider = replace(table, rows=table.rows + more)
-    return replace(model, stacks=(replace(stack, before=(wider, *others)),))
-
-
 MOLMO2 = Architecture(
     "molmo2_text",
-    molmo2,
+    _MOLMO2,
     config_class="Molmo2TextConfig",
     aliases={"qkv_bias": "attention_bias"},
     wrappers=(Wrapper("molmo2", defaults={"tie_word_embeddings": False}),),

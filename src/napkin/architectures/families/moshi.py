@@ -13,17 +13,16 @@ from napkin.architectures.dimensions import Dimensions, dimensions
 from napkin.architectures.mixture import Feed
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
-from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import HF
 from napkin.operations.model import Model
 from napkin.record import replace
 
 
 def _untied(config: Config) -> Dimensions:
-    """Read the dimensions: the class has no weights to tie, and no window in its masks."""
+    """Read the dimensions: one row more than the head, no weights to tie, and no window in the masks."""
     config.ignore("tie_word_embeddings", "sliding_window")
     config.restate("tie_word_embeddings", False)
-    return dimensions(config)
+    return replace(dimensions(config), more_rows=1)
 
 
 def _halved(config: Config, usual: Feed) -> Feed:
@@ -41,10 +40,7 @@ def _moshi(config: Config) -> Model:
     transformer are in another class."""
     config.ignore("num_codebooks", "audio_vocab_size", "audio_encoder_config", "depth_decoder_config")
     config.notes.append("the codec, its embeddings and the depth transformer are not counted, as in MoshiForCausalLM")
-    model = Decoder(norm=RMS_FP32, sizes=_untied, inner=Inner("ffn_dim"), feed_forward=_halved)(config)
-    (stack,) = model.stacks
-    before = tuple(replace(op, rows=op.rows + 1) if isinstance(op, Embedding) else op for op in stack.before)
-    return replace(model, stacks=(replace(stack, before=before),))
+    return Decoder(norm=RMS_FP32, sizes=_untied, inner=Inner("ffn_dim"), feed_forward=_halved)(config)
 
 
 MOSHI = Architecture(

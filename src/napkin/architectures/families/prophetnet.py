@@ -47,7 +47,7 @@ def _decoder_layer(hidden: int, heads: int, ngram: int, buckets: int, inner: int
     )("attention_norm")
     crossed = tuple(op if MEMORY in op.reads else Streamed(op.name, op.reads, op, streams) for op in across)
     feed = plain_mlp("cross_norm", width=hidden, inner=inner, function=function, dropout=True)
-    wide = tuple(Streamed(op.name, op.reads, op, streams) if isinstance(op, Matmul) else op for op in feed)
+    wide = tuple(Streamed(op.name, op.reads, op, streams) if op.linear() is not None else op for op in feed)
     operations: Operations = (
         *own,
         Add("attention_residual", ("x", "o"), hidden, True),
