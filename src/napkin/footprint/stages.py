@@ -171,7 +171,7 @@ _Run = tuple[Number, Number, Number, Number]
 def _looked_at(model: Model, order: Order, setup: Setup) -> list[Number]:
     """Return stages that differ in their layers, among them the first of each composition; under a zero-bubble
     schedule, where the last of them may hold the most, that one as well."""
-    p = setup.layout.pp
+    p, late = setup.layout.pp, setup.layout.schedule == "zero-bubble"
     found: list[Number] = []
     for run in _runs(model, order, setup):
         size, begin, end, origin = run
@@ -180,10 +180,10 @@ def _looked_at(model: Model, order: Order, setup: Setup) -> list[Number]:
             first = maximum(begin, floor_div(segment.start - origin, maximum(size, 1)))
             alike = segment.period if is_array(p) else segment.period // gcd(segment.period, int(max(size, 1)))
             here += [first + i for i in range(alike + 1)]
-            if setup.layout.schedule == "zero-bubble":
+            if late:
                 last = minimum(end - 1, floor_div(segment.end - 1 - origin, maximum(size, 1)))
                 here += [last - i for i in range(alike + 1)]
-        found += here if is_array(p) or setup.layout.schedule == "zero-bubble" else _unlike(order, run, here, int(p) - 1)
+        found += here if is_array(p) or late else _unlike(order, run, here, int(p) - 1)
     return found if is_array(p) else list(dict.fromkeys(found))
 
 
