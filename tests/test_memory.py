@@ -104,7 +104,6 @@ def test_the_verdict_follows_from_the_interval_and_the_capacity(capacity: int) -
     assert answer["verdict"] == expected
 
 
-
 @pytest.mark.parametrize("what", ["micro-batch", "seq", "layers"])
 def test_the_largest_fits_and_one_more_does_not(what: str) -> None:
     base = "--hardware h100-sxm-80gb --gpus 8 --zero 3 --recompute full"
