@@ -16,11 +16,11 @@ from typing import Any
 
 from fuzz_draws import Case
 
+from napkin.elementwise import Number
 from napkin.render import render
 from napkin.render.answer import Answer
 from napkin.render.screen import View
 from napkin.render.text import lines_of
-from napkin.term import Number
 from napkin.term import fold as folded
 from napkin.units import human
 
