@@ -16,6 +16,7 @@ from typing import Any
 
 from fuzz_draws import Case
 
+from napkin.elementwise import Number
 from napkin.render import render
 from napkin.render.answer import Answer
 from napkin.render.screen import Display
@@ -252,8 +253,9 @@ def _within(node: object) -> Iterator[float]:
 
 def _tree(answer: Answer) -> str | None:
     """Return what is wrong with the tree of terms: a value that its parts do not give, or a table above 1 MB."""
+    found: dict[int, Number] = {}
     for term in answer.finite():
-        value = folded(term)
+        value = folded(term, found)
         if not _same(value, term.value):
             return f"a tree that folds to another value: {term.name}"
     if len(render(answer, "json", Display(explain=True))) > LARGEST:
