@@ -211,7 +211,6 @@ class _Stages:
 def _reported(setup: Setup, live: Number, flow: Flow, width: Width, copies: Number) -> tuple[Any, Any]:
     """Return memory/used and the upper end of its interval; copies: bytes of narrow copies of weights, which only that
     allows for."""
-    found = allocator.reported(
-        term.leaf("memory/live", live, "byte", term.TRUE), setup.layout.gpus, False, width, flow, bounds=("high",)
-    )
+    whole = term.leaf("memory/live", live, "byte", term.TRUE)
+    found = allocator.reported(whole, setup.layout.gpus, setup.compiled, width, flow, bounds=("high",))
     return found.used.value, found.ends["memory/used"][1] + copies

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.architectures.assembly import runs_of
-from napkin.architectures.families.llama import LLAMA
+from napkin.architectures.families.decoders.llama import LLAMA
 from napkin.architectures.reading import depth, head_size, indices, kv_heads_of, width
 from napkin.architectures.record import REQUIRED, Wrapper, like
 from napkin.inputs.model import Config
