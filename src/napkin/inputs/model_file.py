@@ -6,8 +6,9 @@ import os
 
 from napkin.errors import NapkinError, Refused
 from napkin.inputs.class_facts import class_facts
-from napkin.inputs.load import STDIN, Document, parse_json, parse_yaml, printable, read_json, read_text, read_yaml
+from napkin.inputs.load import STDIN, Document, parse_json, printable, read_json, read_text
 from napkin.inputs.model import GIVEN, PRESET, Config
+from napkin.inputs.yaml_file import parse_yaml, read_yaml
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
