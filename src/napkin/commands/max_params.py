@@ -45,7 +45,6 @@ class LayoutFit:
     """
 
     setup_for: Callable[[Model], tuple[Setup, str]]
-    compiled: bool
     tp: int
     pp: int
     stages: int
@@ -128,7 +127,6 @@ def _read_layout_fit(inputs: Inputs) -> LayoutFit:
     tp, pp, vp = inputs.integer("tp"), inputs.integer("pp"), inputs.integer("vp")
     return LayoutFit(
         setup_for=lambda model: (read_setup(inputs, model), read_implementation(inputs)),
-        compiled=inputs.flag("compile"),
         tp=tp,
         pp=pp,
         stages=pp * vp if vp > 1 else 1,
@@ -200,7 +198,7 @@ def _fitting(layout: LayoutFit, hardware: Hardware, config: Config) -> tuple[lis
     room = hardware.term("capacity", "fits/capacity", "byte")
 
     def evaluated(model: Model) -> verdicts.Fit:
-        return verdicts.evaluate(model, *layout.setup_for(model), room.value, layout.compiled)
+        return verdicts.evaluate(model, *layout.setup_for(model), room.value)
 
     def fits(model: Model) -> bool:
         return bool(evaluated(model).reported.used.value <= room.value)
