@@ -14,7 +14,8 @@ from napkin.commands.setup import read_implementation, read_optimizer, read_setu
 from napkin.errors import BROKEN, NapkinError
 from napkin.footprint import capacity
 from napkin.inputs.hardware import Hardware
-from napkin.inputs.model import Config, load_config
+from napkin.inputs.model import Config
+from napkin.inputs.model_file import load_config
 from napkin.operations.model import Model
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS

@@ -10,7 +10,7 @@ from napkin.footprint.prepared import PreparedStep, prepare
 from napkin.footprint.rank import Rank
 from napkin.footprint.stages import places
 from napkin.formats import EXACT_KEPT
-from napkin.inputs.model import traced_error
+from napkin.inputs.class_facts import traced_error
 from napkin.operations.implementations import EAGER, FLASH, measured, mode
 from napkin.operations.model import Model
 from napkin.record import record, replace
