@@ -182,7 +182,7 @@ class _Stages:
 
         def of_cells(value: Any) -> Any:
             """Return the entries of the cells from those of stages."""
-            return value[..., stages] if is_array(value) and value.shape[-1] == len(some.bases) else value
+            return value.take(stages, axis=-1) if is_array(value) and value.shape[-1] == len(some.bases) else value
 
         of_zero: Array = self.setup.layout.zero
         deep = {} if some.depth is None else {"pp": some.depth}
