@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from napkin.autograd.live import Replay, read_by_others, replays
 from napkin.autograd.tensors import sized
