@@ -260,20 +260,22 @@ def _passes(
 ) -> list[tuple[Node, _Parts, _Parts]]:
     """Return the nodes that run, each with what it makes and with what nothing reads after it. early: the pass ends
     before the last node's output exists."""
+    makes = [[id(storage) for _, storage in node.output.storages] for node in nodes]
+    reads = [
+        [id(storage) for tensor in node.inputs for _, storage in tensor.storages] + [id(s) for _, s in node.kept]
+        for node in nodes
+    ]
+    held = [(number, id(storage)) for number, tensor in holds for _, storage in tensor.storages]
     last: dict[int, int] = {}
-    for number, node in enumerate(nodes):
-        for tensor in (*node.inputs, node.output):
-            for _, storage in tensor.storages:
-                last[id(storage)] = number
-        for _, storage in node.kept:
-            last[id(storage)] = number
-    for number, tensor in holds:
-        for _, storage in tensor.storages:
-            last[id(storage)] = max(last.get(id(storage), 0), number)
+    for number, keys in enumerate(reads):
+        last.update(dict.fromkeys(keys, number))
+        last.update(dict.fromkeys(makes[number], number))
+    for number, key in held:
+        last[key] = max(last.get(key, 0), number)
     there: set[int] = set()
     ends: dict[int, _Parts] = {}
     found = []
-    for number in _used(nodes, holds):
+    for number in _used(makes, reads, {key for _, key in held}):
         node = nodes[number]
         new: _Parts = [] if early and number == len(nodes) - 1 else [*node.output.storages]
         new += [(1, storage) for _, storage in node.kept]
@@ -286,6 +288,18 @@ def _passes(
                 ends.setdefault(last[key], []).append(part)
         found.append((node, made, ends.get(number, [])))
     return found
+
+
+def _used(makes: Sequence[list[int]], reads: Sequence[list[int]], held: set[int]) -> list[int]:
+    """Return the indices of the nodes whose result is read, and of the last one, ascending; nodes of an untaken branch
+    do not run. makes, reads: the storages of each node; held: those that local variables refer to."""
+    needed = set(held)
+    found: list[int] = []
+    for number in range(len(makes) - 1, -1, -1):
+        if not found or not needed.isdisjoint(makes[number]):
+            found.append(number)
+            needed.update(reads[number])
+    return found[::-1]
 
 
 def _peak(passes: Sequence[tuple[Node, _Parts, _Parts]], dropped: bool = False) -> Number:
@@ -316,23 +330,6 @@ def _part(size: Number, share: Number) -> Number:
     if share.__class__ is int:
         return size if share == 1 else size * share if share else 0
     return size * share
-
-
-def _used(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]]) -> list[int]:
-    """Return the indices of the nodes whose result is read, and of the last one, ascending; nodes of an untaken branch
-    do not run."""
-    needed = {id(storage) for _, tensor in holds for _, storage in tensor.storages}
-    found: list[int] = []
-    for number in range(len(nodes) - 1, -1, -1):
-        node = nodes[number]
-        if number == len(nodes) - 1 or any(id(storage) in needed for _, storage in node.output.storages):
-            found.append(number)
-            for tensor in node.inputs:
-                for _, storage in tensor.storages:
-                    needed.add(id(storage))
-            for _, storage in node.kept:
-                needed.add(id(storage))
-    return found[::-1]
 
 
 def _freed(nodes: Sequence[Node], alone: bool) -> dict[int, list[Storage]]:
