@@ -54,7 +54,7 @@ def read_fewest(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -
         layout = step.setup.layout
         steps = tokens / float(layout.global_batch * layout.seq)
         predicted.append(gpus)
-        return steps * float(step.prediction.step(model).time.value) / share <= float(allowed.value)
+        return steps * float(step.prediction.step().time.value) / share <= float(allowed.value)
 
     node = gpus_per_node(hardware)
     unit = math.prod(inputs.integer(name) for name in OUTSIDE)
