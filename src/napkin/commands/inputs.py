@@ -243,6 +243,11 @@ class Inputs:
         if name not in self.shown:
             self._accept(name, OptionText(text, "default"))
 
+    def defaults(self, texts: Mapping[str, str | bool]) -> None:
+        """Take these texts for options that were not given."""
+        for name, text in texts.items():
+            self.default(name, text)
+
     def redefault(self, name: str, text: str) -> None:
         """Take another default for an option that was not given."""
         if name not in self:

@@ -122,8 +122,7 @@ def _read_bytes_per_param(inputs: Inputs) -> Term:
 
 def _read_layout_fit(inputs: Inputs) -> LayoutFit:
     """Read the layout that the largest shape must fit under; each shape that is tried has a setup of its own."""
-    for name, value in SETUP_DEFAULTS.items():
-        inputs.default(name, value)
+    inputs.defaults(SETUP_DEFAULTS)
     tp, pp, vp = inputs.integer("tp"), inputs.integer("pp"), inputs.integer("vp")
     return LayoutFit(
         setup_for=lambda model: (read_setup(inputs, model), read_implementation(inputs)),

@@ -40,6 +40,8 @@ def answer(question: TrainTimeQuestion) -> Answer:
         )
         answer = _answer_from(question, run.found)
         add_estimate(answer, known, hardware, price is not None, run, question.confidence, question.goodput)
+        if question.solved is not None and question.solved.ends is not None:
+            answer.intervals["gpus"] = question.solved.ends
     _judge(question, answer)
     answer.screen = screen(question, answer)
     return answer

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from napkin.counting.params import params
 from napkin.footprint import capacity
+from napkin.planning.fewest import LIMIT
 from napkin.planning.found import Found
 from napkin.planning.grid import Request, near_values
 from napkin.planning.layouts import LayoutQuestion
@@ -16,8 +17,6 @@ from napkin.units import human
 
 TRIED = 16
 """Machines of a few nodes more or fewer that are tried before other sizes."""
-DOUBLINGS = 17
-"""Doublings of a node that are tried: from a node of 8 they reach a million GPUs."""
 
 
 def reasons(question: LayoutQuestion, request: Request, found: Found | None) -> list[str]:
@@ -66,7 +65,7 @@ def _machines(n: int, node: int) -> tuple[list[int], list[int]]:
     whole = n // node * node
     around = (whole + i * node for i in range(-TRIED, TRIED + 1))
     near = sorted((m for m in around if m > 0 and m != n), key=lambda m: abs(m - n))[:TRIED]
-    powers = [node << i for i in range(DOUBLINGS)]
+    powers = [node << i for i in range((LIMIT // node).bit_length())]
     return near, [*(p for p in powers if p > n), *(p for p in reversed(powers) if p < n)]
 
 

@@ -26,7 +26,8 @@ from napkin.elementwise import Number
 from napkin.errors import BROKEN, NapkinError
 from napkin.evidence.constants import deviations
 from napkin.evidence.utilization import utilization_terms
-from napkin.planning.alternatives import DOUBLINGS, nearest, reasons
+from napkin.planning.alternatives import nearest, reasons
+from napkin.planning.fewest import LIMIT, TRIED_IN_EIGHTHS
 from napkin.planning.found import Found
 from napkin.planning.grid import Request
 from napkin.planning.layouts import Scored, best, fewest_gpus, quickly, recommended, scored, timed_step
@@ -306,13 +307,11 @@ def _fewest(question: PlanQuestion) -> Answer:
     def in_time(gpus: int, token: float) -> bool:
         return missed(question, run_of(question, gpus, token)) is None
 
-    gpus = fewest_gpus(layouts, enough, in_time, DOUBLINGS)
+    gpus = fewest_gpus(layouts, enough, in_time).gpus
     if gpus is None:
-        return _impossible(question, layouts.on(layouts.request.node << DOUBLINGS), None)
+        return _impossible(question, layouts.on(LIMIT // layouts.request.node * layouts.request.node), None)
     answer = _one(question, layouts.on(gpus))
     answer.terms = (leaf("gpus", gpus, "GPU"), *answer.terms)
     answer.inputs["gpus"] = Shown(gpus, None, "solved", "GPU")
-    answer.notes.append(
-        "the number of GPUs is the fewest of those tried: powers of two, and eighths between them, in whole nodes"
-    )
+    answer.notes.append(f"gpus is the fewest of those tried: {TRIED_IN_EIGHTHS}")
     return answer

@@ -90,8 +90,7 @@ def row_of(question: PlanQuestion, one: Scored, standing: Standing) -> dict[str,
 
 def run_half(question: PlanQuestion, half: float) -> float:
     """Return half the interval of ln(calendar time): that of the step, and the spread of the goodput."""
-    spread = question.goodput.spread if question.goodput is not None else 0.0
-    return math.hypot(half, deviations(question.confidence) * spread)
+    return half if question.goodput is None else question.goodput.half_width(half, deviations(question.confidence))
 
 
 def whole_run(question: PlanQuestion, one: Scored) -> dict[str, float]:
@@ -104,10 +103,9 @@ def run_of(question: PlanQuestion, gpus: int, token: float) -> dict[str, float]:
     tokens, price, goodput = question.tokens, question.price, question.goodput
     if tokens is None or goodput is None:
         return {}
-    share = float(goodput.share.value)
-    running = token * tokens / gpus
-    hours = token * tokens / 3600 / share
-    run = {"time": running / share, "time/uninterrupted": running, "goodput": share, "gpu_hours": hours}
+    running, calendar = goodput.run(tokens, token / gpus)
+    hours = calendar * gpus / 3600
+    run = {"time": calendar, "time/uninterrupted": running, "goodput": goodput.share.value, "gpu_hours": hours}
     return {**run, "cost": hours * price} if price is not None else run
 
 
