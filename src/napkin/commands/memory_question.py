@@ -8,12 +8,12 @@ from napkin.commands.layout import divisions
 from napkin.commands.machine import check_dtype, read_hardware
 from napkin.commands.memory_notes import source_of
 from napkin.commands.setup import read_implementation, read_setup
-from napkin.errors import BROKEN, CLOSE, OK, NapkinError
+from napkin.errors import BROKEN, CLOSE, OK, UNDECIDED, NapkinError
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.planning import verdicts
 from napkin.planning.step_memory import with_wider_ends
-from napkin.planning.verdicts import FITS, NOT, UNDECIDED, Fit
+from napkin.planning.verdicts import FITS, NOT, Fit
 from napkin.record import record
 from napkin.term import Term
 from napkin.training.setup import Setup

@@ -5,10 +5,11 @@ from __future__ import annotations
 from napkin import formats
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_hardware
+from napkin.commands.memory_question import STATUS
 from napkin.commands.model import read_sequence, read_target
 from napkin.commands.nodes import read_gpus
 from napkin.commands.screens.serving import screen
-from napkin.errors import BROKEN, CLOSE, OK, NapkinError
+from napkin.errors import NapkinError
 from napkin.footprint import serving as inference
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
@@ -27,7 +28,6 @@ WEIGHT_FORMATS = ("fp32", "bf16", "fp8", "int8", "nf4", "int4", "nvfp4")
 """Formats of weights that are listed next to the one asked for."""
 CACHE_FORMATS = ("bf16", "fp8")
 """Formats of keys and values that are listed for each."""
-STATUS = {verdicts.FITS: OK, verdicts.UNDECIDED: CLOSE, verdicts.NOT: BROKEN}
 
 
 @record

@@ -9,7 +9,7 @@ import os
 import stat
 import sys
 
-from napkin.errors import NapkinError
+from napkin.errors import NapkinError, escaped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,7 +57,12 @@ class Document:
 def printable(text: str, longest: int = 200) -> str:
     """Return text that fits on one line of a message: control characters escaped, at most `longest` characters."""
     shown = text if len(text) <= longest else text[:longest] + "…"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in shown)
+    return escaped(shown)
+
+
+def name_of(path: str) -> str:
+    """Return how messages name a file; "-" is standard input."""
+    return STDIN if path == "-" else printable(path)
 
 
 def read_bytes(path: str, largest: int = LARGEST) -> bytes:
@@ -93,7 +98,7 @@ def read_text(path: str, largest: int = LARGEST) -> str:
 
 def read_json(path: str, *, infinite: bool = False) -> Document:
     """Read a JSON document: no duplicate keys, no NaN, no Infinity unless `infinite`, depth at most 100."""
-    return parse_json(read_text(path), printable(path) if path != "-" else STDIN, infinite=infinite)
+    return parse_json(read_text(path), name_of(path), infinite=infinite)
 
 
 def parse_json(
@@ -211,7 +216,7 @@ def _bounded(data: Any, name: str) -> None:
 def read_yaml(path: str) -> Document:
     """Read a YAML document. Rejected: anchors and aliases, tags, duplicate keys, octal and sexagesimal numbers, yes and
     no as truth values, and more than one document."""
-    return parse_yaml(read_text(path), printable(path) if path != "-" else STDIN)
+    return parse_yaml(read_text(path), name_of(path))
 
 
 def parse_yaml(text: str, name: str) -> Document:

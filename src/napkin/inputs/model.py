@@ -11,7 +11,17 @@ import os
 from collections.abc import Iterable, Mapping
 
 from napkin.errors import NapkinError, Refused, did_you_mean
-from napkin.inputs.load import STDIN, Document, parse_json, parse_yaml, printable, read_json, read_text, read_yaml
+from napkin.inputs.load import (
+    STDIN,
+    Document,
+    name_of,
+    parse_json,
+    parse_yaml,
+    printable,
+    read_json,
+    read_text,
+    read_yaml,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -396,7 +406,7 @@ def load_config(model: str) -> Config:
 def _sniffed(path: str) -> Document:
     """Read a file whose name does not tell its format: JSON where it begins like JSON, else YAML."""
     text = read_text(path)
-    name = printable(path) if path != "-" else STDIN
+    name = name_of(path)
     if path.endswith(".py"):
         raise Refused(
             f"{name}: is Python, which napkin does not run",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from napkin.errors import UNDECIDED
 from napkin.footprint import allocator
 from napkin.footprint import serving as inference
 from napkin.footprint.serving import StoredWeights
@@ -77,7 +78,7 @@ def largest(serving: Serving, room: float) -> tuple[int, int]:
 
 def verdict(found: ServedMemory, capacity: float) -> str:
     """Return whether it fits: surely, surely not, or too close to call."""
-    return verdicts.FITS if found.high <= capacity else verdicts.NOT if found.low > capacity else verdicts.UNDECIDED
+    return verdicts.FITS if found.high <= capacity else verdicts.NOT if found.low > capacity else UNDECIDED
 
 
 def pace(serving: Serving, cache: Term, bandwidth: Term) -> tuple[Term, Term]:
