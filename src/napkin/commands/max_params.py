@@ -195,23 +195,23 @@ def _fitting(layout: LayoutFit, hardware: Hardware, config: Config) -> tuple[lis
     from napkin.planning.scaling import largest_of_family
 
     layout.setup_for(build(config))  # an option that makes no layout is refused here, not taken for a lack of memory
-    room = hardware.term("capacity", "fits/capacity", "byte")
+    available = hardware.term("capacity", "fits/capacity", "byte")
 
     def evaluated(model: Model) -> verdicts.Fit:
-        return verdicts.evaluate(model, *layout.setup_for(model), room.value, layout.compiled)
+        return verdicts.evaluate(model, *layout.setup_for(model), available.value, layout.compiled)
 
     def fits(model: Model) -> bool:
-        return bool(evaluated(model).reported.used.value <= room.value)
+        return bool(evaluated(model).reported.used.value <= available.value)
 
     try:
         model, parameters = largest_of_family(config, fits, layout.tp, layout.pp, layout.stages)
     except NapkinError as problem:
         if problem.status != BROKEN:
             raise
-        return [room], [f"fits/… is omitted: {problem.message} under this layout"]
+        return [available], [f"fits/… is omitted: {problem.message} under this layout"]
     used = evaluated(model).reported.used.renamed("fits/memory")
     note = "fits/…: the largest that fits one step under this layout, including activations and overhead"
-    return [*_shape("fits", model, parameters), used, room], [note]
+    return [*_shape("fits", model, parameters), used, available], [note]
 
 
 COMMAND = Command(

@@ -68,13 +68,13 @@ class MemoryQuestion:
 
     def evaluate(self, model: Model, setup: Setup) -> Fit:
         """Return a step's memory against the accelerator, intervals at the confidence asked for."""
-        room = None if self.hardware is None else self.hardware.capacity
-        found = verdicts.evaluate(model, setup, self.implementation, room, self.compiled)
+        capacity = None if self.hardware is None else self.hardware.capacity
+        found = verdicts.evaluate(model, setup, self.implementation, capacity, self.compiled)
         if self.confidence == 0.9:
             return found
         from napkin.evidence.constants import NORMAL_90, deviations  # only where another level is asked for
 
-        return with_wider_ends(found, deviations(self.confidence) / NORMAL_90, room)
+        return with_wider_ends(found, deviations(self.confidence) / NORMAL_90, capacity)
 
 
 def read(inputs: Inputs, model: Model) -> MemoryQuestion:

@@ -83,7 +83,7 @@ ADVICE = "suggestions"
 """What an answer advises in addition to its quantities."""
 
 
-class Quantities:
+class AllButAdvice:
     """All quantities of an answer, but no advice: what a command that asks another reads of it."""
 
     def __contains__(self, path: object) -> bool:

@@ -21,10 +21,10 @@ TRIED = 16
 
 def reasons(question: LayoutQuestion, request: Request, found: Found | None) -> list[str]:
     """Return why the request has no layout, or none that fits."""
-    room = question.hardware.capacity
+    capacity = question.hardware.capacity
     if found is not None and found.least is not None:
         return [
-            f"none of {found.layouts:,} layouts fits {human(room, 'byte')}: the smallest takes "
+            f"none of {found.layouts:,} layouts fits {human(capacity, 'byte')}: the smallest takes "
             f"{human(found.least_used, 'byte')}{largest_bucket(request, found)}"
         ]
     most = request.batch or request.most

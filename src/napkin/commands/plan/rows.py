@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from napkin.commands.layout import degrees
+from napkin.commands.machine import idle_links
 from napkin.commands.plan.question import PlanQuestion
 from napkin.evidence.constants import deviations
 from napkin.options.command_line import Text, pieces_of
@@ -131,10 +132,7 @@ def machine_row(question: PlanQuestion, gpus: int, winner: Scored, first: Scored
 def command_line(question: PlanQuestion, layout: Layout) -> str:
     """Return the same layout as a question to `napkin step`."""
     changes: dict[str, Text] = {"gpus": None, "seq": str(layout.seq)}
-    if layout.gpus == 1:
-        changes["link-bandwidth"] = None  # nothing crosses the link: `step` refuses what has no effect
-    if layout.gpus <= question.layouts.request.node:
-        changes["network-bandwidth"] = None
+    changes |= dict.fromkeys(idle_links(int(layout.gpus), question.layouts.request.node))
     for name, value in degrees(layout).items():
         if name == "sp":
             changes[name] = None if value == (layout.tp > 1) else bool(value)
