@@ -14,7 +14,8 @@ from napkin.commands.setup import read_implementation, read_optimizer, read_setu
 from napkin.errors import BROKEN, NapkinError
 from napkin.footprint import capacity
 from napkin.inputs.hardware import Hardware
-from napkin.inputs.model import Config, load_config
+from napkin.inputs.model import Config
+from napkin.inputs.model_file import load_config
 from napkin.operations.model import Model
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
@@ -44,7 +45,6 @@ class LayoutFit:
     """
 
     setup_for: Callable[[Model], tuple[Setup, str]]
-    compiled: bool
     tp: int
     pp: int
     stages: int
@@ -122,11 +122,11 @@ def _read_bytes_per_param(inputs: Inputs) -> Term:
 
 def _read_layout_fit(inputs: Inputs) -> LayoutFit:
     """Read the layout that the largest shape must fit under; each shape that is tried has a setup of its own."""
-    inputs.defaults(SETUP_DEFAULTS)
+    for name, value in SETUP_DEFAULTS.items():
+        inputs.default(name, value)
     tp, pp, vp = inputs.integer("tp"), inputs.integer("pp"), inputs.integer("vp")
     return LayoutFit(
         setup_for=lambda model: (read_setup(inputs, model), read_implementation(inputs)),
-        compiled=inputs.flag("compile"),
         tp=tp,
         pp=pp,
         stages=pp * vp if vp > 1 else 1,
@@ -198,7 +198,7 @@ def _fitting(layout: LayoutFit, hardware: Hardware, config: Config) -> tuple[lis
     available = hardware.term("capacity", "fits/capacity", "byte")
 
     def evaluated(model: Model) -> verdicts.Fit:
-        return verdicts.evaluate(model, *layout.setup_for(model), available.value, layout.compiled)
+        return verdicts.evaluate(model, *layout.setup_for(model), available.value)
 
     def fits(model: Model) -> bool:
         return bool(evaluated(model).reported.used.value <= available.value)

@@ -40,7 +40,6 @@ class MemoryQuestion:
     model: Model
     setup: Setup
     implementation: str
-    compiled: bool
     hardware: Hardware | None
     confidence: float
     asked: Inputs
@@ -69,7 +68,7 @@ class MemoryQuestion:
     def evaluate(self, model: Model, setup: Setup) -> Fit:
         """Return a step's memory against the accelerator, intervals at the confidence asked for."""
         capacity = None if self.hardware is None else self.hardware.capacity
-        found = verdicts.evaluate(model, setup, self.implementation, capacity, self.compiled)
+        found = verdicts.evaluate(model, setup, self.implementation, capacity)
         if self.confidence == 0.9:
             return found
         from napkin.evidence.constants import NORMAL_90, deviations  # only where another level is asked for
@@ -104,7 +103,6 @@ def read(inputs: Inputs, model: Model) -> MemoryQuestion:
         model=model,
         setup=setup,
         implementation=read_implementation(inputs),
-        compiled=inputs.flag("compile"),
         hardware=read_hardware(inputs, ("memory-size",)) if needs_hardware else None,
         confidence=0.9 if snapshot is not None else read_confidence(inputs),
         asked=inputs,

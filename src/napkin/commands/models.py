@@ -11,7 +11,7 @@ from napkin.commands.following import under
 from napkin.commands.inputs import Inputs
 from napkin.counting.params import params
 from napkin.errors import NapkinError, did_you_mean
-from napkin.inputs.model import preset_config
+from napkin.inputs.model_file import preset_config
 from napkin.inputs.presets import Preset, is_preset, preset, presets, spelling
 from napkin.record import record
 from napkin.render.answer import Answer, Cell, Row

@@ -40,7 +40,8 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     word = read_implementation(inputs)
     if optimizer.paged:
         inputs.note(f"{optimizer.name} {optimizer.note}")
-    implementation = implementation_of(word, model.family)
+    compiled = inputs.flag("compile")
+    implementation = framework.implements(implementation_of(word, model.family), compiled, int(layout.tp) > 1)
     _check_heads(model, implementation, word, int(layout.tp))
     shard = _read_shard(inputs, layout)
     offload = inputs.texts("offload")
@@ -69,6 +70,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         frozen=frozen,
         tower=_tower(model, implementation, word),
         asleep=asleep,
+        compiled=compiled,
         widths=widths_of(framework.name),
     )
 

@@ -145,5 +145,5 @@ def _used_by(step: PreparedStep, rank: Rank, width: Width) -> tuple[Any, Any]:
     """Return memory/used of a rank and the upper end of its interval."""
     setup = step.setup
     live = term.leaf("memory/live", rank.live, "byte", term.TRUE)
-    found = allocator.reported(live, setup.layout.gpus, False, width, rank.flow(setup), bounds=("high",))
+    found = allocator.reported(live, setup.layout.gpus, setup.compiled, width, rank.flow(setup), bounds=("high",))
     return found.used.value, found.ends["memory/used"][1] + narrow_copies(setup, rank)

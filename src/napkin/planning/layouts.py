@@ -111,7 +111,7 @@ def timed_step(question: LayoutQuestion, layout: Layout) -> StepTime:
 def _evaluated(question: LayoutQuestion, layout: Layout) -> Scored:
     model, setup = question.request.model, question.setup(layout)
     found = timed_step(question, layout)
-    fit = evaluate(model, setup, question.request.implementation, question.hardware.capacity, False)
+    fit = evaluate(model, setup, question.request.implementation, question.hardware.capacity)
     seconds = found.time.value
     mfu = question.per_sequence * layout.global_batch / (question.peak * layout.gpus * seconds)
     token = layout.gpus * seconds / (layout.global_batch * layout.seq)
