@@ -18,7 +18,7 @@ from napkin.footprint.memory import rank_of
 from napkin.footprint.prepared import prepare
 from napkin.footprint.stages import in_flight, places
 from napkin.inputs.hardware import find
-from napkin.inputs.model import load_config
+from napkin.inputs.model_file import load_config
 from napkin.operations.model import Model
 from napkin.planning.enlarge import with_layers
 from napkin.training import optimizers

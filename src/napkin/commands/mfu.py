@@ -168,9 +168,7 @@ def _read_step(inputs: Inputs, from_file: bool) -> StepQuestion | None:
         return None
     if not from_file:
         check_dtype(inputs)
-    for name, text in SETUP_DEFAULTS.items():
-        if not inputs.has(name):
-            inputs.default(name, text)
+    inputs.defaults(SETUP_DEFAULTS)
     return read_step(inputs, read_model(inputs))
 
 

@@ -6,7 +6,8 @@ from napkin.architectures import build
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs.load import printable
-from napkin.inputs.model import CLASS_DEFAULT, LARGEST_DIMENSION, Config, load_config
+from napkin.inputs.model import CLASS_DEFAULT, LARGEST_DIMENSION, Config
+from napkin.inputs.model_file import load_config
 from napkin.inputs.sizes import size_of
 from napkin.operations.model import Model
 from napkin.options.training import FROZEN

@@ -38,7 +38,8 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     word = read_implementation(inputs)
     if optimizer.paged:
         inputs.note(f"{optimizer.name} {optimizer.note}")
-    implementation = implementation_of(word, model.family)
+    compiled = inputs.flag("compile")
+    implementation = framework.implements(implementation_of(word, model.family), compiled, int(layout.tp) > 1)
     _check_heads(model, implementation, word, int(layout.tp))
     shard = _read_shard(inputs, layout)
     offload = inputs.texts("offload")
@@ -62,6 +63,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         frozen=frozen.layers,
         tower=_tower(model, frozen.implementation, word),
         asleep=frozen.part,
+        compiled=compiled,
         widths=widths_of(framework.name),
     )
 

@@ -126,7 +126,7 @@ def memory_terms(
     from napkin.planning.verdicts import FITS, evaluate
 
     try:
-        found = evaluate(model, setup, implementation, capacity, False)
+        found = evaluate(model, setup, implementation, capacity)
     except Refused as problem:
         return [], None, [f"memory/total is omitted: {problem.message}"]
     notes = []

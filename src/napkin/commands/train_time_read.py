@@ -181,6 +181,5 @@ def _read_estimate(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware
     from napkin.options.training import SETUP_DEFAULTS
 
     check_dtype(inputs)
-    for name, text in SETUP_DEFAULTS.items():
-        inputs.default(name, text)
+    inputs.defaults(SETUP_DEFAULTS)
     return confidence, read_step(inputs, read_model(inputs))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import cache
 
 from napkin.counting.six_n import six
 from napkin.evidence import runs
@@ -56,7 +57,7 @@ def solved(
 
     if of_step is not None:
         return solved_with(of_step, "the step model"), of_step
-    rule = runs.Rule(runs.evidence(), confidence)
+    rule = _rule(confidence)
     found: dict[str, Term] = dict(known)
     before: runs.Estimate | None = None
     for _ in range(ROUNDS):
@@ -67,6 +68,12 @@ def solved(
         before = estimate
     assert before is not None
     return found, before
+
+
+@cache
+def _rule(confidence: float) -> runs.Rule:
+    """Return the rule of the published runs, fitted once: sweeps and what-ifs ask for it at every point."""
+    return runs.Rule(runs.evidence(), confidence)
 
 
 def _with_goodput(estimate: runs.Estimate, goodput: Goodput) -> runs.Estimate:
@@ -111,7 +118,7 @@ def of_step(
     done = per_token * layout.global_batch * layout.seq
     middle = done / (seconds * layout.gpus * hardware.peak(hardware.default_dtype)) * goodput.share.value
     of_step, close = prediction.half_width(confidence, named=stack_named)
-    half = math.hypot(of_step, deviations(confidence) * goodput.spread)
+    half = goodput.half_width(of_step, deviations(confidence))
     low, high = middle / math.exp(half), min(middle * math.exp(half), 1.0)
     estimate = runs.Estimate(middle, low, high, confidence, 0, 0, ())
     return StepEstimate(estimate, seconds, of_step, tuple(one.id for _, one in close))

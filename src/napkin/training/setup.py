@@ -49,6 +49,7 @@ class Setup:
     tower    how a vision tower and its projector are run
     asleep   the last part of a multimodal model that is not trained and saves nothing: vision, or projector, with it
              the tower; "": none
+    compiled the step runs under torch.compile
     widths   how far figures can lie from the formulas, on one card and on several: where what is kept was counted on
              the code itself, where not
     """
@@ -69,6 +70,7 @@ class Setup:
     frozen: int | None = None
     tower: Implementation = HF
     asleep: str = ""
+    compiled: bool = False
     widths: tuple[tuple[Width, Width], tuple[Width, Width]] = ((EXACT, EXACT), (EXACT, EXACT))
 
     @property

@@ -78,6 +78,11 @@ class PlanQuestion:
     brief: bool
     given: Texts
 
+    @property
+    def limits(self) -> dict[str, float]:
+        """What the run may take at most, by path: its deadline and its budget, where it has one."""
+        return {path: most for path, most in (("time", self.deadline), ("cost", self.budget)) if most is not None}
+
 
 def read(inputs: Inputs) -> PlanQuestion:
     """Read the question; contradictions between the objective and what is given are refused."""

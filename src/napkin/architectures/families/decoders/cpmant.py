@@ -1,0 +1,70 @@
+"""CPM-Ant (openbmb/cpm-ant-10b): a decoder with learned biases of distances and prompts before each sequence.
+
+Fields and arrangements are facts of the class of Hugging Face transformers 5.23.0 (src/transformers/models/cpmant/).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from napkin.architectures.arrangements import pre_norm
+from napkin.architectures.assembly import embedding, head
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Heads
+from napkin.architectures.blocks import RMS, gated_mlp
+from napkin.architectures.dimensions import decoder_only, dimensions_of
+from napkin.architectures.reading import depth, width
+from napkin.architectures.record import Architecture
+from napkin.inputs.model import Config
+from napkin.operations.implementations import HF_EAGER
+from napkin.operations.learned import Parameters
+from napkin.operations.model import Layer, Model
+from napkin.operations.roles import HEADS
+from napkin.record import replace
+
+
+def _cpmant(config: Config) -> Model:
+    """Return CPM-Ant's decoder. Every token sees every other, as the class sets its mask."""
+    config.ignore("tie_word_embeddings", "position_bias_max_distance")
+    config.restate("tie_word_embeddings", False)  # the embedding has more rows than the head
+    hidden, heads = width(config), config.integer("num_attention_heads")
+    head_dim, prompt = config.integer("dim_head"), config.integer("prompt_length", least=0)
+    sizes = dimensions_of(config, hidden, depth(config), heads, heads, head_dim)
+    segments = config.integer("segment_types")
+    attend = Attention(Heads(hidden, heads, heads, head_dim)).scored(causal=False)
+    feed = partial(gated_mlp, width=hidden, inner=config.integer("dim_ff"), function="gelu", dropout=True)
+    layer = Layer("decoder", pre_norm(hidden, RMS, attend, feed, dropout=(True, True)))
+    buckets = segments * segments + config.integer("position_bias_num_buckets")
+    bias = Parameters("distances", (), (("weight", (buckets, heads)),), HEADS)
+    rows = sizes.vocabulary + config.integer("prompt_types", least=0) * prompt
+    config.notes.append(
+        f"the class puts {prompt} prompt tokens before each sequence: their FLOPs and memory are not counted"
+    )
+    return decoder_only(
+        sizes,
+        (bias, *embedding(rows, hidden, segments=segments)),
+        ((sizes.layers, layer),),
+        head(hidden, sizes.vocabulary, norm=RMS, none=sizes.headless),
+    )
+
+
+CPMANT = Architecture(
+    "cpmant",
+    _cpmant,
+    config_class="CpmAntConfig",
+    defaults={
+        "dim_ff": 10240, "dim_head": 128, "num_attention_heads": 32, "position_bias_num_buckets": 512,
+        "prompt_length": 32, "prompt_types": 32, "segment_types": 32, "vocab_size": 30720,
+    },
+    implementation=replace(
+        HF_EAGER, softmax="native", fp32_loss=False, shifted=False, checkpoints=False, buffers=(), closure=()
+    ),
+    modules={
+        "embedding": "cpmant.input_embedding", "segment_embedding": "cpmant.segment_embedding",
+        "q": "self_att.self_attention.project_q", "k": "self_att.self_attention.project_k",
+        "v": "self_att.self_attention.project_v", "o": "self_att.self_attention.attention_out",
+        "gate": "ffn.ffn.w_in.w_0", "up": "ffn.ffn.w_in.w_1", "down": "ffn.ffn.w_out",
+    },
+)  # fmt: skip
+
+ARCHITECTURES = (CPMANT,)

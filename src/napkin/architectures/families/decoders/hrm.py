@@ -1,0 +1,128 @@
+"""HRM-Text (Hierarchical Reasoning Model, arXiv:2506.21734): two stacks of layers that run in turns, several times.
+
+Fields and arrangements are facts of the class of Hugging Face transformers 5.23.0 (src/transformers/models/hrm_text/).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from napkin.architectures.arrangements import pre_norm
+from napkin.architectures.assembly import embedding, head
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Gate, Heads, QkvProjections, Rope
+from napkin.architectures.blocks import RMS_BARE, Operations, gated_mlp
+from napkin.architectures.dimensions import decoder_only, dimensions_of
+from napkin.architectures.reading import DEEPEST, activation, depth, width
+from napkin.architectures.record import Architecture
+from napkin.inputs.model import Config
+from napkin.operations.implementations import HF
+from napkin.operations.learned import Parameters
+from napkin.operations.model import Layer, Model
+from napkin.operations.passes import Ungraded
+from napkin.operations.pointwise import Add
+from napkin.operations.roles import REPLICATED
+from napkin.operations.views import reuse
+from napkin.record import record
+
+
+@record
+class _Cycles:
+    """How often the stacks run: in each of the cycles the low one `low` times, the last `graded[i]` of them with a
+    gradient, then the high one. `layers`: of each stack."""
+
+    layers: int
+    low: int
+    graded: tuple[int, ...]
+
+
+def _cycles(config: Config) -> _Cycles:
+    high, low = config.integer("H_cycles"), config.integer("L_cycles")
+    stated = config.optional_integer("num_layers_per_stack")
+    layers = stated or depth(config)
+    if stated is not None:
+        config.must_be("num_hidden_layers", stated * high * (low + 1), stated)
+    if layers * high * (low + 1) > DEEPEST:
+        raise config.wrong("H_cycles", f"{high} × {low + 1} passes of {layers:,} layers are too many")
+    listed = config.items("L_bp_cycles", required=False) or [2]
+    if not all(isinstance(count, int) and not isinstance(count, bool) and count >= 0 for count in listed):
+        raise config.wrong("L_bp_cycles", "is not a list of whole numbers")
+    padded = [1] * max(0, high - len(listed)) + listed
+    return _Cycles(layers, low, tuple(min(count, low) for count in padded[:high]))
+
+
+def _again(operations: Operations) -> Operations:
+    """Return the operations with weights that an earlier pass owns."""
+    return tuple(reuse(op) if op.weights() else op for op in operations)
+
+
+def _hrm(config: Config) -> Model:
+    """Return both stacks, each pass of which is written down; weights belong to a stack's first pass with a
+    gradient."""
+    hidden, heads, cycles = width(config), config.integer("num_attention_heads"), _cycles(config)
+    head_dim = config.integer("head_dim")
+    sizes = dimensions_of(
+        config, hidden, cycles.layers, heads, heads, head_dim, config.optional_integer("max_position_embeddings")
+    )
+    bias = config.flag("attention_bias")
+    config.ignore("prefix_lm", "embedding_scale")
+    attend = Attention(
+        Heads(hidden, heads, heads, head_dim),
+        QkvProjections(bias=bias, out_bias=bias),
+        rope=Rope(head_dim),
+        gate=Gate(bias=bias),
+    )
+    feed = partial(
+        gated_mlp,
+        width=hidden,
+        inner=config.integer("intermediate_size"),
+        function=activation(config, "hidden_act"),
+        bias=config.flag("mlp_bias"),
+    )
+    operations = pre_norm(hidden, RMS_BARE, attend, feed)
+    owned = {kind: Layer(kind, operations) for kind in ("low", "high")}
+    repeated = {kind: Layer(f"{kind}_again", _again(operations)) for kind in owned}
+    met: set[str] = set()
+    runs: list[tuple[int, Layer]] = []
+
+    def run(kind: str) -> None:
+        runs.append((cycles.layers, repeated[kind] if kind in met else owned[kind]))
+        norm = RMS_BARE("final_norm", "x", hidden)
+        runs.append((1, Layer("between", (norm, Add("state", ("final_norm", "x"), hidden)), block=False)))
+        met.add(kind)
+
+    for graded in cycles.graded:
+        if graded < cycles.low:
+            hidden_passes = Ungraded("passes", ("x",), operations, (cycles.low - graded) * cycles.layers)
+            start = Add("state", ("x", "passes"), hidden)
+            runs.append((1, Layer("without_gradient", (hidden_passes, start), block=False)))
+        for _ in range(graded):
+            run("low")
+        run("high")
+    first = Parameters("state", (), (("weight", (hidden,)),), REPLICATED, trained=False)
+    if "low" not in met:
+        raise config.refuse("L_bp_cycles", "gives the low stack no gradient at all")
+    passes = len(cycles.graded) * (cycles.low + 1)
+    config.notes.append(f"{2 * cycles.layers} layers run in {passes} passes of {cycles.layers}")
+    return decoder_only(
+        sizes,
+        (first, *embedding(sizes.vocabulary, hidden, scale=True)),
+        tuple(runs),
+        head(hidden, sizes.vocabulary, norm=None, none=sizes.headless),
+    )
+
+
+HRM_TEXT = Architecture(
+    "hrm_text",
+    _hrm,
+    config_class="HrmTextConfig",
+    defaults={
+        "H_cycles": 2, "L_bp_cycles": None, "L_cycles": 3, "attention_bias": False, "head_dim": 128,
+        "hidden_act": "silu", "intermediate_size": 4096, "max_position_embeddings": 2048, "mlp_bias": False,
+        "num_attention_heads": 12, "num_layers_per_stack": None, "tie_word_embeddings": False, "vocab_size": 151808,
+    },
+    implementation=HF,
+    modules={"gate_logit": "self_attn.gate_proj"},
+)  # fmt: skip
+
+ARCHITECTURES = (HRM_TEXT,)

@@ -1,0 +1,315 @@
+"""T5 and its relatives: T5 1.1, Flan-T5, mT5, UMT5, Switch Transformers.
+
+Fields and arrangements are facts of the classes of Hugging Face transformers 5.23.0
+(src/transformers/models/<model type>/; whether T5's head is tied as in 4.57.1, which its published
+checkpoints follow).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from napkin.architectures.arrangements import pre_norm
+from napkin.architectures.assembly import embedding, runs_of
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Heads, Scores
+from napkin.architectures.blocks import RMS_T5, Block, Operations, Routing, gated_mlp, plain_mlp
+from napkin.architectures.encoder_decoder import (
+    Sparse,
+    decoder_layer,
+    must_be_both,
+    parts_of,
+    routed_mlp,
+    shared_embedding,
+)
+from napkin.architectures.reading import FUNCTIONS, depth, tied, width
+from napkin.architectures.record import Architecture, like
+from napkin.autograd.tensors import Tensor
+from napkin.inputs.load import printable
+from napkin.inputs.model import Config
+from napkin.operations.embedding import PositionBias
+from napkin.operations.implementations import EAGER, MASKS, OWN_LABELS, PADDING, Running
+from napkin.operations.learned import Parameters
+from napkin.operations.linear import Matmul
+from napkin.operations.model import Layer, Model, Parts, stack_of
+from napkin.operations.pointwise import Dropout, Scale
+from napkin.operations.roles import LM_HEAD, MEMORY, VOCABULARY
+from napkin.record import record, replace
+
+
+@record
+class _T5Sizes:
+    """What config.json says of a network in T5's style; layers are (encoder, decoder).
+
+    buckets      buckets of distances            decoder_layers  0 where the class is the encoder only
+    every_layer  each layer has its own distance biases; else the first of a stack has them for all
+    """
+
+    name: str
+    hidden: int
+    layers: int
+    decoder_layers: int
+    heads: int
+    head_dim: int
+    vocabulary: int
+    buckets: int
+    every_layer: bool
+    has_head: bool
+    tied: bool
+
+
+def _sizes(config: Config, every_layer: bool = False) -> _T5Sizes:
+    hidden, layers = width(config), depth(config)
+    heads, head_dim = config.integer("num_attention_heads"), config.integer("d_kv")
+    vocabulary = config.integer("vocab_size")
+    buckets = config.integer("relative_attention_num_buckets")
+    has_decoder, has_head = parts_of(config)
+    decoder_layers = 0
+    if has_decoder:
+        must_be_both(config)
+        decoder_layers = config.optional_integer("num_decoder_layers") or layers
+    else:
+        config.ignore("is_encoder_decoder", "num_decoder_layers")
+    config.ignore("relative_attention_max_distance", "n_positions", "scalable_attention")
+    if not has_head:
+        config.ignore("tie_word_embeddings")
+    return _T5Sizes(
+        config.name,
+        hidden,
+        layers,
+        decoder_layers,
+        heads,
+        head_dim,
+        vocabulary,
+        buckets,
+        every_layer,
+        has_head,
+        tied=has_head and tied(config),
+    )
+
+
+def _feed(config: Config, hidden: int, inner: int) -> Block:
+    """Read T5's MLP: gated or not, and its activation function."""
+    given = config.text("feed_forward_proj")
+    gated = given.startswith("gated-")
+    function = given.removeprefix("gated-")
+    if function not in FUNCTIONS:
+        raise config.refuse("feed_forward_proj", f"napkin does not know {printable(given)!r}")
+    if gated and function == "gelu":
+        function = "gelu_new"  # the class reads it so
+    stated = config.optional_text("dense_act_fn")
+    if stated is not None and stated != function:
+        raise config.refuse("dense_act_fn", f"contradicts feed_forward_proj {printable(given)!r}")
+    config.must_be("is_gated_act", gated)
+    if gated:
+        return partial(gated_mlp, width=hidden, inner=inner, function=function, dropout=True)
+    return _plain(hidden, inner, function)
+
+
+def _plain(hidden: int, inner: int, function: str) -> Block:
+    """Return the network without a gate, whose first linear layer has a name of its own."""
+
+    def block(source: str) -> Operations:
+        made = plain_mlp(source, width=hidden, inner=inner, function=function, bias=False, dropout=True)
+        return (replace(made[0], module="wi"), *made[1:])
+
+    return block
+
+
+def t5(config: Config, *, every_layer: bool = False) -> Model:
+    """Return T5 (arXiv:1910.10683), T5 1.1, Flan-T5, mT5: norms before the blocks, no biases, heads of d_kv elements,
+    and a learned bias for each head and bucket of distances, which the first layer of each stack has for all (UMT5:
+    each layer its own)."""
+    feed = _feed(config, width(config), config.integer("d_ff"))
+    sizes = _sizes(config, every_layer)
+    if sizes.has_head and not sizes.tied:
+        config.notes.append(
+            "untied embeddings: the checkpoint's own head is counted; the class of transformers 5 ties it where it is "
+            "built without a checkpoint"
+        )
+    return _network(sizes, feed)
+
+
+def _network(
+    sizes: _T5Sizes, feed: Block, experts: Block | None = None, sparse: Sparse | None = None, *, apart: bool = False
+) -> Model:
+    """Return T5's network. `sparse` says which layers have `experts` in place of an MLP; `apart`: where the embeddings
+    are not tied, each stack has its own."""
+    hidden = sizes.hidden
+
+    def runs(count: int, decoder: bool) -> Parts:
+        keys = [(sizes.every_layer or not i, sparse is not None and sparse(i, decoder)) for i in range(count)]
+        return runs_of(
+            keys, lambda key: _layer(sizes, decoder, key[0], experts if key[1] and experts else feed, key[1])
+        )
+
+    before = (*embedding(sizes.vocabulary, hidden), Dropout("embedding_dropped", ("embedding",), hidden))
+    final: Operations = (RMS_T5("final_norm", "x", hidden), Dropout("final_dropped", ("final_norm",), hidden))
+    own = apart and sizes.has_head and not sizes.tied and sizes.decoder_layers > 0
+    table = (("weight", (sizes.vocabulary, hidden)),)
+    unused: Operations = (Parameters("unused_embedding", (), table, VOCABULARY, trained=False),) if own else ()
+    stacks = [stack_of("encoder", (*unused, *before), runs(sizes.layers, False), final)]
+    if sizes.decoder_layers:
+        after = (*final, *_head(sizes)) if sizes.has_head else final
+        stacks.append(
+            stack_of("decoder", before if own else shared_embedding(before), runs(sizes.decoder_layers, True), after)
+        )
+    return Model(
+        name=sizes.name,
+        stacks=tuple(stacks),
+        tied=sizes.tied,
+        hidden=hidden,
+        heads=sizes.heads,
+        kv_heads=sizes.heads,
+        head_dim=sizes.head_dim,
+        vocabulary=sizes.vocabulary,
+    )
+
+
+def _layer(sizes: _T5Sizes, decoder: bool, distances: bool, feed: Block, routed: bool) -> Layer:
+    """Return a layer; `distances`: it has distance biases."""
+    shaped = Attention(Heads(sizes.hidden, sizes.heads, sizes.heads, sizes.head_dim))
+    attend = replace(shaped, scores=Scores(causal=decoder, position="relative"))
+    if decoder:
+        across = replace(shaped, scores=Scores(causal=False, position="relative"), memory=MEMORY, prefix="cross_")
+        operations = decoder_layer(sizes.hidden, RMS_T5, attend, across, feed, before=True)
+    else:
+        operations = pre_norm(sizes.hidden, RMS_T5, attend, feed, dropout=(True, True))
+    if distances:
+        bias = PositionBias("distances", (), sizes.buckets, sizes.heads, not sizes.every_layer)
+        operations = (bias, *operations)
+    return Layer(("decoder" if decoder else "encoder") + "_experts" * routed, operations)
+
+
+def _head(sizes: _T5Sizes) -> Operations:
+    """Return the head, which scales its input where the embeddings are tied."""
+    last, scaled = "final_dropped", Scale("head_scaled", ("final_dropped",), sizes.hidden)
+    if sizes.tied:
+        last = scaled.name
+    head = Matmul("lm_head", (last,), sizes.hidden, sizes.vocabulary, False, VOCABULARY, role=LM_HEAD)
+    return (scaled, head) if sizes.tied else (head,)
+
+
+umt5 = partial(t5, every_layer=True)
+
+
+def switch_transformers(config: Config) -> Model:
+    """Return Switch Transformers (arXiv:2101.03961): T5 with experts in some layers, one of which serves a token. In
+    each sequence an expert serves `expert_capacity` tokens at most; what it drops is known in the step alone."""
+    hidden, inner = width(config), config.integer("d_ff")
+    function = config.text("dense_act_fn", known=FUNCTIONS)
+    config.must_be("feed_forward_proj", function)
+    config.must_be("is_gated_act", False)
+    config.must_be("router_dtype", "float32")
+    config.must_be("num_selected_experts", 1)
+    config.must_be("batch_prioritized_routing", False)
+    config.ignore("add_router_probs", "router_type")
+    routing = Routing(config.integer("num_experts"), 1, config.flag("router_bias"), upcast=True)
+
+    def step(which: str, layers: int) -> int:
+        """Return n: each n-th layer has experts; with 0, or with one sparse layer wanted of none, the first of them."""
+        stated = config.optional_integer(f"{which}_sparse_step", least=0)
+        wanted = config.integer(f"num_sparse_{which}_layers", least=0)
+        return stated if stated is not None else layers // wanted if wanted else layers
+
+    layers = depth(config)
+    steps = step("encoder", layers), step("decoder", config.optional_integer("num_decoder_layers") or layers)
+    experts = partial(
+        routed_mlp,
+        width=hidden,
+        inner=inner,
+        function=function,
+        routing=routing,
+        capacity=config.integer("expert_capacity"),
+        noise=bool(config.real("router_jitter_noise", required=False)),
+        bias=False,
+    )
+    feed = _plain(hidden, inner, function)
+
+    def sparse(place: int, causal: bool) -> bool:
+        every = steps[causal]
+        return every > 0 and (place % every == 1 or every == 1)
+
+    sizes = _sizes(config)
+    if sizes.decoder_layers and sizes.has_head and not sizes.tied:
+        config.notes.append(
+            "untied embeddings: each stack and the head has its own, and the class also holds a shared one that "
+            "nothing uses; published checkpoints hold fewer"
+        )
+    return _network(sizes, feed, experts, sparse, apart=True)
+
+
+def _cast_to_weight(run: Running, x: Tensor) -> Tensor:
+    """Cast the input of an MLP's last linear layer to its weight's type, which autocast casts back."""
+    return run.tape.cast(x, "fp32" if run.tape.autocast else run.tape.compute)
+
+
+_T5 = replace(OWN_LABELS, before_down=_cast_to_weight, passes=(MASKS,), closure=("masks",), fp16_excepts=("wo/weight",))
+MT5 = Architecture(
+    "mt5",
+    t5,
+    config_class="MT5Config",
+    aliases={
+        "d_model": "hidden_size", "head_dim": "d_kv", "num_heads": "num_attention_heads",
+        "num_layers": "num_hidden_layers",
+    },
+    defaults={
+        "d_ff": 1024, "d_kv": 64, "feed_forward_proj": "gated-gelu", "num_attention_heads": 6,
+        "num_decoder_layers": None, "relative_attention_max_distance": 128, "relative_attention_num_buckets": 32,
+        "tie_word_embeddings": False, "vocab_size": 250112,
+    },
+    implementation=_T5,
+    modules={
+        "embedding": "shared", "q": "layer.0.SelfAttention.q", "k": "layer.0.SelfAttention.k",
+        "v": "layer.0.SelfAttention.v", "o": "layer.0.SelfAttention.o", "encoder/gate": "layer.1.DenseReluDense.wi_0",
+        "encoder/up": "layer.1.DenseReluDense.wi_1", "encoder/down": "layer.1.DenseReluDense.wo",
+        "cross_q": "layer.1.EncDecAttention.q", "cross_k": "layer.1.EncDecAttention.k",
+        "cross_v": "layer.1.EncDecAttention.v", "cross_o": "layer.1.EncDecAttention.o",
+        "decoder/gate": "layer.2.DenseReluDense.wi_0", "decoder/up": "layer.2.DenseReluDense.wi_1",
+        "decoder/down": "layer.2.DenseReluDense.wo", "encoder/wi": "layer.1.DenseReluDense.wi",
+        "decoder/wi": "layer.2.DenseReluDense.wi",
+    },
+)  # fmt: skip
+T5 = like(
+    MT5,
+    "t5",
+    config_class="T5Config",
+    defaults={
+        "d_ff": 2048, "feed_forward_proj": "relu", "num_attention_heads": 8, "tie_word_embeddings": True,
+        "vocab_size": 32128,
+    },
+)  # fmt: skip
+UMT5 = like(
+    MT5,
+    "umt5",
+    build=umt5,
+    config_class="UMT5Config",
+    defaults={"tie_word_embeddings": True},
+)  # fmt: skip
+SWITCH_TRANSFORMERS = Architecture(
+    "switch_transformers",
+    switch_transformers,
+    config_class="SwitchTransformersConfig",
+    aliases={"d_model": "hidden_size", "num_heads": "num_attention_heads", "num_layers": "num_hidden_layers"},
+    defaults={
+        "d_ff": 2048, "d_kv": 64, "dense_act_fn": "relu", "expert_capacity": 64, "num_attention_heads": 12,
+        "num_decoder_layers": 12, "num_experts": 8, "num_sparse_decoder_layers": 3, "num_sparse_encoder_layers": 3,
+        "relative_attention_max_distance": 128, "relative_attention_num_buckets": 32, "router_bias": False,
+        "tie_word_embeddings": True, "vocab_size": 32128,
+    },
+    implementation=replace(
+        _T5, passes=(MASKS, PADDING), fp16_excepts=(), router="tokens", fp32_router=True, linear_router=True,
+        looped="modules", kernels=(EAGER,),
+    ),
+    modules={
+        "embedding": "shared", "q": "layer.0.SelfAttention.q", "k": "layer.0.SelfAttention.k",
+        "v": "layer.0.SelfAttention.v", "o": "layer.0.SelfAttention.o", "encoder/down": "layer.1.mlp.wo",
+        "encoder/router": "layer.1.mlp.router.classifier", "encoder/experts": "layer.1.mlp.experts",
+        "cross_q": "layer.1.EncDecAttention.q", "cross_k": "layer.1.EncDecAttention.k",
+        "cross_v": "layer.1.EncDecAttention.v", "cross_o": "layer.1.EncDecAttention.o",
+        "decoder/router": "layer.2.mlp.router.classifier", "decoder/experts": "layer.2.mlp.experts",
+        "decoder/down": "layer.2.mlp.wo", "encoder/wi": "layer.1.mlp.wi", "decoder/wi": "layer.2.mlp.wi",
+    },
+)  # fmt: skip
+
+ARCHITECTURES = (T5, MT5, UMT5, SWITCH_TRANSFORMERS)

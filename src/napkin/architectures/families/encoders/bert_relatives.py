@@ -1,0 +1,349 @@
+"""Encoders that are BERT with other embeddings, or with attention that approximates BERT's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from napkin.architectures.families.encoder_decoders.bigbird_pegasus import block_sparse
+from napkin.architectures.families.encoders.bert import BERT, Bert
+from napkin.architectures.masked import ENCODER, bert_modules
+from napkin.architectures.record import Architecture, Build, like
+from napkin.inputs.model import Config
+from napkin.operations.attention import AttentionCore
+from napkin.operations.base import Operation
+from napkin.operations.embedding import Embedding
+from napkin.operations.implementations import EAGER, IDS
+from napkin.operations.learned import Parameters
+from napkin.operations.linear import BlockMatmul, Matmul
+from napkin.operations.model import Model
+from napkin.operations.pointwise import Activation, Add
+from napkin.operations.roles import HEADS, POSITION, REPLICATED, SEGMENT
+from napkin.operations.views import Concat
+from napkin.record import replace
+
+
+def _rebuilt(model: Model, change: Callable[[tuple[Operation, ...]], tuple[Operation, ...]]) -> Model:
+    """Return the model with other embeddings."""
+    (stack,) = model.stacks
+    return replace(model, stacks=(replace(stack, before=change(stack.before)),))
+
+
+def _added(before: tuple[Operation, ...], tables: Iterable[Embedding]) -> tuple[Operation, ...]:
+    """Return embeddings with more tables, whose rows are added before the norm."""
+    at = next(i for i, op in enumerate(before) if op.name == "embedding_norm")
+    norm, more = before[at], []
+    last = norm.reads[0]
+    for table in tables:
+        total = Add(f"{table.name}_added", (last, table.name), table.width)
+        more += [table, total]
+        last = total.name
+    return (*before[:at], *more, replace(norm, reads=(last,)), *before[at + 1 :])
+
+
+def _layoutlm(config: Config) -> Model:
+    """Return LayoutLM (arXiv:1912.13318): BERT with embeddings of a token's box, its corners and its size."""
+    rows, width = config.integer("max_2d_position_embeddings"), config.integer("hidden_size", default=False)
+    model = Bert(masked_pooler=True, ignored=("max_2d_position_embeddings",))(config)
+    tables = [Embedding(f"{side}_position_embedding", (), rows, width, role=POSITION) for side in "xyhw"]
+    return _rebuilt(model, lambda before: _added(before, tables))
+
+
+def _tapas(config: Config) -> Model:
+    """Return TAPAS (arXiv:2004.02349): BERT with seven embeddings of a token's place in a table."""
+    sizes = config.items("type_vocab_sizes") or []
+    for rows in sizes:
+        if isinstance(rows, bool) or not isinstance(rows, int) or not 0 < rows <= 10**9:
+            raise config.wrong("type_vocab_sizes", "is not a list of numbers of rows")
+    width = config.integer("hidden_size", default=False)
+    model = Bert(segments=False, pooler=True, only=(("add_cross_attention", (False,)),))(config)
+    tables = [Embedding(f"table_embedding_{i}", (), rows, width, role=SEGMENT) for i, rows in enumerate(sizes)]
+    return _rebuilt(model, lambda before: _added(before, tables))
+
+
+def _roc_bert(config: Config) -> Model:
+    """Return RoCBert (arXiv:2205.11820): BERT with embeddings of a character's pronunciation and shape, joined with the
+    token's and projected."""
+    width = config.integer("hidden_size", default=False)
+    model = Bert(pooler=True, only=(("add_cross_attention", (False,)),))(config)
+    tables: list[Embedding] = []
+    idle: list[Operation] = []  # the class holds both embeddings in any case
+    for what in ("pronunciation", "shape"):
+        rows, size = config.integer(f"{what}_vocab_size"), config.integer(f"{what}_embed_dim")
+        if config.flag(f"enable_{what}"):
+            tables.append(Embedding(f"{what}_embedding", (), rows, size, role=SEGMENT))
+        else:
+            weight = (("weight", (rows, size)),)
+            idle.append(Parameters(f"unused_{what}_embedding", (), weight, REPLICATED, trained=False))
+    if not config.flag("concat_input"):
+        return _rebuilt(model, lambda before: (*idle, *_added(before, tables)))
+    total = width + sum(table.width for table in tables)
+
+    def joined(before: tuple[Operation, ...]) -> tuple[Operation, ...]:
+        first, *rest = before
+        names = (first.name, *(table.name for table in tables))
+        projected = Matmul("map_inputs", ("inputs_joined",), total, width, True)
+        rest = [replace(op, reads=tuple("map_inputs" if r == first.name else r for r in op.reads)) for op in rest]
+        return (*idle, first, *tables, Concat("inputs_joined", names, total), projected, *rest)
+
+    return _rebuilt(model, joined)
+
+
+_OF_THE_APPROXIMATION = (
+    *("inv_coeff_init_option", "num_landmarks", "segment_means_seq_len"),
+    *("hash_code_len", "lsh_backward", "num_hash", "use_expectation", "use_fast_hash"),
+    *("approx_mode", "block_per_row", "initial_prior_diagonal_n_blocks", "initial_prior_first_n_blocks"),
+)
+
+
+def _approximate(offset: int, convolution: str = "") -> Build:
+    """Return BERT whose class approximates softmax attention.
+
+    offset       rows of the position embedding in addition to the positions
+    convolution  the field of the width of a convolution over the values of each head
+    """
+
+    def build(config: Config) -> Model:
+        model = Bert(pooler=False, offset=offset, only=(("add_cross_attention", (False,)),))(config)
+        config.notes.append("the class approximates attention; full attention is counted")
+        config.ignore(*_OF_THE_APPROXIMATION)
+        config.must_be("use_bias", True)
+        kernel = config.optional_integer(convolution) if convolution else None
+        if not kernel:
+            return model
+        conv = Parameters("value_convolution", (), (("weight", (model.heads, 1, kernel, 1)),), HEADS)
+        return _each_layer(model, lambda operations: (conv, *operations))
+
+    return build
+
+
+def _big_bird(config: Config) -> Model:
+    """Return BigBird (arXiv:2007.14062): BERT whose blocks of tokens see a few others."""
+    kind = config.text("attention_type", known=("block_sparse", "original_full"))
+    model = Bert(masked_pooler=True, only=(("add_cross_attention", (False,)), ("use_bias", (True,))))(config)
+    config.ignore("rescale_embeddings", "block_size", "num_random_blocks")
+    if kind == "original_full":
+        return model
+    core = block_sparse(config)
+
+    def sparse(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
+        return tuple(one for op in operations for one in (core(op) if isinstance(op, AttentionCore) else (op,)))
+
+    return _each_layer(model, sparse)
+
+
+def _xlm(config: Config) -> Model:
+    """Return XLM (arXiv:1901.07291): an MLP four times as wide, a plain head, embeddings of languages where there are
+    several."""
+    hidden = config.integer("hidden_size", default=False)
+    config.restate("intermediate_size", 4 * hidden)
+    config.restate("hidden_act", "gelu" if config.flag("gelu_activation") else "relu")
+    for field, value in (("causal", False), ("asm", False), ("pre_norm", False), ("is_encoder", True)):
+        config.must_be(field, value)
+    config.ignore(
+        "use_lang_emb",
+        "sinusoidal_embeddings",
+        "lang_id",
+        "embed_init_std",
+        "max_vocab",
+        "min_count",
+        "share_inout_emb",
+    )
+    languages = config.integer("n_langs")
+    model = _XLM(config)
+    if languages == 1 or not config.flag("use_lang_emb"):
+        return model
+    table = Embedding("language_embedding", (), languages, hidden, role=SEGMENT)
+    return _rebuilt(model, lambda before: _added(before, [table]))
+
+
+_XLM = Bert(segments=False, pooler=False, plain_head=True, named="WithLMHeadModel", biases=1)
+
+
+def _squeezebert(config: Config) -> Model:
+    """Return SqueezeBERT (arXiv:2006.11316): BERT whose linear layers are grouped convolutions of width 1."""
+    fields = {"q": "q_groups", "k": "k_groups", "v": "v_groups", "o": "post_attention_groups"}
+    fields |= {"up": "intermediate_groups", "down": "output_groups"}
+    groups = {name: config.integer(field) for name, field in fields.items()}
+    model = Bert(masked_pooler=True, ignored=("embedding_size",))(config)
+
+    def grouped(op: Operation) -> Operation:
+        many, dense = groups.get(op.name, 1), op.linear()
+        if many == 1 or dense is None:
+            return op
+        for size in (dense.d_in, dense.d_out):
+            config.divides(fields[op.name], size, many, "channels")
+        return BlockMatmul(op.name, op.reads, many, dense.d_in // many, dense.d_out // many, dense.bias)
+
+    return _each_layer(model, lambda operations: tuple(map(grouped, operations)))
+
+
+def _xmod(config: Config) -> Model:
+    """Return X-MOD (arXiv:2205.06266): RoBERTa with a bottleneck for each language after each layer, one of which a
+    text passes through."""
+    languages = len({str(name) for name in config.items("languages") or []})
+    if not languages:
+        raise config.refuse("languages", "lists none: no bottleneck, and nothing that a text passes through")
+    for field, value in (("pre_norm", False), ("adapter_layer_norm", False), ("add_cross_attention", False)):
+        config.must_be(field, value)
+    config.ignore("adapter_reuse_layer_norm", "ln_before_adapter", "default_language")
+    model = Bert(head="gelu", pooler=False)(config)
+    hidden = model.hidden
+    inner = hidden // config.integer("adapter_reduction_factor")
+    function = config.text("hidden_act")
+    others = tuple(
+        (f"{which}_{part}", (languages - 1, *shape))
+        for which, shapes in (
+            ("down", {"weight": (inner, hidden), "bias": (inner,)}),
+            ("up", {"weight": (hidden, inner), "bias": (hidden,)}),
+        )
+        for part, shape in shapes.items()
+    )
+
+    def adapted(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
+        last = operations[-1].name
+        found: tuple[Operation, ...] = (
+            *operations,
+            Matmul("adapter_down", (last,), hidden, inner, True),
+            Activation("adapter_activation", ("adapter_down",), inner, function),
+            Matmul("adapter_up", ("adapter_activation",), inner, hidden, True),
+            Add("adapter_residual", (last, "adapter_up"), hidden, True),
+        )
+        if languages > 1:
+            found = (Parameters("other_languages", (), others, REPLICATED, trained=False), *found)
+        return found
+
+    return _each_layer(model, adapted)
+
+
+def _each_layer(model: Model, change: Callable[[tuple[Operation, ...]], tuple[Operation, ...]]) -> Model:
+    """Return the model with other operations in each layer."""
+    (stack,) = model.stacks
+    return replace(model, stacks=(stack.mapped(lambda one: replace(one, operations=change(one.operations))),))
+
+
+_XLM_NAMES = {"emb_dim": "hidden_size", "n_heads": "num_attention_heads", "n_layers": "num_hidden_layers"}
+XLM = Architecture(
+    "xlm",
+    _xlm,
+    config_class="XLMConfig",
+    aliases={**_XLM_NAMES, "n_words": "vocab_size"},
+    defaults={
+        "gelu_activation": True, "max_position_embeddings": 512, "n_langs": 1, "num_attention_heads": 16,
+        "tie_word_embeddings": True, "use_lang_emb": True, "vocab_size": 30145,
+    },
+    implementation=replace(ENCODER, buffers=(IDS,)),
+    modules={
+        "embedding": "transformer.embeddings", "position_embedding": "transformer.position_embeddings",
+        "q": "q_lin", "k": "k_lin", "v": "v_lin", "o": "out_lin", "up": "lin1", "down": "lin2",
+        "lm_head": "pred_layer.proj",
+    },
+)  # fmt: skip
+FLAUBERT = like(XLM, "flaubert", config_class="FlaubertConfig")
+SQUEEZEBERT = like(
+    BERT,
+    "squeezebert",
+    build=_squeezebert,
+    config_class="SqueezeBertConfig",
+    defaults={
+        "intermediate_groups": 4, "k_groups": 4, "output_groups": 4, "post_attention_groups": 1, "q_groups": 4,
+        "v_groups": 4,
+    },
+    modules=bert_modules("transformer"),
+)  # fmt: skip
+XMOD = like(
+    BERT,
+    "xmod",
+    build=_xmod,
+    config_class="XmodConfig",
+    defaults={"adapter_reduction_factor": 2, "languages": ["en_XX"]},
+    modules=bert_modules("roberta", head_dense="lm_head.dense", lm_head="lm_head.decoder") | {
+        "adapter_down": "output.adapter_modules.dense1", "adapter_up": "output.adapter_modules.dense2",
+    },
+)  # fmt: skip
+LAYOUTLM = like(
+    BERT,
+    "layoutlm",
+    build=_layoutlm,
+    config_class="LayoutLMConfig",
+    defaults={"max_2d_position_embeddings": 1024},
+    modules=bert_modules("layoutlm"),
+)
+TAPAS = like(
+    BERT,
+    "tapas",
+    build=_tapas,
+    config_class="TapasConfig",
+    defaults={"max_position_embeddings": 1024, "type_vocab_sizes": [3, 256, 256, 2, 256, 256, 10]},
+    modules=bert_modules("tapas"),
+)
+ROC_BERT = like(
+    BERT,
+    "roc_bert",
+    build=_roc_bert,
+    config_class="RoCBertConfig",
+    defaults={
+        "concat_input": True, "enable_pronunciation": True, "enable_shape": True, "pronunciation_embed_dim": 768,
+        "pronunciation_vocab_size": 910, "shape_embed_dim": 512, "shape_vocab_size": 24858,
+    },
+    modules=bert_modules("roc_bert") | {
+        "map_inputs": "roc_bert.embeddings.map_inputs_layer",
+        "pronunciation_embedding": "roc_bert.embeddings.pronunciation_embed",
+        "shape_embedding": "roc_bert.embeddings.shape_embed",
+    },
+)  # fmt: skip
+# arXiv:2101.01321, as it is trained: without quantization
+IBERT = Architecture(
+    "ibert",
+    Bert(head="gelu", only=(("quant_mode", (False,)),), ignored=("force_dequant",)),
+    config_class="IBertConfig",
+    defaults={**BERT.defaults},
+    implementation=replace(ENCODER, buffers=(IDS,)),
+    modules=bert_modules("ibert", head_dense="lm_head.dense", lm_head="lm_head.decoder"),
+)
+# arXiv:2007.14062
+BIG_BIRD = like(
+    BERT,
+    "big_bird",
+    build=_big_bird,
+    config_class="BigBirdConfig",
+    defaults={
+        "attention_type": "block_sparse", "block_size": 64, "hidden_act": "gelu_new", "max_position_embeddings": 4096,
+        "num_random_blocks": 3, "use_bias": True, "vocab_size": 50358,
+    },
+    implementation=replace(ENCODER, segments="buffer", kernels=(EAGER,)),
+    modules=bert_modules("bert") | {"pooler": "bert.pooler"},
+)  # fmt: skip
+# arXiv:2102.03902
+NYSTROMFORMER = like(
+    BERT,
+    "nystromformer",
+    build=_approximate(2, "conv_kernel_size"),
+    config_class="NystromformerConfig",
+    defaults={
+        "conv_kernel_size": 65, "hidden_act": "gelu_new", "max_position_embeddings": 510, "vocab_size": 30000,
+    },
+    modules=bert_modules("nystromformer"),
+)  # fmt: skip
+# arXiv:2111.09714
+YOSO = like(
+    BERT,
+    "yoso",
+    build=_approximate(2, "conv_window"),
+    config_class="YosoConfig",
+    defaults={
+        "conv_window": None, "max_position_embeddings": 4096, "type_vocab_size": 1, "vocab_size": 50265,
+    },
+    modules=bert_modules("yoso"),
+)  # fmt: skip
+# arXiv:2207.10284
+MRA = like(
+    BERT,
+    "mra",
+    build=_approximate(2),
+    config_class="MraConfig",
+    defaults={"max_position_embeddings": 512, "type_vocab_size": 1, "vocab_size": 50265},
+    implementation=replace(ENCODER, kernels=(EAGER,)),
+    modules=bert_modules("mra"),
+)
+
+ARCHITECTURES = (LAYOUTLM, TAPAS, ROC_BERT, IBERT, BIG_BIRD, NYSTROMFORMER, YOSO, MRA, XLM, FLAUBERT, SQUEEZEBERT, XMOD)

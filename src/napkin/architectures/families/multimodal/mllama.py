@@ -1,0 +1,84 @@
+"""Llama 3.2 Vision's language model: Llama with layers in between that attend to an image, and are skipped without."""
+
+from __future__ import annotations
+
+from napkin.architectures.assembly import runs_of
+from napkin.architectures.families.decoders.llama import LLAMA
+from napkin.architectures.reading import depth, head_size, indices, kv_heads_of, width
+from napkin.architectures.record import REQUIRED, Wrapper, like
+from napkin.inputs.model import Config
+from napkin.operations.learned import Parameters
+from napkin.operations.model import Layer, Model, stack_of
+from napkin.operations.roles import REPLICATED
+from napkin.record import replace
+
+SPECIAL_ROWS = 8
+"""Rows of the token embedding in addition to the vocabulary."""
+
+
+def mllama(config: Config) -> Model:
+    """Return Llama 3.2 Vision's language model. Without an image its cross-attention layers do not run; their weights
+    are counted with the next layer's."""
+    layers, hidden = depth(config), width(config)
+    crossing = indices(config, "cross_attention_layers", layers)
+    if len(crossing) == layers:
+        raise config.refuse("cross_attention_layers", "leaves no layer that reads text")
+    config.restate("num_hidden_layers", layers - len(crossing))
+    model = LLAMA.build(config)
+    config.notes.append("cross-attention layers are counted as parameters; they run where there is an image only")
+    (stack,) = model.stacks
+    (usual,) = stack.layers
+    before = (sum(j in crossing for j in range(i)) for i in range(layers) if i not in crossing)
+    waiting, past = [], 0
+    for count in before:
+        waiting.append(count - past)
+        past = count
+    waiting[-1] += len(crossing) - past  # behind the last layer that reads text
+    tensors = _cross(config, hidden)
+
+    def layer(many: int) -> Layer:
+        idle = tuple(Parameters(f"cross_layer_{n}", (), tensors, REPLICATED, trained=False) for n in range(many))
+        return Layer(usual.kind + "_and_cross" * (many > 0), (*idle, *usual.operations))
+
+    first, *rest = stack.before
+    operations = (replace(first, rows=model.vocabulary + SPECIAL_ROWS), *rest)
+    return replace(model, stacks=(stack_of(stack.name, operations, runs_of(waiting, layer), stack.after),))
+
+
+def _cross(config: Config, hidden: int) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Return the tensors of a cross-attention layer: attention with normed queries and keys, an MLP, two gates."""
+    heads = config.integer("num_attention_heads")
+    head_dim, kv_heads = head_size(config, hidden, heads, own=False), kv_heads_of(config, heads)
+    inner = config.integer("intermediate_size")
+    shapes = {
+        "q": (hidden, heads * head_dim),
+        "k": (hidden, kv_heads * head_dim),
+        "v": (hidden, kv_heads * head_dim),
+        "o": (heads * head_dim, hidden),
+        "q_norm": (head_dim,),
+        "k_norm": (head_dim,),
+        "attention_gate": (1,),
+        "mlp_gate": (1,),
+        "input_norm": (hidden,),
+        "gate": (hidden, inner),
+        "up": (hidden, inner),
+        "down": (inner, hidden),
+        "post_attention_norm": (hidden,),
+    }
+    return tuple(shapes.items())
+
+
+MLLAMA = like(
+    LLAMA,
+    "mllama_text_model",
+    build=mllama,
+    config_class="MllamaTextConfig",
+    wrappers=(Wrapper("mllama", defaults={"tie_word_embeddings": False}),),
+    defaults={
+        "attention_bias": False, "cross_attention_layers": [3, 8, 13, 18, 23, 28, 33, 38], "head_dim": REQUIRED,
+        "intermediate_size": 14336, "max_position_embeddings": 131072, "num_key_value_heads": 8,
+        "vocab_size": 128256,
+    },
+)  # fmt: skip
+
+ARCHITECTURES = (MLLAMA,)
