@@ -13,7 +13,7 @@ from napkin.architectures import MODULES, WRAPPERS, build
 from napkin.counting.params import params
 from napkin.errors import REFUSED, USAGE, NapkinError
 from napkin.inputs.load import Document
-from napkin.inputs.model import config_from
+from napkin.inputs.model_file import config_from
 from napkin.inputs.unread import distance
 from tests.conftest import ROOT, model_of, run_line
 

@@ -12,7 +12,8 @@ from math import gcd
 from typing import Any
 
 from napkin.architectures import assembly, reading
-from napkin.architectures.attention import Attention, Heads, QkNorm, QkvProjections, Rope, Scores
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Heads, QkNorm, QkvProjections, Rope, Scores
 from napkin.architectures.blocks import RMS_OFFSET, Block, NormStyle, Operations, gated_mlp
 from napkin.architectures.encoder_decoder import parts_of
 from napkin.architectures.reading import CHUNKED, FULL, WINDOWED

@@ -11,7 +11,8 @@ from functools import partial
 
 from napkin.architectures.arrangements import output_norm, pre_norm
 from napkin.architectures.assembly import runs_of
-from napkin.architectures.attention import Attention, QkNorm, QkvProjections, Rope
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import QkNorm, QkvProjections, Rope
 from napkin.architectures.blocks import RMS_FP32, RMS_OFFSET, Block, Routing, behind_gate, gated_mlp, moe
 from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.mixing import (

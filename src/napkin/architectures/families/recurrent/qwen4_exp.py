@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from napkin.architectures.assembly import embedding, head, runs_of
-from napkin.architectures.attention import Attention, QkNorm, QkvProjections, Rope
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import QkNorm, QkvProjections, Rope
 from napkin.architectures.blocks import RMS_OFFSET, Block, Operations, Routing, behind_gate, gated_mlp, moe
 from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of
 from napkin.architectures.mixing import LINEAR, heads_of, kinds

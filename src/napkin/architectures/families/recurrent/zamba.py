@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from napkin.architectures.assembly import runs_of
-from napkin.architectures.attention import Attention, Heads, Rope
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Heads, Rope
 from napkin.architectures.blocks import RMS, Block, Operations, gated_mlp
 from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.mixing import HYBRID, LINEAR, agree, groups_of, kinds, mixer_layer, network, rank_of, sizes_of
