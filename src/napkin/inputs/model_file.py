@@ -6,7 +6,7 @@ import os
 
 from napkin.errors import NapkinError, Refused
 from napkin.inputs.class_facts import class_facts
-from napkin.inputs.load import STDIN, Document, parse_json, printable, read_json, read_text
+from napkin.inputs.load import STDIN, Document, name_of, parse_json, printable, read_json, read_text
 from napkin.inputs.model import GIVEN, PRESET, Config
 from napkin.inputs.yaml_file import parse_yaml, read_yaml
 
@@ -91,7 +91,7 @@ def load_config(model: str) -> Config:
 def _sniffed(path: str) -> Document:
     """Read a file whose name does not tell its format: JSON where it begins like JSON, else YAML."""
     text = read_text(path)
-    name = printable(path) if path != "-" else STDIN
+    name = name_of(path)
     if path.endswith(".py"):
         raise Refused(
             f"{name}: is Python, which napkin does not run",

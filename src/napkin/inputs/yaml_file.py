@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.errors import NapkinError
-from napkin.inputs.load import DEEPEST, STDIN, Document, printable, read_text
+from napkin.inputs.load import DEEPEST, Document, name_of, printable, read_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def read_yaml(path: str) -> Document:
     """Read a YAML document. Rejected: anchors and aliases, tags, duplicate keys, octal and sexagesimal numbers, yes and
     no as truth values, and more than one document."""
-    return parse_yaml(read_text(path), printable(path) if path != "-" else STDIN)
+    return parse_yaml(read_text(path), name_of(path))
 
 
 def parse_yaml(text: str, name: str) -> Document:
