@@ -171,7 +171,7 @@ def _blocks_of_llama(of: Block, bias: bool, qkv_bias: bool) -> Fields:
     a sliding window, and the fields for them; those that napkin knows no model_type for raise ValueError."""
     has_experts, window = of.get("mlp_class_name") == "LLaMAMoE", of.get("sliding_window_size")
     normed = of.get("norm_qk") and of.get("norm_qk_type", "default")
-    kind = {
+    kinds: dict[tuple[object, ...], Fields] = {
         (False, False, None, False, False): {"model_type": "llama"},
         (True, True, None, False, False): {"model_type": "llama", "attention_bias": True, "mlp_bias": True},
         (True, False, None, False, False): {"model_type": "llama", "attention_bias": True, "mlp_bias": True},
@@ -180,7 +180,8 @@ def _blocks_of_llama(of: Block, bias: bool, qkv_bias: bool) -> Fields:
         (False, False, None, True, False): {"model_type": "mixtral"},
         (False, False, "default", True, False): {"model_type": "qwen3_moe"},
         (False, False, None, False, True): {"model_type": "mistral", "sliding_window": window},
-    }.get((bias, qkv_bias, normed or None, has_experts, window is not None))
+    }
+    kind = kinds.get((bias, qkv_bias, normed or None, has_experts, window is not None))
     if kind is None:
         raise ValueError("such a combination of biases, norms, experts and sliding windows")
     indices = of.get("sliding_window_indices")
