@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from napkin.commands import remedies
+from napkin.errors import UNDECIDED
 from napkin.footprint.rank import BUCKETS
 from napkin.planning.remedies import RemedySearch
-from napkin.planning.verdicts import FITS, NOT, UNDECIDED
+from napkin.planning.verdicts import FITS, NOT
 
 from .conftest import run_line
 

@@ -106,8 +106,8 @@ def _listing(rows: Sequence[Row]) -> Screen:
     cells = [
         (
             str(row["model"]),
-            _short(row["params"]),
-            _short(row["active"]) if row["moe"] else "",
+            _figure(row["params"]),
+            _figure(row["active"]) if row["moe"] else "",
             str(row["family"]),
             str(row["published"]),
             str(row["organisation"]),
@@ -119,7 +119,7 @@ def _listing(rows: Sequence[Row]) -> Screen:
     return Screen((found,), table=Table(COLUMNS, cells), next=following, listing=True)
 
 
-def _short(count: Cell) -> str:
+def _figure(count: Cell) -> str:
     """Return a count of parameters without the word."""
     return compact(count, "param") if isinstance(count, (int, float)) else ""
 

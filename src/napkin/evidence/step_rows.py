@@ -207,10 +207,11 @@ schedule recompute recompute_kind recompute_layers recompute_matmuls policy prec
 optimizer method compile chunked_cross_entropy stack framework framework_version whole_run async_tp
 fsdp_mixed_precision"""
 """Fields of a layout that decide the time of a step here."""
-IDLE = """pp_partition replicas model_parallel_size recipe recipe_defaults packed optimizer_in_backward local_batch
-note per_node nodes launcher dataset steps version container trainable_params lora_alpha lora_rank lora_targets
-quantization accumulation"""
-"""Fields of a layout that change no time, or that say what others say."""
+IDLE = """activation_offload pp_partition replicas model_parallel_size recipe recipe_defaults packed
+optimizer_in_backward local_batch note per_node nodes launcher dataset steps version container trainable_params
+lora_alpha lora_rank lora_targets quantization accumulation"""
+"""Fields of a layout that change no time, or that say what others say. Activations are offloaded on a stream of their
+own, behind the compute (torchtune training/_activation_offloading.py, use_streams)."""
 
 
 def _missing(row: RowFields, dims: PrintedDecoder | None, seq: int | None, batch: float | None, chip: str) -> str:

@@ -9,7 +9,7 @@ import os
 import stat
 import sys
 
-from napkin.errors import NapkinError
+from napkin.errors import NapkinError, escaped
 from napkin.inputs.json_lines import line_of_second, line_of_token, lines_of_json
 
 TYPE_CHECKING = False
@@ -58,7 +58,12 @@ class Document:
 def printable(text: str, longest: int = 200) -> str:
     """Return text that fits on one line of a message: control characters escaped, at most `longest` characters."""
     shown = text if len(text) <= longest else text[:longest] + "…"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in shown)
+    return escaped(shown)
+
+
+def name_of(path: str) -> str:
+    """Return how messages name a file; "-" is standard input."""
+    return STDIN if path == "-" else printable(path)
 
 
 def read_bytes(path: str, largest: int = LARGEST) -> bytes:
@@ -94,7 +99,7 @@ def read_text(path: str, largest: int = LARGEST) -> str:
 
 def read_json(path: str, *, infinite: bool = False) -> Document:
     """Read a JSON document: no duplicate keys, no NaN, no Infinity unless `infinite`, depth at most 100."""
-    return parse_json(read_text(path), printable(path) if path != "-" else STDIN, infinite=infinite)
+    return parse_json(read_text(path), name_of(path), infinite=infinite)
 
 
 def parse_json(

@@ -6,7 +6,7 @@ import os
 
 from napkin.errors import NapkinError, Refused
 from napkin.inputs.class_facts import class_facts
-from napkin.inputs.load import STDIN, Document, parse_json, printable, read_json, read_text
+from napkin.inputs.load import STDIN, Document, name_of, parse_json, printable, read_json, read_text
 from napkin.inputs.model import GIVEN, PRESET, Config
 from napkin.inputs.yaml_file import parse_yaml, read_yaml
 
@@ -91,11 +91,16 @@ def load_config(model: str) -> Config:
 def _sniffed(path: str) -> Document:
     """Read a file whose name does not tell its format: JSON where it begins like JSON, else YAML."""
     text = read_text(path)
-    name = printable(path) if path != "-" else STDIN
+    name = name_of(path)
     if path.endswith(".py"):
         raise Refused(
             f"{name}: is Python, which napkin does not run",
             'write the shape as JSON: {"n_layer": 12, "n_head": 12, "n_embd": 768, "block_size": 1024}',
+        )
+    if path.endswith(".toml"):
+        raise Refused(
+            f"{name}: is TOML, in which training jobs name a model's flavor and not its sizes",
+            "give the config.json of the model's Hugging Face export",
         )
     if text.lstrip()[:1] in ("{", "[", ""):
         return parse_json(text, name, infinite=True)

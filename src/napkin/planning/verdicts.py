@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number
+from napkin.errors import UNDECIDED
 from napkin.footprint import allocator, memory
 from napkin.footprint.allocator import Reported
 from napkin.footprint.prepared import PreparedStep, prepare
@@ -17,7 +18,7 @@ from napkin.record import record, replace
 from napkin.term import TRUE, leaf
 from napkin.training.setup import EXACT, Setup, Width
 
-FITS, UNDECIDED, NOT = "fits", "too close to call", "does not fit"
+FITS, NOT = "fits", "does not fit"
 VERDICTS = (FITS, UNDECIDED, NOT)
 
 
