@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 from napkin import formats
 from napkin.commands.command import Command
+from napkin.commands.frozen import read_implementation
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import WHICH, check_dtype, read_hardware
 from napkin.commands.nodes import read_gpus
 from napkin.commands.screens.max_params import screen
-from napkin.commands.setup import read_implementation, read_optimizer, read_setup
+from napkin.commands.setup import read_optimizer, read_setup
 from napkin.errors import BROKEN, NapkinError
 from napkin.footprint import capacity
 from napkin.inputs.hardware import Hardware

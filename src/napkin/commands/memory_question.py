@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from napkin.commands.confidence import read_confidence
+from napkin.commands.frozen import read_implementation
 from napkin.commands.inputs import Inputs
 from napkin.commands.layout import divisions
 from napkin.commands.machine import check_dtype, read_hardware
 from napkin.commands.memory_notes import source_of
-from napkin.commands.setup import read_implementation, read_setup
+from napkin.commands.setup import read_setup
 from napkin.errors import BROKEN, CLOSE, OK, UNDECIDED, NapkinError
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from napkin.commands.confidence import read_confidence
+from napkin.commands.frozen import read_implementation
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import RATES, read_hardware, record_rates
-from napkin.commands.setup import read_implementation, read_setup
+from napkin.commands.setup import read_setup
 from napkin.commands.untimed import check_shards, read_untimed
 from napkin.errors import Refused
 from napkin.evidence import single

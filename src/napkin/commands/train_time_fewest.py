@@ -45,7 +45,7 @@ def read_fewest(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -
         asked.defaults(SETUP_DEFAULTS)
         step = read_step(asked, model)
         layout = step.setup.layout
-        each = float(step.prediction.step(model).time.value) / float(layout.global_batch * layout.seq)
+        each = float(step.prediction.step().time.value) / float(layout.global_batch * layout.seq)
         half, _ = step.prediction.half_width(step.confidence, named=step.stack_named)
         return goodput.run(tokens, each)[1], goodput.half_width(half, deviations(step.confidence))
 

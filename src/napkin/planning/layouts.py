@@ -100,7 +100,7 @@ def scored(question: LayoutQuestion, layout: Layout) -> Scored:
 
 def timed_step(question: LayoutQuestion, layout: Layout) -> StepTime:
     """Return the time of a step; layouts that differ in the pipeline and data parallelism alone share their layers."""
-    model = question.request.model
+    model = question.request.trained
     plan, rates = question.timed(question.setup(layout))
     key = replace(plan, pp=1, vp=1, dp=1, zero=0, shards=1, micro_batches=1, idle=1), rates
     if key not in question.layers:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Flag, Number, where
 from napkin.operations.implementations import HF, Implementation
+from napkin.operations.model import Model
+from napkin.operations.trained import Frozen, as_trained
 from napkin.record import record, replace
 from napkin.training.frameworks import PLAIN, Framework
 from napkin.training.layout import Layout
@@ -75,6 +77,11 @@ class Setup:
     def freezes(self) -> bool:
         """Return whether the first layers are not trained and save nothing."""
         return self.frozen is not None or self.asleep != ""
+
+    def trained(self, model: Model) -> Model:
+        """Return the model with what is frozen marked and its adapters among its operations: what the FLOPs and the
+        time of a step are of."""
+        return as_trained(model, Frozen(self.implementation, self.frozen, self.asleep))
 
     @property
     def layers_in(self) -> Precision:

@@ -51,6 +51,10 @@ def _question(question: TrainTimeQuestion) -> list[str]:
     given = "gpus" in known and question.solved is None
     gpus = f"{human(known['gpus'].value, '1')} × " if given else ""
     found = [(question.named or size) + tokens, gpus + question.hardware.name]
+    if question.step is not None:
+        from napkin.commands.screens.setup import trained_part
+
+        found += trained_part(question.step.setup)
     if "mfu" in known:
         found.append(f"MFU {known['mfu'].value:.3g}")
     allowed = known.get("time") if question.solved is None else question.solved.allowed
