@@ -70,8 +70,9 @@ def _one(question: PlanQuestion, request: Request) -> Answer:
 
 
 def _judge(question: PlanQuestion, answer: Answer, fit: str) -> None:
-    """State whether the run keeps its deadline and its budget, as `train-time` does; without any, whether it fits."""
-    answer.verdict = fit
+    """State whether the run keeps its deadline and its budget, as `train-time` does; without any, whether it fits.
+    Another command that moves an input has nothing to learn from the fit of a layout that is chosen to fit."""
+    answer.verdict = None if question.brief else fit
     if question.limits and question.counts:  # else the machine is chosen to keep them
         answer.status = status_of_most(question.limits, answer.quantities(), answer.intervals)
         answer.verdict = IMPOSSIBLE if answer.status == BROKEN else HELD[answer.status]
