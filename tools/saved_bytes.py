@@ -144,8 +144,19 @@ def configured(fields: dict[str, Any]) -> Any:
     for holder, name, least in ((vision, "depth", 1), (vision, "num_hidden_layers", 1), (config, "image_token_id", 0)):
         if hasattr(holder, name):  # the id stands in the vocabulary, as a published one does
             setattr(holder, name, least)
-    config.text_config.use_cache = False
+    config.get_text_config().use_cache = False
     return config
+
+
+class Skipped(torch.nn.Module):
+    """A layer that attends to an image, of which there is none."""
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, hidden: Any, *others: Any, **named: Any) -> Any:
+        return hidden
 
 
 def narrowed(weight: Any) -> Any:
@@ -171,8 +182,9 @@ def network(fields: dict[str, Any], precision: str, kernel: str) -> Any:
     config.use_cache = False
     model_type = fields["model_type"]
     classes = [head_of(model_type)._model_mapping[type(config)]]
-    if head_of(model_type) is WHOLE:
-        classes.append(transformers.AutoModel._model_mapping[type(config.text_config)])
+    text, known = type(config.get_text_config()), transformers.AutoModel._model_mapping
+    if text in known:
+        classes.append(known[text])
     for module in (sys.modules[one.__module__] for one in classes):
         recurrent_kernels.install(module, recurrent_kernels.stand_ins(narrowed, paused))
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
@@ -180,6 +192,9 @@ def network(fields: dict[str, Any], precision: str, kernel: str) -> Any:
     device = device_of(fields)
     with torch.device(device), no_init_weights():
         model = head_of(model_type).from_config(config, dtype=dtype, attn_implementation=attention)
+    if hasattr(model.base_model, "gated_cross_attn_layers"):
+        layers = model.base_model.gated_cross_attn_layers
+        model.base_model.gated_cross_attn_layers = torch.nn.ModuleList(map(Skipped, layers))
     if device == "cpu":  # weights that send tokens to every expert
         generator = torch.Generator().manual_seed(1)
         model.tie_weights()

@@ -10,12 +10,11 @@ from collections.abc import Callable
 
 from napkin.architectures.arrangements import post_norm, pre_norm
 from napkin.architectures.blocks import Block, NormStyle, Operations, Routing, moe
+from napkin.architectures.idle import idle, tensors_of
 from napkin.architectures.reading import class_names
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.learned import Parameters
 from napkin.operations.pointwise import Add
-from napkin.operations.roles import REPLICATED
 from napkin.operations.views import reuse
 from napkin.record import replace
 
@@ -86,13 +85,11 @@ def decoder_layer(
 def decoder_alone(
     hidden: int, norm: NormStyle, attend: Block, across: Block, feed: Block, *, before: bool
 ) -> Operations:
-    """Return a decoder's layer in a class without an encoder: it holds cross-attention and its norm, and runs neither.
-
-    No gradient reaches them, so that an optimizer keeps nothing for them."""
-    idle = (*across("x"), norm("cross_norm", "x", hidden))
-    tensors = tuple((f"{op.name}/{weight.name}", weight.shape) for op in idle for weight in op.weights())
+    """Return a decoder's layer in a class without an encoder: it holds cross-attention and its norm, and runs
+    neither."""
+    held = tensors_of((*across("x"), norm("cross_norm", "x", hidden)))
     operations = (pre_norm if before else post_norm)(hidden, norm, attend, feed, dropout=(True, True))
-    return (Parameters("unused_cross_attention", (), tensors, REPLICATED, trained=False), *operations)
+    return (idle("unused_cross_attention", held), *operations)
 
 
 def _from(operations: Operations, old: str, new: str) -> Operations:
