@@ -95,6 +95,15 @@ def test_verdicts_and_their_exit_status(line: str, verdict: str, status: int) ->
     assert memory(f"--hardware h100-sxm-80gb {line}").status == 0
 
 
+@pytest.mark.parametrize("capacity", [18, 20, 22, 24, 26, 28, 30, 36, 42])
+def test_the_verdict_follows_from_the_interval_and_the_capacity(capacity: int) -> None:
+    answer = run_line(f"memory gpt2-xl --gpus 4 --hardware a10 --hbm {capacity}GiB --json").data
+    low, high = answer["low"]["memory/used"], answer["high"]["memory/used"]
+    room = answer["values"]["memory/capacity"]
+    expected = "does not fit" if low > room else "fits" if high <= room else "too close to call"
+    assert answer["verdict"] == expected
+
+
 @pytest.mark.parametrize("what", ["micro-batch", "seq", "layers"])
 def test_the_largest_fits_and_one_more_does_not(what: str) -> None:
     base = "--hardware h100-sxm-80gb --gpus 8 --zero 3 --recompute full"

@@ -13,7 +13,7 @@ import pytest
 from napkin import architectures
 from napkin._tables import class_defaults
 from napkin.architectures.blocks import NormStyle, Operations
-from napkin.architectures.families.llama import LLAMA
+from napkin.architectures.families.decoders.llama import LLAMA
 from napkin.architectures.mixture import Feed
 from napkin.architectures.record import Architecture, like
 from napkin.commands.command import MODULES, Command
@@ -84,10 +84,10 @@ SHAPE |= {"vocab_size": 97, "max_position_embeddings": 128}
 
 def add(monkeypatch: pytest.MonkeyPatch, one: Architecture) -> None:
     """Put a record into a module of its own, and into the index that `make tables` generates."""
-    module = ModuleType(f"napkin.architectures.families.{one.model_type}")
+    module = ModuleType(f"napkin.architectures.families.decoders.{one.model_type}")
     module.ARCHITECTURES = (one,)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(architectures.MODULES, one.model_type, one.model_type)
+    monkeypatch.setitem(architectures.MODULES, one.model_type, f"decoders.{one.model_type}")
     monkeypatch.setitem(class_defaults.CLASS_DEFAULTS, one.model_type, dict(one.defaults))
 
 

@@ -106,7 +106,7 @@ def test_blocks_see_the_first_the_last_their_neighbors_and_some_more(length: int
     n = length // block
     seen = [n if i in (0, n - 1) else len({0, n - 1, i - 1, i, i + 1}) + random for i in range(n)]
     expected = block**2 * sum(seen) if length > (5 + 2 * random) * block else length * length
-    assert core.own_pairs(Work(1, length)) == expected
+    assert core.pairs(Work(1, length)) == expected
     assert core.depends_on_shapes(length) == (length <= 28)
 
 

@@ -55,10 +55,10 @@ def read_yaml(path: str) -> Any:
 
 def hardware() -> str:
     """hardware_specs.yaml, validated as a user's file is, with the names resolved."""
-    from napkin.inputs.hardware import Table
+    from napkin.inputs.hardware import HardwareTable
     from napkin.inputs.hardware_file import merged
 
-    table = merged(str(ROOT / "hardware_specs.yaml"), Table({}, {}, {}, {}))
+    table = merged(str(ROOT / "hardware_specs.yaml"), HardwareTable({}, {}, {}, {}))
     parts = {
         "ACCELERATORS": {
             slug: {k: v for k, v in fields.items() if v not in (None, "", ())}
@@ -77,15 +77,16 @@ def hardware() -> str:
 
 
 def families() -> Iterator[tuple[str, tuple[Architecture, ...]]]:
-    """Every module of src/napkin/architectures/families that has records, with them."""
+    """Yield each module in a folder of src/napkin/architectures/families (`decoders.llama`) with its records."""
     from napkin.architectures.record import Architecture
 
-    for path in sorted((ROOT / "src" / "napkin" / "architectures" / "families").glob("*.py")):
-        records = getattr(import_module(f"napkin.architectures.families.{path.stem}"), "ARCHITECTURES", ())
+    for path in sorted((ROOT / "src" / "napkin" / "architectures" / "families").glob("*/*.py")):
+        module = f"{path.parent.name}.{path.stem}"
+        records = getattr(import_module(f"napkin.architectures.families.{module}"), "ARCHITECTURES", ())
         if not all(isinstance(one, Architecture) for one in records):
             raise TypeError(f"{path.name}: ARCHITECTURES holds something else than records")
         if records:
-            yield path.stem, records
+            yield module, records
 
 
 def architectures() -> str:
@@ -99,7 +100,7 @@ def architectures() -> str:
                 *((wrapper.model_type, wrappers, one.model_type) for wrapper in one.wrappers),
             ):
                 if name in modules or name in wrappers:
-                    raise ValueError(f"{module}.py: {name} has two records")
+                    raise ValueError(f"{module}: {name} has two records")
                 table[name] = value
     body = "from __future__ import annotations\n\n"
     body += f"MODULES: dict[str, str] = {plain(dict(sorted(modules.items())))}\n"

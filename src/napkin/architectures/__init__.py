@@ -1,8 +1,8 @@
 """From a config.json to the operations of its network, and how its implementation runs them.
 
-A family of architectures is one module of `families` with a tuple of records (`ARCHITECTURES`, record.py); the modules
-next to this one are the parts that families share. Only the family of the model_type that is asked for is imported:
-`napkin._tables.architectures` says which one that is.
+A family of architectures is one module in a folder of `families`, with a tuple of records (`ARCHITECTURES`, record.py);
+the modules next to this one are the parts that families share. Only the family of the model_type that is asked for is
+imported: `napkin._tables.architectures` says which one that is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from napkin.operations.model import Model, Vision
 from napkin.record import replace
 
 MODULES: dict[str, str] = _index.MODULES
-"""model_type → the module of `families` that has its record."""
+"""model_type → the module of `families` that has its record: `decoders.llama`."""
 WRAPPERS: dict[str, str] = _index.WRAPPERS
 """Multimodal model_type → the model_type of the language model within it, where its file does not state one."""
 

@@ -8,6 +8,7 @@ from napkin.errors import NapkinError
 from napkin.operations.base import Operation, Timer
 from napkin.operations.facts import AttentionCost, LinearLayer, RoutedExperts
 from napkin.operations.model import Model
+from napkin.operations.primitives import causal_pairs, square_pairs
 from napkin.operations.roles import COLUMN, ROUTER, ROW, VOCABULARY
 from napkin.operations.work import Work
 
@@ -66,12 +67,14 @@ def gemms(model: Model, tp: int, sequences: int, length: int) -> list[ModelMatmu
 
 
 def attentions(model: Model, tp: int, sequences: int, length: int) -> list[ModelAttention]:
-    """Return the attention of each layer type, heads divided; windows shorter than the sequence are omitted."""
+    """Return the attention of each layer type, heads divided; omitted where it sees fewer or more keys than causal or
+    full attention does: windows shorter than the sequence, chunks, blocks, cross-attention."""
+    usual = {True: causal_pairs(length), False: square_pairs(length)}
     found: dict[ModelAttention, int] = {}
     for count, operations in _parts(model):
         for op in operations:
             core = op.attends()
-            if core is not None and not core.cross and (core.window is None or core.window >= length):
+            if core is not None and sum(one.pairs(length, 0) for one in core.pair_rules(True)) == usual[core.causal]:
                 one = ModelAttention(
                     name=core.name,
                     sequences=sequences,

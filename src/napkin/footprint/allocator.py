@@ -11,7 +11,7 @@ integers: a share of bytes is rounded up, the ends of an interval outwards.
 from __future__ import annotations
 
 from napkin.elementwise import Number, ceiling, floor, maximum, minimum, where
-from napkin.record import record
+from napkin.record import record, replace
 from napkin.term import ASSUMED, SEEN, TRUE, Term, add, leaf, multiply
 from napkin.term import ceiling as rounded_up
 from napkin.training.setup import EXACT, Width
@@ -153,3 +153,15 @@ def reported(
             before = ends.get(f"memory/{name}", (floor(size), size))
             ends[f"memory/{name}"] = (before[0], ceiling(size))
     return Reported(allocated, reserved, used, overhead, ends, least)
+
+
+def within(found: Reported, capacity: Number) -> Reported:
+    """Return the figures on a GPU of that capacity: the allocator empties its cache before it gives up (PyTorch
+    c10/cuda/CUDACachingAllocator.cpp, release_cached_blocks), so reserved and used may be as low as the capacity,
+    down to what must be there without a cache."""
+    room = floor(maximum(found.least, capacity))
+    ends = dict(found.ends)
+    for path in ("memory/used", "memory/reserved"):
+        low, high = ends[path]
+        ends[path] = (minimum(low, room), high)
+    return replace(found, ends=ends)

@@ -20,18 +20,10 @@ from napkin.operations.facts import Cache, Served
 from napkin.operations.implementations import EAGER, EFFICIENT, FLASH
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.ordinary import Elementwise, Ordinary
-from napkin.operations.primitives import (
-    causal_pairs,
-    chunk_pairs,
-    chunk_squares,
-    matmul_flops,
-    minimum,
-    run_pairs,
-    two_sided_pairs,
-)
+from napkin.operations.primitives import matmul_flops, minimum
 from napkin.operations.roles import HEADS, SHARED_TENSOR
 from napkin.operations.rotary_tables import by_angles, rotary_table, upcast_table
-from napkin.operations.work import Gemm, Pairs, Weight, Work
+from napkin.operations.work import Gemm, PairRule, Pairs, Weight, Work
 from napkin.record import record
 
 
@@ -140,41 +132,50 @@ class AttentionCore(Ordinary):
         """Return the compressed keys, one per run of tokens, in a sequence of `length`."""
         return length // self.compressed if self.compressed else 0
 
-    def own_pairs(self, work: Work) -> Number:
-        """Return one head's (query, key) pairs over all sequences, compressed keys apart, in the convention asked for.
-
-        Attention over both stacks' keys is halved here, on its own side."""
+    def pair_rules(self, exact: bool) -> tuple[PairRule, ...]:
+        """Return how one head pairs queries and keys: `exact`, as the mask allows; else as an implementation computes
+        that masks what it has computed."""
         if self.cross:
-            return work.tokens * work.memory
-        window, causal, chunk = self.window, self.causal, self.chunk
-        documents = work.lengths or ((work.length, 1),)
-        total: Number = 0
-        for length, count in documents:
-            if chunk is not None and not causal:
-                one = chunk_squares(length, chunk)
-            elif work.pairs == "exact" and causal and chunk is not None:
-                one = chunk_pairs(length, chunk, window)
-            elif work.pairs == "exact" and causal:
-                one = causal_pairs(length, window)
-            elif work.pairs == "exact" and window is not None:
-                one = two_sided_pairs(length, window, self.ahead or window)
-            else:
-                one = length * length
-            total = total + one * count
+            return (PairRule("own", ""),)
+        rules = [self.own_rule(exact)]
+        if self.compressed:
+            rate = ("tokens_of_a_run", self.compressed)
+            chosen = () if self.chosen is None else (("chosen", self.chosen),)
+            rules.append(
+                PairRule("runs", "run_pairs", (rate, *chosen)) if exact else PairRule("runs", "all_run_pairs", (rate,))
+            )
         if self.merged:
-            own = total // 2 if work.pairs == "half" and causal else total
-            return work.sequences * own + work.tokens * work.memory
-        return work.sequences * total
+            rules.append(PairRule("other_side", ""))
+        return tuple(rules)
+
+    def own_rule(self, exact: bool) -> PairRule:
+        """Return the rule for the keys of the sequence itself."""
+        window = () if self.window is None else (("window", self.window),)
+        if self.chunk is not None and not self.causal:
+            return PairRule("own", "chunk_squares", (("chunk", self.chunk),))
+        if not exact:
+            return PairRule("own", "square_pairs")
+        if self.causal and self.chunk is not None:
+            return PairRule("own", "chunk_pairs", (("chunk", self.chunk), *window))
+        if self.causal:
+            return PairRule("own", "causal_pairs", window)
+        if self.window is not None:
+            return PairRule("own", "two_sided_pairs", (*window, ("ahead", self.ahead or self.window)))
+        return PairRule("own", "square_pairs")
 
     def pairs(self, work: Work) -> Number:
-        """(query, key) pairs of one head over all sequences, in the convention that the work asks for."""
-        pairs = self.own_pairs(work)
-        if self.compressed:
+        """Return one head's (query, key) pairs over all sequences, in the convention asked for: packed documents see
+        only themselves and, where attention goes to both stacks' keys, only its own side is halved."""
+        total: Number = 0
+        for rule in self.pair_rules(work.pairs == "exact"):
+            if not rule.rule:
+                total = total + rule.pairs(work.length, work.memory)
+                continue
+            own: Number = 0
             for length, count in work.lengths or ((work.length, 1),):
-                exact = work.pairs == "exact"
-                one = run_pairs(length, self.compressed, self.chosen) if exact else length * self.runs(length)
-                pairs = pairs + work.sequences * count * one
-        return pairs
+                own = own + count * rule.pairs(length, 0)
+            total = total + (own // 2 if self.merged and self.causal and work.pairs == "half" else own)
+        return work.sequences * total
 
     def halved(self, work: Work) -> bool:
         """Return whether half of the square is counted: the causal convention that ignores the diagonal. Attention that

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from napkin.elementwise import Number, ceil_div, where
 from napkin.operations.attention import AttentionCore
-from napkin.operations.work import Work
+from napkin.operations.work import PairRule
 from napkin.record import record
 
 
@@ -23,16 +22,9 @@ class BlockAttention(AttentionCore):
         """Return the length up to which every token sees every other."""
         return (5 + 2 * self.random) * self.block
 
-    def own_pairs(self, work: Work) -> Number:
-        """Count the products that the class runs: the second block and the last but one have one neighbor that all see
-        anyway."""
-        found: Number = 0
-        for length, count in work.lengths or ((work.length, 1),):
-            blocks = ceil_div(length, self.block)
-            ends = 2 * blocks + 2 * (4 + self.random)
-            sparse = self.block**2 * (ends + (blocks - 4) * (5 + self.random))
-            found = found + count * where(length > self.longest_full, sparse, length * length)
-        return work.sequences * found
+    def own_rule(self, exact: bool) -> PairRule:
+        """Return the products that the class runs, which are the same whether or not pairs count exactly."""
+        return PairRule("own", "block_pairs", (("block", self.block), ("random", self.random)))
 
     def depends_on_shapes(self, length: int) -> bool:
         """Return False where the attention is sparse: what it keeps is counted as full attention's, which is more."""

@@ -8,6 +8,8 @@ from napkin.record import record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
+
+    from napkin.operations.work import PairRule
 else:
     Protocol = object
 
@@ -116,14 +118,11 @@ class AttentionCost(Protocol):
     @property
     def anywhere(self) -> bool: ...
     @property
-    def ahead(self) -> int | None: ...
-    @property
     def compressed(self) -> int: ...
-    @property
-    def chosen(self) -> int | None: ...
     @property
     def shared(self) -> bool: ...
     def runs(self, length: Number) -> Number: ...
+    def pair_rules(self, exact: bool) -> tuple[PairRule, ...]: ...
 
 
 class RoutedExperts(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.elementwise import Number
-from napkin.operations.primitives import matmul_flops
+from napkin.operations.primitives import PAIRS, matmul_flops
 from napkin.operations.roles import AS_READ, COLUMN, REPLICATED, ROW
 from napkin.record import record, replace
 
@@ -72,6 +72,26 @@ class Pairs:
     heads: Number
     size: Number
     halved: bool
+
+
+@record
+class PairRule:
+    """How one head pairs queries and keys: by a function of `PAIRS` of the sequence's length and of named sizes, or,
+    where `rule` is "", each query with each token of the other stack.
+
+    name  own (keys of the sequence itself), runs (compressed keys) or other_side
+    """
+
+    name: str
+    rule: str
+    sizes: tuple[tuple[str, int], ...] = ()
+
+    def pairs(self, length: Number, memory: Number) -> Number:
+        """Return the (query, key) pairs of a sequence of `length` next to another stack's of `memory`."""
+        if not self.rule:
+            return length * memory
+        pairs: Number = PAIRS[self.rule](length, *(size for _, size in self.sizes))
+        return pairs
 
 
 @record

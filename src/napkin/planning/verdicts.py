@@ -87,6 +87,8 @@ def evaluate(model: Model, setup: Setup, implementation: str, capacity: Number |
     copies = narrow_copies(setup, rank)
     if copies:
         found = replace(found, ends={path: (low, high + copies) for path, (low, high) in found.ends.items()})
+    if capacity is not None:
+        found = allocator.within(found, capacity)
     return Fit(step, rank, found, verdict(found, capacity))
 
 

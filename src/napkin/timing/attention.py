@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin import term
 from napkin.elementwise import where
 from napkin.operations.facts import AttentionCost
-from napkin.operations.primitives import causal_pairs, chunk_pairs, chunk_squares, run_pairs, two_sided_pairs
+from napkin.operations.primitives import PAIRS
 from napkin.term import Term
 from napkin.timing.clock import BYTE, MULTIPLY_ADD, TWO, Clock, size
 from napkin.timing.efficiency import alignment, halvings
@@ -21,11 +21,8 @@ SMALL_HEAD, SMALL_HEAD_SHARE = 64, 0.92
 """Heads of at most 64 feed the matrix unit worse: the share of the rate read off FlashAttention-2, figure 4."""
 LEAST_ODD = 3
 """Halvings of 64 beyond which a head's size counts as odd: it is no multiple of 8."""
-term.define("causal_pairs", causal_pairs)
-term.define("run_pairs", run_pairs)
-term.define("chunk_pairs", chunk_pairs)
-term.define("chunk_squares", chunk_squares)
-term.define("two_sided_pairs", two_sided_pairs)
+for _rule, _pairs in PAIRS.items():
+    term.define(_rule, _pairs)
 
 
 def core_time(clock: Clock, op: AttentionCost, name: str) -> tuple[Term, Term]:
@@ -46,55 +43,25 @@ def pair_flops(clock: Clock, op: AttentionCost, name: str, pairs: Term) -> Term:
     return term.divide(name, every, clock.cp)
 
 
-def allowed_pairs(clock: Clock, op: AttentionCost, name: str) -> Term:
-    """Return the pairs of a query and a key that the mask lets it see."""
+def pairs_of(clock: Clock, op: AttentionCost, name: str, exact: bool) -> Term:
+    """Return one head's pairs of a query and a key in one sequence: those that the mask allows, or all that eager
+    attention computes."""
     layout = clock.layout
-    queries = size("queries", layout.sequence)
-    keys = size("keys", layout.keys) if op.cross else queries
-    window = () if op.window is None else (size(f"{name}/window", op.window),)
-    chunk = () if op.chunk is None else (size(f"{name}/chunk", op.chunk),)
-    if op.cross:
-        pairs = [term.multiply(f"{name}/own", queries, keys)]
-    elif op.causal:
-        rule = "chunk_pairs" if chunk else "causal_pairs"
-        pairs = [term.make(rule, f"{name}/own", (queries, *chunk, *window))]
-    elif chunk:
-        pairs = [term.make("chunk_squares", f"{name}/own", (queries, *chunk))]
-    elif op.window is not None:
-        ahead = size(f"{name}/ahead", op.ahead or op.window)
-        pairs = [term.make("two_sided_pairs", f"{name}/own", (queries, *window, ahead))]
-    else:
-        pairs = [term.multiply(f"{name}/own", queries, queries)]
-    if op.compressed:
-        chosen = () if op.chosen is None else (size(f"{name}/chosen", op.chosen),)
-        rate = size(f"{name}/tokens_of_a_run", op.compressed)
-        pairs.append(term.make("run_pairs", f"{name}/runs", (queries, rate, *chosen)))
-    if op.merged:
-        pairs.append(term.multiply(f"{name}/other_side", queries, size("keys", layout.keys)))
+    queries, keys = size("queries", layout.sequence), size("keys", layout.keys)
+    pairs = []
+    for one in op.pair_rules(exact):
+        sizes = [size(f"{name}/{what}", value) for what, value in one.sizes]
+        if one.rule:
+            pairs.append(term.make(one.rule, f"{name}/{one.name}", (queries, *sizes)))
+        else:
+            pairs.append(term.multiply(f"{name}/{one.name}", queries, keys))
     return term.add(name, *pairs) if len(pairs) > 1 else pairs[0].renamed(name)
-
-
-def all_pairs(clock: Clock, op: AttentionCost, name: str) -> Term:
-    """Return queries × keys."""
-    layout = clock.layout
-    queries = size("queries", layout.sequence)
-    keys = [size("keys", layout.keys) if op.cross else queries]
-    if op.merged:
-        keys.append(size("keys/other_side", layout.keys))
-    if op.compressed:
-        keys.append(
-            term.floor(
-                f"{name}/runs",
-                term.divide(f"{name}/runs/exact", queries, size(f"{name}/tokens_of_a_run", op.compressed)),
-            )
-        )
-    return term.multiply(name, queries, term.add(f"{name}/keys", *keys) if len(keys) > 1 else keys[0])
 
 
 def fused_time(clock: Clock, op: AttentionCost, name: str) -> tuple[Term, Term]:
     """Return the time of the fused kernel: the allowed pairs only; backward 2.5 × the FLOPs at a lower rate."""
     rates = clock.rates
-    flops = pair_flops(clock, op, f"{name}/flops", allowed_pairs(clock, op, f"{name}/pairs"))
+    flops = pair_flops(clock, op, f"{name}/flops", pairs_of(clock, op, f"{name}/pairs", True))
     slow_small = where(op.qk_dim <= SMALL_HEAD, SMALL_HEAD_SHARE, 1.0)
     share = term.multiply(
         f"{name}/share",
@@ -109,7 +76,7 @@ def fused_time(clock: Clock, op: AttentionCost, name: str) -> tuple[Term, Term]:
 def eager_time(clock: Clock, op: AttentionCost, name: str) -> tuple[Term, Term]:
     """Eager attention: two batched GEMMs over the full square, and the scores' way through memory several times."""
     rates = clock.rates
-    square = all_pairs(clock, op, f"{name}/square_pairs")
+    square = pairs_of(clock, op, f"{name}/square_pairs", False)
     flops = pair_flops(clock, op, f"{name}/square", square)
     head = size(f"{name}/qk_dim", op.qk_dim)
     fits = alignment(f"{name}/alignment", clock.rate("misaligned", rates.misaligned), head)

@@ -7,7 +7,7 @@ from functools import partial
 from napkin.architectures.attention import Rope, gated
 from napkin.architectures.blocks import RMS, Operations, moe
 from napkin.architectures.decoder import Decoder, NormedHeads
-from napkin.architectures.families.deepseek import DEEPSEEK_V32
+from napkin.architectures.families.mixtures_of_experts.deepseek import DEEPSEEK_V32
 from napkin.architectures.latent_attention import LatentAttention
 from napkin.architectures.latent_decoder import each_fourth_indexed
 from napkin.architectures.layer_plans import by_type

@@ -6,7 +6,7 @@ type>/).
 
 from __future__ import annotations
 
-from napkin.architectures.families.bert import BERT, Bert
+from napkin.architectures.families.encoders.bert import BERT, Bert
 from napkin.architectures.masked import ENCODER, bert_modules
 from napkin.architectures.record import Architecture, like
 from napkin.operations.implementations import OWN_LABELS

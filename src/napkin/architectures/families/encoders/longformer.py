@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from napkin.architectures.families.bert import BERT
+from napkin.architectures.families.encoders.bert import BERT
 from napkin.architectures.masked import ENCODER, bert_modules
 from napkin.architectures.record import REQUIRED, like
 from napkin.inputs.load import printable

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from napkin.architectures.families.bart import MARIAN, PEGASUS, Bart
-from napkin.architectures.families.t5 import T5, t5
+from napkin.architectures.families.encoder_decoders.bart import MARIAN, PEGASUS, Bart
+from napkin.architectures.families.encoder_decoders.t5 import T5, t5
 from napkin.architectures.reading import width
 from napkin.architectures.record import REQUIRED, like
 from napkin.inputs.model import Config

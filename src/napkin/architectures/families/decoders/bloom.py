@@ -8,7 +8,7 @@ from napkin.architectures.arrangements import Arrangement, pre_norm
 from napkin.architectures.blocks import LAYER, LAYER_NO_BIAS
 from napkin.architectures.decoder import Decoder, Embedded, Inner, always, constant, scored
 from napkin.architectures.dimensions import dimensions
-from napkin.architectures.families.gpt2 import DROPPED, SAME_HEADS
+from napkin.architectures.families.decoders.gpt2 import DROPPED, SAME_HEADS
 from napkin.architectures.reading import on
 from napkin.architectures.record import Architecture, ConfigClass
 from napkin.inputs.model import Config

@@ -17,7 +17,7 @@ from napkin.architectures.decoder import (
     where,
 )
 from napkin.architectures.dimensions import Dimensions, dimensions
-from napkin.architectures.families.llama import LLAMA
+from napkin.architectures.families.decoders.llama import LLAMA
 from napkin.architectures.layer_plans import by_base, every
 from napkin.architectures.mixture import Feed
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.architectures.families.llama import LLAMA
+from napkin.architectures.families.decoders.llama import LLAMA
 from napkin.architectures.idle import Tensors, between_layers, waiting_before
 from napkin.architectures.reading import depth, head_size, indices, kv_heads_of, width
 from napkin.architectures.record import REQUIRED, Wrapper, like

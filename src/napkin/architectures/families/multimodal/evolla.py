@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.architectures.families.llama import LLAMA
+from napkin.architectures.families.decoders.llama import LLAMA
 from napkin.architectures.idle import Tensors, between_layers
 from napkin.architectures.record import REQUIRED, like
 from napkin.inputs.model import Config

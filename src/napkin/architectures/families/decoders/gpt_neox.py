@@ -21,7 +21,7 @@ from napkin.architectures.decoder import (
     where,
 )
 from napkin.architectures.dimensions import Dimensions, dimensions
-from napkin.architectures.families.gpt2 import DROPPED, SAME_HEADS, SHORT_NAMES
+from napkin.architectures.families.decoders.gpt2 import DROPPED, SAME_HEADS, SHORT_NAMES
 from napkin.architectures.layer_plans import EVERYWHERE, Plan
 from napkin.architectures.record import Architecture, Wrapper, like
 from napkin.inputs.model import Config

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from napkin.architectures.families.bert import BERT, Bert
-from napkin.architectures.families.bigbird_pegasus import block_sparse
+from napkin.architectures.families.encoder_decoders.bigbird_pegasus import block_sparse
+from napkin.architectures.families.encoders.bert import BERT, Bert
 from napkin.architectures.masked import ENCODER, bert_modules
 from napkin.architectures.record import Architecture, Build, like
 from napkin.inputs.model import Config

@@ -23,7 +23,7 @@ from napkin.architectures.encoder_decoder import (
     runs_alone,
     shared_embedding,
 )
-from napkin.architectures.families.longformer import attention_windows
+from napkin.architectures.families.encoders.longformer import attention_windows
 from napkin.architectures.reading import activation, depth, restrict, tied, width
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.inputs.model import Config

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from napkin.architectures.blocks import Operations
-from napkin.architectures.families.bart import BART, Bart
+from napkin.architectures.families.encoder_decoders.bart import BART, Bart
 from napkin.architectures.record import like
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.architectures.attention import gated
 from napkin.architectures.blocks import RMS, Block, Operations
-from napkin.architectures.families.deepseek import DEEPSEEK_V3, DEEPSEEK_V32
+from napkin.architectures.families.mixtures_of_experts.deepseek import DEEPSEEK_V3, DEEPSEEK_V32
 from napkin.architectures.latent_attention import LatentAttention
 from napkin.architectures.latent_decoder import Branches, LatentPlan
 from napkin.architectures.layer_plans import by_type

@@ -1,0 +1,1 @@
+"""Decoders of attention and feed-forward layers; some families have mixtures of experts among them."""

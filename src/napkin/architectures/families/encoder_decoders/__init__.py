@@ -1,0 +1,1 @@
+"""Encoder-decoders, and decoders that attend to an encoder's output."""

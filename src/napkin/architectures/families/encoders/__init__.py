@@ -1,0 +1,1 @@
+"""Encoders that predict masked tokens, and XLNet, which predicts tokens in a drawn order."""

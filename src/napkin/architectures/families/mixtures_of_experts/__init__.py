@@ -1,0 +1,1 @@
+"""Decoders of attention whose families consist of mixtures of experts."""

@@ -1,0 +1,1 @@
+"""Language models that only exist with images or sound."""

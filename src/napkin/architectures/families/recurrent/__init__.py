@@ -1,0 +1,1 @@
+"""State-space, delta-rule, linear-attention and convolution layers, by themselves or next to attention."""
