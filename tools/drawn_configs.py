@@ -37,11 +37,16 @@ class OneClass:
 
 
 ONE_CLASS = {
+    "udop": ("udop", "UdopForConditionalGeneration"),
     "evolla": ("evolla", "EvollaForProteinText2Text"),
     "blip_text_model": ("blip", "BlipTextLMHeadModel"),
     "pix2struct_text_model": ("pix2struct", "Pix2StructTextModel"),
 }
 """Language models whose class with a head is under no automatic class."""
+
+
+TWO_STACKS = ("udop",)
+"""Encoder-decoders that no automatic class of such has."""
 
 
 def head_of(model_type: str) -> Any:
@@ -91,6 +96,8 @@ def unseen(shape: Shape) -> dict[str, Any]:
         return {"image_encoder_embeddings": seen, "image_attention_mask": torch.zeros(shape.sequences, shape.length, 1)}
     if shape.fields["model_type"] == "pp_formulanet_text":
         return {"encoder_outputs": transformers.modeling_outputs.BaseModelOutputWithPooling()}
+    if shape.fields["model_type"] == "udop":
+        return {"bbox": torch.zeros(shape.sequences, shape.length, 4)}
     return {}
 
 
@@ -205,7 +212,7 @@ def draw(model_type: str, rng: random.Random, dropout: float) -> Shape:
         length = 64
     if "block_size" in fields and "num_random_blocks" in fields:  # whole blocks
         length = max(length - length % fields["block_size"], 16)
-    two = head_of(model_type) in SEQUENCES
+    two = head_of(model_type) in SEQUENCES or model_type in TWO_STACKS
     return Shape(fields, 0, length, rng.choice((length, 24)) if two else 0)
 
 

@@ -413,6 +413,15 @@ def _two_stacks(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     return gated | sizes | {"decoder_start_token_id": 0, "is_encoder_decoder": True, "scalable_attention": False}
 
 
+@special("udop")
+def _page(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    feed = rng.choice(("relu", "gated-gelu"))
+    own = _two_stacks(rng, drawn) | {"feed_forward_proj": feed, "is_gated_act": feed != "relu"}
+    kinds = [{"type": "1d"}, {"type": "horizontal"}, {"type": "vertical"}]
+    own |= {"relative_bias_args": rng.choice((None, kinds, kinds[:2])), "max_2d_position_embeddings": 50}
+    return own | {"image_size": 32, "patch_size": rng.choice((8, 16)), "is_decoder": False}
+
+
 @special("switch_transformers")
 def _sparse_stacks(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     sparse = [rng.choice((0, 1, 2)) for _ in range(2)]
@@ -799,3 +808,14 @@ def _heads_of_the_width(rng: random.Random, drawn: dict[str, Any]) -> dict[str, 
 @special("pp_formulanet_text")
 def _its_decoder(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     return {"decoder_start_token_id": 1, "is_encoder_decoder": True, "tie_word_embeddings": False}
+
+
+@special("mistral_large4_text")
+def _temperatures(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    layers = drawn["num_hidden_layers"]
+    drawn.pop("layer_types", None)
+    rotary = [rng.choice((0, 1)) for _ in range(layers)]
+    sources = [next((j for j in range(i) if rotary[j] == rotary[i] and i % 2), i) for i in range(layers)]
+    own: dict[str, Any] = {"no_rope_layers": rng.choice((None, rotary)), "n_shared_experts": rng.choice((1, 2))}
+    own |= {"kv_source_layers": sources if own["no_rope_layers"] is not None and rng.random() < 0.5 else None}
+    return own | {"final_logit_softcapping": 30.0, "index_head_dim": drawn["qk_rope_head_dim"] + rng.choice((0, 8))}

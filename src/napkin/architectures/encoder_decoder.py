@@ -38,9 +38,11 @@ def parts_of(config: Config) -> tuple[bool, bool]:
 
 
 def runs_alone(config: Config) -> bool:
-    """Read whether `architectures` names the class that has the decoder only, with its head."""
-    names = config.items("architectures", required=False) or []
-    if not any(isinstance(name, str) and name.endswith("ForCausalLM") for name in names):
+    """Read whether the class has the decoder only, with its head: `architectures` names it, or no class and the fields
+    say so."""
+    names = class_names(config)
+    said = not names and config.fields.get("is_decoder") is True and config.fields.get("is_encoder_decoder") is False
+    if not said and not any(name.endswith("ForCausalLM") for name in names):
         return False
     config.ignore("is_encoder_decoder", "is_decoder", "add_cross_attention")
     config.notes.append("the class runs the decoder alone: its cross-attention is counted, but not used")

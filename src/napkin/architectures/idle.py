@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from napkin.architectures.assembly import runs_of
-from napkin.architectures.blocks import NormStyle, Operations
+from napkin.architectures.blocks import LAYER, NormStyle, Operations
+from napkin.inputs.model import Config
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, stack_of
@@ -46,6 +47,17 @@ def in_each_layer(model: Model, name: str, tensors: Tensors) -> Model:
     held = idle(name, tensors)
     return replace(
         model, stacks=(stack.mapped(lambda layer: replace(layer, operations=(held, *layer.operations))),)
+    )
+
+
+def beside_encoder(model: Model, config: Config, field: str) -> Model:
+    """Return a model of one stack, each layer of which also attends to an encoder where the field says so: weights that
+    are held."""
+    if not config.flag(field, otherwise=False):
+        return model
+    config.notes.append("cross-attention is counted as parameters; it runs next to an encoder only")
+    return in_each_layer(
+        model, "unused_cross_attention", tensors_of(cross_attention(model.hidden, model.hidden, LAYER))
     )
 
 

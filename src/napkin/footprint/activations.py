@@ -342,6 +342,8 @@ def _embedded(lowering: Lowering, operations: Iterable[Operation], x: Value) -> 
         return 0, 0
     held: dict[str, Tensor] = {}
     for op in operations:
+        if op.name not in lowering.values:  # of the encoder, whose own variables are gone
+            continue
         if op.embeds() not in ("", LAYERS):  # which their sum replaces
             held[op.name] = lowering.values[op.name].tensor
         elif op.replaces() in held:

@@ -13,6 +13,9 @@ from napkin.record import replace
 
 def evolla(config: Config) -> Model:
     """Return Evolla's language model. Without a protein the adapters do not run."""
+    if config.flag("tie_word_embeddings"):
+        config.notes.append("tie_word_embeddings is without effect: the class has a head of its own")
+        config.restate("tie_word_embeddings", False)
     model = LLAMA.build(config)
     config.ignore("protein_encoder_config", "aligner_attention_probs_dropout_prob")
     config.ignore(*(f"resampler_{what}" for what in ("depth", "dim_head", "heads", "num_latents", "ff_mult")))
