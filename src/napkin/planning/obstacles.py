@@ -9,6 +9,7 @@ from napkin.footprint import buckets
 from napkin.footprint.prepared import prepare
 from napkin.footprint.rank import BUCKETS
 from napkin.operations.queries import divides_heads, key_heads
+from napkin.options.layout import OF_REPLICA
 from napkin.planning.found import Found
 from napkin.planning.grid import Request
 from napkin.planning.verdicts import worst_rank
@@ -30,7 +31,7 @@ def broken_rules(request: Request) -> list[str]:
         found.append(f"pp · vp is above the {depth} layers")
     if only.get("pp", 1) > 1 and request.model.shares_tensors:
         found.append("layers read what layers of other pipeline stages make")
-    product = math.prod(only.get(name, 1) for name in ("tp", "pp", "cp", "dp"))
+    product = math.prod(only.get(name, 1) for name in (*OF_REPLICA, "dp"))
     if n % product:
         found.append(f"{n:,} GPUs are not a multiple of {product:,}")
     if not found and request.batch is not None:
