@@ -1,7 +1,8 @@
 """Parameters and forward FLOPs of real Hugging Face classes, counted by torch and compared with what napkin says.
 
 Small configs are drawn as saved_bytes.py draws them, and built on the meta device: parameters are the sum over tensors,
-FLOPs what torch.utils.flop_counter sees of a forward pass with written-out attention, and grouped products. No weights, no GPU, no download.
+FLOPs what torch.utils.flop_counter sees of a forward pass with written-out attention, and grouped products. No weights,
+no GPU, no download.
 
     hf/bin/python tools/class_counts.py esm switch_transformers          these types, a dozen configs each
     hf/bin/python tools/class_counts.py esm --write                      keep two of the configs for the tests

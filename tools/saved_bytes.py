@@ -138,7 +138,7 @@ def configured(fields: dict[str, Any]) -> Any:
     whole = fields
     if model_type in HOLDERS:
         tied = {"tie_word_embeddings": fields["tie_word_embeddings"]}
-        whole = {"model_type": HOLDERS[model_type], "text_config": fields, **tied}
+        whole = {"model_type": HOLDERS[model_type], "text_config": fields, **tied, **beside(fields)}
     config = transformers.AutoConfig.for_model(**whole)
     vision = getattr(config, "vision_config", None)
     for holder, name, least in ((vision, "depth", 1), (vision, "num_hidden_layers", 1), (config, "image_token_id", 0)):
@@ -146,6 +146,16 @@ def configured(fields: dict[str, Any]) -> Any:
             setattr(holder, name, least)
     config.get_text_config().use_cache = False
     return config
+
+
+def beside(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return what other senses' configurations must say of the language model."""
+    width = fields.get("hidden_size")
+    wanted = {
+        "muse_spark_text": {"audio_config": {"out_hidden_size": width}},
+        "inkling2_text": {"vision_config": {"text_hidden_size": width}},
+    }
+    return wanted.get(fields["model_type"], {})
 
 
 class Skipped(torch.nn.Module):

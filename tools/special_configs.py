@@ -780,7 +780,11 @@ def _rwkv(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
 
 @special("idefics")
 def _skipped_layers(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
-    own = {"cross_layer_interval": rng.choice((1, 2)), "freeze_text_layers": False, "freeze_lm_head": False}
+    own: dict[str, Any] = {
+        "cross_layer_interval": rng.choice((1, 2)),
+        "freeze_text_layers": False,
+        "freeze_lm_head": False,
+    }
     own |= {"freeze_text_module_exceptions": [], "freeze_vision_module_exceptions": [], "use_resampler": False}
     vision = {"embed_dim": 32, "num_hidden_layers": 1, "intermediate_size": 32, "num_attention_heads": 2}
     return own | {"alpha_type": rng.choice(("float", "vector")), "vision_config": vision}
@@ -819,3 +823,12 @@ def _temperatures(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     own: dict[str, Any] = {"no_rope_layers": rng.choice((None, rotary)), "n_shared_experts": rng.choice((1, 2))}
     own |= {"kv_source_layers": sources if own["no_rope_layers"] is not None and rng.random() < 0.5 else None}
     return own | {"final_logit_softcapping": 30.0, "index_head_dim": drawn["qk_rope_head_dim"] + rng.choice((0, 8))}
+
+
+@special("muse_spark_text")
+def _narrow_experts(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    layers = drawn["num_hidden_layers"]
+    bases = [rng.choice((0, 5e5)) for _ in range(layers)]
+    own: dict[str, Any] = {"layer_rope_theta": rng.choice((None, bases)), "moe_hidden_size": rng.choice((24, 40))}
+    own |= {"head_dim": rng.choice((8, 16)), "final_logit_softcapping": 20.0, "hidden_act": "silu"}
+    return own | {"sliding_window": rng.choice((16, 4096)), "output_router_logits": False}

@@ -45,9 +45,7 @@ def in_each_layer(model: Model, name: str, tensors: Tensors) -> Model:
     """Return a model of one stack, each layer of which holds these tensors too."""
     (stack,) = model.stacks
     held = idle(name, tensors)
-    return replace(
-        model, stacks=(stack.mapped(lambda layer: replace(layer, operations=(held, *layer.operations))),)
-    )
+    return replace(model, stacks=(stack.mapped(lambda layer: replace(layer, operations=(held, *layer.operations))),))
 
 
 def beside_encoder(model: Model, config: Config, field: str) -> Model:

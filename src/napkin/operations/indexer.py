@@ -23,9 +23,10 @@ class Indexer(Ordinary):
     small queries from the latent query, one key per token, `rotary` elements of each head rotated, and a weight for
     each head; score = Σ_h w_h·relu(q_h·k).
 
-    Reads the layer's normalized input and the latent query; `tempered`: in place of the latter the input again, which it
-    normalizes, and a learned factor of the position multiplies each head's query. FLOP over the full square: 2·b·s²·H·(D + 1). The loss's
-    gradient does not reach its weights: a choice has none (transformers runs it without autograd)."""
+    Reads the layer's normalized input and the latent query; `tempered`: in place of the latter the input again,
+    which it normalizes, and a learned factor of the position multiplies each head's query. FLOP over the full square:
+    2·b·s²·H·(D + 1). The loss's gradient does not reach its weights: a choice has none (transformers runs it without
+    autograd)."""
 
     d_in: int
     q_rank: int

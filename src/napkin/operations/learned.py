@@ -46,9 +46,10 @@ class Temper(Elementwise):
         x, tape = run.read(self), run.tape
         stored = x.tensor.dtype
         position = tape.new(run.own, stored, "log positions", no_grad=True)
-        grown = tape.multiply(run.weight(self.heads), position)
-        factor = tape.new(run.own * self.heads, grown.dtype, "factor")
-        factor = tape.record("add", (grown, run.weight(self.heads)), factor)
+        scale, bias = (tape.cast(run.weight(self.heads), stored) for _ in range(2))
+        grown = tape.multiply(scale, position)
+        factor = tape.new(run.own * self.heads, stored, "factor")
+        factor = tape.record("add", (grown, bias), factor)
         return Value(tape.multiply(x.tensor, factor), x.width, x.divided, x.gathered, x.heads_first)
 
 

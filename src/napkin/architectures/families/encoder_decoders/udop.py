@@ -33,9 +33,7 @@ def udop(config: Config) -> Model:
     encoder, *rest = model.stacks
     patches = _patches(config, hidden)
     config.notes.append("the projections of an image's patches are counted as parameters; text alone does not run them")
-    bias = PositionBias(
-        "distances", (), config.integer("relative_attention_num_buckets"), heads, boxes=tuple(further)
-    )
+    bias = PositionBias("distances", (), config.integer("relative_attention_num_buckets"), heads, boxes=tuple(further))
     table, *dropped = encoder.before
     left, upper = (Embedding(f"{name}_embedding", (), rows, hidden, role=SEGMENT) for name in ("x", "y"))
     right, lower = replace(reuse(left), name="right_embedding"), replace(reuse(upper), name="lower_embedding")

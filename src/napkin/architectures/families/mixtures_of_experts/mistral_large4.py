@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.assembly import embedding, head, runs_of
-from napkin.architectures.attention import Rope
+from napkin.architectures.attention_parts import Rope
 from napkin.architectures.blocks import RMS, Block, Operations, Routing, gated_mlp, moe
 from napkin.architectures.dimensions import decoder_only, dimensions_of
 from napkin.architectures.latent_decoder import each_indexed
@@ -193,8 +193,9 @@ MISTRAL_LARGE4 = Architecture(
     config_class="MistralLarge4TextConfig",
     aliases={"num_local_experts": "n_routed_experts", "num_experts": "n_routed_experts"},
     implementation=replace(
-        HF, router="scores", native_scores="kept", kernel_mask="always", kernels=(EFFICIENT, EAGER),
-        fp32_router=True, fp32_weights=("mlp.gate/weight",), buffers=(("rotary", "fp32"), ("rotary", "fp32")),
+        HF, router="scores", kernel_mask="always", kernels=(EFFICIENT, EAGER),
+        fp32_router=True, fp32_weights=("mlp.gate/weight",), fp16_excepts=("/head_weights",),
+        buffers=(("rotary", "fp32"), ("rotary", "fp32")),
     ),
     wrappers=(
         Wrapper(

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from napkin.architectures.arrangements import post_norm, pre_norm
+from napkin.architectures.arrangements import post_norm
 from napkin.architectures.assembly import embedding, head, runs_of
-from napkin.architectures.attention import Attention, Heads, QkvProjections, Scaling, Scores
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Heads, QkvProjections, Scaling, Scores
 from napkin.architectures.blocks import LAYER, RMS_T5, Operations, gated_mlp, plain_mlp
 from napkin.architectures.dimensions import decoder_only, dimensions
 from napkin.architectures.encoder_decoder import decoder_alone

@@ -7,7 +7,8 @@ from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.blocks import RMS_T5
-from napkin.architectures.decoder import Decoder, always
+from napkin.architectures.decoder import Decoder
+from napkin.architectures.decoder_parts import always
 from napkin.architectures.dimensions import Dimensions, dimensions
 from napkin.architectures.idle import Tensors, between_layers
 from napkin.architectures.record import Architecture
