@@ -125,7 +125,8 @@ MUSE_SPARK = Architecture(
     muse_spark,
     config_class="MuseSparkTextConfig",
     implementation=replace(
-        HF, router="scores", shares=new_shares, fp32_norm_weight=True, fp32_router=True, token_ids="copied",
+        HF, router="scores", native_scores="kept", shares=new_shares, fp32_norm_weight=True, fp32_router=True,
+        token_ids="copied",
         fp32_weights=("/gate", "mlp.gate/weight"),
     ),
     wrappers=(
