@@ -208,8 +208,11 @@ def _step_terms(question: PlanQuestion, layout: Layout) -> tuple[list[Term], lis
     setup = layouts.setup(layout)
     whole = timed_step(layouts, layout)
     shown = utilization_terms(model, setup, question.peak, whole)
+    found = [whole.time, *whole.time.parts, *shown]
+    if not question.weighed:
+        return found, []
     memory, _, notes = memory_terms(model, setup, layouts.request.implementation)
-    return [whole.time, *whole.time.parts, *shown, *memory], notes
+    return [*found, *memory], notes
 
 
 def _front_row(question: PlanQuestion, found: Found, i: int) -> dict[str, Any]:
