@@ -71,9 +71,8 @@ class Memory:
         """Return what is known of the cells in which some layout fits; the same while not all of them are known."""
         if not all(known[:, block.valid].all() for known, block in zip(self.known, self.blocks, strict=True)):
             return self
-        parts = []
-        for block, used in zip(self.blocks, self.used, strict=True):
-            parts.append(np.flatnonzero((block.valid & (used <= capacity)).any(axis=(0, 1))))
+        pairs = zip(self.blocks, self.used, strict=True)
+        parts = [np.flatnonzero((block.valid & (sizes <= capacity)).any(axis=(0, 1))) for block, sizes in pairs]
         return self._of(self.request, parts)
 
     def _of(self, request: Request, parts: Sequence[Array]) -> Memory:

@@ -31,7 +31,7 @@ from napkin.planning.alternatives import nearest, reasons
 from napkin.planning.fewest import LIMIT, TRIED_IN_EIGHTHS
 from napkin.planning.found import Found
 from napkin.planning.grid import Request
-from napkin.planning.layouts import Scored, best, fewest_gpus, quickly, recommended, scored, timed_step
+from napkin.planning.layouts import Scored, best, fewest_gpus, quickly, recommended, scored
 from napkin.planning.usual import UsualChoice, usual_choices
 from napkin.planning.verdicts import FITS
 from napkin.render.answer import Answer, Shown
@@ -206,7 +206,7 @@ def _step_terms(question: PlanQuestion, layout: Layout) -> tuple[list[Term], lis
     """Return the layout as `step` publishes it, and what it holds."""
     layouts, model = question.layouts, question.layouts.request.model
     setup = layouts.setup(layout)
-    whole = timed_step(layouts, layout)
+    whole = scored(layouts, layout).step
     shown = utilization_terms(model, setup, question.peak, whole)
     found = [whole.time, *whole.time.parts, *shown]
     if not question.weighed:
