@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from napkin.commands import finetune
 from napkin.commands.command import Command
 from napkin.commands.confidence import read_confidence
 from napkin.commands.inputs import Inputs
@@ -58,7 +59,7 @@ def run(inputs: Inputs) -> Answer:
 def read(inputs: Inputs) -> ValidateQuestion:
     """Read the question."""
     path = inputs.text_or_none("file")
-    rows = Published(facts.steps(), facts.memory(), facts.runs()) if path is None else read_published(str(path))
+    rows = Published(facts.steps(), facts.memory(), facts.runs(), []) if path is None else read_published(str(path))
     return ValidateQuestion(
         rows=rows,
         path=path,
@@ -108,6 +109,7 @@ def _compared(question: ValidateQuestion) -> list[Compared]:
         *(validate.steps(rows.steps, level, inside) if rows.steps else ()),
         *(footprint.compared(row, level) for row in rows.memory),
         *(validate_runs.compared(rows.runs, level, inside) if rows.runs else ()),
+        *(one for row in rows.tuning for one in finetune.compared(row, level)),
     ]
 
 

@@ -4,6 +4,7 @@ Rows of a file in one of the forms
 
     schema: steps/1      id source model hardware layout measured [convention] [suspect] [note]
     schema: memory/1     id source model hardware layout memory [suspect] [note]
+    schema: finetune/1   id source task model hardware method layout measured [suspect] [note]
     schema: endtoend/1   id model params_active tokens accelerator device_hours [count precision peak_dtype …]
 
 become records of what a planner knows beforehand, and apart from it the one quantity that was measured. A stated MFU,
@@ -23,7 +24,7 @@ from napkin.inputs.load import Document, printable
 from napkin.inputs.yaml_file import read_yaml
 from napkin.record import record
 
-STEPS, MEMORY, RUNS = "steps/1", "memory/1", "endtoend/1"
+STEPS, MEMORY, RUNS, TUNING = "steps/1", "memory/1", "endtoend/1", "finetune/1"
 
 
 @record
@@ -56,6 +57,7 @@ class Published:
     steps: list[StepRow]
     memory: list[RowFields]
     runs: list[RunRow]
+    tuning: list[RowFields]
 
 
 def read(path: str) -> Published:
@@ -65,9 +67,10 @@ def read(path: str) -> Published:
     if not isinstance(data, dict) or not isinstance(data.get("rows"), list):
         raise NapkinError(f"{document.name}: has no list of rows", "a mapping with schema: and rows:")
     schema = data.get("schema")
-    if schema not in (STEPS, MEMORY, RUNS):
+    if schema not in (STEPS, MEMORY, RUNS, TUNING):
         raise NapkinError(
-            f"{document.place('schema')}: unknown schema {printable(repr(schema), 60)}", f"{STEPS}, {MEMORY} or {RUNS}"
+            f"{document.place('schema')}: unknown schema {printable(repr(schema), 60)}",
+            f"{STEPS}, {MEMORY}, {RUNS} or {TUNING}",
         )
     if not data["rows"]:
         raise NapkinError(f"{document.place('rows')}: is empty", "a row a run")
@@ -76,6 +79,7 @@ def read(path: str) -> Published:
         [step_row(recognized(row, of_step)) for row in rows] if schema == STEPS else [],
         [recognized(row, of_memory) for row in rows] if schema == MEMORY else [],
         [run_row(row) for row in rows] if schema == RUNS else [],
+        rows if schema == TUNING else [],
     )
 
 

@@ -99,11 +99,15 @@ class Matmul(Module):
         out = tape.record("frozen", (x,), out, kept, scratch=scratch)
         several, width = lora_pairs(self, run.program.operations, run.implementation, tuning)
         if several:
-            thin = tape.linear(tape.dropout(x, tuning.dropout), d_in, several * tuning.rank)
+            own = x
+            if tuning.kept_in and tuning.kept_in != x.dtype:
+                own = tape.cast(x, tuning.kept_in)
+                own = tape.cast(own, x.dtype) if tuning.autocast else own
+            thin = tape.linear(tape.dropout(own, tuning.dropout), d_in, several * tuning.rank)
             wide = tape.linear(thin, several * tuning.rank, width // run.split.tensor)
             if run.implementation.qkv == "joined":  # put into its place among the parts of the fused projection
                 wide = tape.record("pad", (wide,), tape.new(wide.count, wide.dtype, "padded"), (wide,))
-            out = tape.add(out, wide.view(out.count))
+            out = tape.cast(tape.add(out, wide.view(out.count)), out.dtype)
         if tuning.method == "adapter_v2":
             out = tape.multiply(out, run.tape.given(d_out, tape.compute, "scale", kind=WEIGHT))
         return out

@@ -160,11 +160,11 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     prediction = single.asked(model, setup, hardware, inputs.text("stack"), kernel, overlapped, factor)
     profile = read_rates_profile(inputs, hardware)
     if profile is not None:
-        for what in single.with_profile(prediction.rates, hardware, profile, setup.precision.compute)[1]:
+        for what in single.with_profile(prediction.rates, hardware, profile, setup.compute)[1]:
             inputs.note(f"measured by the profile: {what}")
     trained = prediction.trained
     counted = flops.step(trained, flops.works(trained, 1, seq))["flops/total"].value
-    node = int(machine(hardware, setup.precision.compute).node)
+    node = int(machine(hardware, setup.compute).node)
     question = LayoutQuestion(
         request=_read_request(inputs, model, trained, setup, seq, node),
         hardware=hardware,
@@ -232,7 +232,7 @@ def _timed(
     """Return the function that gives plan and rates of a setup, whose layout's numbers may be arrays."""
 
     def timed(setup: Setup) -> tuple[StepLayout, Rates]:
-        compute = setup.precision.compute
+        compute = setup.compute
         at = machine(hardware, compute)
         plan, rates = single.timed(model, setup, prediction.stack, at, prediction.kernel, overlapped)
         if prediction.factor != 1.0:
