@@ -197,6 +197,8 @@ def _indexers(config: Config, otherwise: list[bool]) -> list[bool]:
     given, layers = config.items("indexer_types", required=False), len(otherwise)
     if given is None:
         given = _by_schedule(config, layers)
+    else:
+        config.ignore(*_SCHEDULE)
     if given is None:
         return otherwise
     if len(given) != layers or set(map(str, given)) - {"full", "shared"} or given[0] != "full":

@@ -41,9 +41,11 @@ class RowFields:
 
     def text(self, path: str) -> str:
         value = self._at(path)
+        if "." in path and isinstance(value, (dict, list)):
+            raise self.wrong(path, f"{printable(repr(value), 60)} is not a text")
         return "" if value is None else printable(str(value), 400)
 
-    def number(self, path: str, least: float = 0.0) -> float | None:
+    def number(self, path: str, least: float = 0.0, most: float = 1e30) -> float | None:
         value = self._at(path)
         if value is None:
             return None
@@ -54,12 +56,19 @@ class RowFields:
                 raise self.wrong(path, f"{printable(repr(value), 60)} is not a number") from None
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise self.wrong(path, f"{printable(repr(value), 60)} is not a number")
-        if not least <= value < 1e30:
+        if not least <= value <= most:
             raise self.wrong(path, f"{value!r} is out of range")
         return value
 
-    def count(self, path: str, least: int = 1) -> int | None:
-        value = self.number(path, least)
+    def positive(self, path: str, most: float = 1e30) -> float | None:
+        """Return a number above zero."""
+        value = self.number(path, most=most)
+        if value == 0:
+            raise self.wrong(path, "0 is out of range")
+        return value
+
+    def count(self, path: str, least: int = 1, most: float = 1e30) -> int | None:
+        value = self.number(path, least, most)
         if value is None:
             return None
         if value != int(value) or value > 10**15:
@@ -71,3 +80,19 @@ class RowFields:
         if value is None or isinstance(value, bool):
             return value
         raise self.wrong(path, f"{printable(repr(value), 60)} is neither true nor false")
+
+
+ON = ("flash", "master", "fused")
+"""Parts of names of what is on unless a row says that it is not."""
+
+
+def unread(row: RowFields, part: str, read: str, idle: str) -> str:
+    """Return which field of a part says something and is neither read nor known to change nothing; "" where there is
+    none."""
+    known = {*read.split(), *idle.split()}
+    for key, value in row.part(part).items():
+        is_off = value in (None, False, 0, "", "none", "None", "no") and not any(word in key for word in ON)
+        if not is_off and key not in known:
+            name = printable(str(key), 40)
+            return f"{name}: an offload that is not modeled" if "offload" in name else f"{part}.{name}: not modeled"
+    return ""

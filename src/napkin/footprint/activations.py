@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import isqrt
 
-from napkin.autograd.live import DROPPED, KEPT, RECOMPUTED, forward_peak
+from napkin.autograd.live import forward_peak, forward_peaks
 from napkin.autograd.tape import Tape
 from napkin.autograd.tensors import ACTIVATION, BYTES, INPUT, INPUT_LABEL, WEIGHT_COPY, Node, Storage, Tensor, sized
 from napkin.elementwise import Number, ceil_div, minimum, where
@@ -129,7 +129,7 @@ def piece(name: str, tape: Tape, start: int, first: int, input_bytes: Number) ->
     own = [s for s in kept if not s.shared]
     nodes = tuple(tape.nodes[first:])
     holds = [(number - first, tensor) for number, tensor in tape.holds if number >= first]
-    burst, dropped, anew = (input_bytes + forward_peak(nodes, holds, way) for way in (KEPT, DROPPED, RECOMPUTED))
+    burst, dropped, anew = (input_bytes + peak for peak in forward_peaks(nodes, holds))
     return Piece(
         name,
         total(s.size * s.kept for s in own if s.kind == ACTIVATION),
@@ -228,7 +228,7 @@ def forward(
     order = tuple(kinds), tuple(patterns)
     products = [number for number, one in enumerate(after.nodes) if one.name in ("linear", "frozen")]
     holds = [(number - node, tensor) for number, tensor in tape.holds if number >= node]
-    final = after.input + forward_peak(after.nodes[: products[0]] if products else after.nodes, holds, KEPT)
+    final = after.input + forward_peak(after.nodes[: products[0]] if products else after.nodes, holds)
     held = body_output(stack) == STREAM or any(s.label == INPUT_LABEL for s in after.kept)
     gone = where(held, 0, after.input)  # the stream, once it is normalized
     after = replace(after, burst=after.burst - gone)
@@ -342,6 +342,8 @@ def _embedded(lowering: Lowering, operations: Iterable[Operation], x: Value) -> 
         return 0, 0
     held: dict[str, Tensor] = {}
     for op in operations:
+        if op.name not in lowering.values:  # of the encoder, whose own variables are gone
+            continue
         if op.embeds() not in ("", LAYERS):  # which their sum replaces
             held[op.name] = lowering.values[op.name].tensor
         elif op.replaces() in held:
@@ -416,7 +418,7 @@ def one_layer(lowering: Lowering, layer: Layer, width: Number, dtype: str) -> tu
 
 def unread(made: Piece) -> Piece:
     """Return a layer whose result nothing reads: it runs, and no gradient reaches it."""
-    nothing: tuple[Any, ...] = ()
+    nothing: tuple[object, ...] = ()
     changes = dict.fromkeys(("kept", "nodes", "shared", "arguments", "masks"), nothing)
     sizes = dict.fromkeys(("saved", "casts", "recomputed", "chosen", "carried", "rest", "delayed", "input"), 0)
     return replace(made, burst=made.dropped, **changes, **sizes)
@@ -443,9 +445,12 @@ def cross_entropy(lowering: Lowering, logits: Value, hidden: Tensor) -> None:
     tape.scope = "loss"
     if logits.divided and not implementation.parallel_loss:
         logits = lowering.gather_parts(logits)
-    wide = tape.cast(logits.tensor, "fp32") if implementation.fp32_loss else tape.raised(logits.tensor)
-    tokens = lowering.tokens
-    held = [logits.tensor, wide]
+    scored, tokens = logits.tensor, lowering.tokens
+    if implementation.cuts:
+        scored = _cut(lowering, scored)
+        tokens = tokens - lowering.b
+    wide = tape.cast(scored, "fp32") if implementation.fp32_loss else tape.raised(scored)
+    held = [logits.tensor, scored, wide] if implementation.cuts else [logits.tensor, wide]
     if implementation.shifted:
         ids = tape.given(tokens, "int64", "labels", kind=INPUT, no_grad=True)
         padded = tape.new(lowering.b * (lowering.own + 1), "int64", "padded labels", no_grad=True)
@@ -456,11 +461,22 @@ def cross_entropy(lowering: Lowering, logits: Value, hidden: Tensor) -> None:
         # a single sequence's shifted labels are a view of the padded ones, one longer
         target = tape.new(tokens, "int64", "labels", no_grad=True)
         target.storage.size = where(lowering.b == 1, lowering.own + 1, tokens) * BYTES["int64"]
+    elif implementation.cuts:
+        target = tape.new(tokens, "int64", "labels", no_grad=True)
+        target.storage.size = where(lowering.b == 1, 0, target.size)  # one sequence's are a view
     else:
         target = tape.given(tokens, "int64", "labels", kind=INPUT, no_grad=True)
     weight = tape.new(1, out.dtype, "weight of all tokens", no_grad=True)
     tape.record("nll_loss", (out,), tape.new(1, out.dtype, "loss"), (target, weight))
     tape.hold(*held, hidden)
+
+
+def _cut(lowering: Lowering, logits: Tensor) -> Tensor:
+    """Record the logits without those of each sequence's last token: a copy, but of one sequence a view."""
+    tape = lowering.tape
+    left = tape.new(logits.count - logits.count // lowering.tokens * lowering.b, logits.dtype, "cut logits")
+    left.storage.size = where(lowering.b == 1, 0, left.size)
+    return tape.record("cut", (logits,), left)
 
 
 def special_loss(lowering: Lowering, logits: Value, form: Loss) -> None:

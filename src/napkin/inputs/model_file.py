@@ -97,6 +97,11 @@ def _sniffed(path: str) -> Document:
             f"{name}: is Python, which napkin does not run",
             'write the shape as JSON: {"n_layer": 12, "n_head": 12, "n_embd": 768, "block_size": 1024}',
         )
+    if path.endswith(".toml"):
+        raise Refused(
+            f"{name}: is TOML, in which training jobs name a model's flavor and not its sizes",
+            "give the config.json of the model's Hugging Face export",
+        )
     if text.lstrip()[:1] in ("{", "[", ""):
         return parse_json(text, name, infinite=True)
     return parse_yaml(text, name)

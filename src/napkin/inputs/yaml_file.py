@@ -61,6 +61,15 @@ _TRUE, _FALSE, _NULL = ("true", "True", "TRUE"), ("false", "False", "FALSE"), ("
 _WORDS = ("yes", "no", "on", "off", "y", "n")
 
 
+def _in_another_base(digits: str) -> bool:
+    """Return whether YAML 1.1 or 1.2 reads digits as octal (017, 0o17), hexadecimal (0x1f) or binary (0b1)."""
+    rest = digits[1:].replace("_", "")
+    if digits[:1] != "0" or not rest:
+        return False
+    letters = {"x": "0123456789abcdef", "o": "01234567", "b": "01"}.get(rest[0], "")
+    return rest.isdigit() or (len(rest) > 1 and bool(letters) and not set(rest[1:].lower()) - set(letters))
+
+
 def _line(event: Any) -> int:
     """Return the line on which an event starts, from 1."""
     return int(event.start_mark.line) + 1
@@ -148,7 +157,7 @@ class _Builder:
             raise self.fail(event, f"{text} is not a finite number", "write a finite number")
         if digits[:1] not in "0123456789.":
             return text
-        if digits[:1] == "0" and digits[1:2] in ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "x", "o", "b"):
+        if _in_another_base(digits):
             raise self.fail(event, f"{text} could be octal or hexadecimal", "write it in decimal, or quote it")
         if ":" in text and all(part.isdigit() for part in digits.split(":")):
             raise self.fail(event, f"{text} could be a time or a number in base 60", "quote it, or write a duration")

@@ -25,7 +25,7 @@ def reasons(question: LayoutQuestion, request: Request, found: Found | None) -> 
     if found is not None and found.least is not None:
         return [
             f"none of {found.layouts:,} layouts fits {human(capacity, 'byte')}: the smallest takes "
-            f"{human(found.least_used, 'byte')}{largest_bucket(request, found)}"
+            f"{human(found.least_used, 'byte')}{largest_bucket(request, found.least)}"
         ]
     most = request.batch or request.most
     return broken_rules(request) or [

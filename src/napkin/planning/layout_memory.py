@@ -39,7 +39,7 @@ Used = tuple[Array, Array]
 """memory/used and the upper end of its interval."""
 
 
-def used_bytes(model: Model, setup: Setup) -> Any:
+def used_bytes(model: Model, setup: Setup) -> Number:
     """Return memory/used of the worst stage of one layout."""
     step = prepare(model, setup)
     ranks = (memory.rank_of(step, place) for place in places(step))
@@ -98,7 +98,7 @@ class _Some:
     """
 
     bases: Array
-    place: Any
+    place: Number
     depth: int | None
 
     def those(self, which: Array) -> _Some:
@@ -135,11 +135,12 @@ class _Stages:
                 if not len(cells):
                     continue
                 starts = np.flatnonzero(np.diff(cells, prepend=-1))
-                zero = np.flatnonzero(valid[:, cells[starts]].any(axis=1))
-                here = np.ix_(zero, cells[starts])
+                mine = cells[starts]
+                zero = np.flatnonzero(valid[:, mine].any(axis=1))
                 both = self._evaluated(some, cells, stages, zero, capacity)
                 for whole, one in zip((used, upper), both, strict=True):
-                    whole[here] = np.maximum(whole[here], np.maximum.reduceat(one, starts, axis=1))
+                    for stage, largest in zip(zero, np.maximum.reduceat(one, starts, axis=1), strict=True):
+                        whole[stage, mine] = np.maximum(whole[stage, mine], largest)
             every = np.flatnonzero((valid & (used <= capacity)).any(axis=0))
         return used, upper
 
@@ -182,7 +183,7 @@ class _Stages:
 
         def of_cells(value: Any) -> Any:
             """Return the entries of the cells from those of stages."""
-            return value[..., stages] if is_array(value) and value.shape[-1] == len(some.bases) else value
+            return value.take(stages, axis=-1) if is_array(value) and value.shape[-1] == len(some.bases) else value
 
         of_zero: Array = self.setup.layout.zero
         deep = {} if some.depth is None else {"pp": some.depth}

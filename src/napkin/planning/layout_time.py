@@ -67,7 +67,7 @@ def _seconds(request: Request, block: Block, timed: Timed) -> Array:
 def _picked(value: Any, count: int, index: Array) -> Any:
     """Return a value with some entries of every array in it whose last axis has `count` of them."""
     if is_array(value):
-        return value[..., index] if value.shape[-1] == count else value
+        return value.take(index, axis=-1) if value.shape[-1] == count else value
     if isinstance(value, Term):
         return Term(value.name, _picked(value.value, count, index), value.unit, value.op, (), value.source, value.kind)
     if isinstance(value, (Layers, LayerTime, Held, StepLayout, Rates)):

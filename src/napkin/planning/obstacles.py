@@ -10,10 +10,10 @@ from napkin.footprint.prepared import prepare
 from napkin.footprint.rank import BUCKETS
 from napkin.operations.queries import divides_heads, key_heads
 from napkin.options.layout import OF_REPLICA
-from napkin.planning.found import Found
 from napkin.planning.grid import Request
 from napkin.planning.verdicts import worst_rank
 from napkin.record import replace
+from napkin.training.layout import Layout
 from napkin.units import human
 
 
@@ -53,11 +53,9 @@ def obstacle(request: Request, only: Mapping[str, int]) -> str:
     return f"{ranks:,} data-parallel ranks do not divide {batch:,} sequences"
 
 
-def largest_bucket(request: Request, found: Found) -> str:
-    """Return the bucket that takes most of the memory of the smallest layout, as the end of a sentence."""
-    if found.least is None:
-        return ""
-    rank = worst_rank(prepare(request.model, replace(request.setup, layout=found.least)))
+def largest_bucket(request: Request, layout: Layout) -> str:
+    """Return the bucket that takes most of the memory of a layout, as the end of a sentence."""
+    rank = worst_rank(prepare(request.model, replace(request.setup, layout=layout)))
     peak = buckets.peak_of(rank)
     sizes = {bucket: getattr(peak, bucket) for bucket in BUCKETS}
     name = max(sizes, key=lambda bucket: sizes[bucket])

@@ -241,12 +241,13 @@ def _set(text: str, width: int, right: bool, length: int | None = None) -> str:
 
 
 def _said(remark: str, width: int) -> str:
-    """Return a remark without the last clauses that do not fit."""
+    """Return a remark without what does not fit: what it ends with in brackets, then its last clauses."""
     parts = remark.split("; ")
     for count in range(len(parts), 0, -1):
         text = "; ".join(parts[:count])
-        if len(text) <= width:
-            return text
+        for said in (text, text.rpartition(" (")[0] if text.endswith(")") else text):
+            if said and len(said) <= width:
+                return said
     return ""
 
 
@@ -274,14 +275,31 @@ def _assumed(words: Sequence[str], width: int, paint: _Paint) -> str:
     return ""
 
 
+def _parted(piece: str, width: int) -> list[str]:
+    """Return a piece that ends with a word in quotes, such as a config.json, over several lines: a shell joins quoted
+    parts that a backslash continues."""
+    head, _, quoted = piece.removesuffix("'").partition(" '")
+    lines, line = [], f"{head} '"
+    for word in quoted.split(" "):
+        if len(line) + len(word) + len(" '\\") > width:
+            lines.append(f"{line}'\\")
+            line = "'"
+        line += f"{word} "
+    return [*lines, f"{line[:-1]}'"]
+
+
 def _command(pieces: Sequence[str], width: int, paint: _Paint) -> list[str]:
     """Return a command to paste, continued with a backslash between its options."""
     lines, line = [], "next:"
     for piece in pieces:
+        if len(piece) + len("next:  \\") > width and " '" in piece and piece.endswith("'"):
+            *above, piece = _parted(piece, width - len("next: "))
+            lines += [f"{line} {above[0]}", *above[1:]]
+            line = ""
         if line.strip() and line != "next:" and len(line) + 1 + len(piece) + 2 > width:
             lines.append(f"{line} \\")
             line = " " * 7
-        line += f" {piece}"
+        line = f"{line} {piece}" if line else piece
     lines.append(line)
     lines[0] = paint("next:", DIM) + lines[0][len("next:") :]
     return lines

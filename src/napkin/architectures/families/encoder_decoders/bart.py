@@ -24,9 +24,9 @@ from napkin.architectures.encoder_decoder import (
     runs_alone,
     shared_embedding,
 )
-from napkin.architectures.families.encoders.longformer import attention_windows
 from napkin.architectures.reading import activation, depth, restrict, tied, width
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
+from napkin.architectures.sparse_attention import attention_windows
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
 from napkin.operations.embedding import Embedding
