@@ -215,14 +215,19 @@ def measure(
         batch = batch_of(
             Shape(fields, sequences, length, target), torch.bfloat16 if precision == "bf16" else torch.float32
         )
+    if "router_dtype" in fields:  # the first pass casts the router's weights
+        with torch.no_grad():
+            model(**batch)
+    return traced(model, batch, device, precision)
+
+
+def traced(model: Any, batch: dict[str, Any], device: str, precision: str) -> Measured:
+    """Run a class's forward pass, and return what autograd saves on it."""
     narrow_norms = {
         name
         for name, module in model.named_modules()
         if device == "cpu" and isinstance(module, torch.nn.LayerNorm) and precision == "bf16"
     }
-    if "router_dtype" in fields:  # the first pass casts the router's weights
-        with torch.no_grad():
-            model(**batch)
     given = [tensor for tensor in batch.values() if isinstance(tensor, torch.Tensor)]
     alive = [*model.parameters(), *model.buffers(), *given]  # a storage's address is its name
     known = {tensor.untyped_storage()._cdata for tensor in alive}
