@@ -14,7 +14,7 @@ import pytest
 
 from napkin.commands import remedies
 from napkin.footprint.rank import BUCKETS
-from napkin.planning.remedies import Search
+from napkin.planning.remedies import RemedySearch
 from napkin.planning.verdicts import FITS, NOT, UNDECIDED
 
 from .conftest import run_line
@@ -124,14 +124,14 @@ def test_combinations_are_tried_and_the_answer_says_when_none_fits(line: str, fi
 
 
 def test_the_search_evaluates_about_twenty_combinations(monkeypatch: pytest.MonkeyPatch) -> None:
-    searches: list[Search] = []
+    searches: list[RemedySearch] = []
 
-    class Watched(Search):
+    class Watched(RemedySearch):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             searches.append(self)
 
-    monkeypatch.setattr(remedies, "Search", Watched)
+    monkeypatch.setattr(remedies, "RemedySearch", Watched)
     lines = ("llama3-70b --gpus 8", "llama3-8b --gpus 8 --zero 3 --micro-batch 8 --seq 8192", "mixtral-8x7b --gpus 8")
     for line in lines:
         assert ask_json(f"memory --hardware h100-sxm-80gb {line}")["suggestions"]

@@ -16,9 +16,10 @@ from typing import Any
 
 from fuzz_draws import Case
 
+from napkin.elementwise import Number
 from napkin.render import render
 from napkin.render.answer import Answer
-from napkin.render.screen import View
+from napkin.render.screen import Display
 from napkin.render.text import lines_of
 from napkin.term import fold as folded
 from napkin.units import human
@@ -172,7 +173,7 @@ def _text(answer: Answer, data: dict[str, Any]) -> str | None:
         if not said.startswith((human(value, unit), human(float(value), unit))):
             return f"text and JSON disagree: {path}"
     for width in WIDTHS:
-        lines = render(answer, "text", View(width)).splitlines()
+        lines = render(answer, "text", Display(width)).splitlines()
         if len("\n".join(lines)) > LARGEST:
             return "a text above 1 MB"
         if any(re.search(r"\b(nan|inf)\b", line) for line in lines) and not answer.screen.verbatim:
@@ -252,11 +253,12 @@ def _within(node: object) -> Iterator[float]:
 
 def _tree(answer: Answer) -> str | None:
     """Return what is wrong with the tree of terms: a value that its parts do not give, or a table above 1 MB."""
+    found: dict[int, Number] = {}
     for term in answer.finite():
-        value = folded(term)
+        value = folded(term, found)
         if not _same(value, term.value):
             return f"a tree that folds to another value: {term.name}"
-    if len(render(answer, "json", View(explain=True))) > LARGEST:
+    if len(render(answer, "json", Display(explain=True))) > LARGEST:
         return f"--explain --json above 1 MB from {answer.command}"
     return None
 

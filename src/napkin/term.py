@@ -238,9 +238,9 @@ def greater(name: str, a: Term, b: Term, source: str = "") -> Term:
     return make("greater", name, (a, b), source)
 
 
-def fold(term: Term) -> Number:
-    """Return the value recomputed from the leaves."""
-    return _fold(term, {})
+def fold(term: Term, found: dict[int, Number] | None = None) -> Number:
+    """Return the value recomputed from the leaves; `found` keeps those of nodes that other trees share, by id."""
+    return _fold(term, {} if found is None else found)
 
 
 def _fold(node: Term, found: dict[int, Number]) -> Number:

@@ -189,12 +189,12 @@ def _clash(given: dict[str, OptionText], forms: list[str]) -> tuple[str, str] | 
 
 def _show(answer: Answer, form: str, given: dict[str, OptionText], target: str) -> None:
     from napkin.render import render
-    from napkin.render.screen import View
+    from napkin.render.screen import Display
     from napkin.render.terminal import PIPED, readable, wants_color, width_of
 
     asked = {name: name in given and bool(given[name].text) for name in ("explain", *_SEEN)}
     here = target == "-"
-    view = View(width_of(sys.stdout) if here else PIPED, here and wants_color(sys.stdout), **asked)
+    view = Display(width_of(sys.stdout) if here else PIPED, here and wants_color(sys.stdout), **asked)
     text = render(answer, form, view)
     if here:
         sys.stdout.write(readable(text, sys.stdout) if form in ("text", "markdown") else text)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError
-from napkin.inputs.hardware import Hardware, Table, find, peak_name, shipped
+from napkin.inputs.hardware import Hardware, HardwareTable, find, peak_name, shipped
 from napkin.options.machine import FIGURES
 from napkin.term import GIVEN, MEASURED, Term, leaf
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from napkin.inputs.profile import Profile
 
 
-def read_hardware_table(inputs: Inputs) -> Table:
+def read_hardware_table(inputs: Inputs) -> HardwareTable:
     """Return the shipped accelerators, those of --hardware-file merged over them."""
     path = inputs.text_or_none("hardware-file")
     if path is None:

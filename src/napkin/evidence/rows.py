@@ -13,7 +13,7 @@ class WrongRow(NapkinError):
     """A field of a row that holds what it cannot: the file is refused, not the prediction alone."""
 
 
-class Row:
+class RowFields:
     """Typed access to a row's fields, with messages that name file, line and field."""
 
     def __init__(self, document: Document, index: int, fields: Mapping[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import cache
 
 from napkin.counting.six_n import six
 from napkin.evidence import runs
@@ -57,7 +58,7 @@ def solved(
 
     if of_step is not None:
         return solved_with(of_step, "the step model"), of_step
-    rule = runs.Rule(runs.evidence(), confidence)
+    rule = _rule(confidence)
     found: dict[str, Term] = dict(known)
     before: runs.Estimate | None = None
     for _ in range(ROUNDS):
@@ -68,6 +69,12 @@ def solved(
         before = estimate
     assert before is not None
     return found, before
+
+
+@cache
+def _rule(confidence: float) -> runs.Rule:
+    """Return the rule of the published runs, fitted once: sweeps and what-ifs ask for it at every point."""
+    return runs.Rule(runs.evidence(), confidence)
 
 
 def _with_goodput(estimate: runs.Estimate, goodput: Goodput) -> runs.Estimate:

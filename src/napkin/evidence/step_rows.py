@@ -4,7 +4,7 @@ A stated MFU, rate or time of a row never reaches the part that predicts."""
 from __future__ import annotations
 
 from napkin.evidence.printed import Measured, PrintedDecoder, measured, printed_decoder
-from napkin.evidence.rows import Row
+from napkin.evidence.rows import RowFields
 from napkin.evidence.software import STACKS
 from napkin.record import record
 from napkin.training.precision import POLICIES
@@ -66,7 +66,7 @@ class StepRow:
     why: str = ""
 
 
-def step_row(row: Row) -> StepRow:
+def step_row(row: RowFields) -> StepRow:
     """Return a training step as its row states it, with what a planner assumes where it does not say."""
     dims = printed_decoder(row)
     chip = row.text("hardware.chip") or row.text("hardware.accelerator")
@@ -117,7 +117,7 @@ def step_row(row: Row) -> StepRow:
     )
 
 
-def _degrees(row: Row) -> tuple[dict[str, int], int]:
+def _degrees(row: RowFields) -> tuple[dict[str, int], int]:
     """Return tp, pp, cp, ep and dp, and the number of accelerators: dp fills what the others leave of it."""
     tp, pp = row.count("layout.tp") or 1, row.count("layout.pp") or 1
     cp, ep = row.count("layout.cp") or 1, row.count("layout.ep") or 1
@@ -127,7 +127,7 @@ def _degrees(row: Row) -> tuple[dict[str, int], int]:
     return {"tp": tp, "pp": pp, "cp": cp, "ep": ep, "dp": dp}, count
 
 
-def _sharding(row: Row, node: int | None) -> tuple[int | None, int | None]:
+def _sharding(row: RowFields, node: int | None) -> tuple[int | None, int | None]:
     """Return the ZeRO stage and the ranks that divide states under it; None where the row does not say."""
     fsdp, shards = row.text("layout.fsdp"), row.count("layout.fsdp_shards")
     zero = row.count("layout.zero", least=0)
@@ -140,7 +140,7 @@ def _sharding(row: Row, node: int | None) -> tuple[int | None, int | None]:
     return zero, shards
 
 
-def _batch(row: Row, seq: int | None, dp: int, pp: int, count: int) -> float | None:
+def _batch(row: RowFields, seq: int | None, dp: int, pp: int, count: int) -> float | None:
     """Return the sequences of a global batch, from its tokens or from the micro-batch where the row does not state
     them."""
     batch, tokens, micro = (row.number(f"layout.{name}") for name in ("global_batch", "batch_tokens", "micro_batch"))
@@ -151,7 +151,7 @@ def _batch(row: Row, seq: int | None, dp: int, pp: int, count: int) -> float | N
     return batch
 
 
-def _gradient_bytes(row: Row, policy: str, stack: str) -> int | None:
+def _gradient_bytes(row: RowFields, policy: str, stack: str) -> int | None:
     """Return the bytes of a gradient element as it is reduced, where the row decides; None: as the stack does it.
 
     DeepSpeed's BF16_Optimizer all-reduces its fp32 gradients, which moves each twice (deepspeed/runtime/
@@ -164,7 +164,7 @@ def _gradient_bytes(row: Row, policy: str, stack: str) -> int | None:
 WHOLE_RUN = "whole"
 
 
-def _missing(row: Row, dims: PrintedDecoder | None, seq: int | None, batch: float | None, chip: str) -> str:
+def _missing(row: RowFields, dims: PrintedDecoder | None, seq: int | None, batch: float | None, chip: str) -> str:
     """Return why a step cannot be predicted; WHOLE_RUN for averages over whole runs."""
     if row.flag("layout.whole_run"):
         return WHOLE_RUN

@@ -48,7 +48,7 @@ class Moment:
         return self.passing + (self.parameters + self.optimizer) + self.gradients
 
 
-class Largest(Moment):
+class LargerMoment(Moment):
     """Of two moments the one with more live bytes, layout by layout: a bucket is taken only where it is read."""
 
     def __init__(self, first: Moment, second: Moment, chosen: Flag, live: Number) -> None:
@@ -79,7 +79,7 @@ def larger(first: Moment, second: Moment, there: Number = 1) -> Moment:
     chosen = (most > least) & (there > 0)
     if not is_array(chosen):
         return second if chosen else first
-    return Largest(first, second, chosen, where(chosen, most, least))
+    return LargerMoment(first, second, chosen, where(chosen, most, least))
 
 
 @record

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from napkin.render.answer import Answer
-from napkin.render.screen import View
+from napkin.render.screen import Display
 
-AS_PIPED = View()
+AS_PIPED = Display()
 
 
 def _escaped(text: str, color: bool) -> str:
@@ -26,7 +26,7 @@ def _is_color(text: str) -> bool:
     return bool(end) and codes[:1] == "[" and all(c in "0123456789;" for c in codes[1:])
 
 
-def render(answer: Answer, form: str, view: View = AS_PIPED) -> str:
+def render(answer: Answer, form: str, view: Display = AS_PIPED) -> str:
     """Return the answer as text, json, csv or markdown."""
     if form == "json":
         from napkin.render.json import to_json

@@ -8,7 +8,7 @@ from napkin.options.command_line import Text, pieces_in, pieces_of, typed
 from napkin.options.registry import OPTIONS
 from napkin.render.answer import Answer, Shown
 from napkin.render.assumed import assumed_words
-from napkin.render.screen import Bar, Column, Next, Screen, Table, View
+from napkin.render.screen import Bar, Column, Display, Next, Screen, Table
 
 INDENT = "  "
 GAP = "  "
@@ -39,7 +39,7 @@ TONES = {
 BOLD, DIM, DRAWN = "1", "2", "36"
 
 
-def page_lines(screen: Screen, answer: Answer, view: View, listed: Sequence[str] | None = None) -> list[str]:
+def page_lines(screen: Screen, answer: Answer, view: Display, listed: Sequence[str] | None = None) -> list[str]:
     """Return the lines of an answer's screen; listed: lines to show in place of its table."""
     paint = _Paint(view.color)
     if screen.verbatim:
@@ -100,7 +100,7 @@ class _Paint:
         return f"\x1b[{used}m{text}\x1b[0m" if self.color and used and text.strip() else text
 
 
-def _quiet(screen: Screen, view: View, paint: _Paint) -> list[str]:
+def _quiet(screen: Screen, view: Display, paint: _Paint) -> list[str]:
     """Return line 2, or the rows of a listing."""
     if screen.headline and not screen.listing:
         return [_headline(screen, SPACE.join(screen.headline), paint)]

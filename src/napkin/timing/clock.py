@@ -10,7 +10,7 @@ from napkin.term import Term
 from napkin.timing import collectives
 from napkin.timing.collectives import ONE, TWO
 from napkin.timing.efficiency import alignment, depth, tiles
-from napkin.timing.placement import Group, groups_of
+from napkin.timing.placement import RankGroup, groups_of
 from napkin.timing.rates import Rates
 from napkin.timing.step_layout import StepLayout
 
@@ -139,11 +139,11 @@ class Clock:
         to_weight = self.gemm(f"{name}/weight_gradient", k, m, n, batch, wide, slowed)
         return forward, term.add(f"{name}/backward", to_input, to_weight)
 
-    def bus(self, name: str, group: Group) -> Term:
+    def bus(self, name: str, group: RankGroup) -> Term:
         """byte/s of each of a group's ranks."""
         return collectives.bus_bandwidth(name, group.ranks, self.node, group.stride, self.link, self.network)
 
-    def neighbors(self, name: str, group: Group) -> Term:
+    def neighbors(self, name: str, group: RankGroup) -> Term:
         """byte/s from each of a group's ranks to the next one: the network's where the group leaves the node."""
         crosses = collectives.crosses_nodes(f"{name}/crosses_nodes", group.ranks, self.node, group.stride)
         return term.choose(name, crosses, self.network, self.link)

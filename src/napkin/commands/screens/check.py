@@ -19,7 +19,7 @@ NAMED = 6
 
 
 @record
-class Row:
+class LimitRow:
     """One limit as the table shows it; condition: path and limit, as --limit takes them."""
 
     status: str
@@ -29,11 +29,11 @@ class Row:
     remark: str
 
 
-def shown(outcome: LimitOutcome, file: str) -> Row:
+def shown(outcome: LimitOutcome, file: str) -> LimitRow:
     """Return the row of a limit."""
     cells = (SAID[outcome.status], outcome.path, value_of(outcome), outcome.limit)
     condition = "" if outcome.path == VERDICT else f"{outcome.path} {outcome.limit}"
-    return Row(outcome.status, file, condition, cells, beside(outcome))
+    return LimitRow(outcome.status, file, condition, cells, beside(outcome))
 
 
 def value_of(outcome: LimitOutcome) -> str:
@@ -61,7 +61,7 @@ def words_of(outcome: LimitOutcome) -> str:
 
 def screen(
     named: Sequence[str],
-    rows: Sequence[Row],
+    rows: Sequence[LimitRow],
     skipped: Sequence[str],
     problems: int,
     written: str,
@@ -92,7 +92,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _next(rows: Sequence[Row], asked: Mapping[str, str], written: str) -> Next:
+def _next(rows: Sequence[LimitRow], asked: Mapping[str, str], written: str) -> Next:
     """Return what to ask next: what would make the first limit hold that does not."""
     for row in rows:
         if row.status != HOLDS and row.file in asked:
