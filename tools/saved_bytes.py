@@ -60,6 +60,9 @@ from napkin.footprint.prepared import prepare  # noqa: E402
 from napkin.inputs.load import Document  # noqa: E402
 from napkin.inputs.model import config_from  # noqa: E402
 from napkin.operations.implementations import ALL_KERNELS, MANY, ONE, mode, recomputation_of  # noqa: E402
+from napkin.operations.lora_targets import resolved  # noqa: E402
+from napkin.operations.tuning import Tuning  # noqa: E402
+from napkin.record import replace  # noqa: E402
 from napkin.training.layout import Layout  # noqa: E402
 from napkin.training.optimizers import find  # noqa: E402
 from napkin.training.precision import POLICIES  # noqa: E402
@@ -75,6 +78,8 @@ CASES = ROOT / "tests" / "data" / "saved_bytes.json"
 POLICY = {"bf16": "bf16-pure", "fp32": "fp32", "autocast": "amp-bf16"}
 KEEP_ALL = "none"
 """The recomputation that keeps everything."""
+RANK = 4
+"""Rank of LoRA's matrices."""
 SHOWN = 3
 """Differing cases of a model type that are printed."""
 ATTEMPTS = 6
@@ -196,6 +201,24 @@ def network(fields: dict[str, Any], precision: str, kernel: str) -> Any:
     return model.train()
 
 
+def adapted(model: Any, targets: str) -> Any:
+    """Return the model with peft's adapters, in the type of its weights, next to these targets; the rest is frozen."""
+    import peft
+
+    names = targets.split(",")
+    weights = {name for name, weight in model.named_parameters() if "experts" in name and weight.dim() > 2}
+    parameters = [name for name in names if "." in name and any(weight.endswith("." + name) for weight in weights)]
+    modules = [name for name in names if name not in parameters]
+    config = peft.LoraConfig(
+        r=RANK,
+        target_modules="all-linear" if modules == ["all-linear"] else modules,
+        target_parameters=parameters,
+    )
+    model = peft.inject_adapter_in_model(config, model)
+    model.enable_input_require_grads()  # as trainers do for quantized and for checkpointed networks
+    return model
+
+
 def measure(
     fields: dict[str, Any],
     precision: str,
@@ -204,10 +227,14 @@ def measure(
     length: int,
     target: int = 0,
     recompute: str = KEEP_ALL,
+    lora: str = "",
 ) -> Measured:
-    """One forward pass and its loss; `target`: tokens of the decoder's sequences, where they are others."""
+    """One forward pass and its loss; `target`: tokens of the decoder's sequences, where they are others; `lora`: targets
+    of adapters next to a frozen network."""
     cuda_on_meta.KERNEL = kernel
     model = network(fields, precision, kernel)
+    if lora:
+        model = adapted(model, lora)
     if recompute != KEEP_ALL:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     device = device_of(fields)
@@ -292,11 +319,15 @@ def said(
     length: int,
     target: int = 0,
     recompute: str = KEEP_ALL,
+    lora: str = "",
 ) -> Any:
     """napkin's step and its only rank."""
     model = reading(fields)
     layout = Layout(seq=length, micro=sequences, target=target, recompute=Recompute(recompute))
     implementation = implementation_of("hf", model.family)
+    if lora:
+        tuning = resolved(Tuning("lora", RANK, 0.0, library="transformers"), tuple(lora.split(",")), model, implementation)
+        implementation = replace(implementation, tuning=tuning)
     setup = Setup(implementation, layout, POLICIES[POLICY[precision]], find("adamw")[0], "foreach", kernel, dropout)
     step = prepare(model, setup)
     return step, memory.rank_of(step, 0)
@@ -345,15 +376,17 @@ class Case(NamedTuple):
         return self.found is not None and (self.saved, self.casts) == (self.found.saved, self.found.casts)
 
 
-def compare(shape: Shape, precision: str, kernel: str, dropout: float, recompute: str, shown: bool) -> Case:
+def compare(
+    shape: Shape, precision: str, kernel: str, dropout: float, recompute: str, shown: bool, lora: str = ""
+) -> Case:
     fields, sequences, length, target = shape
     name = mode(precision, kernel, dropout > 0, sequences, recompute)
     try:
-        found = measure(fields, precision, kernel, sequences, length, target, recompute)
+        found = measure(fields, precision, kernel, sequences, length, target, recompute, lora)
     except Exception as problem:  # whatever a class does not run
         return Case(name, shape, None, 0, 0, f"does not run: {type(problem).__name__}: {str(problem)[:150]}")
     try:
-        step, rank = said(fields, precision, kernel, dropout, sequences, length, target, recompute)
+        step, rank = said(fields, precision, kernel, dropout, sequences, length, target, recompute, lora)
     except NapkinError as problem:
         return Case(name, shape, None, 0, 0, f"refused: {problem.message}")
     operations = [op for stack in step.model.stacks for layer in stack.layers for op in layer.operations]
@@ -376,7 +409,9 @@ def report(case: Case) -> None:
     print(f"      {json.dumps(case.shape.fields)}")
 
 
-def sweep(model_type: str, count: int, seed: int, only: str, recompute: str, shown: bool) -> list[Case]:
+def sweep(
+    model_type: str, count: int, seed: int, only: str, recompute: str, shown: bool, lora: str
+) -> list[Case]:
     """`count` configs in every mode with this recomputation."""
     cases = []
     suffix = "" if recompute == KEEP_ALL else f" {recompute}"
@@ -389,7 +424,7 @@ def sweep(model_type: str, count: int, seed: int, only: str, recompute: str, sho
         while wanted and left:
             drawn = draw(model_type, rng, dropout)
             drawn = drawn._replace(sequences=1 if batch == ONE else rng.choice((2, 3)))
-            case = compare(drawn, precision, kernel, dropout, recompute, shown)
+            case = compare(drawn, precision, kernel, dropout, recompute, shown, lora)
             wanted, left = wanted - (case.found is not None), left - 1
             cases.append(case)
             if [one.problem for one in cases[-3:]] == [case.problem] * 3 and case.problem:
@@ -471,6 +506,7 @@ def main() -> int:
         "--recompute", choices=(KEEP_ALL, "full"), default=KEEP_ALL, help="full: checkpoint every layer"
     )
     parser.add_argument("--show", action="store_true", help="the tensors of what differs")
+    parser.add_argument("--lora", default="", help="targets of adapters next to the frozen network: q_proj,v_proj")
     parser.add_argument("--config", help="a config.json in place of drawn ones")
     parser.add_argument("--shape", default="2x64", help="its sequences and their length")
     parser.add_argument("--write", action="store_true", help="keep the verdicts and some cases")
@@ -481,11 +517,11 @@ def main() -> int:
         sequences, length = map(int, asked.shape.split("x"))
         for precision in POLICY:
             for kernel in ALL_KERNELS:
-                case = compare(Shape(fields, sequences, length), precision, kernel, 0.0, asked.recompute, True)
+                case = compare(Shape(fields, sequences, length), precision, kernel, 0.0, asked.recompute, True, asked.lora)
                 print(f"{case.mode}: {'equal' if case.equal else case.problem or 'differs'}")
         return 0
     for model_type in asked.types or drawn_types():
-        cases = sweep(model_type, asked.cases, asked.seed, asked.only, asked.recompute, asked.show)
+        cases = sweep(model_type, asked.cases, asked.seed, asked.only, asked.recompute, asked.show, asked.lora)
         found = verdicts(cases)
         if asked.only and not cases:
             parser.error(f"no mode of {model_type} begins with {asked.only!r}")
