@@ -11,6 +11,7 @@ No weights, no GPU, no download.
     hf/bin/python tools/saved_bytes.py --config c.json --shape 2x64 one config in every mode
     hf/bin/python tools/saved_bytes.py llama --write                keep the result: the table that napkin reads, and
                                                                     some of the cases for the tests
+    hf/bin/python tools/saved_bytes.py llama --lora q_proj,v_proj   next to peft's adapters, the rest frozen
 
 A mode is precision/kernel/dropout/batch, and /full where every layer is checkpointed. A model type's mode is exact
 where every config drawn was equal; a run leaves the verdicts of modes that it did not measure as they were.
@@ -75,6 +76,7 @@ aten = torch.ops.aten
 
 TABLE = ROOT / "src" / "napkin" / "_tables" / "saved_bytes.py"
 CASES = ROOT / "tests" / "data" / "saved_bytes.json"
+ADAPTED_CASES = ROOT / "tests" / "data" / "lora_bytes.json"
 POLICY = {"bf16": "bf16-pure", "fp32": "fp32", "autocast": "amp-bf16"}
 KEEP_ALL = "none"
 """The recomputation that keeps everything."""
@@ -229,8 +231,8 @@ def measure(
     recompute: str = KEEP_ALL,
     lora: str = "",
 ) -> Measured:
-    """One forward pass and its loss; `target`: tokens of the decoder's sequences, where they are others; `lora`: targets
-    of adapters next to a frozen network."""
+    """One forward pass and its loss; `target`: tokens of the decoder's sequences, where they are others; `lora`: what
+    adapters are next to, in a frozen network."""
     cuda_on_meta.KERNEL = kernel
     model = network(fields, precision, kernel)
     if lora:
@@ -326,7 +328,9 @@ def said(
     layout = Layout(seq=length, micro=sequences, target=target, recompute=Recompute(recompute))
     implementation = implementation_of("hf", model.family)
     if lora:
-        tuning = resolved(Tuning("lora", RANK, 0.0, library="transformers"), tuple(lora.split(",")), model, implementation)
+        tuning = resolved(
+            Tuning("lora", RANK, 0.0, library="transformers"), tuple(lora.split(",")), model, implementation
+        )
         implementation = replace(implementation, tuning=tuning)
     setup = Setup(implementation, layout, POLICIES[POLICY[precision]], find("adamw")[0], "foreach", kernel, dropout)
     step = prepare(model, setup)
@@ -409,9 +413,7 @@ def report(case: Case) -> None:
     print(f"      {json.dumps(case.shape.fields)}")
 
 
-def sweep(
-    model_type: str, count: int, seed: int, only: str, recompute: str, shown: bool, lora: str
-) -> list[Case]:
+def sweep(model_type: str, count: int, seed: int, only: str, recompute: str, shown: bool, lora: str) -> list[Case]:
     """`count` configs in every mode with this recomputation."""
     cases = []
     suffix = "" if recompute == KEEP_ALL else f" {recompute}"
@@ -490,6 +492,20 @@ def write_cases(model_type: str, cases: list[Case]) -> None:
     CASES.write_text(text + "\n]}\n", encoding="utf-8")
 
 
+def write_adapted(model_type: str, targets: str, cases: list[Case]) -> None:
+    """Write the equal cases of a model type with adapters, in place of those next to the same targets."""
+    rows = json.loads(ADAPTED_CASES.read_text(encoding="utf-8"))["rows"] if ADAPTED_CASES.exists() else []
+    rows = [row for row in rows if row[:2] != [model_type, targets]]
+    for case in [case for case in cases if case.found is not None and case.equal][: KEPT_CASES[KEEP_ALL]]:
+        fields, sequences, length, _ = case.shape
+        rows.append([model_type, targets, case.mode, sequences, length, case.saved, case.casts, fields])
+    about = f"Bytes saved for backward next to adapters of rank {RANK}, measured by tools/saved_bytes.py --lora."
+    columns = ["model_type", "targets", "mode", "sequences", "length", "saved", "weight_casts", "config"]
+    text = json.dumps({"about": about, "columns": columns})[:-1] + ', "rows": [\n'
+    text += ",\n".join(json.dumps(row, separators=(",", ":")) for row in sorted(rows, key=lambda row: row[:3]))
+    ADAPTED_CASES.write_text(text + "\n]}\n", encoding="utf-8")
+
+
 def drawn_types() -> list[str]:
     """Return the model types that napkin reads and the library has."""
     known = transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES
@@ -517,7 +533,9 @@ def main() -> int:
         sequences, length = map(int, asked.shape.split("x"))
         for precision in POLICY:
             for kernel in ALL_KERNELS:
-                case = compare(Shape(fields, sequences, length), precision, kernel, 0.0, asked.recompute, True, asked.lora)
+                case = compare(
+                    Shape(fields, sequences, length), precision, kernel, 0.0, asked.recompute, True, asked.lora
+                )
                 print(f"{case.mode}: {'equal' if case.equal else case.problem or 'differs'}")
         return 0
     for model_type in asked.types or drawn_types():
@@ -533,7 +551,9 @@ def main() -> int:
                 report(case)
         for problem, many in problems.most_common(4):
             print(f"   {many} × {problem}")
-        if asked.write:
+        if asked.write and asked.lora:
+            write_adapted(model_type, asked.lora, cases)
+        elif asked.write:
             write_table(model_type, cases)
             write_cases(model_type, cases)
     return 0

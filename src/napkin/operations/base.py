@@ -9,7 +9,7 @@ a query heads, d head size, f feed-forward width, E experts, k chosen experts.
 from __future__ import annotations
 
 from napkin.elementwise import Number
-from napkin.operations.facts import AttentionCost, Cache, LinearLayer, RoutedExperts, Served
+from napkin.operations.facts import AttentionCost, Cache, LinearLayer, LinearPart, RoutedExperts, Served
 from napkin.operations.work import Gemm, Weight, Work
 from napkin.record import record
 
@@ -17,6 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dataclasses import KW_ONLY
 
+    from napkin.operations.implementations import Implementation
     from napkin.operations.lowering import Lowering, Value
 
 LAYER_KERNELS, EXPERT_KERNELS = "layer", "experts"
@@ -153,9 +154,9 @@ class Operation:
         """Return the operation if it is a linear layer."""
         raise NotImplementedError
 
-    def linear_parts(self) -> tuple[tuple[str, int, int], ...]:
-        """Return (path, input, output) of the linear layers of the reference class that it consists of; () where it is
-        one itself."""
+    def linear_parts(self, implementation: Implementation) -> tuple[LinearPart, ...]:
+        """Return the linear layers of the reference class that it consists of, and the parameters that are used as
+        one; () where it is one itself."""
         raise NotImplementedError
 
     def attention_width(self) -> Number:
