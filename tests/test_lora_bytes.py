@@ -1,4 +1,4 @@
-"""What adapters next to a frozen network keep for the backward pass, against peft's own (tools/saved_bytes.py --lora)."""
+"""What adapters next to a frozen network keep for backward, against peft's own (tools/saved_bytes.py --lora)."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def test_adapters_keep_what_hooks_counted(
 
 
 def test_experts_in_batched_matmuls_keep_their_merged_weights() -> None:
-    """Llama 4 Scout: 16 experts of 5,120 × 16,384 in each of 48 layers, in bf16, and what the batched matmul reads: each
-    of 128 tokens for each expert."""
+    """Llama 4 Scout: 16 experts of 5,120 × 16,384 in each of 48 layers, in bf16, and what the batched matmul reads: 128
+    tokens for each expert."""
     line = "--seq 128 --lora-rank 4 --lora-targets"
     alone = memory(f"{line} q_proj", "llama4-scout").values[SAVED]
     both = memory(f"{line} q_proj,experts.gate_up_proj", "llama4-scout").values[SAVED]

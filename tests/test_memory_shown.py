@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from napkin.commands import remedies
+from napkin.errors import UNDECIDED
 from napkin.footprint.rank import BUCKETS
 from napkin.planning.remedies import RemedySearch
-from napkin.planning.verdicts import FITS, NOT, UNDECIDED
+from napkin.planning.verdicts import FITS, NOT
 
 from .conftest import run_line
 
@@ -362,7 +363,7 @@ def test_copies_of_weights_in_eight_bits_are_allowed_for() -> None:
 def test_live_bytes_are_as_uncertain_as_traced_steps_of_the_code_were() -> None:
     """Equal in all: no width. Off in some: the furthest. Never traced: what nine of ten codes stay below."""
     from napkin._tables.traced_steps import TRACED
-    from napkin.inputs.model import traced_error
+    from napkin.inputs.class_facts import traced_error
 
     furthest = sorted(abs(error) for *_, error in TRACED.values())
     assert traced_error("llama") == 0.0 == TRACED["llama"][3]

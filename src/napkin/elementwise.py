@@ -85,10 +85,10 @@ def maximum(*values: Number) -> Number:
     """Return the largest value, elementwise."""
     best = values[0]
     for value in values[1:]:
-        if is_array(best) or is_array(value):
+        if (value.__class__ is int and best.__class__ is int) or not (is_array(best) or is_array(value)):
+            best = value if value > best else best
+        else:
             best = _numpy().maximum(best, value)
-        elif value > best:
-            best = value
     return best
 
 
@@ -96,10 +96,10 @@ def minimum(*values: Number) -> Number:
     """Return the smallest value, elementwise."""
     best = values[0]
     for value in values[1:]:
-        if is_array(best) or is_array(value):
+        if (value.__class__ is int and best.__class__ is int) or not (is_array(best) or is_array(value)):
+            best = value if value < best else best
+        else:
             best = _numpy().minimum(best, value)
-        elif value < best:
-            best = value
     return best
 
 

@@ -24,7 +24,7 @@ class Term:
     """A named quantity. `value` is a number, or an array with one entry per layout.
 
     name    path of the quantity; public API where an answer publishes it (`memory/optimizer/exp_avg`)
-    unit    canonical unit (units.py); "1" where there is none
+    unit    canonical unit (units/algebra.py); "1" where there is none
     op      a key of OPS; for a leaf `given`, `measured`, `table` (a cited figure) or `constant`
     parts   what it is computed from; empty for a leaf
     source  citation of the formula or constant

@@ -8,7 +8,7 @@ import os
 import sys
 
 from napkin import __version__
-from napkin.errors import NapkinError, Problems
+from napkin.errors import NapkinError, Problems, escaped
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
 
 def _reserve() -> None:
     """Open what the caller closed, so that no file of ours takes its number: nothing to read on standard input, no room
-    on standard output, nobody listening on standard error."""
+    on standard output, no reader on standard error."""
     for number, name, how in ((0, "stdin", os.O_RDONLY), (1, "stdout", os.O_RDONLY), (2, "stderr", os.O_WRONLY)):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, how)
@@ -76,8 +76,7 @@ def _abandon_stdout() -> int:
 
 def _say(line: str) -> None:
     with contextlib.suppress(OSError, ValueError):  # stderr may be closed
-        shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line)
-        print(shown[:4000], file=sys.stderr)
+        print(escaped(line)[:4000], file=sys.stderr)
 
 
 def _complain(problem: NapkinError) -> int:

@@ -32,6 +32,11 @@ RATES = ("peak-flops", "memory-bandwidth", "link-bandwidth", "network-bandwidth"
 WHICH = "which accelerator?"
 
 
+def idle_links(gpus: int, node: int) -> tuple[str, ...]:
+    """Return the rates of RATES that nothing of so many GPUs crosses, in nodes of so many."""
+    return ("link-bandwidth", "network-bandwidth") if gpus == 1 else ("network-bandwidth",) if gpus <= node else ()
+
+
 def read_hardware(inputs: Inputs, uses: Iterable[str]) -> Hardware:
     """Return the accelerator asked for, with the figures given instead of its own; note what its name leaves open.
 

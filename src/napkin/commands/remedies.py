@@ -75,7 +75,7 @@ def _pace(question: MemoryQuestion, options: Options, hardware: Hardware, setup:
         return None, problem.message
     layout = setup.layout
     half, _ = prediction.half_width(question.confidence, named="stack" in inputs)
-    seconds = float(prediction.step(question.model).time.value)
+    seconds = float(prediction.step().time.value)
     return Pace(seconds / float(layout.global_batch * layout.seq), half), ""
 
 
@@ -83,8 +83,6 @@ def _untimed(setup: Setup) -> str:
     """Return why the step model does not time a setup, else ""."""
     if setup.offload:
         return "the step model does not time transfers to the host"
-    if setup.implementation.tuning is not None or setup.freezes:
-        return "the step model does not time frozen weights"
     return ""
 
 

@@ -19,7 +19,8 @@ from napkin.errors import NapkinError
 from napkin.evidence.recognize import of_memory, of_step, recognized
 from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import StepRow, step_row
-from napkin.inputs.load import Document, printable, read_yaml
+from napkin.inputs.load import Document, printable
+from napkin.inputs.yaml_file import read_yaml
 from napkin.record import record
 
 STEPS, MEMORY, RUNS = "steps/1", "memory/1", "endtoend/1"

@@ -43,6 +43,7 @@ from napkin.evidence.words import (
     KERNELS,
     LORA_TARGETS,
     MEMORY_STACKS,
+    MONTHS,
     NETWORKS,
     PARTS_RECOMPUTED,
     QUANTIZED,
@@ -200,8 +201,8 @@ def _memory_layout(row: RowFields) -> dict[str, Fact]:
     if framework or row.text("layout.framework"):
         found["framework"] = framework or None
     titan = "torchtitan" in (framework, MEMORY_STACKS.get(row.text("layout.stack").lower(), ""))
-    if titan and (dated := re.search(r"20\d{4}", row.text("source.where"))):
-        found["framework_version"] = int(dated[0])
+    if version := _dated(row):
+        found["framework_version"] = version
     precision = row.text("layout.precision").lower()
     if not row.text("layout.policy") and "pure" in precision:
         found["policy"] = "bf16-pure"
@@ -210,6 +211,17 @@ def _memory_layout(row: RowFields) -> dict[str, Fact]:
     if "embedding layers count" in row.text("layout.pp_partition"):
         found["pp_partition"] = "slots"
     return found | _spellings(row) | _recomputation(row, titan)
+
+
+def _dated(row: RowFields) -> int | None:
+    """Return the year and month (202506) that a source's place or title states, as 202506 or June 2025; None where it
+    states none."""
+    for words in (row.text("source.where"), row.text("source.title")):
+        if dated := re.search(r"20\d\d(0[1-9]|1[0-2])", words):
+            return int(dated[0])
+        if dated := re.search(rf"\b({'|'.join(MONTHS)})[a-z]* (20\d\d)\b", words.lower()):
+            return int(dated[2]) * 100 + MONTHS.index(dated[1]) + 1
+    return None
 
 
 def _spellings(row: RowFields) -> dict[str, Fact]:

@@ -11,7 +11,7 @@ from napkin.evidence.printed import PrintedDecoder
 from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import step_row
 from napkin.inputs.load import Document
-from napkin.inputs.model import config_from, load_config
+from napkin.inputs.model_file import config_from, load_config
 from napkin.inputs.presets import is_preset
 from napkin.operations.model import Model
 

@@ -20,7 +20,6 @@ from napkin.timing.goodput import Goodput
 TYPE_CHECKING = False  # mypy takes it as true; these are loaded where a step is predicted
 if TYPE_CHECKING:
     from napkin.evidence.single import StepPrediction
-    from napkin.operations.model import Model
     from napkin.training.layout import Layout
 
 START = 70e9
@@ -106,7 +105,6 @@ class StepEstimate:
 
 
 def of_step(
-    model: Model,
     layout: Layout,
     prediction: StepPrediction,
     hardware: Hardware,
@@ -116,11 +114,11 @@ def of_step(
     goodput: Goodput,
 ) -> StepEstimate:
     """Return the step model's utilization in 6·N terms, times the goodput; per_token: FLOPs."""
-    seconds = prediction.step(model).time.value
+    seconds = prediction.step().time.value
     done = per_token * layout.global_batch * layout.seq
     middle = done / (seconds * layout.gpus * hardware.peak(hardware.default_dtype)) * goodput.share.value
     of_step, close = prediction.half_width(confidence, named=stack_named)
-    half = math.hypot(of_step, deviations(confidence) * goodput.spread)
+    half = goodput.half_width(of_step, deviations(confidence))
     low, high = middle / math.exp(half), min(middle * math.exp(half), 1.0)
     estimate = runs.Estimate(middle, low, high, confidence, 0, 0, ())
     return StepEstimate(estimate, seconds, of_step, tuple(one.id for _, one in close))

@@ -21,8 +21,6 @@ from napkin.training.precision import POLICIES, Precision
 from napkin.training.recomputation import OPERATIONS, Recompute
 from napkin.training.setup import Setup
 
-COMPILED_LOSS_SINCE = 202501
-"""torchtitan compiles the loss with the model from January 2025 on (torchtitan/components/loss.py)."""
 TYPICAL = 0.5
 """A typical sample of an instruction set over the longest: where the peak is not in the first step, which takes the
 longest sample (LitGPT finetune/lora.py), this share of it. 0.3 to 0.7."""
@@ -135,21 +133,17 @@ def recompute_of(row: RowFields, step: StepRow, framework: Framework) -> str:
 
 def code_for(row: RowFields, framework: Framework, model: Model) -> Implementation:
     """Return the framework's implementation of the model, with the choices that the row states."""
-    implementation = replace(implementation_of(framework.implementation, model.family), **dict(framework.differs))
-    compiled = bool(row.flag("layout.compile"))
+    implementation = framework.implements(
+        implementation_of(framework.implementation, model.family),
+        compiled=bool(row.flag("layout.compile")),
+        divided=(row.count("layout.tp") or 1) > 1,
+        version=row.count("layout.framework_version") or 0,
+    )
     recipe = framework.name == "torchtune" and row.flag("layout.recipe_defaults")
     if row.flag("layout.chunked_cross_entropy") or recipe:
         implementation = replace(
             implementation, loss="chunked" if row.flag("layout.compile") is not False else "chunked-eager"
         )
-    elif framework.name == "torchtitan":
-        version = row.count("layout.framework_version") or 0
-        if (row.count("layout.tp") or 1) > 1:
-            implementation = replace(implementation, loss="dtensor")
-        elif compiled and version >= COMPILED_LOSS_SINCE:
-            implementation = replace(implementation, loss="compiled")
-    if compiled:  # elementwise chains run again in backward from what matmuls and norms read
-        implementation = replace(implementation, norms="fused", swiglu="fused")
     tuning = tuning_of(row, framework)
     return implementation if tuning is None else replace(implementation, tuning=tuning)
 

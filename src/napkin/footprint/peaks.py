@@ -116,7 +116,7 @@ class StageLayers:
         step, one, piece = self.step, self.order.variants[variant], self.pieces[variant]
         if self.idle[variant]:
             return 0
-        peak = (step.recomputed if one.checkpointed else step.layers)[one.kind].peak
+        peak = step.replay(one.kind, one.checkpointed).peak
         carrying = step.carrying(one.kind, one.checkpointed)
         if carrying is not None:
             peak = where(done > 0, carrying.peak, peak)

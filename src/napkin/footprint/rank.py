@@ -9,7 +9,7 @@ from napkin.footprint.activations import total
 from napkin.footprint.allocator import Flow
 from napkin.footprint.stages import Stage
 from napkin.footprint.states import HeldWeights
-from napkin.record import record
+from napkin.record import record, replace
 from napkin.training.setup import Setup
 
 BUCKETS = ("parameters", "gradients", "optimizer", "activations", "weight_casts", "inputs", "temporaries")
@@ -82,6 +82,12 @@ def larger(first: Moment, second: Moment, there: Number = 1) -> Moment:
     return LargerMoment(first, second, chosen, where(chosen, most, least))
 
 
+def waiting_bytes(each: Number, delayed: Number, chunks: Number, parts: Number, late: Number) -> Number:
+    """Return what the other micro-batches on their way keep. each, delayed: as of `Rank`; chunks, parts: model chunks
+    in flight, and of a micro-batch; late: micro-batches whose weight gradients are delayed (stages.in_flight)."""
+    return ceil_div(each * (chunks - parts), parts) + late * delayed
+
+
 @record
 class Rank:
     """Memory of a rank of one stage.
@@ -105,11 +111,14 @@ class Rank:
     moments: tuple[Moment, ...]
     between: tuple[Moment, ...] = ()
 
+    def alone(self) -> Rank:
+        """Return the same with a single micro-batch on its way."""
+        return replace(self, stage=replace(self.stage, chunks=1, parts=1, delayed=0))
+
     @property
     def waiting(self) -> Number:
         """Activations of the other micro-batches on their way."""
-        stage = self.stage
-        return ceil_div(self.each * (stage.chunks - stage.parts), stage.parts) + stage.delayed * self.delayed
+        return waiting_bytes(self.each, self.delayed, self.stage.chunks, self.stage.parts, self.stage.delayed)
 
     @property
     def optimizer(self) -> Number:
@@ -123,6 +132,11 @@ class Rank:
     @property
     def live(self) -> Number:
         return maximum(*(moment.live for moment in self.moments))
+
+    @property
+    def in_passes(self) -> Number:
+        """The most live bytes of the passes, before the optimizer step."""
+        return maximum(*(moment.live for moment in self.moments[:-1]))
 
     def flow(self, setup: Setup) -> Flow:
         """Return what is allocated at the optimizer step, and what comes and goes in the passes before it."""

@@ -51,7 +51,7 @@ class Rows:
             held_weights((table_of(self.stack),), bare(setup)).all * sized(1, setup.precision.grad) * model.tied
         )
         self._replays = Replays(self.run)
-        self._known: dict[tuple[int, bool, bool, bool, bool, bool], Replay] = {}
+        self._known: dict[tuple[int, bool, bool, bool, bool], tuple[Replay, Replay]] = {}
         self._known_weights: dict[bool, Weights] = {}
 
     def step(self, setup: Setup, index: Any) -> PreparedStep:
@@ -81,21 +81,22 @@ class Rows:
         """Return whether a layer adds to gradients that later layers have left."""
         return self._replays.adds(kind)
 
-    def of(self, which: int, goes: bool, recomputed: bool, alone: bool, waits: bool, carried: bool) -> Replay:
-        """Return the replay of a piece in every row; waits: whether the head's gradient waits for the embedding's."""
-        key = (which, goes, recomputed, alone, waits, carried)
+    def of(self, which: int, recomputed: bool, alone: bool, waits: bool, carried: bool) -> tuple[Replay, Replay]:
+        """Return the replays of a piece in every row; waits: whether the head's gradient waits for the embedding's."""
+        key = (which, recomputed, alone, waits, carried)
         if key not in self._known:
             piece, seed = self._replays.piece(which)
-            self._known[key] = replayed(piece, seed, goes, recomputed, alone, self.table if waits else 0, carried)
+            self._known[key] = replayed(piece, seed, recomputed, alone, self.table if waits else 0, carried)
         return self._known[key]
 
 
 class _OfRows(Replays):
-    """The replays of layouts, taken from those of their rows."""
+    """The replays of the layouts of one setup, taken from those of their rows."""
 
     def __init__(self, rows: Rows, run: Pass, index: Any) -> None:
         super().__init__(run)
-        self._rows, self._index = rows, index
+        self._rows, self._taken = rows, _Taken(index)
+        self._of_layouts: dict[tuple[object, ...], Replay] = {}
 
     def adds(self, kind: int) -> bool:
         return self._rows.adds(kind)
@@ -109,19 +110,14 @@ class _OfRows(Replays):
         waits: Number = 0,
         carried: bool = False,
     ) -> Replay:
-        tied = which == AFTER and self._rows.model.tied
-
-        def either(goes: bool) -> Replay:
-            found = self._taken(which, goes, recomputed, alone, False, carried)
-            if not (goes and tied):
-                return found
-            waiting = self._taken(which, goes, recomputed, alone, True, carried)
-            return _either(setup.layout.pp == 1, waiting, found)  # type: ignore[no-any-return]
-
-        return chosen(setup.lets_go, either)
-
-    def _taken(self, *asked: Any) -> Replay:
-        return _Taken(self._index).all(self._rows.of(*asked))  # type: ignore[no-any-return]
+        key = (which, recomputed, alone, carried)
+        if key not in self._of_layouts:
+            both = self._taken.all(self._rows.of(which, recomputed, alone, False, carried))
+            if which == AFTER and self._rows.model.tied:
+                _, waiting = self._taken.all(self._rows.of(which, recomputed, alone, True, carried))
+                both = both[0], _either(setup.layout.pp == 1, waiting, both[1])
+            self._of_layouts[key] = chosen(setup.lets_go, both)
+        return self._of_layouts[key]
 
 
 def _either(condition: Flag, yes: Any, no: Any) -> Any:
@@ -159,7 +155,7 @@ class _Taken:
         """Return an array's entries, those of one that several records hold taken once."""
         known = self._arrays.get(id(sizes))
         if known is None:
-            known = self._arrays[id(sizes)] = (sizes, sizes[self._index])
+            known = self._arrays[id(sizes)] = (sizes, sizes.take(self._index))
         return known[1]
 
     def _storage(self, storage: Storage) -> Storage:

@@ -19,7 +19,8 @@ from napkin.inputs.hardware_schema import (
     place_of,
     problem_of,
 )
-from napkin.inputs.load import Document, read_yaml
+from napkin.inputs.load import Document
+from napkin.inputs.yaml_file import read_yaml
 
 Path = tuple[object, ...]
 """Keys and indices that lead to a place in the file."""

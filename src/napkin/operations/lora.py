@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from napkin.operations.facts import LinearLayer, LinearPart, Named
 from napkin.operations.implementations import Implementation
-from napkin.operations.roles import KEY, QKV, QUERY, VALUE, VOCABULARY
+from napkin.operations.roles import EXPERT, KEY, QKV, QUERY, VALUE, VOCABULARY
 from napkin.operations.tuning import Tuning
 
 TYPE_CHECKING = False
@@ -65,15 +65,32 @@ def times_rank(part: LinearPart, tuning: Tuning | None) -> int:
 
 
 def other_adapters(op: Operation, implementation: Implementation, tuning: Tuning) -> Iterator[Adapted]:
-    """Yield LoRA's adapters on what is no linear layer of its own: embeddings, linear layers within an operation
-    (routers, indexers), and parameters of experts (peft's ParamWrapper: a pair of matrices for each expert)."""
-    if tuning.method != "lora":
-        return
+    """Yield LoRA's adapters on what is no linear layer of its own."""
+    yield from adapted_parts(op, implementation, tuning)
+    yield from adapted_parameters(op, implementation, tuning)
+    yield from adapted_lookups(op, tuning)
+
+
+def adapted_parts(op: Operation, implementation: Implementation, tuning: Tuning) -> Iterator[Adapted]:
+    """Yield adapters on linear layers within an operation: routers, indexers, experts that are modules."""
+    yield from _on_parts(op, implementation, tuning, False)
+
+
+def adapted_parameters(op: Operation, implementation: Implementation, tuning: Tuning) -> Iterator[Adapted]:
+    """Yield adapters on parameters of experts and routers (peft's ParamWrapper): a pair of matrices for each expert."""
+    yield from _on_parts(op, implementation, tuning, True)
+
+
+def _on_parts(op: Operation, implementation: Implementation, tuning: Tuning, parameters: bool) -> Iterator[Adapted]:
     for part in op.linear_parts(implementation):
         times = times_rank(part, tuning)
-        if times:
+        if times and part.parameter == parameters:
             yield part.copies, times * tuning.rank, part.d_in, part.d_out
-    if op.embeds() and not tuning.everything:
+
+
+def adapted_lookups(op: Operation, tuning: Tuning) -> Iterator[Adapted]:
+    """Yield adapters on embeddings; an embedding's rows are its input."""
+    if tuning.method == "lora" and op.embeds() and not tuning.everything:
         named = sum(any(path_ends(path, target) for target in tuning.targets) for path in lookups(op))
         short = op.short.lower() in tuning.targets
         for rows, width in (weight.shape for weight in op.weights()):
@@ -91,3 +108,14 @@ def lookups(op: Named) -> tuple[str, ...]:
 def is_unquantized(op: LinearLayer, tuning: Tuning) -> bool:
     """Return whether a frozen product's weight is stored as it was: the head's, except bitsandbytes."""
     return not tuning.quantized or (op.shard == VOCABULARY and tuning.library != "bitsandbytes")
+
+
+def stored_format(op: Operation, implementation: Implementation, tuning: Tuning) -> str:
+    """Return the format that an operation's frozen matrices are stored in; "" where that is the parameters' own.
+
+    Experts are quantized where each is a module with linear layers of its own, or where that is asked for."""
+    linear = op.linear()
+    if linear is not None:
+        return "" if is_unquantized(linear, tuning) else tuning.quantized
+    quantizes = tuning.experts or implementation.looped == "modules"
+    return tuning.quantized if quantizes and any(weight.shard == EXPERT for weight in op.weights()) else ""

@@ -54,9 +54,9 @@ class LargestFit:
 
 
 def largest_that_fits(
-    what: str, model: Model, setup: Setup, evaluate: Evaluate, room: int, surely: bool = False
+    what: str, model: Model, setup: Setup, evaluate: Evaluate, available: int, surely: bool = False
 ) -> LargestFit:
-    """Search the largest `what` (micro-batch, seq, layers or params) whose step fits in `room` bytes.
+    """Search the largest `what` (micro-batch, seq, layers or params) whose step fits in `available` bytes.
 
     evaluate  how a model's setup is evaluated against the accelerator
     surely    the value must fit with its whole interval, not only by the estimate"""
@@ -66,7 +66,7 @@ def largest_that_fits(
         return evaluate(*_changed(what, model, setup, value))
 
     unit, most = _range(what, model, setup)
-    by_estimate = enlarge.largest_that_fits(lambda n: bool(evaluated(n).reported.used.value <= room), unit, most)
+    by_estimate = enlarge.largest_that_fits(lambda n: bool(evaluated(n).reported.used.value <= available), unit, most)
     certain = enlarge.largest_that_fits(lambda n: evaluated(n).verdict == FITS, unit, most)
     possible = enlarge.largest_that_fits(lambda n: evaluated(n).verdict != NOT, unit, most)
     value = certain if surely else by_estimate

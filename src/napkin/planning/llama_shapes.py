@@ -13,7 +13,8 @@ from typing import Any
 
 from napkin.errors import NapkinError
 from napkin.inputs.load import Document
-from napkin.inputs.model import Config, config_from
+from napkin.inputs.model import Config
+from napkin.inputs.model_file import config_from
 from napkin.inputs.presets import preset
 from napkin.planning.scaling import DEPTH, HEADS, KV_HEADS, WIDTH
 

@@ -15,7 +15,8 @@ from napkin.architectures import build, text_model
 from napkin.counting.params import params
 from napkin.errors import BROKEN, NapkinError, Refused
 from napkin.inputs.load import Document
-from napkin.inputs.model import Config, config_from, preset_config
+from napkin.inputs.model import Config
+from napkin.inputs.model_file import config_from, preset_config
 from napkin.inputs.presets import presets, spelling
 from napkin.operations.model import Model
 

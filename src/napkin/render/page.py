@@ -240,12 +240,12 @@ def _set(text: str, width: int, right: bool, length: int | None = None) -> str:
     return blanks + text if right else text + blanks
 
 
-def _said(remark: str, room: int) -> str:
+def _said(remark: str, width: int) -> str:
     """Return a remark without the last clauses that do not fit."""
     parts = remark.split("; ")
     for count in range(len(parts), 0, -1):
         text = "; ".join(parts[:count])
-        if len(text) <= room:
+        if len(text) <= width:
             return text
     return ""
 

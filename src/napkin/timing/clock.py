@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from napkin import term
 from napkin.elementwise import Number
+from napkin.operations.learning import ALL, Learning
 from napkin.term import Term
 from napkin.timing import collectives
 from napkin.timing.collectives import ONE, TWO
@@ -128,16 +129,20 @@ class Clock:
         batch: Term = ONE,
         wide: bool = False,
         grouped: Term | None = None,
+        learning: Learning = ALL,
     ) -> tuple[Term, Term]:
-        """Forward, and backward: the input's gradient (m×n)(n×k) and the weight's (k×m)(m×n). The rows of all three
-        operands are k or n long, so that these two decide how they load."""
+        """Forward, and backward: the input's gradient (m×n)(n×k) and the weight's (k×m)(m×n), where they are computed.
+        The rows of all three operands are k or n long, so that these two decide how they load."""
         slowed = alignment(f"{name}/alignment", self.rate("misaligned", self.rates.misaligned), k, n)
         if grouped is not None:
             slowed = term.multiply(f"{name}/slowed", grouped, slowed)
         forward = self.gemm(f"{name}/forward", m, k, n, batch, wide, slowed)
-        to_input = self.gemm(f"{name}/input_gradient", m, n, k, batch, wide, slowed)
-        to_weight = self.gemm(f"{name}/weight_gradient", k, m, n, batch, wide, slowed)
-        return forward, term.add(f"{name}/backward", to_input, to_weight)
+        backward = []
+        if learning.inputs:
+            backward.append(self.gemm(f"{name}/input_gradient", m, n, k, batch, wide, slowed))
+        if learning.weights:
+            backward.append(self.gemm(f"{name}/weight_gradient", k, m, n, batch, wide, slowed))
+        return forward, total(f"{name}/backward", backward)
 
     def bus(self, name: str, group: RankGroup) -> Term:
         """byte/s of each of a group's ranks."""

@@ -55,7 +55,8 @@ def words_of(outcome: LimitOutcome) -> str:
     """Return the outcome of a limit in words: `time is 143.9 days: broken, by 43.94 days`."""
     remark = beside(outcome)
     if outcome.path == VERDICT:
-        return f"the verdict is {outcome.value}: {SAID[outcome.status]}, asked for: {outcome.limit}"
+        asked = "as asked" if outcome.status == HOLDS else f"not {outcome.limit}"
+        return f"the verdict is {outcome.value}, {asked}"
     return f"{outcome.path} is {value_of(outcome)}: {SAID[outcome.status]}{f', {remark}' if remark else ''}"
 
 
