@@ -106,7 +106,7 @@ def read_layout(inputs: Inputs, model: Model) -> Layout:
         vp=vp,
         schedule=_read_schedule(inputs, vp),
         sp=int(bool(sp) and tp > 1),
-        zero=_read_zero(inputs),
+        zero=read_zero(inputs),
         target=target or 0,
         images=images,
         image_tokens=image_tokens,
@@ -184,7 +184,7 @@ def _read_schedule(inputs: Inputs, vp: int) -> str:
     return str(schedule)
 
 
-def _read_zero(inputs: Inputs) -> int:
+def read_zero(inputs: Inputs) -> int:
     """Return the ZeRO stage; Megatron's distributed optimizer is the first."""
     if inputs.flag("distributed-optimizer"):
         if "zero" in inputs and inputs.text("zero") != "1":

@@ -104,7 +104,7 @@ def _list_tensors(answer: Answer, found: Fit) -> None:
     answer.rows_name = "tensors"
     answer.extra["columns"] = {"bytes": "byte"}
     if answer.screen is not None:
-        answer.screen = listed(answer.screen, tensors)
+        answer.screen = listed(answer.screen, tensors, found.step.setup.layout.recompute.kind != "none")
 
 
 COMMAND = Command(

@@ -65,8 +65,8 @@ def _read_padded(inputs: Inputs, model: Model) -> Model:
     """Return the model with the vocabulary that is trained, where it is padded."""
     multiple = inputs.integer_or_none("vocab-multiple")
     if multiple is None:
-        if "tp" in inputs and inputs.command.name in COUNTS:
-            raise NapkinError("--tp changes no count", "it belongs to --vocab-multiple here")
+        if inputs.command.name in COUNTS:
+            inputs.depends(("tp",), False, "only a padded vocabulary depends on it", "--vocab-multiple 128")
         return model
     from napkin.architectures.vocabulary import padded
 

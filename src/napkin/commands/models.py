@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from napkin.architectures import build
 from napkin.commands.command import Command
@@ -141,7 +140,7 @@ def _one(one: Preset) -> Answer:
     """Answer with one model, its citation and its config.json."""
     count = _counted(one)
     shown = [term for path, term in count.items() if path.count("/") == 1]
-    facts: dict[str, Any] = {
+    facts: dict[str, Cell] = {
         "name": one.name,
         "aliases": list(one.aliases),
         "family": one.family,

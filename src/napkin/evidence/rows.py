@@ -41,9 +41,11 @@ class RowFields:
 
     def text(self, path: str) -> str:
         value = self._at(path)
+        if "." in path and isinstance(value, (dict, list)):
+            raise self.wrong(path, f"{printable(repr(value), 60)} is not a text")
         return "" if value is None else printable(str(value), 400)
 
-    def number(self, path: str, least: float = 0.0) -> float | None:
+    def number(self, path: str, least: float = 0.0, most: float = 1e30) -> float | None:
         value = self._at(path)
         if value is None:
             return None
@@ -54,12 +56,19 @@ class RowFields:
                 raise self.wrong(path, f"{printable(repr(value), 60)} is not a number") from None
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise self.wrong(path, f"{printable(repr(value), 60)} is not a number")
-        if not least <= value < 1e30:
+        if not least <= value <= most:
             raise self.wrong(path, f"{value!r} is out of range")
         return value
 
-    def count(self, path: str, least: int = 1) -> int | None:
-        value = self.number(path, least)
+    def positive(self, path: str, most: float = 1e30) -> float | None:
+        """Return a number above zero."""
+        value = self.number(path, most=most)
+        if value == 0:
+            raise self.wrong(path, "0 is out of range")
+        return value
+
+    def count(self, path: str, least: int = 1, most: float = 1e30) -> int | None:
+        value = self.number(path, least, most)
         if value is None:
             return None
         if value != int(value) or value > 10**15:

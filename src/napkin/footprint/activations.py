@@ -416,7 +416,7 @@ def one_layer(lowering: Lowering, layer: Layer, width: Number, dtype: str) -> tu
 
 def unread(made: Piece) -> Piece:
     """Return a layer whose result nothing reads: it runs, and no gradient reaches it."""
-    nothing: tuple[Any, ...] = ()
+    nothing: tuple[object, ...] = ()
     changes = dict.fromkeys(("kept", "nodes", "shared", "arguments", "masks"), nothing)
     sizes = dict.fromkeys(("saved", "casts", "recomputed", "chosen", "carried", "rest", "delayed", "input"), 0)
     return replace(made, burst=made.dropped, **changes, **sizes)

@@ -33,7 +33,11 @@ from napkin.training.setup import Setup
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypeVar
+
+    from napkin.elementwise import Array
+
+    T = TypeVar("T")
 
 _RECORDS = (Pass, Piece, Replay, Weights, HeldWeights)
 _AS_THEY_ARE = ("kept", "nodes", "kinds", "patterns")
@@ -54,7 +58,7 @@ class Rows:
         self._known: dict[tuple[int, bool, bool, bool, bool], tuple[Replay, Replay]] = {}
         self._known_weights: dict[bool, Weights] = {}
 
-    def step(self, setup: Setup, index: Any) -> PreparedStep:
+    def step(self, setup: Setup, index: object) -> PreparedStep:
         """Return the step of layouts; index: the row of each."""
         run = _Taken(index).all(self.run)
         return step_of(self.model, self.stack, setup, _OfRows(self, run, index), self._weights(setup, index))
@@ -63,12 +67,12 @@ class Rows:
         """Return the order of the layers, which is that of every row."""
         return order_of_run(self.model, self.run, setup)
 
-    def _weights(self, setup: Setup, index: Any) -> Weights:
+    def _weights(self, setup: Setup, index: object) -> Weights:
         """Return what a rank of each layout holds: with a tied head, one stage holds less than two."""
         if not self.model.tied:
-            return _Taken(index).all(self._held(False))  # type: ignore[no-any-return]
+            return _Taken(index).all(self._held(False))
         single, several = (_Taken(index).all(self._held(one)) for one in (True, False))
-        return _either(setup.layout.pp == 1, single, several)  # type: ignore[no-any-return]
+        return _either(setup.layout.pp == 1, single, several)
 
     def _held(self, single: bool) -> Weights:
         """Return what a rank of each row holds; single: without a pipeline."""
@@ -93,7 +97,7 @@ class Rows:
 class _OfRows(Replays):
     """The replays of the layouts of one setup, taken from those of their rows."""
 
-    def __init__(self, rows: Rows, run: Pass, index: Any) -> None:
+    def __init__(self, rows: Rows, run: Pass, index: object) -> None:
         super().__init__(run)
         self._rows, self._taken = rows, _Taken(index)
         self._of_layouts: dict[tuple[object, ...], Replay] = {}
@@ -120,38 +124,47 @@ class _OfRows(Replays):
         return self._of_layouts[key]
 
 
-def _either(condition: Flag, yes: Any, no: Any) -> Any:
+def _either(condition: Flag, yes: T, no: T) -> T:
     """Return a record with the fields of one where the condition holds, and of the other where it does not."""
+    found: T = _either_of(condition, yes, no)
+    return found
+
+
+def _either_of(condition: Flag, yes: Any, no: Any) -> Any:
     if isinstance(yes, _RECORDS):
         names = fields(type(yes))
-        return replace(yes, **{name: _either(condition, getattr(yes, name), getattr(no, name)) for name in names})
+        return replace(yes, **{name: _either_of(condition, getattr(yes, name), getattr(no, name)) for name in names})
     if isinstance(yes, tuple):
-        return tuple(_either(condition, a, b) for a, b in zip(yes, no, strict=True))
+        return tuple(_either_of(condition, a, b) for a, b in zip(yes, no, strict=True))
     return yes if yes is no or isinstance(yes, str) else where(condition, yes, no)
 
 
 class _Taken:
     """Takes the entries of an index from every array of a record; a storage that several pieces share stays one."""
 
-    def __init__(self, index: Any) -> None:
+    def __init__(self, index: object) -> None:
         self._index = index
         self._storages: dict[int, Storage] = {}
-        self._arrays: dict[int, tuple[Any, Any]] = {}
+        self._arrays: dict[int, tuple[Array, Array]] = {}
 
-    def all(self, value: Any) -> Any:
+    def all(self, value: T) -> T:
         """Return a value with arrays of one entry per layout in place of those of one per row."""
+        found: T = self._of(value)
+        return found
+
+    def _of(self, value: Any) -> Any:
         if is_array(value):
             return self._entries(value)
         if isinstance(value, tuple):
-            return tuple(self.all(one) for one in value)
+            return tuple(self._of(one) for one in value)
         if isinstance(value, Storage):
             return self._storage(value)
         if isinstance(value, _RECORDS):
             names = [name for name in fields(type(value)) if name not in _AS_THEY_ARE]
-            return replace(value, **{name: self.all(getattr(value, name)) for name in names})
+            return replace(value, **{name: self._of(getattr(value, name)) for name in names})
         return value
 
-    def _entries(self, sizes: Any) -> Any:
+    def _entries(self, sizes: Array) -> Array:
         """Return an array's entries, those of one that several records hold taken once."""
         known = self._arrays.get(id(sizes))
         if known is None:
@@ -160,7 +173,7 @@ class _Taken:
 
     def _storage(self, storage: Storage) -> Storage:
         if id(storage) not in self._storages:
-            taken = Storage(storage.label, self.all(storage.size), storage.kind, storage.shared)
-            taken.kept = self.all(storage.kept)
+            taken = Storage(storage.label, self._of(storage.size), storage.kind, storage.shared)
+            taken.kept = self._of(storage.kept)
             self._storages[id(storage)] = taken
         return self._storages[id(storage)]

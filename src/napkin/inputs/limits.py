@@ -55,7 +55,7 @@ class LimitOutcome:
     beyond: float
 
 
-def read_limit(text: Any, unit: str) -> Limit:
+def read_limit(text: object, unit: str) -> Limit:
     """Parse a condition on a quantity of that unit. Raises Unreadable with what is wrong."""
     if not isinstance(text, str):
         raise Unreadable(f"{text!r} is not a condition", _HINT)
@@ -104,7 +104,7 @@ def judge(path: str, limit: Limit, value: float, unit: str, interval: tuple[Numb
     return LimitOutcome(path, limit.text, value, unit, low, high, status, beyond)
 
 
-def judge_verdict(text: Any, verdict: str | None, known: Sequence[str]) -> LimitOutcome:
+def judge_verdict(text: object, verdict: str | None, known: Sequence[str]) -> LimitOutcome:
     """Hold a limit against a verdict. known: the words that the command's verdict may be. Raises Unreadable where the
     limit names none of them, or where this answer has no verdict."""
     wanted = [word.strip() for word in text.strip().removeprefix("==").split("|")] if isinstance(text, str) else []
@@ -118,11 +118,11 @@ def judge_verdict(text: Any, verdict: str | None, known: Sequence[str]) -> Limit
     if verdict is None:
         raise Unreadable("this answer has no verdict", "ask for something that may fail, such as hardware: or within:")
     status = HOLDS if verdict in wanted else CLOSE_WORD if verdict == UNDECIDED else BROKEN_WORD
-    return LimitOutcome(VERDICT, text.strip(), verdict, "", None, None, status, 0.0)
+    return LimitOutcome(VERDICT, str(text).strip(), verdict, "", None, None, status, 0.0)
 
 
 def hold(
-    limits: Mapping[str, Any],
+    limits: Mapping[str, object],
     quantities: Mapping[str, tuple[Any, str]],
     intervals: Intervals,
     place: Mapping[str, str],

@@ -7,6 +7,7 @@ from collections.abc import Container, Mapping, Sequence
 from types import MappingProxyType
 
 from napkin.options.files import DRAWS
+from napkin.options.machine import FIGURES
 from napkin.options.output import COMMON
 from napkin.options.registry import OPTIONS
 
@@ -20,8 +21,12 @@ Text = str | bool | Sequence[str] | None
 """An option's text as typed: True or False for a flag, several words, None where it is left out."""
 Texts = Mapping[str, Text]
 
-OVERRULED = {"nodes": "gpus", "grad-accum": "global-batch"}
-"""Option → the one that says the same in another way, and replaces it in a changed question."""
+OVERRULED = {
+    "nodes": "gpus",
+    "grad-accum": "global-batch",
+    **dict.fromkeys(("profile", *FIGURES), "hardware"),
+}
+"""Option → the one that says the same in another way, or that it belongs to: where that changes, this is left out."""
 WRITTEN = frozenset((*COMMON, *DRAWS))
 """Options of how an answer is written: another question does not inherit them."""
 SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./_-")

@@ -39,7 +39,7 @@ Used = tuple[Array, Array]
 """memory/used and the upper end of its interval."""
 
 
-def used_bytes(model: Model, setup: Setup) -> Any:
+def used_bytes(model: Model, setup: Setup) -> Number:
     """Return memory/used of the worst stage of one layout."""
     step = prepare(model, setup)
     ranks = (memory.rank_of(step, place) for place in places(step))
@@ -98,7 +98,7 @@ class _Some:
     """
 
     bases: Array
-    place: Any
+    place: Number
     depth: int | None
 
     def those(self, which: Array) -> _Some:

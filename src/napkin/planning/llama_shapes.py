@@ -47,7 +47,7 @@ def config_of_size(size: int, text: str) -> tuple[Config, str]:
     if not size <= MOST:
         raise _shapeless(text)
     base = min(SHAPES, key=lambda name: abs(math.log(SHAPES[name] / size)))
-    fields: dict[str, Any] = dict(preset(base).config)
+    fields: dict[str, object] = dict(preset(base).config)
     described = f"{text} as {base}"
     if abs(SHAPES[base] / size - 1) > SAME:
         shaped = _shaped(fields, size)

@@ -274,14 +274,31 @@ def _assumed(words: Sequence[str], width: int, paint: _Paint) -> str:
     return ""
 
 
+def _parted(piece: str, width: int) -> list[str]:
+    """Return a piece that ends with a word in quotes, such as a config.json, over several lines: a shell joins quoted
+    parts that a backslash continues."""
+    head, _, quoted = piece.removesuffix("'").partition(" '")
+    lines, line = [], f"{head} '"
+    for word in quoted.split(" "):
+        if len(line) + len(word) + len(" '\\") > width:
+            lines.append(f"{line}'\\")
+            line = "'"
+        line += f"{word} "
+    return [*lines, f"{line[:-1]}'"]
+
+
 def _command(pieces: Sequence[str], width: int, paint: _Paint) -> list[str]:
     """Return a command to paste, continued with a backslash between its options."""
     lines, line = [], "next:"
     for piece in pieces:
+        if len(piece) + len("next:  \\") > width and " '" in piece and piece.endswith("'"):
+            *above, piece = _parted(piece, width - len("next: "))
+            lines += [f"{line} {above[0]}", *above[1:]]
+            line = ""
         if line.strip() and line != "next:" and len(line) + 1 + len(piece) + 2 > width:
             lines.append(f"{line} \\")
             line = " " * 7
-        line += f" {piece}"
+        line = f"{line} {piece}" if line else piece
     lines.append(line)
     lines[0] = paint("next:", DIM) + lines[0][len("next:") :]
     return lines

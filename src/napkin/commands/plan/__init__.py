@@ -67,6 +67,7 @@ COMMAND = Command(
         "budget",
         "price",
         *SEARCHED,
+        "distributed-optimizer",
         "sp",
         "recompute",
         *(f"max-{name}" for name in BOUNDED),

@@ -10,6 +10,7 @@ from napkin.commands.confidence import read_confidence
 from napkin.commands.frozen import read_implementation
 from napkin.commands.goodput import read_goodput
 from napkin.commands.inputs import Inputs
+from napkin.commands.layout import read_zero
 from napkin.commands.machine import RATES, WHICH, read_hardware
 from napkin.commands.model import read_images_of_sequence, read_model, read_sequence
 from napkin.commands.nodes import read_gpus
@@ -186,8 +187,9 @@ def _read_request(inputs: Inputs, model: Model, trained: Model, setup: Setup, se
         inputs.default("max-global-batch", str(max(LARGEST_STEP // seq, 1)))
     chosen = inputs.text_or_none("recompute")
     only = {name: inputs.integer(name) for name in SEARCHED if name != "zero" and inputs.has(name)}
-    if inputs.has("zero"):
-        only["zero"] = int(inputs.text("zero"))
+    if inputs.has("zero") or inputs.has("distributed-optimizer"):
+        inputs.default("zero", "1")
+        only["zero"] = read_zero(inputs)
     if inputs.has("grad-accum"):
         only["grad-accum"] = inputs.integer("grad-accum")
     if inputs.has("sp"):
