@@ -142,7 +142,8 @@ def text_model(config: Config) -> Config:
     field, kind = wrapper.within if wrapper is not None else ("", "")
     if field and config.has(field):
         config.ignore(*(other for other in config.fields if other.endswith("_config") or "talker" in other))
-        config.ignore("architectures", *(other for other in config.fields if _other_modality(other)))
+        config.ignore("architectures", *wrapper.ignored if wrapper is not None else ())
+        config.ignore(*(other for other in config.fields if _other_modality(other)))
         return text_model(config.nested(field, kind))
     config.notes.append(f"only the language model of {name} is counted, vision and other modalities are not")
     blocks = (field for field, value in config.fields.items() if field.endswith("_config") and isinstance(value, dict))

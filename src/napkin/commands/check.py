@@ -9,6 +9,7 @@ from typing import Any
 
 from napkin.commands import check_files, runfile
 from napkin.commands.command import WRITTEN, Command, ask, find
+from napkin.commands.first_file import write_first
 from napkin.commands.inputs import Inputs
 from napkin.commands.screens.check import screen, shown, words_of
 from napkin.errors import ABSENT, BROKEN, CLOSE, IMPOSSIBLE, OK, REFUSED, USAGE, NapkinError, Problems
@@ -93,7 +94,9 @@ def run(inputs: Inputs) -> Answer:
     """Check the limits of run files; status 1 where one is broken."""
     named = inputs.texts("files")
     if inputs.flag("init"):
-        named = (check_files.write_first(named),)
+        if len(named) > 1:
+            raise NapkinError("--init writes one file", f"napkin check --init {printable(named[0])}")
+        named = (write_first(named[0] if named else None, "check", check_files.NAME, check_files.FIRST),)
     if not named:
         raise NapkinError("FILE is missing: which run files?", "napkin check --init writes a first one, napkin.yaml")
     found = Checked()
