@@ -691,3 +691,25 @@ def test_link_or_network() -> None:
     assert far == pytest.approx(4 * T * H / 0.5)
     near = parts(tp=2, pp=2, changed=rates)["step/communication/pipeline"]
     assert near == pytest.approx(4 * T * H / 8)
+
+
+def test_zero_3_in_smaller_groups_reduces_experts_over_the_ranks_that_hold_the_same() -> None:
+    """Mixtral on 16 GPUs, ep 8, groups of 2: 8 groups hold each dense shard, but an expert is on 2 ranks, which no
+    group divides. Dense gradients are reduced over 8, experts' over 2."""
+    line = "step mixtral-8x7b --gpus 16 --zero 3 --dp-shard 2 --ep 8 --hardware h100 --explain --json"
+    found = run_line(line).data["terms"]["sharded/replicas/parameters"]["value"]
+    experts = 32 * 8 * 3 * 4096 * 14336 / 8
+    dense = 32 * (2 * 4096**2 + 2 * 4096 * 1024 + 8 * 4096 + 2 * 4096) + 2 * 32000 * 4096
+    assert found == pytest.approx(dense / 2 * 7 / 8 + experts * 1 / 2, rel=1e-5)
+
+
+def test_gradients_hide_behind_the_backward_pass_and_its_share_of_the_launches() -> None:
+    """A layer that waits for the host: of its launches, the backward pass has the share that it has of the work."""
+    terms = run_line("step gpt2 --gpus 8 --hardware h100 --global-batch 8 --explain --json").data["terms"]
+    (behind,) = [
+        name for name in terms if name.endswith("/behind") and "/forward" not in name and name != "head/behind"
+    ]
+    kind = behind.removesuffix("/behind")
+    launch, forward, backward = (terms[f"{kind}/{what}"]["value"] for what in ("launch", "forward", "backward"))
+    assert launch > terms[f"{kind}/device"]["value"]
+    assert terms[behind]["value"] == pytest.approx(launch * backward / (forward + backward))

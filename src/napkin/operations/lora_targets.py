@@ -17,6 +17,8 @@ from napkin.record import replace
 
 ALL_LINEAR, DEFAULT = "all-linear", "default"
 """Targets that stand for every linear layer but the head, and for peft's choice for the model type."""
+EVERYTHING = ((), ("all",), (ALL_LINEAR,))
+"""Targets that mean every linear layer: none named, napkin's word and peft's."""
 
 
 def all_operations(model: Model) -> list[Operation]:
@@ -38,7 +40,7 @@ def resolved(tuning: Tuning, targets: tuple[str, ...], model: Model, implementat
     operations = all_operations(model)
     paths = [path for op in operations for path in _paths(op, implementation)]
     mapped = RENAMED.get(CONVERTED.get(model.family, ""), {})
-    if targets == (ALL_LINEAR,):
+    if targets in EVERYTHING:
         if not mapped:
             return tuning
         leaves = (path.rpartition(".")[2] for path in _linear_paths(operations, implementation))
