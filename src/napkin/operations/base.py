@@ -72,6 +72,7 @@ REQUIRED = (
     "linear",
     "linear_parts",
     "attention_width",
+    "scores",
     "elements_moved",
     "ring",
     "launches",
@@ -186,6 +187,11 @@ class Operation:
 
     def attention_width(self) -> Number:
         """Return heads · (d_qk + d_v) of an operation that computes attention scores and values, else 0."""
+        raise NotImplementedError
+
+    def scores(self, work: Work) -> Number:
+        """Return the attention scores of all heads that elementary operations write and read again, where the operation
+        computes such and is no core of attention that a kernel may run."""
         raise NotImplementedError
 
     def elements_moved(self, work: Work) -> Number:

@@ -116,6 +116,9 @@ class RunIndexer(Module):
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
 
+    def scores(self, work: Work) -> Number:
+        return work.tokens * (work.length // self.rate)
+
     def cache(self, over: Served) -> Cache | None:
         """Return one key for each run of tokens, on every rank."""
         return Cache(self.name, growing=over.context // self.rate * self.head_dim)
@@ -184,6 +187,9 @@ class BlockIndexer(Module):
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
+
+    def scores(self, work: Work) -> Number:
+        return work.tokens * self.heads * ceil_div(work.length, self.block)
 
     def cache(self, over: Served) -> Cache | None:
         """Cache one key per token, on every rank."""

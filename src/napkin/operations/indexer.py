@@ -80,6 +80,10 @@ class Indexer(Module):
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
 
+    def scores(self, work: Work) -> Number:
+        """Return the sums over the heads, which a kernel writes and the choice reads (DeepGEMM, fp8_mqa_logits)."""
+        return work.tokens * work.length
+
     def cache(self, over: Served) -> Cache | None:
         """Cache one key per token, on every rank."""
         return Cache(self.name, growing=over.context * self.head_dim)

@@ -38,6 +38,9 @@ class Ordinary(Operation, abstract=True):
     def attention_width(self) -> Number:
         return 0
 
+    def scores(self, work: Work) -> Number:
+        return 0
+
     def elements_moved(self, work: Work) -> Number:
         """Count every operand and result of GEMMs with a weight, or else what elementwise work moves."""
         matmuls = [one for one in self.gemms(work) if one.weight]

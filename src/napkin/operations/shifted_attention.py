@@ -110,6 +110,9 @@ class ShiftedAttention(Ordinary):
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
 
+    def scores(self, work: Work) -> Number:
+        return work.tokens * self.heads * work.length
+
     def attention_width(self) -> Number:
         return 2 * self.heads * self.head_dim
 

@@ -68,6 +68,9 @@ class NgramAttention(Unkept):
             ]
         return tuple(found)
 
+    def scores(self, work: Work) -> Number:
+        return work.tokens * self.heads * work.length * (1 + 2 * self.ngram)
+
     def attention_width(self) -> Number:
         return 2 * self.heads * self.head_dim * (1 + 2 * self.ngram)
 
@@ -115,6 +118,9 @@ class ChunkAttention(Unkept):
         limit = 2 * max(int((self.most // self.chunk) ** 0.5), self.chunk)
         factors = 2 ** (power // 2) // 2 + 2 ** (power - power // 2) // 2
         return where(2**power > limit, factors, 2**power // 2)
+
+    def scores(self, work: Work) -> Number:
+        return sum(one.batch * one.m * one.n for one in self.gemms(work) if one.name == "scores")
 
     def attention_width(self) -> Number:
         return 2 * self.heads * self.head_dim

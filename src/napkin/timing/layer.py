@@ -21,7 +21,7 @@ from napkin.operations.trained import head_of
 from napkin.operations.work import Work
 from napkin.record import record, replace
 from napkin.term import Term
-from napkin.timing.attention import core_time
+from napkin.timing.attention import core_time, score_time
 from napkin.timing.clock import BYTE, ONE, PER_PARAM, SECOND, STACK, WIDE_BYTES, Clock, size, total, zero
 from napkin.timing.experts import CAST_BACKWARD, CAST_FORWARD, expert_time, split
 from napkin.timing.layer_collectives import ring_time, tensor_time
@@ -191,6 +191,18 @@ class LayerClock(Timer):
                 forward = term.multiply(f"{name}/forward", runs, forward)
                 backward = term.multiply(f"{name}/backward", runs, backward)
             self.add({"matmul": forward}, {"matmul": backward})
+        self.moved_scores(op)
+
+    def moved_scores(self, op: Operation) -> None:
+        """Add the way of an operation's attention scores through memory; backward, where its products have one."""
+        scores = op.scores(self.work)
+        if not is_array(scores) and not scores:
+            return
+        name = f"{self.kind}/{op.name}"
+        every = size(f"{name}/scores/all", scores)
+        forward, backward = score_time(self.clock, term.divide(f"{name}/scores", every, self.clock.tp), name)
+        learns = any(one.backward for one in op.products(self.work))
+        self.add({"attention": forward}, {"attention": backward} if learns else {})
 
     def elementwise(self, operations: Iterable[Operation]) -> None:
         """Add the bytes that elementwise operations move; tensors that tensor parallelism divides are 1/t as large."""
