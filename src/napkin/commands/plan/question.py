@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 from napkin._tables.takes import TAKES
+from napkin.commands.amount import read_amount, read_whether_stated
 from napkin.commands.confidence import read_confidence
 from napkin.commands.frozen import read_implementation
 from napkin.commands.goodput import read_goodput
@@ -94,7 +95,7 @@ def read(inputs: Inputs) -> PlanQuestion:
     several = isinstance(asked, list)
     counts = inputs.integers("gpus") if several else (inputs.integer("gpus"),) if asked is not None else ()
     _read_objective(inputs, fewest=not counts)
-    objective, tokens = inputs.text("objective"), inputs.integer_or_none("tokens")
+    objective, tokens = inputs.text("objective"), _read_tokens(inputs, layouts.request.seq)
     deadline, budget, price = (inputs.number_or_none(name) for name in ("within", "budget", "price"))
     for name, limit in (("within", deadline), ("budget", budget)):
         if limit is not None and tokens is None:
@@ -143,6 +144,13 @@ def _read_given(inputs: Inputs) -> dict[str, Text]:
     others = {name: str(inputs.peek(name)) for name in REPEATED if inputs.has(name)}
     differing = {name: text for name, text in others.items() if text != SETUP_DEFAULTS.get(name)}
     return {**given, **{name: text for name, text in differing.items() if name not in given}}
+
+
+def _read_tokens(inputs: Inputs, seq: int) -> int | None:
+    """Return the tokens of the whole run, padding among them; None where nothing says."""
+    return (
+        int(read_amount(inputs, seq).tokens.value) if read_whether_stated(inputs) else inputs.integer_or_none("tokens")
+    )
 
 
 def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
