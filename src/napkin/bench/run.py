@@ -23,7 +23,8 @@ from napkin.bench.team import Alone, Team, Torchrun, launched
 from napkin.bench.torch_device import SEED, TorchDevice
 from napkin.bench.train import train
 from napkin.errors import REFUSED, NapkinError
-from napkin.inputs.hardware import Hardware, HardwareTable, find, peak_name, shipped
+from napkin.inputs.hardware import Hardware, HardwareTable, find, shipped
+from napkin.inputs.peaks import peak_name
 from napkin.inputs.profile import Profile
 from napkin.inputs.profile_cases import FAILED, KIND, OK, OOM, SCHEMA, UNSUPPORTED, DeviceInfo, Peak, ProfiledDevice
 from napkin.inputs.profile_summary import summarize

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError
-from napkin.inputs.hardware import Hardware, HardwareTable, find, peak_name, shipped
+from napkin.inputs.hardware import Hardware, HardwareTable, find, shipped
+from napkin.inputs.peaks import peak_name
 from napkin.options.machine import FIGURES
 from napkin.term import GIVEN, MEASURED, Term, leaf
 
