@@ -138,14 +138,35 @@ def configured(fields: dict[str, Any]) -> Any:
     whole = fields
     if model_type in HOLDERS:
         tied = {"tie_word_embeddings": fields["tie_word_embeddings"]}
-        whole = {"model_type": HOLDERS[model_type], "text_config": fields, **tied}
+        whole = {"model_type": HOLDERS[model_type], "text_config": fields, **tied, **beside(fields)}
     config = transformers.AutoConfig.for_model(**whole)
     vision = getattr(config, "vision_config", None)
     for holder, name, least in ((vision, "depth", 1), (vision, "num_hidden_layers", 1), (config, "image_token_id", 0)):
         if hasattr(holder, name):  # the id stands in the vocabulary, as a published one does
             setattr(holder, name, least)
-    config.text_config.use_cache = False
+    config.get_text_config().use_cache = False
     return config
+
+
+def beside(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return what other senses' configurations must say of the language model."""
+    width = fields.get("hidden_size")
+    wanted = {
+        "muse_spark_text": {"audio_config": {"out_hidden_size": width}},
+        "inkling2_text": {"vision_config": {"text_hidden_size": width}},
+    }
+    return wanted.get(fields["model_type"], {})
+
+
+class Skipped(torch.nn.Module):
+    """A layer that attends to an image, of which there is none."""
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, hidden: Any, *others: Any, **named: Any) -> Any:
+        return hidden
 
 
 def narrowed(weight: Any) -> Any:
@@ -171,8 +192,9 @@ def network(fields: dict[str, Any], precision: str, kernel: str) -> Any:
     config.use_cache = False
     model_type = fields["model_type"]
     classes = [head_of(model_type)._model_mapping[type(config)]]
-    if head_of(model_type) is WHOLE:
-        classes.append(transformers.AutoModel._model_mapping[type(config.text_config)])
+    text, known = type(config.get_text_config()), transformers.AutoModel._model_mapping
+    if text in known:
+        classes.append(known[text])
     for module in (sys.modules[one.__module__] for one in classes):
         recurrent_kernels.install(module, recurrent_kernels.stand_ins(narrowed, paused))
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
@@ -180,6 +202,11 @@ def network(fields: dict[str, Any], precision: str, kernel: str) -> Any:
     device = device_of(fields)
     with torch.device(device), no_init_weights():
         model = head_of(model_type).from_config(config, dtype=dtype, attn_implementation=attention)
+    if hasattr(model.base_model, "gated_cross_attn_layers"):
+        layers = model.base_model.gated_cross_attn_layers
+        model.base_model.gated_cross_attn_layers = torch.nn.ModuleList(map(Skipped, layers))
+    if model_type == "udop":  # which asks for the labels' values
+        model._shift_right = lambda labels: torch.cat((labels.new_zeros(len(labels), 1), labels[:, :-1]), 1)
     if device == "cpu":  # weights that send tokens to every expert
         generator = torch.Generator().manual_seed(1)
         model.tie_weights()

@@ -26,5 +26,5 @@ TAKES: dict[str, tuple[str, ...]] = {
     'sweep': ('over', 'by', 'show'),
     'tensor': ('size', 'dtype', 'count', 'slice', 'permute', 'transpose', 'contiguous', 'view', 'index'),
     'train-time': ('model', 'params', 'active-params', 'tokens', 'gpus', 'nodes', 'gpus-per-node', 'hardware', 'hardware-file', 'dtype', 'mfu', 'goodput', 'within', 'budget', 'min', 'max', 'price', 'power-overhead', 'pue', 'carbon-intensity', 'flops', 'seq', 'assume-ignorable', 'strict-config', 'confidence', 'tp', 'pp', 'dp', 'cp', 'ep', 'etp', 'vp', 'sp', 'zero', 'micro-batch', 'global-batch', 'grad-accum', 'schedule', 'distributed-optimizer', 'dp-shard', 'recompute', 'precision', 'optimizer', 'optimizer-form', 'momentum', 'implementation', 'attention', 'dropout', 'loss', 'framework', 'stack', 'async-tp', 'factor', 'freeze-layers', 'freeze', 'lora-rank', 'lora-targets', 'quantized', 'quantize-experts', 'stage-layers', 'first-stage-layers', 'last-stage-layers', 'embedding-as-layer', 'loss-as-layer', 'chunk-layers', 'profile', 'ema', 'offload', 'peak-flops', 'memory-size', 'memory-bandwidth', 'link-bandwidth', 'network-bandwidth', 'tdp'),
-    'validate': ('file', 'confidence', 'in-sample', 'worst'),
+    'validate': ('file', 'confidence', 'in-sample', 'worst', 'init'),
 }

@@ -11,7 +11,8 @@ from napkin.elementwise import Number
 from napkin.errors import NapkinError
 from napkin.evidence import own, validate
 from napkin.evidence.error_statistics import errors_of, time_factor
-from napkin.evidence.published import MEMORY, RUNS, STEPS, read
+from napkin.evidence.published import read
+from napkin.evidence.row_files import STEPS
 from napkin.render.answer import Answer
 from napkin.render.figures import share
 from napkin.render.screen import Next, Screen, quantities
@@ -30,9 +31,12 @@ def run(inputs: Inputs) -> Answer:
 
 def answer(path: str, profile: str | None) -> Answer:
     """Answer with the factor between the measured and the predicted steps, and the constants that they move."""
-    steps = read(path).steps
-    if not steps:
-        raise NapkinError(f"{path}: calibrate takes {STEPS}, not {MEMORY} or {RUNS}", "measured training steps")
+    rows = read(path)
+    if rows.schema != STEPS:
+        raise NapkinError(f"{path}: calibrate takes {STEPS}, not {rows.schema}", "measured training steps")
+    if rows.unread:
+        raise NapkinError(rows.unread[0].why, "correct it, or leave the row out")
+    steps = rows.steps
     before = [one for one in validate.steps(steps, in_sample=True) if not one.suspect]
     known = [one for one in before if one.error is not None]
     if not known:

@@ -13,6 +13,7 @@ from napkin.operations.expert_kernels import (
 )
 from napkin.operations.lora import names_parameter
 from napkin.operations.lowering import Lowering, Value
+from napkin.operations.norms import scaled_norm
 from napkin.operations.ordinary import NOT_TIMED, Module
 from napkin.operations.primitives import minimum
 from napkin.operations.roles import EXPERT, EXPERTS
@@ -32,6 +33,7 @@ class Experts(Module):
     upcast          the gate's activation and its product with up run in fp32
     limited         gate and up are clamped before the activation
     dropout         before the down-projection
+    normed          each expert's result is normalized, multiplied by one learned vector before (norms.ScaledNorm)
     capacity        most tokens of a sequence that an expert serves (0: no limit)
     """
 
@@ -48,6 +50,7 @@ class Experts(Module):
     dropout: bool = False
     capacity: int = 0
     limited: bool = False
+    normed: bool = False
 
     def weights(self) -> tuple[Weight, ...]:
         h, f, e, k = self.d_model, self.d_ff, self.experts, self.top_k
@@ -56,6 +59,8 @@ class Experts(Module):
         weights = [Weight(name, shape, EXPERT, e, k) for name, shape in shapes]
         if self.bias:
             weights += [Weight(f"{name}_bias", shape[:1], EXPERT, e, k) for name, shape in shapes]
+        if self.normed:
+            weights.append(Weight("post_norm", (h,)))
         return tuple(weights)
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
@@ -140,6 +145,8 @@ class Experts(Module):
         else:
             hidden = run.activated(up, self.function)
         down, second = self.product(run, hidden, self.d_model, offsets, "down", *bias)
+        if self.normed:
+            down = scaled_norm(run, down, self.d_model)
         out = tape.multiply(down, weight)
         ordered = tape.new(out.count, out.dtype, "ordered")
         out = tape.record("gather", (out,), ordered, (back,), scratch=out.size)

@@ -104,6 +104,7 @@ class Implementation:
     crops        learned positions are cut to the training sequence
     fp32_loss    logits are cast to fp32 before the loss
     shifted      labels are shifted in the model: padded to s + 1 and copied (one sequence stays a view)
+    cuts         the last token's logits and the first label of each sequence are cut off
     loss         a form of cross entropy that is not torch's own (LOSSES); "": log-softmax and likelihood
     parallel_loss  the loss works on the divided vocabulary
 
@@ -177,6 +178,7 @@ class Implementation:
     by_kind: bool = False
     fp32_loss: bool = True
     shifted: bool = True
+    cuts: bool = False
     positions: str = "one"
     segments: str = "one"
     mixer: str = "whole"

@@ -23,23 +23,30 @@ class Indexer(Ordinary):
     small queries from the latent query, one key per token, `rotary` elements of each head rotated, and a weight for
     each head; score = Σ_h w_h·relu(q_h·k).
 
-    Reads the layer's normalized input and the latent query. FLOP over the full square: 2·b·s²·H·(D + 1). The loss's
-    gradient does not reach its weights: a choice has none (transformers runs it without autograd)."""
+    Reads the layer's normalized input and the latent query; `tempered`: in place of the latter the input again,
+    which it normalizes, and a learned factor of the position multiplies each head's query. FLOP over the full square:
+    2·b·s²·H·(D + 1). The loss's gradient does not reach its weights: a choice has none (transformers runs it without
+    autograd)."""
 
     d_in: int
     q_rank: int
     heads: int
     head_dim: int
     rotary: int = 0
+    tempered: bool = False
 
     def weights(self) -> tuple[Weight, ...]:
-        shapes = (
+        shapes: tuple[tuple[str, tuple[int, ...]], ...] = (
             ("query", (self.heads * self.head_dim, self.q_rank)),
             ("key", (self.head_dim, self.d_in)),
             ("key_norm", (self.head_dim,)),
             ("key_norm_bias", (self.head_dim,)),
             ("head_weights", (self.heads, self.d_in)),
         )
+        if self.tempered:
+            vectors = (("input_norm", self.d_in), ("input_norm_bias", self.d_in))
+            factors = (("temper_scale", self.heads), ("temper_bias", self.heads))
+            shapes = (*shapes, *((name, (size,)) for name, size in (*vectors, *factors)))
         return tuple(Weight(name, shape, trained=False) for name, shape in shapes)
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
@@ -84,7 +91,10 @@ class Indexer(Ordinary):
         stream = "fp32" if tape.autocast else tape.compute
         pairs = run.tokens * run.s
 
-        made = unkept(run, latent.tensor, self.q_rank, self.heads * self.head_dim)
+        asked = tape.layer_norm(latent.tensor, run.tokens, (), 0) if self.tempered else latent.tensor
+        made = unkept(run, asked, self.q_rank, self.heads * self.head_dim)
+        if self.tempered:
+            made = tape.scale(made)
         key = tape.layer_norm(unkept(run, x.tensor, self.d_in, self.head_dim), run.tokens, (), 0)
         turned = []
         for part in (made, key):
@@ -102,7 +112,9 @@ class Indexer(Ordinary):
         total = tape.scale(tape.matmul(weights, scores, pairs, "summed"))
         chosen = tape.record("topk", (total,), tape.new(run.tokens, "int32", "chosen keys"))
         around = (QUERY, KV_LATENT, ROTATED_QUERY, ROTATED_KEY)  # of the attention around it
-        tape.hold(made, key, *turned, q, k, scores, chosen, *(run.made(role).tensor for role in around))
+        present = {op.role for op in run.program.operations}
+        held = (run.made(role).tensor for role in around if role in present)
+        tape.hold(made, key, *turned, q, k, scores, chosen, *held)
         tape.recomputed = outer
         return Value(chosen, 1, x.divided)
 
