@@ -57,7 +57,7 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
         del known["time"]
     judged = _judged(known, budget, laid_out)
     budget = None if "budget" in judged else budget
-    _say_unread(inputs, known, hardware)
+    _note_unread(inputs, known, hardware)
     confidence, step = None, None
     if "mfu" not in known:
         from napkin.evidence.run_estimate import is_wanted
@@ -94,7 +94,7 @@ def _judged(known: dict[str, Term], budget: Term | None, laid_out: bool) -> dict
     return judged
 
 
-def _say_unread(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -> None:
+def _note_unread(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -> None:
     """Say why options that this question does not read change nothing."""
     if "mfu" in known:
         inputs.because(("confidence", *LAYOUT), "--mfu is given, and nothing is estimated", "leave out --mfu")
