@@ -139,7 +139,7 @@ def profile_for(path: str, hardware: str) -> Profile:
     device, name = profile.device, printable(path)
     if device.kind not in GPU_KINDS:
         raise NapkinError(
-            f"{name}: was measured on a {device.kind} device, which stands for no GPU", "measure on a GPU: napkin bench"
+            f"{name}: was measured on a {device.kind} device, which is no GPU", "measure on a GPU: napkin bench"
         )
     if device.hardware != hardware:
         known = device.hardware or "no accelerator that napkin knows"

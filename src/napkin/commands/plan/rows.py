@@ -100,7 +100,7 @@ def whole_run(question: PlanQuestion, one: Scored) -> dict[str, float]:
 
 
 def run_of(question: PlanQuestion, gpus: int, token: float) -> dict[str, float]:
-    """Return the same for so many GPUs that spend so many GPU-seconds on a token."""
+    """Return the same for this many GPUs at this many GPU-seconds a token."""
     tokens, price, goodput = question.tokens, question.price, question.goodput
     if tokens is None or goodput is None:
         return {}
