@@ -2,8 +2,8 @@
 
 GPUs are numbered as Megatron-LM orders them (parallel_state.py, order `tp-cp-ep-dp-pp`): tensor-parallel ranks are
 neighbors, then come those of context, data and, furthest apart, pipeline parallelism. A node is a fixed number of
-consecutive GPUs. Experts have an order of their own over the same GPUs: their tensor-parallel ranks, then those that share the
-experts of a layer, then those that hold the same experts.
+consecutive GPUs. Experts have an order of their own over the same GPUs: their tensor-parallel ranks, then those that
+share the experts of a layer, then those that hold the same experts.
 """
 
 from __future__ import annotations
