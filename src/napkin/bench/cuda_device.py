@@ -127,7 +127,7 @@ class CudaDevice(TorchDevice):
 
         return (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION)
 
-    def software(self) -> dict[str, Any]:
+    def software(self) -> dict[str, str | None]:
         torch = self.torch
         nccl = torch.cuda.nccl.version() if torch.distributed.is_nccl_available() else None
         return {
