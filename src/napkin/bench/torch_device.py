@@ -12,7 +12,6 @@ from napkin.bench import formats, torch_matmuls
 from napkin.bench.device import (
     Device,
     DeviceLost,
-    Event,
     Kernel,
     MatmulSpec,
     Occupancy,
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor, device
 
     from napkin.bench.model_shapes import ModelAttention
+
 
 ALIGNMENT = 256  # bytes: what the caching allocator gives, and what tensor cores like best
 ARENA_BYTES = 4 << 30
@@ -285,20 +285,3 @@ class TorchDevice(Device):
             "nccl": None,
             "driver": self.sensors.driver(),
         }
-
-
-class QueuedEvent:
-    """torch's event of a device with a queue of its own, CUDA's or Apple's."""
-
-    def __init__(self, backend: Any) -> None:
-        self.event = backend.Event(enable_timing=True)
-
-    def record(self) -> None:
-        self.event.record()
-
-    def wait(self) -> None:
-        self.event.synchronize()
-
-    def since(self, earlier: Event) -> float:
-        assert isinstance(earlier, QueuedEvent)
-        return float(earlier.event.elapsed_time(self.event)) / 1e3
