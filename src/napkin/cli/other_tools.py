@@ -118,7 +118,7 @@ class OtherTools(Words):
         return True
 
     def _skip(self, number: str) -> None:
-        """Pass over the values of an option: so many, or all (`*`)."""
+        """Pass over the values of an option: this many, or all (`*`)."""
         left = len(self._words) if number == "*" else int(number)
         while left and self._next() is not None:
             left -= 1

@@ -34,7 +34,7 @@ WHICH = "which accelerator?"
 
 
 def idle_links(gpus: int, node: int) -> tuple[str, ...]:
-    """Return the rates of RATES that nothing of so many GPUs crosses, in nodes of so many."""
+    """Return the rates of RATES that nothing crosses on this many GPUs, in nodes of this size."""
     return ("link-bandwidth", "network-bandwidth") if gpus == 1 else ("network-bandwidth",) if gpus <= node else ()
 
 

@@ -27,7 +27,7 @@ from napkin.training.precision import Precision, precision
 from napkin.units import human
 
 SHOWN = 16
-"""Equal linear layers that are written out."""
+"""Equal linear layers that are listed one by one."""
 
 
 @record
