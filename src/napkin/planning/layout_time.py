@@ -27,8 +27,8 @@ AT_ONCE = 1 << 12
 
 def timed_blocks(request: Request, parts: Sequence[Block], timed: Timed) -> list[Array]:
     """Return step/time of blocks, evaluated together: the formulas of time do not differ between kinds."""
-    if not parts:
-        return []
+    if not any(len(part) for part in parts):
+        return [np.zeros((1, 1, 0)) for _ in parts]
     seconds = _seconds(request, _joined(parts), timed)
     return np.split(seconds, np.cumsum([len(part) for part in parts])[:-1], axis=-1)
 
