@@ -72,6 +72,10 @@ def _init_of(names: tuple[str, ...], keywords: int, post: Callable[[Any], None] 
     def __init__(self: object, *values: object, **named: object) -> None:
         fields = self.__dict__
         fields.update(zip(names, values, strict=False))
+        if not named and len(values) == count == positional:
+            if post is not None:
+                post(self)
+            return
         if named:
             for name in named:
                 if name in fields or name not in known:

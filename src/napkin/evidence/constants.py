@@ -27,6 +27,7 @@ def spreads() -> Mapping[str, float]:
 
 _SEEN: list[tuple[SeenStep, ...]] = []
 _QUANTILES: dict[tuple[float, str], float] = {}
+_NEAREST: dict[tuple[RunPoint, str], list[tuple[float, SeenStep]]] = {}
 """Of the evidence's errors, by confidence level and the source that is held out."""
 
 
@@ -50,7 +51,9 @@ def half_width(at: RunPoint, level: float, without: str = "") -> tuple[float, li
 
     evidence = seen()
     growth = Growth(*table.GROWTH)
-    close = nearest(at, evidence, without=without)
+    if (at, without) not in _NEAREST:
+        _NEAREST[at, without] = nearest(at, evidence, without=without)
+    close = _NEAREST[at, without]
     if (level, without) not in _QUANTILES:
         _QUANTILES[level, without] = quantile(level, evidence, growth, without)
     return _QUANTILES[level, without] * growth.at(close[0][0], at.experts), close

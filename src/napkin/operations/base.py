@@ -131,9 +131,9 @@ class Operation:
         """Raise TypeError if a concrete class lacks a required method."""
         if abstract:
             return
-        own = cls.__mro__[: cls.__mro__.index(Operation)]
-        lacking = [method for method in REQUIRED if not any(method in vars(base) for base in own)]
-        if lacking:
+        defined = set().union(*(vars(base) for base in cls.__mro__[: cls.__mro__.index(Operation)]))
+        if not defined.issuperset(REQUIRED):
+            lacking = [method for method in REQUIRED if method not in defined]
             raise TypeError(f"operation {cls.__name__} lacks {', '.join(lacking)} (operations/base.py, REQUIRED)")
 
     def _is_module(self) -> None:
