@@ -17,6 +17,8 @@ HELD = {OK: "holds", BROKEN: "broken", CLOSE: UNDECIDED}
 
 def escaped(text: str, kept: Callable[[str], bool] = str.isprintable) -> str:
     """Return text with Python's escapes in place of the characters that are not kept: control characters."""
+    if kept is str.isprintable and text.isprintable():
+        return text
     return "".join(c if kept(c) else c.encode("unicode_escape").decode("ascii") for c in text)
 
 

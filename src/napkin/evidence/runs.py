@@ -50,10 +50,7 @@ class PublishedRun:
     hopper: bool
     era: str
     log_u: float
-
-    @property
-    def inputs(self) -> tuple[float, float, float, float]:
-        return features(self.hopper, self.row.active, self.row.year)
+    inputs: tuple[float, float, float, float]
 
 
 def features(hopper: bool, active: float, year: float | None) -> tuple[float, float, float, float]:
@@ -84,7 +81,8 @@ def run_of(row: RunRow) -> PublishedRun | None:
     card = hardware.find(row.chip)
     era = constants_of(card)
     used = 6 * row.active * row.tokens / (row.hours * 3600 * peak_of(card, row.dtype))
-    return PublishedRun(row, era == "hopper" and is_cluster(row.gpus), era, math.log(used))
+    hopper = era == "hopper" and is_cluster(row.gpus)
+    return PublishedRun(row, hopper, era, math.log(used), features(hopper, row.active, row.year))
 
 
 def evidence() -> list[PublishedRun]:
@@ -125,11 +123,12 @@ def fit(runs: Sequence[PublishedRun]) -> list[float]:
         matrix = [[RIDGE if i == j and i else 0.0 for j in range(4)] for i in range(4)]
         right = [0.0] * 4
         for run, weight, less in zip(runs, weights, pull, strict=True):
-            x = run.inputs
-            for i in range(4):
-                right[i] += weight * less * x[i] * run.log_u
+            x, log_u, share = run.inputs, run.log_u, weight * less
+            for i, line in enumerate(matrix):
+                part = share * x[i]
+                right[i] += part * log_u
                 for j in range(4):
-                    matrix[i][j] += weight * less * x[i] * x[j]
+                    line[j] += part * x[j]
         rule = solve(matrix, right)
         gaps = [abs(run.log_u - predicted(rule, run.inputs)) for run in runs]
         spread = 1.4826 * median(gaps) or 1.0
