@@ -135,6 +135,14 @@ def where(condition: Number | Flag, yes: Number, no: Number) -> Number:
     return _numpy().where(condition, yes, no)
 
 
+def floor_log2(x: Number) -> Number:
+    """Return the largest n with 2ⁿ ≤ x, exactly, for 1 ≤ x < 2⁵³; 0 below."""
+    n: Number = 0
+    for power in range(1, 53):
+        n = n + (x >= 2**power)
+    return n
+
+
 def ceil_div(a: Number, b: Number) -> Number:
     """Return ⌈a / b⌉, exact for integers; in arrays exact below 2⁵³, where no proper fraction rounds to an integer.
 
