@@ -37,7 +37,6 @@ def run(inputs: Inputs) -> Answer:
     return answer(read(inputs))
 
 
-
 def answer(question: MfuQuestion) -> Answer:
     """Answer with MFU and HFU in every convention, the verdict, and what explains a claim or a gap."""
     rate, peak = question.rate, question.peak

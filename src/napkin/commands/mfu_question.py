@@ -65,7 +65,6 @@ class MfuQuestion:
     step: StepQuestion | None
 
 
-
 def read(inputs: Inputs) -> MfuQuestion:
     """Read the question."""
     read_untimed(inputs)
