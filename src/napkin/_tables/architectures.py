@@ -226,7 +226,7 @@ MODULES: dict[str, str] = {
     'stablelm': 'decoders.gpt_neox',
     'starcoder2': 'decoders.gpt_neox',
     'step3p5': 'mixtures_of_experts.laguna',
-    'switch_transformers': 'encoder_decoders.t5',
+    'switch_transformers': 'encoder_decoders.switch_transformers',
     't5': 'encoder_decoders.t5',
     't5gemma': 'encoder_decoders.t5gemma',
     't5gemma2': 'encoder_decoders.t5gemma2',
