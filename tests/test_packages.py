@@ -190,6 +190,7 @@ def test_what_a_cold_train_time_loads() -> None:
         "napkin.options",
         "napkin.options.command_line",
         "napkin.options.comparing",
+        "napkin.options.data",
         "napkin.options.files",
         "napkin.options.bench",
         "napkin.options.layout",

@@ -11,6 +11,7 @@ from napkin.commands.train_time_question import TrainTimeQuestion
 from napkin.counting.six_n import six, six_n
 from napkin.errors import NapkinError
 from napkin.inputs.hardware import Hardware
+from napkin.options.data import AMOUNT
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.model import MODEL_OPTIONS
 from napkin.options.training import FROZEN, STEP_MODEL, UNTIMED
@@ -35,7 +36,7 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
         from napkin.commands.untimed import read_untimed
 
         read_untimed(inputs)
-    known, counted, named = _read_known(inputs)
+    known, counted, named, data = _read_known(inputs)
     laid_out = named != "" and "mfu" not in known and any(name in inputs for name in PREDICTS)
     if laid_out and "gpus" not in known:
         from napkin.commands.train_time_fewest import read_degrees
@@ -81,6 +82,7 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
         step=step,
         named=named,
         solved=solved,
+        data=data,
     )
 
 
@@ -134,8 +136,21 @@ def _check_asked(inputs: Inputs, known: Mapping[str, Term]) -> None:
         inputs.need("price", "USD per GPU-hour")
 
 
-def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None, str]:
-    """Return what was given among params, tokens, gpus, mfu and time; a model's counted FLOPs per token, its name."""
+def _read_amount(inputs: Inputs, known: dict[str, Term]) -> tuple[Term, ...]:
+    """Add the tokens where steps or samples say them; return what is said of them besides."""
+    if not any(name in inputs for name in AMOUNT):
+        return ()
+    from napkin.commands.amount import read_amount
+    from napkin.commands.model import read_model, read_sequence
+
+    found = read_amount(inputs, read_sequence(inputs, read_model(inputs)) if inputs.has("model") else None)
+    known["tokens"] = found.tokens
+    return found.more
+
+
+def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None, str, tuple[Term, ...]]:
+    """Return what was given among params, tokens, gpus, mfu and time; a model's counted FLOPs per token, its name; and
+    what is said of the tokens besides."""
     if "model" in inputs:
         from napkin.commands.size import read_size
 
@@ -151,7 +166,11 @@ def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None, str]:
     if inputs.has("within"):
         known["time"] = inputs.term("within", "time")
     if inputs.has("model"):
-        return known, *_read_model(inputs, known)
+        counted, name = _read_model(inputs, known)
+        more = _read_amount(inputs, known)
+        return known, counted, name, more
+    if any(name in inputs for name in AMOUNT):
+        _read_amount(inputs, known)
     size = f"MODEL {inputs.shown['params'].text}" if inputs.has("params") else "name a model"
     inputs.because(OF_MODEL, "it belongs to a MODEL", f"{size} instead of --params")
     active = inputs.integer_or_none("active-params")
@@ -159,7 +178,7 @@ def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None, str]:
         if "params" in known and active > known["params"].value:
             raise NapkinError("--active-params is above --params", "active parameters are part of all parameters")
         known["per_token"] = six_n(inputs.term("active-params"))
-    return known, None, ""
+    return known, None, "", ()
 
 
 def _read_model(inputs: Inputs, known: dict[str, Term]) -> tuple[Term, str]:
