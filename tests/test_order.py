@@ -104,6 +104,18 @@ def test_counts_and_turns_are_those_of_every_layer(
 # --- a whole step, stage by stage ------------------------------------------------------------------------------------
 
 
+@given(patterns, recomputes, st.data())
+def test_stretches_of_one_composition_hold_the_same_layers_in_the_same_order(
+    blocks: Blocks, recompute: Recompute, data: st.DataObject
+) -> None:
+    order = order_of(stack(blocks).numbered, recompute)
+    size = data.draw(st.integers(1, order.depth))
+    seen: dict[object, list[tuple[Number, ...]]] = {}
+    for low in range(order.depth - size + 1):
+        layers = [order.between(low, low + ahead) for ahead in range(1, size + 1)]
+        assert seen.setdefault(order.composition(low, low + size), layers) == layers
+
+
 def config(**fields: Any) -> Model:
     shape = {
         "model_type": "qwen2_moe",

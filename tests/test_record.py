@@ -51,6 +51,11 @@ def test_a_record_does_not_change() -> None:
     assert copy.deepcopy(Point(1)) == pickle.loads(pickle.dumps(Point(1))) == Point(1)
 
 
+def test_only_fields_can_be_replaced() -> None:
+    with pytest.raises(TypeError, match="Point has no field 'z'"):
+        replace(Point(1), z=5)
+
+
 def test_fields_can_be_matched_by_place() -> None:
     match Named(1, 2, "n"):
         case Named(x, y, name):
