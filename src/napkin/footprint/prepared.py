@@ -232,10 +232,10 @@ def _first(run: Pass, setup: Setup, replays: Replays) -> Replay | None:
 def order_of_run(model: Model, run: Pass, setup: Setup) -> Order:
     """Return the order of the layers of a pass under a setup's recomputation."""
     between = [number for number, layer in enumerate(run.kinds) if not layer.block]
-    return order_of(run.patterns, setup.layout.recompute, _asleep(model, setup), between)
+    return order_of(run.patterns, setup.layout.recompute, layers_asleep(model, setup), between)
 
 
-def _asleep(model: Model, setup: Setup) -> int:
+def layers_asleep(model: Model, setup: Setup) -> int:
     """Return the layers of the joined stack that no gradient reaches, all before the first one that is trained."""
     tuning = setup.implementation.tuning
     tower, with_projector, ahead = seen_layers(model)
