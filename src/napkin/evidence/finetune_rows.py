@@ -132,39 +132,26 @@ def framework_of(row: RowFields, stack: str, trainer: Trainer) -> Framework:
 
 
 def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: str) -> Precision:
-    """Return which type each kind of tensor has: as the row says it, else by the trainer's code.
-
-    accelerate casts the trained parameters of FSDP to fp32 where the run is under autocast (accelerator.py,
-    prepare_model)."""
+    """Return which type each kind of tensor has: as the row says it, else by the trainer's code."""
     text = row.text("layout.precision").lower()
     word = text.split(" ")[0].strip("(),")
     narrow = "fp16" if "fp16" in text else "bf16"
-    mixed = POLICIES[f"{narrow}-mixed"]
-    if word == "fp32":
-        return POLICIES["fp32"]
-    if kind == "full":
-        if word in POLICIES and not word.startswith("amp-"):
-            return POLICIES[word]
-        if framework.name in ("deepspeed", "megatron-core"):
-            return mixed
-        if framework.name == "fsdp" and trainer.autocast and row.flag("layout.autocast") is not False:
-            return replace(POLICIES["amp-bf16"], compute=narrow)
-        if "over" in text or "weights" in text or trainer.full == "bf16-pure":
-            return Precision(f"{narrow}-pure", *(narrow,) * 4)
-        return POLICIES[trainer.full]
-    quantized = row.text("method.quantized") or row.text("method.quantised")
-    stated = row.text("method.adapter_dtype")[:4]
-    kept = stated if stated in ("fp32", "bf16", "fp16") else trainer.beside_quantized if quantized else trainer.adapters
     autocast = row.flag("layout.autocast")
-    autocast = trainer.autocast if autocast is None else autocast
-    kernels = row.text("layout.kernels")
-    frozen = "fp32" if quantized and trainer.widens and "accelerated-peft" not in kernels else narrow
-    if framework.name in ("deepspeed", "megatron-core"):
-        compute = word.removesuffix("-mixed")
-        return replace(mixed, compute=compute if f"{compute}-mixed" in POLICIES else narrow, frozen=narrow)
-    if kept == frozen:
-        return Precision("adapters", kept, kept, narrow if autocast or kept != "fp32" else kept, kept)
-    return Precision("adapters", kept, kept, narrow if autocast else kept, kept, frozen=frozen)
+    if word == "fp32" or (kind == "full" and word in POLICIES and not word.startswith("amp-")):
+        return POLICIES[word]
+    if "over" in text or "weights" in text:  # of 16 bits, which the row says
+        trainer = replace(trainer, full=LOOP.full)
+    if kind == "full":
+        return trainer.policy_of_all(framework, narrow, autocast)
+    if "accelerated-peft" in row.text("layout.kernels"):  # its loader casts nothing
+        trainer = replace(trainer, widens=False)
+    stated = row.text("method.adapter_dtype")[:4]
+    kept = stated if stated in ("fp32", "bf16", "fp16") else ""
+    quantized = bool(row.text("method.quantized") or row.text("method.quantised"))
+    found = trainer.policy_of_adapters(framework, quantized, narrow, autocast, kept)
+    compute = word.removesuffix("-mixed")
+    low = framework.name == "megatron-core" and f"{compute}-mixed" in POLICIES
+    return replace(found, compute=compute) if low else found
 
 
 def tuning_of(row: RowFields) -> Tuning:
