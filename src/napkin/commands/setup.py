@@ -176,7 +176,7 @@ def _note_padding(inputs: Inputs, model: Model, framework: Framework, tp: int) -
 
 
 def _read_formats(inputs: Inputs, framework: Framework, policy: Precision) -> Precision:
-    """Return a named policy as the framework keeps it, which is noted; a policy that is written out stays."""
+    """Return a named policy as the framework keeps it, which is noted; a policy given by its formats stays."""
     kept = framework.formats(policy)
     if "=" in policy.name or kept == policy:
         return policy

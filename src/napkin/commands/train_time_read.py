@@ -56,21 +56,9 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
         solved = read_fewest(inputs, known, hardware)
         known["gpus"] = solved.gpus
         del known["time"]
-    judged = {}
-    for name in time.limits({"mfu": six(), **known} if laid_out else known, budget is not None):
-        limit = known.pop(name, budget)
-        if limit is not None:
-            judged[name] = limit
+    judged = _judged(known, budget, laid_out)
     budget = None if "budget" in judged else budget
-    if "mfu" in known:
-        inputs.because(("confidence", *LAYOUT), "--mfu is given, and nothing is estimated", "leave out --mfu")
-    elif "gpus" not in known:
-        inputs.because(LAYOUT, "without --gpus there is no layout to estimate the MFU of", "add --gpus, or --within")
-    else:
-        inputs.because(("confidence", *LAYOUT), "the MFU is what is asked for, and nothing is estimated")
-    powered = hardware.tdp_w is not None
-    counted_by_power = ("power-overhead", "pue", "carbon-intensity")
-    inputs.depends(counted_by_power, powered, f"no TDP of {hardware.name} is known, so energy is omitted", "--tdp")
+    _note_unread(inputs, known, hardware)
     confidence, step = None, None
     if "mfu" not in known:
         from napkin.evidence.run_estimate import is_wanted
@@ -96,6 +84,29 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
         solved=solved,
         data=data,
     )
+
+
+def _judged(known: dict[str, Term], budget: Term | None, laid_out: bool) -> dict[str, Term]:
+    """Return what is given beyond what determines the run: limits to hold it against, which are no longer known."""
+    judged = {}
+    for name in time.limits({"mfu": six(), **known} if laid_out else known, budget is not None):
+        limit = known.pop(name, budget)
+        if limit is not None:
+            judged[name] = limit
+    return judged
+
+
+def _note_unread(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -> None:
+    """Say why options that this question does not read change nothing."""
+    if "mfu" in known:
+        inputs.because(("confidence", *LAYOUT), "--mfu is given, and nothing is estimated", "leave out --mfu")
+    elif "gpus" not in known:
+        inputs.because(LAYOUT, "without --gpus there is no layout to estimate the MFU of", "add --gpus, or --within")
+    else:
+        inputs.because(("confidence", *LAYOUT), "the MFU is what is asked for, and nothing is estimated")
+    powered = hardware.tdp_w is not None
+    counted_by_power = ("power-overhead", "pue", "carbon-intensity")
+    inputs.depends(counted_by_power, powered, f"no TDP of {hardware.name} is known, so energy is omitted", "--tdp")
 
 
 def _check_missing(inputs: Inputs, known: Mapping[str, Term]) -> None:

@@ -11,7 +11,8 @@ from napkin.evidence import software
 from napkin.evidence.intervals import RunPoint, SeenStep, point
 from napkin.evidence.rates import LARGEST_SHARE, Machine, machine, names, picker, rates
 from napkin.footprint.states import weights_of
-from napkin.inputs.hardware import Hardware, peak_name
+from napkin.inputs.hardware import Hardware
+from napkin.inputs.peaks import peak_name
 from napkin.operations.model import Model
 from napkin.record import record, replace
 from napkin.term import Term

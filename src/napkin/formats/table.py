@@ -147,7 +147,7 @@ BYTES: dict[str, int] = {
     "fp8": 1,
     "bool": 1,
 }
-"""Bytes of one element of a tensor, of formats without a shared scale; fp8 stands for both of its formats."""
+"""Bytes of one element of a tensor, of formats without a shared scale; fp8 is either of its formats."""
 SIXTEENTHS: dict[str, Number] = {
     f.name: ratio(16 * f.element_bits + SCALE_BITS * 16 // f.block, 8)
     for f in FORMATS.values()
@@ -189,7 +189,7 @@ _MEANS = {
     "byte": "uint8",
     "bool": "uint8",
 }
-"""The storage format that a general word stands for."""
+"""The storage format that a general word means."""
 
 
 def power_of_two(exponent: int) -> Fraction:

@@ -243,8 +243,8 @@ MEANS: dict[str, Mapping[str, str]] = {
     f"ulysses {SAME['ulysses']}": {"*": "!--cp N shards the sequence; --sp belongs to tensor parallelism"},
 }
 """Spellings with another form of value → {what follows: what it means}. What follows: nothing (""; also `true`), a
-word, `#` a number, `*` anything (`*3*`: anything with a 3 in it), `{}` in the meaning stands for it. A meaning is other
-options, or after `!` the hint of a refusal."""
+word, `#` a number, `*` anything (`*3*`: anything with a 3 in it), `{}` in the meaning is replaced by it. A meaning is
+other options, or after `!` the hint of a refusal."""
 
 VALUES: dict[str, Mapping[str, str]] = {
     "max": {"gpus": "--min gpus finds the fewest, and napkin plan the layout", "batch": "--max micro-batch"},

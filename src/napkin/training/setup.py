@@ -59,7 +59,7 @@ class Setup:
     asleep   the last part of a multimodal model that is not trained and saves nothing: vision, or projector, with it
              the tower; "": none
     compiled the step runs under torch.compile
-    widths   how far figures can lie from the formulas, on one card and on several: where what is kept was counted on
+    widths   how far figures can lie from the formulas, on one GPU and on several: where what is kept was counted on
              the code itself, where not
     """
 
