@@ -58,8 +58,33 @@ class FineTuning:
     uneven: bool
 
 
+READ = {
+    "model": "name preset params_nominal params shape",
+    "hardware": "chip accelerator count per_node nodes",
+    "method": """kind lora_rank lora_alpha lora_dropout lora_targets lora_targets_canonical lora_target_parameters
+        quantised quantized quantize_moe_experts experts_targeted base_dtype adapter_dtype trainable_params
+        modules_to_save load""",
+    "layout": """framework trainer stack versions micro_batch grad_accum global_batch local_batch batch seq seq_max
+        seq_stated packed padded padding_free tokens_per_micro_batch tokens_per_step precision autocast recompute
+        recompute_detail optimizer optimizer_form attention loss kernels lora_kernels compile offload zero tp pp dp cp
+        ep vp sp distributed_optimizer""",
+}
+"""Fields of a row that are read here, or that neither memory nor time depends on."""
+
+
+def check_understood(row: RowFields) -> None:
+    """Refuse a row that states what is not read, but for an explicit no."""
+    for part, names in READ.items():
+        for name, value in row.part(part).items():
+            if name not in names.split() and value not in (None, False, 1):
+                raise NapkinError(f"states {part}.{name}: not modeled")
+    if row.text("method.experts_targeted") == "targeted" and not row.text("method.lora_target_parameters"):
+        raise NapkinError("which tensors of the experts have adapters is not stated")
+
+
 def fine_tuning(row: RowFields) -> FineTuning:
     """Return a row as a question. Refused where something is missing, or stated and not understood."""
+    check_understood(row)
     task, kind = row.text("task"), row.text("method.kind")
     if task not in TASKS:
         raise NapkinError(f"the task {task[:40]} is not predicted")
@@ -177,7 +202,8 @@ def targets_of(row: RowFields) -> tuple[str, ...]:
     text = row.text("method.lora_targets_canonical") or row.text("method.lora_targets")
     if text in ("*_proj", ALL_LINEAR) or text.startswith("all"):
         return (ALL_LINEAR,)
-    names = tuple(name.strip() for name in text.split(","))
+    parameters = row.text("method.lora_target_parameters")
+    names = tuple(name.strip() for name in ",".join(filter(None, (text, parameters))).split(","))
     if not text or any(not name or not name.replace("_", "").replace(".", "").isalnum() for name in names):
         raise NapkinError(
             f"which modules have adapters is not understood: {text[:60]}"
