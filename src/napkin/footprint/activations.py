@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import isqrt
 
-from napkin.autograd.live import DROPPED, KEPT, RECOMPUTED, forward_peak
+from napkin.autograd.live import DROPPED, KEPT, RECOMPUTED, before_recomputation, forward_peak
 from napkin.autograd.tape import Tape
 from napkin.autograd.tensors import ACTIVATION, BYTES, INPUT, INPUT_LABEL, WEIGHT_COPY, Node, Storage, Tensor, sized
 from napkin.elementwise import Number, ceil_div, minimum, where
@@ -47,13 +47,16 @@ class Piece:
              order of the calls (torchtitan, apply_ac with mode selective and option op)
     burst    the peak of its forward pass, with its input and what it has kept so far
     dropped  the same where nothing is kept
-    anew     the same where it is recomputed, until all that is kept is there
+    anew     the same where it is recomputed, until all that is kept is there, with the gradients that are there already
+    made     storages that it makes and others share: it makes them anew where it is recomputed
+    leaf     bytes of the zeros that it reads in place of position biases and that a gradient reaches
     biases   autocast's copies of biases, which its cache holds to the end of the forward pass
     arguments  storages that the layer is called with next to its input, which its checkpoint keeps: those that all
              layers share
     carried  bytes of those that are its own
     rest     bytes of what it keeps beyond its checkpointed block
     masks    bytes of the causal masks that it reads, by what tells them apart
+    returned what it returns next to the stream, which lives until the next layer returns
     delayed  what the gradients of weights need where they are computed apart from those of activations: the input of
              each linear layer and its output's gradient (Qi et al. 2023, arXiv:2401.10241, table 1: 32·T·h of a GPT
              layer)
@@ -77,6 +80,9 @@ class Piece:
     carried: Number = 0
     rest: Number = 0
     masks: tuple[tuple[object, Number], ...] = ()
+    returned: tuple[Storage, ...] = ()
+    made: tuple[Storage, ...] = ()
+    leaf: Number = 0
 
     @property
     def stashed(self) -> Number:
@@ -232,8 +238,7 @@ def forward(
     held = body_output(stack) == STREAM or any(s.label == INPUT_LABEL for s in after.kept)
     gone = where(held, 0, after.input)  # the stream, once it is normalized
     after = replace(after, burst=after.burst - gone)
-    places = (place for value in lowering.shared_tensors.values() for place in value.tensor.storages)
-    shared_tensors = tuple({id(storage): storage for _, storage in places}.values())
+    shared_tensors = lowering.shared_values()
     return Pass(
         before,
         tuple(layers),
@@ -397,11 +402,14 @@ def one_layer(lowering: Lowering, layer: Layer, width: Number, dtype: str) -> tu
     """Return what a layer keeps, and the dtype of its output."""
     tape = lowering.tape.fresh()
     outer, lowering.tape = lowering.tape, tape
+    before = {id(storage) for storage in lowering.shared_storages()}
     x = lowering.residual(width, dtype)
     out = lowering.run(rewrite(layer.operations, lowering.implementation), x)
     lowering.tape = outer
     made = piece(layer.kind, tape, 0, 0, x.tensor.size)
     taken = lowering.arguments.values()
+    own = tuple(storage for storage in lowering.shared_storages() if id(storage) not in before)
+    zeros = () if lowering.zeros is None else (lowering.zeros.storage,)
     beyond = lowering.starts[layer.beyond] if layer.beyond else len(made.nodes)
     rest = {id(s): s for node in made.nodes[beyond:] for _, s in node.kept if s.label != INPUT_LABEL}
     made = replace(
@@ -410,6 +418,10 @@ def one_layer(lowering: Lowering, layer: Layer, width: Number, dtype: str) -> tu
         carried=total(s.size for s in taken if not s.shared),
         rest=total(s.size * s.kept for s in rest.values() if s.kind == ACTIVATION),
         masks=_masks(lowering, layer),
+        anew=made.anew + before_recomputation(made.nodes) + total(storage.size for storage in own),
+        made=own,
+        leaf=total(s.size for s in zeros if any(s is one for one in (*own, *taken))),
+        returned=tuple(storage for x in lowering.scopes.returned for _, storage in x.storages),
     )
     return (made, out.tensor.dtype) if layer.read else (unread(made), dtype)
 
@@ -417,7 +429,7 @@ def one_layer(lowering: Lowering, layer: Layer, width: Number, dtype: str) -> tu
 def unread(made: Piece) -> Piece:
     """Return a layer whose result nothing reads: it runs, and no gradient reaches it."""
     nothing: tuple[Any, ...] = ()
-    changes = dict.fromkeys(("kept", "nodes", "shared", "arguments", "masks"), nothing)
+    changes = dict.fromkeys(("kept", "nodes", "shared", "arguments", "masks", "returned", "made"), nothing)
     sizes = dict.fromkeys(("saved", "casts", "recomputed", "chosen", "carried", "rest", "delayed", "input"), 0)
     return replace(made, burst=made.dropped, **changes, **sizes)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from napkin.autograd.tensors import INPUT_LABEL, WEIGHT_COPY, Storage
-from napkin.elementwise import Number, ceil_div, maximum, minimum, where
+from napkin.elementwise import Number, ceil_div, is_array, maximum, minimum, where
 from napkin.footprint import activations
 from napkin.footprint.activations import total
 from napkin.footprint.prepared import PreparedStep
@@ -86,6 +86,22 @@ def mask_bytes(step: PreparedStep, counts: Counts) -> Number:
     return total(where(checkpointed > 0, size, 0) for size, checkpointed in masks.values())
 
 
+def returned_bytes(step: PreparedStep, stage: Stage, layer: Number) -> Number:
+    """Return the bytes that the layer before `layer` (counted in the whole stack) returned next to the stream and does
+    not keep for backward: they live until `layer`, or what follows the last one, has run."""
+    order = step.order
+    sizes = [
+        total(
+            s.size * (1 if one.checkpointed or one.no_grad else 1 - minimum(s.kept, 1))
+            for s in step.run.layers[one.kind][1].returned
+        )
+        for one in order.variants
+    ]
+    if not any(is_array(size) or size for size in sizes):
+        return 0
+    return where(layer > stage.low, dot(order.between(maximum(layer - 1, 0), layer), sizes), 0)
+
+
 def rotary_bytes(step: PreparedStep, stage: Stage) -> Number:
     """Return the bytes of rotary tables that checkpointed layers refer to and no other layer keeps."""
     found: Number = 0
@@ -128,7 +144,8 @@ def _users(step: PreparedStep, counts: Counts, storage: Storage) -> tuple[Number
     for n, variant in zip(counts, step.order.variants, strict=True):
         piece = step.run.layers[variant.kind][1]
         reads = (*piece.shared, *piece.arguments) if variant.checkpointed else piece.shared
-        if any(storage is other for other in reads):
+        makes = variant.checkpointed and any(storage is other for other in piece.made)  # and lets go of it
+        if not makes and any(storage is other for other in reads):
             checkpointed, others = (
                 checkpointed + n * variant.checkpointed,
                 others + n * (not (variant.checkpointed or variant.no_grad)),

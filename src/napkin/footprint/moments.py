@@ -8,7 +8,7 @@ from napkin.autograd.tensors import INPUT_LABEL, sized
 from napkin.elementwise import Number, ceil_div, is_array, maximum, where
 from napkin.footprint.activations import total
 from napkin.footprint.gathers import flat_gradient, gathered_bytes
-from napkin.footprint.kept import mask_bytes, rotary_bytes, shared_kv_bytes
+from napkin.footprint.kept import mask_bytes, returned_bytes, rotary_bytes, shared_kv_bytes
 from napkin.footprint.optimizer_buffers import optimizer_temporaries, table_elements
 from napkin.footprint.peaks import LayerPeak, layer_peaks
 from napkin.footprint.prepared import PreparedStep
@@ -167,7 +167,8 @@ class Moments:
         at_head = self.moment("forward", standing, rank.saved, rank.casts + self.cached, temporaries)
         if not run.layers:
             return at_head
-        temporaries = (("referred_to", held.around), ("last_loss", self.last), ("final_norm", stage.last * run.final))
+        final = stage.last * (run.final + returned_bytes(self.step, stage, stage.high))
+        temporaries = (("referred_to", held.around), ("last_loss", self.last), ("final_norm", final))
         return larger(at_head, self.moment("forward", standing, self.before_head, self.casts, temporaries))
 
     def bursting(self, peak: LayerPeak) -> Moment:
@@ -205,6 +206,7 @@ class Moments:
             ("referred_to", self.through_backward - self.references.freed_masks(peak.masks)),
             ("added_gradient", gradients.added),
             ("loss", 2 * self.loss),
+            ("leaf", peak.leaf),
             ("layer", peak.needs),
         )
         kept = self.before_head - peak.gone - peak.shared

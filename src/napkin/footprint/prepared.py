@@ -45,12 +45,13 @@ class Replays:
 
     def __init__(self, run: Pass) -> None:
         self.run = run
-        self._shared: dict[int, bool] = {}
+        self._shared: dict[int, dict[int, Number]] = {}
 
-    def adds(self, kind: int) -> bool:
-        """Return whether a layer adds to gradients that later layers have left."""
+    def shares(self, kind: int) -> dict[int, Number]:
+        """Return the bytes of the tensors with a gradient that a layer reads and others read too, by storage."""
         if kind not in self._shared:
-            self._shared[kind] = bool(read_by_others(self.run.layers[kind][1].nodes))
+            read = read_by_others(self.run.layers[kind][1].nodes)
+            self._shared[kind] = {id(x.storage): x.size for x in read}
         return self._shared[kind]
 
     def piece(self, which: int) -> tuple[Piece, Number]:
@@ -113,9 +114,9 @@ class PreparedStep:
 
     def carrying(self, kind: int, recomputed: bool) -> Replay | None:
         """Return the replay of a layer that adds to gradients which later layers have left; None where it has none."""
-        return (
-            self.replays.of(self.setup, kind, recomputed=recomputed, carried=True) if self.replays.adds(kind) else None
-        )
+        if not self.replays.shares(kind):
+            return None
+        return self.replays.of(self.setup, kind, recomputed=recomputed, carried=True)
 
     def under(self, setup: Setup) -> PreparedStep:
         """Return the same step under another setup, one that changes nothing on the tape."""

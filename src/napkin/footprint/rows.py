@@ -77,9 +77,9 @@ class Rows:
             self._known_weights[single] = weights_on_a_rank(self.model, self.stack, setup, self.run.kinds)
         return self._known_weights[single]
 
-    def adds(self, kind: int) -> bool:
-        """Return whether a layer adds to gradients that later layers have left."""
-        return self._replays.adds(kind)
+    def shares(self, kind: int) -> dict[int, Number]:
+        """Return the bytes of the tensors with a gradient that a layer and others read, by storage, in every row."""
+        return self._replays.shares(kind)
 
     def of(self, which: int, goes: bool, recomputed: bool, alone: bool, waits: bool, carried: bool) -> Replay:
         """Return the replay of a piece in every row; waits: whether the head's gradient waits for the embedding's."""
@@ -97,8 +97,9 @@ class _OfRows(Replays):
         super().__init__(run)
         self._rows, self._index = rows, index
 
-    def adds(self, kind: int) -> bool:
-        return self._rows.adds(kind)
+    def shares(self, kind: int) -> dict[int, Number]:
+        sizes = self._rows.shares(kind)
+        return {key: _Taken(self._index).all(size) for key, size in sizes.items()}
 
     def of(
         self,

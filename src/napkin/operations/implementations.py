@@ -48,6 +48,9 @@ IDS = ("ids", "int64")
 MASKS, POSITION_IDS, PADDING, PAIRS, ANGLES = "masks", "ids", "padding", "pairs", "angles"
 """What a class passes to its layers by position."""
 
+QKV, ROTATED = "qkv", "rotated"
+"""What variables of attention can hold."""
+
 ALWAYS, ALIBI, NEVER = "always", "alibi", "never"
 
 
@@ -83,7 +86,11 @@ class Implementation:
                  projection stays allocated as long as any part does · apart: one by one
     packed       sequences lie one behind the other in one, and each attends in a call of its own
     query_scale  each query is multiplied by a factor of its position
-    weights_late attention's weights are returned to the layer, which holds them until it returns
+    weights_to   how far attention's weights are returned, when eager. attention: they end with it · layer: to the layer,
+                 which holds them until it returns · loop: to the loop over the layers, whose variable holds them until
+                 the next layer returns
+    variables    what variables of attention hold until it returns, beside query, key and value. qkv: the fused
+                 projection · rotated: the parts that are rotated, before and after
     norms_inline query and key are normalized as each is made, before the next projection
 
     Rotary positions
@@ -217,7 +224,8 @@ class Implementation:
     norms_last: bool = True
     checkpoints: bool = True
     closure: tuple[str, ...] = ("tables", "ids", "masks")
-    weights_late: bool = True
+    weights_to: str = "layer"
+    variables: tuple[str, ...] = ()
     norms_inline: bool = False
     embeddings: str = "layers"
 

@@ -213,6 +213,16 @@ class Lowering:
         """Note that the layer that runs is called with a tensor next to the stream, which its checkpoint keeps."""
         self.arguments |= {id(storage): storage for _, storage in tensor.storages}
 
+    def shared_values(self) -> tuple[Storage, ...]:
+        """Return what operations share with all layers that follow, each storage once."""
+        places = (place for value in self.shared_tensors.values() for place in value.tensor.storages)
+        return tuple({id(storage): storage for _, storage in places}.values())
+
+    def shared_storages(self) -> tuple[Storage, ...]:
+        """Return the same with the zeros that stand for position biases."""
+        shares = self.zeros is not None and self.zeros.storage.shared
+        return (*self.shared_values(), *((self.zeros.storage,) if shares and self.zeros is not None else ()))
+
     def reads_encoder(self, name: str, width: Number, dtype: str) -> None:
         """Provide the encoder's output, which the following layers share and read by this name."""
         self.memory = name
@@ -237,7 +247,7 @@ class Lowering:
         self.factor = None
         self.orders = {}
         self.derived = {}
-        self.scopes = Scopes(self.tape, program.scopes, x is not None, self.implementation.weights_late)
+        self.scopes = Scopes(self.tape, program.scopes, x is not None, self.implementation.weights_to)
         for op in program.operations:
             self.tape.scope = op.name
             self.starts[op.name] = len(self.tape.nodes)
