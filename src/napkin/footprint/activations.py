@@ -17,7 +17,7 @@ from napkin.errors import Refused
 from napkin.footprint.legs import Leg
 from napkin.operations.attention_kernels import cuts_keys, is_masked
 from napkin.operations.base import Operation
-from napkin.operations.implementations import EAGER
+from napkin.operations.implementations import ALIBI, ALWAYS, EAGER
 from napkin.operations.losses import LOSSES, Loss
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.model import Layer, Numbered, Stack
@@ -368,8 +368,22 @@ def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, tuple[Storage, .
     slopes = sized(lowering.b * heads * lowering.s, stream) if "alibi" in refers else 0
     pairs = lowering.tables.values() if "tables" in refers else ()
     tables = tuple(storage for pair in pairs for t in pair for _, storage in t.storages)
+    tables += tuple(storage for mask in _shared_masks(lowering) for _, storage in mask.storages)
     spread = total(lowering.spread.values()) * ("tables" in refers)
     return ids + slopes + spread, tables
+
+
+def _shared_masks(lowering: Lowering) -> tuple[Tensor, ...]:
+    """Return the masks that the model makes once for all layers: with ALiBi's biases for a kernel, boolean otherwise."""
+    return tuple(lowering.masks[name] for name in (ALIBI, "mask") if name in lowering.masks)
+
+
+def _mask_beside(lowering: Lowering, layer: Layer, kept: tuple[Storage, ...]) -> tuple[Storage, ...]:
+    """Return the masks of all layers that a layer with attention reads and that are not among what it keeps."""
+    if not any(op.attends() is not None for op in layer.operations):
+        return ()
+    read = (storage for mask in _shared_masks(lowering) for _, storage in mask.storages)
+    return tuple(storage for storage in read if not any(storage is one for one in kept))
 
 
 def _masks(lowering: Lowering, layer: Layer) -> tuple[tuple[object, Number], ...]:
@@ -387,11 +401,12 @@ def _masks(lowering: Lowering, layer: Layer) -> tuple[tuple[object, Number], ...
                 core.causal
                 or cuts_keys(lowering, core)
                 or (bounded and lowering.implementation.kernel_mask == "windows")
-            )
+            ) and lowering.implementation.mask != "shared"
             made = ("mask" in refers or "masks" in refers) and hides and not core.cross
             size = sized(lowering.b * lowering.own * keys, stream)
         else:  # boolean, made for windows and for both stacks' keys; one for all sequences, but where one is inverted
-            made = "masks" in refers and (bounded or core.merged) and is_masked(lowering, core)
+            always = lowering.implementation.kernel_mask == ALWAYS and core.position != ALIBI
+            made = "masks" in refers and (bounded or core.merged or always) and is_masked(lowering, core)
             size = lowering.own * keys * (lowering.b if inverts or core.merged else 1)
         if made:
             found[lowering.stack, (core.window, core.chunk) if "masks" in refers else None] = size
@@ -418,6 +433,7 @@ def one_layer(lowering: Lowering, layer: Layer, width: Number, dtype: str) -> tu
         carried=total(s.size for s in taken if not s.shared),
         rest=total(s.size * s.kept for s in rest.values() if s.kind == ACTIVATION),
         masks=_masks(lowering, layer),
+        shared=(*made.shared, *_mask_beside(lowering, layer, made.shared)),
         anew=made.anew + before_recomputation(made.nodes) + total(storage.size for storage in own),
         made=own,
         leaf=total(s.size for s in zeros if any(s is one for one in (*own, *taken))),

@@ -103,11 +103,13 @@ def returned_bytes(step: PreparedStep, stage: Stage, layer: Number) -> Number:
 
 
 def rotary_bytes(step: PreparedStep, stage: Stage) -> Number:
-    """Return the bytes of rotary tables that checkpointed layers refer to and no other layer keeps."""
+    """Return the bytes of rotary tables, and of a mask with biases, that checkpointed layers refer to and no other layer
+    keeps."""
     found: Number = 0
     for storage in step.run.tables:
         checkpointed, others = _users(step, stage.variants, storage)
-        found = found + where((checkpointed > 0) & (others == 0), storage.size, 0)
+        keep = where(others > 0, minimum(storage.kept, 1), 0)
+        found = found + where(checkpointed > 0, storage.size * (1 - keep), 0)
     return found
 
 
