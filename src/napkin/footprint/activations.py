@@ -374,7 +374,7 @@ def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, tuple[Storage, .
 
 
 def _shared_masks(lowering: Lowering) -> tuple[Tensor, ...]:
-    """Return the masks that the model makes once for all layers: with ALiBi's biases for a kernel, boolean otherwise."""
+    """Return the masks that are made once for all layers: with ALiBi's biases for a kernel, boolean otherwise."""
     return tuple(lowering.masks[name] for name in (ALIBI, "mask") if name in lowering.masks)
 
 

@@ -103,8 +103,8 @@ def returned_bytes(step: PreparedStep, stage: Stage, layer: Number) -> Number:
 
 
 def rotary_bytes(step: PreparedStep, stage: Stage) -> Number:
-    """Return the bytes of rotary tables, and of a mask with biases, that checkpointed layers refer to and no other layer
-    keeps."""
+    """Return the bytes of rotary tables, and of masks made once for all layers, that checkpointed layers refer to and
+    no other layer keeps."""
     found: Number = 0
     for storage in step.run.tables:
         checkpointed, others = _users(step, stage.variants, storage)

@@ -86,9 +86,9 @@ class Implementation:
                  projection stays allocated as long as any part does · apart: one by one
     packed       sequences lie one behind the other in one, and each attends in a call of its own
     query_scale  each query is multiplied by a factor of its position
-    weights_to   how far attention's weights are returned, when eager. attention: they end with it · layer: to the layer,
-                 which holds them until it returns · loop: to the loop over the layers, whose variable holds them until
-                 the next layer returns
+    weights_to   how far attention returns its weights. attention: they end with it · layer: to the layer, which holds
+                 them until it returns · loop: to the loop over the layers, whose variable holds them until the next
+                 layer returns
     variables    what variables of attention hold until it returns, beside query, key and value. qkv: the fused
                  projection · rotated: the parts that are rotated, before and after
     norms_inline query and key are normalized as each is made, before the next projection

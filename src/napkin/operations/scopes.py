@@ -3,7 +3,7 @@
 A tensor lives until its last reader has run, or until the local variable that refers to it goes out of scope. A layer's
 forward pass is a function for attention, one for the MLP, and the layer around both. Each holds its argument (the
 normalized stream) until it returns; attention holds query, key and value, and query and key from before RoPE until both
-are rotated, and returns its weights to the layer, which holds them until it returns and may return them with the stream.
+are rotated, and returns its weights to the layer, which holds them until it returns and may return them in turn.
 Operands of one expression live until the expression has been evaluated.
 """
 
