@@ -17,6 +17,7 @@ from napkin.errors import Refused
 from napkin.footprint.legs import Leg
 from napkin.operations.attention_kernels import cuts_keys, is_masked
 from napkin.operations.base import Operation
+from napkin.operations.facts import POSITION_SCORES
 from napkin.operations.implementations import ALIBI, ALWAYS, EAGER
 from napkin.operations.losses import LOSSES, Loss
 from napkin.operations.lowering import Lowering, Value
@@ -363,6 +364,8 @@ def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, tuple[Storage, .
     refers = lowering.implementation.closure
     stream = "fp32" if lowering.tape.autocast else lowering.tape.compute
     ids = lowering.own * BYTES["int64"] * (("ids" in refers) + lowering.b * ("each ids" in refers))
+    if "distances" in refers and any(op.pattern() == POSITION_SCORES for one in stack.layers for op in one.operations):
+        ids = ids + lowering.own * lowering.s * BYTES["int64"]
     attends = [core for layer in stack.layers for op in layer.operations if (core := op.attends()) is not None]
     heads = max((op.heads for op in attends if op.position == "alibi"), default=0)
     slopes = sized(lowering.b * heads * lowering.s, stream) if "alibi" in refers else 0

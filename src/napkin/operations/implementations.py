@@ -168,8 +168,8 @@ class Implementation:
     fp16_excepts those that only loading in fp16 leaves in fp32 (_keep_in_fp32_modules)
     norms_last   a layer registers its norms after its linear layers
     closure      what a checkpointed layer refers to: tables (cos and sin), ids (one row of positions), each ids (a row
-                 for each sequence), masks (eager attention's, one for each window), mask (one for all), alibi (slopes
-                 times positions)
+                 for each sequence), distances (an id for each query and key, where relative positions have scores),
+                 masks (eager attention's, one for each window), mask (one for all), alibi (slopes times positions)
     embeddings   the model holds what it looked up until the layers are done: "layers", or the loss: "loss"
     """
 
