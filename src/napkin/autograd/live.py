@@ -105,7 +105,7 @@ def read_by_others(nodes: Sequence[Node]) -> tuple[Tensor, ...]:
     """Return the tensors with a gradient that nodes read and other pieces read too, those that the nodes make among
     them."""
     roots = {id(x.root): x.root for node in nodes for x in node.inputs if not x.no_grad}
-    return tuple(x for x in roots.values() if any(s.shared and s.kind == ACTIVATION for _, s in x.storages))
+    return tuple(x for x in roots.values() if any(s.shared and s.kind in (ACTIVATION, WEIGHT) for _, s in x.storages))
 
 
 class _Backward:

@@ -116,7 +116,8 @@ class Norm(Elementwise):
             centered = given
         variance = tape.mean(tape.power(deviation), rows)
         rstd = (run.implementation.rstd or _by_rsqrt)(run, tape.shift(variance))
-        out = tape.multiply(centered, rstd, "normalized")
+        divides = self.kind == "layer" and arithmetic == "fp32_norm"
+        out = (tape.divide if divides else tape.multiply)(centered, rstd, "normalized")
         if not self.weight:
             return tape.cast(out, out_dtype)
         weight = run.weight(size)
