@@ -381,7 +381,7 @@ def training(rig: Rig) -> Iterator[Check]:
     from napkin.architectures import build
     from napkin.bench.step_plan import TINY
     from napkin.inputs.load import Document
-    from napkin.inputs.model import config_from, load_config
+    from napkin.inputs.model_file import config_from, load_config
 
     tiny = config_from("tiny llama", Document("tiny llama", TINY), TINY)
     model = build(tiny if rig.rehearsal else load_config("llama3-8b"))

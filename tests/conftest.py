@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from napkin.architectures import build
 from napkin.cli import main
 from napkin.inputs.load import Document
-from napkin.inputs.model import config_from, load_config
+from napkin.inputs.model_file import config_from, load_config
 from napkin.operations.model import Model
 
 # Deterministic, so that a failure seen once is seen again; timing is not what these tests are about.

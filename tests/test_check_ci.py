@@ -10,7 +10,8 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from napkin.commands.command import MODULES, find
-from napkin.render.findings import BROKEN, PROBLEM, Finding, escaped, to_annotations, to_junit
+from napkin.inputs.limits import BROKEN_WORD
+from napkin.render.findings import PROBLEM, Finding, escaped, to_annotations, to_junit
 from tests.conftest import Napkin
 
 TIME = "command: train-time\nparams: 70B\ntokens: 15T\ngpus: 1024\nhardware: h100\nmfu: 0.5\n"
@@ -80,7 +81,7 @@ def test_junit_has_the_shape_that_is_read(napkin: Napkin, tmp_path: pathlib.Path
 
 
 def test_the_shape_finds_what_is_wrong() -> None:
-    good = to_junit([Finding("a", BROKEN, "b", "c", 3)], {})
+    good = to_junit([Finding("a", BROKEN_WORD, "b", "c", 3)], {})
     assert wrong_shape(ElementTree.fromstring(good)) == []
     for text, other in (("failure", "fail"), ('tests="1"', 'tests="2"'), ("line=", "lineno="), ("classname", "class")):
         assert wrong_shape(ElementTree.fromstring(good.replace(text, other))) != []
@@ -119,7 +120,7 @@ def test_an_annotation_cannot_be_broken_out_of() -> None:
     """Percent first, then line ends; in a property colon and comma too (actions/toolkit, core/src/command.ts)."""
     assert escaped("50%: a,b\r\n::error::c") == "50%25: a,b%0D%0A::error::c"
     assert escaped("50%: a,b\r\n", property=True) == "50%25%3A a%2Cb%0D%0A"
-    finding = Finding("a,file=b::", BROKEN, "c\n::set-output name=d::e", "f,g:h.yaml", 2)
+    finding = Finding("a,file=b::", BROKEN_WORD, "c\n::set-output name=d::e", "f,g:h.yaml", 2)
     assert to_annotations([finding]) == [
         "::error file=f%2Cg%3Ah.yaml,line=2,title=a%2Cfile=b%3A%3A::c%0A::set-output name=d::e"
     ]
@@ -130,7 +131,7 @@ def test_an_annotation_names_the_file_from_the_root_of_the_checkout(
 ) -> None:
     (tmp_path / "runs").mkdir()
     monkeypatch.chdir(tmp_path / "runs")
-    one = [Finding("a", BROKEN, "b", "c.yaml", 2)]
+    one = [Finding("a", BROKEN_WORD, "b", "c.yaml", 2)]
     assert to_annotations(one, str(tmp_path)) == ["::error file=runs/c.yaml,line=2,title=a::b"]
     assert to_annotations(one, str(tmp_path / "elsewhere")) == ["::error file=c.yaml,line=2,title=a::b"]
 
@@ -266,6 +267,46 @@ def test_what_the_question_itself_asks_is_a_line_too(napkin: Napkin, tmp_path: p
     assert outcome.status == 1
     found = [(c["line"], c["path"], c["limit"], c["value"], c["status"]) for c in outcome.data["checks"]]
     assert found[1] == (1, "verdict", "fits", "does not fit", "broken")
+
+
+PLAN = "command: plan\nmodel: gpt2\nhardware: h100\ngpus: 8\nseq: 1024\nglobal-batch: 64\n"
+RUN = PLAN + "tokens: 300B\n"
+
+
+@pytest.mark.parametrize(
+    ("question", "status", "limit", "value"),
+    [
+        (RUN + "within: 90d\n", 0, "", ""),
+        (RUN + "within: 1h\n", 1, "possible", "impossible"),
+        (
+            "command: train-time\nmodel: gpt2\nhardware: h100\ngpus: 8\ntokens: 300B\nzero: 1\nwithin: 1h\n",
+            1,
+            "holds",
+            "broken",
+        ),
+    ],
+)
+def test_each_command_says_which_verdict_is_success(
+    napkin: Napkin, tmp_path: pathlib.Path, question: str, status: int, limit: str, value: str
+) -> None:
+    """A deadline that is missed is a line of its own: what was asked to hold, and what was found."""
+    outcome = napkin(["check", write(tmp_path, "run.yaml", question + 'limits: {mfu: ">= 1%"}\n'), "--json"])
+    assert outcome.status == status, outcome.err
+    own = [(c["limit"], c["value"]) for c in outcome.data["checks"] if c["path"] == "verdict"]
+    assert own == ([(limit, value)] if limit else [])
+
+
+def test_plan_gives_a_verdict_on_memory_where_no_limit_is_asked(napkin: Napkin, tmp_path: pathlib.Path) -> None:
+    assert napkin(["check", write(tmp_path, "run.yaml", PLAN + "limits: {verdict: fits}\n")]).status == 0
+    assert napkin(["check", write(tmp_path, "run.yaml", RUN + "within: 90d\nlimits: {verdict: holds}\n")]).status == 0
+
+
+@pytest.mark.parametrize("name", ["json", "csv", "verbose", "quiet", "explain"])
+def test_how_a_file_writes_its_own_answer_is_not_used(napkin: Napkin, tmp_path: pathlib.Path, name: str) -> None:
+    path = write(tmp_path, "run.yaml", f"{FITS}{name}: true\nlimits: {{verdict: fits}}\n")
+    outcome = napkin(["check", path, "--json"])
+    assert outcome.status == 0, outcome.err
+    assert [note for note in outcome.data["notes"] if f"run.yaml:4: {name} is not used" in note]
 
 
 VERDICTS = [

@@ -24,7 +24,7 @@ from napkin.evidence.priors import PRIORS
 from napkin.evidence.ranking import weighted_quantile
 from napkin.evidence.rates import constants_of
 from napkin.evidence.row_models import model_of
-from napkin.evidence.rows import Row
+from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import StepRow, step_row
 from napkin.evidence.validate import point_of, steps
 from napkin.inputs import hardware
@@ -77,12 +77,12 @@ PROSE = {
 """Fields that hold a source's own words."""
 
 
-def without_words(row: Row) -> Row:
+def without_words(row: RowFields) -> RowFields:
     """Return the row with other words in place of its source's."""
     fields = {**row.fields, "note": "words", "where": "words"}
     for part, names in PROSE.items():
         fields[part] = {key: "words" if key in names else value for key, value in row.part(part).items()}
-    return Row(row.document, row.index, fields)
+    return RowFields(row.document, row.index, fields)
 
 
 def test_no_word_of_the_shipped_evidence_is_read() -> None:
@@ -119,7 +119,7 @@ def test_a_user_s_prose_is_read_as_the_shipped_fields_state_it() -> None:
     ],
 )
 def test_what_is_read_in_prose(layout: dict[str, Any], source: str, wanted: dict[str, Any]) -> None:
-    row = Row(Document("rows.yaml", None), 0, {"layout": layout, "source": {"title": source}})
+    row = RowFields(Document("rows.yaml", None), 0, {"layout": layout, "source": {"title": source}})
     assert recognize.of_step(row)["layout"] == wanted
 
 

@@ -18,7 +18,7 @@ from napkin.counting.params import params
 from napkin.errors import REFUSED, USAGE, NapkinError
 from napkin.footprint import serving as inference
 from napkin.inputs.load import Document
-from napkin.inputs.model import config_from
+from napkin.inputs.model_file import config_from
 from napkin.inputs.presets import presets
 from napkin.inputs.unread import settle
 from napkin.operations.attention import AttentionCore, Rotary

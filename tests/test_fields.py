@@ -13,7 +13,7 @@ from napkin.architectures import MODULES, WRAPPERS, build
 from napkin.counting.params import params
 from napkin.errors import REFUSED, USAGE, NapkinError
 from napkin.inputs.load import Document
-from napkin.inputs.model import config_from
+from napkin.inputs.model_file import config_from
 from napkin.inputs.unread import distance
 from tests.conftest import ROOT, model_of, run_line
 
@@ -218,6 +218,22 @@ def test_the_file_that_a_default_configuration_saves_is_read(model_type: str, fi
     total = params(build(config))["params/total"].value
     assert isinstance(total, int)
     assert total > 0
+
+
+REPLACED: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("glm_moe_dsa", {"index_topk_freq": 4, "index_skip_topk_offset": 3, "index_topk_pattern": "FSSS"}),
+    ("axk1", {"moe_layer_freq": 2, "first_k_dense_replace": 1}),
+    ("deepseek_v32", {"first_k_dense_replace": 1, "moe_layer_freq": 2}),
+    ("deepseek_v4", {"expert_dtype": "fp4"}),
+)
+"""Fields that a class reads only where another one (indexer_types, mlp_layer_types) is missing, or to store weights."""
+
+
+@pytest.mark.parametrize(("model_type", "more"), REPLACED)
+def test_a_field_that_another_one_replaces_changes_nothing(model_type: str, more: dict[str, Any]) -> None:
+    fields = next(fields for name, fields in SAVED if name == model_type)
+    whole = params(model_of(fields))["params/total"].value
+    assert params(model_of({**fields, **more}))["params/total"].value == whole
 
 
 # --- size ------------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import pytest
@@ -35,6 +36,8 @@ parallel_residual: true
 rotary_percentage: 0.25
 """
 MPT = """
+variables:
+  max_seq_len: 2048
 model:
   name: mpt_causal_lm
   init_device: meta
@@ -42,11 +45,74 @@ model:
   n_heads: 32
   n_layers: 32
   expansion_ratio: 4
-  max_seq_len: 2048
+  max_seq_len: ${variables.max_seq_len}
   vocab_size: 50432
+  no_bias: true
+  attn_config:
+    alibi: true
+    attn_impl: flash
 max_duration: 1ba
+eval_interval: 0ba
 """
-OLMO = "run_name: OLMo\nmodel:\n  d_model: 4096\n  n_heads: 32\n  n_layers: 32\n"
+OLMO = """
+model:
+  d_model: 4096
+  n_heads: 32
+  n_layers: 32
+  mlp_hidden_size: 22016
+  weight_tying: false
+  rope: true
+  include_bias: false
+  layer_norm_type: default
+  layer_norm_with_affine: false
+  bias_for_layer_norm: false
+  vocab_size: 50280
+  embedding_size: 50304
+"""
+OLMO2 = """
+model:
+  d_model: 4096
+  n_heads: 32
+  n_layers: 32
+  mlp_hidden_size: 22016
+  weight_tying: false
+  rope: true
+  include_bias: false
+  layer_norm_type: rms
+  bias_for_layer_norm: false
+  attention_layer_norm: true
+  norm_after: true
+  vocab_size: 100278
+  embedding_size: 100352
+"""
+NANOTRON = """
+model:
+  make_vocab_size_divisible_by: 1
+  model_config:
+    hidden_size: 576
+    intermediate_size: 1536
+    is_llama_config: true
+    num_attention_heads: 9
+    num_hidden_layers: 30
+    num_key_value_heads: 3
+    rope_theta: 10000.0
+    tie_word_embeddings: true
+    vocab_size: 49152
+parallelism:
+  tp: 2
+"""
+QWEN25_05B = {
+    "name": "Qwen2.5-0.5B", "n_layer": 24, "n_head": 14, "n_embd": 896, "n_query_groups": 2, "block_size": 32768,
+    "vocab_size": 151643, "padded_vocab_size": 151936, "intermediate_size": 4864, "bias": False, "attn_bias": True,
+    "parallel_residual": False, "mlp_class_name": "LLaMAMLP", "norm_class_name": "RMSNorm", "rotary_percentage": 1.0,
+}  # fmt: skip
+EXECUTORCH = {
+    "dim": 896, "hidden_dim": 4864, "n_heads": 14, "n_kv_heads": 2, "n_layers": 24, "vocab_size": 151936,
+    "use_scaled_rope": False, "attention_qkv_bias": True,
+}  # fmt: skip
+DEEPSEEK = {"dim": 2048, "inter_dim": 10944, "moe_inter_dim": 1408, "n_layers": 27, "n_heads": 16, "vocab_size": 1024}
+OPEN_LM = {"hidden_dim": 4096, "n_layers": 32, "n_heads": 32, "seq_len": 2048, "vocab_size": 50432}
+NAMED = "model:\n  name: hf_causal_lm\n  pretrained_model_name_or_path: meta-llama/Llama-3.1-8B\n"
 NEOX = '"num-layers": 12\n"hidden-size": 768\n"num-attention-heads": 12\n"rotary-pct": 0.25\n'
 
 
@@ -66,6 +132,12 @@ def asked(text: Any) -> Outcome:
         (GPT2, 124_439_808, "nanoGPT"),
         (PYTHIA, 162_322_944, "LitGPT"),
         (MPT, 6_649_286_656, "MosaicML"),
+        ("parameters:" + indent(MPT, "  "), 6_649_286_656, "MosaicML"),
+        (OLMO, 6_888_095_744, "OLMo"),
+        (OLMO2, 7_298_617_344, "OLMo"),
+        (NANOTRON, 134_515_008, "nanotron"),
+        # without the tie: 151,936 rows of 896 more than the published 494,032,768
+        (QWEN25_05B, 494_032_768 + 151_936 * 896, "LitGPT"),
     ],
 )  # fmt: skip
 def test_it_is_read_as_the_config_that_it_means(file: Any, total: int, kind: str) -> None:
@@ -78,8 +150,18 @@ def test_it_is_read_as_the_config_that_it_means(file: Any, total: int, kind: str
 @pytest.mark.parametrize(
     ("file", "says"),
     [
-        (OLMO, "OLMo"),
+        (OLMO.replace("rope: true", "alibi: true"), "rope"),
+        (MPT.replace("no_bias: true", "no_bias: false"), "biases"),
+        (MPT.replace("alibi: true", "alibi: false"), "learned positions"),
+        (NANOTRON.replace("is_llama_config", "is_mamba_config"), "nanotron"),
         (NEOX, "convert_neox_to_hf"),
+        (EXECUTORCH, "ExecuTorch"),
+        (DEEPSEEK, "DeepSeek"),
+        (OPEN_LM, "OpenLM"),
+        (NAMED, "its name"),
+        ({**LLAMA3_8B, "vision_num_cross_attention_layers": 8}, "vision_num_cross_attention_layers"),
+        ({**MISTRAL_7B, "made_up": 3}, "made_up"),
+        ({**QWEN25_05B, "lm_head_bias": True}, "lm_head_bias"),
         ({"dim": 4096, "n_layers": 64, "n_groups": 8, "vocab_size": 32768}, "config.json"),
         ({**LLAMA3_8B, "moe_args": {"num_experts": 16}}, "config.json"),
         ({**GPT2, "bias": False}, "bias=False"),
@@ -106,7 +188,21 @@ def test_python_is_not_run(tmp_path: Path) -> None:
     assert "n_layer" in outcome.err
 
 
-@pytest.mark.parametrize("file", [LLAMA3_8B, MIXTRAL, GPT2])
+def test_toml_names_the_file_that_will_do(tmp_path: Path) -> None:
+    path = tmp_path / "llama3_8b.toml"
+    path.write_text('[model]\nname = "llama3"\nflavor = "8B"\n', encoding="utf-8")
+    outcome = run_line(["params", str(path)])
+    assert outcome.status == 3
+    assert "flavor" in outcome.err
+
+
+def test_a_padded_vocabulary_is_said() -> None:
+    answer = asked(NANOTRON.replace("49152", "49153"))
+    assert answer.values["params/total"] == 134_515_008 + 2 * 576  # tp 2: one row more than asked
+    assert any("49,154 tokens" in note for note in answer.data["notes"])
+
+
+@pytest.mark.parametrize("file", [LLAMA3_8B, MIXTRAL, GPT2, QWEN25_05B])
 @pytest.mark.parametrize("value", ["null", "[]", "{}", '"x"', "-1", "1e300", "Infinity", "true"])
 def test_hostile_values_never_crash(file: dict[str, Any], value: str) -> None:
     for field in file:

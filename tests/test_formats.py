@@ -13,6 +13,9 @@ from napkin import formats
 from napkin.bench import formats as bench_formats
 from napkin.errors import NapkinError
 from napkin.formats import FORMATS, Format, Integer
+from napkin.formats.figures import figures_of
+from napkin.formats.rounding import store
+from napkin.formats.table import power_of_two
 from napkin.inputs.hardware import peak_name
 from napkin.training.precision import precision
 
@@ -27,7 +30,7 @@ TORCH = {
 
 
 def figures(name: str) -> dict[str, float]:
-    return {t.name.rpartition("/")[2]: t.value for t in formats.figures(formats.find(name), "x")}
+    return {t.name.rpartition("/")[2]: t.value for t in figures_of(formats.find(name), "x")}
 
 
 @pytest.mark.parametrize(("name", "dtype"), TORCH.items())
@@ -105,7 +108,7 @@ def test_integers() -> None:
     ],
 )
 def test_what_a_value_becomes(text: str, name: str, value: float, event: str) -> None:
-    stored = formats.store(Fraction(text), formats.find(name))
+    stored = store(Fraction(text), formats.find(name))
     assert stored.value is not None
     assert float(stored.value) == pytest.approx(value, rel=1e-7 if name == "nvfp4" else 0, abs=0)
     assert stored.event == event or name == "nvfp4"
@@ -116,18 +119,18 @@ def test_what_a_value_becomes(text: str, name: str, value: float, event: str) ->
     [("65520", "fp16", "infinity"), ("-65520", "fp16", "−infinity"), ("1e39", "fp32", "infinity")],
 )
 def test_what_lies_above_the_range(text: str, name: str, becomes: str) -> None:
-    stored = formats.store(Fraction(text), formats.find(name))
+    stored = store(Fraction(text), formats.find(name))
     assert stored.value is None
     assert (stored.event, stored.becomes) == ("overflow", becomes)
 
 
 def test_ties_go_to_the_even_neighbour_and_decimals_are_not_rounded_twice() -> None:
     bf16 = formats.find("bf16")
-    assert formats.store(Fraction(1) + Fraction(1, 256), bf16).value == 1
-    assert formats.store(Fraction(1) + Fraction(3, 256), bf16).value == 1 + Fraction(4, 256)
+    assert store(Fraction(1) + Fraction(1, 256), bf16).value == 1
+    assert store(Fraction(1) + Fraction(3, 256), bf16).value == 1 + Fraction(4, 256)
     # just above the tie by less than a double can hold: an exact decimal still rounds up
     above = Fraction(1) + Fraction(1, 256) + Fraction(1, 10**30)
-    assert formats.store(above, bf16).value == 1 + Fraction(2, 256)
+    assert store(above, bf16).value == 1 + Fraction(2, 256)
 
 
 @pytest.mark.parametrize(("name", "dtype"), TORCH.items())
@@ -142,7 +145,7 @@ def test_rounding_is_that_of_torch(name: str, dtype: str) -> None:
         if not math.isfinite(value):
             return
         cast = float(torch.tensor(value, dtype=torch.float64).to(getattr(torch, dtype)).to(torch.float64))
-        stored = formats.store(Fraction(value), FORMATS[name])
+        stored = store(Fraction(value), FORMATS[name])
         if stored.value is None:
             assert not math.isfinite(cast)
         else:
@@ -154,9 +157,9 @@ def test_rounding_is_that_of_torch(name: str, dtype: str) -> None:
 @given(st.fractions(min_value=-(10**6), max_value=10**6), st.sampled_from([f for f in FORMATS if f != "int8"]))
 def test_storing_twice_changes_nothing(value: Fraction, name: str) -> None:
     form = FORMATS[name]
-    once = formats.store(value, form)
+    once = store(value, form)
     if once.value is not None:
-        again = formats.store(once.value, form)
+        again = store(once.value, form)
         assert again.value is not None
         assert float(again.value) == pytest.approx(float(once.value), rel=1e-6 if name == "nvfp4" else 0, abs=0)
 
@@ -165,10 +168,10 @@ def test_storing_twice_changes_nothing(value: Fraction, name: str) -> None:
 def test_a_normal_number_is_off_by_half_an_epsilon_at_most(value: Fraction, name: str) -> None:
     form = FORMATS[name]
     assert isinstance(form, Format)
-    stored = formats.store(value, form)
+    stored = store(value, form)
     if stored.event in ("exact", "rounded"):
         assert stored.value is not None
-        assert abs(stored.value - value) <= value * formats.power_of_two(-form.fraction - 1)
+        assert abs(stored.value - value) <= value * power_of_two(-form.fraction - 1)
 
 
 def test_bytes_of_packed_tensors() -> None:

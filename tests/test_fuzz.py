@@ -14,7 +14,7 @@ import pytest
 
 from napkin.render import render
 from napkin.render.answer import Answer
-from napkin.render.screen import Screen, View
+from napkin.render.screen import Display, Screen
 from napkin.term import Term, leaf, multiply
 from napkin.units import human
 from tests.conftest import ROOT, Napkin
@@ -317,6 +317,6 @@ def test_no_control_character_of_a_file_reaches_a_screen() -> None:
     answer = Answer("memory", screen=Screen(("a\x1b[2J\x1b[31mb\u202e",), ("18 bytes",), "fits"))
     assert render(answer, "text") == "a\\x1b[2J\\x1b[31mb\\u202e\n  18 bytes\n"
     assert render(answer, "markdown").startswith("a\\x1b[2J")
-    colored = render(answer, "text", View(color=True))
+    colored = render(answer, "text", Display(color=True))
     assert "\\x1b[2J" in colored
     assert "\x1b[1;32m" in colored

@@ -19,7 +19,7 @@ from napkin.errors import NapkinError, Problems, Refused
 from napkin.inputs import hardware
 from napkin.inputs.hardware_file import merged
 from napkin.render import render
-from napkin.render.screen import View
+from napkin.render.screen import Display
 from tests.conftest import run_line
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -202,7 +202,7 @@ def _path() -> dict[str, str]:
 # --- a user's file -------------------------------------------------------------------------------------------------
 
 
-def _table(tmp_path: Path, text: str) -> hardware.Table:
+def _table(tmp_path: Path, text: str) -> hardware.HardwareTable:
     file = tmp_path / "mine.yaml"
     file.write_text(text, encoding="utf-8")
     return merged(str(file), TABLE)
@@ -412,7 +412,7 @@ def test_one_shows_every_figure_with_its_source() -> None:
     assert data["values"]["hardware/ridge/bf16"] == pytest.approx(295.3, abs=0.1)
     assert data["values"]["hardware/sparse_peak/bf16"] == 2 * data["values"]["hardware/peak/bf16"]
     assert all(entry["source"] for entry in data["sources"].values())
-    assert "H100 whitepaper" in render(answer, "text", View(explain=True))  # type: ignore[arg-type]
+    assert "H100 whitepaper" in render(answer, "text", Display(explain=True))  # type: ignore[arg-type]
     assert "h100 is read as" in data["notes"][0]
 
 

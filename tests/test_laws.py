@@ -17,7 +17,7 @@ from napkin.footprint.memory import rank_of
 from napkin.footprint.prepared import prepare
 from napkin.footprint.rank import Rank
 from napkin.inputs.load import Document
-from napkin.inputs.model import config_from
+from napkin.inputs.model_file import config_from
 from napkin.operations.model import Model
 from napkin.operations.roles import EXPERT, REPLICATED
 from napkin.planning.enlarge import largest_that_fits, with_layers

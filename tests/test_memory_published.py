@@ -17,7 +17,7 @@ from napkin.evidence.compared import Compared
 from napkin.evidence.ranking import conformal, lower_quantile, over_sources
 from napkin.evidence.recognize import of_memory, recognized
 from napkin.evidence.row_models import depth_from, described
-from napkin.evidence.rows import Row
+from napkin.evidence.rows import RowFields
 from napkin.footprint import allocator, memory
 from napkin.footprint.prepared import PreparedStep, prepare
 from napkin.footprint.rank import Moment
@@ -38,7 +38,7 @@ from napkin.training.setup import Setup
 LLAMA = {"name": "a", "layers": 4, "hidden": 512, "heads": 8, "kv_heads": 2, "ffn": 1408, "vocab": 4096}
 
 
-def row(**parts: Any) -> Row:
+def row(**parts: Any) -> RowFields:
     fields = {
         "id": "one",
         "source": {"title": "somebody's page"},
@@ -46,7 +46,7 @@ def row(**parts: Any) -> Row:
         "model": {**LLAMA, "gated": True, "tied": False, "seq": 256},
         "memory": {"what": "allocated", "bytes": 10**9},
     } | parts
-    return recognized(Row(Document("rows.yaml", None), 0, fields), of_memory)
+    return recognized(RowFields(Document("rows.yaml", None), 0, fields), of_memory)
 
 
 def prepared(

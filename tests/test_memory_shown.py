@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from napkin.commands import remedies
+from napkin.errors import UNDECIDED
 from napkin.footprint.rank import BUCKETS
-from napkin.planning.remedies import Search
-from napkin.planning.verdicts import FITS, NOT, UNDECIDED
+from napkin.planning.remedies import RemedySearch
+from napkin.planning.verdicts import FITS, NOT
 
 from .conftest import run_line
 
@@ -124,14 +125,14 @@ def test_combinations_are_tried_and_the_answer_says_when_none_fits(line: str, fi
 
 
 def test_the_search_evaluates_about_twenty_combinations(monkeypatch: pytest.MonkeyPatch) -> None:
-    searches: list[Search] = []
+    searches: list[RemedySearch] = []
 
-    class Watched(Search):
+    class Watched(RemedySearch):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             searches.append(self)
 
-    monkeypatch.setattr(remedies, "Search", Watched)
+    monkeypatch.setattr(remedies, "RemedySearch", Watched)
     lines = ("llama3-70b --gpus 8", "llama3-8b --gpus 8 --zero 3 --micro-batch 8 --seq 8192", "mixtral-8x7b --gpus 8")
     for line in lines:
         assert ask_json(f"memory --hardware h100-sxm-80gb {line}")["suggestions"]
@@ -362,7 +363,7 @@ def test_copies_of_weights_in_eight_bits_are_allowed_for() -> None:
 def test_live_bytes_are_as_uncertain_as_traced_steps_of_the_code_were() -> None:
     """Equal in all: no width. Off in some: the furthest. Never traced: what nine of ten codes stay below."""
     from napkin._tables.traced_steps import TRACED
-    from napkin.inputs.model import traced_error
+    from napkin.inputs.class_facts import traced_error
 
     furthest = sorted(abs(error) for *_, error in TRACED.values())
     assert traced_error("llama") == 0.0 == TRACED["llama"][3]

@@ -11,7 +11,7 @@ from napkin.errors import REFUSED, USAGE, NapkinError
 from napkin.footprint import memory
 from napkin.footprint import serving as inference
 from napkin.footprint.prepared import PreparedStep, prepare
-from napkin.inputs.model import load_config
+from napkin.inputs.model_file import load_config
 from napkin.operations.work import Work
 from napkin.planning import scaling
 from napkin.training.layout import Layout

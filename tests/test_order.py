@@ -15,7 +15,7 @@ from napkin.footprint import moments, peaks
 from napkin.footprint.memory import rank_of
 from napkin.footprint.prepared import prepare
 from napkin.inputs.load import Document
-from napkin.inputs.model import config_from
+from napkin.inputs.model_file import config_from
 from napkin.operations.model import Layer, Model, Stack, patterns_of, stack_of
 from napkin.operations.norms import Norm
 from napkin.planning.enlarge import with_layers

@@ -215,6 +215,10 @@ def test_what_a_cold_train_time_loads() -> None:
         "napkin.render.terminal",
         "napkin.term",
         "napkin.units",
+        "napkin.units.algebra",
+        "napkin.units.numbers",
+        "napkin.units.printing",
+        "napkin.units.quantities",
     }
 
 

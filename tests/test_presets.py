@@ -21,7 +21,7 @@ from napkin.architectures import WRAPPERS, build
 from napkin.commands.command import accepted, ask, find
 from napkin.counting.params import params
 from napkin.errors import NapkinError
-from napkin.inputs.model import load_config, preset_config
+from napkin.inputs.model_file import load_config, preset_config
 from napkin.inputs.presets import Preset, preset, presets, spelling
 from napkin.record import replace
 from napkin.render import render

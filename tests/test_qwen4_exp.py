@@ -12,7 +12,7 @@ from napkin.counting.params import params
 from napkin.errors import NapkinError, Refused
 from napkin.footprint.serving import cached_numbers
 from napkin.inputs.load import Document
-from napkin.inputs.model import config_from
+from napkin.inputs.model_file import config_from
 from tests.conftest import model_of
 
 H, N, R, E, F = 64, 4, 20, 3, 40

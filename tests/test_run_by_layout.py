@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from napkin.planning.fewest import EIGHTHS, fewest
+from napkin.errors import NapkinError
+from napkin.planning.fewest import EIGHTHS, fewest, machines
 from tests.conftest import Napkin
 
 RUN = "gpt2 --tokens 300B --hardware h100"
@@ -55,20 +56,75 @@ def test_a_layout_on_given_gpus_is_held_against_the_deadline(
 def test_a_deadline_that_no_number_meets_says_why(napkin: Napkin) -> None:
     found = napkin("train-time llama3-8b --tokens 100B --hardware h100 --within 1h --zero 3 --global-batch 64")
     assert found.status == 1
-    assert "no number of GPUs up to" in found.err
-    assert "--global-batch 64 is not a multiple" in found.err
+    assert "no number of GPUs up to 64 trains" in found.err
+    assert "a larger --global-batch" in found.err
 
 
 def test_the_fewest_are_whole_nodes_and_multiples_of_the_degrees() -> None:
+    def found(need: int, counts: list[int], parts: int | None = None) -> int:
+        gpus = fewest(lambda n: n >= need, counts, parts).gpus
+        assert gpus is not None
+        return gpus
+
     for need in (1, 3, 5, 8, 9, 17, 40, 100, 1000):
-        exact = fewest(lambda n, need=need: n >= need, 8, 1 << 20)  # type: ignore[misc]
+        exact = found(need, machines(8))
         assert exact == (1 << (need - 1).bit_length() if need <= 8 else 8 * math.ceil(need / 8))
-        coarse = fewest(lambda n, need=need: n >= need, 8, 1 << 20, 1, EIGHTHS)  # type: ignore[misc]
-        assert exact is not None
-        assert coarse is not None
-        assert exact <= coarse <= max(exact * 9 / 8, exact + 8)
-        by_six = fewest(lambda n, need=need: n >= need, 8, 1 << 20, 6)  # type: ignore[misc]
-        assert by_six is not None
-        assert by_six % 6 == 0
-        assert by_six >= need
-    assert fewest(lambda n: False, 8, 64) is None
+        assert exact <= found(need, machines(8), EIGHTHS) <= max(exact * 9 / 8, exact + 8)
+        by_six = found(need, machines(8, 6))
+        assert by_six == (6 if need <= 6 else 12 if need <= 12 else 24 * math.ceil(need / 24))
+    assert fewest(lambda n: False, machines(8)).gpus is None
+
+
+def test_the_ranks_of_the_fewest_divide_the_batch() -> None:
+    """Of a batch of 96 with replicas of 2 GPUs and pairs of ranks: 2 · (2, 4, …, 96), whole nodes where there are."""
+    assert machines(8, 2, 96, 2) == [4, 8, 16, 24, 32, 48, 64, 96, 192]
+    assert machines(8, 1, 12) == [1, 2, 4, 6, 12]  # no whole node divides 12 sequences: what is larger counts too
+    assert machines(8, 1, 7, 2)[:3] == [2, 4, 8]  # no number of ranks does: asking any of them says why
+
+
+def test_a_number_that_cannot_be_asked_says_nothing_of_others() -> None:
+    def even(n: int) -> bool:
+        if n % 2:
+            raise NapkinError(f"{n} is odd", f"{n + 1} is not")
+        return n >= 20
+
+    assert fewest(even, list(range(1, 100))).gpus == 20
+    nothing = fewest(even, [1, 3, 7])
+    assert not nothing.asked
+    with pytest.raises(NapkinError, match="1 is odd"):
+        nothing.or_refuse("too few", "more")
+    few = fewest(even, [1, 2, 6])
+    with pytest.raises(NapkinError, match="too few") as refused:
+        few.or_refuse("too few", "more")
+    assert refused.value.status == 1
+    assert refused.value.hint == "1 is odd; more"
+
+
+def test_the_fewest_gpus_carry_the_interval_of_the_step(napkin: Napkin) -> None:
+    line = "train-time llama3-8b --tokens 1T --hardware h100 --tp 2 --global-batch 512"
+    found = napkin(f"{line} --within 30d --json").data
+    low, high = found["low"]["gpus"], found["high"]["gpus"]
+    assert low <= found["values"]["gpus"] <= high
+    there = napkin(f"{line} --gpus {found['values']['gpus']} --within 30d --json").data
+    for name in ("values", "low", "high"):
+        assert there[name]["time"] == pytest.approx(found[name]["time"])
+    assert napkin(f"{line} --gpus {high} --within 30d --json").data["verdict"] == "holds"
+    half = napkin(f"{line} --gpus {low // 2} --within 30d --json").data
+    assert half["verdict"] == "broken"
+
+
+NO_NUMBER = [
+    ("memory llama3-8b --hardware h100 --min gpus --tp 3", 2, "--tp 3 does not divide the attention heads"),
+    ("memory deepseek-v3 --hardware h100 --min gpus --ep 3", 2, "--ep 3 does not divide the experts"),
+    ("memory llama3-8b --hardware h100 --min gpus --pp 40", 2, "more than the 32 layers"),
+    ("memory llama3-70b --hardware h100 --min gpus --micro-batch 4000", 1, "any number of GPUs up to 1,048,576"),
+    ("memory llama3-8b --hardware rtx-4090 --min gpus --inference --batch 1000000", 1, "up to 32, its heads"),
+    ("train-time llama3-8b --tokens 1T --hardware h100 --tp 3 --within 30d", 2, "--tp 3 does not divide"),
+]
+
+
+@pytest.mark.parametrize(("line", "status", "why"), NO_NUMBER)
+def test_where_no_number_of_gpus_serves_the_reason_is_kept(napkin: Napkin, line: str, status: int, why: str) -> None:
+    found = napkin(line)
+    assert found.status == status
+    assert why in found.err

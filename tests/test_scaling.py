@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from napkin.errors import NapkinError, Refused
-from napkin.inputs.model import load_config
+from napkin.inputs.model_file import load_config
 from napkin.planning.scaling import at_most, count, largest_of_family, nearest_of_family
 from tests.conftest import Napkin, preset, run_line
 

@@ -12,7 +12,7 @@ from napkin.commands.command import ask, named
 from napkin.render import render
 from napkin.render.answer import Answer, Shown
 from napkin.render.figures import amount, between, briefly, size
-from napkin.render.screen import Bar, Column, Next, Screen, Table, View, quantities
+from napkin.render.screen import Bar, Column, Display, Next, Screen, Table, quantities
 from napkin.render.terminal import readable, wants_color, width_of
 from napkin.units import human
 from tests.conftest import Napkin, run_line
@@ -79,9 +79,9 @@ def answered(line: str) -> Answer:
 def test_a_screen_at_every_width(line: str, path: str) -> None:
     answer = answered(line)
     assert answer.screen is not None
-    known = words(render(answer, "text", View(1000)))
+    known = words(render(answer, "text", Display(1000)))
     for width in WIDTHS:
-        text = render(answer, "text", View(width))
+        text = render(answer, "text", Display(width))
         lines = text.splitlines()
         assert max(map(len, lines)) <= width, text
         assert len(lines) <= HEIGHT, text
@@ -127,7 +127,7 @@ def test_paths_names_every_quantity(napkin: Napkin) -> None:
     assert set(values) <= {words[0] for words in lines}
 
 
-def page(screen: Screen, view: View, **more: object) -> list[str]:
+def page(screen: Screen, view: Display, **more: object) -> list[str]:
     answer = Answer("train-time", screen=screen)
     answer.assumed = list(more.get("assumed", ()))  # type: ignore[call-overload]
     return render(answer, "text", view).splitlines()
@@ -139,13 +139,13 @@ def page(screen: Screen, view: View, **more: object) -> list[str]:
 )
 def test_the_headline_has_the_color_of_its_verdict(verdict: str, code: str) -> None:
     screen = Screen(("a question",), (verdict.upper(), "3 GiB"), verdict)
-    assert page(screen, View(color=True))[1] == f"\x1b[1;{code}m  {verdict.upper()}   3 GiB\x1b[0m"
-    assert page(screen, View())[1] == f"  {verdict.upper()}   3 GiB"
+    assert page(screen, Display(color=True))[1] == f"\x1b[1;{code}m  {verdict.upper()}   3 GiB\x1b[0m"
+    assert page(screen, Display())[1] == f"  {verdict.upper()}   3 GiB"
 
 
 def test_a_verdict_in_a_cell_is_colored() -> None:
     rows = Table((Column("limit"), Column("status")), (("time <= 5d", "broken"), ("mfu > 0.3", "holds")))
-    lines = page(Screen((), table=rows, listing=True), View(color=True))
+    lines = page(Screen((), table=rows, listing=True), Display(color=True))
     assert "\x1b[1;31mbroken\x1b[0m" in lines[1]
     assert "\x1b[1;32mholds\x1b[0m" in lines[2]
 
@@ -154,19 +154,19 @@ def test_columns_go_in_a_fixed_order_and_cells_stay_whole() -> None:
     columns = (Column("name"), Column("size", right=True), Column("maker", drop=1), Column("year", drop=2))
     table = Table(columns, (("a-long-name-to-copy", "80 GB", "NVIDIA", "2022"), ("b", "141 GB", "AMD", "2023")))
     screen = Screen((), table=table, listing=True)
-    seen = {width: page(screen, View(width))[0].split() for width in (60, 44, 38, 20)}
+    seen = {width: page(screen, Display(width))[0].split() for width in (60, 44, 38, 20)}
     assert seen[60] == ["name", "size", "maker", "year"]
     assert seen[44] == ["name", "size", "maker", "year"]
     assert seen[38] == ["name", "size", "maker"]
     assert seen[20] == ["name", "size"]
-    assert page(screen, View(20))[1].split()[0] == "a-long-name-to-copy"
+    assert page(screen, Display(20))[1].split()[0] == "a-long-name-to-copy"
 
 
 def test_a_remark_loses_its_last_clauses_and_a_bar_takes_what_is_left() -> None:
     rows = quantities(
         [("weights", "1.9 GiB", Bar(0.5), "bf16; one eighth of all"), ("free", "2 GiB", Bar(1, 0.5, "·"))]
     )
-    wide, narrow = (page(Screen((), table=rows), View(width)) for width in (80, 40))
+    wide, narrow = (page(Screen((), table=rows), Display(width)) for width in (80, 40))
     assert wide[0].endswith("bf16; one eighth of all")
     assert wide[0].count("█") == 12
     assert narrow[0].endswith("bf16")
@@ -175,9 +175,9 @@ def test_a_remark_loses_its_last_clauses_and_a_bar_takes_what_is_left() -> None:
 
 def test_lines_lose_their_last_parts() -> None:
     screen = Screen(("llama3-70b", "64 × H100", "tp 8", "pp 4"), ("FITS", "3 GiB of 80 GiB", "90%: 2 to 4 GiB"))
-    lines = page(screen, View(30), assumed=["AdamW", "bf16-mixed", "no recomputation"])
+    lines = page(screen, Display(30), assumed=["AdamW", "bf16-mixed", "no recomputation"])
     assert lines == ["llama3-70b, 64 × H100, tp 8, …", "  FITS   3 GiB of 80 GiB", "assumed: AdamW, 2 more (-v)"]
-    assert page(screen, View(quiet=True)) == ["FITS   3 GiB of 80 GiB   90%: 2 to 4 GiB"]
+    assert page(screen, Display(quiet=True)) == ["FITS   3 GiB of 80 GiB   90%: 2 to 4 GiB"]
 
 
 def test_a_next_command_continues_between_its_options() -> None:
@@ -190,7 +190,7 @@ def test_a_next_command_continues_between_its_options() -> None:
         "hardware-file": Shown("my cards.yaml", "my cards.yaml", "given"),
     }
     answer = Answer("memory", inputs=inputs, screen=Screen((), next=Next({"max": "micro-batch", "gpus": None})))
-    text = render(answer, "text", View(50)).replace("next: ", "")
+    text = render(answer, "text", Display(50)).replace("next: ", "")
     assert all(len(line) <= 50 for line in text.splitlines())
     joined = " ".join(text.replace("\\\n", " ").split())
     assert joined == "napkin memory llama3-8b --hardware h100 --no-sp --hardware-file 'my cards.yaml' --max micro-batch"

@@ -10,7 +10,7 @@ from napkin.cli.reader import read
 from napkin.commands.command import ask, named
 from napkin.render import render
 from napkin.render.answer import Answer
-from napkin.render.screen import View
+from napkin.render.screen import Display
 from tests.conftest import Napkin, run_line
 
 TRAIN = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.4"
@@ -51,7 +51,7 @@ def answered(line: str) -> Answer:
 def test_the_answer_is_in_line_2_at_every_width(line: str, said: str) -> None:
     answer = answered(line)
     for width in (80, 100, 200):
-        lines = render(answer, "text", View(width)).splitlines()
+        lines = render(answer, "text", Display(width)).splitlines()
         assert lines[1].startswith(f"  {said}")
         assert max(map(len, lines)) <= width
         assert len(lines) <= 24
@@ -61,7 +61,7 @@ def test_the_answer_is_in_line_2_at_every_width(line: str, said: str) -> None:
 @pytest.mark.parametrize("line", LISTINGS)
 def test_a_listing_has_as_many_lines_when_narrow(line: str) -> None:
     answer = answered(line)
-    narrow, wide = (render(answer, "text", View(width)).splitlines() for width in (80, 200))
+    narrow, wide = (render(answer, "text", Display(width)).splitlines() for width in (80, 200))
     assert len(narrow) <= len(wide) + 2
     assert max(map(len, narrow)) <= 80
 

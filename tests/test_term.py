@@ -16,7 +16,7 @@ from napkin.cli.reader import read
 from napkin.commands.command import MODULES, ask, find, named
 from napkin.render import render
 from napkin.render.answer import Answer
-from napkin.render.screen import View
+from napkin.render.screen import Display
 from napkin.render.term_table import table_of
 from napkin.term import Term, add, constant, divide, fold, leaf, multiply
 
@@ -99,8 +99,8 @@ def test_every_example_recomputes_from_its_leaves_and_shows_in_every_form(exampl
         assert fold(published) == published.value
     for form in FORMS:
         for explain in (False, True):
-            assert render(answer, form, View(explain=explain)).strip(), form
-    for view in (View(color=True), View(verbose=True), View(paths=True), View(60), View(200)):
+            assert render(answer, form, Display(explain=explain)).strip(), form
+    for view in (Display(color=True), Display(verbose=True), Display(paths=True), Display(60), Display(200)):
         assert render(answer, "text", view).strip()
 
 
@@ -119,7 +119,7 @@ def test_a_term_is_written_once_by_its_path() -> None:
 def test_the_largest_table_of_terms_stays_small_and_recomputes() -> None:
     line = "step deepseek-v3 --tp 4 --pp 16 --ep 32 --gpus 2048 --hardware h800 --global-batch 15360 --seq 4096"
     answer = asked(line)
-    text = render(answer, "json", View(explain=True))
+    text = render(answer, "json", Display(explain=True))
     assert len(text) < 1e6
     data = json.loads(text)
     for published in answer.finite():

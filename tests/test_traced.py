@@ -14,7 +14,7 @@ from napkin.architectures import build
 from napkin.counting import flops
 from napkin.counting.params import params
 from napkin.inputs.load import Document
-from napkin.inputs.model import config_from
+from napkin.inputs.model_file import config_from
 
 pytest.importorskip("torch")
 

@@ -17,7 +17,7 @@ TIMED = [
 @pytest.mark.parametrize("line", TIMED)
 @pytest.mark.parametrize(
     "option",
-    ["--lora-rank 8", "--lora-rank 8 --quantized nf4", "--freeze-layers 2", "--ema", "--offload optimizer"],
+    ["--ema", "--offload optimizer"],
 )
 def test_what_is_not_timed_is_refused_with_the_command_that_answers(line: str, option: str) -> None:
     found = run_line(f"{line} {option}")

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import io
 import json
 import multiprocessing
@@ -168,6 +169,8 @@ def size_of(case: Case) -> int:
 def run_range(work: tuple[int, int, bool]) -> dict[str, Any]:
     """Run the cases of a range; returns statuses, the failures by what is wrong, and the slowest."""
     first, count, real = work
+    gc.set_threshold(50_000, 20, 20)  # the trees of an answer are many objects, and all are let go at its end
+    gc.freeze()
     failures: dict[str, list[int]] = {}
     slowest = (0.0, first)
     for seed in range(first, first + count):

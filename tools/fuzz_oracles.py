@@ -16,9 +16,10 @@ from typing import Any
 
 from fuzz_draws import Case
 
+from napkin.elementwise import Number
 from napkin.render import render
 from napkin.render.answer import Answer
-from napkin.render.screen import View
+from napkin.render.screen import Display
 from napkin.render.text import lines_of
 from napkin.term import fold as folded
 from napkin.units import human
@@ -109,7 +110,6 @@ LAWS: dict[str, tuple[tuple[str, str, str, int], ...]] = {
     "step": (
         ("recompute", "full", "step/time", 1),
         ("peak-flops", "1e18", "step/compute/matmul", -1),
-        ("recompute", "full", "hfu", 1),
     ),
     "memory": (("recompute", "full", "memory/activations/saved", -1), ("zero", "3", "memory/optimizer", -1)),
     "train-time": (("pue", "2", "energy", 1), ("goodput", "0.5", "time", 1)),
@@ -172,7 +172,7 @@ def _text(answer: Answer, data: dict[str, Any]) -> str | None:
         if not said.startswith((human(value, unit), human(float(value), unit))):
             return f"text and JSON disagree: {path}"
     for width in WIDTHS:
-        lines = render(answer, "text", View(width)).splitlines()
+        lines = render(answer, "text", Display(width)).splitlines()
         if len("\n".join(lines)) > LARGEST:
             return "a text above 1 MB"
         if any(re.search(r"\b(nan|inf)\b", line) for line in lines) and not answer.screen.verbatim:
@@ -185,13 +185,14 @@ def _text(answer: Answer, data: dict[str, Any]) -> str | None:
         if part.startswith("nearest: "):  # a question with other numbers
             continue
         for number in NUMBER.finditer(CONFIDENCE.sub("", part)):
-            if not _is_known(number, known) and not (number[3] == "%" and _is_share(number, values)):
+            ratio = number[3] in ("%", "×") and _is_ratio(number, values)
+            if not ratio and not _is_known(number, known):
                 return f"line 2 states {number.group()[:30]!r}, which no value is, in {answer.command}"
     return None
 
 
 NUMBER = re.compile(
-    r"(?<![\w.,-])(\d[\d,]*(?:\.\d+)?)(?:e([+-]?\d+))?(?![\w.]*[a-z]\d)(?= ?(%|years|days|[A-Za-zµ]*)(?![\d-]))"
+    r"(?<![\w.,-])(\d[\d,]*(?:\.\d+)?)(?:e([+-]?\d+))?(?![\w.]*[a-z]\d)(?= ?(%|×|years|days|[A-Za-zµ]*)(?![\d-]))"
 )
 """A number of the screen, with its unit: not the digits of a name such as bf16 or llama3-8b."""
 CONFIDENCE = re.compile(r"^\d+%: ")
@@ -222,10 +223,11 @@ def _is_known(number: re.Match[str], known: list[float]) -> bool:
     return False
 
 
-def _is_share(number: re.Match[str], values: list[float]) -> bool:
-    """Return whether a printed percentage is the ratio of two values."""
-    share, slack = float(number[1]) / 100, 0.006 * 10.0 ** -len(number[1].partition(".")[2])
-    return any(abs(a - share * b) <= slack * b for a in values for b in values)
+def _is_ratio(number: re.Match[str], values: list[float]) -> bool:
+    """Return whether a printed percentage or factor is the ratio of two values."""
+    digits, unit = number[1].replace(",", ""), 0.01 if number[3] == "%" else 1
+    ratio, slack = float(digits) * unit, 0.6 * unit * 10.0 ** -len(digits.partition(".")[2])
+    return any(abs(a - ratio * b) <= slack * b for a in values for b in values)
 
 
 def _numbers(answer: Answer, data: dict[str, Any]) -> Iterator[float]:
@@ -252,11 +254,12 @@ def _within(node: object) -> Iterator[float]:
 
 def _tree(answer: Answer) -> str | None:
     """Return what is wrong with the tree of terms: a value that its parts do not give, or a table above 1 MB."""
+    found: dict[int, Number] = {}
     for term in answer.finite():
-        value = folded(term)
+        value = folded(term, found)
         if not _same(value, term.value):
             return f"a tree that folds to another value: {term.name}"
-    if len(render(answer, "json", View(explain=True))) > LARGEST:
+    if len(render(answer, "json", Display(explain=True))) > LARGEST:
         return f"--explain --json above 1 MB from {answer.command}"
     return None
 

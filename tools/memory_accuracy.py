@@ -19,7 +19,7 @@ from napkin.evidence import facts, footprint, margins
 from napkin.evidence.compared import Compared
 from napkin.evidence.ranking import lower_quantile
 from napkin.evidence.row_models import described
-from napkin.evidence.rows import Row
+from napkin.evidence.rows import RowFields
 from napkin.evidence.setups import ends_of, framework_of, setup_of, stated_recompute
 from napkin.footprint import allocator
 from napkin.footprint.prepared import prepare
@@ -96,7 +96,7 @@ def main() -> None:
     print(f"wrote {TABLE.relative_to(ROOT)} and {PAGE.relative_to(ROOT)}")
 
 
-def entry_of(row: Row, one: Compared) -> tuple[str, str, bool, str, float] | None:
+def entry_of(row: RowFields, one: Compared) -> tuple[str, str, bool, str, float] | None:
     framework = framework_of(row)
     if one.predicted is None or not one.measured or one.suspect or framework is None:
         return None
@@ -109,7 +109,7 @@ def entry_of(row: Row, one: Compared) -> tuple[str, str, bool, str, float] | Non
     )
 
 
-def unnamed_entry(row: Row) -> tuple[str, str, bool, float, float] | None:
+def unnamed_entry(row: RowFields) -> tuple[str, str, bool, float, float] | None:
     """Return the error of a row as if its framework were unknown; None for analytic figures, which have no
     framework."""
     framework, measured = framework_of(row), row.number("memory.bytes")
@@ -124,7 +124,7 @@ def unnamed_entry(row: Row) -> tuple[str, str, bool, float, float] | None:
     return row.text("id"), framework.name, bool(stated_recompute(row)), error, round(outside, 5)
 
 
-def page(compared: list[Compared], unnamed: list[tuple[Row, Compared]]) -> str:
+def page(compared: list[Compared], unnamed: list[tuple[RowFields, Compared]]) -> str:
     names = facts.memory_sources()
     groups: dict[tuple[str, str], list[Compared]] = {}
     for one in compared:
@@ -196,7 +196,7 @@ class Ledger:
     """A row's bytes by the formulas, and what it measured of them. `outside`: context and communicators, where the
     figure counts them."""
 
-    def __init__(self, row: Row, measured: float) -> None:
+    def __init__(self, row: RowFields, measured: float) -> None:
         framework = framework_of(row)
         assert framework is not None
         model = described(row)
@@ -227,7 +227,7 @@ class Ledger:
         return abs(found / self.measured - 1)
 
 
-def learned(rows: list[Row]) -> str:
+def learned(rows: list[RowFields]) -> str:
     """Lines of a table: what each source shows of the shares that published runs taught, and how far off its rows are
     with what the other source shows."""
     seen: dict[tuple[str, str], list[Ledger]] = {}
@@ -271,7 +271,7 @@ def traced() -> str:
     )
 
 
-def left_out(unnamed: list[tuple[Row, Compared]]) -> str:
+def left_out(unnamed: list[tuple[RowFields, Compared]]) -> str:
     """Lines of a table: each framework's rows as if nobody had named it, then all of them."""
     groups: dict[str, list[Compared]] = {}
     for row, one in unnamed:

@@ -58,7 +58,7 @@ from napkin.errors import NapkinError  # noqa: E402
 from napkin.footprint import memory  # noqa: E402
 from napkin.footprint.prepared import prepare  # noqa: E402
 from napkin.inputs.load import Document  # noqa: E402
-from napkin.inputs.model import config_from  # noqa: E402
+from napkin.inputs.model_file import config_from  # noqa: E402
 from napkin.operations.implementations import ALL_KERNELS, MANY, ONE, mode, recomputation_of  # noqa: E402
 from napkin.training.layout import Layout  # noqa: E402
 from napkin.training.optimizers import find  # noqa: E402

@@ -55,10 +55,10 @@ def read_yaml(path: str) -> Any:
 
 def hardware() -> str:
     """hardware_specs.yaml, validated as a user's file is, with the names resolved."""
-    from napkin.inputs.hardware import Table
+    from napkin.inputs.hardware import HardwareTable
     from napkin.inputs.hardware_file import merged
 
-    table = merged(str(ROOT / "hardware_specs.yaml"), Table({}, {}, {}, {}))
+    table = merged(str(ROOT / "hardware_specs.yaml"), HardwareTable({}, {}, {}, {}))
     parts = {
         "ACCELERATORS": {
             slug: {k: v for k, v in fields.items() if v not in (None, "", ())}

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 OK, BROKEN, USAGE, REFUSED, CLOSE, ABSENT = 0, 1, 2, 3, 4, 5
 """Exit statuses: answered · a limit is broken or it does not fit · bad usage or input · cannot be answered
 truthfully · too close to call · what must be measured is not here."""
+IMPOSSIBLE = "impossible"
+"""The verdict of an answer that no machine can give, with status BROKEN."""
+UNDECIDED = "too close to call"
+"""The verdict whose status is CLOSE: whether something holds is open."""
+HELD = {OK: "holds", BROKEN: "broken", CLOSE: UNDECIDED}
+"""Exit status → the verdict on a deadline or a budget that was asked to hold."""
+
+
+def escaped(text: str, kept: Callable[[str], bool] = str.isprintable) -> str:
+    """Return text with Python's escapes in place of the characters that are not kept: control characters."""
+    return "".join(c if kept(c) else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 class NapkinError(Exception):

@@ -68,7 +68,7 @@ def _init_of(names: tuple[str, ...], keywords: int, post: Callable[[Any], None] 
     count = len(names)
     positional = count - keywords
 
-    def __init__(self: Any, *values: Any, **named: Any) -> None:
+    def __init__(self: object, *values: object, **named: object) -> None:
         fields = self.__dict__
         fields.update(zip(names, values, strict=False))
         if named:
@@ -91,16 +91,16 @@ def _init_of(names: tuple[str, ...], keywords: int, post: Callable[[Any], None] 
     return __init__
 
 
-def replace(one: _Record, **changes: Any) -> _Record:
+def replace(one: _Record, **changes: object) -> _Record:
     """Return the same record with some fields changed."""
     return type(one)(**{**one.__dict__, **changes})
 
 
-def _refuse(self: Any, name: str, *_: Any) -> None:
+def _refuse(self: object, name: str, *_: object) -> None:
     raise FrozenRecordError(f"{type(self).__name__}.{name}: a record does not change")
 
 
-def _equal(self: Any, other: object) -> bool:
+def _equal(self: object, other: object) -> bool:
     return type(self) is type(other) and self.__dict__ == other.__dict__
 
 
@@ -109,5 +109,5 @@ def _hash(self: Any) -> int:
     return hash((type(self).__name__, *(fields[name] for name in self.__match_args__)))
 
 
-def _repr(self: Any) -> str:
-    return f"{type(self).__name__}({', '.join(f'{name}={self.__dict__[name]!r}' for name in self.__match_args__)})"
+def _repr(self: object) -> str:
+    return f"{type(self).__name__}({', '.join(f'{name}={self.__dict__[name]!r}' for name in fields(type(self)))})"

@@ -24,7 +24,7 @@ class Term:
     """A named quantity. `value` is a number, or an array with one entry per layout.
 
     name    path of the quantity; public API where an answer publishes it (`memory/optimizer/exp_avg`)
-    unit    canonical unit (units.py); "1" where there is none
+    unit    canonical unit (units/algebra.py); "1" where there is none
     op      a key of OPS; for a leaf `given`, `measured`, `table` (a cited figure) or `constant`
     parts   what it is computed from; empty for a leaf
     source  citation of the formula or constant
@@ -238,9 +238,9 @@ def greater(name: str, a: Term, b: Term, source: str = "") -> Term:
     return make("greater", name, (a, b), source)
 
 
-def fold(term: Term) -> Number:
-    """Return the value recomputed from the leaves."""
-    return _fold(term, {})
+def fold(term: Term, found: dict[int, Number] | None = None) -> Number:
+    """Return the value recomputed from the leaves; `found` keeps those of nodes that other trees share, by id."""
+    return _fold(term, {} if found is None else found)
 
 
 def _fold(node: Term, found: dict[int, Number]) -> Number:

@@ -15,8 +15,9 @@ from napkin.architectures.module_paths import located
 from napkin.architectures.reading import check_layer_lists
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.errors import NapkinError, Refused, did_you_mean
+from napkin.inputs.class_facts import class_facts, registered
 from napkin.inputs.load import printable
-from napkin.inputs.model import Config, class_facts, registered
+from napkin.inputs.model import Config
 from napkin.inputs.unread import settle
 from napkin.operations.frameworks import FRAMEWORKS
 from napkin.operations.implementations import HF, Implementation

@@ -12,8 +12,21 @@ from math import gcd
 
 from napkin.architectures import assembly, blocks, reading
 from napkin.architectures.arrangements import Arrangement, pre_norm
-from napkin.architectures.attention import Attention, Heads, QkNorm, QkvProjections, Rope
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Heads, QkvProjections, Rope
 from napkin.architectures.blocks import RMS, Block, NormStyle
+from napkin.architectures.decoder_parts import (
+    Embedded,
+    Headed,
+    Inner,
+    NormedHeads,
+    RotaryPositions,
+    Vary,
+    activation_in,
+    always,
+    capped,
+    stated,
+)
 from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions, prediction_modules, predictions
 from napkin.architectures.layer_plans import Plan, Rotates, Seen, in_all
 from napkin.architectures.mixture import Feed, Mixture
@@ -22,124 +35,6 @@ from napkin.inputs.model import Config
 from napkin.operations.model import Layer, Model
 from napkin.operations.router import BalanceLoss
 from napkin.record import record, replace
-
-Vary = Callable[[Attention, Plan], Attention]
-"""(attention as all layers have it, what sets a layer apart) → that layer's."""
-
-
-# --- what a model_type says ------------------------------------------------------------------------------------------
-
-
-@record
-class RotaryPositions:
-    """Rotary positions: how elements are paired, the part of a head that rotates where no field says so, and whether
-    the rotation runs in fp32 (`once` as in operations.attention.Rotary)."""
-
-    pairing: str = "half"
-    part: float = 1.0
-    upcast: bool = False
-    once: bool = False
-
-
-@record
-class NormedHeads:
-    """Norms of queries and keys (as in attention.QkNorm), and whether they are there, or the field that says so."""
-
-    style: NormStyle
-    over: str = "head"
-    after_rope: bool = False
-    switch: Switch = True
-
-    def read(self, config: Config) -> QkNorm | None:
-        """Read whether there are norms."""
-        return QkNorm(self.style, self.over, self.after_rope) if on(config, self.switch) else None
-
-
-@record
-class Inner:
-    """Width of the feed-forward network: that of a field, else `times` h; of `field` times h where it `multiplies`."""
-
-    field: str
-    times: int = 0
-    multiplies: bool = False
-
-    def read(self, config: Config, hidden: int) -> int:
-        """Read the width."""
-        if self.multiplies:
-            return config.integer(self.field) * hidden
-        if not self.times:
-            return config.integer(self.field)
-        stated = config.optional_integer(self.field) if self.field else None
-        return config.derived(self.field, self.times * hidden) if stated is None else stated
-
-
-@record
-class Embedded:
-    """What follows the lookup in the embedding.
-
-    positions  learned positions, with this many rows before the first (None: no learned positions)
-    scale      a constant multiplies it, or the field that is stated where one does
-    """
-
-    positions: int | None = None
-    scale: Switch = False
-    norm: NormStyle | None = None
-    dropout: bool = False
-
-
-@record
-class Headed:
-    """The final norm and the language model's head.
-
-    scale    a constant multiplies the logits, or the field that is stated where one does
-    softcap  the field of the logits' soft cap; `fp32`: the cap runs in fp32
-    """
-
-    norm: bool = True
-    bias: Switch = False
-    scale: Switch = False
-    softcap: str = ""
-    fp32: bool = False
-
-
-def activation_in(*fields: str) -> Callable[[Config], str]:
-    """Read the activation function from the first of these fields that says it."""
-    return lambda config: reading.activation(config, *fields)
-
-
-def constant(function: str) -> Callable[[Config], str]:
-    """Return the class's activation function, whatever a field says."""
-    return lambda config: function
-
-
-def always(arrangement: Arrangement) -> Callable[[Config], Arrangement]:
-    """Return the class's arrangement."""
-    return lambda config: arrangement
-
-
-def where(switch: Switch, yes: Arrangement, no: Arrangement) -> Callable[[Config], Arrangement]:
-    """Choose one arrangement where a field is true, else another."""
-    return lambda config: yes if on(config, switch) else no
-
-
-def scored(**changes: object) -> Callable[[Config, Attention], Attention]:
-    """Make attention's scores in this way (fields of attention.Scores)."""
-    return lambda config, usual: usual.scored(**changes)
-
-
-def bidirectional(field: str) -> Callable[[Config, Attention], Attention]:
-    """Let every token see every other where the field says so."""
-    return lambda config, usual: usual.scored(causal=not config.flag(field, otherwise=False))
-
-
-def softcapped(field: str) -> Callable[[Config, Attention], Attention]:
-    """Cap attention's scores softly, where the field is not null."""
-    return lambda config, usual: usual.scored(softcap=capped(config, field))
-
-
-def clamped(field: str) -> Callable[[Config, Attention], Attention]:
-    """Clamp the results of the projections where a field says how far."""
-    return lambda config, usual: usual.projected(clamped=stated(config, field))
 
 
 @record
@@ -309,21 +204,6 @@ def _dense(config: Config, of: Decoder, hidden: int, function: str) -> Feed:
     block = blocks.gated_mlp if of.gated else blocks.plain_mlp
     inner, bias = of.inner.read(config, hidden), on(config, of.mlp_bias)
     return of.feed_forward(config, partial(block, width=hidden, inner=inner, function=function, bias=bias))
-
-
-def capped(config: Config, field: str) -> bool:
-    """Read whether a soft cap is on: a class that has one keeps it where the field is omitted, not where it is null."""
-    if field not in config.fields:
-        return field not in config.defaults or config.defaults[field] is not None
-    return config.real(field, required=False) is not None
-
-
-def stated(config: Config, switch: Switch) -> bool:
-    """Read a switch that is a constant, or a field that counts as on where it is stated (a multiplier, a clamp)."""
-    if isinstance(switch, bool):
-        return switch
-    value = config.raw(switch, required=False)
-    return value is not None and value is not False
 
 
 # --- its operations --------------------------------------------------------------------------------------------------

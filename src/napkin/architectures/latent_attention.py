@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from napkin.architectures.attention import OutputGate, Rope, Scores
+from napkin.architectures.attention_parts import OutputGate, Rope, Scores
 from napkin.architectures.blocks import RMS, NormStyle, Operations
 from napkin.operations.attention import AttentionCore
 from napkin.operations.base import Operation

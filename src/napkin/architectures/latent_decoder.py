@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from napkin.architectures.arrangements import Arrangement, hyper_connected, pre_norm
 from napkin.architectures.assembly import embedding, head, last_layer, runs_of
-from napkin.architectures.attention import Rope, Scores
+from napkin.architectures.attention_parts import Rope, Scores
 from napkin.architectures.blocks import PLAIN, RMS, Block, Gating, Operations, Routing, gated_mlp, moe
 from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of, prediction_modules, predictions
 from napkin.architectures.latent_attention import LatentAttention, LatentSizes
@@ -197,6 +197,8 @@ def _indexers(config: Config, otherwise: list[bool]) -> list[bool]:
     given, layers = config.items("indexer_types", required=False), len(otherwise)
     if given is None:
         given = _by_schedule(config, layers)
+    else:
+        config.ignore(*_SCHEDULE)
     if given is None:
         return otherwise
     if len(given) != layers or set(map(str, given)) - {"full", "shared"} or given[0] != "full":

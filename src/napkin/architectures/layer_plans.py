@@ -200,7 +200,7 @@ def listed_or(otherwise: Sparse) -> Sparse:
         given = config.items("mlp_layer_types", required=False)
         if given is None:
             return otherwise(config, layers)
-        config.ignore("first_k_dense_replace")
+        config.ignore("first_k_dense_replace", "moe_layer_freq")
         if len(given) != layers or set(map(str, given)) - {"sparse", "dense"}:
             raise config.wrong("mlp_layer_types", f"is not a list of {layers} times sparse or dense")
         return lambda i: given[i] == "sparse"
@@ -212,9 +212,9 @@ def by_type(config: Config, layers: int) -> Callable[[int], bool]:
     """As mlp_layer_types lists them, or dense for the first k (1 where the class does not say)."""
 
     def after_first_or_one(config: Config, layers: int) -> Callable[[int], bool]:
+        config.must_be("moe_layer_freq", 1)
         dense = config.optional_integer("first_k_dense_replace", least=0)
         first = 1 if dense is None else dense
         return lambda i: i >= first
 
-    config.must_be("moe_layer_freq", 1)
     return listed_or(after_first_or_one)(config, layers)

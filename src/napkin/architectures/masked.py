@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.architectures.attention import Scores
+from napkin.architectures.attention_parts import Scores
 from napkin.architectures.blocks import LAYER, Operations
 from napkin.architectures.reading import activation, class_names, depth, head_size, tied, width
 from napkin.inputs.load import printable

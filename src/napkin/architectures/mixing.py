@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from napkin.architectures.arrangements import Arrangement, pre_norm
 from napkin.architectures.assembly import embedding, head, runs_of
-from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Heads, QkvProjections, Rope
 from napkin.architectures.blocks import RMS, Block, NormStyle
 from napkin.architectures.dimensions import Dimensions, decoder_only
 from napkin.architectures.reading import FULL, depth, head_size, headless, kv_heads_of, tied, width

@@ -40,7 +40,7 @@ class ConfigClass:
 
     model_type: str
     config_class: str
-    defaults: Mapping[str, Any] = _NONE
+    defaults: Mapping[str, object] = _NONE
     aliases: Mapping[str, str] = _NONE
 
 
@@ -62,7 +62,7 @@ class Wrapper:
 
     model_type: str
     config_class: str = ""
-    defaults: Mapping[str, Any] = _NONE
+    defaults: Mapping[str, object] = _NONE
     aliases: Mapping[str, str] = _NONE
     path: str = "model.language_model"
     flat: bool = False
@@ -89,7 +89,7 @@ class Architecture:
     model_type: str
     build: Build
     config_class: str = ""
-    defaults: Mapping[str, Any] = _NONE
+    defaults: Mapping[str, object] = _NONE
     aliases: Mapping[str, str] = _NONE
     blocks: tuple[ConfigClass, ...] = ()
     implementation: Implementation = HF
@@ -103,18 +103,18 @@ def like(
     *,
     build: Build | None = None,
     config_class: str = "",
-    defaults: Mapping[str, Any] = _NONE,
+    defaults: Mapping[str, object] = _NONE,
     aliases: Mapping[str, str] | None = None,
     implementation: Implementation | None = None,
     wrappers: tuple[Wrapper, ...] = (),
     modules: Mapping[str, str] = _NONE,
-    **differences: Any,
+    **differences: object,
 ) -> Architecture:
     """Return the record of a relative of `other`.
 
     `modules` and `defaults` are those that differ, of the latter REQUIRED where the relative's class has none.
     `differences` are fields of the relative's `build`, where that is a record. Wrappers are not inherited."""
-    network: Any = build or other.build
+    network = build or other.build
     changed = {**other.defaults, **defaults}
     return Architecture(
         model_type,

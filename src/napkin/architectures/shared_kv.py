@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from napkin.architectures import reading
-from napkin.architectures.attention import Rope
+from napkin.architectures.attention_parts import Rope
 from napkin.architectures.blocks import RMS_BARE, RMS_FP32, Operations
 from napkin.architectures.reading import CHUNKED, FULL, WINDOWED
 from napkin.autograd.tensors import Tensor

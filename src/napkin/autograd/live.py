@@ -34,12 +34,10 @@ class Replay:
 
     peak     the maximum
     end      gradients of the weights and of the input, minus what was freed
-    weights  gradients of the weights
     """
 
     peak: Number
     end: Number
-    weights: Number
 
 
 class _Gradient:
@@ -56,23 +54,23 @@ Given = list[tuple[Tensor, _Gradient]]
 """Tensors with the gradients that a node's backward gives them."""
 
 
-def replay(
+def replays(
     nodes: Sequence[Node],
     seed: Number,
-    stepped: bool = False,
     recomputed: bool = False,
     alone: bool = False,
     waits: Number = 0,
     carried: bool = False,
-) -> Replay:
-    """Run the nodes backward.
+) -> tuple[Replay, Replay]:
+    """Run the nodes backward; return it where the gradients of weights stay, and where each is freed when it is
+    complete (optimizer in backward, or added to an accumulated one).
 
     seed     bytes of the gradient of the last node's output, counted as live at the start
-    stepped  each weight's gradient is freed when complete (optimizer in backward, or added to an accumulated one),
-             except for the first `waits` bytes: a tied head's, which the embedding's gradient is added to
     recomputed  the saved tensors were recomputed, and are freed as soon as they are read; else after the node's
              gradients have been summed and cast
     alone    no other piece still holds the shared tensors
+    waits    of the gradients of weights, these first bytes are not freed: a tied head's, which the embedding's gradient
+             is added to
     carried  a piece that ran before has left gradients of the tensors that both read (an encoder's output, position
              biases), to which its own are added"""
     run = _Backward(nodes, seed, recomputed, alone)
@@ -82,12 +80,12 @@ def replay(
     for node in reversed(nodes):
         before = run.weights
         given = run.step(node)
-        if stepped:
-            stays = minimum(waits, run.weights - before)
-            waits, run.live = waits - stays, run.live - (run.weights - before - stays)
-            run.weights = before
+        if run.weights is not before:
+            new = run.weights - before
+            stays = minimum(waits, new)
+            waits, run.let_go = waits - stays, run.let_go + new - stays
         run.accumulate(given)
-    return Replay(run.peak, run.live, run.weights)
+    return Replay(run.peak, run.live), Replay(run.peak_if_freed, run.live - run.let_go)
 
 
 def before_recomputation(nodes: Sequence[Node]) -> Number:
@@ -109,46 +107,60 @@ def read_by_others(nodes: Sequence[Node]) -> tuple[Tensor, ...]:
 
 
 class _Backward:
-    """A backward pass: live bytes relative to its start, their peak, and the gradients that are not yet read."""
+    """A backward pass: live bytes relative to its start, their peak, and the gradients that are not yet read.
+
+    included       live bytes that the peak includes already
+    weights        bytes of the gradients of weights
+    let_go         of those, what is gone where each is freed when it is complete
+    peak_if_freed  the peak there
+    """
 
     def __init__(self, nodes: Sequence[Node], seed: Number, recomputed: bool, alone: bool) -> None:
-        self.recomputed, self.alone = recomputed, alone
+        self.recomputed = recomputed
         self.live: Number = 0
         self.peak: Number = 0
+        self.included: Number | None = None
         self.weights: Number = 0
-        self.uses: dict[int, int] = {}
-        for node in nodes:
-            for storage in _held(node, alone):
-                self.uses[id(storage)] = self.uses.get(id(storage), 0) + 1
+        self.let_go: Number = 0
+        self.peak_if_freed: Number = 0
+        self.freed = _freed(nodes, alone)
         self.gradients = {id(nodes[-1].output.root): _Gradient(seed)} if nodes else {}
 
     def step(self, node: Node) -> Given:
         """Run one node's backward and return the gradients of its inputs."""
         arrived = self.gradients.pop(id(node.output.root), None)
         if arrived is None:  # nothing that the loss depends on
-            self.live = self.live - _freed(node, self.uses, self.alone)
+            self.free(node)
             return []
         takers = [tensor for tensor in node.inputs if not tensor.no_grad]
         given = self.input_gradients(node, takers, arrived)
-        uncast = is_array(node.uncast_weight) or bool(node.uncast_weight)
-        first_made, late = (node.uncast_weight, node.weight) if uncast else (node.weight, 0)
-        self.weights, self.live = self.weights + node.weight, self.live + first_made - node.bias
+        late: Number = 0
+        if not _is_zero(node.weight):
+            uncast = not _is_zero(node.uncast_weight)
+            first_made, late = (node.uncast_weight, node.weight) if uncast else (node.weight, 0)
+            self.weights, self.live = self.weights + node.weight, self.live + first_made - node.bias
         self.rise(node.scratch)
         if self.recomputed:
-            self.live = self.live - _freed(node, self.uses, self.alone)
-        if is_array(node.bias) or node.bias:
+            self.free(node)
+        if not _is_zero(node.bias):
             self.live = self.live + node.bias
             self.rise()
         for tensor in takers if node.broadcast else ():
             self.rise(_in_turn(tensor, node.output))
-            self.live = self.live + tensor.size - node.output.size
+            if tensor.count is not node.output.count or tensor.dtype != node.output.dtype:
+                self.live = self.live + tensor.size - node.output.size
         self.live = _release(arrived, self.live)
         if not self.recomputed:
-            self.live = self.live - _freed(node, self.uses, self.alone)
-        if is_array(late) or late:
+            self.free(node)
+        if not _is_zero(late):
             self.rise(late)
             self.live = self.live + late - node.uncast_weight
         return given
+
+    def free(self, node: Node) -> None:
+        """Free what no other node still holds after a node's backward."""
+        for storage in self.freed.get(id(node), ()):
+            self.live = self.live - _part(storage.size, storage.kept)
 
     def input_gradients(self, node: Node, takers: Sequence[Tensor], arrived: _Gradient) -> Given:
         """Allocate the gradients of a node's inputs, or pass on the one that arrived."""
@@ -194,7 +206,18 @@ class _Backward:
 
     def rise(self, more: Number = 0) -> None:
         """Let the peak include what is live now and `more` temporary bytes."""
-        self.peak = maximum(self.peak, self.live + more)
+        live = self.live
+        if not _is_zero(more):
+            live = live + more
+        elif self.included is live:
+            return
+        else:
+            self.included = live
+        self.peak = maximum(self.peak, live)
+        if _is_zero(self.let_go):
+            self.peak_if_freed = self.peak
+        else:
+            self.peak_if_freed = maximum(self.peak_if_freed, live - self.let_go)
 
 
 def _handed_on(tensor: Tensor, output: Tensor) -> bool:
@@ -202,7 +225,10 @@ def _handed_on(tensor: Tensor, output: Tensor) -> bool:
     cast."""
     if tensor.dtype != output.dtype:
         return False
-    return not _all(tensor.count < output.count) and _all(tensor.count <= tensor.root.count)
+    root = tensor.root
+    if tensor.count is not output.count and _all(tensor.count < output.count):
+        return False
+    return tensor.count is root.count or _all(tensor.count <= root.count)
 
 
 def _all(condition: Number) -> bool:
@@ -212,81 +238,121 @@ def _all(condition: Number) -> bool:
 def _in_turn(factor: Tensor, product: Tensor) -> Number:
     """Return the bytes allocated while a factor's gradient, of the product's size, is summed to the factor's size and
     cast."""
-    summed = 0 if _all(factor.count == product.count) else sized(factor.count, product.dtype)
+    alike = factor.count is product.count or _all(factor.count == product.count)
+    summed = 0 if alike else sized(factor.count, product.dtype)
     if factor.dtype == product.dtype:
         return summed
     return maximum(summed, factor.size + (summed - product.size if is_array(summed) or summed else 0))
 
 
-KEPT, DROPPED, RECOMPUTED = "kept", "dropped", "recomputed"
-"""How a piece runs forward: saving for backward · checkpointed, saving nothing · recomputed in backward until the last
-saved tensor exists."""
-
-
-def forward_peak(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]], way: str) -> Number:
-    """Return the peak bytes of tensors that a forward pass creates.
+def forward_peaks(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]]) -> tuple[Number, Number, Number]:
+    """Return the peak bytes of tensors that a forward pass creates where it saves for backward, where it saves nothing
+    (checkpointed), and where it is recomputed in backward until the last saved tensor exists.
 
     `holds`: (index of the last node that runs while a local variable refers to a tensor, that tensor). Tensors shared
     with other pieces are not counted; autocast's weight copies are."""
-    if way == RECOMPUTED:
-        keeps = [number for number, node in enumerate(nodes) if node.kept]
-        nodes = nodes[: keeps[-1] + 1] if keeps else ()
-    used = _used(nodes, holds)
+    passes = _passes(nodes, holds)
+    keeps = [number for number, node in enumerate(nodes) if node.kept]
+    again = _passes(nodes[: keeps[-1] + 1] if keeps else (), holds, early=True)
+    return _peak(passes), _peak(passes, dropped=True), _peak(again)
+
+
+def forward_peak(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]]) -> Number:
+    """Return the peak bytes of tensors that a forward pass creates which saves for backward."""
+    return _peak(_passes(nodes, holds))
+
+
+_Parts = list[tuple[Number, Storage]]
+"""Storages, each with the part of it that is made: 1, or 0 on a branch that is not taken."""
+
+
+def _passes(
+    nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]], early: bool = False
+) -> list[tuple[Node, _Parts, _Parts]]:
+    """Return the nodes that run, each with what it makes and with what nothing reads after it. early: the pass ends
+    before the last node's output exists."""
+    makes = [[id(storage) for _, storage in node.output.storages] for node in nodes]
+    reads = [
+        [id(storage) for tensor in node.inputs for _, storage in tensor.storages] + [id(s) for _, s in node.kept]
+        for node in nodes
+    ]
+    held = [(number, id(storage)) for number, tensor in holds for _, storage in tensor.storages]
     last: dict[int, int] = {}
-    for number, node in enumerate(nodes):
-        for _, storage in (*(place for x in node.inputs for place in x.storages), *node.output.storages, *node.kept):
-            last[id(storage)] = number
-    for number, tensor in holds:
-        for _, storage in tensor.storages:
-            last[id(storage)] = max(last.get(id(storage), 0), number)
-    there: dict[int, tuple[int, Storage, Number]] = {}  # by storage: its last reader, it, and how much of it was made
-    live: Number = 0
-    peak: Number = 0
-    for number, node in enumerate(nodes):
-        if number not in used:
-            continue
-        early = way == RECOMPUTED and number == len(nodes) - 1
-        made = () if early else node.output.storages
-        for weight, storage in (*made, *((1, s) for _, s in node.kept)):
-            if id(storage) not in there and not storage.shared and storage.label != INPUT_LABEL:
-                there[id(storage)] = (last[id(storage)], storage, weight)
-                live = live + storage.size * weight
-        live = live + node.cached
-        peak = maximum(peak, live + node.forward_scratch)
-        for key in [key for key, (end, _, _) in there.items() if end == number]:
-            _, storage, weight = there[key]
-            stays = storage.kept if way != DROPPED or storage.kind == WEIGHT_COPY else 0
-            live = live - storage.size * (weight - minimum(stays, weight))
-    return peak
-
-
-def _used(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]]) -> set[int]:
-    """Return the indices of the nodes whose result is read, and of the last one; nodes of an untaken branch do not
-    run."""
-    needed = {id(storage) for _, tensor in holds for _, storage in tensor.storages}
-    found: set[int] = set()
-    for number in range(len(nodes) - 1, -1, -1):
+    for number, keys in enumerate(reads):
+        last.update(dict.fromkeys(keys, number))
+        last.update(dict.fromkeys(makes[number], number))
+    for number, key in held:
+        last[key] = max(last.get(key, 0), number)
+    there: set[int] = set()
+    ends: dict[int, _Parts] = {}
+    found = []
+    for number in _used(makes, reads, {key for _, key in held}):
         node = nodes[number]
-        if number == len(nodes) - 1 or any(id(storage) in needed for _, storage in node.output.storages):
-            found.add(number)
-            needed.update(id(storage) for x in node.inputs for _, storage in x.storages)
-            needed.update(id(storage) for _, storage in node.kept)
+        new: _Parts = [] if early and number == len(nodes) - 1 else [*node.output.storages]
+        new += [(1, storage) for _, storage in node.kept]
+        made = []
+        for part in new:
+            key = id(part[1])
+            if key not in there and not part[1].shared and part[1].label != INPUT_LABEL:
+                there.add(key)
+                made.append(part)
+                ends.setdefault(last[key], []).append(part)
+        found.append((node, made, ends.get(number, [])))
     return found
 
 
-def _freed(node: Node, uses: dict[int, int], alone: bool) -> Number:
-    """Return the bytes freed after a node's backward: saved tensors that no other node still holds."""
-    gone: Number = 0
-    for storage in _held(node, alone):
-        uses[id(storage)] -= 1
-        if uses[id(storage)] == 0:
-            gone = gone + storage.size * storage.kept
-    return gone
+def _used(makes: Sequence[list[int]], reads: Sequence[list[int]], held: set[int]) -> list[int]:
+    """Return the indices of the nodes whose result is read, and of the last one, ascending; nodes of an untaken branch
+    do not run. makes, reads: the storages of each node; held: those that local variables refer to."""
+    needed = set(held)
+    found: list[int] = []
+    for number in range(len(makes) - 1, -1, -1):
+        if not found or not needed.isdisjoint(makes[number]):
+            found.append(number)
+            needed.update(reads[number])
+    return found[::-1]
 
 
-def _held(node: Node, alone: bool) -> list[Storage]:
-    """Return the storages saved by a node that are freed after its backward."""
-    return [s for _, s in node.kept if alone or not s.shared]
+def _peak(passes: Sequence[tuple[Node, _Parts, _Parts]], dropped: bool = False) -> Number:
+    """Return the most live bytes. dropped: nothing is saved for backward but autocast's weight copies."""
+    live: Number = 0
+    peak: Number = 0
+    for node, made, gone in passes:
+        for weight, storage in made:
+            live = live + _part(storage.size, weight)
+        if not _is_zero(node.cached):
+            live = live + node.cached
+        scratch = not _is_zero(node.forward_scratch)
+        if made or scratch or not _is_zero(node.cached):  # else no more is live than before
+            peak = maximum(peak, live + node.forward_scratch if scratch else live)
+        for weight, storage in gone:
+            stays = 0 if dropped and storage.kind != WEIGHT_COPY else storage.kept
+            live = live - _part(storage.size, weight if _is_zero(stays) else weight - minimum(stays, weight))
+    return peak
+
+
+def _is_zero(value: Number) -> bool:
+    """Return whether a number is 0 for all layouts."""
+    return not value if value.__class__ is int else not (is_array(value) or value)
+
+
+def _part(size: Number, share: Number) -> Number:
+    """Return size · share, without a product where the share is 0 or 1 for all layouts."""
+    if share.__class__ is int:
+        return size if share == 1 else size * share if share else 0
+    return size * share
+
+
+def _freed(nodes: Sequence[Node], alone: bool) -> dict[int, list[Storage]]:
+    """Return, by node, the saved storages that are freed after its backward: those that no node before it saves."""
+    found: dict[int, list[Storage]] = {}
+    seen: set[int] = set()
+    for node in nodes:
+        for _, storage in node.kept:
+            if (alone or not storage.shared) and id(storage) not in seen:
+                seen.add(id(storage))
+                found.setdefault(id(node), []).append(storage)
+    return found
 
 
 def _release(gradient: _Gradient, live: Number) -> Number:

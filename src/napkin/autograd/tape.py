@@ -53,6 +53,8 @@ class Tape:
         self.nodes: list[Node] = []
         self.holds: list[tuple[int, Tensor]] = []
         self.kept: list[Storage] = []
+        self._known: set[int] = set()
+        """Which storages are kept."""
         self.scope = ""
         self.recomputed = False
         self.copies: dict[str, Tensor] | None = None
@@ -78,7 +80,8 @@ class Tape:
             for weight, storage in tensor.storages:
                 if storage.kind in (WEIGHT, INPUT):
                     continue
-                if not any(storage is other for other in self.kept):
+                if id(storage) not in self._known:
+                    self._known.add(id(storage))
                     self.kept.append(storage)
                 storage.kept = maximum(storage.kept, weight)
                 held.append((weight, storage))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from napkin.bench import formats
 from napkin.bench.device import Kernel, MatmulSpec, Unsupported
-from napkin.bench.matmul_search import Search
+from napkin.bench.matmul_search import MatmulSearch
 from napkin.bench.measurement import Measurement
 from napkin.bench.model_shapes import ModelAttention, ModelMatmul
 from napkin.bench.modes import BURST_TIMING, DEVICE_TIMING, HOST_HOLD, HOST_TIMING, Mode
@@ -152,7 +152,7 @@ class Matmuls:
             nonlocal found
             sms = self.device.info.sm_count if self.on_gpu else None
             note = self.session.progress.note
-            searcher = Search(self.device, self.mode, dtype, self.data, self.anchor_shape, sms, note)
+            searcher = MatmulSearch(self.device, self.mode, dtype, self.data, self.anchor_shape, sms, note)
             ranked = searcher.run()
             found = [shape for shape, _ in ranked]
             return Measurement(

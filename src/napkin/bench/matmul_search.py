@@ -15,7 +15,7 @@ BATCH_SECONDS = 1.0  # of measuring between two timings of the anchor
 FREE_SHARE = 0.4  # of free memory for the operands of one shape of the search
 
 
-class Search:
+class MatmulSearch:
     """The race of shapes on a device, with the anchor timed about once a second and its drift divided out."""
 
     def __init__(

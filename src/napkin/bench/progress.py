@@ -12,7 +12,7 @@ from napkin.errors import NapkinError
 from napkin.inputs.profile import Profile
 
 
-class Progress:
+class BenchProgress:
     """Progress on stderr: on a terminal one line, rewritten at most ten times a second; elsewhere a line per group."""
 
     def __init__(self, stream: TextIO, planned: float, quiet: bool) -> None:

@@ -15,7 +15,7 @@ from napkin.bench.matmul import Matmuls
 from napkin.bench.model_shapes import ModelAttention, ModelMatmul
 from napkin.bench.modes import GROUPS, Mode
 from napkin.bench.open_device import open_device
-from napkin.bench.progress import Progress, Store
+from napkin.bench.progress import BenchProgress, Store
 from napkin.bench.session import Session, Terminated, now, resumable, terminable
 from napkin.bench.shapes import Shape
 from napkin.bench.step_plan import StepPlan
@@ -23,7 +23,7 @@ from napkin.bench.team import Alone, Team, Torchrun, launched
 from napkin.bench.torch_device import SEED, TorchDevice
 from napkin.bench.train import train
 from napkin.errors import REFUSED, NapkinError
-from napkin.inputs.hardware import Hardware, Table, find, peak_name, shipped
+from napkin.inputs.hardware import Hardware, HardwareTable, find, peak_name, shipped
 from napkin.inputs.profile import Profile
 from napkin.inputs.profile_cases import FAILED, KIND, OK, OOM, SCHEMA, UNSUPPORTED, DeviceInfo, Peak, ProfiledDevice
 from napkin.inputs.profile_summary import summarize
@@ -63,7 +63,7 @@ class BenchRequest:
     data: str = "normal"
     command: Sequence[str] = ("bench",)
     hardware: Hardware | None = None
-    known: Table = field(default_factory=shipped)
+    known: HardwareTable = field(default_factory=shipped)
     shapes: Sequence[Shape] = ()
     model: ModelRequest | None = None
     step: StepPlan | None = None
@@ -81,7 +81,7 @@ class Done:
     hardware: Hardware | None
 
 
-def matched(info: DeviceInfo, known: Table) -> Hardware | None:
+def matched(info: DeviceInfo, known: HardwareTable) -> Hardware | None:
     """Return the accelerator that a device reports, if its memory agrees; None rather than a similar card's peak."""
     if info.kind not in ("cuda", "rocm") or info.mig:
         return None
@@ -121,7 +121,9 @@ def run(request: BenchRequest) -> Done:
         store = Store(path)
         store.prepare()
     previous = team.broadcast(resumable(path, header) if request.resume and path and team.rank == 0 else None)
-    progress = Progress(sys.stderr, request.time_limit or PLANNED[request.mode.name], request.quiet or team.rank > 0)
+    progress = BenchProgress(
+        sys.stderr, request.time_limit or PLANNED[request.mode.name], request.quiet or team.rank > 0
+    )
     session = Session(
         device,
         header,

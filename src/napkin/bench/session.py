@@ -23,7 +23,7 @@ from napkin.bench.device import (
     Unsupported,
 )
 from napkin.bench.measurement import Measurement, judge, telemetry
-from napkin.bench.progress import Progress, Store
+from napkin.bench.progress import BenchProgress, Store
 from napkin.bench.stats import median
 from napkin.bench.team import Alone, Team
 from napkin.errors import REFUSED, NapkinError
@@ -63,13 +63,13 @@ class Session:
         team: Team | None = None,
         previous: Profile | None = None,
         time_limit: float | None = None,
-        progress: Progress | None = None,
+        progress: BenchProgress | None = None,
     ) -> None:
         self.device = device
         self.profile = profile
         self.store = store
         self.team = team or Alone()
-        self.progress = progress or Progress(sys.stderr, 0.0, quiet=True)
+        self.progress = progress or BenchProgress(sys.stderr, 0.0, quiet=True)
         self.time_limit = time_limit
         self._started = device.now()
         self._kept = {case.id: case for case in previous.cases} if previous else {}

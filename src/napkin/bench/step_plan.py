@@ -116,5 +116,5 @@ def predict(model: Model, plan: StepPlan, variant: str) -> Prediction:
     if plan.hardware is not None and plan.compute in plan.hardware.peaks:
         stack = "fsdp-compiled" if compiled else "fsdp-eager"
         asked = single.asked(model, setup, plan.hardware, stack)
-        seconds = float(asked.step(model).time.value)
+        seconds = float(asked.step().time.value)
     return Prediction(float(allocated.allocated.value), seconds)

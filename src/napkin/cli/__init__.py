@@ -8,7 +8,7 @@ import os
 import sys
 
 from napkin import __version__
-from napkin.errors import NapkinError, Problems
+from napkin.errors import NapkinError, Problems, escaped
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
 
 def _reserve() -> None:
     """Open what the caller closed, so that no file of ours takes its number: nothing to read on standard input, no room
-    on standard output, nobody listening on standard error."""
+    on standard output, no reader on standard error."""
     for number, name, how in ((0, "stdin", os.O_RDONLY), (1, "stdout", os.O_RDONLY), (2, "stderr", os.O_WRONLY)):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, how)
@@ -76,8 +76,7 @@ def _abandon_stdout() -> int:
 
 def _say(line: str) -> None:
     with contextlib.suppress(OSError, ValueError):  # stderr may be closed
-        shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line)
-        print(shown[:4000], file=sys.stderr)
+        print(escaped(line)[:4000], file=sys.stderr)
 
 
 def _complain(problem: NapkinError) -> int:
@@ -189,12 +188,12 @@ def _clash(given: dict[str, OptionText], forms: list[str]) -> tuple[str, str] | 
 
 def _show(answer: Answer, form: str, given: dict[str, OptionText], target: str) -> None:
     from napkin.render import render
-    from napkin.render.screen import View
+    from napkin.render.screen import Display
     from napkin.render.terminal import PIPED, readable, wants_color, width_of
 
     asked = {name: name in given and bool(given[name].text) for name in ("explain", *_SEEN)}
     here = target == "-"
-    view = View(width_of(sys.stdout) if here else PIPED, here and wants_color(sys.stdout), **asked)
+    view = Display(width_of(sys.stdout) if here else PIPED, here and wants_color(sys.stdout), **asked)
     text = render(answer, form, view)
     if here:
         sys.stdout.write(readable(text, sys.stdout) if form in ("text", "markdown") else text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from napkin.commands.command import WRAPPERS, Command
 from napkin.commands.inputs import Inputs
@@ -135,7 +135,7 @@ class Line:
                 return
         self._several.pop(option.name, None)
         self.given.pop(option.name, None)
-        self.given[option.name] = OptionText(text, where="" if head == option.shown else head)
+        self.given[option.name] = OptionText(text, where="" if head == option.shown else head, shared=self._megatron)
 
     def _has_another_value(self, option: Option, text: str, head: str) -> bool:
         """Refuse a value that the option does not have, but people expect; whether it was one."""
@@ -184,7 +184,10 @@ class Line:
 
         if not self._megatron and is_megatron(self._words):
             raise _PastedLine
-        for name in dict.fromkeys((spelling, spelling.rpartition(".")[2])):
+        names = dict.fromkeys((spelling, spelling.rpartition(".")[2]))
+        if self._megatron and self._of_another_command(head, names, value):
+            return
+        for name in names:
             same = synonyms.named(name, self._taken)
             if same is not None:
                 self._value(self._in_its_place(OPTIONS[same]), head, value)
@@ -226,6 +229,9 @@ class Line:
             self._problem(f"{shown[:80]} is not an option of napkin {self.command.name}", hint)
             return
         for name, _ in found.options:
+            if name not in self._taken and self._megatron:
+                self.unused.append(head)
+                return
             if name not in self._taken:
                 meant = " ".join(f"--{n} {t}".rstrip() for n, t in found.options)
                 self._problem(f"{shown[:80]} means {meant}", f"--{name} is not an option of {self.command.name}")
@@ -258,6 +264,18 @@ class Line:
         self.unused.append(head)
         if value is None:
             self._skip(unused[spelling])
+        return True
+
+    def _of_another_command(self, head: str, names: Iterable[str], value: str | None) -> bool:
+        """Pass over an option of a launch that this command does not have, but others do; whether it was one."""
+        from napkin.options.registry import spelled
+
+        found = [option for name in names if (option := spelled(name, OPTIONS)) is not None]
+        if not found or any(spelled(name, self._taken) for name in names):
+            return False
+        self.unused.append(head)
+        if value is None and not OPTIONS[found[0]].flag:
+            self._next()
         return True
 
     def _skip(self, number: str) -> None:

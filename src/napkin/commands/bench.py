@@ -179,7 +179,7 @@ def _read_step_plan(inputs: Inputs, model: Model | None, mode: Mode) -> StepPlan
     from napkin.architectures import build
     from napkin.bench.step_plan import PRECISIONS, TINY, VARIANTS, StepPlan, at_depth
     from napkin.inputs.load import Document
-    from napkin.inputs.model import config_from, load_config
+    from napkin.inputs.model_file import config_from, load_config
 
     on_gpu = (inputs.text_or_none("device") or "cuda").partition(":")[0] in ("cuda", "rocm")
     if model is None:

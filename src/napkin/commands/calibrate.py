@@ -17,6 +17,9 @@ from napkin.render.figures import share
 from napkin.render.screen import Next, Screen, quantities
 from napkin.term import MEASURED, Term, leaf
 
+SHOWN = 4
+"""Rows that cannot be compared and that the screen names."""
+
 
 def run(inputs: Inputs) -> Answer:
     """Answer for a file of measured steps, next to a profile where one is given."""
@@ -46,20 +49,22 @@ def answer(path: str, profile: str | None) -> Answer:
     ]  # fmt: skip
     answer = Answer("calibrate", terms=terms)
     answer.rows = list(changes)
-    answer.screen = _screen(path, {term.name: term.value for term in terms}, changes)
+    left_out = [f"{one.id}: {one.why}" for one in before if one.why]
+    answer.screen = _screen(path, {term.name: term.value for term in terms}, changes, left_out)
     answer.notes.append(f"give --factor {factor:.3f} to `napkin step` for steps of this software and cluster")
     if not changes:
         answer.notes.append("no constant moved by a quarter of its spread: the factor is enough")
-    for one in before:
-        if one.why:
-            answer.notes.append(f"{one.id}: {one.why}")
+    answer.notes += left_out
     if profile is not None:
         _add_profile(answer, profile)
     return answer
 
 
-def _screen(path: str, found: Mapping[str, Number], changes: Sequence[Mapping[str, Any]]) -> Screen:
-    """Return the screen: the factor of this software and cluster, what errors it leaves, the constants that move."""
+def _screen(
+    path: str, found: Mapping[str, Number], changes: Sequence[Mapping[str, Any]], left_out: Sequence[str]
+) -> Screen:
+    """Return the screen: the factor of this software and cluster, what errors it leaves, the constants that move;
+    left_out: rows that cannot be compared, and why."""
     factor = float(found["factor"])
     side = "longer" if factor >= 1 else "shorter"
     rows = [
@@ -72,8 +77,11 @@ def _screen(path: str, found: Mapping[str, Number], changes: Sequence[Mapping[st
         for one in changes
     ]
     said = [] if changes else ["No constant moved by a quarter of its spread: the factor is enough."]
+    said += [f"not compared: {one}" for one in left_out[:SHOWN]]
+    said += [f"and {len(left_out) - SHOWN} more rows (-v)"] if len(left_out) > SHOWN else []
+    steps = "step" if found["rows"] == 1 else "steps"
     return Screen(
-        (f"{found['rows']} measured steps of {path}", "against the shipped constants"),
+        (f"{found['rows']} measured {steps} of {path}", "against the shipped constants"),
         (f"factor {factor:.4g}", f"your steps take {abs(factor - 1):.1%} {side} than predicted"),
         table=quantities(rows),
         remarks=said,

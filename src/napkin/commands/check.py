@@ -8,20 +8,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from napkin.commands import check_files, runfile
-from napkin.commands.command import Command, ask, find
+from napkin.commands.command import WRITTEN, Command, ask, find
 from napkin.commands.inputs import Inputs
 from napkin.commands.screens.check import screen, shown, words_of
-from napkin.errors import ABSENT, BROKEN, CLOSE, OK, REFUSED, USAGE, NapkinError, Problems
-from napkin.inputs import limits as limits_room
-from napkin.inputs.limits import BROKEN_WORD, CLOSE_WORD, HOLDS, VERDICT, LimitOutcome
-from napkin.inputs.load import STDIN, Document, printable
+from napkin.errors import ABSENT, BROKEN, CLOSE, IMPOSSIBLE, OK, REFUSED, USAGE, NapkinError, Problems
+from napkin.inputs.limits import BROKEN_WORD, CLOSE_WORD, HOLDS, VERDICT, LimitOutcome, hold, status_of
+from napkin.inputs.load import STDIN, Document, name_of, printable
 from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.render.findings import PROBLEM, Finding, to_annotations, to_junit
 
 _MOST = 1000
-ASKED = ("fits", "holds")
-"""What --must-fit, a deadline or a budget ask of a verdict; of others that it is possible."""
+POSSIBLE = "possible"
+"""What is asked of a verdict where nothing else is."""
 
 
 @record
@@ -56,6 +55,7 @@ class Checked:
         self.status = OK
         self.seconds: dict[str, float] = {}
         self.skipped: list[str] = []
+        self.unread: list[str] = []
         self.asked: dict[str, str] = {}
         """File of one check → its command."""
 
@@ -100,7 +100,7 @@ def run(inputs: Inputs) -> Answer:
     files = check_files.files_of(named)
     for path, below in files:
         started = time.perf_counter()
-        name = _check_file(path, below, found)
+        name = _add_file(path, below, found)
         found.seconds[_path(name)] = time.perf_counter() - started
     if inputs.has("junit"):
         _write_junit(inputs.text("junit"), found)
@@ -113,6 +113,7 @@ def run(inputs: Inputs) -> Answer:
     answer.verdict = ", ".join(f"{statuses.count(word)} {word}" for word in (HOLDS, BROKEN_WORD, CLOSE_WORD))
     if found.skipped:
         answer.notes.append(f"no run files, and skipped: {', '.join(found.skipped)}")
+    answer.notes += found.unread
     if marks:
         answer.trailer = to_annotations(found.findings, os.environ.get("GITHUB_WORKSPACE", ""))
     rows = [shown(one.outcome, one.file) for one in found.held]
@@ -131,9 +132,9 @@ def _nothing(found: Checked, named: Sequence[str]) -> NapkinError:
     return found.problems[0] if len(found.problems) == 1 else Problems(found.problems)
 
 
-def _check_file(path: str, below: bool, found: Checked) -> str:
+def _add_file(path: str, below: bool, found: Checked) -> str:
     """Check the limits of one file; returns its name. below: it was found in a folder, where other files lie too."""
-    name = printable(path) if path != "-" else STDIN
+    name = name_of(path)
     try:
         document = check_files.read_found(path) if below else runfile.read(path)
         if document is None:
@@ -147,7 +148,7 @@ def _check_file(path: str, below: bool, found: Checked) -> str:
         found.asked[document.name] = str(document.data.get("command"))
     for data, prefix in mappings:
         try:
-            _check_one(document, data, prefix, found)
+            _add_check(document, data, prefix, found)
         except NapkinError as problem:
             found.fail(problem, name)
     return name
@@ -172,7 +173,7 @@ def _mappings(document: Document) -> list[tuple[dict[str, Any], tuple[object, ..
     return [(one, ("checks", number)) for number, one in enumerate(several)]
 
 
-def _check_one(document: Document, data: dict[str, Any], prefix: tuple[object, ...], found: Checked) -> None:
+def _add_check(document: Document, data: dict[str, Any], prefix: tuple[object, ...], found: Checked) -> None:
     """Answer one mapping and hold its limits against the answer."""
     name, limits = data.get("command"), data.get("limits")
     if not isinstance(name, str):
@@ -192,6 +193,9 @@ def _check_one(document: Document, data: dict[str, Any], prefix: tuple[object, .
     for writes in ("output", "plot", "run"):
         if writes in options:
             raise NapkinError(f"{document.place(*prefix, writes)}: is not for check", f"leave out {writes}")
+    for name in WRITTEN & set(options):
+        del options[name]
+        found.unread.append(f"{document.place(*prefix, name)} is not used: check writes one answer for all files")
     try:
         answer = ask(command, options)
     except NapkinError as problem:
@@ -199,9 +203,7 @@ def _check_one(document: Document, data: dict[str, Any], prefix: tuple[object, .
             raise
         raise problem.at(document.place(*prefix)) from None
     place = {path: document.place(*prefix, "limits", path) for path in limits}
-    outcomes, wrong = limits_room.check(
-        limits, answer.quantities(), answer.intervals, place, answer.verdict, command.verdicts
-    )
+    outcomes, wrong = hold(limits, answer.quantities(), answer.intervals, place, answer.verdict, command.verdicts)
     title = data.get("name")
     label = printable(title) if isinstance(title, str) and title else name
     for outcome in outcomes:
@@ -213,14 +215,14 @@ def _check_one(document: Document, data: dict[str, Any], prefix: tuple[object, .
         status = OK  # the limit on the verdict judges it
     elif status in (BROKEN, CLOSE):
         found.add(Held(document.name, document.lines.get((*prefix, "command")), label, _implied(answer, command)))
-    found.status = _worst(found.status, status, limits_room.status_of(outcomes))
+    found.status = _worst(found.status, status, status_of(outcomes))
 
 
 def _implied(answer: Answer, command: Command) -> LimitOutcome:
     """Return the outcome of what the question itself asked to hold (--must-fit, a deadline) and that does not."""
     word = str(answer.verdict)
     status = BROKEN_WORD if answer.status == BROKEN else CLOSE_WORD
-    asked = next((one for one in ASKED if one in command.verdicts and word != "impossible"), "possible")
+    asked = command.success if command.success and word != IMPOSSIBLE else POSSIBLE
     return LimitOutcome(VERDICT, asked, word, "", None, None, status, 0.0)
 
 

@@ -61,6 +61,7 @@ class Command(Signature):
             reads=target.reads,
             target=target.name,
             verdicts=(),
+            success="",
         )
 
 

@@ -9,7 +9,9 @@ from napkin import formats, units
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError
-from napkin.formats import Format, Integer, StoredValue
+from napkin.formats import Format, Integer
+from napkin.formats.figures import figures_of
+from napkin.formats.rounding import StoredValue, store
 from napkin.options.option import parsed
 from napkin.render.answer import Answer, Cell
 from napkin.render.screen import Column, Next, Screen, Table, quantities
@@ -33,12 +35,12 @@ def answer(value: Fraction | None, text: str, named: Format | Integer | None) ->
     terms: list[Term] = []
     rows: list[dict[str, Cell]] = []
     for form in chosen:
-        figures = formats.figures(form, f"dtype/{form.name}")
+        figures = figures_of(form, f"dtype/{form.name}")
         terms += figures
         by_name = {t.name.rpartition("/")[2]: t.value for t in figures}
         rows.append({"dtype": form.name, **{key: by_name.get(key) for key in _COLUMNS}})
         if value is not None:
-            stored = formats.store(value, form)
+            stored = store(value, form)
             terms += _stored_terms(value, stored, f"dtype/{form.name}")
             rows[-1] |= {"value": None if stored.value is None else float(stored.value), "event": _event(stored)}
     if value is not None and len(chosen) > 1:
@@ -163,7 +165,7 @@ def _lost(text: str, chosen: Sequence[Format | Integer], value: Fraction) -> lis
     """Return where the value is lost, one line an event."""
     lost: dict[str, list[str]] = {}
     for form in chosen:
-        stored = formats.store(value, form)
+        stored = store(value, form)
         if stored.event in ("underflow", "overflow"):
             lost.setdefault(_event(stored), []).append(form.name)
     return [f"{text} {event} in {', '.join(names)}" for event, names in lost.items()]

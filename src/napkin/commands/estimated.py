@@ -88,7 +88,7 @@ def _of_step(step: StepQuestion, known: Mapping[str, Term], confidence: float, g
     """Return what the step model says of the layout."""
     per_token = known["per_token"].value
     layout = step.setup.layout
-    return of_step(step.model, layout, step.prediction, step.hardware, per_token, confidence, step.stack_named, goodput)
+    return of_step(layout, step.prediction, step.hardware, per_token, confidence, step.stack_named, goodput)
 
 
 def _remarks(estimate: runs.Estimate, low: Number, high: Number, mfu: float) -> list[str]:

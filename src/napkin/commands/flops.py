@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from napkin.commands.command import Command
 from napkin.commands.following import under
+from napkin.commands.frozen import read_trained
 from napkin.commands.inputs import Inputs
 from napkin.commands.model import (
     read_documents,
@@ -34,6 +35,7 @@ from napkin.units import figures, human
 class FlopsQuestion:
     """One step of a model.
 
+    trained  the model as it is trained: what is frozen marked, adapters among its operations
     batch   sequences                            seq     tokens in each
     target  tokens of the decoder's, or None     mtp     whether multi-token prediction modules count
     pairs   (query, key) pairs: full, half, exact
@@ -43,6 +45,7 @@ class FlopsQuestion:
     """
 
     model: Model
+    trained: Model
     batch: int
     seq: int
     target: int | None
@@ -65,7 +68,8 @@ def read(inputs: Inputs) -> FlopsQuestion:
     batch, seq = inputs.integer("batch"), read_sequence(inputs, model)
     target, documents, mtp = read_target(inputs, model), read_documents(inputs, seq), read_mtp(inputs, model)
     indexer_loss, images = read_indexer_loss(inputs, model), read_images(inputs, model)
-    return FlopsQuestion(model, batch, seq, target, mtp, _read_pairs(inputs), documents, indexer_loss, *images)
+    trained = read_trained(inputs, model)
+    return FlopsQuestion(model, trained, batch, seq, target, mtp, _read_pairs(inputs), documents, indexer_loss, *images)
 
 
 def _read_pairs(inputs: Inputs) -> str:
@@ -89,14 +93,20 @@ def answer(question: FlopsQuestion) -> Answer:
         documents=question.documents,
         indexer_loss=question.indexer_loss,
     )
-    counted = flops.step(model, over, question.mtp)
+    counted = flops.step(question.trained, over, question.mtp)
     named = conventions.all_conventions(model, over, question.mtp)
+    frozen = question.trained is not model
+    if frozen:  # the other conventions count the gradients of all weights
+        named["torch"] = conventions.per_token(question.trained, over, "torch", question.mtp)
     terms = list(counted.values())
     terms += named.values()
     terms += [conventions.ratio(name, term, counted["flops/per_token"]) for name, term in named.items()]
-    terms += vision.flops_of(model, batch * question.images, question.image_tokens)
+    terms += [] if frozen else vision.flops_of(model, batch * question.images, question.image_tokens)
     answer = Answer("flops", terms)
-    answer.notes.append("a multiply-add is 2 FLOP; backward is twice forward; look-ups and elementwise work count 0")
+    back = "frozen weights have no gradients" if frozen else "backward is twice forward"
+    answer.notes.append(f"a multiply-add is 2 FLOP; {back}; look-ups and elementwise work count 0")
+    if frozen and model.vision is not None:
+        answer.notes.append("flops/vision is omitted: the tower's FLOPs are counted for training all of it")
     answer.notes += flops.remarks(model)
     answer.screen = _screen(question, {term.name: term for term in terms})
     return answer
@@ -169,6 +179,9 @@ COMMAND = Command(
         "indexer-loss",
         "images",
         "image-tokens",
+        "freeze-layers",
+        "lora-rank",
+        "lora-targets",
         *LINEAR_OPTIONS,
     ),
     arguments=("model", "size"),

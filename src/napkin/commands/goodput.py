@@ -8,7 +8,7 @@ from napkin.timing.goodput import IN_MFU, Goodput
 
 def read_goodput(inputs: Inputs, of_mfu: bool = False) -> Goodput:
     """Return the share that is given, else that of published runs; of_mfu: a whole-run MFU is given, with all in it."""
-    if inputs.has("goodput"):
+    if "goodput" in inputs.given:
         return Goodput(inputs.term("goodput"))
     if of_mfu:
         return IN_MFU

@@ -71,7 +71,7 @@ def _entry(path: str) -> Answer:
     )
 
 
-def _list(table: hardware.Table, vendor: str | None, dtype: str | None) -> Answer:
+def _list(table: hardware.HardwareTable, vendor: str | None, dtype: str | None) -> Answer:
     known = [table[slug] for slug in table.accelerators]
     if vendor is not None:
         vendors = dict.fromkeys(h.vendor for h in known)

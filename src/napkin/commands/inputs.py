@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Mapping
 
 from napkin.commands.signature import OptionText, Signature
 from napkin.errors import NapkinError, Problems
-from napkin.options.command_line import OVERRULED, Text, pieces_of, typed
+from napkin.options.command_line import Text, changed, pieces_of, typed
 from napkin.options.option import Option, Parsed
 from napkin.options.registry import OPTIONS, spelled
 from napkin.render.answer import Cell, Shown
@@ -81,8 +81,9 @@ class Inputs:
             raise NapkinError(f"{where}: {problem.reason}", problem.hint) from None
         if isinstance(value, int) and option.name in IN_POWERS_OF_TWO and written.strip().lower().endswith("k"):
             binary = f"{written.strip()[:-1].rstrip()}Ki"
-            self.note(f"{where} {written.strip()} is {value:,}; {value * 1024 // 1000:,} is {binary}")
-            self.assume(f"{option.name} {written.strip()} = {value:,} ({binary} = {value * 1024 // 1000:,})")
+            said = f"{option.name} {written.strip()} = {value:,} ({binary} = {value * 1024 // 1000:,})"
+            self.note(said)
+            self.assume(said)
         return value
 
     def _name(self, spelling: str) -> str:
@@ -91,8 +92,7 @@ class Inputs:
     def changed(self, changes: Mapping[str, str | bool]) -> Inputs:
         """Return the inputs of the same question with other texts for some options."""
         texts = {self._name(name): OptionText(text) for name, text in changes.items()}
-        kept = {name: one for name, one in self.given.items() if OVERRULED.get(name) not in texts}
-        return Inputs(self.command, {**kept, **texts}, self._only)
+        return Inputs(self.command, changed(self.given, texts), self._only)
 
     def texts_given(self) -> dict[str, Text]:
         """Return the options that were given as they can be typed again."""
@@ -242,6 +242,11 @@ class Inputs:
         self._defaults[name] = text
         if name not in self.shown:
             self._accept(name, OptionText(text, "default"))
+
+    def defaults(self, texts: Mapping[str, str | bool]) -> None:
+        """Take these texts for options that were not given."""
+        for name, text in texts.items():
+            self.default(name, text)
 
     def redefault(self, name: str, text: str) -> None:
         """Take another default for an option that was not given."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from napkin.commands.inputs import Inputs
 from napkin.commands.model import read_images_of_sequence, read_sequence, read_target
 from napkin.commands.nodes import read_gpus
@@ -9,14 +11,17 @@ from napkin.commands.stages import read_pipeline
 from napkin.errors import NapkinError, Refused
 from napkin.operations.model import Model
 from napkin.operations.queries import expert_widths, has_separate_experts
-from napkin.options.layout import LAYOUT_DEGREES
+from napkin.options.layout import LAYOUT_DEGREES, OF_REPLICA
+from napkin.planning.fewest import machines
 from napkin.training.layout import Layout
 from napkin.training.recomputation import recompute
+
+MORE_RANKS = "a larger --global-batch, which more ranks can divide"
 
 
 def divisions(layout: Layout) -> str:
     """Return the degrees that divide a step, in words: `tp 8, dp 4`."""
-    return ", ".join(f"{name} {n}" for name in ("tp", "pp", "cp", "ep", "dp") if (n := getattr(layout, name)) > 1)
+    return ", ".join(f"{name} {n}" for name in (*OF_REPLICA, "ep", "dp") if (n := getattr(layout, name)) > 1)
 
 
 def degrees(layout: Layout) -> dict[str, int | bool | str]:
@@ -101,7 +106,7 @@ def read_layout(inputs: Inputs, model: Model) -> Layout:
         vp=vp,
         schedule=_read_schedule(inputs, vp),
         sp=int(bool(sp) and tp > 1),
-        zero=_read_zero(inputs),
+        zero=read_zero(inputs),
         target=target or 0,
         images=images,
         image_tokens=image_tokens,
@@ -160,9 +165,7 @@ def read_global_batch(inputs: Inputs) -> None:
     """Derive --global-batch of a machine whose GPUs are known from --grad-accum, for what reads no layout."""
     if "grad-accum" not in inputs.given or inputs.has("global-batch"):
         return
-    apart = 1
-    for name in ("tp", "pp", "cp"):
-        apart *= inputs.integer(name, default="1")
+    apart = math.prod(inputs.integer(name, default="1") for name in OF_REPLICA)
     ranks = _read_data_parallel(inputs, apart)
     sequences = inputs.integer("micro-batch", default="1") * ranks
     inputs.record("global-batch", sequences * inputs.integer("grad-accum"), "derived")
@@ -181,7 +184,7 @@ def _read_schedule(inputs: Inputs, vp: int) -> str:
     return str(schedule)
 
 
-def _read_zero(inputs: Inputs) -> int:
+def read_zero(inputs: Inputs) -> int:
     """Return the ZeRO stage; Megatron's distributed optimizer is the first."""
     if inputs.flag("distributed-optimizer"):
         if "zero" in inputs and inputs.text("zero") != "1":
@@ -196,6 +199,20 @@ def _read_zero(inputs: Inputs) -> int:
     return int(inputs.text("zero"))
 
 
+def read_machines(inputs: Inputs, node: int) -> list[int]:
+    """Return the numbers of GPUs on which the layout is possible, as far as its degrees and its batch say; node: GPUs
+    of a node."""
+    unit = math.prod(inputs.integer(name) for name in OF_REPLICA)
+    shard = inputs.integer_or_none("dp-shard") or 1
+    group = math.lcm(inputs.integer("ep"), shard // math.gcd(shard, inputs.integer("cp")))
+    batch = inputs.integer("global-batch") if "global-batch" in inputs.given else 0
+    count = inputs.integer("grad-accum") if "grad-accum" in inputs.given else 0
+    passes, rest = divmod(batch, inputs.integer("micro-batch") * max(count, 1))
+    if not passes or rest:
+        return machines(node, unit, group=group)
+    return [unit * passes] if count else machines(node, unit, passes, group)
+
+
 def _read_data_parallel(inputs: Inputs, model_parallel: int) -> int:
     """Return dp, from --gpus and the other degrees where it is not given."""
     gpus, dp = inputs.integer_or_none("gpus"), inputs.integer_or_none("dp")
@@ -205,7 +222,7 @@ def _read_data_parallel(inputs: Inputs, model_parallel: int) -> int:
         return count
     if gpus % model_parallel:
         near = max(round(gpus / model_parallel), 1) * model_parallel
-        several = [name for name in ("tp", "pp", "cp") if inputs.integer(name) > 1]
+        several = [name for name in OF_REPLICA if inputs.integer(name) > 1]
         fewer = f", or --{several[0]} {_nearest_divisor(gpus, model_parallel)}" if len(several) == 1 else ""
         problem = f"--gpus {gpus:,} is not a multiple of tp · pp · cp ({model_parallel:,})"
         raise NapkinError(problem, f"--gpus {near:,}{fewer}")

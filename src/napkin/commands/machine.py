@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError
-from napkin.inputs.hardware import Hardware, Table, find, peak_name, shipped
+from napkin.inputs.hardware import Hardware, HardwareTable, find, peak_name, shipped
 from napkin.options.machine import FIGURES
 from napkin.term import GIVEN, MEASURED, Term, leaf
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from napkin.inputs.profile import Profile
 
 
-def read_hardware_table(inputs: Inputs) -> Table:
+def read_hardware_table(inputs: Inputs) -> HardwareTable:
     """Return the shipped accelerators, those of --hardware-file merged over them."""
     path = inputs.text_or_none("hardware-file")
     if path is None:
@@ -30,6 +30,11 @@ RATES = ("peak-flops", "memory-bandwidth", "link-bandwidth", "network-bandwidth"
 
 
 WHICH = "which accelerator?"
+
+
+def idle_links(gpus: int, node: int) -> tuple[str, ...]:
+    """Return the rates of RATES that nothing of so many GPUs crosses, in nodes of so many."""
+    return ("link-bandwidth", "network-bandwidth") if gpus == 1 else ("network-bandwidth",) if gpus <= node else ()
 
 
 def read_hardware(inputs: Inputs, uses: Iterable[str]) -> Hardware:

@@ -6,15 +6,17 @@ from collections.abc import Callable
 
 from napkin import formats
 from napkin.commands.command import Command
+from napkin.commands.frozen import read_implementation
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import WHICH, check_dtype, read_hardware
 from napkin.commands.nodes import read_gpus
 from napkin.commands.screens.max_params import screen
-from napkin.commands.setup import read_implementation, read_optimizer, read_setup
+from napkin.commands.setup import read_optimizer, read_setup
 from napkin.errors import BROKEN, NapkinError
 from napkin.footprint import capacity
 from napkin.inputs.hardware import Hardware
-from napkin.inputs.model import Config, load_config
+from napkin.inputs.model import Config
+from napkin.inputs.model_file import load_config
 from napkin.operations.model import Model
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
@@ -44,7 +46,6 @@ class LayoutFit:
     """
 
     setup_for: Callable[[Model], tuple[Setup, str]]
-    compiled: bool
     tp: int
     pp: int
     stages: int
@@ -127,7 +128,6 @@ def _read_layout_fit(inputs: Inputs) -> LayoutFit:
     tp, pp, vp = inputs.integer("tp"), inputs.integer("pp"), inputs.integer("vp")
     return LayoutFit(
         setup_for=lambda model: (read_setup(inputs, model), read_implementation(inputs)),
-        compiled=inputs.flag("compile"),
         tp=tp,
         pp=pp,
         stages=pp * vp if vp > 1 else 1,
@@ -196,23 +196,23 @@ def _fitting(layout: LayoutFit, hardware: Hardware, config: Config) -> tuple[lis
     from napkin.planning.scaling import largest_of_family
 
     layout.setup_for(build(config))  # an option that makes no layout is refused here, not taken for a lack of memory
-    room = hardware.term("capacity", "fits/capacity", "byte")
+    available = hardware.term("capacity", "fits/capacity", "byte")
 
     def evaluated(model: Model) -> verdicts.Fit:
-        return verdicts.evaluate(model, *layout.setup_for(model), room.value, layout.compiled)
+        return verdicts.evaluate(model, *layout.setup_for(model), available.value)
 
     def fits(model: Model) -> bool:
-        return bool(evaluated(model).reported.used.value <= room.value)
+        return bool(evaluated(model).reported.used.value <= available.value)
 
     try:
         model, parameters = largest_of_family(config, fits, layout.tp, layout.pp, layout.stages)
     except NapkinError as problem:
         if problem.status != BROKEN:
             raise
-        return [room], [f"fits/… is omitted: {problem.message} under this layout"]
+        return [available], [f"fits/… is omitted: {problem.message} under this layout"]
     used = evaluated(model).reported.used.renamed("fits/memory")
     note = "fits/…: the largest that fits one step under this layout, including activations and overhead"
-    return [*_shape("fits", model, parameters), used, room], [note]
+    return [*_shape("fits", model, parameters), used, available], [note]
 
 
 COMMAND = Command(

@@ -21,10 +21,12 @@ RATED = "for example --tokens-per-second 98000"
 
 @record
 class Counted:
-    """What a rate is read with: FLOPs per token by convention, and the tokens in a sequence, where they are known."""
+    """What a rate is read with: FLOPs per token by convention, and the tokens in a sequence, where they are known;
+    basis: the convention whose MFU is judged."""
 
     per_token: Mapping[str, Term]
     seq: int | None
+    basis: str = "6nd"
 
 
 def without_rate() -> NapkinError:

@@ -12,6 +12,7 @@ from napkin.commands.model import read_model
 from napkin.commands.screens import memory as screen
 from napkin.commands.screens.kept import listed
 from napkin.commands.single import run_single
+from napkin.errors import UNDECIDED
 from napkin.options.files import DRAWS
 from napkin.options.layout import STAGE_OPTIONS
 from napkin.options.model import MODEL_OPTIONS, PADDED
@@ -19,7 +20,7 @@ from napkin.options.option import choice
 from napkin.options.small import LINEAR_OPTIONS
 from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.planning.step_memory import activation_budget, kept_tensors, terms_of
-from napkin.planning.verdicts import NOT, UNDECIDED, VERDICTS, Fit
+from napkin.planning.verdicts import FITS, NOT, VERDICTS, Fit
 from napkin.render.answer import Answer
 
 
@@ -103,7 +104,7 @@ def _list_tensors(answer: Answer, found: Fit) -> None:
     answer.rows_name = "tensors"
     answer.extra["columns"] = {"bytes": "byte"}
     if answer.screen is not None:
-        answer.screen = listed(answer.screen, tensors)
+        answer.screen = listed(answer.screen, tensors, found.step.setup.layout.recompute.kind != "none")
 
 
 COMMAND = Command(
@@ -138,6 +139,7 @@ COMMAND = Command(
     arguments=("model", "size"),
     defaults=SETUP_DEFAULTS,
     verdicts=VERDICTS,
+    success=FITS,
     examples=(
         "memory llama3-8b --gpus 8 --hardware h100 --seq 8192 --zero 3 --recompute full",
         "memory gpt2 --hardware a100-40gb --micro-batch 8 --seq 1024 --precision amp-bf16",

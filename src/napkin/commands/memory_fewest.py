@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 
 from napkin.commands.inputs import Inputs
+from napkin.commands.layout import MORE_RANKS, read_machines
 from napkin.commands.machine import read_hardware
 from napkin.commands.memory_question import read
-from napkin.errors import BROKEN, NapkinError
+from napkin.errors import NapkinError
 from napkin.evidence.rates import gpus_per_node
 from napkin.operations.model import Model
-from napkin.planning.fewest import fewest
+from napkin.planning.fewest import TRIED, Fewest, fewest
 from napkin.planning.remedy_axes import Options
 from napkin.planning.verdicts import FITS
 from napkin.record import replace
@@ -19,9 +19,6 @@ from napkin.render.answer import Answer, Shown
 from napkin.render.screen import Next
 from napkin.term import TRUE, leaf
 
-SURELY = "on which the step surely fits, of powers of two up to a node and of whole nodes"
-MOST = 1 << 17
-"""GPUs beyond which none is tried."""
 GIVEN = ("gpus", "nodes", "dp", "max", "snapshot", "tensors")
 """Options that ask something else, or give what is asked for."""
 
@@ -34,14 +31,20 @@ def run_fewest(inputs: Inputs, model: Model, answer: Callable[[Inputs], Answer])
     sharded: Options = {} if {"zero", "distributed-optimizer"} & set(inputs.given) else {"zero": "3"}
     again: list[Options] = [sharded] if "recompute" in inputs.given else [sharded, {**sharded, "recompute": "full"}]
     for options in again:
-        gpus = read_fewest(inputs, model, options)
-        if gpus is not None:
-            return run_on_fewest(gpus, inputs, options, answer, SURELY)
-    raise NapkinError(
-        f"{model.name} is not certain to fit on any number of GPUs up to {MOST:,} with this layout",
-        "a smaller --micro-batch, a shorter --seq, or --tp 8",
-        status=BROKEN,
-    )
+        found = read_fewest(inputs, model, options)
+        if found.gpus is not None:
+            break
+    claim = f"{model.name} is not certain to fit on any number of GPUs up to {found.most:,} with this layout"
+    gpus = found.or_refuse(claim, _read_ways(inputs))
+    return run_on_fewest(gpus, inputs, options, answer, f"on which the step surely fits, of {TRIED}")
+
+
+def _read_ways(inputs: Inputs) -> str:
+    """Return what would take less memory of each GPU, of what the options leave open."""
+    ways = [MORE_RANKS] if "global-batch" in inputs.given else []
+    ways += ["a smaller --micro-batch"] if inputs.integer("micro-batch") > 1 else []
+    ways += ["a shorter --seq"] + (["--tp 8"] if inputs.integer("tp") == 1 else [])
+    return ", or ".join([", ".join(ways[:-1]), ways[-1]] if len(ways) > 1 else ways)
 
 
 def check_free(inputs: Inputs, names: Iterable[str]) -> None:
@@ -79,16 +82,11 @@ def run_on_fewest(
     return found
 
 
-def read_fewest(inputs: Inputs, model: Model, options: Options) -> int | None:
-    """Return the fewest GPUs on which the step surely fits; None where it does on none."""
+def read_fewest(inputs: Inputs, model: Model, options: Options) -> Fewest:
+    """Return the fewest GPUs on which the step surely fits."""
 
     def fits(gpus: int) -> bool:
-        try:
-            question = read(inputs.changed({"gpus": str(gpus), **options}), model)
-        except NapkinError:  # these GPUs do not divide the model, the layout or the batch
-            return False
+        question = read(inputs.changed({"gpus": str(gpus), **options}), model)
         return question.evaluate(question.model, question.setup).verdict == FITS
 
-    node = gpus_per_node(read_hardware(inputs, ("memory-size",)))
-    apart = math.prod(inputs.integer(degree) for degree in ("tp", "pp", "cp"))  # divide the GPUs
-    return fewest(fits, node, MOST, apart)
+    return fewest(fits, read_machines(inputs, gpus_per_node(read_hardware(inputs, ("memory-size",)))))

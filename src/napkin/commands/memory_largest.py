@@ -8,7 +8,7 @@ from napkin.commands.remedies import suggest
 from napkin.commands.screens import memory as screen
 from napkin.footprint.capacity import bytes_per_param
 from napkin.inputs.hardware import Hardware
-from napkin.planning.largest import Largest, largest_that_fits, size_terms
+from napkin.planning.largest import LargestFit, largest_that_fits, size_terms
 from napkin.planning.step_memory import activation_budget, terms_of
 from napkin.render.answer import Answer, Shown
 from napkin.term import TRUE, leaf
@@ -57,7 +57,7 @@ def _note_sizes(answer: Answer, question: MemoryQuestion) -> None:
         answer.notes.append(f"params/ceiling: states only, {each:g} bytes a parameter, perfectly sharded")
 
 
-def _add_binding(answer: Answer, question: MemoryQuestion, found: Largest, hardware: Hardware) -> None:
+def _add_binding(answer: Answer, question: MemoryQuestion, found: LargestFit, hardware: Hardware) -> None:
     """Add what stops a larger one; or set the status where nothing fits."""
     unit, binding = found.unit, found.binding
     if binding is None:

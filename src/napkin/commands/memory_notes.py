@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import BYTES
 from napkin.footprint import buckets
-from napkin.inputs.model import traced_steps
+from napkin.inputs.class_facts import traced_steps
 from napkin.operations.expert_kernels import GROUPED_BYTES
 from napkin.operations.implementations import FLASH, ONE, PLAIN, TORCH, TRANSFORMERS
 from napkin.operations.model import Model

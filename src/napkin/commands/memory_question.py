@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from napkin.commands.confidence import read_confidence
+from napkin.commands.frozen import read_implementation
 from napkin.commands.inputs import Inputs
 from napkin.commands.layout import divisions
 from napkin.commands.machine import check_dtype, read_hardware
 from napkin.commands.memory_notes import source_of
-from napkin.commands.setup import read_implementation, read_setup
-from napkin.errors import BROKEN, CLOSE, OK, NapkinError
+from napkin.commands.setup import read_setup
+from napkin.errors import BROKEN, CLOSE, OK, UNDECIDED, NapkinError
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.planning import verdicts
 from napkin.planning.step_memory import with_wider_ends
-from napkin.planning.verdicts import FITS, NOT, UNDECIDED, Fit
+from napkin.planning.verdicts import FITS, NOT, Fit
 from napkin.record import record
 from napkin.term import Term
 from napkin.training.setup import Setup
@@ -40,7 +41,6 @@ class MemoryQuestion:
     model: Model
     setup: Setup
     implementation: str
-    compiled: bool
     hardware: Hardware | None
     confidence: float
     asked: Inputs
@@ -68,13 +68,13 @@ class MemoryQuestion:
 
     def evaluate(self, model: Model, setup: Setup) -> Fit:
         """Return a step's memory against the accelerator, intervals at the confidence asked for."""
-        room = None if self.hardware is None else self.hardware.capacity
-        found = verdicts.evaluate(model, setup, self.implementation, room, self.compiled)
+        capacity = None if self.hardware is None else self.hardware.capacity
+        found = verdicts.evaluate(model, setup, self.implementation, capacity)
         if self.confidence == 0.9:
             return found
         from napkin.evidence.constants import NORMAL_90, deviations  # only where another level is asked for
 
-        return with_wider_ends(found, deviations(self.confidence) / NORMAL_90, room)
+        return with_wider_ends(found, deviations(self.confidence) / NORMAL_90, capacity)
 
 
 def read(inputs: Inputs, model: Model) -> MemoryQuestion:
@@ -104,7 +104,6 @@ def read(inputs: Inputs, model: Model) -> MemoryQuestion:
         model=model,
         setup=setup,
         implementation=read_implementation(inputs),
-        compiled=inputs.flag("compile"),
         hardware=read_hardware(inputs, ("memory-size",)) if needs_hardware else None,
         confidence=0.9 if snapshot is not None else read_confidence(inputs),
         asked=inputs,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from napkin.commands.command import Command
+from napkin.commands.frozen import read_trained
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import WHICH, check_dtype, read_dtype, read_hardware, read_hardware_table
 from napkin.commands.measured_rate import Counted, known_convention, read_rate, without_rate
@@ -33,7 +34,7 @@ from napkin.term import GIVEN, Term, leaf
 from napkin.training.recomputation import recompute
 
 VERDICT_BY = "palm"
-"""The convention whose MFU the verdict is about, where none is named."""
+"""The convention whose MFU the verdict is about, where none is named and nothing is frozen."""
 STEP = "a step is predicted to compare with only for a MODEL whose --gpus, --global-batch and layout are given"
 MODEL = "name a model instead of --params"
 NEAR = 0.03
@@ -143,15 +144,19 @@ def _read_counted(inputs: Inputs) -> tuple[str, Counted, Term]:
     documents = read_documents(inputs, seq)
     target, indexer_loss = read_target(inputs, model), read_indexer_loss(inputs, model)
     over = flops.works(model, 1, seq, target=target, documents=documents, indexer_loss=indexer_loss)
-    counted = Counted(conventions.all_conventions(model, over), seq)
-    return model.name, counted, utilization.repeated(model, over, again)
+    trained = read_trained(inputs, model)
+    per_token = conventions.all_conventions(model, over)
+    if trained is not model:  # the other conventions count the gradients of all weights
+        per_token["torch"] = conventions.per_token(trained, over, "torch")
+    counted = Counted(per_token, seq, VERDICT_BY if trained is model else "torch")
+    return model.name, counted, utilization.repeated(trained, over, again)
 
 
 def _read_basis(inputs: Inputs, counted: Counted) -> str:
     """Return the convention whose MFU the verdict is about."""
     given = inputs.text_or_none("flops") if not inputs.has("tflops") else None
     if given is None:
-        return VERDICT_BY if VERDICT_BY in counted.per_token else "6nd"
+        return counted.basis
     return known_convention(str(given), counted)
 
 
@@ -163,9 +168,7 @@ def _read_step(inputs: Inputs, from_file: bool) -> StepQuestion | None:
         return None
     if not from_file:
         check_dtype(inputs)
-    for name, text in SETUP_DEFAULTS.items():
-        if not inputs.has(name):
-            inputs.default(name, text)
+    inputs.defaults(SETUP_DEFAULTS)
     return read_step(inputs, read_model(inputs))
 
 
@@ -210,7 +213,7 @@ def answer(question: MfuQuestion) -> Answer:
 
 def _compare(answer: Answer, step: StepQuestion, rate: Term) -> None:
     """Add the predicted step, the gap, and what would explain it."""
-    gap = gap_of(step.model, step.setup.layout, step.prediction, rate, step.confidence, step.stack_named)
+    gap = gap_of(step.setup.layout, step.prediction, rate, step.confidence, step.stack_named)
     answer.terms = (*answer.terms, gap.measured, gap.predicted, gap.ratio)
     seconds, factor = gap.predicted.value, math.exp(gap.half)
     answer.intervals["step/predicted"] = (seconds / factor, seconds * factor)

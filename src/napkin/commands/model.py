@@ -6,9 +6,11 @@ from napkin.architectures import build
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs.load import printable
-from napkin.inputs.model import CLASS_DEFAULT, LARGEST_DIMENSION, Config, load_config
+from napkin.inputs.model import CLASS_DEFAULT, LARGEST_DIMENSION, Config
+from napkin.inputs.model_file import load_config
 from napkin.inputs.sizes import size_of
 from napkin.operations.model import Model
+from napkin.options.training import FROZEN
 from napkin.term import Term
 
 DEFAULT_SEQ = 4096
@@ -63,8 +65,8 @@ def _read_padded(inputs: Inputs, model: Model) -> Model:
     """Return the model with the vocabulary that is trained, where it is padded."""
     multiple = inputs.integer_or_none("vocab-multiple")
     if multiple is None:
-        if "tp" in inputs and inputs.command.name in COUNTS:
-            raise NapkinError("--tp changes no count", "it belongs to --vocab-multiple here")
+        if inputs.command.name in COUNTS:
+            inputs.depends(("tp",), False, "only a padded vocabulary depends on it", "--vocab-multiple 128")
         return model
     from napkin.architectures.vocabulary import padded
 
@@ -197,9 +199,16 @@ def parse_convention(name: str) -> str:
 
 
 def read_per_token(inputs: Inputs, model: Model) -> tuple[Term, Term]:
-    """Return FLOPs per token in the convention asked for (--flops, else 6nd), and as counted."""
+    """Return FLOPs per token in the convention asked for (--flops, else 6nd, or the count where something is frozen),
+    and as counted."""
     from napkin.counting import conventions, flops
 
-    name = parse_convention(inputs.text("flops", default="6nd"))
+    trained = model
+    if any(option in inputs for option in FROZEN):
+        from napkin.commands.frozen import read_trained
+
+        trained = read_trained(inputs, model)
+    name = parse_convention(inputs.text("flops", default="6nd" if trained is model else "torch"))
     over = flops.works(model, 1, read_sequence(inputs, model))
-    return conventions.per_token(model, over, name), conventions.per_token(model, over, "torch")
+    named = conventions.per_token(trained if name == "torch" else model, over, name)
+    return named, conventions.per_token(trained, over, "torch")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from napkin.architectures import build
 from napkin.commands.command import Command
@@ -11,7 +10,7 @@ from napkin.commands.following import under
 from napkin.commands.inputs import Inputs
 from napkin.counting.params import params
 from napkin.errors import NapkinError, did_you_mean
-from napkin.inputs.model import preset_config
+from napkin.inputs.model_file import preset_config
 from napkin.inputs.presets import Preset, is_preset, preset, presets, spelling
 from napkin.record import record
 from napkin.render.answer import Answer, Cell, Row
@@ -106,8 +105,8 @@ def _listing(rows: Sequence[Row]) -> Screen:
     cells = [
         (
             str(row["model"]),
-            _short(row["params"]),
-            _short(row["active"]) if row["moe"] else "",
+            _figure(row["params"]),
+            _figure(row["active"]) if row["moe"] else "",
             str(row["family"]),
             str(row["published"]),
             str(row["organisation"]),
@@ -119,7 +118,7 @@ def _listing(rows: Sequence[Row]) -> Screen:
     return Screen((found,), table=Table(COLUMNS, cells), next=following, listing=True)
 
 
-def _short(count: Cell) -> str:
+def _figure(count: Cell) -> str:
     """Return a count of parameters without the word."""
     return compact(count, "param") if isinstance(count, (int, float)) else ""
 
@@ -141,7 +140,7 @@ def _one(one: Preset) -> Answer:
     """Answer with one model, its citation and its config.json."""
     count = _counted(one)
     shown = [term for path, term in count.items() if path.count("/") == 1]
-    facts: dict[str, Any] = {
+    facts: dict[str, Cell] = {
         "name": one.name,
         "aliases": list(one.aliases),
         "family": one.family,

@@ -82,18 +82,15 @@ def _parts(model: Model, counted: Mapping[str, Term]) -> Table:
         "params/outside_layers": f"{positions}final norm",
     }
     rows += [(label, counted[path], remarks.get(path, "")) for path, label in PARTS if path in counted]
-    return shares([(label, _short(term), term.value / total, said) for label, term, said in rows if term.value])
+    return shares(
+        [(label, compact(term.value, "param"), term.value / total, said) for label, term, said in rows if term.value]
+    )
 
 
 def _times(term: Term) -> str:
     """Return how many equal layers there are, and the parameters of each."""
     count, one = term.parts
     return f"{count.value:,} × {human(one.value, 'param').replace(' parameters', '')}"
-
-
-def _short(term: Term) -> str:
-    """Return a count of parameters: `8.030 B`."""
-    return compact(term.value, "param")
 
 
 COMMAND = Command(

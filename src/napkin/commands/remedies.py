@@ -11,7 +11,7 @@ from napkin.errors import NapkinError
 from napkin.evidence.rates import gpus_per_node
 from napkin.inputs.hardware import Hardware
 from napkin.options.command_line import option_piece
-from napkin.planning.remedies import Remedy, Search, remedies, with_more_gpus
+from napkin.planning.remedies import Remedy, RemedySearch, remedies, with_more_gpus
 from napkin.planning.remedy_axes import Options, axes
 from napkin.planning.verdicts import Fit
 from napkin.record import record
@@ -38,7 +38,7 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
         return question.evaluate(question.model, setup)
 
     given = {name: one.text for name, one in question.asked.given.items() if isinstance(one.text, (str, bool))}
-    search = Search(axes(question.model, question.setup, given, gpus_per_node(hardware)), evaluate)
+    search = RemedySearch(axes(question.model, question.setup, given, gpus_per_node(hardware)), evaluate)
     here = list(remedies(search))
     more = with_more_gpus(search, fewest=not here)
     before, why = _pace(question, {}, hardware, question.setup)
@@ -75,7 +75,7 @@ def _pace(question: MemoryQuestion, options: Options, hardware: Hardware, setup:
         return None, problem.message
     layout = setup.layout
     half, _ = prediction.half_width(question.confidence, named="stack" in inputs)
-    seconds = float(prediction.step(question.model).time.value)
+    seconds = float(prediction.step().time.value)
     return Pace(seconds / float(layout.global_batch * layout.seq), half), ""
 
 
@@ -83,8 +83,6 @@ def _untimed(setup: Setup) -> str:
     """Return why the step model does not time a setup, else ""."""
     if setup.offload:
         return "the step model does not time transfers to the host"
-    if setup.implementation.tuning is not None or setup.freezes:
-        return "the step model does not time frozen weights"
     return ""
 
 

@@ -7,7 +7,8 @@ from typing import Any
 from napkin.commands.command import Command, accepted
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError
-from napkin.inputs.load import Document, printable, read_yaml
+from napkin.inputs.load import Document, printable
+from napkin.inputs.yaml_file import read_yaml
 
 
 def read(path: str, any_data: bool = False) -> Document:

@@ -13,7 +13,7 @@ from napkin.commands.moved import Moved
 from napkin.commands.screens.sensitivity import screen
 from napkin.commands.wrapped import Changes, Question
 from napkin.errors import NapkinError
-from napkin.inputs import limits as limits_room
+from napkin.inputs.limits import hold
 from napkin.options.files import DRAWS
 from napkin.options.option import Option
 from napkin.options.ranges import is_whole, written
@@ -197,14 +197,12 @@ def _decision(
             answer = asked(changes)
             if answer is None or name not in answer.quantities():
                 return None
-            outcomes, problems = limits_room.check(
-                {name: condition}, answer.quantities(), answer.intervals, {name: "--limit"}
-            )
+            outcomes, problems = hold({name: condition}, answer.quantities(), answer.intervals, {name: "--limit"})
             if problems:
                 raise problems[0]
             return outcomes[0].status
 
-        _, wrong = limits_room.check({name: condition}, base.quantities(), base.intervals, {name: "--limit"})
+        _, wrong = hold({name: condition}, base.quantities(), base.intervals, {name: "--limit"})
         if wrong:
             raise wrong[0]
         return held

@@ -5,15 +5,17 @@ from __future__ import annotations
 from napkin import formats
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_hardware
+from napkin.commands.memory_question import STATUS
 from napkin.commands.model import read_sequence, read_target
 from napkin.commands.nodes import read_gpus
 from napkin.commands.screens.serving import screen
-from napkin.errors import BROKEN, CLOSE, OK, NapkinError
+from napkin.errors import NapkinError
 from napkin.footprint import serving as inference
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.operations.queries import key_heads
 from napkin.planning import enlarge, served, verdicts
+from napkin.planning.fewest import fewest, machines
 from napkin.planning.served import ServedMemory, Serving
 from napkin.record import record
 from napkin.render.answer import Answer
@@ -26,7 +28,6 @@ WEIGHT_FORMATS = ("fp32", "bf16", "fp8", "int8", "nf4", "int4", "nvfp4")
 """Formats of weights that are listed next to the one asked for."""
 CACHE_FORMATS = ("bf16", "fp8")
 """Formats of keys and values that are listed for each."""
-STATUS = {verdicts.FITS: OK, verdicts.UNDECIDED: CLOSE, verdicts.NOT: BROKEN}
 
 
 @record
@@ -48,21 +49,17 @@ def run(inputs: Inputs, model: Model) -> Answer:
     check_free(inputs, ("gpus", "nodes", "tp"))
     if "quantized" in inputs and "dtype" not in inputs:
         inputs.means("quantized", "dtype")
-    for ranks in range(1, max(model.heads, 1) + 1):
-        try:
-            question = read(inputs.changed({"gpus": str(ranks)}), model)
-        except NapkinError:  # this many ranks do not divide the heads
-            continue
-        found = served.held(question.serving)
-        if question.hardware is not None and served.verdict(found, question.hardware.capacity) == verdicts.FITS:
-            which = "on which it fits, of those that divide the heads"
-            return run_on_fewest(ranks, inputs, {}, lambda chosen: answer(read(chosen, model)), which)
-    read(inputs, model)  # where something else is wrong, it is named
-    raise NapkinError(
-        f"{model.name} does not fit on any number of tensor-parallel GPUs up to {model.heads:,}, its heads",
-        "a smaller --batch, a shorter --seq, or --dtype fp8",
-        status=BROKEN,
-    )
+
+    def fits(ranks: int) -> bool:
+        question = read(inputs.changed({"gpus": str(ranks)}), model)
+        held = served.held(question.serving)
+        return question.hardware is not None and served.verdict(held, question.hardware.capacity) == verdicts.FITS
+
+    claim = f"{model.name} does not fit on any number of tensor-parallel GPUs up to {model.heads:,}, its heads"
+    found = fewest(fits, machines(1, replicas=max(model.heads, 1)))
+    ranks = found.or_refuse(claim, "a smaller --batch, a shorter --seq, or --dtype fp8")
+    which = "on which it fits, of those that divide the heads"
+    return run_on_fewest(ranks, inputs, {}, lambda chosen: answer(read(chosen, model)), which)
 
 
 def read(inputs: Inputs, model: Model) -> ServingQuestion:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from napkin.architectures import implementation_of
+from napkin.commands.frozen import read_frozen, read_implementation
 from napkin.commands.inputs import Inputs
 from napkin.commands.layout import check_divides, read_layout
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.margins import widths_of
-from napkin.operations.frameworks import IMPLEMENTATIONS
 from napkin.operations.implementations import Implementation
-from napkin.operations.lora_targets import resolved
 from napkin.operations.model import Model
 from napkin.operations.queries import divides_heads, key_heads
-from napkin.operations.tuning import Tuning
 from napkin.options.training import TORCH_LOSS
 from napkin.record import replace
 from napkin.training import optimizers
@@ -40,7 +38,8 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     word = read_implementation(inputs)
     if optimizer.paged:
         inputs.note(f"{optimizer.name} {optimizer.note}")
-    implementation = implementation_of(word, model.family)
+    compiled = inputs.flag("compile")
+    implementation = framework.implements(implementation_of(word, model.family), compiled, int(layout.tp) > 1)
     _check_heads(model, implementation, word, int(layout.tp))
     shard = _read_shard(inputs, layout)
     offload = inputs.texts("offload")
@@ -48,14 +47,9 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         raise NapkinError(
             "--offload parameters needs --zero 3", "which gathers a layer's parameters for its pass only; --zero 3"
         )
-    frozen, asleep = inputs.integer_or_none("freeze-layers"), inputs.text_or_none("freeze") or ""
-    if frozen is not None:
-        _check_freezable(inputs, model, frozen)
-    if asleep and model.vision is None:
-        raise NapkinError(f"--freeze: {model.name} has no vision tower that napkin knows", "--freeze-layers")
-    implementation = _read_loss_and_adapter(inputs, model, implementation, word)
+    frozen = read_frozen(inputs, model, _read_loss(inputs, implementation), word)
     return Setup(
-        implementation,
+        frozen.implementation,
         layout,
         policy,
         optimizer,
@@ -66,9 +60,10 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         inputs.flag("ema"),
         offload,
         framework,
-        frozen=frozen,
-        tower=_tower(model, implementation, word),
-        asleep=asleep,
+        frozen=frozen.layers,
+        tower=_tower(model, frozen.implementation, word),
+        asleep=frozen.part,
+        compiled=compiled,
         widths=widths_of(framework.name),
     )
 
@@ -90,17 +85,6 @@ def _read_shard(inputs: Inputs, layout: Layout) -> int:
     shard = inputs.integer_or_none("dp-shard") or replicas
     check_divides("dp-shard", shard, replicas, "the ranks that hold the same weights")
     return 0 if shard == replicas else shard
-
-
-def read_implementation(inputs: Inputs) -> str:
-    """Return the name of the model implementation."""
-    word = inputs.text("implementation").strip().lower()
-    if word not in IMPLEMENTATIONS:
-        raise NapkinError(
-            f"--implementation: {word[:60]!r} is not known",
-            did_you_mean(word, IMPLEMENTATIONS) or f"one of {', '.join(IMPLEMENTATIONS)}",
-        )
-    return word
 
 
 def read_optimizer(inputs: Inputs, form: str | None = None) -> tuple[Optimizer, str | None]:
@@ -184,45 +168,7 @@ def _check_heads(model: Model, implementation: Implementation, word: str, tp: in
     )
 
 
-def _check_freezable(inputs: Inputs, model: Model, frozen: int) -> None:
-    """Raise an error where freezing the embedding would freeze the head, or where LoRA freezes everything anyway."""
-    depth = model.stacks[-1].depth
-    if frozen > depth:
-        raise NapkinError(f"--freeze-layers {frozen:,}: {model.name} has {depth:,} layers", f"at most {depth:,}")
-    if "lora-rank" in inputs:
-        raise NapkinError("--freeze-layers and --lora-rank cannot be combined", "LoRA freezes every layer")
-    if model.tied or len(model.stacks) > 1:
-        why = "it has tied embeddings" if model.tied else "it has an encoder"
-        raise Refused(f"--freeze-layers: {model.name}: {why}", "a model with untied embeddings, or --lora-rank")
-
-
-def _read_loss_and_adapter(inputs: Inputs, model: Model, implementation: Implementation, word: str) -> Implementation:
-    """Return the implementation with the loss that is asked for, and with LoRA on frozen weights where --lora-rank
-    asks for it."""
+def _read_loss(inputs: Inputs, implementation: Implementation) -> Implementation:
+    """Return the implementation with the loss that is asked for."""
     loss = inputs.text("loss", default=implementation.loss or TORCH_LOSS)
-    implementation = replace(implementation, loss="" if loss == TORCH_LOSS else loss)
-    rank = inputs.integer_or_none("lora-rank")
-    if rank is None:
-        for name in ("lora-targets", "quantized", "quantize-experts"):
-            if name in inputs and inputs.has(name):
-                raise NapkinError(f"--{name} needs --lora-rank", "for example --lora-rank 8")
-        return implementation
-    library = {"litgpt": "bitsandbytes", "torchtune": "torchao"}.get(word, "transformers")
-    stored = inputs.text_or_none("quantized") or ""
-    experts = _read_quantized_experts(inputs, model, stored)
-    tuning = Tuning("lora", rank, float(inputs.number("dropout")), (), stored, library, experts)
-    return replace(implementation, tuning=resolved(tuning, inputs.texts("lora-targets"), model, implementation))
-
-
-def _read_quantized_experts(inputs: Inputs, model: Model, stored: str) -> bool:
-    """Return whether experts are quantized with the linear layers (--quantize-experts)."""
-    asked = inputs.flag("quantize-experts")
-    if asked and not (stored and model.experts):
-        why = f"{model.name} has no experts" if stored else "nothing is quantized"
-        raise NapkinError(f"--quantize-experts: {why}", "leave it out" if stored else "--quantized nf4")
-    if stored and model.experts and not asked:
-        inputs.note(
-            "transformers 5 leaves experts that are one tensor in 16 bits; they are quantized in transformers 4, where "
-            "they are linear layers, or while loading: --quantize-experts"
-        )
-    return asked
+    return replace(implementation, loss="" if loss == TORCH_LOSS else loss)

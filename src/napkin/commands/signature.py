@@ -29,6 +29,7 @@ class Signature:
     target     for a wrapper, the name of the command that it asks: its options are taken too
     keeps      --output names a file of the command's own (bench: the profile), and the answer goes to stdout
     verdicts   the words that the answer's verdict may be, which a limit can name
+    success    that of them with which what the question asks to hold does hold: --must-fit, a deadline, a budget
     """
 
     name: str
@@ -43,6 +44,7 @@ class Signature:
     target: str = ""
     keeps: bool = False
     verdicts: tuple[str, ...] = ()
+    success: str = ""
 
     @property
     def takes(self) -> tuple[str, ...]:
@@ -81,7 +83,7 @@ ADVICE = "suggestions"
 """What an answer advises in addition to its quantities."""
 
 
-class Quantities:
+class AllButAdvice:
     """All quantities of an answer, but no advice: what a command that asks another reads of it."""
 
     def __contains__(self, path: object) -> bool:

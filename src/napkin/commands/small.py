@@ -33,7 +33,7 @@ SHOWN = 16
 class LinearStack:
     """Linear layers on `batch` examples."""
 
-    layers: tuple[linear.Run, ...]
+    layers: tuple[linear.EqualLayers, ...]
     batch: int
 
     @property
@@ -95,7 +95,7 @@ def _read_stack(inputs: Inputs) -> LinearStack:
     return LinearStack(_read_layers(inputs), inputs.integer("batch", EXAMPLES))
 
 
-def _read_layers(inputs: Inputs) -> tuple[linear.Run, ...]:
+def _read_layers(inputs: Inputs) -> tuple[linear.EqualLayers, ...]:
     """Return the layers by their widths, listed or from one width and a depth."""
     widths = inputs.integers("widths")
     if not widths:

@@ -53,7 +53,7 @@ def read(inputs: Inputs) -> StepQuestion:
 def answer(question: StepQuestion, with_memory: bool = True, draw: bool = False) -> Answer:
     """Answer with the step's seconds and their parts; with_memory: also the bytes; draw: also pictures."""
     model, setup, prediction = question.model, question.setup, question.prediction
-    found = prediction.step(model)
+    found = prediction.step()
     half, close = prediction.half_width(question.confidence, named=question.stack_named)
     terms = [found.time, *parts_of(found), *utilization_terms(model, setup, prediction.peak, found)]
     fit: str | None = None

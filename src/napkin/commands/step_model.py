@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from napkin.commands.confidence import read_confidence
+from napkin.commands.frozen import read_implementation
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import RATES, read_hardware, record_rates
-from napkin.commands.setup import read_implementation, read_setup
+from napkin.commands.setup import read_setup
 from napkin.commands.untimed import check_shards, read_untimed
 from napkin.errors import Refused
 from napkin.evidence import single
@@ -125,7 +126,7 @@ def memory_terms(
     from napkin.planning.verdicts import FITS, evaluate
 
     try:
-        found = evaluate(model, setup, implementation, capacity, False)
+        found = evaluate(model, setup, implementation, capacity)
     except Refused as problem:
         return [], None, [f"memory/total is omitted: {problem.message}"]
     notes = []

@@ -10,16 +10,13 @@ from napkin.commands.screens.train_time import screen
 from napkin.commands.train_time_question import TrainTimeQuestion
 from napkin.commands.train_time_read import PREDICTS, read
 from napkin.counting.six_n import against_count
-from napkin.errors import BROKEN, CLOSE, OK
+from napkin.errors import BROKEN, HELD, IMPOSSIBLE, OK
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.option import choice
 from napkin.options.training import UNTIMED
 from napkin.render.answer import Answer, Shown
 from napkin.term import Term
 from napkin.timing import time
-
-VERDICTS = {OK: "holds", BROKEN: "broken", CLOSE: "too close to call"}
-"""Exit status → what a deadline or budget is called that was asked to hold."""
 
 
 def run(inputs: Inputs) -> Answer:
@@ -40,6 +37,8 @@ def answer(question: TrainTimeQuestion) -> Answer:
         )
         answer = _answer_from(question, run.found)
         add_estimate(answer, known, hardware, price is not None, run, question.confidence, question.goodput)
+        if question.solved is not None and question.solved.ends is not None:
+            answer.intervals["gpus"] = question.solved.ends
     _judge(question, answer)
     answer.screen = screen(question, answer)
     return answer
@@ -49,14 +48,11 @@ def _judge(question: TrainTimeQuestion, answer: Answer) -> None:
     """Say whether the run keeps a deadline and a budget that were given although the rest determines it."""
     if not question.limits or answer.verdict is not None:
         return
-    terms = answer.by_path()
-    statuses = set()
-    for name, limit in question.limits.items():
-        path = {"time": "time", "budget": "cost"}[name]
-        low, high = answer.intervals.get(path, (terms[path].value,) * 2)
-        statuses.add(OK if high <= limit.value else BROKEN if low > limit.value else CLOSE)
-    answer.status = next(status for status in (BROKEN, CLOSE, OK) if status in statuses)
-    answer.verdict = VERDICTS[answer.status]
+    from napkin.inputs.limits import status_of_most
+
+    most = {{"time": "time", "budget": "cost"}[name]: limit.value for name, limit in question.limits.items()}
+    answer.status = status_of_most(most, answer.quantities(), answer.intervals)
+    answer.verdict = HELD[answer.status]
 
 
 def _answer_from(question: TrainTimeQuestion, found: Mapping[str, Term]) -> Answer:
@@ -81,7 +77,7 @@ def _answer_from(question: TrainTimeQuestion, found: Mapping[str, Term]) -> Answ
     answer = Answer(
         "train-time",
         terms,
-        verdict="impossible" if impossible else None,
+        verdict=IMPOSSIBLE if impossible else None,
         status=BROKEN if impossible else OK,
         notes=notes,
     )
@@ -119,7 +115,8 @@ COMMAND = Command(
     "How long a training run takes; leave out something else and give --within to solve for that",
     run,
     brief="How long a run takes, what it costs, or what it needs",
-    verdicts=(*VERDICTS.values(), "impossible"),
+    verdicts=(*HELD.values(), IMPOSSIBLE),
+    success=HELD[OK],
     options=(
         "params",
         "active-params",

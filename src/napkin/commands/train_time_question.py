@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 @record
 class SolvedMachine:
-    """The fewest GPUs with which a layout meets a deadline."""
+    """The fewest GPUs with which a layout meets a deadline; ends: how many at either end of the interval of a step's
+    time, None where no number that was tried is certain to."""
 
     gpus: Term
     allowed: Term
+    ends: tuple[int, int] | None
 
 
 @record

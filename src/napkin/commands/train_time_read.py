@@ -13,7 +13,7 @@ from napkin.errors import NapkinError
 from napkin.inputs.hardware import Hardware
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.model import MODEL_OPTIONS
-from napkin.options.training import STEP_MODEL, UNTIMED
+from napkin.options.training import FROZEN, STEP_MODEL, UNTIMED
 from napkin.term import Term
 from napkin.timing import time
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 PREDICTS = (*STEP_MODEL, "profile")
 """What the step model takes to estimate the MFU of a MODEL."""
+LAYOUT = tuple(name for name in PREDICTS if name not in FROZEN)
+"""Those of them that change the MFU alone, not the FLOPs."""
 OF_MODEL = ("seq", "flops", *MODEL_OPTIONS, *PREDICTS)
 """Options that need a MODEL's shapes."""
 
@@ -60,11 +62,11 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
             judged[name] = limit
     budget = None if "budget" in judged else budget
     if "mfu" in known:
-        inputs.because(("confidence", *PREDICTS), "--mfu is given, and nothing is estimated", "leave out --mfu")
+        inputs.because(("confidence", *LAYOUT), "--mfu is given, and nothing is estimated", "leave out --mfu")
     elif "gpus" not in known:
-        inputs.because(PREDICTS, "without --gpus there is no layout to estimate the MFU of", "add --gpus, or --within")
+        inputs.because(LAYOUT, "without --gpus there is no layout to estimate the MFU of", "add --gpus, or --within")
     else:
-        inputs.because(("confidence", *PREDICTS), "the MFU is what is asked for, and nothing is estimated")
+        inputs.because(("confidence", *LAYOUT), "the MFU is what is asked for, and nothing is estimated")
     powered = hardware.tdp_w is not None
     counted_by_power = ("power-overhead", "pue", "carbon-intensity")
     inputs.depends(counted_by_power, powered, f"no TDP of {hardware.name} is known, so energy is omitted", "--tdp")
@@ -179,6 +181,5 @@ def _read_estimate(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware
     from napkin.options.training import SETUP_DEFAULTS
 
     check_dtype(inputs)
-    for name, text in SETUP_DEFAULTS.items():
-        inputs.default(name, text)
+    inputs.defaults(SETUP_DEFAULTS)
     return confidence, read_step(inputs, read_model(inputs))

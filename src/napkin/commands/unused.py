@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from napkin.commands.inputs import Inputs, Reason
 from napkin.commands.nodes import NODES
-from napkin.commands.signature import Quantities
+from napkin.commands.signature import AllButAdvice
 from napkin.errors import NapkinError, Problems
 from napkin.options.files import DRAWS
 from napkin.options.machine import FIGURES
@@ -101,7 +101,7 @@ def note_without_effect(
         if inputs.is_default(name) or (name in NODES and "gpus" in inputs and inputs.origin("gpus") == "derived"):
             continue
         rest = {other: one for other, one in inputs.without(name).items() if other not in DRAWS}
-        brief, others = Inputs(inputs.command, rest, Quantities()), Inputs(inputs.command, rest)
+        brief, others = Inputs(inputs.command, rest, AllButAdvice()), Inputs(inputs.command, rest)
         try:
             if _quantities(again(brief)) != quantities:  # without advice, which takes longest
                 continue

@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 
 from napkin.commands.command import Command, ask, find
 from napkin.commands.inputs import Inputs
-from napkin.commands.signature import OptionText, Quantities
+from napkin.commands.signature import AllButAdvice, OptionText
 from napkin.errors import NapkinError, did_you_mean
 from napkin.options.files import DRAWS
 from napkin.options.option import Option
@@ -73,7 +73,7 @@ def answer_quietly(
 ) -> Answer:
     """Return the answer; only: the quantities that will be read, all but advice where it is None; spare: takes the
     refusals of options that change nothing."""
-    return ask(command, question, Quantities() if only is None else only, spare)
+    return ask(command, question, AllButAdvice() if only is None else only, spare)
 
 
 def assignments(text: str, command: Command, where: str) -> dict[str, str | bool]:

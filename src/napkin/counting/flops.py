@@ -23,7 +23,7 @@ from napkin.training.layout import Layout
 MULTIPLY_ADD = "a multiply-add is 2 FLOP"
 BACKWARD = "backward makes two products of the forward's size: one for the input's gradient, one for the weight's"
 
-GRADIENT_OF_WEIGHTS = "detached inputs: the weights' gradient alone"
+ONE_GRADIENT = "one product: frozen weights have no gradient, or inputs that nothing trained depends on"
 
 FULL, HALF, EXACT = "full", "half", "exact"
 Works = Mapping[str, Work]
@@ -88,7 +88,7 @@ def _attention(name: str, pairs: Pairs) -> Term:
 
 def products_of(operation: Operation, work: Work) -> tuple[Gemm, ...]:
     """Return the matmuls of one operation; those that read the other stack's output run over its tokens."""
-    return operation.gemms(over_memory(operation, work))
+    return operation.products(over_memory(operation, work))
 
 
 def over_memory(operation: Operation, work: Work) -> Work:
@@ -176,20 +176,23 @@ def runs_backward(model: Model, over: Works) -> set[int]:
     return {product.backward for work, op in operations for product in products_of(op, work)}
 
 
-def backward(model: Model, over: Works, ahead: Term, mtp: bool = False) -> Term:
-    """FLOPs of the backward pass: twice the forward's, `ahead`, without what runs without gradient."""
+def backward(
+    model: Model, over: Works, ahead: Term, mtp: bool = False, only: Callable[[Operation], bool] | None = None
+) -> Term:
+    """FLOPs of the backward pass: twice the forward's, `ahead`, without what runs without gradient; of the operations
+    that `only` lets pass."""
     found = runs_backward(model, over)
     if found <= {2}:
         return multiply("flops/backward", constant("2", 2), ahead, source=BACKWARD)
 
     def of(times: int) -> Term:
-        parts = by_operation(model, over, mtp=mtp, which=lambda product: product.backward == times)
+        parts = by_operation(model, over, mtp=mtp, only=only, which=lambda product: product.backward == times)
         return summed(f"flops/backward/of_{times}", list(parts.values()))
 
     twice = multiply("flops/backward/twice", constant("2", 2), of(2), source=BACKWARD)
     if 1 not in found:
         return twice.renamed("flops/backward")
-    return add("flops/backward", twice, of(1), source=GRADIENT_OF_WEIGHTS)
+    return add("flops/backward", twice, of(1), source=ONE_GRADIENT)
 
 
 def passes(name: str, model: Model, over: Works, mtp: bool = False) -> Term:
@@ -213,8 +216,12 @@ def is_attention(operation: Operation) -> bool:
 def attention(model: Model, over: Works, pairs: str, mtp: bool = False) -> Term:
     """Forward and backward FLOPs of scores and values in a convention of counting pairs."""
     name = "flops/attention" if pairs == FULL else f"flops/attention/{pairs}"
-    parts = list(by_operation(model, with_pairs(over, pairs), mtp=mtp, only=is_attention).values())
-    return multiply(name, constant("3", 3), summed(f"{name}/forward", parts), source="forward, and twice it backward")
+    counted = with_pairs(over, pairs)
+    parts = list(by_operation(model, counted, mtp=mtp, only=is_attention).values())
+    ahead = summed(f"{name}/forward", parts)
+    if runs_backward(model, over) <= {2}:
+        return multiply(name, constant("3", 3), ahead, source="forward, and twice it backward")
+    return add(name, ahead, backward(model, counted, ahead, mtp, is_attention))
 
 
 def step(model: Model, over: Works, mtp: bool = False) -> dict[str, Term]:

@@ -19,7 +19,7 @@ TWICE = "backward makes two products of the forward's size: one for the input's 
 
 
 @record
-class Run:
+class EqualLayers:
     """Equal linear layers in a row, so that a stack costs the same however deep it is.
 
     first  the number of the first of them in the stack, from 1      layers  how many there are
@@ -45,20 +45,20 @@ class Run:
         return one if self.layers == 1 else multiply(f"{one.name}/all", constant("layers", self.layers), one)
 
 
-def chain(widths: Sequence[int]) -> tuple[Run, ...]:
+def chain(widths: Sequence[int]) -> tuple[EqualLayers, ...]:
     """Return the linear layers between consecutive widths."""
     runs, at = [], 1
     for (d_in, d_out), equal in groupby(pairwise(widths)):
-        runs.append(Run(at, len(list(equal)), d_in, d_out))
+        runs.append(EqualLayers(at, len(list(equal)), d_in, d_out))
         at += runs[-1].layers
     return tuple(runs)
 
 
-def deep(width: int, depth: int) -> tuple[Run, ...]:
+def deep(width: int, depth: int) -> tuple[EqualLayers, ...]:
     """Return `depth` square layers and a head of one output: D, D, …, D, 1."""
     if width == 1:
-        return (Run(1, depth + 1, 1, 1),)
-    return Run(1, depth, width, width), Run(depth + 1, 1, width, 1)
+        return (EqualLayers(1, depth + 1, 1, 1),)
+    return EqualLayers(1, depth, width, width), EqualLayers(depth + 1, 1, width, 1)
 
 
 def product_term(product: Gemm, name: str) -> Term:
@@ -70,7 +70,7 @@ def product_term(product: Gemm, name: str) -> Term:
     return multiply(name, *factors)
 
 
-def forward(runs: Sequence[Run], batch: int) -> Term:
+def forward(runs: Sequence[EqualLayers], batch: int) -> Term:
     """Return the FLOP of one forward pass over `batch` examples, a part for each run of equal layers."""
     work = Work(1, batch)
     parts = [run.all(product_term(p, f"flops/forward/{run.name}")) for run in runs for p in run.one.gemms(work)]
@@ -82,7 +82,7 @@ def backward(forward_flops: Term) -> Term:
     return multiply("flops/backward", constant("2", 2), forward_flops, source=TWICE)
 
 
-def input_gradient(runs: Sequence[Run], batch: int) -> Term:
+def input_gradient(runs: Sequence[EqualLayers], batch: int) -> Term:
     """Return the FLOP of the first layer's input gradient, which plain data does not ask for."""
     first = runs[0].one.gemms(Work(1, batch))[0]
     return product_term(first, "flops/backward/input_gradient")
@@ -111,7 +111,7 @@ class StepFlops:
     params: Term
 
 
-def step(runs: Sequence[Run], batch: int) -> StepFlops:
+def step(runs: Sequence[EqualLayers], batch: int) -> StepFlops:
     """Return the FLOPs of a training step on `batch` examples: exact, and by 6·N·D."""
     ahead = forward(runs, batch)
     back = backward(ahead)
@@ -131,7 +131,7 @@ def step(runs: Sequence[Run], batch: int) -> StepFlops:
     )
 
 
-def weights(runs: Sequence[Run]) -> Number:
+def weights(runs: Sequence[EqualLayers]) -> Number:
     """Return the number of weights of all layers."""
     return sum(run.layers * weight.count for run in runs for weight in run.one.weights())
 
@@ -141,7 +141,7 @@ def training_flops(forward_flops: Term) -> Term:
     return multiply("flops/training", constant("forward_and_backward", 3), forward_flops)
 
 
-def saved(runs: Sequence[Run], batch: Number) -> tuple[Number, Number]:
+def saved(runs: Sequence[EqualLayers], batch: Number) -> tuple[Number, Number]:
     """Return the numbers kept for backward: (the data itself, the outputs that later layers read)."""
     read = sum(run.layers * run.d_in for run in runs)
     return batch * runs[0].d_in, batch * (read - runs[0].d_in)

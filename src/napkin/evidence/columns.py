@@ -126,7 +126,7 @@ class Candidate:
 
 
 @record
-class Group:
+class RowGroup:
     """Rows of one structure as arrays. `rows`: the row of each candidate."""
 
     model: Model
@@ -194,7 +194,7 @@ class Columns:
             np.minimum.at(seconds, group.rows, self.steps(group, values).time.value)
         return seconds
 
-    def steps(self, group: Group, values: Floats) -> StepTime:
+    def steps(self, group: RowGroup, values: Floats) -> StepTime:
         pick = (
             (lambda field: values[group.fields[field]])
             if values.ndim == 1
@@ -211,14 +211,14 @@ def _stacked(members: Iterable[object], names: Iterable[str]) -> dict[str, Float
     return {name: np.array([getattr(one, name) for one in listed], dtype=float) for name in names}
 
 
-def _group(members: Sequence[Candidate]) -> Group:
+def _group(members: Sequence[Candidate]) -> RowGroup:
     first = members[0]
     dimensions = _stacked((one.shape for one in members), fields(PrintedDecoder)[1:])
     figures = _stacked((one.machine for one in members), (f for f in fields(Machine) if f != "generation"))
     columns = _stacked((one.plan for one in members), fields(StepLayout))
     stacks = [software.stack(one.row.stack or software.UNKNOWN) for one in members]
     alone = np.array([one.row.gpus == 1 for one in members])
-    return Group(
+    return RowGroup(
         decoders(SimpleNamespace(**dimensions), first.shape),
         StepLayout(**columns),
         Machine(generation="", **figures),

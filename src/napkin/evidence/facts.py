@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from napkin.evidence.published import RunRow, run_row
-from napkin.evidence.rows import Row
+from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import StepRow, step_row
 from napkin.inputs.load import Document
 
@@ -14,7 +14,7 @@ SHARED_PARTS = ("layout", "hardware", "convention")
 """Parts of a row that its source states once for all of its rows; a row's own fields win."""
 
 
-def expanded(rows: list[dict[str, Any]], sources: Mapping[str, Any], models: Mapping[str, Any]) -> Iterator[Row]:
+def expanded(rows: list[dict[str, Any]], sources: Mapping[str, Any], models: Mapping[str, Any]) -> Iterator[RowFields]:
     """Yield the rows of a table, which name their source and model by key, in the form of a published file."""
     document = Document("evidence", None)
     for index, row in enumerate(rows):
@@ -26,7 +26,7 @@ def expanded(rows: list[dict[str, Any]], sources: Mapping[str, Any], models: Map
                 model[key] = row[key]
         title = source["pages"][row.get("page", 0)]
         page = {"key": row["source"], "title": title, "where": row["where"]}
-        yield Row(document, index, {**row, **common, "model": model, "source": page})
+        yield RowFields(document, index, {**row, **common, "model": model, "source": page})
 
 
 def steps() -> list[StepRow]:
@@ -36,7 +36,7 @@ def steps() -> list[StepRow]:
     return [step_row(row) for row in expanded(table.ROWS, table.SOURCES, table.MODELS)]
 
 
-def memory() -> list[Row]:
+def memory() -> list[RowFields]:
     """Return the rows of published memory."""
     from napkin._tables import published_memory as table
 
@@ -48,7 +48,7 @@ def runs() -> list[RunRow]:
     from napkin._tables import published_runs as table
 
     document = Document("evidence", None)
-    return [run_row(Row(document, index, row)) for index, row in enumerate(table.ROWS)]
+    return [run_row(RowFields(document, index, row)) for index, row in enumerate(table.ROWS)]
 
 
 def step_sources() -> dict[str, str]:

@@ -11,7 +11,7 @@ from napkin.errors import NapkinError
 from napkin.evidence import margins
 from napkin.evidence.compared import Compared
 from napkin.evidence.row_models import described
-from napkin.evidence.rows import Row, WrongRow
+from napkin.evidence.rows import RowFields, WrongRow
 from napkin.evidence.setups import SHARDED, ends_of, framework_of, setup_of, stated_recompute
 from napkin.footprint import allocator, memory
 from napkin.footprint.prepared import PreparedStep, prepare
@@ -71,7 +71,7 @@ class Figures:
     most: float
 
 
-def figures(row: Row, setup: Setup, model: Model, quantity: str, compiled: bool) -> Figures:
+def figures(row: RowFields, setup: Setup, model: Model, quantity: str, compiled: bool) -> Figures:
     """Return the figures of one setup for the quantity that the row prints."""
     prepared = prepare(model, setup)
     if row.flag("memory.analytic"):
@@ -96,7 +96,7 @@ NO_SEQUENCE_PARALLEL = ("megatron", "megatron-deepspeed")
 """Frameworks from before sequence parallelism (Korthikanti et al. 2022), or that never had it."""
 
 
-def layouts(row: Row, setup: Setup) -> Iterator[Setup]:
+def layouts(row: RowFields, setup: Setup) -> Iterator[Setup]:
     """Yield the setup with each value that the framework may choose where the row states none: sequence parallelism
     under tensor parallelism, the ZeRO stage where several ranks hold the same weights, the states of embedding and head
     under an 8-bit optimizer, whether both are sharded separately (torchtune's `custom_sharded_layers`, which its
@@ -118,7 +118,7 @@ def layouts(row: Row, setup: Setup) -> Iterator[Setup]:
         yield replace(setup, layout=laid, wide_tables=wide, framework=framework)
 
 
-def savings(row: Row, setup: Setup) -> tuple[list[Setup], bool]:
+def savings(row: RowFields, setup: Setup) -> tuple[list[Setup], bool]:
     """Return the possible recomputation settings, fastest first, and whether all count even if the fastest fits.
 
     Where the row does not say what is recomputed: no layers, all layers. Where it only names a recipe: no layers; all
@@ -141,7 +141,7 @@ class Readings:
 
 
 def readings(
-    row: Row, model: Model, framework: Framework, quantity: str, room: float | None, compiled: bool
+    row: RowFields, model: Model, framework: Framework, quantity: str, room: float | None, compiled: bool
 ) -> Readings:
     """Return the readings of a row; where recomputation is not stated, there was none if the run fits without it."""
     likely: list[Figures] = []
@@ -164,7 +164,7 @@ def mean(values: Sequence[float]) -> float:
 # --- the comparison --------------------------------------------------------------------------------------------------
 
 
-def quantity_of(row: Row) -> str:
+def quantity_of(row: RowFields) -> str:
     """Return the quantity that a row prints: memory_allocated, memory_reserved, memory_used or memory_unstated."""
     what = row.text("memory.what") or "unstated"
     if what not in ("allocated", "reserved", "used", "unstated"):
@@ -172,7 +172,7 @@ def quantity_of(row: Row) -> str:
     return f"memory_{what}"
 
 
-def room_of(row: Row) -> float | None:
+def room_of(row: RowFields) -> float | None:
     """Return the bytes that the row's accelerator holds; None where it is not stated. A source's own words for it may
     be unknown, unless the question is whether the run fits."""
     chip, words = row.text("hardware.chip"), row.text("hardware.accelerator")
@@ -202,7 +202,7 @@ class Guess:
     bound: float
 
 
-def guess(row: Row, likely: Sequence[Framework], others: Sequence[Framework] = (), known: bool = True) -> Guess:
+def guess(row: RowFields, likely: Sequence[Framework], others: Sequence[Framework] = (), known: bool = True) -> Guess:
     """Return the likely bytes under the frameworks `likely`, with ends that `others` widen.
 
     known   the cache's share of compiled training holds, which was learned from a single framework"""
@@ -232,12 +232,12 @@ def guess(row: Row, likely: Sequence[Framework], others: Sequence[Framework] = (
     )
 
 
-def is_alone(row: Row) -> bool:
+def is_alone(row: RowFields) -> bool:
     """Return whether the run used a single accelerator."""
     return (row.count("hardware.count") or row.count("layout.dp") or 1) == 1
 
 
-def compared(row: Row, level: float = margins.LEVEL) -> Compared:
+def compared(row: RowFields, level: float = margins.LEVEL) -> Compared:
     """Compare the quantity that the row prints, in bytes, and say whether a run that did not fit was to be expected."""
     named, quantity, alone = framework_of(row), quantity_of(row), is_alone(row)
     margin = None if named is None else margins.margin(named.name, alone, quantity, level, row.text("id"))
@@ -249,7 +249,7 @@ def compared(row: Row, level: float = margins.LEVEL) -> Compared:
     return _compared(row, beyond, ends_of(row), known=False)
 
 
-def unnamed(row: Row, level: float = margins.LEVEL) -> Compared:
+def unnamed(row: RowFields, level: float = margins.LEVEL) -> Compared:
     """Compare the row as if its framework were not named, with what was learned from that framework held out."""
     named = framework_of(row)
     beyond = margins.outside(level, named.name if named else "")
@@ -257,7 +257,7 @@ def unnamed(row: Row, level: float = margins.LEVEL) -> Compared:
 
 
 def _compared(
-    row: Row,
+    row: RowFields,
     margin: margins.Margin,
     likely: Sequence[Framework],
     others: Sequence[Framework] = (),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from napkin.evidence.single import StepPrediction
-from napkin.operations.model import Model
 from napkin.record import record, replace
 from napkin.term import SEEN, TRUE, Term, divide, leaf, multiply
 from napkin.timing.step import step
@@ -37,24 +36,22 @@ class Gap:
         return abs(math.log(self.ratio.value)) <= self.half
 
 
-def gap_of(
-    model: Model, layout: Layout, prediction: StepPrediction, rate: Term, confidence: float, stack_named: bool
-) -> Gap:
+def gap_of(layout: Layout, prediction: StepPrediction, rate: Term, confidence: float, stack_named: bool) -> Gap:
     """Compare a measured rate, in tokens/s/GPU, with the step model's prediction for the layout."""
-    seconds = prediction.step(model).time.value
+    seconds = prediction.step().time.value
     tokens = leaf("tokens_per_step", layout.global_batch * layout.seq, "token", TRUE)
     gpus = leaf("gpus", layout.gpus, "GPU", TRUE)
     measured = divide("step/seen", tokens, multiply("tokens_per_second/seen", rate, gpus))
     predicted = leaf("step/predicted", seconds, "second", SEEN, "the step model; napkin step explains it")
     half, _ = prediction.half_width(confidence, named=stack_named)
-    causes = tuple(causes_of(model, prediction, math.log(measured.value)))
+    causes = tuple(causes_of(prediction, math.log(measured.value)))
     return Gap(measured, predicted, divide("gap", measured, predicted), half, causes)
 
 
-def causes_of(model: Model, prediction: StepPrediction, measured: float) -> list[str]:
+def causes_of(prediction: StepPrediction, measured: float) -> list[str]:
     """Return the single causes whose own prediction meets the measured step (ln seconds)."""
     plan, rates = prediction.plan, prediction.rates
-    now = math.log(step(model, plan, rates).time.value)
+    now = math.log(step(prediction.trained, plan, rates).time.value)
     if abs(measured - now) <= EXPLAINS:
         return []
     others = {
@@ -75,7 +72,7 @@ def causes_of(model: Model, prediction: StepPrediction, measured: float) -> list
     }
     meets: list[tuple[float, str]] = []
     for cause, (other, reached) in others.items():
-        then = math.log(step(model, other, reached).time.value)
+        then = math.log(step(prediction.trained, other, reached).time.value)
         if abs(then - now) > EXPLAINS / 2 and abs(then - measured) <= EXPLAINS:
             meets.append((abs(then - measured), cause))
     if meets:

@@ -16,7 +16,7 @@ from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Stack
 from napkin.operations.norms import Norm
 from napkin.operations.pointwise import Activation, Add, Multiply
-from napkin.operations.roles import COLUMN, ROW
+from napkin.operations.roles import COLUMN, LM_HEAD, ROW, VOCABULARY
 from napkin.operations.router import Router
 from napkin.record import fields
 
@@ -117,6 +117,6 @@ def decoders(dims: SimpleNamespace, like: PrintedDecoder) -> Model:
         "decoder",
         (Embedding("x", ("ids",), dims.vocab, h),),
         ((1, tuple(runs)),),
-        (Norm("final", ("x",), h), Matmul("head", ("final",), h, dims.vocab, shard=COLUMN)),
+        (Norm("final", ("x",), h), Matmul("head", ("final",), h, dims.vocab, shard=VOCABULARY, role=LM_HEAD)),
     )
     return Model(like.name, (stack,), like.tied, h, dims.heads, dims.kv_heads, dims.head_dim, dims.vocab)

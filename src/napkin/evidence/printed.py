@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from napkin.evidence.rows import Row
+from napkin.evidence.rows import RowFields
 from napkin.inputs.load import printable
 from napkin.record import record
 
@@ -47,7 +47,7 @@ class Measured:
     peak: float = 0.0
 
 
-def printed_decoder(row: Row) -> PrintedDecoder | None:
+def printed_decoder(row: RowFields) -> PrintedDecoder | None:
     """Return the dimensions that a row states, or None where one is missing that time or memory depends on."""
     layers, hidden = row.count("model.layers"), row.count("model.hidden")
     heads, ffn = row.count("model.heads"), row.count("model.ffn")
@@ -119,9 +119,20 @@ def step_flops(rule: str, dims: PrintedDecoder, seq: int, sequences: float) -> f
     return tokens * (6 * weights + scores)
 
 
-def measured(row: Row, dims: PrintedDecoder | None, seq: int, sequences: float | None, count: int) -> Measured | None:
+MEASURED = (
+    *("step_seconds", "tokens_per_second_per_gpu", "tokens_per_second", "mfu"),
+    *("hardware_tflops_per_gpu", "model_tflops_per_gpu"),
+)
+"""What a row may have measured; the first that is there counts."""
+
+
+def measured(
+    row: RowFields, dims: PrintedDecoder | None, seq: int, sequences: float | None, count: int
+) -> Measured | None:
     """Return step_seconds, else tokens_per_second_per_gpu, else mfu; else the step time that a printed TFLOP/s implies
     by the source's own counting rule."""
+    for name in MEASURED:
+        row.positive(f"measured.{name}", 1.0 if name == "mfu" else 1e30)
     seconds = row.number("measured.step_seconds")
     if seconds:
         return Measured("step_seconds", seconds)

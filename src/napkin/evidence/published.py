@@ -17,9 +17,10 @@ from typing import Any
 
 from napkin.errors import NapkinError
 from napkin.evidence.recognize import of_memory, of_step, recognized
-from napkin.evidence.rows import Row
+from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import StepRow, step_row
-from napkin.inputs.load import Document, printable, read_yaml
+from napkin.inputs.load import Document, printable
+from napkin.inputs.yaml_file import read_yaml
 from napkin.record import record
 
 STEPS, MEMORY, RUNS = "steps/1", "memory/1", "endtoend/1"
@@ -53,7 +54,7 @@ class Published:
     """The rows of a published file, or of the evidence: those of its schema's kind."""
 
     steps: list[StepRow]
-    memory: list[Row]
+    memory: list[RowFields]
     runs: list[RunRow]
 
 
@@ -78,10 +79,10 @@ def read(path: str) -> Published:
     )
 
 
-def _rows(document: Document, rows: list[Any]) -> Iterator[Row]:
+def _rows(document: Document, rows: list[Any]) -> Iterator[RowFields]:
     seen: set[str] = set()
     for index, fields in enumerate(rows):
-        row = Row(document, index, fields if isinstance(fields, dict) else {})
+        row = RowFields(document, index, fields if isinstance(fields, dict) else {})
         if not isinstance(fields, dict):
             raise row.wrong("", "is not a mapping")
         name = fields.get("id")
@@ -93,7 +94,7 @@ def _rows(document: Document, rows: list[Any]) -> Iterator[Row]:
         yield row
 
 
-def run_row(row: Row) -> RunRow:
+def run_row(row: RowFields) -> RunRow:
     """Return a row as a complete run; `why` says what keeps its utilization from being predicted."""
     active, tokens = row.number("params_active", least=1), row.number("tokens", least=1)
     hours = row.number("device_hours")

@@ -32,7 +32,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from napkin.evidence.rows import Row
+from napkin.evidence.rows import RowFields
 from napkin.evidence.teams import source_of
 from napkin.evidence.words import (
     BINARY,
@@ -43,6 +43,7 @@ from napkin.evidence.words import (
     KERNELS,
     LORA_TARGETS,
     MEMORY_STACKS,
+    MONTHS,
     NETWORKS,
     PARTS_RECOMPUTED,
     QUANTIZED,
@@ -59,19 +60,19 @@ Facts = dict[str, dict[str, Fact]]
 """Section of a row → field → value."""
 
 
-def recognized(row: Row, facts: Callable[[Row], Facts]) -> Row:
+def recognized(row: RowFields, facts: Callable[[RowFields], Facts]) -> RowFields:
     """Return the row with the facts that `facts` (`of_step` or `of_memory`) finds in its prose added to its fields."""
     fields = dict(row.fields)
     for section, found in facts(row).items():
         if found:
             fields[section] = {**row.part(section), **found}
-    return Row(row.document, row.index, fields)
+    return RowFields(row.document, row.index, fields)
 
 
 # --- training steps --------------------------------------------------------------------------------------------------
 
 
-def of_step(row: Row) -> Facts:
+def of_step(row: RowFields) -> Facts:
     """Return the facts that the prose of a row of a training step states."""
     layout: dict[str, Fact] = {}
     stack = row.text("layout.stack") or stack_of(row)
@@ -103,7 +104,7 @@ def of_step(row: Row) -> Facts:
     }
 
 
-def _batch_tokens(row: Row) -> dict[str, Fact]:
+def _batch_tokens(row: RowFields) -> dict[str, Fact]:
     """Return the tokens of a batch stated as `0.5M`, in which M is 2²⁰; other words say nothing."""
     said = row.part("layout").get("batch_tokens")
     if not isinstance(said, str):
@@ -112,7 +113,7 @@ def _batch_tokens(row: Row) -> dict[str, Fact]:
     return {"batch_tokens": float(tokens[1]) * 2**20 if tokens else None}
 
 
-def _window(row: Row) -> dict[str, Fact]:
+def _window(row: RowFields) -> dict[str, Fact]:
     """Return the sliding window of `alternating sliding window 128 and full`."""
     window = re.search(r"window (\d+)", row.text("model.attention"))
     return {"window": int(window[1])} if window else {}
@@ -122,11 +123,11 @@ def _stated(found: Mapping[str, Fact]) -> dict[str, Fact]:
     return {key: value for key, value in found.items() if value != ""}
 
 
-def _source_words(row: Row) -> str:
+def _source_words(row: RowFields) -> str:
     return " ".join(row.text(path) for path in ("layout.framework", "source.title", "source.where")).lower()
 
 
-def stack_of(row: Row) -> str:
+def stack_of(row: RowFields) -> str:
     """Return the software stack that the words of the row's source and `layout.compile` name, "" if none."""
     words = _source_words(row)
     found = next((stack for word, stack in STACK_WORDS if word in words), "")
@@ -143,7 +144,7 @@ def stack_of(row: Row) -> str:
     return found
 
 
-def _kernel_of_source(row: Row, stack: str) -> str:
+def _kernel_of_source(row: RowFields, stack: str) -> str:
     """Return the attention kernel that a source is known to have run, "" for the stack's usual one."""
     words = f"{row.text('source.title')} {row.text('layout.precision')}".lower()
     if stack in ("megatron", "megatron-deepspeed"):
@@ -179,7 +180,7 @@ def rule_of(formula: str) -> str:
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 
-def of_memory(row: Row) -> Facts:
+def of_memory(row: RowFields) -> Facts:
     """Return the facts that the prose of a row of memory states."""
     return {
         "layout": _stated(_memory_layout(row)),
@@ -188,20 +189,20 @@ def of_memory(row: Row) -> Facts:
     }
 
 
-def framework_of(row: Row) -> str:
+def framework_of(row: RowFields) -> str:
     """Return the framework that the words of the row's source name, "" if none."""
     words = _source_words(row)
     return next((name for word, name in FRAMEWORK_WORDS if word in words), "")
 
 
-def _memory_layout(row: Row) -> dict[str, Fact]:
+def _memory_layout(row: RowFields) -> dict[str, Fact]:
     framework = framework_of(row)
     found = _batch_tokens(row)
     if framework or row.text("layout.framework"):
         found["framework"] = framework or None
     titan = "torchtitan" in (framework, MEMORY_STACKS.get(row.text("layout.stack").lower(), ""))
-    if titan and (dated := re.search(r"20\d{4}", row.text("source.where"))):
-        found["framework_version"] = int(dated[0])
+    if version := _dated(row):
+        found["framework_version"] = version
     precision = row.text("layout.precision").lower()
     if not row.text("layout.policy") and "pure" in precision:
         found["policy"] = "bf16-pure"
@@ -212,7 +213,18 @@ def _memory_layout(row: Row) -> dict[str, Fact]:
     return found | _spellings(row) | _recomputation(row, titan)
 
 
-def _spellings(row: Row) -> dict[str, Fact]:
+def _dated(row: RowFields) -> int | None:
+    """Return the year and month (202506) that a source's place or title states, as 202506 or June 2025; None where it
+    states none."""
+    for words in (row.text("source.where"), row.text("source.title")):
+        if dated := re.search(r"20\d\d(0[1-9]|1[0-2])", words):
+            return int(dated[0])
+        if dated := re.search(rf"\b({'|'.join(MONTHS)})[a-z]* (20\d\d)\b", words.lower()):
+            return int(dated[2]) * 100 + MONTHS.index(dated[1]) + 1
+    return None
+
+
+def _spellings(row: RowFields) -> dict[str, Fact]:
     """Return the canonical names of a row's attention kernel, schedule, method, formats and LoRA targets."""
     kernel, schedule = row.text("layout.attention").strip().lower(), row.text("layout.schedule").strip().lower()
     method, stored = _joined(row.text("layout.method")), _joined(row.text("layout.quantization"))
@@ -238,7 +250,7 @@ def _targets(value: Fact) -> list[str]:
     return list(dict.fromkeys(LORA_TARGETS.get(word.lower(), word) for word in spelled))
 
 
-def _recomputation(row: Row, titan: bool) -> dict[str, Fact]:
+def _recomputation(row: RowFields, titan: bool) -> dict[str, Fact]:
     """Return what is recomputed, whether a recipe's own flags decide it, and whether activations are offloaded."""
     kind, said = row.text("layout.recompute_kind").lower(), row.text("layout.recompute")
     words = said.strip().lower()
@@ -257,7 +269,7 @@ def _recomputation(row: Row, titan: bool) -> dict[str, Fact]:
     return found
 
 
-def _nominal(row: Row) -> dict[str, Fact]:
+def _nominal(row: RowFields) -> dict[str, Fact]:
     """Return the parameters that a model's nominal size or name states (`200B`)."""
     found = re.search(r"([\d.]+) ?B\b", f"{row.text('model.params_nominal')} {row.text('model.name')}")
     if found:
@@ -265,7 +277,7 @@ def _nominal(row: Row) -> dict[str, Fact]:
     return {"params_nominal": None} if row.text("model.params_nominal") else {}
 
 
-def _figure(row: Row) -> dict[str, Fact]:
+def _figure(row: RowFields) -> dict[str, Fact]:
     """Return what a printed figure of memory is, its bytes, and whether it was drawn from a formula."""
     what, kind = row.text("memory.what").strip().lower(), row.text("memory.kind").lower()
     words = what or ("" if "unstated" in kind else kind)
@@ -277,7 +289,7 @@ def _figure(row: Row) -> dict[str, Fact]:
     return found
 
 
-def _bytes(row: Row) -> float | None:
+def _bytes(row: RowFields) -> float | None:
     """Return a printed figure in bytes by the unit of its field, or GiB where the row's words say so."""
     for field, size in UNITS.items():
         value = row.number(f"memory.{field}")

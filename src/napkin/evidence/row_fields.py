@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.evidence.rows import Row
+from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import StepRow
 
 CPU_OFFLOADS = ("cpu_offload", "fsdp_cpu_offload", "enable_cpu_offload", "param_offload")
@@ -24,7 +24,7 @@ FULL = ("", "full")
 """Methods that train all weights."""
 
 
-def unread(row: Row) -> str:
+def unread(row: RowFields) -> str:
     """Return a field that says something and that nothing here reads; "" where there is none."""
     for part, known in (("layout", f"{READ} {IDLE}"), ("model", SHAPE)):
         for key, value in row.part(part).items():
@@ -35,7 +35,7 @@ def unread(row: Row) -> str:
     return ""
 
 
-def contradiction(row: Row, step: StepRow) -> str:
+def contradiction(row: RowFields, step: StepRow) -> str:
     """Return what a row states twice and differently; "" where there is nothing of the kind."""
     ways = step.tp * step.pp * step.cp
     dp = row.count("layout.dp")

@@ -8,10 +8,10 @@ from napkin.architectures import build
 from napkin.counting.params import params
 from napkin.errors import NapkinError
 from napkin.evidence.printed import PrintedDecoder
-from napkin.evidence.rows import Row
+from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import step_row
 from napkin.inputs.load import Document
-from napkin.inputs.model import config_from, load_config
+from napkin.inputs.model_file import config_from, load_config
 from napkin.inputs.presets import is_preset
 from napkin.operations.model import Model
 
@@ -57,7 +57,7 @@ def model_of(dims: PrintedDecoder, seq: int) -> Model:
     return build(config_from(dims.name, Document(dims.name, None), dict(config_of(dims, seq))))
 
 
-def depth_from(row: Row, stages: int) -> int | None:
+def depth_from(row: RowFields, stages: int) -> int | None:
     """Return the number of layers where only width and size are stated: the multiple of the pipeline's stages nearest
     to (N − V·h)/12h², or 4h² + 3hf of a gated block."""
     size = row.number("model.params") or row.number("model.params_nominal")
@@ -70,7 +70,7 @@ def depth_from(row: Row, stages: int) -> int | None:
     return max(round((size - embeddings) / block / stages), 1) * stages
 
 
-def described(row: Row) -> Model:
+def described(row: RowFields) -> Model:
     """Return the row's model: the preset of that name, whoever's copy of it ran, else a decoder of the dimensions that
     the row states."""
     name = row.text("model.name").rpartition("/")[2]
@@ -100,14 +100,14 @@ def described(row: Row) -> Model:
     return found[nearest]
 
 
-def _built(row: Row, fields: Mapping[str, object]) -> Model:
+def _built(row: RowFields, fields: Mapping[str, object]) -> Model:
     """Return the model of the row with these dimensions filled in."""
-    step = step_row(Row(row.document, row.index, {**row.fields, "model": {**row.part("model"), **fields}}))
+    step = step_row(RowFields(row.document, row.index, {**row.fields, "model": {**row.part("model"), **fields}}))
     assert step.shape is not None
     return model_of(step.shape, step.seq or row.count("model.longest_sample") or 2048)
 
 
-def _unsaid(row: Row, layers: int, hidden: int) -> list[dict[str, object]]:
+def _unsaid(row: RowFields, layers: int, hidden: int) -> list[dict[str, object]]:
     """Return each way to read what a row does not say of its shape: a gated MLP or none, tied embeddings or not; a
     gated MLP's width from the parameters. Without a gate it is GPT's: four times the model's, its embeddings tied."""
     gated, tied = row.flag("model.gated"), row.flag("model.tied")
@@ -122,7 +122,7 @@ def _unsaid(row: Row, layers: int, hidden: int) -> list[dict[str, object]]:
     return ways
 
 
-def _width(row: Row, layers: int, hidden: int, tied: bool) -> int:
+def _width(row: RowFields, layers: int, hidden: int, tied: bool) -> int:
     """Return a gated MLP's width from the parameters: (N − embeddings − h)/L − attention − 2h (two norms), over 3h."""
     stated, heads = row.number("model.params"), row.count("model.heads") or 1
     if not stated:

@@ -13,7 +13,7 @@ class WrongRow(NapkinError):
     """A field of a row that holds what it cannot: the file is refused, not the prediction alone."""
 
 
-class Row:
+class RowFields:
     """Typed access to a row's fields, with messages that name file, line and field."""
 
     def __init__(self, document: Document, index: int, fields: Mapping[str, Any]) -> None:
@@ -41,9 +41,11 @@ class Row:
 
     def text(self, path: str) -> str:
         value = self._at(path)
+        if "." in path and isinstance(value, (dict, list)):
+            raise self.wrong(path, f"{printable(repr(value), 60)} is not a text")
         return "" if value is None else printable(str(value), 400)
 
-    def number(self, path: str, least: float = 0.0) -> float | None:
+    def number(self, path: str, least: float = 0.0, most: float = 1e30) -> float | None:
         value = self._at(path)
         if value is None:
             return None
@@ -54,12 +56,19 @@ class Row:
                 raise self.wrong(path, f"{printable(repr(value), 60)} is not a number") from None
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise self.wrong(path, f"{printable(repr(value), 60)} is not a number")
-        if not least <= value < 1e30:
+        if not least <= value <= most:
             raise self.wrong(path, f"{value!r} is out of range")
         return value
 
-    def count(self, path: str, least: int = 1) -> int | None:
-        value = self.number(path, least)
+    def positive(self, path: str, most: float = 1e30) -> float | None:
+        """Return a number above zero."""
+        value = self.number(path, most=most)
+        if value == 0:
+            raise self.wrong(path, "0 is out of range")
+        return value
+
+    def count(self, path: str, least: int = 1, most: float = 1e30) -> int | None:
+        value = self.number(path, least, most)
         if value is None:
             return None
         if value != int(value) or value > 10**15:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import cache
 
 from napkin.counting.six_n import six
 from napkin.evidence import runs
@@ -19,7 +20,6 @@ from napkin.timing.goodput import Goodput
 TYPE_CHECKING = False  # mypy takes it as true; these are loaded where a step is predicted
 if TYPE_CHECKING:
     from napkin.evidence.single import StepPrediction
-    from napkin.operations.model import Model
     from napkin.training.layout import Layout
 
 START = 70e9
@@ -57,7 +57,7 @@ def solved(
 
     if of_step is not None:
         return solved_with(of_step, "the step model"), of_step
-    rule = runs.Rule(runs.evidence(), confidence)
+    rule = _rule(confidence)
     found: dict[str, Term] = dict(known)
     before: runs.Estimate | None = None
     for _ in range(ROUNDS):
@@ -68,6 +68,12 @@ def solved(
         before = estimate
     assert before is not None
     return found, before
+
+
+@cache
+def _rule(confidence: float) -> runs.Rule:
+    """Return the rule of the published runs, fitted once: sweeps and what-ifs ask for it at every point."""
+    return runs.Rule(runs.evidence(), confidence)
 
 
 def _with_goodput(estimate: runs.Estimate, goodput: Goodput) -> runs.Estimate:
@@ -99,7 +105,6 @@ class StepEstimate:
 
 
 def of_step(
-    model: Model,
     layout: Layout,
     prediction: StepPrediction,
     hardware: Hardware,
@@ -109,11 +114,11 @@ def of_step(
     goodput: Goodput,
 ) -> StepEstimate:
     """Return the step model's utilization in 6·N terms, times the goodput; per_token: FLOPs."""
-    seconds = prediction.step(model).time.value
+    seconds = prediction.step().time.value
     done = per_token * layout.global_batch * layout.seq
     middle = done / (seconds * layout.gpus * hardware.peak(hardware.default_dtype)) * goodput.share.value
     of_step, close = prediction.half_width(confidence, named=stack_named)
-    half = math.hypot(of_step, deviations(confidence) * goodput.spread)
+    half = goodput.half_width(of_step, deviations(confidence))
     low, high = middle / math.exp(half), min(middle * math.exp(half), 1.0)
     estimate = runs.Estimate(middle, low, high, confidence, 0, 0, ())
     return StepEstimate(estimate, seconds, of_step, tuple(one.id for _, one in close))

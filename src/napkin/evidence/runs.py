@@ -43,7 +43,7 @@ MOST_DEVICES = 16384
 
 
 @record
-class Run:
+class PublishedRun:
     """A published run as the rule sees it, with the utilization that its hours imply."""
 
     row: RunRow
@@ -77,17 +77,17 @@ def hours(active: float, tokens: float, peak: float, utilization: float) -> floa
     return 6 * active * tokens / (3600 * peak * utilization)
 
 
-def run_of(row: RunRow) -> Run | None:
+def run_of(row: RunRow) -> PublishedRun | None:
     """Return the row as the rule needs it; None where hours, accelerator or FLOPs are missing."""
     if row.why or not row.hours:
         return None
     card = hardware.find(row.chip)
     era = constants_of(card)
     used = 6 * row.active * row.tokens / (row.hours * 3600 * peak_of(card, row.dtype))
-    return Run(row, era == "hopper" and is_cluster(row.gpus), era, math.log(used))
+    return PublishedRun(row, era == "hopper" and is_cluster(row.gpus), era, math.log(used))
 
 
-def evidence() -> list[Run]:
+def evidence() -> list[PublishedRun]:
     """Return the published runs whose utilization is known."""
     from napkin.evidence import facts
 
@@ -108,7 +108,7 @@ def solve(matrix: list[list[float]], right: list[float]) -> list[float]:
     return [rows[i][n] / rows[i][i] for i in range(n)]
 
 
-def team_weights(runs: Sequence[Run]) -> list[float]:
+def team_weights(runs: Sequence[PublishedRun]) -> list[float]:
     """Return the weight of each run: 1 / √(number of runs of its team)."""
     count: dict[str, int] = {}
     for run in runs:
@@ -116,7 +116,7 @@ def team_weights(runs: Sequence[Run]) -> list[float]:
     return [count[run.row.team] ** -0.5 for run in runs]
 
 
-def fit(runs: Sequence[Run]) -> list[float]:
+def fit(runs: Sequence[PublishedRun]) -> list[float]:
     """Return a, b, c, d by weighted ridge regression, repeated with outliers weighing less."""
     weights = team_weights(runs)
     rule = [0.0] * 4
@@ -142,18 +142,18 @@ def predicted(rule: Sequence[float], inputs: Sequence[float]) -> float:
     return sum(c * x for c, x in zip(rule, inputs, strict=True))
 
 
-def without(runs: Sequence[Run], team: str) -> list[Run]:
+def without(runs: Sequence[PublishedRun], team: str) -> list[PublishedRun]:
     """Return the runs of all other teams."""
     return [run for run in runs if run.row.team != team]
 
 
-def errors_left_out(runs: Sequence[Run]) -> list[tuple[Run, float]]:
+def errors_left_out(runs: Sequence[PublishedRun]) -> list[tuple[PublishedRun, float]]:
     """Return each run with ln predicted − ln measured, by the rule fitted without its team."""
     rules = {team: fit(without(runs, team)) for team in {run.row.team for run in runs}}
     return [(run, predicted(rules[run.row.team], run.inputs) - run.log_u) for run in runs]
 
 
-def half_width(runs: Sequence[Run], level: float) -> float:
+def half_width(runs: Sequence[PublishedRun], level: float) -> float:
     """Return half the interval's width in ln u: the confidence level's quantile of the leave-one-team-out errors."""
     pairs = errors_left_out(runs)
     weights = team_weights(runs)
@@ -184,7 +184,7 @@ class PlannedRun:
 _ERAS = ("volta", "turing", "ampere", "ada", "hopper", "blackwell")
 
 
-def unlikeness(asked: PlannedRun, run: Run) -> float:
+def unlikeness(asked: PlannedRun, run: PublishedRun) -> float:
     """Return a sum of squares in units of generation, 10× size, 20× count, 8× length, experts, TPU, half of 3 years."""
     row = run.row
     same_kind = asked.era in _ERAS and run.era in _ERAS
@@ -210,7 +210,7 @@ class Estimate:
     level: float
     runs: int
     teams: int
-    similar: tuple[Run, ...]
+    similar: tuple[PublishedRun, ...]
     wider: str = ""
 
     def named(self) -> str:
@@ -224,7 +224,7 @@ class Estimate:
 class Rule:
     """The rule fitted to some runs, with the interval's half width that they give."""
 
-    def __init__(self, runs: Sequence[Run], level: float) -> None:
+    def __init__(self, runs: Sequence[PublishedRun], level: float) -> None:
         self.runs, self.level = runs, level
         self.constants = fit(runs)
         self.half = half_width(runs, level)
@@ -243,7 +243,7 @@ def estimate(asked: PlannedRun, rule: Rule) -> Estimate:
     return Estimate(math.exp(middle), low, high, rule.level, len(runs), teams, tuple(similar), wider)
 
 
-def _beyond(asked: PlannedRun, runs: Sequence[Run]) -> str:
+def _beyond(asked: PlannedRun, runs: Sequence[PublishedRun]) -> str:
     """Say where the evidence does not reach; "" where it does."""
     if not any(run.era == asked.era for run in runs):
         return "no whole run on such an accelerator is in the evidence"

@@ -7,7 +7,7 @@ import re
 from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
 from napkin.evidence.row_fields import CPU_OFFLOADS, FULL, contradiction, unread
-from napkin.evidence.rows import Row
+from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import StepRow, step_row
 from napkin.evidence.words import KERNELS, LORA_TARGETS, MEMORY_STACKS, SCHEDULES
 from napkin.operations.implementations import Implementation
@@ -21,8 +21,6 @@ from napkin.training.precision import POLICIES, Precision
 from napkin.training.recomputation import OPERATIONS, Recompute
 from napkin.training.setup import Setup
 
-COMPILED_LOSS_SINCE = 202501
-"""torchtitan compiles the loss with the model from January 2025 on (torchtitan/components/loss.py)."""
 TYPICAL = 0.5
 """A typical sample of an instruction set over the longest: where the peak is not in the first step, which takes the
 longest sample (LitGPT finetune/lora.py), this share of it. 0.3 to 0.7."""
@@ -36,19 +34,19 @@ MANY = 4
 # --- the framework ---------------------------------------------------------------------------------------------------
 
 
-def framework_of(row: Row) -> Framework | None:
+def framework_of(row: RowFields) -> Framework | None:
     """Return the framework that a row names by its stack or framework, None where it names none that is modeled."""
     stack = row.text("layout.stack").lower()
     return FRAMEWORKS.get(MEMORY_STACKS.get(stack, stack) if stack else row.text("layout.framework"))
 
 
-def ends_of(row: Row) -> tuple[Framework, Framework]:
+def ends_of(row: RowFields) -> tuple[Framework, Framework]:
     """Return the least and the most that an unnamed framework may hold, for a layout like the row's."""
     step = step_row(row)
     return unnamed(step.tp > 1, step.zero == 3, step.gpus == 1)
 
 
-def adapted(framework: Framework, row: Row) -> Framework:
+def adapted(framework: Framework, row: RowFields) -> Framework:
     """Return a framework as the row changes it: fp32 accumulation, embeddings that count as layers."""
     if row.text("layout.accumulation") == "fp32":
         framework = replace(framework, accumulator=4)
@@ -62,7 +60,7 @@ def adapted(framework: Framework, row: Row) -> Framework:
 # --- what a row says of its layout -----------------------------------------------------------------------------------
 
 
-def precision_of(row: Row, framework: Framework) -> Precision:
+def precision_of(row: RowFields, framework: Framework) -> Precision:
     """Return the number formats as the framework keeps them: FSDP shards fp32 parameters and casts them; the others
     keep 16-bit parameters with fp32 master copies. 8-bit matmuls leave memory as it is."""
     stated = row.text("layout.policy") or "bf16-mixed"
@@ -75,7 +73,7 @@ def precision_of(row: Row, framework: Framework) -> Precision:
     return framework.formats(Precision("master", compute, compute, compute, "fp32", "fp32"))
 
 
-def tuning_of(row: Row, framework: Framework) -> Tuning | None:
+def tuning_of(row: RowFields, framework: Framework) -> Tuning | None:
     """Return what is trained of a frozen network. Rank and targets are those of the framework's recipes where the row
     does not say."""
     method, stored = row.text("layout.method"), row.text("layout.quantization")
@@ -99,7 +97,7 @@ def tuning_of(row: Row, framework: Framework) -> Tuning | None:
     return Tuning(method, rank, 0.05, targets or ("q", "v"), quantized)
 
 
-def targets_of(row: Row) -> tuple[str, ...]:
+def targets_of(row: RowFields) -> tuple[str, ...]:
     """Return the LoRA target modules; () where the row does not say."""
     names = row.part("layout").get("lora_targets")
     if names is None:
@@ -112,7 +110,7 @@ def targets_of(row: Row) -> tuple[str, ...]:
 RECOMPUTATIONS = ("", "none", "selective", "full", OPERATIONS, "other")
 
 
-def stated_recompute(row: Row) -> str:
+def stated_recompute(row: RowFields) -> str:
     """Return none, selective, full, operations or other; "" where the row does not say, or names a recipe alone."""
     kind = row.text("layout.recompute_kind")
     if kind not in RECOMPUTATIONS:
@@ -120,7 +118,7 @@ def stated_recompute(row: Row) -> str:
     return kind
 
 
-def recompute_of(row: Row, step: StepRow, framework: Framework) -> str:
+def recompute_of(row: RowFields, step: StepRow, framework: Framework) -> str:
     """Return what is recomputed, as the row says it, else as the framework's scripts do it."""
     kind, recipe = stated_recompute(row), row.flag("layout.recipe_defaults")
     if framework.name == "torchtitan" and (kind == "selective" or (not kind and not recipe)):
@@ -133,28 +131,24 @@ def recompute_of(row: Row, step: StepRow, framework: Framework) -> str:
     return kind or ("full" if recipe else "none")
 
 
-def code_for(row: Row, framework: Framework, model: Model) -> Implementation:
+def code_for(row: RowFields, framework: Framework, model: Model) -> Implementation:
     """Return the framework's implementation of the model, with the choices that the row states."""
-    implementation = replace(implementation_of(framework.implementation, model.family), **dict(framework.differs))
-    compiled = bool(row.flag("layout.compile"))
+    implementation = framework.implements(
+        implementation_of(framework.implementation, model.family),
+        compiled=bool(row.flag("layout.compile")),
+        divided=(row.count("layout.tp") or 1) > 1,
+        version=row.count("layout.framework_version") or 0,
+    )
     recipe = framework.name == "torchtune" and row.flag("layout.recipe_defaults")
     if row.flag("layout.chunked_cross_entropy") or recipe:
         implementation = replace(
             implementation, loss="chunked" if row.flag("layout.compile") is not False else "chunked-eager"
         )
-    elif framework.name == "torchtitan":
-        version = row.count("layout.framework_version") or 0
-        if (row.count("layout.tp") or 1) > 1:
-            implementation = replace(implementation, loss="dtensor")
-        elif compiled and version >= COMPILED_LOSS_SINCE:
-            implementation = replace(implementation, loss="compiled")
-    if compiled:  # elementwise chains run again in backward from what matmuls and norms read
-        implementation = replace(implementation, norms="fused", swiglu="fused")
     tuning = tuning_of(row, framework)
     return implementation if tuning is None else replace(implementation, tuning=tuning)
 
 
-def kernel_of(row: Row, framework: Framework) -> str:
+def kernel_of(row: RowFields, framework: Framework) -> str:
     """Return the attention kernel, as the row says it, else the framework's."""
     named = row.text("layout.attention")
     if named and named not in KERNELS.values():
@@ -162,7 +156,7 @@ def kernel_of(row: Row, framework: Framework) -> str:
     return named or framework.attention
 
 
-def schedule_of(row: Row, chunks: int) -> str:
+def schedule_of(row: RowFields, chunks: int) -> str:
     """Return the pipeline schedule, as the row says it; interleaved where its stages hold several chunks."""
     stated = row.text("layout.schedule")
     if stated and stated not in SCHEDULES.values():
@@ -173,7 +167,7 @@ def schedule_of(row: Row, chunks: int) -> str:
     return named
 
 
-def sequence_of(row: Row, step: StepRow, framework: Framework) -> int:
+def sequence_of(row: RowFields, step: StepRow, framework: Framework) -> int:
     """Return the tokens of a sequence where memory is largest."""
     seq = step.seq or row.count("model.longest_sample") or 0
     if not seq:
@@ -183,7 +177,7 @@ def sequence_of(row: Row, step: StepRow, framework: Framework) -> int:
     return int(seq * TYPICAL) if framework.name == "litgpt" and step.gpus > 1 else seq
 
 
-def micro_of(row: Row, step: StepRow) -> int:
+def micro_of(row: RowFields, step: StepRow) -> int:
     """Return the sequences of a micro-batch, from the global batch where only that is stated."""
     sums = row.count("layout.grad_accum")
     micro = int(step.micro_batch or 0)
@@ -194,7 +188,7 @@ def micro_of(row: Row, step: StepRow) -> int:
     return micro
 
 
-def micro_batches_of(row: Row, step: StepRow, framework: Framework, micro: int) -> int:
+def micro_batches_of(row: RowFields, step: StepRow, framework: Framework, micro: int) -> int:
     """Return the micro-batches of a step."""
     if framework.name == "litgpt":
         return max(1, LITGPT_BATCH // (step.dp * micro))
@@ -204,7 +198,7 @@ def micro_batches_of(row: Row, step: StepRow, framework: Framework, micro: int) 
     return max(1, int(sums or (step.global_batch or step.dp * micro) // (step.dp * micro)))
 
 
-def refuse_layout(row: Row, step: StepRow) -> None:
+def refuse_layout(row: RowFields, step: StepRow) -> None:
     """Refuse a row whose layout is not stated or cannot run."""
     if row.count("hardware.count") is None and row.count("layout.dp") is None:
         raise NapkinError("the number of accelerators is not stated")
@@ -219,7 +213,7 @@ def refuse_layout(row: Row, step: StepRow) -> None:
         raise NapkinError(f"ZeRO stage {step.zero} does not exist")
 
 
-def offload_of(row: Row, step: StepRow, framework: Framework) -> tuple[str, ...]:
+def offload_of(row: RowFields, step: StepRow, framework: Framework) -> tuple[str, ...]:
     """Return what is offloaded to the host: optimizer, activations, parameters."""
     offload: tuple[str, ...] = ("optimizer",) if row.flag("layout.optimizer_offload") else ()
     if row.flag("layout.activation_offload"):
@@ -235,7 +229,7 @@ PAGED = "paged"
 """bitsandbytes' name for optimizers whose states live in pageable memory."""
 
 
-def setup_of(row: Row, model: Model, framework: Framework) -> Setup:
+def setup_of(row: RowFields, model: Model, framework: Framework) -> Setup:
     """Return the row's run by that framework. Refused where something is missing or not modeled that memory depends
     on."""
     framework = adapted(framework, row)

@@ -34,8 +34,10 @@ UNKNOWN_SPREAD = 0.08
 
 @record
 class StepPrediction:
-    """plan and rates of the step; kernel: attention's; at: where the run lies among the evidence."""
+    """The model as it is trained, plan and rates of the step; kernel: attention's; at: where the run lies among the
+    evidence."""
 
+    trained: Model
     plan: StepLayout
     rates: Rates
     stack: software.SoftwareStack
@@ -45,9 +47,9 @@ class StepPrediction:
     chip_spread: float
     factor: float = 1.0
 
-    def step(self, model: Model) -> StepTime:
+    def step(self) -> StepTime:
         """Return the time of one step: what every command answers that is asked for it."""
-        return step(model, self.plan, self.rates)
+        return step(self.trained, self.plan, self.rates)
 
     def half_width(self, level: float, named: bool = True) -> tuple[float, Sequence[tuple[float, SeenStep]]]:
         """Return half the interval's width in ln t.
@@ -179,7 +181,9 @@ def asked(
     if factor != 1.0:
         reached = replace(reached, stack=reached.stack * factor)
     used = names(at.generation, int(at.bits), stack, kernel, "rdma", async_tp, "")
-    return StepPrediction(plan, reached, stack, kernel, place, peak, shipped.spreads()[used["matmul"]], factor)
+    return StepPrediction(
+        setup.trained(model), plan, reached, stack, kernel, place, peak, shipped.spreads()[used["matmul"]], factor
+    )
 
 
 TYPICAL = 8192

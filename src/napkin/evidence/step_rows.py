@@ -4,7 +4,7 @@ A stated MFU, rate or time of a row never reaches the part that predicts."""
 from __future__ import annotations
 
 from napkin.evidence.printed import Measured, PrintedDecoder, measured, printed_decoder
-from napkin.evidence.rows import Row
+from napkin.evidence.rows import RowFields
 from napkin.evidence.software import STACKS
 from napkin.record import record
 from napkin.training.precision import POLICIES
@@ -66,7 +66,7 @@ class StepRow:
     why: str = ""
 
 
-def step_row(row: Row) -> StepRow:
+def step_row(row: RowFields) -> StepRow:
     """Return a training step as its row states it, with what a planner assumes where it does not say."""
     dims = printed_decoder(row)
     chip = row.text("hardware.chip") or row.text("hardware.accelerator")
@@ -89,19 +89,19 @@ def step_row(row: Row) -> StepRow:
         chip=chip,
         gpus=count,
         node=node,
-        network=row.number("hardware.network"),
+        network=row.positive("hardware.network"),
         fabric=row.text("hardware.fabric") or "rdma",
         seq=seq or 0,
         vp=row.count("layout.vp"),
-        micro_batch=row.number("layout.micro_batch"),
+        micro_batch=row.positive("layout.micro_batch"),
         global_batch=batch,
         sp=row.flag("layout.sp"),
         zero=zero,
         shards=shards,
         recompute=row.text("layout.recompute_kind") or "none",
         recompute_stated=bool(row.text("layout.recompute")),
-        recompute_layers=row.number("layout.recompute_layers") or 0.0,
-        recompute_matmuls=row.number("layout.recompute_matmuls") or 0.0,
+        recompute_layers=row.number("layout.recompute_layers", most=1) or 0.0,
+        recompute_matmuls=row.number("layout.recompute_matmuls", most=1) or 0.0,
         policy=policy,
         gradient_bytes=_gradient_bytes(row, policy, stack),
         stack=stack,
@@ -117,20 +117,22 @@ def step_row(row: Row) -> StepRow:
     )
 
 
-def _degrees(row: Row) -> tuple[dict[str, int], int]:
+def _degrees(row: RowFields) -> tuple[dict[str, int], int]:
     """Return tp, pp, cp, ep and dp, and the number of accelerators: dp fills what the others leave of it."""
     tp, pp = row.count("layout.tp") or 1, row.count("layout.pp") or 1
     cp, ep = row.count("layout.cp") or 1, row.count("layout.ep") or 1
     stated = row.count("layout.dp")
     count = row.count("hardware.count") or tp * pp * cp * (stated or 1)
+    if count % (tp * pp * cp):
+        raise row.wrong("layout", f"tp · pp · cp = {tp * pp * cp:,} does not divide the {count:,} accelerators")
     dp = stated if stated and tp * pp * cp * stated == count else max(1, count // (tp * pp * cp))
     return {"tp": tp, "pp": pp, "cp": cp, "ep": ep, "dp": dp}, count
 
 
-def _sharding(row: Row, node: int | None) -> tuple[int | None, int | None]:
+def _sharding(row: RowFields, node: int | None) -> tuple[int | None, int | None]:
     """Return the ZeRO stage and the ranks that divide states under it; None where the row does not say."""
     fsdp, shards = row.text("layout.fsdp"), row.count("layout.fsdp_shards")
-    zero = row.count("layout.zero", least=0)
+    zero = row.count("layout.zero", 0, 3)
     if row.count("layout.fsdp_group") or (fsdp and zero is None):
         zero = 3
     if shards == 1:
@@ -140,10 +142,10 @@ def _sharding(row: Row, node: int | None) -> tuple[int | None, int | None]:
     return zero, shards
 
 
-def _batch(row: Row, seq: int | None, dp: int, pp: int, count: int) -> float | None:
+def _batch(row: RowFields, seq: int | None, dp: int, pp: int, count: int) -> float | None:
     """Return the sequences of a global batch, from its tokens or from the micro-batch where the row does not state
     them."""
-    batch, tokens, micro = (row.number(f"layout.{name}") for name in ("global_batch", "batch_tokens", "micro_batch"))
+    batch, tokens, micro = (row.positive(f"layout.{name}") for name in ("global_batch", "batch_tokens", "micro_batch"))
     if batch is None and tokens and seq:
         batch = tokens / seq
     if batch is None and micro is not None:
@@ -151,7 +153,7 @@ def _batch(row: Row, seq: int | None, dp: int, pp: int, count: int) -> float | N
     return batch
 
 
-def _gradient_bytes(row: Row, policy: str, stack: str) -> int | None:
+def _gradient_bytes(row: RowFields, policy: str, stack: str) -> int | None:
     """Return the bytes of a gradient element as it is reduced, where the row decides; None: as the stack does it.
 
     DeepSpeed's BF16_Optimizer all-reduces its fp32 gradients, which moves each twice (deepspeed/runtime/
@@ -162,9 +164,13 @@ def _gradient_bytes(row: Row, policy: str, stack: str) -> int | None:
 
 
 WHOLE_RUN = "whole"
+FABRICS = ("rdma", "omnipath")
+"""Kinds of network between nodes, each with a constant of its own."""
+KERNELS = ("flash", "flash1", "cudnn", "efficient", "eager")
+"""Kernels of attention that rows name."""
 
 
-def _missing(row: Row, dims: PrintedDecoder | None, seq: int | None, batch: float | None, chip: str) -> str:
+def _missing(row: RowFields, dims: PrintedDecoder | None, seq: int | None, batch: float | None, chip: str) -> str:
     """Return why a step cannot be predicted; WHOLE_RUN for averages over whole runs."""
     if row.flag("layout.whole_run"):
         return WHOLE_RUN
@@ -185,7 +191,11 @@ def _missing(row: Row, dims: PrintedDecoder | None, seq: int | None, batch: floa
         return f"the policy {policy[:40]} is not known"
     if kind not in ("", "none", "selective", "full", "other"):
         return f"the recomputation {kind[:40]} is not known"
-    sharded = row.count("layout.zero", least=0) == 3 or row.text("layout.fsdp")
+    sharded = row.count("layout.zero", 0, 3) == 3 or row.text("layout.fsdp")
     if not sharded and row.count("layout.tp") is None and (row.count("hardware.count") or 1) > 1:
         return "the layout is not stated"
+    if row.text("hardware.fabric") not in ("", *FABRICS):
+        return f"the fabric {row.text('hardware.fabric')[:40]} is not known"
+    if row.text("layout.attention") not in ("", *KERNELS):
+        return f"the attention {row.text('layout.attention')[:40]} is not known"
     return ""

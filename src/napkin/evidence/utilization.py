@@ -13,25 +13,29 @@ from napkin.training.setup import Setup
 def utilization_terms(model: Model, setup: Setup, peak: Term, found: StepTime) -> list[Term]:
     """Return mfu, mfu/exact (attention's allowed pairs only), hfu and tokens_per_second_per_gpu."""
     layout = setup.layout
-    over = flops.of_layout(model, layout, layout.global_batch)
-    counted = flops.step(model, over)
+    trained = setup.trained(model)
+    over = flops.of_layout(trained, layout, layout.global_batch)
+    counted = flops.step(trained, over)
     gpus = leaf("gpus", layout.gpus, "GPU", TRUE)
     possible = multiply("flops/possible", peak, gpus, found.time)
     mfu = divide("mfu", counted["flops/total"], possible)
     masked = subtract("flops/attention/masked", counted["flops/attention"], counted["flops/attention/exact"])
     exact = divide("mfu/exact", subtract("flops/exact", counted["flops/total"], masked), possible)
-    again = divide("hfu/recomputed", _recomputed(model, setup, counted), possible)
+    again = divide("hfu/recomputed", _recomputed(trained, setup, over), possible)
     tokens = leaf("tokens", layout.global_batch * layout.seq, "token", TRUE)
     rate = divide("tokens_per_second_per_gpu", tokens, found.time, gpus)
     return [mfu, exact, add("hfu", mfu, again), rate]
 
 
-def _recomputed(model: Model, setup: Setup, counted: dict[str, Term]) -> Term:
+def _recomputed(model: Model, setup: Setup, over: flops.Works) -> Term:
     """Return the FLOPs of the forward passes that run again: the blocks' without the head, or only attention's core."""
     share, core = recomputed_share(setup, model)
     if core:
-        return divide("flops/recomputed", counted["flops/attention"], constant("3", 3))
+        return flops.summed("flops/recomputed", list(flops.by_operation(model, over, only=flops.is_attention).values()))
     tokens = setup.layout.global_batch * (setup.layout.target or setup.layout.seq)
     head = leaf("flops/head", 2 * tokens * model.hidden * model.vocabulary, "FLOP", TRUE, "2·T·h·V")
-    blocks = add("flops/blocks", counted["flops/forward"], multiply("flops/less_head", constant("-1", -1), head))
+    again = list(flops.by_operation(model, over, only=lambda op: op.learning.runs).values())
+    blocks = add(
+        "flops/blocks", flops.summed("flops/learning", again), multiply("flops/less_head", constant("-1", -1), head)
+    )
     return multiply("flops/recomputed", leaf("recomputed", share, "1", TRUE), blocks)

@@ -159,6 +159,8 @@ FIGURES = {
     "active": "allocated",
 }
 """Words for what a printed figure of memory is; the first that occurs holds."""
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+"""How the names of months begin, in their order."""
 UNITS = {"gib": 2**30, "gb": 1e9, "mib": 2**20, "mb": 1e6}
 BINARY = ("gib", "2^30", "2**30", "1024")
 """Words for a GB of 2³⁰ bytes."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import isqrt
 
-from napkin.autograd.live import DROPPED, KEPT, RECOMPUTED, before_recomputation, forward_peak
+from napkin.autograd.live import before_recomputation, forward_peak, forward_peaks
 from napkin.autograd.tape import Tape
 from napkin.autograd.tensors import ACTIVATION, BYTES, INPUT, INPUT_LABEL, WEIGHT_COPY, Node, Storage, Tensor, sized
 from napkin.elementwise import Number, ceil_div, minimum, where
@@ -136,7 +136,7 @@ def piece(name: str, tape: Tape, start: int, first: int, input_bytes: Number) ->
     own = [s for s in kept if not s.shared]
     nodes = tuple(tape.nodes[first:])
     holds = [(number - first, tensor) for number, tensor in tape.holds if number >= first]
-    burst, dropped, anew = (input_bytes + forward_peak(nodes, holds, way) for way in (KEPT, DROPPED, RECOMPUTED))
+    burst, dropped, anew = (input_bytes + peak for peak in forward_peaks(nodes, holds))
     return Piece(
         name,
         total(s.size * s.kept for s in own if s.kind == ACTIVATION),
@@ -235,7 +235,7 @@ def forward(
     order = tuple(kinds), tuple(patterns)
     products = [number for number, one in enumerate(after.nodes) if one.name in ("linear", "frozen")]
     holds = [(number - node, tensor) for number, tensor in tape.holds if number >= node]
-    final = after.input + forward_peak(after.nodes[: products[0]] if products else after.nodes, holds, KEPT)
+    final = after.input + forward_peak(after.nodes[: products[0]] if products else after.nodes, holds)
     held = body_output(stack) == STREAM or any(s.label == INPUT_LABEL for s in after.kept)
     gone = where(held, 0, after.input)  # the stream, once it is normalized
     after = replace(after, burst=after.burst - gone)
@@ -447,7 +447,7 @@ def one_layer(lowering: Lowering, layer: Layer, width: Number, dtype: str) -> tu
 
 def unread(made: Piece) -> Piece:
     """Return a layer whose result nothing reads: it runs, and no gradient reaches it."""
-    nothing: tuple[Any, ...] = ()
+    nothing: tuple[object, ...] = ()
     changes = dict.fromkeys(("kept", "nodes", "shared", "arguments", "masks", "returned", "made"), nothing)
     sizes = dict.fromkeys(("saved", "casts", "recomputed", "chosen", "carried", "rest", "delayed", "input"), 0)
     return replace(made, burst=made.dropped, **changes, **sizes)

@@ -87,7 +87,7 @@ def hosted(step: PreparedStep, rank: Rank) -> list[Term]:
     if not setup.offload and not setup.optimizer.paged:
         return []
     here = replace(setup, offload=(), optimizer=replace(setup.optimizer, paged=False))
-    kept = memory.rank_of(step.under(here), rank.stage.index)
+    kept = memory.holding(step.under(here), rank.stage.index)
     found = []
     if kept.optimizer != rank.optimizer:
         away = kept.optimizer - rank.optimizer

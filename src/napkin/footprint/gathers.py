@@ -27,8 +27,8 @@ def gathered_bytes(
     def whole(part: HeldWeights) -> Number:
         return part.all * compute + part.frozen
 
-    blocks = maximum(0, *(whole(part) for _, part in parts[1 : 1 + len(step.layers)]))
-    ends = stage.first * whole(parts[0][1]), stage.last * whole(parts[1 + len(step.layers)][1])
+    blocks = maximum(0, *(whole(part) for _, part in parts[1 : 1 + len(step.run.layers)]))
+    ends = stage.first * whole(parts[0][1]), stage.last * whole(parts[1 + len(step.run.layers)][1])
     root = maximum(*ends) if setup.framework.ends_apart else ends[0] + ends[1]
     in_use = root + in_flight * blocks
     if setup.framework.keeps_stage:

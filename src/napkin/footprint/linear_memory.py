@@ -22,7 +22,9 @@ class LinearMemory:
     params: Term
 
 
-def linear_memory(runs: tuple[linear.Run, ...], batch: int, policy: Precision, optimizer: Optimizer) -> LinearMemory:
+def linear_memory(
+    runs: tuple[linear.EqualLayers, ...], batch: int, policy: Precision, optimizer: Optimizer
+) -> LinearMemory:
     """Return what training linear layers on `batch` examples keeps."""
     params = leaf("params/total", linear.weights(runs), "param", "true")
     parts = [_sized("memory/parameters", params, policy.param), _sized("memory/gradients", params, policy.grad)]
@@ -46,7 +48,7 @@ def _sized(name: str, count: Term, dtype: str) -> Term:
     return multiply(name, count, each) if isinstance(size.value, int) else ceiling(name, size)
 
 
-def _states(optimizer: Optimizer, runs: tuple[linear.Run, ...], policy: Precision) -> tuple[Term, Term]:
+def _states(optimizer: Optimizer, runs: tuple[linear.EqualLayers, ...], policy: Precision) -> tuple[Term, Term]:
     """Return (memory/optimizer without counters, memory/step_counters), summed over the tensors."""
     width = formats.element_bytes(formats.find(policy.state), f"bytes_of_{policy.state}")
     by_state: dict[str, list[Term]] = {}

@@ -225,7 +225,7 @@ class Moments:
         """Return the moment of the backward pass of what precedes the layers."""
         step, rank, stage, run, gradients = self.step, self.rank, self.stage, self.run, self.gradients
         setup = step.setup
-        layers = self.parts[1 : 1 + len(step.layers)]
+        layers = self.parts[1 : 1 + len(step.run.layers)]
         made = gradients.first + total(n * part.gradients(gradients.width) for n, part in layers)
         casts = (
             rank.casts

@@ -147,7 +147,7 @@ class StageLayers:
         step, one, piece = self.step, self.order.variants[variant], self.pieces[variant]
         if self.idle[variant]:
             return 0
-        peak = (step.recomputed if one.checkpointed else step.layers)[one.kind].peak
+        peak = step.replay(one.kind, one.checkpointed).peak
         carrying, carried = step.carrying(one.kind, one.checkpointed), self.carried(variant, done)
         if carrying is not None:
             peak = where(carried > 0, carrying.peak, peak)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from napkin.autograd.live import Replay, read_by_others, replay
+from napkin.autograd.live import Replay, read_by_others, replays
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Flag, Number, is_array, where
 from napkin.footprint import activations
@@ -76,26 +76,27 @@ class Replays:
         waits: bytes of the first gradients that are not freed on a single stage (live.py, as the rest)."""
         piece, seed = self.piece(which)
         waits = where(setup.layout.pp == 1, waits, 0)
-        return chosen(setup.lets_go, lambda goes: replayed(piece, seed, goes, recomputed, alone, waits, carried))
+        return chosen(setup.lets_go, replayed(piece, seed, recomputed, alone, waits, carried))
 
 
 BEFORE, AFTER = -2, -1
 
 
-def chosen(goes: Flag, either: Callable[[bool], Replay]) -> Replay:
+def chosen(goes: Flag, both: tuple[Replay, Replay]) -> Replay:
     """Return one of the two replays of a piece, entry by entry where layouts differ."""
+    stand, go = both
     if not is_array(goes):
-        return either(bool(goes))
-    stand, go = either(False), either(True)
-    return Replay(*(where(goes, getattr(go, name), getattr(stand, name)) for name in ("peak", "end", "weights")))
+        return go if goes else stand
+    if goes.all() or not goes.any():
+        return go if goes.all() else stand
+    return Replay(where(goes, go.peak, stand.peak), where(goes, go.end, stand.end))
 
 
 @record
 class PreparedStep:
     """A training step recorded on the tape: what all stages of a pipeline share.
 
-    run     the forward pass, with the replay of the backward pass of each piece in `before`, `layers` and `after`
-    recomputed  the replays of layers that are recomputed
+    run     the forward pass, with the replays of the backward pass of what is not a layer in `before` and `after`
     first   the replay of the first layer, the last to free what layers share
     """
 
@@ -105,12 +106,14 @@ class PreparedStep:
     run: Pass
     replays: Replays
     before: Replay
-    layers: tuple[Replay, ...]
     after: Replay
     weights: Weights
     order: Order
-    recomputed: tuple[Replay, ...] = ()
     first: Replay | None = None
+
+    def replay(self, kind: int, recomputed: bool) -> Replay:
+        """Return the replay of a layer."""
+        return self.replays.of(self.setup, kind, recomputed=recomputed)
 
     def carrying(self, kind: int, recomputed: bool) -> Replay | None:
         """Return the replay of a layer that adds to gradients which later layers have left; None where it has none."""
@@ -121,7 +124,7 @@ class PreparedStep:
     def under(self, setup: Setup) -> PreparedStep:
         """Return the same step under another setup, one that changes nothing on the tape."""
         weights = weights_on_a_rank(self.model, self.stack, setup, self.run.kinds)
-        return rerun(replace(self, setup=setup, weights=weights, order=order_of_run(self.model, self.run, setup)))
+        return replace(self, setup=setup, weights=weights, order=order_of_run(self.model, self.run, setup))
 
 
 def prepare(model: Model, setup: Setup) -> PreparedStep:
@@ -141,26 +144,24 @@ def step_of(model: Model, stack: Stack, setup: Setup, replays: Replays, weights:
     """Return the step whose pass is on the tape."""
     run = replays.run
     waits = weights.table.all * sized(1, setup.precision.grad) * model.tied
-    step = PreparedStep(
+    return PreparedStep(
         model,
         stack,
         setup,
         run,
         replays,
         replays.of(setup, BEFORE),
-        tuple(replays.of(setup, number) for number in range(len(run.layers))),
         replays.of(setup, AFTER, waits=waits),
         weights,
         order_of_run(model, run, setup),
         first=_first(run, setup, replays),
     )
-    return rerun(step)
 
 
 _PASSES: list[tuple[Model, tuple[object, ...], Pass]] = []
 """The last passes of single layouts, each with its model and what else it depends on. Remedies and rows of a plan often
 differ in what is sharded only, which changes nothing on the tape."""
-_REPLAYS: dict[tuple[object, ...], tuple[Piece, Replay]] = {}
+_REPLAYS: dict[tuple[object, ...], tuple[Piece, tuple[Replay, Replay]]] = {}
 """Replays of their pieces, by piece (which is kept, so that no other takes its place) and what else they depend on."""
 KEPT_PASSES, KEPT_REPLAYS = 8, 64
 
@@ -204,16 +205,16 @@ def shape_of(model: Model, layout: Layout) -> Shape:
 
 
 def replayed(
-    piece: Piece, seed: Number, goes: bool, recomputed: bool, alone: bool, waits: Number, carried: bool
-) -> Replay:
-    """Return a piece's replay, from an earlier step of the same pass where that replayed the same."""
+    piece: Piece, seed: Number, recomputed: bool, alone: bool, waits: Number, carried: bool
+) -> tuple[Replay, Replay]:
+    """Return a piece's replays (live.py), from an earlier step of the same pass where that replayed the same."""
     if is_array(seed) or is_array(waits):
-        return replay(piece.nodes, seed, goes, recomputed, alone, waits, carried)
-    asked = (id(piece), seed, goes, recomputed, alone, waits, carried)
+        return replays(piece.nodes, seed, recomputed, alone, waits, carried)
+    asked = (id(piece), seed, recomputed, alone, waits, carried)
     if asked not in _REPLAYS:
         if len(_REPLAYS) >= KEPT_REPLAYS:
             _REPLAYS.clear()
-        _REPLAYS[asked] = piece, replay(piece.nodes, seed, goes, recomputed, alone, waits, carried)
+        _REPLAYS[asked] = piece, replays(piece.nodes, seed, recomputed, alone, waits, carried)
     return _REPLAYS[asked][1]
 
 
@@ -223,14 +224,6 @@ def _first(run: Pass, setup: Setup, replays: Replays) -> Replay | None:
     if number is None or not run.layers[number][1].shared:
         return None
     return replays.of(setup, number, alone=True)
-
-
-def rerun(step: PreparedStep) -> PreparedStep:
-    """Return the step with the replays of its layers as they are recomputed, where they are."""
-    if step.recomputed or step.setup.layout.recompute.kind in ("none", "selective"):
-        return step
-    layers = range(len(step.run.layers))
-    return replace(step, recomputed=tuple(step.replays.of(step.setup, number, recomputed=True) for number in layers))
 
 
 def order_of_run(model: Model, run: Pass, setup: Setup) -> Order:

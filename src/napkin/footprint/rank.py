@@ -9,7 +9,7 @@ from napkin.footprint.activations import total
 from napkin.footprint.allocator import Flow
 from napkin.footprint.stages import Stage
 from napkin.footprint.states import HeldWeights
-from napkin.record import record
+from napkin.record import record, replace
 from napkin.training.setup import Setup
 
 BUCKETS = ("parameters", "gradients", "optimizer", "activations", "weight_casts", "inputs", "temporaries")
@@ -48,7 +48,7 @@ class Moment:
         return self.passing + (self.parameters + self.optimizer) + self.gradients
 
 
-class Largest(Moment):
+class LargerMoment(Moment):
     """Of two moments the one with more live bytes, layout by layout: a bucket is taken only where it is read."""
 
     def __init__(self, first: Moment, second: Moment, chosen: Flag, live: Number) -> None:
@@ -79,7 +79,13 @@ def larger(first: Moment, second: Moment, there: Number = 1) -> Moment:
     chosen = (most > least) & (there > 0)
     if not is_array(chosen):
         return second if chosen else first
-    return Largest(first, second, chosen, where(chosen, most, least))
+    return LargerMoment(first, second, chosen, where(chosen, most, least))
+
+
+def waiting_bytes(each: Number, delayed: Number, chunks: Number, parts: Number, late: Number) -> Number:
+    """Return what the other micro-batches on their way keep. each, delayed: as of `Rank`; chunks, parts: model chunks
+    in flight, and of a micro-batch; late: micro-batches whose weight gradients are delayed (stages.in_flight)."""
+    return ceil_div(each * (chunks - parts), parts) + late * delayed
 
 
 @record
@@ -105,11 +111,14 @@ class Rank:
     moments: tuple[Moment, ...]
     between: tuple[Moment, ...] = ()
 
+    def alone(self) -> Rank:
+        """Return the same with a single micro-batch on its way."""
+        return replace(self, stage=replace(self.stage, chunks=1, parts=1, delayed=0))
+
     @property
     def waiting(self) -> Number:
         """Activations of the other micro-batches on their way."""
-        stage = self.stage
-        return ceil_div(self.each * (stage.chunks - stage.parts), stage.parts) + stage.delayed * self.delayed
+        return waiting_bytes(self.each, self.delayed, self.stage.chunks, self.stage.parts, self.stage.delayed)
 
     @property
     def optimizer(self) -> Number:
@@ -123,6 +132,11 @@ class Rank:
     @property
     def live(self) -> Number:
         return maximum(*(moment.live for moment in self.moments))
+
+    @property
+    def in_passes(self) -> Number:
+        """The most live bytes of the passes, before the optimizer step."""
+        return maximum(*(moment.live for moment in self.moments[:-1]))
 
     def flow(self, setup: Setup) -> Flow:
         """Return what is allocated at the optimizer step, and what comes and goes in the passes before it."""

@@ -33,7 +33,11 @@ from napkin.training.setup import Setup
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypeVar
+
+    from napkin.elementwise import Array
+
+    T = TypeVar("T")
 
 _RECORDS = (Pass, Piece, Replay, Weights, HeldWeights)
 _AS_THEY_ARE = ("kept", "nodes", "kinds", "patterns")
@@ -51,10 +55,10 @@ class Rows:
             held_weights((table_of(self.stack),), bare(setup)).all * sized(1, setup.precision.grad) * model.tied
         )
         self._replays = Replays(self.run)
-        self._known: dict[tuple[int, bool, bool, bool, bool, bool], Replay] = {}
+        self._known: dict[tuple[int, bool, bool, bool, bool], tuple[Replay, Replay]] = {}
         self._known_weights: dict[bool, Weights] = {}
 
-    def step(self, setup: Setup, index: Any) -> PreparedStep:
+    def step(self, setup: Setup, index: object) -> PreparedStep:
         """Return the step of layouts; index: the row of each."""
         run = _Taken(index).all(self.run)
         return step_of(self.model, self.stack, setup, _OfRows(self, run, index), self._weights(setup, index))
@@ -63,12 +67,12 @@ class Rows:
         """Return the order of the layers, which is that of every row."""
         return order_of_run(self.model, self.run, setup)
 
-    def _weights(self, setup: Setup, index: Any) -> Weights:
+    def _weights(self, setup: Setup, index: object) -> Weights:
         """Return what a rank of each layout holds: with a tied head, one stage holds less than two."""
         if not self.model.tied:
-            return _Taken(index).all(self._held(False))  # type: ignore[no-any-return]
+            return _Taken(index).all(self._held(False))
         single, several = (_Taken(index).all(self._held(one)) for one in (True, False))
-        return _either(setup.layout.pp == 1, single, several)  # type: ignore[no-any-return]
+        return _either(setup.layout.pp == 1, single, several)
 
     def _held(self, single: bool) -> Weights:
         """Return what a rank of each row holds; single: without a pipeline."""
@@ -81,25 +85,26 @@ class Rows:
         """Return the bytes of the tensors with a gradient that a layer and others read, by storage, in every row."""
         return self._replays.shares(kind)
 
-    def of(self, which: int, goes: bool, recomputed: bool, alone: bool, waits: bool, carried: bool) -> Replay:
-        """Return the replay of a piece in every row; waits: whether the head's gradient waits for the embedding's."""
-        key = (which, goes, recomputed, alone, waits, carried)
+    def of(self, which: int, recomputed: bool, alone: bool, waits: bool, carried: bool) -> tuple[Replay, Replay]:
+        """Return the replays of a piece in every row; waits: whether the head's gradient waits for the embedding's."""
+        key = (which, recomputed, alone, waits, carried)
         if key not in self._known:
             piece, seed = self._replays.piece(which)
-            self._known[key] = replayed(piece, seed, goes, recomputed, alone, self.table if waits else 0, carried)
+            self._known[key] = replayed(piece, seed, recomputed, alone, self.table if waits else 0, carried)
         return self._known[key]
 
 
 class _OfRows(Replays):
-    """The replays of layouts, taken from those of their rows."""
+    """The replays of the layouts of one setup, taken from those of their rows."""
 
-    def __init__(self, rows: Rows, run: Pass, index: Any) -> None:
+    def __init__(self, rows: Rows, run: Pass, index: object) -> None:
         super().__init__(run)
-        self._rows, self._index = rows, index
+        self._rows, self._taken = rows, _Taken(index)
+        self._of_layouts: dict[tuple[object, ...], Replay] = {}
 
     def shares(self, kind: int) -> dict[int, Number]:
         sizes = self._rows.shares(kind)
-        return {key: _Taken(self._index).all(size) for key, size in sizes.items()}
+        return {key: self._taken.all(size) for key, size in sizes.items()}
 
     def of(
         self,
@@ -110,62 +115,66 @@ class _OfRows(Replays):
         waits: Number = 0,
         carried: bool = False,
     ) -> Replay:
-        tied = which == AFTER and self._rows.model.tied
-
-        def either(goes: bool) -> Replay:
-            found = self._taken(which, goes, recomputed, alone, False, carried)
-            if not (goes and tied):
-                return found
-            waiting = self._taken(which, goes, recomputed, alone, True, carried)
-            return _either(setup.layout.pp == 1, waiting, found)  # type: ignore[no-any-return]
-
-        return chosen(setup.lets_go, either)
-
-    def _taken(self, *asked: Any) -> Replay:
-        return _Taken(self._index).all(self._rows.of(*asked))  # type: ignore[no-any-return]
+        key = (which, recomputed, alone, carried)
+        if key not in self._of_layouts:
+            both = self._taken.all(self._rows.of(which, recomputed, alone, False, carried))
+            if which == AFTER and self._rows.model.tied:
+                _, waiting = self._taken.all(self._rows.of(which, recomputed, alone, True, carried))
+                both = both[0], _either(setup.layout.pp == 1, waiting, both[1])
+            self._of_layouts[key] = chosen(setup.lets_go, both)
+        return self._of_layouts[key]
 
 
-def _either(condition: Flag, yes: Any, no: Any) -> Any:
+def _either(condition: Flag, yes: T, no: T) -> T:
     """Return a record with the fields of one where the condition holds, and of the other where it does not."""
+    found: T = _either_of(condition, yes, no)
+    return found
+
+
+def _either_of(condition: Flag, yes: Any, no: Any) -> Any:
     if isinstance(yes, _RECORDS):
         names = fields(type(yes))
-        return replace(yes, **{name: _either(condition, getattr(yes, name), getattr(no, name)) for name in names})
+        return replace(yes, **{name: _either_of(condition, getattr(yes, name), getattr(no, name)) for name in names})
     if isinstance(yes, tuple):
-        return tuple(_either(condition, a, b) for a, b in zip(yes, no, strict=True))
+        return tuple(_either_of(condition, a, b) for a, b in zip(yes, no, strict=True))
     return yes if yes is no or isinstance(yes, str) else where(condition, yes, no)
 
 
 class _Taken:
     """Takes the entries of an index from every array of a record; a storage that several pieces share stays one."""
 
-    def __init__(self, index: Any) -> None:
+    def __init__(self, index: object) -> None:
         self._index = index
         self._storages: dict[int, Storage] = {}
-        self._arrays: dict[int, tuple[Any, Any]] = {}
+        self._arrays: dict[int, tuple[Array, Array]] = {}
 
-    def all(self, value: Any) -> Any:
+    def all(self, value: T) -> T:
         """Return a value with arrays of one entry per layout in place of those of one per row."""
+        found: T = self._of(value)
+        return found
+
+    def _of(self, value: Any) -> Any:
         if is_array(value):
             return self._entries(value)
         if isinstance(value, tuple):
-            return tuple(self.all(one) for one in value)
+            return tuple(self._of(one) for one in value)
         if isinstance(value, Storage):
             return self._storage(value)
         if isinstance(value, _RECORDS):
             names = [name for name in fields(type(value)) if name not in _AS_THEY_ARE]
-            return replace(value, **{name: self.all(getattr(value, name)) for name in names})
+            return replace(value, **{name: self._of(getattr(value, name)) for name in names})
         return value
 
-    def _entries(self, sizes: Any) -> Any:
+    def _entries(self, sizes: Array) -> Array:
         """Return an array's entries, those of one that several records hold taken once."""
         known = self._arrays.get(id(sizes))
         if known is None:
-            known = self._arrays[id(sizes)] = (sizes, sizes[self._index])
+            known = self._arrays[id(sizes)] = (sizes, sizes.take(self._index))
         return known[1]
 
     def _storage(self, storage: Storage) -> Storage:
         if id(storage) not in self._storages:
-            taken = Storage(storage.label, self.all(storage.size), storage.kind, storage.shared)
-            taken.kept = self.all(storage.kept)
+            taken = Storage(storage.label, self._of(storage.size), storage.kind, storage.shared)
+            taken.kept = self._of(storage.kept)
             self._storages[id(storage)] = taken
         return self._storages[id(storage)]

@@ -164,28 +164,47 @@ def _places(model: Model, order: Order, setup: Setup) -> tuple[Number, ...]:
     return (*ends, *(inner if is_array(p) else sorted(inner)))
 
 
+_Run = tuple[Number, Number, Number, Number]
+"""Stages of one size, as `_runs` returns them."""
+
+
 def _looked_at(model: Model, order: Order, setup: Setup) -> list[Number]:
     """Return stages that differ in their layers, among them the first of each composition; under a zero-bubble
     schedule, where the last of them may hold the most, that one as well."""
-    p = setup.layout.pp
+    p, late = setup.layout.pp, setup.layout.schedule == "zero-bubble"
     found: list[Number] = []
-    for size, begin, end, origin in _runs(model, order, setup):
+    for run in _runs(model, order, setup):
+        size, begin, end, origin = run
+        here: list[Number] = []
         for segment in order.segments:
-            here = maximum(begin, floor_div(segment.start - origin, maximum(size, 1)))
+            first = maximum(begin, floor_div(segment.start - origin, maximum(size, 1)))
             alike = segment.period if is_array(p) else segment.period // gcd(segment.period, int(max(size, 1)))
-            found += [here + i for i in range(alike + 1)]
-            if setup.layout.schedule == "zero-bubble":
-                there = minimum(end - 1, floor_div(segment.end - 1 - origin, maximum(size, 1)))
-                found += [there - i for i in range(alike + 1)]
+            here += [first + i for i in range(alike + 1)]
+            if late:
+                last = minimum(end - 1, floor_div(segment.end - 1 - origin, maximum(size, 1)))
+                here += [last - i for i in range(alike + 1)]
+        found += here if is_array(p) or late else _unlike(order, run, here, int(p) - 1)
     return found if is_array(p) else list(dict.fromkeys(found))
 
 
-def _runs(model: Model, order: Order, setup: Setup) -> list[tuple[Number, Number, Number, Number]]:
+def _unlike(order: Order, run: _Run, places: Iterable[Number], last: int) -> list[Number]:
+    """Return the stages of a run without those that are like an earlier one, which has as many micro-batches in flight
+    or more. last: of the pipeline; it and the first hold more than layers."""
+    size, begin, end, origin = (int(number) for number in run)
+    found: dict[object, Number] = {}
+    for place in sorted({int(place) for place in places}):
+        inside = begin <= place < end and 0 < place < last
+        low = place * size + origin
+        found.setdefault(order.composition(low, low + size) if inside else place, place)
+    return list(found.values())
+
+
+def _runs(model: Model, order: Order, setup: Setup) -> list[_Run]:
     """Return (layers per stage, first stage, one after the last, origin) of runs of stages of one size: stage i begins
     with layer i · size + origin."""
     layout, partition, seen = setup.layout, setup.framework.partition, seen_layers(model)[2]
     if layout.stages:
-        found: list[tuple[Number, Number, Number, Number]] = []
+        found: list[_Run] = []
         begin, low = 0, seen
         for count, size in layout.stages:
             found.append((size, begin, begin + count, low - begin * size))

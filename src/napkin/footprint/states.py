@@ -10,7 +10,7 @@ from napkin.elementwise import Number, ceil_div, ceiling
 from napkin.footprint.activations import total
 from napkin.formats import QUANTIZED
 from napkin.operations.base import Operation
-from napkin.operations.lora import is_unquantized, lora_pairs, other_adapters
+from napkin.operations.lora import lora_pairs, other_adapters, stored_format
 from napkin.operations.roles import EXPERT, REPLICATED, VOCABULARY
 from napkin.operations.tuning import Tuning
 from napkin.operations.work import Weight
@@ -140,11 +140,9 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
         linear, core = op.linear(), op.attends()
         if owner is not op and owner.module not in own:
             linear = owner.linear()  # a block that layers share: each use has adapters of its own
-        is_narrow = linear is not None and not is_unquantized(linear, tuning)
-        with_experts = bool(tuning.quantized) and (tuning.experts or setup.implementation.looped == "modules")
+        narrow = stored_format(op if linear is None else owner, setup.implementation, tuning) != ""
         for weight in op.weights():
             part = ceil_div(weight.count, divided(weight, setup.layout))
-            narrow = is_narrow or (with_experts and weight.shard == EXPERT)
             if tuning.method == "adapter_v2" and op.normalizes():
                 trained.append(weight.shape)
             else:

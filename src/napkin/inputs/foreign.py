@@ -1,5 +1,6 @@
-"""Model files that are not a Hugging Face config.json: Meta's and Mistral's params.json, LitGPT's, MosaicML's and
-nanoGPT's are read as the config.json they correspond to; of others an error names the file that will do.
+"""Model files that are not a Hugging Face config.json. Meta's and Mistral's params.json, the files of LitGPT, MosaicML,
+OLMo, nanotron and nanoGPT are read as the config.json they correspond to (napkin.inputs.foreign_kinds); of others an
+error names the file that will do.
 """
 
 from __future__ import annotations
@@ -8,165 +9,128 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from napkin.errors import Refused
+from napkin.inputs import foreign_kinds as kinds
 from napkin.inputs.load import printable
 
-Fields = dict[str, Any]
+EXPORT = "give the config.json of the model's Hugging Face export"
 
 
 class Foreign(NamedTuple):
-    """One kind of file: how it is recognized, and the config.json that it means or the file that will do instead."""
+    """One kind of file: how it is recognized, and the config.json that it means or the file that will do instead.
+
+    marks    fields that it has
+    inside   the keys of the block that has them
+    read     makes the fields of a config.json; None: the file does not say all that a model has
+    without  fields that change no count, in addition to those that `read` looks at; any other is refused
+    """
 
     name: str
     marks: tuple[str, ...]
-    read: Callable[[Mapping[str, Any]], Fields] | None
-    instead: str = ""
-    inside: str = ""
+    read: Callable[[kinds.Block], kinds.Fields] | None = None
+    instead: str = EXPORT
+    inside: tuple[str, ...] = ()
+    without: str = ""
 
 
-def translated(data: Mapping[str, Any], where: str) -> tuple[Fields, str] | None:
+KINDS = (
+    Foreign("ExecuTorch's model config", ("dim", "n_layers", "hidden_dim", "use_scaled_rope")),
+    Foreign("DeepSeek's inference config", ("dim", "inter_dim", "n_layers")),
+    Foreign(
+        "Meta's params.json",
+        ("dim", "n_layers", "n_heads", "multiple_of"),
+        kinds.meta,
+        without="norm_eps rope_theta use_scaled_rope rope_scaling_factor rope_high_freq_factor max_batch_size "
+        "quantization_args use_kv_cache",
+    ),
+    Foreign(
+        "Mistral's params.json",
+        ("dim", "n_layers", "n_heads", "hidden_dim"),
+        kinds.mistral,
+        without="norm_eps rope_theta max_batch_size causal yarn llama_4_scaling quantization model_type vision_encoder "
+        "multimodal",
+    ),
+    Foreign(
+        "LitGPT's model_config.yaml",
+        ("n_embd", "n_layer", "padded_vocab_size"),
+        kinds.litgpt,
+        without="name org hf_config vocab_size padding_multiple norm_eps rope_base rope_condense_ratio "
+        "rope_adjustments rope_interleave gelu_approximate attention_scores_scalar scale_embeddings norm_qk_type "
+        "routed_scaling_factor norm_topk_prob final_logit_softcapping rotary_percentage",
+    ),
+    Foreign("nanoGPT's model_args", ("n_layer", "n_head", "n_embd", "block_size"), kinds.nanogpt, without="dropout"),
+    *(
+        Foreign(
+            "MosaicML's training YAML",
+            ("d_model", "n_heads", "n_layers", "name"),
+            kinds.mosaic,
+            inside=inside,
+            without="name init_device init_config attn_impl attn_pdrop attn_uses_sequence_id alibi_bias_max clip_qkv "
+            "softmax_scale resid_pdrop emb_pdrop norm_eps use_cache loss_fn use_pad_tok_in_ffn embedding_fraction "
+            "fc_type verbose tokenizer_name",
+        )
+        for inside in (("model",), ("parameters", "model"))
+    ),
+    *(
+        Foreign(
+            "a training YAML that names a Hugging Face model",
+            ("pretrained_model_name_or_path",),
+            instead="ask about that model by its name, or give its config.json",
+            inside=inside,
+        )
+        for inside in (("model",), ("parameters", "model"))
+    ),
+    Foreign(
+        "OLMo's training YAML",
+        ("d_model", "n_heads", "n_layers"),
+        kinds.olmo,
+        inside=("model",),
+        without="alibi_bias_max rope_theta rope_full_precision flash_attention attention_dropout residual_dropout "
+        "embedding_dropout layer_norm_eps eos_token_id pad_token_id init_device init_fn init_std init_cutoff_factor "
+        "precision scale_emb_init emb_init_std block_group_size low_cpu_fsdp",
+    ),
+    *(
+        Foreign("nanotron's training YAML", ("vocab_size", mark), read, inside=("model", "model_config"), without=known)
+        for mark, read, known in (
+            ("is_llama_config", kinds.nanotron, kinds.OF_NANOTRON),
+            ("is_qwen2_config", kinds.nanotron, kinds.OF_NANOTRON),
+            ("num_hidden_layers", None, ""),
+        )
+    ),
+    Foreign(
+        "GPT-NeoX's training YAML",
+        ("num_layers", "hidden_size", "num_attention_heads"),
+        instead=f"{EXPORT} (tools/ckpts/convert_neox_to_hf.py writes one)",
+    ),
+    Foreign("OpenLM's model config", ("hidden_dim", "n_layers", "n_heads", "seq_len")),
+    Foreign("a params.json of another architecture than Meta's and Mistral's", ("dim", "n_layers")),
+)
+"""In the order in which they are tried."""
+
+
+def translated(data: Mapping[str, Any], where: str) -> tuple[kinds.Fields, str] | None:
     """Return the config.json that another project's file means, and a note; None where the file is not recognized.
-    Refused (3): one that does not say enough."""
+    Refused (3): one that does not say enough, or that says what napkin does not know."""
     for kind in KINDS:
-        block = data.get(kind.inside) if kind.inside else data
-        if not isinstance(block, dict) or not all(mark in _named(block) for mark in kind.marks):
+        block = _block(data, kind.inside)
+        if block is None or not all(mark in block for mark in kind.marks):
             continue
         if kind.read is None:
             raise Refused(f"{where}: is {kind.name}, which does not say all that a model has", kind.instead)
         try:
-            fields = {field: value for field, value in kind.read(_named(block)).items() if value is not None}
-        except (TypeError, ValueError, KeyError, ArithmeticError) as problem:
-            what = printable(str(problem), 60)
-            raise Refused(f"{where}: is {kind.name}, and napkin cannot read it ({what})", kind.instead) from None
-        return fields, f"read as {fields['model_type']}: {kind.name}"
+            fields = {field: value for field, value in kind.read(block).items() if value is not None}
+            left = block.left({*kind.marks, *kind.without.split()})
+            if left:
+                raise ValueError(f"napkin does not know what {printable(left[0], 60)} changes")
+        except (TypeError, ValueError, KeyError, ArithmeticError, AttributeError) as problem:
+            what = printable(problem.args[0] if isinstance(problem, ValueError) else f"no usable {problem}", 100)
+            raise Refused(f"{where}: is {kind.name}, and napkin cannot read it: {what}", kind.instead) from None
+        return fields, "; ".join((f"read as {fields['model_type']}: {kind.name}", *block.notes))
     return None
 
 
-def _named(block: Mapping[str, Any]) -> Fields:
-    """Return the fields with underscores in place of dashes."""
-    return {str(field).replace("-", "_"): value for field, value in block.items()}
-
-
-def _whole(value: object) -> int:
-    """Return a whole number, else an error."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value):
-        raise ValueError(f"{value!r} is not a whole number")
-    return int(value)
-
-
-def _meta(of: Mapping[str, Any]) -> Fields:
-    """Read Meta's params.json (meta-llama/llama-models, models/llama3/model.py): the MLP is 8/3 of the width, times
-    ffn_dim_multiplier, rounded up to multiple_of; -1 tokens are the tokenizer's, 32,000 before Llama 3."""
-    width, multiple = _whole(of["dim"]), _whole(of["multiple_of"])
-    inner = int(2 * 4 * width / 3)
-    if of.get("ffn_dim_multiplier") is not None:
-        inner = int(of["ffn_dim_multiplier"] * inner)
-    rows = _whole(of["vocab_size"])
-    if of.get("moe_args"):
-        raise ValueError("mixtures of experts: give the config.json of the Hugging Face release")
-    return {
-        "model_type": "llama",
-        "hidden_size": width,
-        "num_hidden_layers": of["n_layers"],
-        "num_attention_heads": of["n_heads"],
-        "num_key_value_heads": of.get("n_kv_heads"),
-        "intermediate_size": multiple * -(-inner // multiple),
-        "vocab_size": 32_000 if rows == -1 else rows,
-        "max_position_embeddings": of.get("max_seq_len"),
-        "tie_word_embeddings": False,
-    }
-
-
-def _mistral(of: Mapping[str, Any]) -> Fields:
-    """Read Mistral's params.json (mistralai/mistral-inference, args.py)."""
-    fields = {
-        "model_type": "mistral",
-        "hidden_size": of["dim"],
-        "num_hidden_layers": of["n_layers"],
-        "num_attention_heads": of["n_heads"],
-        "num_key_value_heads": of.get("n_kv_heads"),
-        "head_dim": of.get("head_dim"),
-        "intermediate_size": of["hidden_dim"],
-        "vocab_size": of["vocab_size"],
-        "max_position_embeddings": of.get("max_position_embeddings") or of.get("max_seq_len"),
-        "sliding_window": of.get("sliding_window"),
-        "tie_word_embeddings": bool(of.get("tied_embeddings", False)),
-    }
-    if of.get("q_lora_rank") or of.get("kv_lora_rank"):
-        raise ValueError("latent attention")
-    if isinstance(of.get("moe"), dict):
-        fields |= {
-            "model_type": "mixtral",
-            "num_local_experts": of["moe"]["num_experts"],
-            "num_experts_per_tok": of["moe"]["num_experts_per_tok"],
-        }
-    return fields
-
-
-def _litgpt(of: Mapping[str, Any]) -> Fields:
-    """Read LitGPT's model_config.yaml (Lightning-AI/litgpt, litgpt/config.py): Llama's blocks or GPT-NeoX's."""
-    width, bias = _whole(of["n_embd"]), bool(of.get("bias", True))
-    shared = {
-        "hidden_size": width,
-        "num_hidden_layers": of["n_layer"],
-        "num_attention_heads": of["n_head"],
-        "intermediate_size": of.get("intermediate_size") or 4 * width,
-        "vocab_size": of["padded_vocab_size"],
-        "max_position_embeddings": of.get("block_size"),
-        "tie_word_embeddings": False,
-    }
-    kinds = of.get("mlp_class_name", "GptNeoxMLP"), of.get("norm_class_name", "LayerNorm")
-    if kinds == ("LLaMAMLP", "RMSNorm"):
-        if of.get("parallel_residual", True) or of.get("n_expert") or of.get("norm_qk"):
-            raise ValueError("other blocks than Llama's")
-        return {
-            "model_type": "llama",
-            **shared,
-            "num_key_value_heads": of.get("n_query_groups"),
-            "head_dim": of.get("head_size"),
-            "attention_bias": bool(of.get("attn_bias", False)) or bias,
-            "mlp_bias": bias,
-        }
-    if kinds == ("GptNeoxMLP", "LayerNorm") and of.get("n_query_groups") in (None, of["n_head"]):
-        neox = {"rotary_pct": of.get("rotary_percentage", 0.25), "attention_bias": bias}
-        return {"model_type": "gpt_neox", **shared, **neox, "use_parallel_residual": of.get("parallel_residual", True)}
-    raise ValueError(f"{kinds[0]} with {kinds[1]}")
-
-
-def _mosaic(of: Mapping[str, Any]) -> Fields:
-    """Read the model block of MosaicML's YAML (mosaicml/llm-foundry, models/mpt/configuration_mpt.py)."""
-    known = ("d_model", "n_heads", "n_layers", "expansion_ratio", "max_seq_len", "vocab_size", "attn_config", "no_bias")
-    fields = {field: of[field] for field in known if field in of}
-    return {"model_type": "mpt", **fields, "norm_type": "low_precision_layernorm"}
-
-
-def _nanogpt(of: Mapping[str, Any]) -> Fields:
-    """Read the model_args of nanoGPT (karpathy/nanoGPT, model.py): GPT-2's blocks."""
-    if of.get("bias") is False:
-        raise ValueError("no class of transformers has GPT-2 with bias=False")
-    return {
-        "model_type": "gpt2",
-        "n_layer": of["n_layer"],
-        "n_head": of["n_head"],
-        "n_embd": of["n_embd"],
-        "n_positions": of["block_size"],
-        "vocab_size": of.get("vocab_size", 50_304),
-    }
-
-
-_EXPORT = "give the config.json of the model's Hugging Face export"
-KINDS = (
-    Foreign("Meta's params.json", ("dim", "n_layers", "n_heads", "multiple_of"), _meta, _EXPORT),
-    Foreign("Mistral's params.json", ("dim", "n_layers", "n_heads", "hidden_dim"), _mistral, _EXPORT),
-    Foreign("LitGPT's model_config.yaml", ("n_embd", "n_layer", "padded_vocab_size"), _litgpt, _EXPORT),
-    Foreign("nanoGPT's model_args", ("n_layer", "n_head", "n_embd", "block_size"), _nanogpt, _EXPORT),
-    Foreign("MosaicML's training YAML", ("d_model", "n_heads", "n_layers", "name"), _mosaic, _EXPORT, "model"),
-    Foreign("OLMo's training YAML", ("d_model", "n_heads", "n_layers"), None, f"{_EXPORT} (model_type olmo)", "model"),
-    Foreign(
-        "GPT-NeoX's training YAML",
-        ("num_layers", "hidden_size", "num_attention_heads"),
-        None,
-        f"{_EXPORT} (tools/ckpts/convert_neox_to_hf.py writes one), or add model_type: gpt_neox and vocab_size",
-    ),
-    Foreign("Mistral's params.json of another architecture", ("dim", "n_layers"), None, _EXPORT),
-)
-"""In the order in which they are tried."""
+def _block(data: Mapping[str, Any], keys: tuple[str, ...]) -> kinds.Block | None:
+    """Return the block at a path of keys; None where there is none."""
+    inner: Any = data
+    for key in keys:
+        inner = inner.get(key) if isinstance(inner, dict) else None
+    return kinds.Block(inner, data) if isinstance(inner, dict) else None

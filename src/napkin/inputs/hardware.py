@@ -236,7 +236,7 @@ class Link:
     kind: str = term.TRUE
 
 
-class Table:
+class HardwareTable:
     """Accelerators and links by key, as fields, and the keys by every name. Records are made on demand."""
 
     __slots__ = ("accelerators", "families", "links", "names")
@@ -257,11 +257,11 @@ class Table:
         return Hardware(slug=slug, **self.accelerators[slug])
 
 
-def shipped() -> Table:
+def shipped() -> HardwareTable:
     """Return the table that comes with napkin."""
     from napkin._tables import hardware as data
 
-    return Table(data.ACCELERATORS, data.NAMES, data.FAMILIES, data.LINKS)
+    return HardwareTable(data.ACCELERATORS, data.NAMES, data.FAMILIES, data.LINKS)
 
 
 def normal(name: str) -> str:
@@ -269,7 +269,7 @@ def normal(name: str) -> str:
     return "-".join(name.lower().replace("_", " ").replace("-", " ").split())
 
 
-def find(name: str, among: Table | None = None) -> Hardware:
+def find(name: str, among: HardwareTable | None = None) -> Hardware:
     """Return the accelerator called `name`: its key, its name, an alias, or a family (`h100`), which adds a note."""
     known = among or shipped()
     asked = normal(name)
@@ -286,7 +286,7 @@ def find(name: str, among: Table | None = None) -> Hardware:
     raise _unknown("accelerator", name, known.names, "napkin hardware lists them; one of your own: --hardware-file")
 
 
-def _notes(asked: str, slug: str, fields: Fields, known: Table) -> tuple[str, ...]:
+def _notes(asked: str, slug: str, fields: Fields, known: HardwareTable) -> tuple[str, ...]:
     notes = []
     if known.families.get(asked) == slug:
         words = set(asked.split("-"))
@@ -304,7 +304,7 @@ def _notes(asked: str, slug: str, fields: Fields, known: Table) -> tuple[str, ..
     return tuple(notes)
 
 
-def find_link(name: str, among: Table | None = None) -> Link:
+def find_link(name: str, among: HardwareTable | None = None) -> Link:
     """Return the link called `name`: its key, its name or an alias."""
     links = (among or shipped()).links
     asked = normal(name)

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from napkin import term
 from napkin.errors import NapkinError, Problems, did_you_mean
-from napkin.inputs.hardware import PEAKS, Table, normal
+from napkin.inputs.hardware import PEAKS, HardwareTable, normal
 from napkin.inputs.hardware_schema import (
     AcceleratorEntry,
     HardwareFile,
@@ -19,13 +19,14 @@ from napkin.inputs.hardware_schema import (
     place_of,
     problem_of,
 )
-from napkin.inputs.load import Document, read_yaml
+from napkin.inputs.load import Document
+from napkin.inputs.yaml_file import read_yaml
 
 Path = tuple[object, ...]
 """Keys and indices that lead to a place in the file."""
 
 
-def merged(path: str, base: Table) -> Table:
+def merged(path: str, base: HardwareTable) -> HardwareTable:
     """Return the table with a file's accelerators and links merged over it.
 
     A key that names a known accelerator changes only the figures that the file gives; a new one must be complete.
@@ -54,7 +55,7 @@ def _all(problems: list[NapkinError]) -> NapkinError:
 class HardwareFileReader:
     """Turn a valid file into flat fields (those of hardware.Hardware and hardware.Link) over those of `base`."""
 
-    def __init__(self, document: Document, file: HardwareFile, base: Table) -> None:
+    def __init__(self, document: Document, file: HardwareFile, base: HardwareTable) -> None:
         self.document = document
         self.file = file
         self.base = base
@@ -64,7 +65,7 @@ class HardwareFileReader:
     def wrong(self, path: Path, what: str, hint: str | None = None) -> None:
         self.problems.append(NapkinError(f"{place_of(self.document, path)}: {what}", hint))
 
-    def table(self) -> Table:
+    def table(self) -> HardwareTable:
         links = self.links()
         accelerators = dict(self.base.accelerators)
         names, families = dict(self.base.names), dict(self.base.families)
@@ -100,7 +101,7 @@ class HardwareFileReader:
                 halved = normal(str(fields["device_name"]))
                 accelerators[halved] = half
                 names.update({halved: halved, normal(half["name"]): halved})
-        return Table(accelerators, names, families, links)
+        return HardwareTable(accelerators, names, families, links)
 
     def links(self) -> Mapping[str, Mapping[str, Any]]:
         links = dict(self.base.links)

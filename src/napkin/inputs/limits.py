@@ -11,16 +11,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from napkin.elementwise import Number
-from napkin.errors import BROKEN, CLOSE, OK, NapkinError, did_you_mean
+from napkin.errors import BROKEN, CLOSE, OK, UNDECIDED, NapkinError, did_you_mean
 from napkin.record import record
 from napkin.units import Unreadable, number, quantity
 
 HOLDS, BROKEN_WORD, CLOSE_WORD = "holds", "broken", "close"
 VERDICT = "verdict"
 """The path of an answer's word: a limit on it is one word, or several with | between them."""
-_OPEN = ("close", "too close to call")
-"""Verdicts that leave open whether a limit on the verdict holds."""
 _HINT = 'a condition is "<= 150d", ">= 30B", "30B .. 50B", "== 144d" or "== 144d ± 1%"'
+
+
+Intervals = Mapping[str, tuple[Number, Number]]
+"""Path of an estimate → its ends."""
 
 
 @record
@@ -53,7 +55,7 @@ class LimitOutcome:
     beyond: float
 
 
-def read_limit(text: Any, unit: str) -> Limit:
+def read_limit(text: object, unit: str) -> Limit:
     """Parse a condition on a quantity of that unit. Raises Unreadable with what is wrong."""
     if not isinstance(text, str):
         raise Unreadable(f"{text!r} is not a condition", _HINT)
@@ -102,7 +104,7 @@ def judge(path: str, limit: Limit, value: float, unit: str, interval: tuple[Numb
     return LimitOutcome(path, limit.text, value, unit, low, high, status, beyond)
 
 
-def judge_verdict(text: Any, verdict: str | None, known: Sequence[str]) -> LimitOutcome:
+def judge_verdict(text: object, verdict: str | None, known: Sequence[str]) -> LimitOutcome:
     """Hold a limit against a verdict. known: the words that the command's verdict may be. Raises Unreadable where the
     limit names none of them, or where this answer has no verdict."""
     wanted = [word.strip() for word in text.strip().removeprefix("==").split("|")] if isinstance(text, str) else []
@@ -115,19 +117,19 @@ def judge_verdict(text: Any, verdict: str | None, known: Sequence[str]) -> Limit
         raise Unreadable(f"{named} is not a verdict of this command", offered)
     if verdict is None:
         raise Unreadable("this answer has no verdict", "ask for something that may fail, such as hardware: or within:")
-    status = HOLDS if verdict in wanted else CLOSE_WORD if verdict in _OPEN else BROKEN_WORD
-    return LimitOutcome(VERDICT, text.strip(), verdict, "", None, None, status, 0.0)
+    status = HOLDS if verdict in wanted else CLOSE_WORD if verdict == UNDECIDED else BROKEN_WORD
+    return LimitOutcome(VERDICT, str(text).strip(), verdict, "", None, None, status, 0.0)
 
 
-def check(
-    limits: Mapping[str, Any],
+def hold(
+    limits: Mapping[str, object],
     quantities: Mapping[str, tuple[Any, str]],
-    intervals: Mapping[str, tuple[Number, Number]],
+    intervals: Intervals,
     place: Mapping[str, str],
     verdict: str | None = None,
     verdicts: Sequence[str] = (),
 ) -> tuple[list[LimitOutcome], list[NapkinError]]:
-    """Check every limit against an answer's quantities and its verdict. `place` names where each limit is written, for
+    """Hold every limit against an answer's quantities and its verdict. `place` names where each limit is written, for
     messages; `verdicts` are the words that the command's verdict may be."""
     outcomes, problems = [], []
     for path, text in limits.items():
@@ -151,6 +153,15 @@ def check(
             continue
         outcomes.append(judge(path, limit, value, unit, intervals.get(path)))
     return outcomes, problems
+
+
+def status_of_most(most: Mapping[str, float], answer: Mapping[str, tuple[Any, str]], ends: Intervals) -> int:
+    """Return the exit status over quantities that may be at most so large; ends: intervals of those that are
+    estimates."""
+    outcomes = [
+        judge(path, Limit(path, -math.inf, limit), *answer[path], ends.get(path)) for path, limit in most.items()
+    ]
+    return status_of(outcomes)
 
 
 def status_of(outcomes: list[LimitOutcome]) -> int:

@@ -1,6 +1,6 @@
 """Read files that a user gave: regular files and pipes, UTF-8, of bounded size and depth, never executed.
 
-JSON and YAML become plain dicts, lists, strings and numbers, next to the line of each key.
+JSON (here) and YAML (yaml_file.py) become plain dicts, lists, strings and numbers, with the line of each key.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ import os
 import stat
 import sys
 
-from napkin.errors import NapkinError
+from napkin.errors import NapkinError, escaped
+from napkin.inputs.json_lines import line_of_second, line_of_token, lines_of_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
+
 
 LARGEST = 16 * 10**6
 DEEPEST = 100
@@ -57,7 +58,12 @@ class Document:
 def printable(text: str, longest: int = 200) -> str:
     """Return text that fits on one line of a message: control characters escaped, at most `longest` characters."""
     shown = text if len(text) <= longest else text[:longest] + "…"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in shown)
+    return escaped(shown)
+
+
+def name_of(path: str) -> str:
+    """Return how messages name a file; "-" is standard input."""
+    return STDIN if path == "-" else printable(path)
 
 
 def read_bytes(path: str, largest: int = LARGEST) -> bytes:
@@ -93,7 +99,7 @@ def read_text(path: str, largest: int = LARGEST) -> str:
 
 def read_json(path: str, *, infinite: bool = False) -> Document:
     """Read a JSON document: no duplicate keys, no NaN, no Infinity unless `infinite`, depth at most 100."""
-    return parse_json(read_text(path), printable(path) if path != "-" else STDIN, infinite=infinite)
+    return parse_json(read_text(path), name_of(path), infinite=infinite)
 
 
 def parse_json(
@@ -108,7 +114,7 @@ def parse_json(
         if len(result) < len(pairs):
             keys = [key for key, _ in pairs]
             twice = next(key for at, key in enumerate(keys) if key in keys[:at])
-            where = f"{name}:{_line_of_second(text)}"
+            where = f"{name}:{line_of_second(text)}"
             raise NapkinError(f"{where}: the key {printable(twice)!r} appears twice", "keep one of them")
         if shared is not None and len(pairs) <= FRAME:
             try:
@@ -120,13 +126,13 @@ def parse_json(
     def refuse(token: str) -> Any:
         if infinite and token != "NaN":
             return float(token)
-        where = f"{name}:{_line_of_token(text, token)}"
+        where = f"{name}:{line_of_token(text, token)}"
         raise NapkinError(f"{where}: {token} is not a number that JSON knows", "write a finite number")
 
     def finite(token: str) -> float:
         value = float(token)
         if value in (float("inf"), float("-inf")):
-            where = f"{name}:{_line_of_token(text, token)}"
+            where = f"{name}:{line_of_token(text, token)}"
             raise NapkinError(f"{where}: {printable(token, 40)} is out of range", "write a finite number")
         return value
 
@@ -144,55 +150,6 @@ def parse_json(
     return Document(name, data, json=text)
 
 
-def lines_of_json(text: str) -> dict[tuple[object, ...], int]:
-    """Return the line of each path of keys in a valid JSON text."""
-    return dict(_keys_of_json(text))
-
-
-def _line_of_second(text: str) -> int:
-    """Return the line of the first key that its mapping has already; the JSON text is valid up to there."""
-    seen: set[tuple[object, ...]] = set()
-    for path, line in _keys_of_json(text):
-        if path in seen:
-            return line
-        seen.add(path)
-    return 1
-
-
-def _line_of_token(text: str, token: str) -> int:
-    """Return the line of a word or number that stands outside the strings of a JSON text."""
-    import re
-
-    places = re.finditer(r'"[^"\\]*(?:\\.[^"\\]*)*"|[-+.\w]+', text)
-    found = next((match.start() for match in places if match.group() == token), 0)
-    return text.count("\n", 0, found) + 1
-
-
-def _keys_of_json(text: str) -> Iterator[tuple[tuple[object, ...], int]]:
-    """Yield each path of keys in a JSON text with its line."""
-    import json
-    import re
-
-    path: list[object] = []
-    line, last, last_line = 1, "", 1
-    for match in re.finditer(r'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}:,\n]', text):
-        token = match.group()
-        if token == "\n":
-            line += 1
-        elif token in "{[":
-            path.append(0 if token == "[" else "")
-        elif token in "}]":
-            path.pop()
-        elif token == ":":
-            path[-1] = json.loads(last)
-            yield tuple(path), last_line
-        elif token == ",":
-            if isinstance(path[-1], int):
-                path[-1] += 1
-        else:
-            last, last_line = token, line
-
-
 def _bounded(data: Any, name: str) -> None:
     """Reject data that is nested too deeply."""
     level, depth = [data], 0
@@ -206,160 +163,3 @@ def _bounded(data: Any, name: str) -> None:
             if isinstance(node, (dict, list))
             for child in (node.values() if isinstance(node, dict) else node)
         ]
-
-
-def read_yaml(path: str) -> Document:
-    """Read a YAML document. Rejected: anchors and aliases, tags, duplicate keys, octal and sexagesimal numbers, yes and
-    no as truth values, and more than one document."""
-    return parse_yaml(read_text(path), printable(path) if path != "-" else STDIN)
-
-
-def parse_yaml(text: str, name: str) -> Document:
-    """Parse YAML. What is not plain YAML 1.2 data is rejected with its line."""
-    import yaml
-
-    loader_class = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        loader = loader_class(text)
-    except yaml.reader.ReaderError as problem:
-        raise _forbidden(name, text, problem.position) from None
-    try:
-        lines: dict[tuple[object, ...], int] = {}
-        builder = _Builder(name, lines)
-        data = builder.document(loader)
-    except yaml.MarkedYAMLError as problem:
-        mark = problem.problem_mark or problem.context_mark
-        where = f"{name}:{mark.line + 1}" if mark else name
-        what = printable(problem.problem or problem.context or "a syntax error")
-        hint = "check the file's syntax"
-        if mark is not None:
-            lines_of_text = text.splitlines()
-            line = lines_of_text[mark.line] if mark.line < len(lines_of_text) else ""
-            if any(f": {sign}" in line for sign in (">", "<", "=", "|")):
-                hint = 'quote a condition: time: ">= 30d" (a bare > or | starts a block of text)'
-        raise NapkinError(f"{where}: not YAML: {what}", hint) from None
-    except yaml.reader.ReaderError as problem:
-        raise _forbidden(name, text, problem.position) from None
-    except yaml.YAMLError as problem:
-        raise NapkinError(f"{name}: not YAML: {printable(str(problem))}", "check the file's syntax") from None
-    finally:
-        loader.dispose()
-    return Document(name, data, lines)
-
-
-def _forbidden(name: str, text: str, position: int) -> NapkinError:
-    """Return the error of a character that no YAML may hold; the position may be one of bytes."""
-    at = min(position, len(text))
-    return NapkinError(
-        f"{name}:{text.count(chr(10), 0, at) + 1}: holds a character that YAML forbids", "save it as plain text"
-    )
-
-
-_TRUE, _FALSE, _NULL = ("true", "True", "TRUE"), ("false", "False", "FALSE"), ("", "~", "null", "Null", "NULL")
-_WORDS = ("yes", "no", "on", "off", "y", "n")
-
-
-def _line(event: Any) -> int:
-    """Return the line on which an event starts, from 1."""
-    return int(event.start_mark.line) + 1
-
-
-class _Builder:
-    """Build plain data from YAML's events, so that nothing is resolved, tagged or expanded implicitly."""
-
-    def __init__(self, name: str, lines: dict[tuple[object, ...], int]) -> None:
-        self.name = name
-        self.lines = lines
-
-    def fail(self, event: Any, what: str, hint: str | None = None) -> NapkinError:
-        """Return an error at an event's line."""
-        return NapkinError(f"{self.name}:{_line(event)}: {what}", hint)
-
-    def document(self, loader: Any) -> Any:
-        """Return the data of the stream's only document."""
-        import yaml
-
-        loader.get_event()  # the stream's start
-        event = loader.get_event()
-        if isinstance(event, yaml.StreamEndEvent):
-            return None
-        data = self.node(loader, loader.get_event(), (), 1)
-        loader.get_event()  # the document's end
-        event = loader.get_event()
-        if not isinstance(event, yaml.StreamEndEvent):
-            raise self.fail(event, "a second document starts", "keep one document in a file")
-        return data
-
-    def node(self, loader: Any, event: Any, path: tuple[object, ...], depth: int) -> Any:
-        """Return the data that begins with an event; `path` leads to it."""
-        import yaml
-
-        if depth > DEEPEST:
-            raise self.fail(event, "is nested too deeply", f"at most {DEEPEST} levels")
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise self.fail(event, "anchors and aliases are not read", "write the value out")
-        if isinstance(event, yaml.ScalarEvent):
-            self.lines.setdefault(path, _line(event))
-            return self.scalar(event)
-        if getattr(event, "tag", None):
-            raise self.fail(event, f"the tag {printable(event.tag)} is not read", "write plain YAML")
-        self.lines.setdefault(path, _line(event))
-        if isinstance(event, yaml.SequenceStartEvent):
-            items: list[Any] = []
-            while not isinstance(event := loader.get_event(), yaml.SequenceEndEvent):
-                items.append(self.node(loader, event, (*path, len(items)), depth + 1))
-            return items
-        mapping: dict[str, Any] = {}
-        while not isinstance(event := loader.get_event(), yaml.MappingEndEvent):
-            if not isinstance(event, yaml.ScalarEvent) or event.anchor:
-                raise self.fail(event, "a key is not plain text", "write key: value")
-            key = str(event.value)
-            if key in mapping:
-                raise self.fail(event, f"the key {printable(key)!r} appears twice", "keep one of them")
-            line, here = _line(event), (*path, key)
-            self.lines[here] = line
-            mapping[key] = self.node(loader, loader.get_event(), here, depth + 1)
-            self.lines[here] = line
-        return mapping
-
-    def scalar(self, event: Any) -> object:
-        """Return a string, number, truth value or None."""
-        text = str(event.value)
-        if event.tag:
-            raise self.fail(event, f"the tag {printable(event.tag)} is not read", "write plain YAML")
-        if not event.implicit[0]:  # quoted or a block: text
-            return text
-        if text in _NULL:
-            return None
-        if text in _TRUE:
-            return True
-        if text in _FALSE:
-            return False
-        if text.lower() in _WORDS:
-            raise self.fail(event, f"{text!r} could be a text or a truth value", 'write true, false, or quote it: "no"')
-        return self.plain_number(event, text)
-
-    def plain_number(self, event: Any, text: str) -> object:
-        """Return the number that an unquoted text spells, or the text."""
-        digits = text.lstrip("+-")
-        if digits.lower() in (".inf", ".nan"):
-            raise self.fail(event, f"{text} is not a finite number", "write a finite number")
-        if digits[:1] not in "0123456789.":
-            return text
-        if digits[:1] == "0" and digits[1:2] in ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "x", "o", "b"):
-            raise self.fail(event, f"{text} could be octal or hexadecimal", "write it in decimal, or quote it")
-        if ":" in text and all(part.isdigit() for part in digits.split(":")):
-            raise self.fail(event, f"{text} could be a time or a number in base 60", "quote it, or write a duration")
-        if len(text) > 60:
-            return text
-        try:
-            return int(text) if text.isascii() else text
-        except ValueError:
-            pass
-        try:
-            value = float(text) if text.isascii() else None
-        except ValueError:
-            return text
-        if value is None or value != value or value in (float("inf"), float("-inf")):
-            raise self.fail(event, f"{text} is not a finite number", "write a finite number")
-        return value

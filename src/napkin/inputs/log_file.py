@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import TextIO
 
 from napkin.errors import NapkinError
-from napkin.inputs.load import printable
+from napkin.inputs.load import name_of
 from napkin.inputs.log import EACH, FLOPS, LONGEST, STEP, TOTAL, Logged, figures, may_hold_figures, read_line
 
 WARM_UP = 0.1
@@ -34,7 +34,7 @@ def read_log(text: str) -> Logged:
 
 def read_file(path: str) -> Logged:
     """Return the medians of a log's figures after warm-up; `slow`: the share of lines that are 1.2 × slower."""
-    name = printable(path) if path != "-" else "standard input"
+    name = name_of(path)
     try:
         with _opened(path, name) as stream:
             sample = _sample(stream, name)

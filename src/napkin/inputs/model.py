@@ -1,4 +1,4 @@
-"""A model's configuration: a config.json (file, folder, standard input), a preset, or a napkin YAML.
+"""The fields of a config.json, and which of them were read.
 
 Architectures read a `Config` field by field. Each read is recorded with its origin; at the end, unread.py settles what
 becomes of the fields that no one has read.
@@ -7,17 +7,16 @@ becomes of the fields that no one has read.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Mapping
 
 from napkin.errors import NapkinError, Refused, did_you_mean
-from napkin.inputs.load import STDIN, Document, parse_json, parse_yaml, printable, read_json, read_text, read_yaml
+from napkin.inputs.class_facts import class_facts, read_by_class
+from napkin.inputs.load import Document, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from napkin.inputs.presets import Preset
 
 GIVEN, CLASS_DEFAULT, PRESET = "given", "class default", "preset"
 LARGEST_DIMENSION = 10**9
@@ -268,155 +267,3 @@ def number_in(value: object) -> Any:
     if not re.fullmatch(r"[+-]?[0-9]{1,30}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?", value):
         return value
     return int(value) if value.lstrip("+-").isdigit() else float(value)
-
-
-def class_facts(model_type: str) -> tuple[Mapping[str, Any], Mapping[str, str]]:
-    """Return a model_type's class defaults and aliases; empty where none are known."""
-    from napkin._tables.class_defaults import ALIASES, CLASS_DEFAULTS
-
-    return CLASS_DEFAULTS.get(model_type, {}), ALIASES.get(model_type, {})
-
-
-def read_by_class(model_type: str) -> Mapping[str, Any] | None:
-    """Return the fields that a model_type's class reads, each with the value that its default configuration writes;
-    None where transformers has no such class."""
-    import json
-
-    from napkin._tables.class_fields import READ
-
-    if model_type not in READ:
-        return None
-    fields: dict[str, Any] = json.loads(READ[model_type])
-    return fields
-
-
-def registered(model_type: str) -> bool:
-    """Return whether transformers has the model_type."""
-    from napkin._tables.class_fields import REGISTERED
-
-    return f" {model_type} " in f" {REGISTERED} "
-
-
-def measured_modes(model_type: str) -> tuple[str, ...]:
-    """Return the modes of a model_type's training step whose bytes kept for backward were measured, as
-    `operations.implementations.mode` names them."""
-    from napkin._tables.saved_bytes import EXACT, MODES
-
-    return MODES[EXACT[model_type][0]] if model_type in EXACT else ()
-
-
-def traced_steps(model_type: str) -> tuple[int, int, int, float] | None:
-    """Return what tracing training steps of a model_type showed (tools/traced_steps.py): the number of steps, of peaks
-    equal to the byte, of peaks within 1 %, and the largest error. None: no step was traced."""
-    from napkin._tables.traced_steps import TRACED
-
-    return TRACED.get(model_type)
-
-
-def traced_error(model_type: str) -> float:
-    """Return the largest error, as a share, of napkin's peaks for traced steps of a model_type; where no step of it was
-    traced, the error that nine in ten of the traced model_types stay below."""
-    from napkin._tables.traced_steps import TRACED
-
-    furthest = sorted(abs(error) for *_, error in TRACED.values())
-    return abs(TRACED[model_type][3]) if model_type in TRACED else furthest[len(furthest) * 9 // 10]
-
-
-def config_from(name: str, document: Document, data: Any, origin: str = GIVEN) -> Config:
-    """Return the mapping of a config.json as a Config. Refuse (3) one without a model_type."""
-    if not isinstance(data, dict):
-        raise NapkinError(f"{document.name}: is not a mapping of fields", "give a config.json")
-    model_type, told = data.get("model_type"), ""
-    if model_type is None:
-        from napkin.inputs.foreign import translated
-
-        found = translated(data, document.name)
-        if found is not None:
-            data, told = found
-            model_type = data["model_type"]
-    if model_type is None:
-        raise Refused(f"{document.name}: model_type is missing", "add the model_type of the published config.json")
-    if not isinstance(model_type, str) or not model_type:
-        raise NapkinError(f"{document.place('model_type')}: {printable(repr(model_type), 60)} is not a text")
-    defaults, aliases = class_facts(model_type)
-    config = Config(name, document, data, model_type, defaults, aliases, (), origin)
-    config.used.add("model_type")
-    if told:
-        config.notes.append(told)
-    return config
-
-
-def is_path(text: str) -> bool:
-    """Return whether a MODEL can only be a path: a missing file is never taken for the preset of its last part."""
-    begins = text.startswith(("./", "../", "/", "~"))
-    return begins or text.count("/") > 1 or text.endswith((".json", ".yaml", ".yml"))
-
-
-def load_config(model: str) -> Config:
-    """Return MODEL as a Config: "-" (standard input), a folder with a config.json, a .json or .yaml file, a preset, a
-    model of the local Hugging Face cache, or the text of a config.json itself."""
-    from napkin.inputs.presets import is_preset, preset
-
-    if model.lstrip().startswith("{"):
-        return _of_document(parse_json(model, "MODEL"), "the shape given")
-
-    if model == "-":
-        return _of_document(_sniffed("-"), STDIN)
-    model = os.path.expanduser(model)
-    looks_like_file = is_path(model) or os.path.exists(model)
-    if os.path.isdir(model):
-        names = ("config.json", "params.json", "model_config.yaml")
-        inside = next((at for name in names if os.path.exists(at := os.path.join(model, name))), None)
-        looks_like_file = inside is not None
-        inside = inside or os.path.join(model, "config.json")
-        if looks_like_file:
-            model = inside
-        elif not is_preset(model):
-            raise NapkinError(f"{printable(inside)}: there is no such file", "a folder must hold a config.json")
-    if looks_like_file:
-        kind = os.path.splitext(model)[1]
-        document = (
-            read_yaml(model)
-            if kind in (".yaml", ".yml")
-            else read_json(model, infinite=True)
-            if kind == ".json"
-            else _sniffed(model)
-        )
-        folder = os.path.basename(os.path.dirname(os.path.abspath(model)))
-        return _of_document(document, folder if os.path.basename(model) == "config.json" else os.path.basename(model))
-    if not is_preset(model):
-        from napkin.inputs.hf_cache import cached_config
-
-        path = cached_config(model)
-        if path is not None:
-            return _of_document(read_json(path, infinite=True), f"{model} (local cache)")
-    return preset_config(preset(model))
-
-
-def _sniffed(path: str) -> Document:
-    """Read a file whose name does not tell its format: JSON where it begins like JSON, else YAML."""
-    text = read_text(path)
-    name = printable(path) if path != "-" else STDIN
-    if path.endswith(".py"):
-        raise Refused(
-            f"{name}: is Python, which napkin does not run",
-            'write the shape as JSON: {"n_layer": 12, "n_head": 12, "n_embd": 768, "block_size": 1024}',
-        )
-    if text.lstrip()[:1] in ("{", "[", ""):
-        return parse_json(text, name, infinite=True)
-    return parse_yaml(text, name)
-
-
-def _of_document(document: Document, name: str) -> Config:
-    """Return the Config of a config.json, or of a napkin model file (name, source, config)."""
-    data = document.data
-    if isinstance(data, dict) and isinstance(data.get("config"), dict):
-        config = config_from(printable(str(data.get("name", name))), document, data["config"])
-        config.prefix = ("config",)
-        return config
-    return config_from(printable(name), document, data)
-
-
-def preset_config(preset: Preset) -> Config:
-    """Return a published architecture as a Config."""
-    return config_from(preset.name, Document(f"preset {preset.name}", preset.config), preset.config, PRESET)

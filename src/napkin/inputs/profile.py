@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from napkin.errors import NapkinError
-from napkin.inputs.load import STDIN, parse_json, printable, read_text
+from napkin.inputs.load import name_of, parse_json, printable, read_text
 from napkin.inputs.profile_cases import (
     DEVICE_KINDS,
     GPU_KINDS,
@@ -134,7 +134,7 @@ class Profile:
 
 def read_profile(path: str) -> Profile:
     """Return the profile in a file, after checking its form, figures and summary. Raises NapkinError (2)."""
-    name = printable(path) if path != "-" else STDIN
+    name = name_of(path)
     text = read_text(path)
     document = parse_json(text, name)
     _announced(document.data, name)

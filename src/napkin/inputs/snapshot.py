@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from napkin.errors import NapkinError
-from napkin.inputs.load import STDIN, parse_json, printable, read_bytes
+from napkin.inputs.load import name_of, parse_json, printable, read_bytes
 from napkin.inputs.snapshot_blocks import BUCKETS, AllocationTrace, SnapshotReader, byte_count, frames_of
 from napkin.record import record
 
@@ -55,7 +55,7 @@ class Snapshot:
 
 def read_snapshot(path: str, device: int | None = None) -> Snapshot:
     """Return the snapshot in a file. `device` chooses one of several. Raises NapkinError (2)."""
-    name = printable(path) if path != "-" else STDIN
+    name = name_of(path)
     data = read_bytes(path, LARGEST)
     if not data:
         raise NapkinError(f"{name}: is empty", "write one with torch.cuda.memory._dump_snapshot(FILE)")

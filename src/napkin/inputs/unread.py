@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence, Set
 
+from napkin.inputs.class_facts import read_by_class
 from napkin.inputs.load import printable
-from napkin.inputs.model import Config, read_by_class
+from napkin.inputs.model import Config
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ def eager(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Numb
     if implementation.few_heads == "unchanged":  # by the product itself
         k, v = tape.lowered(k), tape.lowered(v)
     k, v = repeated = tuple(repeat_heads(run, t, heads, kv_heads) for t in (k, v))
-    value_type = v.dtype
+    weights_type = v.dtype if implementation.softmax == "fp32_scores" else q.dtype
     if implementation.softmax == "fp32_scores":
         q, k = tape.cast(q, "fp32"), tape.cast(k, "fp32")
     if op.upcast:  # outside of autocast
@@ -68,7 +68,7 @@ def eager(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Numb
         return with_sinks(run, scores, v, heads, scores_count, op)
     share = beside_sink(run, scores, heads) if op.sinks else None
     weights = tape.softmax(scores, "fp32" if implementation.softmax == "fp32" else "")
-    weights = tape.cast(weights, value_type)
+    weights = tape.cast(weights, weights_type)
     if implementation.softmax == "fp32":
         tape.hold(scores)
     weights = tape.dropout(weights, dropped_share(run, op))

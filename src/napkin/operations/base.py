@@ -9,7 +9,8 @@ a query heads, d head size, f feed-forward width, E experts, k chosen experts.
 from __future__ import annotations
 
 from napkin.elementwise import Number
-from napkin.operations.facts import AttentionCost, Cache, LinearLayer, RoutedExperts, Served
+from napkin.operations.facts import AttentionCost, Cache, LinearLayer, MergedExperts, RoutedExperts, Served, ThinPair
+from napkin.operations.learning import ALL, Learning
 from napkin.operations.work import Gemm, Weight, Work
 from napkin.record import record
 
@@ -40,6 +41,14 @@ class Timer:
 
     def experts(self, op: RoutedExperts) -> None:
         """Run routed experts."""
+        raise NotImplementedError
+
+    def adapter(self, op: ThinPair) -> None:
+        """Run an adapter: two thin matmuls next to a linear layer."""
+        raise NotImplementedError
+
+    def merged(self, op: MergedExperts) -> None:
+        """Add the product of an adapter's matrices to the weights of all experts."""
         raise NotImplementedError
 
 
@@ -96,6 +105,7 @@ class Operation:
             (`self_attn.q_proj`), or from the root (`model.embed_tokens`). LoRA targets match it. A builder states a
             key of the architecture's `modules`, `name` unless stated; building the model puts the path in its place
     short   what LoRA targets may say instead: q, k, v, o, gate, up, down, …; `name` unless stated
+    learning  what of its backward pass runs (operations/trained.py marks what is frozen)
     """
 
     name: str
@@ -104,6 +114,7 @@ class Operation:
     role: str = ""
     module: str = ""
     short: str = ""
+    learning: Learning = ALL
 
     def __init_subclass__(cls, abstract: bool = False) -> None:
         """Raise TypeError if a concrete class lacks a required method."""
@@ -127,6 +138,11 @@ class Operation:
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         """Return the matmuls of one forward pass on one device, undivided."""
         raise NotImplementedError
+
+    def products(self, work: Work) -> tuple[Gemm, ...]:
+        """Return the matmuls of one forward pass, each with as many as its backward pass runs."""
+        found = self.gemms(work)
+        return found if self.learning == ALL else tuple(self.learning.of(one) for one in found)
 
     def lower(self, run: Lowering) -> Value:
         """Record on the tape what the implementation runs, and return the output.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from napkin.elementwise import Number
-from napkin.inputs.model import measured_modes
+from napkin.inputs.class_facts import measured_modes
 from napkin.operations.tuning import Tuning
 from napkin.record import record, replace
 

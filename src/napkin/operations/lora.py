@@ -56,18 +56,30 @@ def adapts_embedding(op: Named, tuning: Tuning) -> bool:
 
 
 def other_adapters(op: Operation, implementation: Implementation, tuning: Tuning) -> Iterator[Adapted]:
-    """Yield LoRA's adapters on what is no linear layer of its own: embeddings, linear layers within an operation
-    (routers, indexers), and parameters of experts (peft's ParamWrapper: a pair of matrices for each expert)."""
-    if tuning.method != "lora":
-        return
-    for path, d_in, d_out in linear_parts(op, implementation):
+    """Yield LoRA's adapters on what is no linear layer of its own."""
+    yield from adapted_parts(op, implementation, tuning)
+    yield from adapted_parameters(op, tuning)
+    yield from adapted_lookups(op, tuning)
+
+
+def adapted_parts(op: Operation, implementation: Implementation, tuning: Tuning) -> Iterator[Adapted]:
+    """Yield adapters on linear layers within an operation: routers, indexers."""
+    for path, d_in, d_out in linear_parts(op, implementation) if tuning.method == "lora" else ():
         if tuning.everything or any(path_ends(path, target) for target in tuning.targets):
             yield 1, tuning.rank, d_in, d_out
-    for path, copies, shape in parameters_of(op):
+
+
+def adapted_parameters(op: Operation, tuning: Tuning) -> Iterator[Adapted]:
+    """Yield adapters on parameters of experts (peft's ParamWrapper): a pair of matrices for each expert."""
+    for path, copies, shape in parameters_of(op) if tuning.method == "lora" else ():
         for target, times in tuning.parameters:
             if path_ends(path, target):
                 yield copies, times * tuning.rank, shape[1], shape[0]
-    if op.embeds() and not tuning.everything:
+
+
+def adapted_lookups(op: Operation, tuning: Tuning) -> Iterator[Adapted]:
+    """Yield adapters on embeddings; an embedding's rows are its input."""
+    if tuning.method == "lora" and op.embeds() and not tuning.everything:
         named = sum(any(path_ends(path, target) for target in tuning.targets) for path in lookups(op))
         short = op.short.lower() in tuning.targets
         for rows, width in (weight.shape for weight in op.weights()):
@@ -112,3 +124,14 @@ def names_parameter(op: Operation, what: str, tuning: Tuning) -> bool:
 def is_unquantized(op: LinearLayer, tuning: Tuning) -> bool:
     """Return whether a frozen product's weight is stored as it was: the head's, except bitsandbytes."""
     return not tuning.quantized or (op.shard == VOCABULARY and tuning.library != "bitsandbytes")
+
+
+def stored_format(op: Operation, implementation: Implementation, tuning: Tuning) -> str:
+    """Return the format that an operation's frozen matrices are stored in; "" where that is the parameters' own.
+
+    Experts are quantized where each is a module with linear layers of its own, or where that is asked for."""
+    linear = op.linear()
+    if linear is not None:
+        return "" if is_unquantized(linear, tuning) else tuning.quantized
+    quantizes = tuning.experts or implementation.looped == "modules"
+    return tuning.quantized if quantizes and any(weight.shard == EXPERT for weight in op.weights()) else ""

@@ -23,6 +23,7 @@ from napkin.operations.facts import (
     LinearLayer,
 )
 from napkin.operations.implementations import Implementation
+from napkin.operations.learning import ALL, Learning
 from napkin.operations.lowering import Program
 from napkin.operations.roles import COLUMN, KEY, MEMORY, MIXER, MIXER_GATE, QKV, QUERY, ROW, SCAN_PARAMETERS, VALUE
 from napkin.operations.scopes import ScopeNames
@@ -41,6 +42,7 @@ class FusedLinear:
     shard: str
     d_in: Number
     d_out: Number
+    learning: Learning = ALL
 
     @property
     def reads_encoder(self) -> bool:
@@ -60,7 +62,7 @@ def fuse_linears(layers: Iterable[LinearLayer]) -> list[FusedLinear]:
     """Return linear layers, those that read the same tensor and have the same shard fused (q, k and v; gate and up)."""
     alike: dict[tuple[object, ...], list[LinearLayer]] = {}
     for one in layers:
-        alike.setdefault((one.reads, one.shard), []).append(one)
+        alike.setdefault((one.reads, one.shard, one.learning), []).append(one)
     return [
         FusedLinear(
             "+".join(one.name for one in together),
@@ -68,6 +70,7 @@ def fuse_linears(layers: Iterable[LinearLayer]) -> list[FusedLinear]:
             together[0].shard,
             together[0].d_in,
             sum(one.d_out for one in together),
+            together[0].learning,
         )
         for together in alike.values()
     ]

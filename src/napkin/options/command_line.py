@@ -7,15 +7,26 @@ from collections.abc import Container, Mapping, Sequence
 from types import MappingProxyType
 
 from napkin.options.files import DRAWS
+from napkin.options.machine import FIGURES
 from napkin.options.output import COMMON
 from napkin.options.registry import OPTIONS
+
+TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    Given = TypeVar("Given")
 
 Text = str | bool | Sequence[str] | None
 """An option's text as typed: True or False for a flag, several words, None where it is left out."""
 Texts = Mapping[str, Text]
 
-OVERRULED = {"nodes": "gpus", "grad-accum": "global-batch"}
-"""Option → the one that says the same in another way, and replaces it in a changed question."""
+OVERRULED = {
+    "nodes": "gpus",
+    "grad-accum": "global-batch",
+    **dict.fromkeys(("profile", *FIGURES), "hardware"),
+}
+"""Option → the one that says the same in another way, or that it belongs to: where that changes, this is left out."""
 WRITTEN = frozenset((*COMMON, *DRAWS))
 """Options of how an answer is written: another question does not inherit them."""
 SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./_-")
@@ -34,10 +45,11 @@ def option_piece(name: str, text: Text) -> str:
     return f"--{name} {_words(text)}"
 
 
-def changed(given: Texts, changes: Texts) -> dict[str, Text]:
-    """Return the options of a question with others in place of some; None leaves one out."""
-    kept = {name: text for name, text in given.items() if OVERRULED.get(name) not in changes}
-    return {name: text for name, text in {**kept, **changes}.items() if text is not None}
+def changed(given: Mapping[str, Given], changes: Mapping[str, Given]) -> dict[str, Given]:
+    """Return the options of a question with others in place of some and of those that say the same in another way; None
+    leaves one out."""
+    kept = {name: one for name, one in given.items() if OVERRULED.get(name) not in changes}
+    return {name: one for name, one in {**kept, **changes}.items() if one is not None}
 
 
 def pieces_of(

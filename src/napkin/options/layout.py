@@ -41,6 +41,8 @@ SEARCHED = tuple(one.name for one in LAYOUT_DEGREES if one.searched)
 """Degrees that `plan` searches where they are not given."""
 BOUNDED = tuple(one.name for one in LAYOUT_DEGREES if one.bounded)
 """Those of them that --max-… bounds."""
+OF_REPLICA = ("tp", "pp", "cp")
+"""Degrees that divide one replica of the model: gpus = tp · pp · cp · dp."""
 FIELDS = {one.name: one.field for one in LAYOUT_DEGREES}
 """Field of a Layout by the name of its option."""
 

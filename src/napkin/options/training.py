@@ -63,10 +63,14 @@ SEQUENCE_OPTIONS = ("seq", "target-seq", "images", "image-tokens")
 SETUP_OPTIONS = (*DEGREES, "distributed-optimizer", *SEQUENCE_OPTIONS, "recompute", *POLICY_OPTIONS)
 """What a training step depends on, in memory and in time."""
 
-UNTIMED = ("freeze-layers", "freeze", "ema", "offload", "lora-rank", "lora-targets", "quantized", "quantize-experts")
+UNTIMED = ("ema", "offload")
 """What the step model does not time; the commands that predict a step refuse it, and name `napkin memory`."""
 
-STATE_OPTIONS = ("dp-shard", "loss", "framework", *UNTIMED)
+ADAPTED = ("lora-rank", "lora-targets", "quantized", "quantize-experts")
+FROZEN = ("freeze-layers", "freeze", *ADAPTED)
+"""What is trained of a model, and how the rest is stored."""
+
+STATE_OPTIONS = ("dp-shard", "loss", "framework", *FROZEN, *UNTIMED)
 """What a training step depends on in addition, mostly in memory."""
 
 SETUP_DEFAULTS: dict[str, str | bool] = {
@@ -109,6 +113,7 @@ STEP_MODEL = (
     "stack",
     "async-tp",
     "factor",
+    *FROZEN,
     *STAGE_OPTIONS,
 )
 """What the step model takes in addition to a model, its sequence and its GPUs: given one of these, it predicts."""

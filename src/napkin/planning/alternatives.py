@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from napkin.counting.params import params
 from napkin.footprint import capacity
+from napkin.planning.fewest import LIMIT
 from napkin.planning.found import Found
 from napkin.planning.grid import Request, near_values
 from napkin.planning.layouts import LayoutQuestion
@@ -16,17 +17,15 @@ from napkin.units import human
 
 TRIED = 16
 """Machines of a few nodes more or fewer that are tried before other sizes."""
-DOUBLINGS = 17
-"""Doublings of a node that are tried: from a node of 8 they reach a million GPUs."""
 
 
 def reasons(question: LayoutQuestion, request: Request, found: Found | None) -> list[str]:
     """Return why the request has no layout, or none that fits."""
-    room = question.hardware.capacity
+    capacity = question.hardware.capacity
     if found is not None and found.least is not None:
         return [
-            f"none of {found.layouts:,} layouts fits {human(room, 'byte')}: the smallest takes "
-            f"{human(found.least_used, 'byte')}{largest_bucket(request, found)}"
+            f"none of {found.layouts:,} layouts fits {human(capacity, 'byte')}: the smallest takes "
+            f"{human(found.least_used, 'byte')}{largest_bucket(request, found.least)}"
         ]
     most = request.batch or request.most
     return broken_rules(request) or [
@@ -66,7 +65,7 @@ def _machines(n: int, node: int) -> tuple[list[int], list[int]]:
     whole = n // node * node
     around = (whole + i * node for i in range(-TRIED, TRIED + 1))
     near = sorted((m for m in around if m > 0 and m != n), key=lambda m: abs(m - n))[:TRIED]
-    powers = [node << i for i in range(DOUBLINGS)]
+    powers = [node << i for i in range((LIMIT // node).bit_length())]
     return near, [*(p for p in powers if p > n), *(p for p in reversed(powers) if p < n)]
 
 

@@ -1,36 +1,113 @@
-"""The fewest GPUs that are enough: powers of two up to a node, then whole nodes."""
+"""The fewest GPUs that are enough: for the memory of a step, the time of a run, a search of layouts, a served model."""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 
+from napkin.errors import BROKEN, NapkinError
+from napkin.record import record
+
+LIMIT = 1 << 20
+"""GPUs beyond which none is tried."""
 EIGHTHS = 8
+"""Equal steps between two doublings where not every number is tried."""
+TRIED = "powers of two up to a node, and whole nodes"
+TRIED_IN_EIGHTHS = "powers of two, and eighths between them, in whole nodes"
 
 
-def fewest(does: Callable[[int], bool], node: int, most: int, unit: int = 1, parts: int | None = None) -> int | None:
-    """Return the fewest GPUs for which `does` holds; None where it holds for none up to `most`.
+@record
+class Fewest:
+    """What a search found.
 
-    The number is doubled until it is enough, then narrowed by whole nodes; where parts is given, to one of so many
-    equal steps between the last two doublings only.
-
-    node  GPUs of a node      unit  what the number is a multiple of: the product of degrees that are given
+    gpus     the fewest that are enough; None where no number is
+    most     the largest number that there was to try
+    asked    whether any number could be asked
+    refused  why the first number that could not be asked is not a valid question, if there is one
     """
-    inside = [1 << i for i in range(node.bit_length()) if 1 << i < node]
-    doubled = [node << i for i in range((most // node).bit_length())]
-    counts = sorted({math.lcm(count, unit) for count in (*inside, *doubled)})
-    at = next((at for at, count in enumerate(counts) if does(count)), None)
-    if at is None:
-        return None
-    found, below, step = counts[at], counts[at - 1] if at else 0, math.lcm(node, unit)
-    between: Sequence[int] = range(below + step, found, step) if below >= step else ()
-    if parts is not None and between:
-        steps = {below + (found - below) * i // parts // step * step for i in range(1, parts)}
-        between = sorted(steps - {below})
+
+    gpus: int | None
+    most: int
+    asked: bool
+    refused: NapkinError | None
+
+    def or_refuse(self, claim: str, hint: str) -> int:
+        """Return the number. Where none could be asked, what is wrong with all of them is raised; where none is enough,
+        `claim` (status 1), with `hint` and why some could not be asked."""
+        if self.gpus is not None:
+            return self.gpus
+        if self.refused is not None and not self.asked:
+            raise self.refused
+        why = f"{self.refused.message}; " if self.refused is not None else ""
+        raise NapkinError(claim, f"{why}{hint}", status=BROKEN)
+
+
+def machines(node: int, unit: int = 1, replicas: int | None = None, group: int = 1) -> list[int]:
+    """Return the numbers of GPUs that are tried, ascending: powers of two up to a node, then whole nodes, each a
+    multiple of what the layout needs.
+
+    node      GPUs of a node              unit   GPUs of one replica: the product of tp, pp and cp
+    replicas  what the data-parallel ranks must divide: the micro-batches of all of them; None: any number of ranks
+    group     what the ranks must be a multiple of: expert parallelism and sharding groups
+    """
+    of_group = unit * group
+    if replicas is not None and replicas % group == 0:
+        numbers = [of_group * ranks for ranks in _divisors(replicas // group)]
+        usual = [n for n in numbers if n % node == 0 or node % n == 0]
+        return [*usual, *(n for n in numbers if not usual or n > usual[-1])]
+    inside = {math.lcm(1 << i, of_group) for i in range(node.bit_length()) if 1 << i < node}
+    step = math.lcm(node, of_group)
+    return [*sorted(n for n in inside if n < step), *range(step, max(LIMIT, step) + 1, step)]
+
+
+def _divisors(n: int) -> list[int]:
+    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
+    return sorted({*small, *(n // d for d in small)})
+
+
+def fewest(is_enough: Callable[[int], bool], counts: Sequence[int], parts: int | None = None) -> Fewest:
+    """Return the fewest of these numbers that are enough, where more GPUs are enough too.
+
+    They are about doubled until they are enough, then the numbers between the last two are halved; of those, with
+    `parts`, only the ends of that many equal steps are tried. A number for which is_enough raises NapkinError cannot be
+    asked, and says nothing of others.
+    """
+    refused: list[NapkinError] = []
+    asked = False
+
+    def verdict(gpus: int) -> bool | None:
+        nonlocal asked
+        try:
+            found = is_enough(gpus)
+        except NapkinError as problem:
+            refused.append(problem)
+            return None
+        asked = True
+        return found
+
+    at, before = 0, -1
+    while at < len(counts):
+        answer = verdict(counts[at])
+        if answer:
+            break
+        before = before if answer is None else at
+        at = bisect_left(counts, 2 * counts[at], at + 1)
+    reason = refused[0] if refused else None
+    if at >= len(counts):
+        return Fewest(None, counts[-1], asked, reason)
+    found, between = counts[at], list(counts[before + 1 : at])
+    if parts is not None and len(between) >= parts:
+        below = counts[before] if before >= 0 else 0
+        ends = (below + (found - below) * i // parts for i in range(1, parts))
+        between = sorted({counts[bisect_right(counts, end) - 1] for end in ends} - {below})
     while between:
-        middle = between[len(between) // 2]
-        if does(middle):
-            found, between = middle, [n for n in between if n < middle]
+        middle = len(between) // 2
+        answer = verdict(between[middle])
+        if answer is None:
+            del between[middle]
+        elif answer:
+            found, between = between[middle], between[:middle]
         else:
-            between = [n for n in between if n > middle]
-    return found
+            between = between[middle + 1 :]
+    return Fewest(found, counts[-1], asked, refused[0] if refused else None)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from napkin.planning.grid import CELL, Array, Block, Request, given
+from napkin.planning.grid import CELL, Array, Block, Request, blocks, given, grid
 from napkin.planning.known_memory import Fitting, Memory
 from napkin.record import record
 from napkin.training.layout import Layout
@@ -93,6 +93,15 @@ def layout_at(request: Request, block: Block, at: int) -> Layout:
     numbers = {name: int(block.column(name)[cell]) for name in CELL}
     numbers |= {"zero": int(block.zero[stage])}
     return exact_layout(request, numbers, request.recomputes[int(again)])
+
+
+def only_layout(request: Request) -> Layout | None:
+    """Return the layout of a request that holds every degree; None where it is not valid."""
+    whole = grid(request)
+    if whole is None:
+        return None
+    block = next(blocks(request, whole))
+    return layout_at(request, block, int(block.valid.argmax()))
 
 
 def joined(memory: Memory, fitting: Sequence[Fitting], times: Sequence[Array], capacity: float) -> Found:

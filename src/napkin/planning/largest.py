@@ -33,7 +33,7 @@ class Binding:
 
 
 @record
-class Largest:
+class LargestFit:
     """The largest value of what was asked for.
 
     value     the largest that fits by the estimate, or surely where that was asked for; 0 where none does
@@ -54,9 +54,9 @@ class Largest:
 
 
 def largest_that_fits(
-    what: str, model: Model, setup: Setup, evaluate: Evaluate, room: int, surely: bool = False
-) -> Largest:
-    """Search the largest `what` (micro-batch, seq, layers or params) whose step fits in `room` bytes.
+    what: str, model: Model, setup: Setup, evaluate: Evaluate, available: int, surely: bool = False
+) -> LargestFit:
+    """Search the largest `what` (micro-batch, seq, layers or params) whose step fits in `available` bytes.
 
     evaluate  how a model's setup is evaluated against the accelerator
     surely    the value must fit with its whole interval, not only by the estimate"""
@@ -66,14 +66,16 @@ def largest_that_fits(
         return evaluate(*_changed(what, model, setup, value))
 
     unit, most = _range(what, model, setup)
-    by_estimate = enlarge.largest_that_fits(lambda n: bool(evaluated(n).reported.used.value <= room), unit, most)
+    by_estimate = enlarge.largest_that_fits(lambda n: bool(evaluated(n).reported.used.value <= available), unit, most)
     certain = enlarge.largest_that_fits(lambda n: evaluated(n).verdict == FITS, unit, most)
     possible = enlarge.largest_that_fits(lambda n: evaluated(n).verdict != NOT, unit, most)
     value = certain if surely else by_estimate
     ended = value + unit > most
     found = evaluated(value or unit)
     binding = _binding(found, evaluated(value + unit), ended) if value else None
-    return Largest(value, certain, possible, unit, ended, *_changed(what, model, setup, value or unit), found, binding)
+    return LargestFit(
+        value, certain, possible, unit, ended, *_changed(what, model, setup, value or unit), found, binding
+    )
 
 
 def _changed(what: str, model: Model, setup: Setup, value: int) -> tuple[Model, Setup]:
@@ -103,7 +105,7 @@ def _binding(found: Fit, beyond: Fit, ended: bool) -> Binding:
     return Binding(int(beyond.rank.stage.index), then.name, bucket, growth[bucket])
 
 
-def size_terms(found: Largest, setup: Setup, each_capacity: Term) -> list[Term]:
+def size_terms(found: LargestFit, setup: Setup, each_capacity: Term) -> list[Term]:
     """Return the parameters of the largest model, and the ceiling that states set if they are perfectly sharded; no
     ceiling for an optimizer whose states depend on the shapes."""
     counted = params(found.model)["params/total"]

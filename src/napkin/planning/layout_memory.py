@@ -1,4 +1,8 @@
-"""Memory of many layouts as arrays, on the stage of each that uses the most."""
+"""Memory of many layouts as arrays, on the stage of each that uses the most.
+
+Cells that differ in the model chunks of a stage alone are of one base: what a stage holds is the same for them but for
+the activations of the micro-batches in flight, which add the same to every moment of a pass. A base is evaluated once.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +15,19 @@ import numpy as np
 from napkin import term
 from napkin.elementwise import Number, is_array, maximum
 from napkin.footprint import allocator, memory
-from napkin.footprint.prepared import PreparedStep, prepare
-from napkin.footprint.rank import Rank
+from napkin.footprint.allocator import Flow
+from napkin.footprint.prepared import prepare
+from napkin.footprint.rank import waiting_bytes
 from napkin.footprint.rows import Rows
-from napkin.footprint.stages import places, places_of
+from napkin.footprint.stages import in_flight, places, places_of
 from napkin.operations.model import Model
 from napkin.planning.grid import Array, Block, Request, cells_of
 from napkin.planning.verdicts import narrow_copies, width_of
-from napkin.record import replace
+from napkin.record import record, replace
 from napkin.training.setup import EXACT, Setup, Width
 
 AT_ONCE = 1 << 13
-"""Stages of cells that are evaluated at a time: more would leave the processor's caches."""
+"""Stages that are evaluated at a time: more would leave the processor's caches."""
 FEW = 2
 """Share of the stages, as one in so many, down to which those that cannot fit are evaluated along with the others."""
 ROUNDING = 1 - 1e-9
@@ -34,10 +39,11 @@ Used = tuple[Array, Array]
 """memory/used and the upper end of its interval."""
 
 
-def used_bytes(model: Model, setup: Setup) -> Any:
+def used_bytes(model: Model, setup: Setup) -> Number:
     """Return memory/used of the worst stage of one layout."""
     step = prepare(model, setup)
-    return maximum(*(_used_by(step, memory.rank_of(step, place), EXACT)[0] for place in places(step)))
+    ranks = (memory.rank_of(step, place) for place in places(step))
+    return maximum(*(_reported(setup, rank.live, rank.flow(setup), EXACT, 0)[0] for rank in ranks))
 
 
 def used(request: Request, block: Block, capacity: float, wanted: Array) -> Used:
@@ -53,32 +59,67 @@ def used(request: Request, block: Block, capacity: float, wanted: Array) -> Used
     width = width_of(request.model, replace(request.setup, layout=alike), request.implementation)
     tapes: dict[bool, Rows] = {}  # the tape is the same for all but `selective`
     found = []
-    distinct, first, index = np.unique(block.row, return_index=True, return_inverse=True)
+    bases = Bases(block)
     for recompute, asked in zip(request.recomputes, wanted, strict=True):
         setup = replace(request.setup, layout=block.layout.replaced(recompute=recompute))
         selective = recompute.kind == "selective"
         if selective not in tapes:
-            rows = cells_of(setup.layout, first).replaced(zero=0)
+            rows = cells_of(setup.layout, bases.row_cells).replaced(zero=0)
             tapes[selective] = Rows(request.model, replace(setup, layout=rows))
-        found.append(_Stages(tapes[selective], setup, index.reshape(-1), width).worst(asked, capacity))
+        found.append(_Stages(tapes[selective], setup, bases, width).worst(asked, capacity))
     both = zip(*found, strict=True)
     of_all, ends = (np.stack(one) for one in both)
     return of_all, ends
 
 
+class Bases:
+    """The bases of a block: its cells without their model chunks. Cells of one base follow each other.
+
+    cells  the first cell of each base      of_cell    the base of each cell
+    rows   the row of each base, counted from 0 among the rows that the block has
+    row_cells  a cell of each row
+    """
+
+    def __init__(self, block: Block) -> None:
+        pp = block.column("pp")
+        begins = np.diff(block.row, prepend=-1).astype(bool) | np.diff(pp, prepend=0).astype(bool)
+        self.cells = np.flatnonzero(begins)
+        self.of_cell = np.cumsum(begins) - 1
+        _, first, index = np.unique(block.row[self.cells], return_index=True, return_inverse=True)
+        self.row_cells, self.rows = self.cells[first], index.reshape(-1)
+
+
+@record
+class _Some:
+    """Stages of some bases, those of one base next to each other.
+
+    bases   the base of each stage      place  the index of each, or of all
+    depth   the number of stages of all pipelines, where that is one number
+    """
+
+    bases: Array
+    place: Number
+    depth: int | None
+
+    def those(self, which: Array) -> _Some:
+        return _Some(self.bases[which], self.place[which] if is_array(self.place) else self.place, self.depth)
+
+
 class _Stages:
     """The stages of the cells of a block under one recomputation."""
 
-    def __init__(self, tape: Rows, setup: Setup, index: Array, width: Width) -> None:
-        self.tape, self.setup, self.index, self.width = tape, setup, index, width
-        depths: Array = setup.layout.pp
+    def __init__(self, tape: Rows, setup: Setup, bases: Bases, width: Width) -> None:
+        self.tape, self.setup, self.bases, self.width = tape, setup, bases, width
+        self.layout = cells_of(setup.layout, bases.cells).replaced(vp=1)
+        """Of the bases."""
+        depths: Array = self.layout.pp
         order = tape.order(setup)
-        self.cells: dict[int, Array] = {}
+        self.of_depth: dict[int, Array] = {}
         self.storages: dict[int, tuple[Number, ...]] = {}
         for depth in np.unique(depths):
             single = replace(setup, layout=setup.layout.replaced(pp=int(depth)))
             self.storages[int(depth)] = places_of(tape.model, order, single)
-            self.cells[int(depth)] = np.flatnonzero(depths == depth)
+            self.of_depth[int(depth)] = np.flatnonzero(depths == depth)
         alike = len(order.segments) == 1 and order.segments[0].period == 1
         self.apart = setup.layout.recompute.kind == "group" and not alike
         """Whether checkpoint groups start anew on every stage: then stages of one place are evaluated at a time."""
@@ -89,61 +130,88 @@ class _Stages:
         every = np.flatnonzero(valid.any(axis=0))
         split = len(every) >= MANY and capacity < math.inf
         for part in (slice(1), slice(1, None)) if split else (slice(None),):
-            for cells, place, depth in self._pairs(part, every):
+            for some in self._some(part, every):
+                cells, stages = self._each(some.bases, every)
+                if not len(cells):
+                    continue
                 starts = np.flatnonzero(np.diff(cells, prepend=-1))
-                zero = np.flatnonzero(valid[:, cells].any(axis=1))
-                here = np.ix_(zero, cells[starts])
-                for whole, one in zip((used, upper), self._evaluated(cells, zero, place, depth, capacity), strict=True):
-                    whole[here] = np.maximum(whole[here], np.maximum.reduceat(one, starts, axis=1))
+                mine = cells[starts]
+                zero = np.flatnonzero(valid[:, mine].any(axis=1))
+                both = self._evaluated(some, cells, stages, zero, capacity)
+                for whole, one in zip((used, upper), both, strict=True):
+                    for stage, largest in zip(zero, np.maximum.reduceat(one, starts, axis=1), strict=True):
+                        whole[stage, mine] = np.maximum(whole[stage, mine], largest)
             every = np.flatnonzero((valid & (used <= capacity)).any(axis=0))
         return used, upper
 
-    def _pairs(self, part: slice, among: Array) -> Iterator[tuple[Array, Any, int | None]]:
-        """Yield cells with the places of some of their stages, as many at a time as there is room for: cell by cell,
-        those of one number of stages after the other, which often have some ZeRO stages only."""
-        kept = np.zeros(len(self.index), dtype=bool)
-        kept[among] = True
-        cells: list[Array] = []
+    def _some(self, part: slice, among: Array) -> Iterator[_Some]:
+        """Yield some of the stages of the bases of some cells, as many at a time as there is room for: those of one
+        depth after the other, which often have some ZeRO stages only."""
+        kept = np.zeros(len(self.bases.cells), dtype=bool)
+        kept[self.bases.of_cell[among]] = True
+        bases: list[Array] = []
         where: list[Array] = []
-        for depth, members in self.cells.items():
+        for depth, members in self.of_depth.items():
             here = members[kept[members]]
             stages = self.storages[depth][part]
             if self.apart and len(here):
                 for place in stages:
-                    yield here, place, depth
+                    yield _Some(here, place, depth)
             else:
-                cells.append(np.repeat(here, len(stages)))
+                bases.append(np.repeat(here, len(stages)))
                 where.append(np.tile(np.array(stages, dtype=float), len(here)))
-        if cells:
-            joined, place_of = np.concatenate(cells), np.concatenate(where)
+        if bases:
+            joined, place_of = np.concatenate(bases), np.concatenate(where)
             for start in range(0, len(joined), AT_ONCE):
-                some = slice(start, start + AT_ONCE)
-                yield joined[some], place_of[some], None
+                at_once = slice(start, start + AT_ONCE)
+                yield _Some(joined[at_once], place_of[at_once], None)
 
-    def _evaluated(self, cells: Array, zero: Array, place: Any, depth: int | None, capacity: float) -> Used:
-        """Return the used bytes of these stages as [zero, cell]; zero: indices of the ZeRO stages. Where most stages
-        hold more than the capacity whatever the moment, what these hold stands for what they use."""
-        stages: Array = self.setup.layout.zero
-        layout = cells_of(self.setup.layout, cells).replaced(zero=stages[zero])
-        if depth is not None:
-            layout = layout.replaced(pp=depth)
-        step = self.tape.step(replace(self.setup, layout=layout), self.index[cells])
-        rank = memory.holding(step, place)
-        least = np.broadcast_to(np.asarray(rank.least, dtype=float), (len(zero), len(cells)))
-        some = np.flatnonzero((least * ROUNDING <= capacity).any(axis=0))
-        if FEW * len(some) > len(cells):
-            found = _used_by(step, memory.with_moments(step, rank), self.width)
+    def _each(self, bases: Array, among: Array) -> tuple[Array, Array]:
+        """Return some of the cells of stages' bases with each of these stages: the cells, each as often as its base has
+        stages, and the index of the stage."""
+        begins = np.flatnonzero(np.diff(bases, prepend=-1))
+        first, count = np.zeros(len(self.bases.cells), dtype=int), np.zeros(len(self.bases.cells), dtype=int)
+        first[bases[begins]], count[bases[begins]] = begins, np.diff(begins, append=len(bases))
+        of_cell = self.bases.of_cell[among]
+        times = count[of_cell]
+        before = np.cumsum(times) - times
+        return np.repeat(among, times), np.repeat(first[of_cell] - before, times) + np.arange(times.sum())
+
+    def _evaluated(self, some: _Some, cells: Array, stages: Array, zero: Array, capacity: float) -> Used:
+        """Return the used bytes as [zero, cell] of cells on stages of their bases; zero: indices of the ZeRO stages.
+        Where most hold more than the capacity whatever the moment, what these hold stands for what they use."""
+
+        def of_cells(value: Any) -> Any:
+            """Return the entries of the cells from those of stages."""
+            return value.take(stages, axis=-1) if is_array(value) and value.shape[-1] == len(some.bases) else value
+
+        of_zero: Array = self.setup.layout.zero
+        deep = {} if some.depth is None else {"pp": some.depth}
+        layout = cells_of(self.layout, some.bases).replaced(zero=of_zero[zero], **deep)
+        step = self.tape.step(replace(self.setup, layout=layout), self.bases.rows[some.bases])
+        rank = memory.holding(step, some.place)
+        alone = rank.alone()
+        flight = in_flight(cells_of(self.setup.layout, cells).replaced(**deep), of_cells(some.place))
+        waiting = waiting_bytes(of_cells(rank.each), of_cells(rank.delayed), *flight)
+        least = np.broadcast_to(of_cells(alone.least) + waiting, (len(zero), len(cells)))
+        fit = np.flatnonzero((least * ROUNDING <= capacity).any(axis=0))
+        if FEW * len(fit) > len(cells):
+            alone = memory.with_moments(step, alone)
+            flow = alone.flow(step.setup)
+            flow = Flow(of_cells(flow.standing), of_cells(flow.passing) + waiting, of_cells(flow.groups))
+            live = maximum(of_cells(alone.in_passes) + waiting, flow.standing)
+            found = _reported(self.setup, live, flow, self.width, of_cells(narrow_copies(self.setup, alone)))
             return np.broadcast_to(found[0], least.shape), np.broadcast_to(found[1], least.shape)
         used, upper = least.copy(), least.copy()
-        if len(some):
-            places = place[some] if is_array(place) else place
-            used[:, some], upper[:, some] = self._evaluated(cells[some], zero, places, depth, math.inf)
+        if len(fit):
+            kept, index = np.unique(stages[fit], return_inverse=True)
+            used[:, fit], upper[:, fit] = self._evaluated(some.those(kept), cells[fit], index, zero, math.inf)
         return used, upper
 
 
-def _used_by(step: PreparedStep, rank: Rank, width: Width) -> tuple[Any, Any]:
-    """Return memory/used of a rank and the upper end of its interval."""
-    setup = step.setup
-    live = term.leaf("memory/live", rank.live, "byte", term.TRUE)
-    found = allocator.reported(live, setup.layout.gpus, False, width, rank.flow(setup), bounds=("high",))
-    return found.used.value, found.ends["memory/used"][1] + narrow_copies(setup, rank)
+def _reported(setup: Setup, live: Number, flow: Flow, width: Width, copies: Number) -> tuple[Any, Any]:
+    """Return memory/used and the upper end of its interval; copies: bytes of narrow copies of weights, which only that
+    allows for."""
+    whole = term.leaf("memory/live", live, "byte", term.TRUE)
+    found = allocator.reported(whole, setup.layout.gpus, setup.compiled, width, flow, bounds=("high",))
+    return found.used.value, found.ends["memory/used"][1] + copies

@@ -11,7 +11,7 @@ from napkin.elementwise import is_array
 from napkin.planning.grid import CELL, Array, Block, Request
 from napkin.record import fields, replace
 from napkin.term import Term
-from napkin.timing.layer import LayerTime
+from napkin.timing.layer import RECOMPUTED, Held, LayerTime
 from napkin.timing.pipeline import Layers
 from napkin.timing.rates import Rates
 from napkin.timing.step import layers_of_step, step
@@ -20,10 +20,6 @@ from napkin.training.setup import Setup
 
 Timed = Callable[[Setup], "tuple[StepLayout, Rates]"]
 """From a setup to its layout, as the formulas of time take it, and the rates of the machine and software."""
-
-AGAIN = ("layers_recomputed", "attention_recomputed", "products_recomputed")
-"""Fields of a StepLayout that recomputation decides."""
-
 
 TIMED = 1 << 12
 """Cells that are timed together at most, unless one block has more."""
@@ -59,22 +55,22 @@ def _seconds(request: Request, block: Block, timed: Timed) -> Array:
     setups = (replace(request.setup, layout=block.layout.replaced(recompute=one)) for one in request.recomputes)
     asked = [timed(setup) for setup in setups]
     plan, rates = asked[0]
-    shares = {name: np.array([float(getattr(p, name)) for p, _ in asked]).reshape(-1, 1, 1) for name in AGAIN}
+    shares = {name: np.array([float(getattr(p, name)) for p, _ in asked]).reshape(-1, 1, 1) for name in RECOMPUTED}
     plan = replace(plan, **shares)
     _, first, index = np.unique(block.row, return_index=True, return_inverse=True)
     with np.errstate(all="ignore"):  # entries that are not valid may divide by zero
-        of_rows = layers_of_step(request.model, *(_picked(one, len(block), first) for one in (plan, rates)))
+        of_rows = layers_of_step(request.trained, *(_picked(one, len(block), first) for one in (plan, rates)))
         layers = _picked(of_rows, len(first), index.reshape(-1))
-        return step(request.model, plan, rates, layers).time.value
+        return step(request.trained, plan, rates, layers).time.value
 
 
 def _picked(value: Any, count: int, index: Array) -> Any:
     """Return a value with some entries of every array in it whose last axis has `count` of them."""
     if is_array(value):
-        return value[..., index] if value.shape[-1] == count else value
+        return value.take(index, axis=-1) if value.shape[-1] == count else value
     if isinstance(value, Term):
         return Term(value.name, _picked(value.value, count, index), value.unit, value.op, (), value.source, value.kind)
-    if isinstance(value, (Layers, LayerTime, StepLayout, Rates)):
+    if isinstance(value, (Layers, LayerTime, Held, StepLayout, Rates)):
         names = fields(type(value))
         return replace(value, **{name: _picked(getattr(value, name), count, index) for name in names})
     if isinstance(value, dict):

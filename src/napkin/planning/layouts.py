@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from napkin.inputs.hardware import Hardware
-from napkin.planning.fewest import EIGHTHS, fewest
+from napkin.options.layout import OF_REPLICA
+from napkin.planning.fewest import EIGHTHS, Fewest, fewest, machines
 from napkin.planning.found import Found
 from napkin.planning.grid import Request
 from napkin.planning.layout_time import Timed
@@ -99,7 +100,7 @@ def scored(question: LayoutQuestion, layout: Layout) -> Scored:
 
 def timed_step(question: LayoutQuestion, layout: Layout) -> StepTime:
     """Return the time of a step; layouts that differ in the pipeline and data parallelism alone share their layers."""
-    model = question.request.model
+    model = question.request.trained
     plan, rates = question.timed(question.setup(layout))
     key = replace(plan, pp=1, vp=1, dp=1, zero=0, shards=1, micro_batches=1, idle=1), rates
     if key not in question.layers:
@@ -110,7 +111,7 @@ def timed_step(question: LayoutQuestion, layout: Layout) -> StepTime:
 def _evaluated(question: LayoutQuestion, layout: Layout) -> Scored:
     model, setup = question.request.model, question.setup(layout)
     found = timed_step(question, layout)
-    fit = evaluate(model, setup, question.request.implementation, question.hardware.capacity, False)
+    fit = evaluate(model, setup, question.request.implementation, question.hardware.capacity)
     seconds = found.time.value
     mfu = question.per_sequence * layout.global_batch / (question.peak * layout.gpus * seconds)
     token = layout.gpus * seconds / (layout.global_batch * layout.seq)
@@ -160,14 +161,12 @@ def quickly(question: LayoutQuestion, fastest: Fastest) -> Scored | None:
 
 
 def fewest_gpus(
-    question: LayoutQuestion, enough: Callable[[Scored], bool], in_time: Callable[[int, float], bool], doublings: int
-) -> int | None:
-    """Return the fewest GPUs whose recommended layout is enough: they are doubled from one on until it
-    is, then the number is narrowed in eighths, by whole nodes; None where no doubling is enough.
+    question: LayoutQuestion, enough: Callable[[Scored], bool], in_time: Callable[[int, float], bool]
+) -> Fewest:
+    """Return the fewest GPUs whose recommended layout is enough.
 
     in_time: whether so many GPUs that spend so many GPU-seconds on a token can be enough; asked before their memory is
     evaluated"""
-    node = question.request.node
     at_peak = question.per_sequence / question.request.seq / question.peak / COUNTED_TWICE
 
     def does(gpus: int) -> bool:
@@ -179,4 +178,5 @@ def fewest_gpus(
         chosen = quickly(question, fastest)
         return chosen is not None and enough(chosen)
 
-    return fewest(does, node, node << doublings, parts=EIGHTHS)
+    unit = math.prod(question.request.only.get(name, 1) for name in (*OF_REPLICA, "dp"))
+    return fewest(does, machines(question.request.node, unit), EIGHTHS)

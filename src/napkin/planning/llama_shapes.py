@@ -13,7 +13,8 @@ from typing import Any
 
 from napkin.errors import NapkinError
 from napkin.inputs.load import Document
-from napkin.inputs.model import Config, config_from
+from napkin.inputs.model import Config
+from napkin.inputs.model_file import config_from
 from napkin.inputs.presets import preset
 from napkin.planning.scaling import DEPTH, HEADS, KV_HEADS, WIDTH
 
@@ -46,7 +47,7 @@ def config_of_size(size: int, text: str) -> tuple[Config, str]:
     if not size <= MOST:
         raise _shapeless(text)
     base = min(SHAPES, key=lambda name: abs(math.log(SHAPES[name] / size)))
-    fields: dict[str, Any] = dict(preset(base).config)
+    fields: dict[str, object] = dict(preset(base).config)
     described = f"{text} as {base}"
     if abs(SHAPES[base] / size - 1) > SAME:
         shaped = _shaped(fields, size)

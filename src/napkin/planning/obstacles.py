@@ -9,10 +9,11 @@ from napkin.footprint import buckets
 from napkin.footprint.prepared import prepare
 from napkin.footprint.rank import BUCKETS
 from napkin.operations.queries import divides_heads, key_heads
-from napkin.planning.found import Found
+from napkin.options.layout import OF_REPLICA
 from napkin.planning.grid import Request
 from napkin.planning.verdicts import worst_rank
 from napkin.record import replace
+from napkin.training.layout import Layout
 from napkin.units import human
 
 
@@ -30,7 +31,7 @@ def broken_rules(request: Request) -> list[str]:
         found.append(f"pp · vp is above the {depth} layers")
     if only.get("pp", 1) > 1 and request.model.shares_tensors:
         found.append("layers read what layers of other pipeline stages make")
-    product = math.prod(only.get(name, 1) for name in ("tp", "pp", "cp", "dp"))
+    product = math.prod(only.get(name, 1) for name in (*OF_REPLICA, "dp"))
     if n % product:
         found.append(f"{n:,} GPUs are not a multiple of {product:,}")
     if not found and request.batch is not None:
@@ -52,11 +53,9 @@ def obstacle(request: Request, only: Mapping[str, int]) -> str:
     return f"{ranks:,} data-parallel ranks do not divide {batch:,} sequences"
 
 
-def largest_bucket(request: Request, found: Found) -> str:
-    """Return the bucket that takes most of the memory of the smallest layout, as the end of a sentence."""
-    if found.least is None:
-        return ""
-    rank = worst_rank(prepare(request.model, replace(request.setup, layout=found.least)))
+def largest_bucket(request: Request, layout: Layout) -> str:
+    """Return the bucket that takes most of the memory of a layout, as the end of a sentence."""
+    rank = worst_rank(prepare(request.model, replace(request.setup, layout=layout)))
     peak = buckets.peak_of(rank)
     sizes = {bucket: getattr(peak, bucket) for bucket in BUCKETS}
     name = max(sizes, key=lambda bucket: sizes[bucket])

@@ -50,7 +50,7 @@ MOST, ENOUGH = 3, 2
 """Remedies on the same GPUs after which no further group is tried, and no drastic one."""
 
 
-class Search:
+class RemedySearch:
     """What fits among the combinations of some axes, evaluated only where earlier evaluations do not tell."""
 
     def __init__(self, found: Sequence[Axis], evaluate: Callable[[Options], Fit | None]) -> None:
@@ -118,7 +118,7 @@ class Search:
         return Remedy(self.options(choice), fit, costs)
 
 
-def remedies(search: Search) -> Iterator[Remedy]:
+def remedies(search: RemedySearch) -> Iterator[Remedy]:
     """Yield combinations on the same GPUs that make the step fit, none of which could be relaxed further; none where
     even all changes together do not."""
     found: list[Choice] = []
@@ -140,7 +140,7 @@ def remedies(search: Search) -> Iterator[Remedy]:
             yield remedy
 
 
-def with_more_gpus(search: Search, fewest: bool) -> Remedy | None:
+def with_more_gpus(search: RemedySearch, fewest: bool) -> Remedy | None:
     """Return a combination with more GPUs that makes the step fit. fewest: with as few GPUs as can be, whatever else
     they need; else with as little else as can be."""
     everything = [axis.name for axis in search.axes]

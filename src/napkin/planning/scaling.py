@@ -15,7 +15,8 @@ from napkin.architectures import build, text_model
 from napkin.counting.params import params
 from napkin.errors import BROKEN, NapkinError, Refused
 from napkin.inputs.load import Document
-from napkin.inputs.model import Config, config_from, preset_config
+from napkin.inputs.model import Config
+from napkin.inputs.model_file import config_from, preset_config
 from napkin.inputs.presets import presets, spelling
 from napkin.operations.model import Model
 
@@ -35,7 +36,7 @@ GROWS = ("num_heads", "mamba_n_heads", "mamba_num_heads", "n_mamba_heads", "mamb
 """Heads and widths of recurrences, which grow with the width."""
 UNIT = 64
 """Width of a step where a network has no heads."""
-Listed = TypeVar("Listed", list[Any], str)
+Listed = TypeVar("Listed", list[object], str)
 MOST_HEADS = 2_048
 """Heads of the widest model that is searched: as many layers, and 1e15 parameters of a Llama, take seconds."""
 SLACK = 0.25
@@ -75,7 +76,7 @@ class Proportions:
         """Return the model with `heads` heads of the published size, all widths in proportion."""
         fields = {**self.config.fields, "model_type": self.config.model_type}
         hidden = self.hidden * heads // self.heads
-        changed: dict[str, Any] = {WIDTH: hidden, self.deep: layers}
+        changed: dict[str, object] = {WIDTH: hidden, self.deep: layers}
         if self.headed:
             changed[HEADS if self.headed == KV_HEADS else self.headed] = heads
         changed |= {name: value * heads // self.heads for name, value in self.grows.items()}

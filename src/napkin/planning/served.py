@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from napkin.errors import UNDECIDED
 from napkin.footprint import allocator
 from napkin.footprint import serving as inference
 from napkin.footprint.serving import StoredWeights
@@ -62,14 +63,14 @@ def cache_budget(capacity: Term, found: ServedMemory) -> Term:
     return subtract("memory/cache_budget", subtract("without_weights", capacity, found.weights), found.context)
 
 
-def largest(serving: Serving, room: float) -> tuple[int, int]:
+def largest(serving: Serving, free: float) -> tuple[int, int]:
     """Return the largest batch of sequences of this length, and the longest context of this many sequences, whose
-    cache fits in `room` bytes."""
-    if room <= 0:
+    cache fits in `free` bytes."""
+    if free <= 0:
         return 0, 0
 
     def fits(sequences: int, seq: int) -> bool:
-        return bool(serving.cache(sequences, seq).value <= room)
+        return bool(serving.cache(sequences, seq).value <= free)
 
     sequences = enlarge.largest_that_fits(lambda n: fits(n, serving.seq))
     return sequences, enlarge.largest_that_fits(lambda n: fits(serving.sequences, n))
@@ -77,7 +78,7 @@ def largest(serving: Serving, room: float) -> tuple[int, int]:
 
 def verdict(found: ServedMemory, capacity: float) -> str:
     """Return whether it fits: surely, surely not, or too close to call."""
-    return verdicts.FITS if found.high <= capacity else verdicts.NOT if found.low > capacity else verdicts.UNDECIDED
+    return verdicts.FITS if found.high <= capacity else verdicts.NOT if found.low > capacity else UNDECIDED
 
 
 def pace(serving: Serving, cache: Term, bandwidth: Term) -> tuple[Term, Term]:

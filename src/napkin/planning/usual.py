@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from napkin.options.layout import BOUNDED
+from napkin.planning.found import only_layout
 from napkin.planning.grid import Request
-from napkin.planning.layouts import LayoutQuestion, Scored, best
+from napkin.planning.layout_memory import used_bytes
+from napkin.planning.layouts import LayoutQuestion, Scored, scored
 from napkin.planning.obstacles import largest_bucket, obstacle
 from napkin.record import record, replace
 from napkin.training.recomputation import recompute
@@ -43,17 +45,19 @@ def usual_choices(question: LayoutQuestion, request: Request, winner: Scored) ->
         again = recompute(str(wanted.pop("recompute", "none")))
         only = {key: request.node if value == NODE else int(value) for key, value in wanted.items()}
         only["sp"] = int(only["tp"] > 1)
-        found = question.least(replace(request, only=only, below={}, recomputes=(again,)))
-        if found.layouts == 0:
+        layout = only_layout(replace(request, only=only, below={}, recomputes=(again,)))
+        if layout is None:
             yield UsualChoice(name, None, f"is no layout here: {obstacle(request, only)}")
-        elif not len(found):
-            over = found.least_used - question.hardware.capacity
+            continue
+        used = float(used_bytes(request.model, question.setup(layout)))
+        over = used - question.hardware.capacity
+        if over > 0:
             why = (
-                f"does not fit: needs {human(found.least_used, 'byte')}, {human(over, 'byte')} too much"
-                f"{largest_bucket(request, found)}"
+                f"does not fit: needs {human(used, 'byte')}, {human(over, 'byte')} too much"
+                f"{largest_bucket(request, layout)}"
             )
-            yield UsualChoice(name, False, why, found.least_used)
+            yield UsualChoice(name, False, why, used)
         else:
-            one = best(question, found)
+            one = scored(question, layout)
             times = f"fits, {one.token / winner.token:.2f} × the best's time per token"
             yield UsualChoice(name, True, times, one.used, one.time.value)

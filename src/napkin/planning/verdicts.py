@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number
+from napkin.errors import UNDECIDED
 from napkin.footprint import allocator, memory
 from napkin.footprint.allocator import Reported
 from napkin.footprint.prepared import PreparedStep, prepare
 from napkin.footprint.rank import Rank
 from napkin.footprint.stages import places
 from napkin.formats import EXACT_KEPT
-from napkin.inputs.model import traced_error
+from napkin.inputs.class_facts import traced_error
 from napkin.operations.implementations import EAGER, FLASH, measured, mode
 from napkin.operations.model import Model
 from napkin.record import record, replace
 from napkin.term import TRUE, leaf
 from napkin.training.setup import EXACT, Setup, Width
 
-FITS, UNDECIDED, NOT = "fits", "too close to call", "does not fit"
+FITS, NOT = "fits", "does not fit"
 VERDICTS = (FITS, UNDECIDED, NOT)
 
 
@@ -41,12 +42,14 @@ def mode_of(setup: Setup) -> str:
 
 def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
     """Return whether what this step keeps for backward was counted on the code itself: never with 8-bit products, nor
-    with what is trained beside frozen weights or a loss of its own, whose libraries were not run."""
+    compiled, nor with what is trained beside frozen weights or a loss of its own, whose libraries were not run."""
     numbers = setup.precision
     operations = model.operations
     if not all(op.depends_on_shapes(int(setup.layout.seq)) for op in operations):
         return False
     if numbers.compute not in EXACT_KEPT or setup.implementation.tuning is not None or setup.implementation.loss:
+        return False
+    if setup.compiled:
         return False
     if setup.layout.images and not _is_traced_with_images(model, setup):
         return False
@@ -76,14 +79,14 @@ def worst_rank(step: PreparedStep) -> Rank:
     return max(ranks, key=lambda rank: rank.live)
 
 
-def evaluate(model: Model, setup: Setup, implementation: str, capacity: Number | None, compiled: bool) -> Fit:
+def evaluate(model: Model, setup: Setup, implementation: str, capacity: Number | None) -> Fit:
     """Return a step's memory and whether it fits: `fits` where even the upper end does, `does not fit` where what must
     be there without any cache is already too much."""
     step = prepare(model, setup)
     rank = worst_rank(step)
     live = leaf("memory/live", rank.live, "byte", TRUE)
     width = width_of(model, setup, implementation)
-    found = allocator.reported(live, setup.layout.gpus, compiled, width, rank.flow(setup))
+    found = allocator.reported(live, setup.layout.gpus, setup.compiled, width, rank.flow(setup))
     copies = narrow_copies(setup, rank)
     if copies:
         found = replace(found, ends={path: (low, high + copies) for path, (low, high) in found.ends.items()})

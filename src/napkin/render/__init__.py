@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from napkin.errors import escaped
 from napkin.render.answer import Answer
-from napkin.render.screen import View
+from napkin.render.screen import Display
 
-AS_PIPED = View()
+AS_PIPED = Display()
 
 
 def _escaped(text: str, color: bool) -> str:
@@ -13,11 +14,12 @@ def _escaped(text: str, color: bool) -> str:
     if text.replace("\n", "").isprintable():
         return text
     head, *rest = text.split("\x1b")
-    return _shown(head) + "".join(("\x1b" if color and _is_color(one) else "\\x1b") + _shown(one) for one in rest)
+    shown = (("\x1b" if color and _is_color(one) else "\\x1b") + escaped(one, _is_shown) for one in rest)
+    return escaped(head, _is_shown) + "".join(shown)
 
 
-def _shown(text: str) -> str:
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode("ascii") for c in text)
+def _is_shown(character: str) -> bool:
+    return character == "\n" or character.isprintable()
 
 
 def _is_color(text: str) -> bool:
@@ -26,7 +28,7 @@ def _is_color(text: str) -> bool:
     return bool(end) and codes[:1] == "[" and all(c in "0123456789;" for c in codes[1:])
 
 
-def render(answer: Answer, form: str, view: View = AS_PIPED) -> str:
+def render(answer: Answer, form: str, view: Display = AS_PIPED) -> str:
     """Return the answer as text, json, csv or markdown."""
     if form == "json":
         from napkin.render.json import to_json

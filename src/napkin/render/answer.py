@@ -158,5 +158,5 @@ def _in_range(value: object) -> bool:
 
 def end_path(path: str, end: str) -> str:
     """Return the path of an interval's end: `time` → `time/low`; `memory/total` → `memory/low`, as for `step/time`."""
-    room, _, last = path.rpartition("/")
-    return f"{room}/{end}" if room and last in ("total", "time") else f"{path}/{end}"
+    bucket, _, last = path.rpartition("/")
+    return f"{bucket}/{end}" if bucket and last in ("total", "time") else f"{path}/{end}"

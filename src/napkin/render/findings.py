@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
+from napkin.errors import escaped as keep_legal
+from napkin.inputs.limits import BROKEN_WORD, CLOSE_WORD, HOLDS
 from napkin.record import record, replace
 
-HOLDS, BROKEN, CLOSE, PROBLEM = "holds", "broken", "close", "problem"
-LEVELS = {BROKEN: "error", CLOSE: "warning", PROBLEM: "error"}
+PROBLEM = "problem"
+LEVELS = {BROKEN_WORD: "error", CLOSE_WORD: "warning", PROBLEM: "error"}
 """Status of a finding → how GitHub shows it; what holds is not shown."""
 
 
@@ -104,7 +106,7 @@ def _text(text: str) -> str:
 
 def _legal(text: str) -> str:
     """Return text of characters that XML 1.0 can hold, the others as escapes."""
-    return "".join(c if _is_legal(ord(c)) else c.encode("unicode_escape").decode("ascii") for c in text)
+    return keep_legal(text, lambda character: _is_legal(ord(character)))
 
 
 def _is_legal(code: int) -> bool:

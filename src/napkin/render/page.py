@@ -8,7 +8,7 @@ from napkin.options.command_line import Text, pieces_in, pieces_of, typed
 from napkin.options.registry import OPTIONS
 from napkin.render.answer import Answer, Shown
 from napkin.render.assumed import assumed_words
-from napkin.render.screen import Bar, Column, Next, Screen, Table, View
+from napkin.render.screen import Bar, Column, Display, Next, Screen, Table
 
 INDENT = "  "
 GAP = "  "
@@ -39,7 +39,7 @@ TONES = {
 BOLD, DIM, DRAWN = "1", "2", "36"
 
 
-def page_lines(screen: Screen, answer: Answer, view: View, listed: Sequence[str] | None = None) -> list[str]:
+def page_lines(screen: Screen, answer: Answer, view: Display, listed: Sequence[str] | None = None) -> list[str]:
     """Return the lines of an answer's screen; listed: lines to show in place of its table."""
     paint = _Paint(view.color)
     if screen.verbatim:
@@ -100,7 +100,7 @@ class _Paint:
         return f"\x1b[{used}m{text}\x1b[0m" if self.color and used and text.strip() else text
 
 
-def _quiet(screen: Screen, view: View, paint: _Paint) -> list[str]:
+def _quiet(screen: Screen, view: Display, paint: _Paint) -> list[str]:
     """Return line 2, or the rows of a listing."""
     if screen.headline and not screen.listing:
         return [_headline(screen, SPACE.join(screen.headline), paint)]
@@ -240,12 +240,12 @@ def _set(text: str, width: int, right: bool, length: int | None = None) -> str:
     return blanks + text if right else text + blanks
 
 
-def _said(remark: str, room: int) -> str:
+def _said(remark: str, width: int) -> str:
     """Return a remark without the last clauses that do not fit."""
     parts = remark.split("; ")
     for count in range(len(parts), 0, -1):
         text = "; ".join(parts[:count])
-        if len(text) <= room:
+        if len(text) <= width:
             return text
     return ""
 
@@ -274,14 +274,31 @@ def _assumed(words: Sequence[str], width: int, paint: _Paint) -> str:
     return ""
 
 
+def _parted(piece: str, width: int) -> list[str]:
+    """Return a piece that ends with a word in quotes, such as a config.json, over several lines: a shell joins quoted
+    parts that a backslash continues."""
+    head, _, quoted = piece.removesuffix("'").partition(" '")
+    lines, line = [], f"{head} '"
+    for word in quoted.split(" "):
+        if len(line) + len(word) + len(" '\\") > width:
+            lines.append(f"{line}'\\")
+            line = "'"
+        line += f"{word} "
+    return [*lines, f"{line[:-1]}'"]
+
+
 def _command(pieces: Sequence[str], width: int, paint: _Paint) -> list[str]:
     """Return a command to paste, continued with a backslash between its options."""
     lines, line = [], "next:"
     for piece in pieces:
+        if len(piece) + len("next:  \\") > width and " '" in piece and piece.endswith("'"):
+            *above, piece = _parted(piece, width - len("next: "))
+            lines += [f"{line} {above[0]}", *above[1:]]
+            line = ""
         if line.strip() and line != "next:" and len(line) + 1 + len(piece) + 2 > width:
             lines.append(f"{line} \\")
             line = " " * 7
-        line += f" {piece}"
+        line = f"{line} {piece}" if line else piece
     lines.append(line)
     lines[0] = paint("next:", DIM) + lines[0][len("next:") :]
     return lines

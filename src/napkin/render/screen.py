@@ -95,7 +95,7 @@ class Screen:
 
 
 @record
-class View:
+class Display:
     """How a person wants an answer: the width, in color or not, and how much of it.
 
     verbose: all quantities, inputs and notes too   quiet: line 2 only   paths: the JSON paths in place of the table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.render.answer import Answer
 from napkin.render.page import folded, page_lines
-from napkin.render.screen import View
+from napkin.render.screen import Display
 from napkin.term import ASSUMED, Term, expression
 from napkin.units import human
 
@@ -31,7 +31,7 @@ def grid(rows: list[list[str]]) -> list[str]:
     return lines
 
 
-def to_text(answer: Answer, view: View) -> str:
+def to_text(answer: Answer, view: Display) -> str:
     """Return the answer with what a person asked to see besides: paths, all quantities, notes, the tree of terms."""
     listed = quantity_lines(answer, view.width) if view.paths else None
     out = page_lines(answer.screen, answer, view, listed)

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 
 from napkin import term
 from napkin.elementwise import Number
+from napkin.operations.learning import ALL, Learning
 from napkin.term import Term
 from napkin.timing import collectives
 from napkin.timing.collectives import ONE, TWO
 from napkin.timing.efficiency import alignment, depth, tiles
-from napkin.timing.placement import Group, groups_of
+from napkin.timing.placement import RankGroup, groups_of
 from napkin.timing.rates import Rates
 from napkin.timing.step_layout import StepLayout
 
@@ -128,22 +129,26 @@ class Clock:
         batch: Term = ONE,
         wide: bool = False,
         grouped: Term | None = None,
+        learning: Learning = ALL,
     ) -> tuple[Term, Term]:
-        """Forward, and backward: the input's gradient (m×n)(n×k) and the weight's (k×m)(m×n). The rows of all three
-        operands are k or n long, so that these two decide how they load."""
+        """Forward, and backward: the input's gradient (m×n)(n×k) and the weight's (k×m)(m×n), where they are computed.
+        The rows of all three operands are k or n long, so that these two decide how they load."""
         slowed = alignment(f"{name}/alignment", self.rate("misaligned", self.rates.misaligned), k, n)
         if grouped is not None:
             slowed = term.multiply(f"{name}/slowed", grouped, slowed)
         forward = self.gemm(f"{name}/forward", m, k, n, batch, wide, slowed)
-        to_input = self.gemm(f"{name}/input_gradient", m, n, k, batch, wide, slowed)
-        to_weight = self.gemm(f"{name}/weight_gradient", k, m, n, batch, wide, slowed)
-        return forward, term.add(f"{name}/backward", to_input, to_weight)
+        backward = []
+        if learning.inputs:
+            backward.append(self.gemm(f"{name}/input_gradient", m, n, k, batch, wide, slowed))
+        if learning.weights:
+            backward.append(self.gemm(f"{name}/weight_gradient", k, m, n, batch, wide, slowed))
+        return forward, total(f"{name}/backward", backward)
 
-    def bus(self, name: str, group: Group) -> Term:
+    def bus(self, name: str, group: RankGroup) -> Term:
         """byte/s of each of a group's ranks."""
         return collectives.bus_bandwidth(name, group.ranks, self.node, group.stride, self.link, self.network)
 
-    def neighbors(self, name: str, group: Group) -> Term:
+    def neighbors(self, name: str, group: RankGroup) -> Term:
         """byte/s from each of a group's ranks to the next one: the network's where the group leaves the node."""
         crosses = collectives.crosses_nodes(f"{name}/crosses_nodes", group.ranks, self.node, group.stride)
         return term.choose(name, crosses, self.network, self.link)

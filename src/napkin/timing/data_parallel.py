@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from napkin import term
 from napkin.elementwise import where
+from napkin.operations.model import Model
+from napkin.operations.trained import head_of, learning_of
 from napkin.record import record
 from napkin.term import Term
 from napkin.timing.clock import ONE, PER_PARAM, SECOND, TWO, Clock, size
 from napkin.timing.collectives import gathered
-from napkin.timing.pipeline import Stages
+from napkin.timing.layer import FROZEN_BYTES, Held, table_of
+from napkin.timing.pipeline import ZERO, Stages
 
 GATHERED_BYTES = term.constant("bytes_gathered", 2, PER_PARAM, "16-bit parameters")
 GATHERED_TWICE = term.constant("bytes_gathered_twice", 4, PER_PARAM, "16-bit parameters, forward and backward")
@@ -16,11 +19,12 @@ GATHERED_TWICE = term.constant("bytes_gathered_twice", 4, PER_PARAM, "16-bit par
 
 @record
 class Shards:
-    """What data parallelism divides: parameters on one GPU before ZeRO, dense and of experts, the ranks that hold the
-    same of each, and those of them over which ZeRO divides it."""
+    """What data parallelism divides: trained parameters on one GPU before ZeRO, dense and of experts, the ranks that
+    hold the same of each, and those of them over which ZeRO divides it; and the bytes of frozen ones."""
 
     dense: Term
     experts: Term
+    frozen: Held
     replicas: Term
     expert_replicas: Term
     ways: Term
@@ -32,7 +36,20 @@ class Shards:
         return term.add("weights", self.dense, self.experts)
 
 
-def shards_of(clock: Clock, stages: Stages, tied: bool) -> Shards:
+def tables(clock: Clock, stages: Stages, model: Model, trained: bool) -> Term:
+    """Return how many of embedding and head, one where they are tied, are on one GPU and are trained, or are not: those
+    of one stage where there are several."""
+    head = head_of(model)
+    learns = [learning_of(stack.before).trained for stack in model.stacks[:1]]
+    learns += [head.learning.trained] if head is not None and not model.tied else [] if model.tied else [True]
+    count = sum(one == trained for one in learns)
+    several = term.greater("pipeline/several", stages.pp, ONE)
+    every = {0: ZERO, 1: ONE, 2: TWO}[count]
+    name = "weights/ends" if trained else "frozen/ends"
+    return term.choose(name, several, ONE if count else ZERO, every, "embedding and head, on one stage or on two")
+
+
+def shards_of(clock: Clock, stages: Stages, model: Model) -> Shards:
     """Return the parameters on a mean stage, and both embedding and head on one GPU where there is no pipeline and they
     are not tied."""
     layout, runs = clock.layout, stages.layers.runs
@@ -44,12 +61,18 @@ def shards_of(clock: Clock, stages: Stages, tied: bool) -> Shards:
         ]
         return term.divide(name, term.add(f"{name}/all", *every), stages.pp)
 
-    several = term.greater("pipeline/several", stages.pp, ONE)
-    ends = term.choose("weights/ends", several, ONE, ONE if tied else TWO, "embedding and head, on one stage or on two")
+    head, table = stages.layers.head, table_of(clock, model)
     dense = term.add(
         "weights/dense",
-        on_a_stage("weights/layers", [one.weights for _, one in runs]),
-        term.multiply("weights/embeddings", ends, stages.layers.head.weights),
+        on_a_stage("weights/layers", [one.weights.dense for _, one in runs]),
+        term.multiply("weights/embeddings", tables(clock, stages, model, True), table),
+        head.weights.dense,
+    )
+    wide = term.constant("bytes_of_a_frozen_parameter", FROZEN_BYTES, PER_PARAM, "16 bits")
+    frozen = term.add(
+        "frozen/dense",
+        on_a_stage("frozen/layers", [one.frozen.dense for _, one in runs]),
+        term.multiply("frozen/embeddings", tables(clock, stages, model, False), wide, table),
     )
     replicas = clock.groups.replicas.ranks
     ways = clock.groups.shards.ranks
@@ -62,7 +85,8 @@ def shards_of(clock: Clock, stages: Stages, tied: bool) -> Shards:
 
     return Shards(
         dense,
-        on_a_stage("weights/experts", [one.expert_weights for _, one in runs]),
+        on_a_stage("weights/experts", [one.weights.experts for _, one in runs]),
+        Held(frozen, on_a_stage("frozen/experts", [one.frozen.experts for _, one in runs])),
         replicas,
         alike("expert_replicas", replicas),
         ways,
@@ -114,20 +138,37 @@ def reduction_time(clock: Clock, stages: Stages, shards: Shards, stack: Term) ->
 
 
 def sharded_time(clock: Clock, shards: Shards, work: Term, stack: Term) -> Term:
-    """ZeRO-3: parameters gathered for forward and for backward, gradients scattered, every micro-batch; what is not
-    hidden behind the step's work, and the slow-down of that work by the collectives."""
+    """ZeRO-3: parameters gathered for forward and for backward, frozen ones as they are stored; gradients scattered,
+    every micro-batch; what is not hidden behind the step's work, and the slow-down of that work by the collectives."""
     layout, rates = clock.layout, clock.rates
     groups = clock.groups
     each = term.leaf("gradient_bytes", layout.gradient_bytes, PER_PARAM, term.GIVEN)
-    passes = term.multiply(
-        "sharded/bytes",
-        size("micro_batches", layout.micro_batches),
+    share, expert_share = (
+        gathered("sharded/share", shards.ways),
+        gathered("sharded/expert_share", shards.expert_ways),
+    )
+    trained = term.multiply(
+        "sharded/trained",
         term.add("sharded/bytes_of_a_parameter", GATHERED_TWICE, each),
         term.add(
             "sharded/parameters",
-            term.multiply("sharded/dense", shards.dense, gathered("sharded/share", shards.ways)),
-            term.multiply("sharded/experts", shards.experts, gathered("sharded/expert_share", shards.expert_ways)),
+            term.multiply("sharded/dense", shards.dense, share),
+            term.multiply("sharded/experts", shards.experts, expert_share),
         ),
+    )
+    frozen = term.multiply(
+        "sharded/frozen",
+        TWO,
+        term.add(
+            "sharded/frozen/bytes",
+            term.multiply("sharded/frozen/dense", shards.frozen.dense, share),
+            term.multiply("sharded/frozen/experts", shards.frozen.experts, expert_share),
+        ),
+    )
+    passes = term.multiply(
+        "sharded/bytes",
+        size("micro_batches", layout.micro_batches),
+        term.add("sharded/bytes_of_a_micro_batch", trained, frozen),
     )
     across = term.multiply(
         "sharded/replicas/bytes",

@@ -65,7 +65,7 @@ def expert_time(clock: Clock, op: RoutedExperts, name: str) -> tuple[dict[str, T
                 "expert": exchange,
             }
         )
-    return found[0], found[1]
+    return found[0], found[1] if op.learning.runs else {}
 
 
 def gemm_time(clock: Clock, op: RoutedExperts, name: str, routed: Term) -> tuple[Term, Term]:
@@ -82,8 +82,9 @@ def gemm_time(clock: Clock, op: RoutedExperts, name: str, routed: Term) -> tuple
     up_width = term.multiply(f"{name}/gate_and_up", inner, TWO) if op.gated else inner
     hidden = size(f"{name}/d_model", op.d_model)
     grouped = clock.rate("grouped", clock.rates.grouped)
-    up, up_back = clock.linear(f"{name}/up", rows, hidden, up_width, local, grouped=grouped)
-    down, down_back = clock.linear(f"{name}/down", rows, inner, hidden, local, grouped=grouped)
+    learns = op.learning
+    up, up_back = clock.linear(f"{name}/up", rows, hidden, up_width, local, grouped=grouped, learning=learns)
+    down, down_back = clock.linear(f"{name}/down", rows, inner, hidden, local, grouped=grouped, learning=learns)
     return term.add(f"{name}/products/forward", up, down), term.add(f"{name}/products/backward", up_back, down_back)
 
 

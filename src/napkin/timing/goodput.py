@@ -33,6 +33,16 @@ class Goodput:
         factor = math.exp(deviations * self.spread)
         return float(self.share.value) / factor, min(float(self.share.value) * factor, 1.0)
 
+    def run(self, tokens: float, each: float) -> tuple[float, float]:
+        """Return the seconds of training of a run, and its calendar seconds; each: seconds of one token on the whole
+        machine."""
+        running = tokens * each
+        return running, running / float(self.share.value)
+
+    def half_width(self, step: float, deviations: float) -> float:
+        """Return half the interval of ln(calendar time); step: that of a step's time."""
+        return math.hypot(step, deviations * self.spread)
+
     @property
     def is_given(self) -> bool:
         """Whether the user stated it."""

@@ -5,21 +5,24 @@ Seconds stay apart in groups to the end, so that the printed breakdown adds up t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from napkin import term
 from napkin.elementwise import Number, is_array, where
+from napkin.formats import QUANTIZED
 from napkin.operations.base import EXPERT_KERNELS, Operation, Timer
-from napkin.operations.facts import AttentionCost, LinearLayer, RoutedExperts
+from napkin.operations.facts import AttentionCost, LinearLayer, MergedExperts, RoutedExperts, ThinPair
 from napkin.operations.implementations import Implementation
+from napkin.operations.learning import ALL, Learning
 from napkin.operations.model import Layer, Model
 from napkin.operations.rewrite import FusedLinear, divided_outputs, fuse, fuse_linears
-from napkin.operations.roles import COLUMN, EXPERT, HEADS, REPLICATED, ROW
+from napkin.operations.roles import ADAPTER, COLUMN, EXPERT, HEADS, REPLICATED, ROW
+from napkin.operations.trained import head_of
 from napkin.operations.work import Work
-from napkin.record import record
+from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.attention import core_time
-from napkin.timing.clock import BYTE, ONE, PER_PARAM, SECOND, STACK, Clock, size, total, zero
+from napkin.timing.clock import BYTE, ONE, PER_PARAM, SECOND, STACK, WIDE_BYTES, Clock, size, total, zero
 from napkin.timing.experts import CAST_BACKWARD, CAST_FORWARD, expert_time, split
 from napkin.timing.layer_collectives import ring_time, tensor_time
 from napkin.timing.step_layout import StepLayout
@@ -31,8 +34,18 @@ communication: tensor, context, expert · overhead: host, the time in which kern
 COMPUTE, MEMORY, COMMUNICATION = GROUPS[:2], GROUPS[2:5], GROUPS[5:8]
 Groups = dict[str, list[Term]]
 """Seconds by group."""
+RECOMPUTED = ("layers_recomputed", "attention_recomputed", "products_recomputed")
+"""Fields of a layout that say what the backward pass computes again."""
 TRAINING_STACK = Implementation(swiglu="generated")
 """How the stacks whose step times are calibrated fuse elementwise operations."""
+
+
+@record
+class Held:
+    """What one GPU holds of weights, dense ones and those of experts, before ZeRO divides them."""
+
+    dense: Term
+    experts: Term
 
 
 @record
@@ -41,28 +54,45 @@ class LayerTime:
 
     backward  the time in which gradients can be reduced behind the last micro-batch: all but the forward pass, with
               what is recomputed and the waits for the host, which work on the device makes shorter
-    weights, expert_weights  parameters before ZeRO divides them"""
+    weights  parameters that are trained, before ZeRO divides them        frozen  bytes of those that are not; both
+             without the tables of embedding and head, which shards_of counts"""
 
     groups: dict[str, Term]
     backward: Term
-    weights: Term
-    expert_weights: Term
+    weights: Held
+    frozen: Held
 
 
-def layer_weights(operations: Iterable[Operation], layout: StepLayout, kind: str) -> tuple[Term, Term]:
-    """Return the parameters of a layer on one GPU before ZeRO: dense ones, and those of experts."""
-    counts = {"whole": 0, "sharded": 0, "expert": 0}
-    for weight in (weight for op in operations for weight in op.weights()):
-        shard = {EXPERT: "expert", REPLICATED: "whole"}.get(weight.shard, "sharded")
-        counts[shard] += weight.count
-    name = f"{kind}/weights"
+FROZEN_BYTES = 2
+"""Bytes of a frozen parameter that is not quantized, as it is gathered: in 16 bits."""
+
+
+def layer_weights(operations: Iterable[Operation], layout: StepLayout, kind: str) -> tuple[Held, Held]:
+    """Return what one GPU holds of a layer before ZeRO divides it: its trained parameters, and the bytes of those that
+    are frozen."""
+    counts = dict.fromkeys(("whole", "sharded", "expert"), 0)
+    fixed: dict[str, float] = dict.fromkeys(counts, 0)
+    for op in operations:
+        each = QUANTIZED.get(op.learning.stored, FROZEN_BYTES)
+        for weight in op.weights():
+            shard = {EXPERT: "expert", REPLICATED: "whole"}.get(weight.shard, "sharded")
+            if op.learning.trained:
+                counts[shard] += weight.count
+            else:
+                fixed[shard] += weight.count * (each if len(weight.shape) > 1 else FROZEN_BYTES)
+    return held(f"{kind}/weights", counts, "param", layout), held(f"{kind}/frozen", fixed, BYTE, layout)
+
+
+def held(name: str, counts: Mapping[str, float], unit: str, layout: StepLayout) -> Held:
+    """Return what one GPU holds of weights by how they are divided: whole, sharded over tensor-parallel ranks, or of
+    experts."""
     whole, sharded, expert = (
-        term.leaf(f"{name}/{shard}", count, "param", term.TRUE, "exact count") for shard, count in counts.items()
+        term.leaf(f"{name}/{shard}", count, unit, term.TRUE, "exact count") for shard, count in counts.items()
     )
     ranks = term.multiply("expert_ranks", size("ep", layout.ep), size("etp", layout.etp))
-    return (
+    return Held(
         term.add(name, whole, term.divide(f"{name}/divided", sharded, size("tp", layout.tp))),
-        term.divide(f"{kind}/expert_weights", expert, ranks),
+        term.divide(f"{name}/experts", expert, ranks),
     )
 
 
@@ -74,6 +104,7 @@ class LayerClock(Timer):
         self.forward: Groups = {group: [] for group in GROUPS}
         self.backward: Groups = {group: [] for group in GROUPS}
         self.linears: list[LinearLayer] = []
+        self.learns = True
         self.work = Work(clock.layout.micro_batch, clock.layout.sequence / clock.layout.cp)
 
     def add(self, forward: dict[str, Term], backward: dict[str, Term]) -> None:
@@ -86,27 +117,68 @@ class LayerClock(Timer):
     def attention(self, op: AttentionCost) -> None:
         """Add the core of attention, by the fused kernel or eager."""
         forward, backward = core_time(self.clock, op, f"{self.kind}/{op.name}")
-        self.add({"attention": forward}, {"attention": backward})
+        self.add({"attention": forward}, {"attention": backward} if op.learning.inputs else {})
 
     def experts(self, op: RoutedExperts) -> None:
         """Routed experts, their tokens exchanged over ep."""
         self.add(*expert_time(self.clock, op, f"{self.kind}/{op.name}"))
+        if op.learning.stored:
+            local = size(f"{self.kind}/{op.name}/local", op.experts / self.clock.layout.ep / self.clock.layout.etp)
+            each = size(f"{self.kind}/{op.name}/matrices", (3 if op.gated else 2) * op.d_model * op.d_ff)
+            elements = term.multiply(f"{self.kind}/{op.name}/elements", local, each)
+            self.expand(f"{self.kind}/{op.name}", elements, op.learning)
 
     def linear(self, op: LinearLayer) -> None:
         """Add a linear layer, timed with those that it is fused with."""
         self.linears.append(op)
 
+    def adapter(self, op: ThinPair) -> None:
+        """Add two thin matmuls, each a kernel of its own; the first is a lookup next to an embedding."""
+        clock, name = self.clock, f"{self.kind}/{op.name}"
+        rows = clock.read if op.reads_encoder else clock.tokens
+        d_in, d_out = size(f"{name}/d_in", op.d_in), size(f"{name}/d_out", op.d_out)
+        thin, rank = size(f"{name}/thin", op.thin), size(f"{name}/rank", op.rank)
+        if op.shard == ROW:
+            d_in = term.divide(f"{name}/A/k", d_in, clock.tp)
+        if op.shard == COLUMN:
+            d_out = term.divide(f"{name}/B/n", d_out, clock.tp)
+        pairs = [clock.linear(f"{name}/B", rows, rank, d_out)]
+        if not op.looked_up:
+            pairs.append(clock.linear(f"{name}/A", rows, d_in, thin, learning=op.learning))
+        for forward, backward in pairs:
+            self.add({"matmul": forward}, {"matmul": backward})
+
+    def merged(self, op: MergedExperts) -> None:
+        """Add the matmul B·A of every expert on this GPU, and its sum with the weights: two read, one written after the
+        product is."""
+        clock, name = self.clock, f"{self.kind}/{op.name}"
+        m, k, n = (size(f"{name}/{what}", getattr(op, what)) for what in ("d_out", "rank", "d_in"))
+        local = term.divide(f"{name}/local", size(f"{name}/copies", op.copies), size("ep", clock.layout.ep))
+        forward, backward = clock.linear(name, m, k, n, local)
+        each = term.constant("bytes_of_a_sum", 6, BYTE, "16 bits: two read, one written")
+        added = clock.move(f"{name}/added", term.multiply(f"{name}/added/bytes", each, local, m, n))
+        self.add({"matmul": forward, "elementwise": added}, {"matmul": backward})
+
+    def expand(self, name: str, elements: Term, learning: Learning) -> None:
+        """Add the bytes of quantized weights that are expanded to 16 bits before a product, forward and again for the
+        inputs' gradient: read as they are stored, written wide (bitsandbytes/autograd/_functions.py, MatMul4Bit)."""
+        stored = term.leaf("bytes_stored", QUANTIZED[learning.stored], BYTE, term.TRUE, learning.stored)
+        each = term.add(f"{name}/expanded/each", stored, WIDE_BYTES)
+        seconds = self.clock.move(f"{name}/expanded", term.multiply(f"{name}/expanded/bytes", each, elements))
+        self.add({"casts": seconds}, {"casts": seconds} if learning.inputs else {})
+
     def gemms(self, op: Operation) -> None:
         """Any other operation's GEMMs: routers, block-diagonal ones, scans in chunks. Their heads or blocks divide."""
         clock, t = self.clock, self.clock.tp
-        for one in op.gemms(self.work):
+        for one in op.products(self.work):
             name = f"{self.kind}/{one.name}"
             m, k, n = (
                 term.largest(f"{name}/{axis}/at_least", size(f"{name}/{axis}", getattr(one, axis)), ONE)
                 for axis in ("m", "k", "n")
             )
             batch = term.largest(f"{name}/batch", term.divide(f"{name}/batch/local", size("batch", one.batch), t), ONE)
-            forward, backward = clock.linear(name, m, k, n, batch)
+            learning = op.learning if one.weight else replace(op.learning, weights=op.learning.inputs)
+            forward, backward = clock.linear(name, m, k, n, batch, learning=learning)
             if not one.backward:
                 self.add({"matmul": forward}, {})
                 continue
@@ -125,7 +197,7 @@ class LayerClock(Timer):
         for op in operations:
             ranks = clock.tp if op.name in divided or op.division() == HEADS else clock.stream
             for parts, way, each in zip(moved, ("forward", "backward"), op.traffic(), strict=True):
-                if is_array(each) or each:
+                if (is_array(each) or each) and (way == "forward" or op.learning.runs):
                     name = f"{self.kind}/{op.name}/{way}/bytes"
                     per_token = term.leaf(f"{name}/per_token", each, BYTE, term.TRUE, "16-bit tensors")
                     parts.append(term.divide(name, term.multiply(f"{name}/all", clock.tokens, per_token), ranks))
@@ -147,8 +219,10 @@ class LayerClock(Timer):
             name = f"{self.kind}/{one.name}"
             rows = clock.read if one.reads_encoder else clock.tokens
             k, n = local_shape(one, name, clock.tp)
-            last, backward = clock.linear(name, rows, k, n)
+            last, backward = clock.linear(name, rows, k, n, learning=one.learning)
             self.add({"matmul": last}, {"matmul": backward})
+            if one.learning.stored:
+                self.expand(name, term.multiply(f"{name}/elements", k, n), one.learning)
             inputs.append(term.multiply(f"{name}/inputs", rows, k))
         elements = (
             term.add(f"{self.kind}/cast_elements", *inputs)
@@ -185,8 +259,9 @@ def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
     """Return the seconds of one layer for one micro-batch: forward, backward, recomputation, gradient accumulation."""
     rates = clock.rates
     own = LayerClock(clock, kind)
-    weights, expert_weights = layer_weights(layer.operations, clock.layout, kind)
+    weights, frozen = layer_weights(layer.operations, clock.layout, kind)
     operations = fuse(layer.operations, TRAINING_STACK)
+    own.learns = any(op.learning.runs for op in operations)
     for op in operations:
         op.time(own)
     linears = fuse_linears(own.linears)
@@ -195,11 +270,12 @@ def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
     own.add(*tensor_time(clock, kind, residual_width(operations), linears))
     passed = sum(op.ring()[0] for op in operations)  # the other stack's keys and values are not timed yet
     if is_array(passed) or passed:
-        own.add(*ring_time(clock, kind, passed))
+        ahead, back = ring_time(clock, kind, passed)
+        own.add(ahead, back if any(op.learning.inputs for op in operations if op.attends()) else {})
     accumulated = term.multiply(
         f"{kind}/accumulation/bytes",
         clock.rate("accumulation_bytes", rates.accumulation_bytes, PER_PARAM),
-        term.add(f"{kind}/all_weights", weights, expert_weights),
+        term.add(f"{kind}/all_weights", weights.dense, weights.experts),
     )
     groups = by_group(own, last, clock.move(f"{kind}/accumulation", accumulated))
     several = any(op.launches() == EXPERT_KERNELS for op in operations)
@@ -210,16 +286,18 @@ def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
         term.add(f"{kind}/seconds", *groups.values()),
         total(f"{kind}/forward", (one for terms in own.forward.values() for one in terms)),
     )
-    return LayerTime(groups, behind, weights, expert_weights)
+    return LayerTime(groups, behind, weights, frozen)
 
 
 def by_group(own: LayerClock, last: Term | None, accumulation: Term) -> dict[str, Term]:
-    """Return the seconds by group but the host's: forward, backward, and what is recomputed in the backward pass."""
+    """Return the seconds by group but the host's: forward, backward, and what is recomputed in the backward pass, which
+    a layer that no gradient reaches does not have."""
     clock, kind = own.clock, own.kind
-    every = size("layers_recomputed", clock.layout.layers_recomputed)
+    shares = clock.layout if own.learns else replace(clock.layout, **dict.fromkeys(RECOMPUTED, 0))
+    every = size("layers_recomputed", shares.layers_recomputed)
     more = {
-        "attention": ("core_recomputed", size("attention_recomputed", clock.layout.attention_recomputed)),
-        "matmul": ("products_recomputed", size("products_recomputed", clock.layout.products_recomputed)),
+        "attention": ("core_recomputed", size("attention_recomputed", shares.attention_recomputed)),
+        "matmul": ("products_recomputed", size("products_recomputed", shares.products_recomputed)),
     }
     groups: dict[str, Term] = {}
     for group in GROUPS[:-1]:
@@ -254,16 +332,37 @@ def residual_width(operations: Sequence[Operation]) -> Number:
 
 
 def head_time(clock: Clock, model: Model) -> LayerTime:
-    """Return the time of the logits, always 16 bits, and of the loss over them, on the last pipeline stage."""
+    """Return the time of the logits, always 16 bits, and of the loss over them, on the last pipeline stage; next to
+    them, of adapters on the embedding and the head."""
     rates = clock.rates
+    head = head_of(model)
+    learning = ALL if head is None else head.learning
     width = size("head/width", model.hidden)
     local = term.divide("head/rows", size("vocabulary", model.vocabulary), clock.tp)
-    forward, backward = clock.linear("head/logits", clock.tokens, width, local, wide=True)
+    forward, backward = clock.linear("head/logits", clock.tokens, width, local, wide=True, learning=learning)
+    own = LayerClock(clock, "head")
+    adapters = tuple(op for stack in model.stacks for op in (*stack.before, *stack.after) if op.role == ADAPTER)
+    for op in adapters:
+        op.time(own)
+    if adapters:
+        own.elementwise(adapters)
+    if learning.stored:
+        own.expand("head/logits", term.multiply("head/elements", width, local), learning)
     groups = {group: zero(f"head/{group}") for group in GROUPS}
-    groups["matmul"] = term.add("head/matmul", forward, backward)
     loss = clock.rate("loss_bytes", rates.loss_bytes, BYTE)
     groups["elementwise"] = clock.move("head/loss", term.multiply("head/loss/bytes", loss, clock.tokens, local))
-    weights = term.multiply("head/weights", term.leaf("head/columns", model.hidden, "param", term.GIVEN), local)
-    each = clock.rate("accumulation_bytes", rates.accumulation_bytes, PER_PARAM)
-    groups["accumulation"] = clock.move("head/accumulation", term.multiply("head/accumulation/bytes", each, weights))
-    return LayerTime(groups, backward, weights, term.constant("head/expert_weights", 0, "param"))
+    groups["matmul"] = term.add("head/matmul", forward, backward)
+    for group in GROUPS:
+        if more := (*own.forward[group], *own.backward[group]):
+            groups[group] = term.add(f"head/{group}/all", groups[group], *more)
+    if learning.trained:
+        each = clock.rate("accumulation_bytes", rates.accumulation_bytes, PER_PARAM)
+        added = term.multiply("head/accumulation/bytes", each, table_of(clock, model))
+        groups["accumulation"] = clock.move("head/accumulation", added)
+    return LayerTime(groups, backward, *layer_weights(adapters, clock.layout, "head"))
+
+
+def table_of(clock: Clock, model: Model) -> Term:
+    """Return the parameters of the head, or of the embedding of tokens, on one tensor-parallel rank."""
+    local = term.divide("head/rows", size("vocabulary", model.vocabulary), clock.tp)
+    return term.multiply("head/weights", term.leaf("head/columns", model.hidden, "param", term.GIVEN), local)

@@ -20,7 +20,8 @@ def tensor_time(clock: Clock, kind: str, width: Number, linears: Iterable[FusedL
     """Return the time of all-reduces of the residual stream: one for each row-parallel layer forward, and one for each
     column-parallel layer backward (Shoeybi et al. 2019, arXiv:1909.08053, section 3)."""
     rates = clock.rates
-    shards = [one.shard for one in linears]
+    forward = [one for one in linears if one.shard == ROW]
+    backward = [one for one in linears if one.shard == COLUMN and one.learning.inputs]
     payload = term.multiply(f"{kind}/stream/bytes", WIDE_BYTES, clock.tokens, size(f"{kind}/width", width))
     each = clock.rate("tensor_latency", rates.tensor_latency, SECOND)
     # sequence parallelism makes two collectives of each all-reduce: a reduce-scatter and an all-gather
@@ -34,14 +35,12 @@ def tensor_time(clock: Clock, kind: str, width: Number, linears: Iterable[FusedL
         ),
     )
     exposed = clock.rate("tensor/exposed", rates.tensor_exposed, source=STACK)
-    forward, backward = (
-        term.constant("collectives", shards.count(ROW)),
-        term.constant("collectives", shards.count(COLUMN)),
+    ways = (("forward", forward), ("backward", backward))
+    ahead, back = (
+        {"tensor": term.multiply(f"{kind}/tensor/{way}", term.constant("collectives", len(several)), exposed, once)}
+        for way, several in ways
     )
-    return (
-        {"tensor": term.multiply(f"{kind}/tensor/forward", forward, exposed, once)},
-        {"tensor": term.multiply(f"{kind}/tensor/backward", backward, exposed, once)},
-    )
+    return ahead, back
 
 
 def ring_time(clock: Clock, kind: str, elements: Number) -> Seconds:

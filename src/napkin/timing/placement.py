@@ -15,7 +15,7 @@ from napkin.timing.step_layout import StepLayout
 
 
 @record
-class Group:
+class RankGroup:
     """Ranks that exchange data: how many, and how many GPUs one is from the next."""
 
     ranks: Term
@@ -32,14 +32,14 @@ class Groups:
     experts   share the experts of a layer         expert_tensor  divide each expert
     """
 
-    tensor: Group
-    context: Group
-    replicas: Group
-    shards: Group
-    copies: Group
-    stages: Group
-    experts: Group
-    expert_tensor: Group
+    tensor: RankGroup
+    context: RankGroup
+    replicas: RankGroup
+    shards: RankGroup
+    copies: RankGroup
+    stages: RankGroup
+    experts: RankGroup
+    expert_tensor: RankGroup
 
 
 def groups_of(layout: StepLayout) -> Groups:
@@ -52,12 +52,12 @@ def groups_of(layout: StepLayout) -> Groups:
     shards = term.choose("shards", several, given, replicas, "all that hold the same weights, unless given")
     model = term.multiply("stride/data", tp, cp)
     return Groups(
-        tensor=Group(tp, one),
-        context=Group(cp, tp),
-        replicas=Group(replicas, tp),
-        shards=Group(shards, tp),
-        copies=Group(term.divide("copies", replicas, shards), term.multiply("stride/copies", tp, shards)),
-        stages=Group(pp, term.multiply("stride/pipeline", model, dp)),
-        experts=Group(ep, etp),
-        expert_tensor=Group(etp, one),
+        tensor=RankGroup(tp, one),
+        context=RankGroup(cp, tp),
+        replicas=RankGroup(replicas, tp),
+        shards=RankGroup(shards, tp),
+        copies=RankGroup(term.divide("copies", replicas, shards), term.multiply("stride/copies", tp, shards)),
+        stages=RankGroup(pp, term.multiply("stride/pipeline", model, dp)),
+        experts=RankGroup(ep, etp),
+        expert_tensor=RankGroup(etp, one),
     )

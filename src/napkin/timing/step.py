@@ -79,7 +79,7 @@ def step(model: Model, layout: StepLayout, rates: Rates, layers: Layers | None =
     between = boundary_time(clock, stages, model.hidden * model.streams, stack, repeats)
     inside = [spent[group] for group in COMMUNICATION]
     work = term.add("step/work", compute, moved, *inside, spent["host"], bubble, between)
-    shards = shards_of(clock, stages, model.tied)
+    shards = shards_of(clock, stages, model)
     data = data_time(clock, reduction_time(clock, stages, shards, stack), sharded_time(clock, shards, work, stack))
     communication = term.add(
         "step/communication",

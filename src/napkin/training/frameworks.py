@@ -6,11 +6,31 @@ The formulas of memory.py are the same for all; a profile says which tensors the
 
 from __future__ import annotations
 
+from napkin.operations.implementations import Implementation
 from napkin.record import record, replace
 from napkin.training.precision import Precision
 
 EVEN, FRONT, SLOTS, COST = "even", "front", "slots", "cost"
 WORST, FIRST, ENDS = "worst", "first", "ends"
+
+
+@record
+class Edition:
+    """What a framework changed: from year and month `since` on (202504 is April 2025).
+
+    loss      its cross entropy (operations/losses.py)
+    compiled  its cross entropy where the step is compiled
+    """
+
+    since: int
+    loss: str
+    compiled: str
+    source: str
+
+
+COMPILED: tuple[tuple[str, object], ...] = (("norms", "fused"), ("swiglu", "fused"))
+"""Fields of an `Implementation` under torch.compile, which runs elementwise chains again in the backward pass from what
+matmuls and norms read (torch/_functorch/partitioners.py, min_cut_rematerialization_partition)."""
 
 
 @record
@@ -37,6 +57,8 @@ class Framework:
     pads          the vocabulary is padded to a multiple of this · tp, where a launch line does not say otherwise
     reported      whose memory its log prints: the worst rank's, the first stage's, the larger of both ends'
     differs       fields of the `Implementation` that the framework sets to other values
+    divided_loss  its cross entropy where tensor-parallel ranks divide the vocabulary, in editions before the first
+    editions      what it changed later, oldest first; a run that states no version is of the newest
     """
 
     name: str
@@ -58,6 +80,26 @@ class Framework:
     pads: int = 0
     reported: str = WORST
     differs: tuple[tuple[str, object], ...] = ()
+    divided_loss: str = ""
+    editions: tuple[Edition, ...] = ()
+
+    def implements(
+        self, base: Implementation, compiled: bool, divided: bool, version: int | None = None
+    ) -> Implementation:
+        """Return an implementation of a model as the framework runs it.
+
+        compiled  the step runs under torch.compile
+        divided   tensor-parallel ranks divide the vocabulary
+        version   year and month of the framework's code (202412), None for the newest"""
+        changes = dict(self.differs)
+        if compiled:
+            changes |= dict(COMPILED)
+        edition = next((one for one in reversed(self.editions) if version is None or version >= one.since), None)
+        if divided and self.divided_loss:
+            changes["loss"] = self.divided_loss
+        elif edition is not None:
+            changes["loss"] = edition.compiled if compiled else edition.loss
+        return replace(base, **changes)
 
     def formats(self, policy: Precision) -> Precision:
         """Return a policy with fp32 master weights as the framework keeps it: sharded fp32 parameters that are cast as
@@ -137,6 +179,15 @@ FRAMEWORKS: dict[str, Framework] = {
             implementation="torchtitan",
             gathers=True,
             keeps_stage=True,
+            divided_loss="dtensor",
+            editions=(
+                Edition(
+                    202501,
+                    "",
+                    "compiled",
+                    "pytorch/torchtitan torchtitan/components/loss.py: the loss is compiled with the model",
+                ),
+            ),
         ),
         Framework(
             "torchtune",

@@ -104,6 +104,16 @@ class Order:
         """Return how many of layers low … high − 1 are of each variant."""
         return tuple(b - a for a, b in zip(self.before(low), self.before(high), strict=True))
 
+    def composition(self, low: int, high: int) -> tuple[tuple[int, int, int], ...]:
+        """Return what layers low … high − 1 are: of each segment among them its number, how many of its layers, and at
+        which place of its period they begin."""
+        parts = (
+            (number, min(high, segment.end) - begin, (begin - segment.start) % segment.period)
+            for number, segment in enumerate(self.segments)
+            if (begin := max(low, segment.start)) < min(high, segment.end)
+        )
+        return tuple(parts)
+
     def corners(self, low: Number, high: Number) -> Iterator[tuple[Number, int, Counts]]:
         """Yield the layers among low … high − 1 at which a quantity that is linear in `Counts` can be the largest.
 

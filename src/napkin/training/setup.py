@@ -5,6 +5,8 @@ from __future__ import annotations
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Flag, Number, where
 from napkin.operations.implementations import HF, Implementation
+from napkin.operations.model import Model
+from napkin.operations.trained import Frozen, as_trained
 from napkin.record import record, replace
 from napkin.training.frameworks import PLAIN, Framework
 from napkin.training.layout import Layout
@@ -47,6 +49,7 @@ class Setup:
     tower    how a vision tower and its projector are run
     asleep   the last part of a multimodal model that is not trained and saves nothing: vision, or projector, with it
              the tower; "": none
+    compiled the step runs under torch.compile
     widths   how far figures can lie from the formulas, on one card and on several: where what is kept was counted on
              the code itself, where not
     """
@@ -67,12 +70,18 @@ class Setup:
     frozen: int | None = None
     tower: Implementation = HF
     asleep: str = ""
+    compiled: bool = False
     widths: tuple[tuple[Width, Width], tuple[Width, Width]] = ((EXACT, EXACT), (EXACT, EXACT))
 
     @property
     def freezes(self) -> bool:
         """Return whether the first layers are not trained and save nothing."""
         return self.frozen is not None or self.asleep != ""
+
+    def trained(self, model: Model) -> Model:
+        """Return the model with what is frozen marked and its adapters among its operations: what the FLOPs and the
+        time of a step are of."""
+        return as_trained(model, Frozen(self.implementation, self.frozen, self.asleep))
 
     @property
     def layers_in(self) -> Precision:

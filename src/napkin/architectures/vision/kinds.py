@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from napkin.architectures.attention import QkNorm
+from napkin.architectures.attention_parts import QkNorm
 from napkin.architectures.blocks import LAYER, RMS
 from napkin.architectures.vision.tower import PACKED, WHOLE, Mixing, Names, Stem, Tower, axial, patch_sides
 from napkin.inputs.model import Config

@@ -52,7 +52,7 @@ class Sight:
 
     tower: str
     project: Projector
-    fields: Mapping[str, Any] = _NONE
+    fields: Mapping[str, object] = _NONE
     layers: str = ""
     cuts: bool = False
     traced: bool = False

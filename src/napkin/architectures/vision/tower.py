@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
-from napkin.architectures.attention import Attention, Heads, QkNorm, QkvProjections, Rope
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Heads, QkNorm, QkvProjections, Rope
 from napkin.architectures.blocks import LAYER, Block, NormStyle, Operations, gated_mlp, plain_mlp
 from napkin.architectures.masked import BIDIRECTIONAL
 from napkin.architectures.module_paths import located

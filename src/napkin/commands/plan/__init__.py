@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
-from napkin.errors import NapkinError
+from napkin.errors import HELD, IMPOSSIBLE, OK, UNDECIDED, NapkinError
 from napkin.options.files import DRAWS
 from napkin.options.layout import BOUNDED, MACHINE_SIZE, SEARCHED
 from napkin.options.model import MODEL_OPTIONS
 from napkin.options.ranges import values
 from napkin.options.registry import OPTIONS
-from napkin.options.training import POLICY_OPTIONS, UNTIMED
+from napkin.options.training import FROZEN, POLICY_OPTIONS, UNTIMED
+from napkin.planning.verdicts import FITS
 from napkin.render.answer import Answer
 from napkin.units import Unreadable, positive_count
 
@@ -46,7 +47,8 @@ COMMAND = Command(
     "Every layout that divides the machine and fits its memory, ranked, and why the others lose",
     run,
     brief="Every layout of a machine, ranked by time, and what fits",
-    verdicts=("impossible",),
+    verdicts=(HELD[OK], UNDECIDED, FITS, IMPOSSIBLE),
+    success=HELD[OK],
     options=(
         *MACHINE_SIZE,
         "hardware",
@@ -65,12 +67,14 @@ COMMAND = Command(
         "budget",
         "price",
         *SEARCHED,
+        "distributed-optimizer",
         "sp",
         "recompute",
         *(f"max-{name}" for name in BOUNDED),
         *POLICY_OPTIONS,
         "loss",
         "framework",
+        *FROZEN,
         *UNTIMED,
         "stack",
         "async-tp",

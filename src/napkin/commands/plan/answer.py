@@ -23,10 +23,12 @@ from napkin.commands.plan.rows import (
 from napkin.commands.screens.plan import screen
 from napkin.commands.step_model import memory_terms
 from napkin.elementwise import Number
-from napkin.errors import BROKEN, NapkinError
+from napkin.errors import BROKEN, HELD, IMPOSSIBLE, NapkinError
 from napkin.evidence.constants import deviations
 from napkin.evidence.utilization import utilization_terms
-from napkin.planning.alternatives import DOUBLINGS, nearest, reasons
+from napkin.inputs.limits import status_of_most
+from napkin.planning.alternatives import nearest, reasons
+from napkin.planning.fewest import LIMIT, TRIED_IN_EIGHTHS
 from napkin.planning.found import Found
 from napkin.planning.grid import Request
 from napkin.planning.layouts import Scored, best, fewest_gpus, quickly, recommended, scored, timed_step
@@ -61,10 +63,18 @@ def _one(question: PlanQuestion, request: Request) -> Answer:
             return _impossible(question, request, question.layouts.least(request) if found.layouts else found)
         answer, chosen = _ranked(question, found)
     late = missed(question, whole_run(question, chosen))
-    if late:
-        answer.status, answer.verdict = BROKEN, "impossible"
+    _judge(question, answer, chosen.fit)
+    if late and question.counts:
         answer.notes.append(f"the recommended layout {late}: --min gpus finds how many GPUs it takes")
     return answer
+
+
+def _judge(question: PlanQuestion, answer: Answer, fit: str) -> None:
+    """State whether the run keeps its deadline and its budget, as `train-time` does; without any, whether it fits."""
+    answer.verdict = fit
+    if question.limits and question.counts:  # else the machine is chosen to keep them
+        answer.status = status_of_most(question.limits, answer.quantities(), answer.intervals)
+        answer.verdict = IMPOSSIBLE if answer.status == BROKEN else HELD[answer.status]
 
 
 def _impossible(question: PlanQuestion, request: Request, found: Found | None) -> Answer:
@@ -79,7 +89,7 @@ def _impossible(question: PlanQuestion, request: Request, found: Found | None) -
         )
     what, other = near
     answer, _ = _ranked(question, other)
-    answer.status, answer.verdict = BROKEN, "impossible"
+    answer.status, answer.verdict = BROKEN, IMPOSSIBLE
     answer.extra["reasons"] = why
     answer.extra["nearest"] = what
     return answer
@@ -272,8 +282,8 @@ def _each(question: PlanQuestion) -> Answer:
         _chosen_terms(chosen),
         rows=rows,
     )
-    if not in_time:
-        answer.status, answer.verdict = BROKEN, "impossible"
+    answer.intervals = _ends(question, answer.terms, layouts.half_width(chosen["gpus"]))
+    _judge(question, answer, chosen["fit"])
     answer.extra["columns"] = {**COLUMNS, "gpus": "GPU", "tokens_per_second": "token/s"}
     answer.plot = tuple(curves(question, done))
     return answer
@@ -298,21 +308,18 @@ def _chosen_terms(row: Row) -> list[Term]:
 def _fewest(question: PlanQuestion) -> Answer:
     """Answer with the fewest GPUs on which a layout surely fits and keeps the deadline and the budget, if any."""
     layouts = question.layouts
-    limited = question.deadline is not None or question.budget is not None
 
     def enough(one: Scored) -> bool:
-        return missed(question, whole_run(question, one)) is None and (limited or one.fit == FITS)
+        return missed(question, whole_run(question, one)) is None and (bool(question.limits) or one.fit == FITS)
 
     def in_time(gpus: int, token: float) -> bool:
         return missed(question, run_of(question, gpus, token)) is None
 
-    gpus = fewest_gpus(layouts, enough, in_time, DOUBLINGS)
+    gpus = fewest_gpus(layouts, enough, in_time).gpus
     if gpus is None:
-        return _impossible(question, layouts.on(layouts.request.node << DOUBLINGS), None)
+        return _impossible(question, layouts.on(LIMIT // layouts.request.node * layouts.request.node), None)
     answer = _one(question, layouts.on(gpus))
     answer.terms = (leaf("gpus", gpus, "GPU"), *answer.terms)
     answer.inputs["gpus"] = Shown(gpus, None, "solved", "GPU")
-    answer.notes.append(
-        "the number of GPUs is the fewest of those tried: powers of two, and eighths between them, in whole nodes"
-    )
+    answer.notes.append(f"gpus is the fewest of those tried: {TRIED_IN_EIGHTHS}")
     return answer

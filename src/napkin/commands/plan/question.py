@@ -7,12 +7,14 @@ from collections.abc import Callable
 
 from napkin._tables.takes import TAKES
 from napkin.commands.confidence import read_confidence
+from napkin.commands.frozen import read_implementation
 from napkin.commands.goodput import read_goodput
 from napkin.commands.inputs import Inputs
+from napkin.commands.layout import read_zero
 from napkin.commands.machine import RATES, WHICH, read_hardware
 from napkin.commands.model import read_images_of_sequence, read_model, read_sequence
 from napkin.commands.nodes import read_gpus
-from napkin.commands.setup import read_implementation, read_setup_around
+from napkin.commands.setup import read_setup_around
 from napkin.commands.step_model import read_rates_profile
 from napkin.commands.untimed import read_untimed
 from napkin.counting import flops
@@ -76,6 +78,11 @@ class PlanQuestion:
     peak: Term
     brief: bool
     given: Texts
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """What the run may take at most, by path: its deadline and its budget, where it has one."""
+        return {path: most for path, most in (("time", self.deadline), ("cost", self.budget)) if most is not None}
 
 
 def read(inputs: Inputs) -> PlanQuestion:
@@ -156,10 +163,11 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     if profile is not None:
         for what in single.with_profile(prediction.rates, hardware, profile, setup.precision.compute)[1]:
             inputs.note(f"measured by the profile: {what}")
-    counted = flops.step(model, flops.works(model, 1, seq))["flops/total"].value
+    trained = prediction.trained
+    counted = flops.step(trained, flops.works(trained, 1, seq))["flops/total"].value
     node = int(machine(hardware, setup.precision.compute).node)
     question = LayoutQuestion(
-        request=_read_request(inputs, model, setup, seq, node),
+        request=_read_request(inputs, model, trained, setup, seq, node),
         hardware=hardware,
         timed=_timed(model, hardware, prediction, overlapped, profile),
         half_width=_half_width(prediction, read_confidence(inputs)),
@@ -171,7 +179,7 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     return question, prediction
 
 
-def _read_request(inputs: Inputs, model: Model, setup: Setup, seq: int, node: int) -> Request:
+def _read_request(inputs: Inputs, model: Model, trained: Model, setup: Setup, seq: int, node: int) -> Request:
     """Read the freedom of every degree and of the batch; node: GPUs that share a link."""
     free = not inputs.has("global-batch")
     inputs.depends(("max-global-batch",), free, "--global-batch says how large a step is", "leave out one of the two")
@@ -179,8 +187,9 @@ def _read_request(inputs: Inputs, model: Model, setup: Setup, seq: int, node: in
         inputs.default("max-global-batch", str(max(LARGEST_STEP // seq, 1)))
     chosen = inputs.text_or_none("recompute")
     only = {name: inputs.integer(name) for name in SEARCHED if name != "zero" and inputs.has(name)}
-    if inputs.has("zero"):
-        only["zero"] = int(inputs.text("zero"))
+    if inputs.has("zero") or inputs.has("distributed-optimizer"):
+        inputs.default("zero", "1")
+        only["zero"] = read_zero(inputs)
     if inputs.has("grad-accum"):
         only["grad-accum"] = inputs.integer("grad-accum")
     if inputs.has("sp"):
@@ -198,6 +207,7 @@ def _read_request(inputs: Inputs, model: Model, setup: Setup, seq: int, node: in
         inputs.note(f"layouts beyond {', '.join(bounds)} were not tried")
     request = Request(
         model=model,
+        trained=trained,
         setup=setup,
         gpus=1,
         node=node,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from napkin.commands.layout import degrees
+from napkin.commands.machine import idle_links
 from napkin.commands.plan.question import PlanQuestion
 from napkin.evidence.constants import deviations
 from napkin.options.command_line import Text, pieces_of
@@ -90,8 +91,7 @@ def row_of(question: PlanQuestion, one: Scored, standing: Standing) -> dict[str,
 
 def run_half(question: PlanQuestion, half: float) -> float:
     """Return half the interval of ln(calendar time): that of the step, and the spread of the goodput."""
-    spread = question.goodput.spread if question.goodput is not None else 0.0
-    return math.hypot(half, deviations(question.confidence) * spread)
+    return half if question.goodput is None else question.goodput.half_width(half, deviations(question.confidence))
 
 
 def whole_run(question: PlanQuestion, one: Scored) -> dict[str, float]:
@@ -104,10 +104,9 @@ def run_of(question: PlanQuestion, gpus: int, token: float) -> dict[str, float]:
     tokens, price, goodput = question.tokens, question.price, question.goodput
     if tokens is None or goodput is None:
         return {}
-    share = float(goodput.share.value)
-    running = token * tokens / gpus
-    hours = token * tokens / 3600 / share
-    run = {"time": running / share, "time/uninterrupted": running, "goodput": share, "gpu_hours": hours}
+    running, calendar = goodput.run(tokens, token / gpus)
+    hours = calendar * gpus / 3600
+    run = {"time": calendar, "time/uninterrupted": running, "goodput": goodput.share.value, "gpu_hours": hours}
     return {**run, "cost": hours * price} if price is not None else run
 
 
@@ -133,10 +132,7 @@ def machine_row(question: PlanQuestion, gpus: int, winner: Scored, first: Scored
 def command_line(question: PlanQuestion, layout: Layout) -> str:
     """Return the same layout as a question to `napkin step`."""
     changes: dict[str, Text] = {"gpus": None, "seq": str(layout.seq)}
-    if layout.gpus == 1:
-        changes["link-bandwidth"] = None  # nothing crosses the link: `step` refuses what has no effect
-    if layout.gpus <= question.layouts.request.node:
-        changes["network-bandwidth"] = None
+    changes |= dict.fromkeys(idle_links(int(layout.gpus), question.layouts.request.node))
     for name, value in degrees(layout).items():
         if name == "sp":
             changes[name] = None if value == (layout.tp > 1) else bool(value)

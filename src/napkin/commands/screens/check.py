@@ -19,7 +19,7 @@ NAMED = 6
 
 
 @record
-class Row:
+class LimitRow:
     """One limit as the table shows it; condition: path and limit, as --limit takes them."""
 
     status: str
@@ -29,11 +29,11 @@ class Row:
     remark: str
 
 
-def shown(outcome: LimitOutcome, file: str) -> Row:
+def shown(outcome: LimitOutcome, file: str) -> LimitRow:
     """Return the row of a limit."""
     cells = (SAID[outcome.status], outcome.path, value_of(outcome), outcome.limit)
     condition = "" if outcome.path == VERDICT else f"{outcome.path} {outcome.limit}"
-    return Row(outcome.status, file, condition, cells, beside(outcome))
+    return LimitRow(outcome.status, file, condition, cells, beside(outcome))
 
 
 def value_of(outcome: LimitOutcome) -> str:
@@ -55,13 +55,14 @@ def words_of(outcome: LimitOutcome) -> str:
     """Return the outcome of a limit in words: `time is 143.9 days: broken, by 43.94 days`."""
     remark = beside(outcome)
     if outcome.path == VERDICT:
-        return f"the verdict is {outcome.value}: {SAID[outcome.status]}, asked for: {outcome.limit}"
+        asked = "as asked" if outcome.status == HOLDS else f"not {outcome.limit}"
+        return f"the verdict is {outcome.value}, {asked}"
     return f"{outcome.path} is {value_of(outcome)}: {SAID[outcome.status]}{f', {remark}' if remark else ''}"
 
 
 def screen(
     named: Sequence[str],
-    rows: Sequence[Row],
+    rows: Sequence[LimitRow],
     skipped: Sequence[str],
     problems: int,
     written: str,
@@ -92,7 +93,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _next(rows: Sequence[Row], asked: Mapping[str, str], written: str) -> Next:
+def _next(rows: Sequence[LimitRow], asked: Mapping[str, str], written: str) -> Next:
     """Return what to ask next: what would make the first limit hold that does not."""
     for row in rows:
         if row.status != HOLDS and row.file in asked:

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from napkin.planning.step_memory import KeptTensor
 from napkin.record import replace
 from napkin.render.figures import size
-from napkin.render.screen import Column, Screen, Table
+from napkin.render.screen import Column, Next, Screen, Table
 
 
-def listed(screen: Screen, tensors: Sequence[KeptTensor]) -> Screen:
-    """Return the screen of a step with its saved tensors in place of the buckets, the tensors of a block together."""
+def listed(screen: Screen, tensors: Sequence[KeptTensor], recomputes: bool) -> Screen:
+    """Return the screen of a step with its saved tensors in place of the buckets, the tensors of a block together;
+    recomputes: whether some of them are computed again already."""
     columns = (
         Column("block", drop=1),
         Column("operation"),
@@ -24,4 +25,5 @@ def listed(screen: Screen, tensors: Sequence[KeptTensor]) -> Screen:
         (one.piece, one.operation, one.tensor, size(one.size), f"{one.times:,}", size(one.size * one.times))
         for one in tensors
     ]
-    return replace(screen, table=Table(columns, rows), remarks=(), more=None, next=None, listing=True)
+    following = Next({"tensors": None} if recomputes else {"recompute": "full"})
+    return replace(screen, table=Table(columns, rows), remarks=(), more=None, next=following, listing=True)

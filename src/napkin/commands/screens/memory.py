@@ -9,7 +9,7 @@ from napkin.commands.memory_question import MemoryQuestion
 from napkin.commands.screens.setup import of_setup
 from napkin.footprint import buckets
 from napkin.footprint.rank import BUCKETS, Moment
-from napkin.planning.largest import Largest
+from napkin.planning.largest import LargestFit
 from napkin.planning.verdicts import FITS, Fit
 from napkin.render.answer import Answer, Row, number_in
 from napkin.render.figures import interval, size, size_of
@@ -58,7 +58,7 @@ def of_step(question: MemoryQuestion, found: Fit, answer: Answer) -> Screen:
     )
 
 
-def of_largest(question: MemoryQuestion, found: Largest, answer: Answer) -> Screen:
+def of_largest(question: MemoryQuestion, found: LargestFit, answer: Answer) -> Screen:
     """Return the screen of the largest micro-batch, sequence, number of layers or model that fits."""
     capacity, hardware, what = question.capacity, question.hardware, question.maximize or ""
     assert capacity is not None
@@ -80,7 +80,7 @@ def of_largest(question: MemoryQuestion, found: Largest, answer: Answer) -> Scre
     )
 
 
-def _most(what: str, found: Largest, terms: Mapping[str, Term], level: float) -> list[str]:
+def _most(what: str, found: LargestFit, terms: Mapping[str, Term], level: float) -> list[str]:
     """Return the largest value, the parameters of such a model, and the interval: from what surely fits to what may."""
     verdict = (found.fit.verdict or "").upper()
     if not found.value:
@@ -96,7 +96,7 @@ def _value(what: str, value: int) -> str:
     return {"micro-batch": f"micro-batch {value:,}", "seq": f"{value:,} tokens"}.get(what, layers)
 
 
-def _binding(found: Largest) -> list[tuple[str, str, str]]:
+def _binding(found: LargestFit) -> list[tuple[str, str, str]]:
     """Return what stops a larger one."""
     binding = found.binding
     if binding is None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from napkin.commands.plan.question import PlanQuestion
-from napkin.planning.verdicts import UNDECIDED
+from napkin.errors import UNDECIDED
+from napkin.planning.verdicts import VERDICTS
 from napkin.render.answer import Answer, Row, number_in
 from napkin.render.figures import amount, briefly, interval, size_of
 from napkin.render.screen import Column, Next, Screen, Table
@@ -56,8 +57,8 @@ def _headline(question: PlanQuestion, answer: Answer) -> list[str]:
     head = []
     if "reasons" in answer.extra:
         return ["IMPOSSIBLE: no layout", f"nearest: {answer.extra['nearest']}"]
-    if answer.verdict == "impossible":
-        head.append("IMPOSSIBLE")
+    if question.limits and question.counts and answer.verdict:
+        head.append(answer.verdict.upper())
     if "gpus" in terms:
         head.append(human(terms["gpus"].value, "GPU"))
     step = f"{human(terms['step/time'].value, 'second')} a step"
@@ -72,7 +73,8 @@ def _headline(question: PlanQuestion, answer: Answer) -> list[str]:
     if "cost" in terms:
         head.append(human(terms["cost"].value, "USD"))
     if "memory/total" in terms and "memory/capacity" in terms:
-        head.append(size_of(terms["memory/total"].value, terms["memory/capacity"].value))
+        fit = f"{answer.verdict.upper()} " if answer.verdict in VERDICTS else ""
+        head.append(fit + size_of(terms["memory/total"].value, terms["memory/capacity"].value))
     return head
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin.commands.moved import Moved
+from napkin.errors import UNDECIDED
 from napkin.render.figures import between, compact
 from napkin.render.screen import Bar, Column, Next, Screen, Table
 
@@ -16,7 +17,7 @@ COLUMNS = (
     Column(drop=3),
     Column("per 1%", right=True, drop=2),
 )
-JUDGED = ("fits", "does not fit", "too close to call", "holds", "broken", "close")
+JUDGED = ("fits", "does not fit", UNDECIDED, "holds", "broken", "close")
 """Decisions that are good or bad."""
 FLIPS = (Column("flips at", right=True), Column("becomes"))
 
@@ -56,7 +57,7 @@ def _row(one: Moved, unit: str, reach: tuple[float, float], value: float, decide
 
 
 def _short(decision: str | None) -> str:
-    return "too close" if decision == "too close to call" else decision or ""
+    return "too close" if decision == UNDECIDED else decision or ""
 
 
 def _next(moved: Sequence[Moved]) -> Next:

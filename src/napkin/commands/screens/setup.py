@@ -23,20 +23,33 @@ def run_on(model: str, gpus: int, hardware: str) -> str:
     return f"{model} on {gpus:,} GPUs" if gpus > 1 else model
 
 
-def of_setup(model: Model, setup: Setup, hardware: str) -> list[str]:
-    """Return the question about a step as clauses."""
-    layout = setup.layout
-    first, *rest = [run_on(model.name, int(layout.gpus), hardware), *degrees_of(layout)]
-    if rest:
-        first += ":"
+def trained_part(setup: Setup) -> list[str]:
+    """Return what is trained, and how the rest is stored, as clauses; none where all of the model is."""
     tuning = setup.implementation.tuning
     adapter = [] if tuning is None else [f"LoRA rank {tuning.rank}" if tuning.rank else tuning.method]
     if tuning is not None and tuning.quantized:
         adapter.append(f"{tuning.quantized} weights")
     frozen = [f"{setup.frozen} layers frozen"] if setup.frozen else []
     frozen += [{VISION: "tower frozen", PROJECTOR: "tower and projector frozen"}[setup.asleep]] if setup.asleep else []
+    return [*adapter, *frozen]
+
+
+def of_setup(model: Model, setup: Setup, hardware: str) -> list[str]:
+    """Return the question about a step as clauses."""
+    layout = setup.layout
+    first, *rest = [run_on(model.name, int(layout.gpus), hardware), *degrees_of(layout)]
+    if rest:
+        first += ":"
     images = [f"{layout.images:,} image{'s' * (layout.images > 1)} each"] if layout.images else []
     recompute = [] if layout.recompute.kind == "none" else [f"recompute {layout.recompute.word}"]
     offload = [f"offload {' and '.join(setup.offload)}"] if setup.offload else []
     source = f"{int(layout.seq):,} + {int(layout.target):,}" if layout.target else f"{int(layout.seq):,}"
-    return [first, *rest, *adapter, *frozen, f"{int(layout.micro):,} × {source} tokens", *images, *recompute, *offload]
+    return [
+        first,
+        *rest,
+        *trained_part(setup),
+        f"{int(layout.micro):,} × {source} tokens",
+        *images,
+        *recompute,
+        *offload,
+    ]

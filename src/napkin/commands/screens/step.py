@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin.commands.following import FREE, under
-from napkin.commands.screens.setup import degrees_of, run_on
+from napkin.commands.screens.setup import degrees_of, run_on, trained_part
 from napkin.commands.step_model import StepQuestion
 from napkin.planning.verdicts import FITS
 from napkin.render.answer import Answer
@@ -37,6 +37,7 @@ def screen(question: StepQuestion, answer: Answer, parts: Sequence[Term], fit: s
         [
             f"{first}:" if divided else first,
             *divided,
+            *trained_part(question.setup),
             f"{int(layout.global_batch):,} × {int(layout.seq):,} tokens a step",
         ],
         [f"{human(step.value, 'second')} a step", ends, f"MFU {human(terms['mfu'].value, '1', 3)}", _binding(answer)],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from napkin.commands.train_time_question import TrainTimeQuestion
+from napkin.errors import HELD, IMPOSSIBLE, OK
 from napkin.render.answer import Answer
 from napkin.render.figures import amount, briefly, interval
 from napkin.render.screen import Next, Screen, quantities
@@ -50,6 +51,10 @@ def _question(question: TrainTimeQuestion) -> list[str]:
     given = "gpus" in known and question.solved is None
     gpus = f"{human(known['gpus'].value, '1')} × " if given else ""
     found = [(question.named or size) + tokens, gpus + question.hardware.name]
+    if question.step is not None:
+        from napkin.commands.screens.setup import trained_part
+
+        found += trained_part(question.step.setup)
     if "mfu" in known:
         found.append(f"MFU {known['mfu'].value:.3g}")
     allowed = known.get("time") if question.solved is None else question.solved.allowed
@@ -74,8 +79,8 @@ def _headline(question: TrainTimeQuestion, answer: Answer, terms: Mapping[str, T
     what = terms[wanted]
     value = f"MFU {what.value:.3g} needed" if wanted == "mfu" else human(what.value, what.unit)
     impossible = [f"IMPOSSIBLE: {value}, more than the hardware's peak"]
-    found = impossible if answer.verdict == "impossible" else [value]
-    if question.limits and answer.verdict not in (None, "impossible"):
+    found = impossible if answer.verdict == IMPOSSIBLE else [value]
+    if question.limits and answer.verdict not in (None, IMPOSSIBLE):
         found.append(f"{str(answer.verdict).upper()}: {' and '.join(_limits(question))}")
     if wanted in answer.intervals and question.confidence is not None:
         found.append(interval(answer.intervals[wanted], what.unit, question.confidence))
@@ -154,7 +159,7 @@ def _next(question: TrainTimeQuestion, terms: Mapping[str, Term], wanted: str, v
         from napkin.commands.following import under
 
         return under("plan")
-    if question.step is not None and question.limits and verdict not in (None, "holds"):
+    if question.step is not None and question.limits and verdict not in (None, HELD[OK]):
         return Next({"gpus": None, "dp": None})
     allowed = next((text for text, seconds in ROUND if seconds < terms["time"].value / 1.5), None)
     if wanted == "time" and allowed and question.budget is None and question.step is None:

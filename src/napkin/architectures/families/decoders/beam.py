@@ -6,9 +6,10 @@ from __future__ import annotations
 from functools import partial
 
 from napkin.architectures.arrangements import sandwich_norm
-from napkin.architectures.attention import Gate, Scaling
+from napkin.architectures.attention_parts import Gate, Scaling
 from napkin.architectures.blocks import RMS_FP32, Gating, moe
-from napkin.architectures.decoder import Decoder, Headed, NormedHeads, Vary, always
+from napkin.architectures.decoder import Decoder
+from napkin.architectures.decoder_parts import Headed, NormedHeads, Vary, always
 from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.layer_plans import Windows, as_parameters_say, laid_out, listed_or
 from napkin.architectures.mixture import SIGMOID

@@ -6,7 +6,8 @@ from functools import partial
 
 from napkin.architectures.arrangements import Arrangement, pre_norm
 from napkin.architectures.blocks import LAYER, LAYER_NO_BIAS
-from napkin.architectures.decoder import Decoder, Embedded, Inner, always, constant, scored
+from napkin.architectures.decoder import Decoder
+from napkin.architectures.decoder_parts import Embedded, Inner, always, constant, scored
 from napkin.architectures.dimensions import dimensions
 from napkin.architectures.families.decoders.gpt2 import DROPPED, SAME_HEADS
 from napkin.architectures.reading import on

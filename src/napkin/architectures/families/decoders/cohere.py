@@ -8,7 +8,8 @@ from typing import Any
 
 from napkin.architectures.arrangements import parallel
 from napkin.architectures.blocks import LAYER_FP32, LAYER_FP32_PER_HEAD, RMS, Block, Operations, moe
-from napkin.architectures.decoder import Decoder, Headed, Inner, NormedHeads, RotaryPositions, always
+from napkin.architectures.decoder import Decoder
+from napkin.architectures.decoder_parts import Headed, Inner, NormedHeads, RotaryPositions, always
 from napkin.architectures.dimensions import dimensions
 from napkin.architectures.layer_plans import (
     AS_LISTED,

@@ -9,7 +9,8 @@ from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.assembly import embedding, head
-from napkin.architectures.attention import Attention, Heads
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Heads
 from napkin.architectures.blocks import RMS, gated_mlp
 from napkin.architectures.dimensions import decoder_only, dimensions_of
 from napkin.architectures.reading import depth, width

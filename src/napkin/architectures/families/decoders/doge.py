@@ -9,7 +9,8 @@ from math import isqrt
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.attention import Attention
 from napkin.architectures.blocks import RMS, Operations
-from napkin.architectures.decoder import Decoder, NormedHeads, always
+from napkin.architectures.decoder import Decoder
+from napkin.architectures.decoder_parts import NormedHeads, always
 from napkin.architectures.layer_plans import EVERYWHERE
 from napkin.architectures.mixture import Feed
 from napkin.architectures.reading import activation, width

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from napkin.architectures.arrangements import output_norm, pre_norm
 from napkin.architectures.blocks import RMS
-from napkin.architectures.decoder import Decoder, NormedHeads, always
+from napkin.architectures.decoder import Decoder
+from napkin.architectures.decoder_parts import NormedHeads, always
 from napkin.architectures.layer_plans import Windows, by_type, every, in_windows_if_any
 from napkin.architectures.mixture import SIGMOID, counted
 from napkin.architectures.reading import FULL, WINDOWED

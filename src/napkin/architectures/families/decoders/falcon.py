@@ -7,7 +7,8 @@ from functools import partial
 from napkin.architectures.arrangements import parallel, pre_norm
 from napkin.architectures.attention import Attention
 from napkin.architectures.blocks import LAYER
-from napkin.architectures.decoder import Decoder, Inner, RotaryPositions, activation_in, always
+from napkin.architectures.decoder import Decoder
+from napkin.architectures.decoder_parts import Inner, RotaryPositions, activation_in, always
 from napkin.architectures.dimensions import dimensions
 from napkin.architectures.reading import kv_heads_of
 from napkin.architectures.record import Architecture

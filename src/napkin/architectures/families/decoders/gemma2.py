@@ -5,8 +5,8 @@ from __future__ import annotations
 from napkin.architectures.arrangements import pre_norm, sandwich_norm
 from napkin.architectures.attention import Attention
 from napkin.architectures.blocks import RMS_OFFSET
-from napkin.architectures.decoder import (
-    Decoder,
+from napkin.architectures.decoder import Decoder
+from napkin.architectures.decoder_parts import (
     Embedded,
     Headed,
     NormedHeads,

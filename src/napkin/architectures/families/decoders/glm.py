@@ -6,7 +6,8 @@ from functools import partial
 
 from napkin.architectures.arrangements import sandwich_norm
 from napkin.architectures.blocks import RMS
-from napkin.architectures.decoder import Decoder, NormedHeads, RotaryPositions, always
+from napkin.architectures.decoder import Decoder
+from napkin.architectures.decoder_parts import NormedHeads, RotaryPositions, always
 from napkin.architectures.dimensions import dimensions
 from napkin.architectures.mixture import SIGMOID
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like

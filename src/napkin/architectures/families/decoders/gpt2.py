@@ -8,7 +8,8 @@ from functools import partial
 from napkin.architectures.arrangements import post_norm, pre_norm
 from napkin.architectures.attention import Attention
 from napkin.architectures.blocks import LAYER
-from napkin.architectures.decoder import Decoder, Embedded, Headed, Inner, activation_in, always, constant, scored
+from napkin.architectures.decoder import Decoder
+from napkin.architectures.decoder_parts import Embedded, Headed, Inner, activation_in, always, constant, scored
 from napkin.architectures.dimensions import Dimensions, dimensions
 from napkin.architectures.layer_plans import Windows
 from napkin.architectures.mixture import Feed

@@ -8,8 +8,8 @@ from functools import partial
 from napkin.architectures.arrangements import parallel, pre_norm
 from napkin.architectures.attention import Attention
 from napkin.architectures.blocks import LAYER, LAYER_OFFSET, LAYER_PER_HEAD
-from napkin.architectures.decoder import (
-    Decoder,
+from napkin.architectures.decoder import Decoder
+from napkin.architectures.decoder_parts import (
     Embedded,
     Headed,
     Inner,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from napkin.architectures.arrangements import pre_norm, sandwich_norm
-from napkin.architectures.decoder import Decoder, Embedded, Headed, always, scored, where
+from napkin.architectures.decoder import Decoder
+from napkin.architectures.decoder_parts import Embedded, Headed, always, scored, where
 from napkin.architectures.layer_plans import all_but_each, by_base
 from napkin.architectures.mixture import Mixture, as_wide_as
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like

@@ -9,7 +9,8 @@ from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.assembly import embedding, head
-from napkin.architectures.attention import Attention, Gate, Heads, QkvProjections, Rope
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Gate, Heads, QkvProjections, Rope
 from napkin.architectures.blocks import RMS_BARE, Operations, gated_mlp
 from napkin.architectures.dimensions import decoder_only, dimensions_of
 from napkin.architectures.reading import DEEPEST, activation, depth, width

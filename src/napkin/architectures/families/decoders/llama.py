@@ -7,7 +7,8 @@ from functools import partial
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.attention import Attention
 from napkin.architectures.blocks import LAYER, RMS, RMS_BARE, RMS_FP32, Operations
-from napkin.architectures.decoder import Decoder, Embedded, Headed, NormedHeads, RotaryPositions, always, constant
+from napkin.architectures.decoder import Decoder
+from napkin.architectures.decoder_parts import Embedded, Headed, NormedHeads, RotaryPositions, always, constant
 from napkin.architectures.dimensions import dimensions
 from napkin.architectures.layer_plans import EVERYWHERE, all_but_each, but_each
 from napkin.architectures.mixture import Feed, Mixture, counted

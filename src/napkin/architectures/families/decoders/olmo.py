@@ -6,7 +6,8 @@ from functools import partial
 
 from napkin.architectures.arrangements import output_norm
 from napkin.architectures.blocks import LAYER_BARE, RMS, RMS_FP32
-from napkin.architectures.decoder import Decoder, NormedHeads, always, clamped
+from napkin.architectures.decoder import Decoder
+from napkin.architectures.decoder_parts import NormedHeads, always, clamped
 from napkin.architectures.dimensions import dimensions
 from napkin.architectures.layer_plans import every
 from napkin.architectures.mixture import Mixture

@@ -7,7 +7,8 @@ from functools import partial
 
 from napkin.architectures.arrangements import parallel, pre_norm
 from napkin.architectures.blocks import LAYER, Routing
-from napkin.architectures.decoder import Decoder, Embedded, Headed, NormedHeads, RotaryPositions, always
+from napkin.architectures.decoder import Decoder
+from napkin.architectures.decoder_parts import Embedded, Headed, NormedHeads, RotaryPositions, always
 from napkin.architectures.layer_plans import EVERYWHERE, all_sparse
 from napkin.architectures.mixture import Mixture, jittered
 from napkin.architectures.record import Architecture

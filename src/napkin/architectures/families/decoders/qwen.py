@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import partial
 
 from napkin.architectures.blocks import RMS, moe
-from napkin.architectures.decoder import Decoder, NormedHeads
+from napkin.architectures.decoder import Decoder
+from napkin.architectures.decoder_parts import NormedHeads
 from napkin.architectures.dimensions import dimensions
 from napkin.architectures.layer_plans import AS_LISTED, EVERYWHERE, LATE, Windows, all_sparse, by_type, stepped
 from napkin.architectures.mixture import Mixture, as_wide_as

@@ -11,7 +11,8 @@ from functools import partial
 
 from napkin.architectures.arrangements import post_norm, pre_norm
 from napkin.architectures.assembly import embedding, runs_of
-from napkin.architectures.attention import Attention, Heads, QkvProjections, Scores, band_attention
+from napkin.architectures.attention import Attention, band_attention
+from napkin.architectures.attention_parts import Heads, QkvProjections, Scores
 from napkin.architectures.blocks import LAYER, Block, Operations, Routing, plain_mlp
 from napkin.architectures.encoder_decoder import (
     Sparse,
@@ -23,9 +24,9 @@ from napkin.architectures.encoder_decoder import (
     runs_alone,
     shared_embedding,
 )
-from napkin.architectures.families.encoders.longformer import attention_windows
 from napkin.architectures.reading import activation, depth, restrict, tied, width
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
+from napkin.architectures.sparse_attention import attention_windows
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
 from napkin.operations.embedding import Embedding

@@ -6,14 +6,10 @@ Fields and arrangements are facts of the class of Hugging Face transformers 5.23
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from napkin.architectures.blocks import Operations
 from napkin.architectures.families.encoder_decoders.bart import BART, Bart
 from napkin.architectures.record import like
+from napkin.architectures.sparse_attention import block_sparse
 from napkin.inputs.model import Config
-from napkin.operations.attention import AttentionCore
-from napkin.operations.block_attention import BlockAttention
 from napkin.operations.implementations import EAGER, MASKS, OWN_LABELS
 from napkin.operations.model import Model
 from napkin.record import replace
@@ -30,21 +26,6 @@ def _bigbird_pegasus(config: Config) -> Model:
         config.ignore("block_size", "num_random_blocks")
         return network(config)
     return replace(network, core=block_sparse(config))(config)
-
-
-def block_sparse(config: Config) -> Callable[[AttentionCore], Operations]:
-    """Return what makes attention block-sparse."""
-    block, random = config.integer("block_size"), config.integer("num_random_blocks", least=0)
-    config.notes.append(
-        f"beyond {(5 + 2 * random) * block:,} tokens the class attends to some blocks only; FLOPs are those, memory is "
-        "counted as of full attention"
-    )
-
-    def core(of: AttentionCore) -> Operations:
-        sizes = (of.heads, of.kv_heads, of.qk_dim, of.v_dim)
-        return (BlockAttention(of.name, of.reads, *sizes, causal=False, block=block, random=random),)
-
-    return core
 
 
 BIGBIRD_PEGASUS = like(

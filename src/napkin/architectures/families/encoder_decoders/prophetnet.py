@@ -10,7 +10,8 @@ from functools import partial
 
 from napkin.architectures.arrangements import post_norm
 from napkin.architectures.assembly import embedding
-from napkin.architectures.attention import Attention, Heads, QkvProjections, Scores
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Heads, QkvProjections, Scores
 from napkin.architectures.blocks import LAYER, Operations, plain_mlp
 from napkin.architectures.encoder_decoder import parts_of, shared_embedding
 from napkin.architectures.reading import activation, tied, width

@@ -11,7 +11,8 @@ from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.assembly import embedding, runs_of
-from napkin.architectures.attention import Attention, Heads, Scores
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Heads, Scores
 from napkin.architectures.blocks import RMS_T5, Block, Operations, Routing, gated_mlp, plain_mlp
 from napkin.architectures.encoder_decoder import (
     Sparse,

@@ -1,7 +1,6 @@
-"""T5Gemma: Gemma's layers as an encoder and a decoder. The first has sizes and a token embedding for each; the second
-has one embedding for all, and decoder layers that attend to both sides' keys at once.
+"""T5Gemma: Gemma 2's layers as an encoder and a decoder, each with sizes and a token embedding of its own.
 
-The facts are those of Hugging Face transformers 5.23.0 (src/transformers/models/t5gemma and t5gemma2).
+The facts are those of Hugging Face transformers 5.23.0 (src/transformers/models/t5gemma).
 """
 
 from __future__ import annotations
@@ -12,19 +11,19 @@ from math import gcd
 from typing import Any
 
 from napkin.architectures import assembly, reading
-from napkin.architectures.attention import Attention, Heads, QkNorm, QkvProjections, Rope, Scores
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Heads, QkNorm, QkvProjections, Rope, Scores
 from napkin.architectures.blocks import RMS_OFFSET, Block, NormStyle, Operations, gated_mlp
 from napkin.architectures.encoder_decoder import parts_of
 from napkin.architectures.reading import CHUNKED, FULL, WINDOWED
 from napkin.architectures.record import Architecture, ConfigClass
 from napkin.inputs.model import Config
 from napkin.operations.embedding import Embedding
-from napkin.operations.implementations import HF, HF_EAGER, MASKS, POSITION_IDS, ROTARY
+from napkin.operations.implementations import HF_EAGER, MASKS, POSITION_IDS
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, Stack, stack_of
 from napkin.operations.pointwise import Add, Dropout, Scale, Softcap
 from napkin.operations.roles import LM_HEAD, MEMORY, VOCABULARY
-from napkin.operations.views import ConcatTokens, Overwrite, Reused, reuse
 from napkin.record import record, replace
 
 NORM = RMS_OFFSET
@@ -127,7 +126,7 @@ def layers_of(of: Side, make: Callable[[str], Operations], stack: str) -> Parts:
     return assembly.runs_of(of.kinds, lambda kind: Layer(words[kind] if both else stack, make(kind)))
 
 
-def _classes(config: Config) -> bool:
+def checked_classes(config: Config) -> bool:
     """Return whether the class that is named has a head. Refuse (3) the encoder alone."""
     has_decoder, has_head = parts_of(config)
     if not has_decoder:
@@ -140,7 +139,7 @@ def _classes(config: Config) -> bool:
 def t5gemma(config: Config) -> Model:
     """Return T5Gemma (arXiv:2504.06225): Gemma 2 on both sides, a cross-attention in each layer of the decoder."""
     encoder, decoder = (side(config.nested(name, "t5_gemma_module"), 2) for name in ("encoder", "decoder"))
-    has_head = _classes(config)
+    has_head = checked_classes(config)
 
     def encodes(kind: str) -> Operations:
         both_ways = encoder.window + 1 if kind == WINDOWED and encoder.window else None  # so many before and after
@@ -157,12 +156,13 @@ def t5gemma(config: Config) -> Model:
 
     stacks = (
         stack_of("encoder", looked_up(encoder), layers_of(encoder, encodes, "encoder"), last(encoder)),
-        stack_of("decoder", looked_up(decoder), layers_of(decoder, decodes, "decoder"), _head(decoder, has_head)),
+        stack_of("decoder", looked_up(decoder), layers_of(decoder, decodes, "decoder"), head_of(decoder, has_head)),
     )
-    return _model(config, stacks, encoder, decoder, has_head)
+    return network(config, stacks, encoder, decoder, has_head)
 
 
-def _model(config: Config, stacks: tuple[Stack, ...], encoder: Side, decoder: Side, has_head: bool) -> Model:
+def network(config: Config, stacks: tuple[Stack, ...], encoder: Side, decoder: Side, has_head: bool) -> Model:
+    """Return the network of two stacks."""
     return Model(
         name=config.name,
         stacks=stacks,
@@ -190,7 +190,7 @@ def last(of: Side) -> Operations:
     return (NORM("final_norm", "x", of.width), Dropout("final_dropped", ("final_norm",), of.width))
 
 
-def _head(of: Side, there: bool) -> Operations:
+def head_of(of: Side, there: bool) -> Operations:
     """Return what follows the decoder's layers."""
     if not there:
         return last(of)
@@ -199,111 +199,7 @@ def _head(of: Side, there: bool) -> Operations:
     return (*last(of), head, *capped)
 
 
-# --- T5Gemma 2 -------------------------------------------------------------------------------------------------------
-
-PERIOD = 6
-"""Of the layers, one in so many attends to all tokens."""
-
-
-def t5gemma2(config: Config) -> Model:
-    """Return T5Gemma 2 (arXiv:2512.14856): Gemma 3 on both sides, one token embedding for both and the head, and in the
-    decoder one attention over its own keys and the encoder's, which the same projections make."""
-    encoder, decoder = _read_sides(config)
-    has_head = _classes(config)
-    tie = reading.tied(config)
-
-    def encodes(kind: str) -> Operations:
-        first = branch("attention", "x", encoder.width, _both_ways(encoder, kind))
-        return (*first, *branch("mlp", "attention_residual", encoder.width, feed(encoder)))
-
-    def decodes(kind: str) -> Operations:
-        first = branch("attention", "x", decoder.width, _merged(decoder, kind))
-        return (*first, *branch("mlp", "attention_residual", decoder.width, feed(decoder)))
-
-    embedded = _marked(encoder, None)
-    reused = _marked(decoder, embedded if tie else None)
-    ending = _head(decoder, has_head)
-    stacks = (
-        stack_of("encoder", embedded, layers_of(encoder, encodes, "encoder"), last(encoder)),
-        stack_of("decoder", reused, layers_of(decoder, decodes, "decoder"), ending),
-    )
-    return replace(_model(config, stacks, encoder, decoder, has_head), tied=tie and has_head)
-
-
-def _read_sides(config: Config) -> tuple[Side, Side]:
-    """Read encoder and decoder of T5Gemma 2, which have one width and one vocabulary."""
-    outer = config.nested("encoder", "t5gemma2_encoder")
-    texts = (outer.nested("text_config", "t5gemma2_text"), config.nested("decoder", "t5gemma2_decoder"))
-    outer.ignore(*outer.fields)  # what is not the text's is vision's
-    config.notes.append("the language model of t5gemma2 alone is counted, vision left out")
-    encoder, decoder = (_read_side(text) for text in texts)
-    for field, one, other in (
-        ("hidden_size", encoder.width, decoder.width),
-        ("vocab_size", encoder.vocabulary, decoder.vocabulary),
-    ):
-        if one != other:
-            raise texts[1].wrong(field, f"{other} is not the encoder's {one}, as the class insists")
-    return encoder, decoder
-
-
-def _read_side(text: Config) -> Side:
-    read = side(text, text.optional_integer("sliding_window_pattern") or PERIOD, caps_scores=False)
-    if read.window is None:
-        raise text.refuse("sliding_window", "is null, which the class does not run with")
-    return read
-
-
-def _marked(of: Side, embedded: Operations | None) -> Operations:
-    """Return the token embedding, scaled, and a learned vector for the token that ends an image; or another side's."""
-    made: Operations = (
-        Embedding("embedding", (), of.vocabulary, of.width),
-        Scale("embedding_scaled", ("embedding",), of.width),
-        Overwrite("embedding_marked", ("embedding_scaled",), of.width),
-        Dropout("embedding_dropped", ("embedding_marked",), of.width),
-    )
-    if embedded is None:
-        return made
-    return tuple(reuse(op) if op.weights() else op for op in embedded)
-
-
-def _both_ways(of: Side, kind: str) -> Block:
-    """Return the encoder's attention: a window's tokens stand half before, half behind."""
-    made = attends(of, causal=False, norm=NORM)
-
-    def block(source: str) -> Operations:
-        *ahead, core, out = made(source)
-        if kind == WINDOWED and of.window:
-            core = replace(core, window=(of.window + 1) // 2, ahead=of.window // 2 + 1)
-        return (*ahead, core, out)
-
-    return block
-
-
-def _merged(of: Side, kind: str) -> Block:
-    """Return the decoder's attention: products and norm of its keys make the encoder's too, which are not rotated."""
-    made = attends(of, causal=True, norm=NORM, window=of.window if kind == WINDOWED else None)
-    width = of.kv_heads * of.head_dim
-
-    def block(source: str) -> Operations:
-        *ahead, core, out = made(source)
-        own = {op.name: op for op in ahead}
-        return (
-            *ahead,
-            Reused("cross_k", (MEMORY,), own["k"]),
-            Reused("cross_v", (MEMORY,), own["v"]),
-            Reused("cross_k_norm", ("cross_k",), own["k_norm"]),
-            ConcatTokens("keys", ("k_rope", "cross_k_norm"), width),
-            ConcatTokens("values", ("v", "cross_v"), width),
-            replace(core, reads=("q_rope", "keys", "values"), merged=True),
-            out,
-        )
-
-    return block
-
-
-# --- records ---------------------------------------------------------------------------------------------------------
-
-_CALLS: dict[str, Any] = {"passes": (MASKS, POSITION_IDS), "closure": ("tables", "masks")}
+CALLS: dict[str, Any] = {"passes": (MASKS, POSITION_IDS), "closure": ("tables", "masks")}
 T5GEMMA = Architecture(
     "t5gemma",
     t5gemma,
@@ -321,40 +217,12 @@ T5GEMMA = Architecture(
             },
         ),
     ),
-    implementation=replace(HF_EAGER, shifted=False, **_CALLS),
+    implementation=replace(HF_EAGER, shifted=False, **CALLS),
     modules={
         "encoder/embedding": "model.encoder.embed_tokens", "decoder/embedding": "model.decoder.embed_tokens",
         "cross_q": "cross_attn.q_proj", "cross_k": "cross_attn.k_proj", "cross_v": "cross_attn.v_proj",
         "cross_o": "cross_attn.o_proj", "lm_head": "lm_head.out_proj",
     },
 )  # fmt: skip
-_T5GEMMA2_TEXT = ConfigClass(
-    "t5gemma2_text",
-    "T5Gemma2TextConfig",
-    defaults={
-        "attention_bias": False, "final_logit_softcapping": None, "head_dim": 256,
-        "hidden_activation": "gelu_pytorch_tanh", "intermediate_size": 9216, "layer_types": None,
-        "max_position_embeddings": 131072, "num_attention_heads": 8, "num_key_value_heads": 4,
-        "sliding_window": 4096, "sliding_window_pattern": 6, "vocab_size": 262208,
-    },
-    aliases={"_sliding_window_pattern": "sliding_window_pattern"},
-)  # fmt: skip
-T5GEMMA2 = Architecture(
-    "t5gemma2",
-    t5gemma2,
-    config_class="T5Gemma2Config",
-    defaults={"tie_word_embeddings": True},
-    blocks=(
-        _T5GEMMA2_TEXT,
-        replace(_T5GEMMA2_TEXT, model_type="t5gemma2_decoder", config_class="T5Gemma2DecoderConfig"),
-    ),
-    implementation=replace(
-        HF, by_kind=True, shifted=False, kernel_mask="windows", buffers=(ROTARY, ("scale", "")), **_CALLS
-    ),
-    modules={
-        "encoder/embedding": "model.encoder.text_model.embed_tokens", "lm_head": "lm_head.out_proj",
-        "decoder/embedding": "model.decoder.embed_tokens",
-    },
-)  # fmt: skip
 
-ARCHITECTURES = (T5GEMMA, T5GEMMA2)
+ARCHITECTURES = (T5GEMMA,)

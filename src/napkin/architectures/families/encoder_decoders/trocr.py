@@ -8,7 +8,8 @@ from __future__ import annotations
 from functools import partial
 
 from napkin.architectures.assembly import embedding, head
-from napkin.architectures.attention import Attention, Heads, QkvProjections, Scaling, Scores
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Heads, QkvProjections, Scaling, Scores
 from napkin.architectures.blocks import LAYER, plain_mlp
 from napkin.architectures.dimensions import decoder_only, dimensions
 from napkin.architectures.encoder_decoder import decoder_alone

@@ -9,7 +9,8 @@ from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.assembly import embedding
-from napkin.architectures.attention import Attention, Heads, QkvProjections, Scaling, Scores
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Heads, QkvProjections, Scaling, Scores
 from napkin.architectures.blocks import LAYER, Block, Operations, plain_mlp
 from napkin.architectures.encoder_decoder import decoder_alone, decoder_layer, parts_of, runs_alone
 from napkin.architectures.reading import activation, depth, tied, width

@@ -11,7 +11,8 @@ from functools import partial
 
 from napkin.architectures.arrangements import post_norm, pre_norm
 from napkin.architectures.assembly import embedding, runs_of
-from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope, Scores, band_attention
+from napkin.architectures.attention import Attention, band_attention
+from napkin.architectures.attention_parts import Heads, QkvProjections, Rope, Scores
 from napkin.architectures.blocks import LAYER, Block, Operations, gated_mlp, plain_mlp
 from napkin.architectures.masked import (
     BARE,

@@ -1,23 +1,21 @@
-"""Encoders that are BERT with other embeddings, or with attention that approximates BERT's."""
+"""Encoders that are BERT with other embeddings, other linear layers or adapters."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from napkin.architectures.families.encoder_decoders.bigbird_pegasus import block_sparse
 from napkin.architectures.families.encoders.bert import BERT, Bert
 from napkin.architectures.masked import ENCODER, bert_modules
-from napkin.architectures.record import Architecture, Build, like
+from napkin.architectures.record import Architecture, like
 from napkin.inputs.model import Config
-from napkin.operations.attention import AttentionCore
 from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
-from napkin.operations.implementations import EAGER, IDS
+from napkin.operations.implementations import IDS
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import BlockMatmul, Matmul
 from napkin.operations.model import Model
 from napkin.operations.pointwise import Activation, Add
-from napkin.operations.roles import HEADS, POSITION, REPLICATED, SEGMENT
+from napkin.operations.roles import POSITION, REPLICATED, SEGMENT
 from napkin.operations.views import Concat
 from napkin.record import replace
 
@@ -38,6 +36,12 @@ def _added(before: tuple[Operation, ...], tables: Iterable[Embedding]) -> tuple[
         more += [table, total]
         last = total.name
     return (*before[:at], *more, replace(norm, reads=(last,)), *before[at + 1 :])
+
+
+def each_layer(model: Model, change: Callable[[tuple[Operation, ...]], tuple[Operation, ...]]) -> Model:
+    """Return the model with other operations in each layer."""
+    (stack,) = model.stacks
+    return replace(model, stacks=(stack.mapped(lambda one: replace(one, operations=change(one.operations))),))
 
 
 def _layoutlm(config: Config) -> Model:
@@ -88,49 +92,6 @@ def _roc_bert(config: Config) -> Model:
     return _rebuilt(model, joined)
 
 
-_OF_THE_APPROXIMATION = (
-    *("inv_coeff_init_option", "num_landmarks", "segment_means_seq_len"),
-    *("hash_code_len", "lsh_backward", "num_hash", "use_expectation", "use_fast_hash"),
-    *("approx_mode", "block_per_row", "initial_prior_diagonal_n_blocks", "initial_prior_first_n_blocks"),
-)
-
-
-def _approximate(offset: int, convolution: str = "") -> Build:
-    """Return BERT whose class approximates softmax attention.
-
-    offset       rows of the position embedding in addition to the positions
-    convolution  the field of the width of a convolution over the values of each head
-    """
-
-    def build(config: Config) -> Model:
-        model = Bert(pooler=False, offset=offset, only=(("add_cross_attention", (False,)),))(config)
-        config.notes.append("the class approximates attention; full attention is counted")
-        config.ignore(*_OF_THE_APPROXIMATION)
-        config.must_be("use_bias", True)
-        kernel = config.optional_integer(convolution) if convolution else None
-        if not kernel:
-            return model
-        conv = Parameters("value_convolution", (), (("weight", (model.heads, 1, kernel, 1)),), HEADS)
-        return _each_layer(model, lambda operations: (conv, *operations))
-
-    return build
-
-
-def _big_bird(config: Config) -> Model:
-    """Return BigBird (arXiv:2007.14062): BERT whose blocks of tokens see a few others."""
-    kind = config.text("attention_type", known=("block_sparse", "original_full"))
-    model = Bert(masked_pooler=True, only=(("add_cross_attention", (False,)), ("use_bias", (True,))))(config)
-    config.ignore("rescale_embeddings", "block_size", "num_random_blocks")
-    if kind == "original_full":
-        return model
-    core = block_sparse(config)
-
-    def sparse(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
-        return tuple(one for op in operations for one in (core(op) if isinstance(op, AttentionCore) else (op,)))
-
-    return _each_layer(model, sparse)
-
-
 def _xlm(config: Config) -> Model:
     """Return XLM (arXiv:1901.07291): an MLP four times as wide, a plain head, embeddings of languages where there are
     several."""
@@ -174,7 +135,7 @@ def _squeezebert(config: Config) -> Model:
             config.divides(fields[op.name], size, many, "channels")
         return BlockMatmul(op.name, op.reads, many, dense.d_in // many, dense.d_out // many, dense.bias)
 
-    return _each_layer(model, lambda operations: tuple(map(grouped, operations)))
+    return each_layer(model, lambda operations: tuple(map(grouped, operations)))
 
 
 def _xmod(config: Config) -> Model:
@@ -212,13 +173,7 @@ def _xmod(config: Config) -> Model:
             found = (Parameters("other_languages", (), others, REPLICATED, trained=False), *found)
         return found
 
-    return _each_layer(model, adapted)
-
-
-def _each_layer(model: Model, change: Callable[[tuple[Operation, ...]], tuple[Operation, ...]]) -> Model:
-    """Return the model with other operations in each layer."""
-    (stack,) = model.stacks
-    return replace(model, stacks=(stack.mapped(lambda one: replace(one, operations=change(one.operations))),))
+    return each_layer(model, adapted)
 
 
 _XLM_NAMES = {"emb_dim": "hidden_size", "n_heads": "num_attention_heads", "n_layers": "num_hidden_layers"}
@@ -300,50 +255,5 @@ IBERT = Architecture(
     implementation=replace(ENCODER, buffers=(IDS,)),
     modules=bert_modules("ibert", head_dense="lm_head.dense", lm_head="lm_head.decoder"),
 )
-# arXiv:2007.14062
-BIG_BIRD = like(
-    BERT,
-    "big_bird",
-    build=_big_bird,
-    config_class="BigBirdConfig",
-    defaults={
-        "attention_type": "block_sparse", "block_size": 64, "hidden_act": "gelu_new", "max_position_embeddings": 4096,
-        "num_random_blocks": 3, "use_bias": True, "vocab_size": 50358,
-    },
-    implementation=replace(ENCODER, segments="buffer", kernels=(EAGER,)),
-    modules=bert_modules("bert") | {"pooler": "bert.pooler"},
-)  # fmt: skip
-# arXiv:2102.03902
-NYSTROMFORMER = like(
-    BERT,
-    "nystromformer",
-    build=_approximate(2, "conv_kernel_size"),
-    config_class="NystromformerConfig",
-    defaults={
-        "conv_kernel_size": 65, "hidden_act": "gelu_new", "max_position_embeddings": 510, "vocab_size": 30000,
-    },
-    modules=bert_modules("nystromformer"),
-)  # fmt: skip
-# arXiv:2111.09714
-YOSO = like(
-    BERT,
-    "yoso",
-    build=_approximate(2, "conv_window"),
-    config_class="YosoConfig",
-    defaults={
-        "conv_window": None, "max_position_embeddings": 4096, "type_vocab_size": 1, "vocab_size": 50265,
-    },
-    modules=bert_modules("yoso"),
-)  # fmt: skip
-# arXiv:2207.10284
-MRA = like(
-    BERT,
-    "mra",
-    build=_approximate(2),
-    config_class="MraConfig",
-    defaults={"max_position_embeddings": 512, "type_vocab_size": 1, "vocab_size": 50265},
-    implementation=replace(ENCODER, kernels=(EAGER,)),
-    modules=bert_modules("mra"),
-)
 
-ARCHITECTURES = (LAYOUTLM, TAPAS, ROC_BERT, IBERT, BIG_BIRD, NYSTROMFORMER, YOSO, MRA, XLM, FLAUBERT, SQUEEZEBERT, XMOD)
+ARCHITECTURES = (LAYOUTLM, TAPAS, ROC_BERT, IBERT, XLM, FLAUBERT, SQUEEZEBERT, XMOD)

@@ -10,7 +10,8 @@ from functools import partial
 
 from napkin.architectures.arrangements import post_norm
 from napkin.architectures.assembly import embedding
-from napkin.architectures.attention import Attention, Heads, QkvProjections
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Heads, QkvProjections
 from napkin.architectures.blocks import LAYER, LAYER_WRITTEN, Block, NormStyle, Operations, plain_mlp
 from napkin.architectures.masked import (
     BIDIRECTIONAL,

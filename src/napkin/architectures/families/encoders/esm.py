@@ -10,7 +10,8 @@ from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.assembly import embedding
-from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope, Scaling
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Heads, QkvProjections, Rope, Scaling
 from napkin.architectures.blocks import LAYER, Operations, plain_mlp
 from napkin.architectures.masked import (
     BARE,

@@ -10,7 +10,8 @@ from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.assembly import embedding
-from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Heads, QkvProjections, Rope
 from napkin.architectures.blocks import RMS, gated_mlp
 from napkin.architectures.masked import BIDIRECTIONAL, MASKED, encoder, sizes_of
 from napkin.architectures.reading import kv_heads_of, on, tied

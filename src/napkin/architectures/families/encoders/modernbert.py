@@ -11,7 +11,8 @@ from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.assembly import embedding, runs_of
-from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope, Scores
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Heads, QkvProjections, Rope, Scores
 from napkin.architectures.blocks import Block, NormStyle, Operations, gated_mlp
 from napkin.architectures.masked import MASKED, MaskedSizes, encoder, sizes_of
 from napkin.architectures.reading import FULL, WINDOWED, layer_types, on, tied

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from functools import partial
 
 from napkin.architectures.arrangements import sandwich_norm
-from napkin.architectures.attention import Gate
+from napkin.architectures.attention_parts import Gate
 from napkin.architectures.blocks import RMS_FP32, moe
-from napkin.architectures.decoder import Decoder, Embedded, NormedHeads, always
+from napkin.architectures.decoder import Decoder
+from napkin.architectures.decoder_parts import Embedded, NormedHeads, always
 from napkin.architectures.layer_plans import every, in_windows
 from napkin.architectures.mixture import Mixture, counted
 from napkin.architectures.record import Architecture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.architectures.attention import gated
+from napkin.architectures.attention_parts import gated
 from napkin.architectures.blocks import RMS, Block, Operations
 from napkin.architectures.families.mixtures_of_experts.deepseek import DEEPSEEK_V3, DEEPSEEK_V32
 from napkin.architectures.latent_attention import LatentAttention

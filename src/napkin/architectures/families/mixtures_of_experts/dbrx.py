@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
-from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Heads, QkvProjections, Rope
 from napkin.architectures.blocks import LAYER_NO_BIAS, Routing, moe
 from napkin.architectures.dimensions import Dimensions, decoder_of, dimensions
 from napkin.architectures.reading import FUNCTIONS, balance_loss, chosen_experts, kv_heads_of, width

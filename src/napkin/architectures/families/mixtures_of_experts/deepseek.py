@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from napkin.architectures.attention import Rope
+from napkin.architectures.attention_parts import Rope
 from napkin.architectures.decoder import Decoder
 from napkin.architectures.dimensions import dimensions
 from napkin.architectures.latent_decoder import LatentDecoder, each_indexed

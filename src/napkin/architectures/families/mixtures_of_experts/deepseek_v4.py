@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from napkin.architectures.arrangements import hyper_connected
 from napkin.architectures.assembly import embedding, head, runs_of
-from napkin.architectures.attention import Rope
+from napkin.architectures.attention_parts import Rope
 from napkin.architectures.blocks import RMS_CAST, RMS_FP32, Gating, Operations, Routing, gated_mlp, moe
 from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of
 from napkin.architectures.reading import activation, balance_loss, chosen_experts, depth, listed, on, width

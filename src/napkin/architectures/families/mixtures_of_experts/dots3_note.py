@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.assembly import runs_of
-from napkin.architectures.attention import Gate, Rope, Scores
+from napkin.architectures.attention_parts import Gate, Rope, Scores
 from napkin.architectures.blocks import RMS, Block, Routing, gated_mlp, moe
 from napkin.architectures.dimensions import Dimensions, decoder_of, dimensions_of
 from napkin.architectures.latent_attention import LATENTS, LatentAttention, LatentSizes

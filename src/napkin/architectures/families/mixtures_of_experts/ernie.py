@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import partial
 
 from napkin.architectures.blocks import moe
-from napkin.architectures.decoder import Decoder, Headed, RotaryPositions
+from napkin.architectures.decoder import Decoder
+from napkin.architectures.decoder_parts import Headed, RotaryPositions
 from napkin.architectures.layer_plans import by_type
 from napkin.architectures.mixture import Mixture, counted
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like

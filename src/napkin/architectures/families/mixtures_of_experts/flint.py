@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from napkin.architectures.arrangements import sandwich_norm
 from napkin.architectures.blocks import RMS, RMS_FP32
-from napkin.architectures.decoder import Decoder, NormedHeads, always, scored
+from napkin.architectures.decoder import Decoder
+from napkin.architectures.decoder_parts import NormedHeads, always, scored
 from napkin.architectures.layer_plans import Windows, every, in_windows_if_any, laid_out, stepped
 from napkin.architectures.mixture import Mixture, as_wide_as
 from napkin.architectures.reading import FULL, WINDOWED

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from napkin.architectures.blocks import RMS_FP32, moe
-from napkin.architectures.decoder import Decoder, RotaryPositions, scored
+from napkin.architectures.decoder import Decoder
+from napkin.architectures.decoder_parts import RotaryPositions, scored
 from napkin.architectures.layer_plans import every
 from napkin.architectures.mixture import Mixture
 from napkin.architectures.record import Architecture

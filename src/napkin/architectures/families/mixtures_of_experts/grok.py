@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from napkin.architectures.arrangements import sandwich_norm
-from napkin.architectures.attention import Attention, Heads, Rope, Scores
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Heads, Rope, Scores
 from napkin.architectures.blocks import RMS, Routing, moe
 from napkin.architectures.dimensions import Dimensions, decoder_of, dimensions
 from napkin.architectures.reading import chosen_experts

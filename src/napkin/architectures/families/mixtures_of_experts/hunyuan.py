@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from napkin.architectures.attention import Rope, gated
+from napkin.architectures.attention_parts import Rope, gated
 from napkin.architectures.blocks import RMS, Operations, moe
-from napkin.architectures.decoder import Decoder, NormedHeads
+from napkin.architectures.decoder import Decoder
+from napkin.architectures.decoder_parts import NormedHeads
 from napkin.architectures.families.mixtures_of_experts.deepseek import DEEPSEEK_V32
 from napkin.architectures.latent_attention import LatentAttention
 from napkin.architectures.latent_decoder import each_fourth_indexed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
-from napkin.architectures.attention import Rope
+from napkin.architectures.attention_parts import Rope
 from napkin.architectures.blocks import RMS, Operations
 from napkin.architectures.dimensions import Dimensions, decoder_of, dimensions_of
 from napkin.architectures.reading import activation, balance_loss, chosen_experts, depth, width

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from napkin.architectures.attention import Attention, Gate, Rope
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Gate, Rope
 from napkin.architectures.blocks import RMS, RMS_OFFSET, Routing, moe
-from napkin.architectures.decoder import Decoder, NormedHeads, Vary
+from napkin.architectures.decoder import Decoder
+from napkin.architectures.decoder_parts import NormedHeads, Vary
 from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.layer_plans import AS_LISTED, Plan, by_type, listed_or
 from napkin.architectures.mixture import Mixture, as_wide_as

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from napkin.architectures.attention import Attention, Scaling
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Scaling
 from napkin.architectures.blocks import RMS_BARE
-from napkin.architectures.decoder import Decoder, Inner, NormedHeads, RotaryPositions, Vary
+from napkin.architectures.decoder import Decoder
+from napkin.architectures.decoder_parts import Inner, NormedHeads, RotaryPositions, Vary
 from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.layer_plans import Plan, Seen, but_each
 from napkin.architectures.mixture import Mixture, Shared

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.architectures.attention import Rope
+from napkin.architectures.attention_parts import Rope
 from napkin.architectures.blocks import RMS, Operations, Routing, gated_mlp, moe
 from napkin.architectures.dimensions import Dimensions, decoder_of, dimensions_of
 from napkin.architectures.latent_attention import PARTS, LatentAttention, LatentSizes

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from napkin.architectures.attention import Attention, Rope, Scaling
-from napkin.architectures.decoder import Decoder, Vary
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Rope, Scaling
+from napkin.architectures.decoder import Decoder
+from napkin.architectures.decoder_parts import Vary
 from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.layer_plans import Plan, Windows, all_sparse, listed_or
 from napkin.architectures.mixture import SIGMOID

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from napkin.architectures.blocks import RMS
-from napkin.architectures.decoder import Decoder, NormedHeads
+from napkin.architectures.decoder import Decoder
+from napkin.architectures.decoder_parts import NormedHeads
 from napkin.architectures.mixture import Mixture, jittered
 from napkin.architectures.record import Architecture
 from napkin.operations.implementations import PARTIAL_ROTARY

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.assembly import runs_of
-from napkin.architectures.attention import Attention, Heads, QkNorm, Rope, Scores
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Heads, QkNorm, Rope, Scores
 from napkin.architectures.blocks import RMS_OFFSET, Block, Operations, Routing, moe
 from napkin.architectures.dimensions import Dimensions, decoder_of, dimensions_of
 from napkin.architectures.reading import balance_loss, checked, chosen_experts, depth, kv_heads_of, width

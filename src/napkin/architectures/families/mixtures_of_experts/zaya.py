@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from napkin.architectures.assembly import embedding, head, runs_of
-from napkin.architectures.attention import Rope
+from napkin.architectures.attention_parts import Rope
 from napkin.architectures.blocks import RMS, Operations
 from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of
 from napkin.architectures.mixing import kinds

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from napkin.architectures.arrangements import output_norm, post_norm, pre_norm, sandwich_norm
-from napkin.architectures.attention import Attention, Gate, QkNorm
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Gate, QkNorm
 from napkin.architectures.blocks import LAYER, RMS, RMS_BARE, RMS_OFFSET, NormStyle, Operations
-from napkin.architectures.decoder import (
-    Decoder,
+from napkin.architectures.decoder import Decoder
+from napkin.architectures.decoder_parts import (
     Embedded,
     Headed,
     Inner,

@@ -8,7 +8,8 @@ from __future__ import annotations
 from functools import partial
 
 from napkin.architectures.blocks import RMS_FP32
-from napkin.architectures.decoder import Decoder, Inner
+from napkin.architectures.decoder import Decoder
+from napkin.architectures.decoder_parts import Inner
 from napkin.architectures.dimensions import Dimensions, dimensions
 from napkin.architectures.mixture import Feed
 from napkin.architectures.record import Architecture

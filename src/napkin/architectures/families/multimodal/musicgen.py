@@ -10,7 +10,8 @@ from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.assembly import embedding
-from napkin.architectures.attention import Attention, Heads, Scores
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Heads, Scores
 from napkin.architectures.blocks import LAYER, plain_mlp
 from napkin.architectures.dimensions import decoder_only, dimensions
 from napkin.architectures.encoder_decoder import decoder_alone

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
-from napkin.architectures.attention import Rope
+from napkin.architectures.attention_parts import Rope
 from napkin.architectures.blocks import Block, Operations, Routing, gated_mlp, moe, shared_expert
 from napkin.architectures.mixing import (
     LINEAR,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from napkin.architectures.attention import OutputGate, Rope
+from napkin.architectures.attention_parts import OutputGate, Rope
 from napkin.architectures.blocks import Block, Operations, Routing, gated_mlp, moe
 from napkin.architectures.latent_attention import LatentAttention, LatentSizes
 from napkin.architectures.mixing import LINEAR, Hybrid, hybrid, kinds, sizes_of

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from napkin.architectures.arrangements import pre_norm, sandwich_norm
-from napkin.architectures.attention import Attention, Gate, QkNorm, QkvProjections, Rope, Scores
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Gate, QkNorm, QkvProjections, Rope, Scores
 from napkin.architectures.blocks import RMS, Block, Routing, gated_mlp, moe
 from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.mixing import CONV, Hybrid, agree, grouped_sizes, heads_of, hybrid, kinds, positive, scaled

@@ -9,7 +9,8 @@ from __future__ import annotations
 from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
-from napkin.architectures.attention import Attention, Rope, Scores
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import Rope, Scores
 from napkin.architectures.blocks import Routing, moe
 from napkin.architectures.mixing import LINEAR, Hybrid, grouped_sizes, heads_of, hybrid, kinds
 from napkin.architectures.reading import FULL, activation, balance_loss, rotary_dim

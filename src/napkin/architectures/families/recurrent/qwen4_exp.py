@@ -11,9 +11,18 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from napkin.architectures.assembly import embedding, head, runs_of
-from napkin.architectures.attention import Attention, QkNorm, QkvProjections, Rope
-from napkin.architectures.blocks import RMS_OFFSET, Block, Operations, Routing, behind_gate, gated_mlp, moe
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import QkNorm, QkvProjections, Rope
+from napkin.architectures.blocks import RMS_OFFSET, Block, Operations, Routing
+from napkin.architectures.delta_rule import (
+    SPLIT_DELTA,
+    gated_delta,
+    leave_out_predictions,
+    shared_expert_mixture,
+    stated_sizes,
+)
 from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of
+from napkin.architectures.families.recurrent.hashed_runs import HashedRuns, looked_up, read_runs, streams_norm
 from napkin.architectures.mixing import LINEAR, heads_of, kinds
 from napkin.architectures.reading import (
     FULL,
@@ -27,41 +36,19 @@ from napkin.architectures.reading import (
     width,
 )
 from napkin.architectures.record import Architecture, Wrapper
-from napkin.architectures.recurrent_blocks import GatedDelta
-from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.gated_streams import Agreement, DilatedConv, NgramTable, OuterProduct, RunChoice
+from napkin.operations.gated_streams import OuterProduct, RunChoice
 from napkin.operations.hyper_connections import CopyToStreams
 from napkin.operations.implementations import EAGER, EFFICIENT, PARTIAL_ROTARY
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
-from napkin.operations.norms import Norm
 from napkin.operations.pointwise import Activation, Add, Multiply, Scale
-from napkin.operations.roles import LM_HEAD, NGRAM
+from napkin.operations.roles import LM_HEAD
 from napkin.operations.router import BalanceLoss
 from napkin.operations.streams import StreamMean
 from napkin.record import record, replace
 
 INDEXED = "indexed_attention"
-SPLIT = (("in_proj_qkv", ("q", "k", "v")), ("in_proj_z", ("z",)), ("in_proj_b", ("b",)), ("in_proj_a", ("a",)))
-MOST_EMBEDDINGS = 1_000
-"""More hashed embeddings than this are a slip of the keyboard; each needs a prime number of its own."""
-
-
-@record
-class _HashedRuns:
-    """Embeddings of hashed runs of tokens, as config.json describes them.
-
-    rows    of each layer's embeddings together; 0 where it has none
-    width   of what is looked up       reach   tokens of a run before the last
-    heads   embeddings in each layer   kernel  of the dilated convolution
-    """
-
-    rows: Sequence[int]
-    width: int = 0
-    reach: int = 0
-    heads: int = 0
-    kernel: int = 0
 
 
 @record
@@ -79,7 +66,7 @@ class _Qwen4Exp:
     feed: Block
     streams: int
     rank: int
-    runs: _HashedRuns
+    runs: HashedRuns
     balance: BalanceLoss | None
 
 
@@ -105,15 +92,12 @@ def _layer(read: _Qwen4Exp, key: tuple[str, int]) -> Layer:
     """Return a layer of a kind, and of so many rows of embeddings of runs."""
     kind, rows = key
     hidden, streams, rank = read.sizes.hidden, read.streams, read.rank
-    before = _looked_up(read.runs, hidden, streams, rows) if rows else ()
+    before = looked_up(read.runs, hidden, streams, rows) if rows else ()
     start = before[-1].name if before else "x"
     first = _connected("attention", start, read.mixers[kind], hidden, streams, rank)
     second = _connected("mlp", first[-1].name, read.feed, hidden, streams, rank)
     name = ("delta" if kind == LINEAR else "attention") + "_tables" * bool(rows)
     return Layer(name, (*before, *first, *second))
-
-
-# --- reading ---------------------------------------------------------------------------------------------------------
 
 
 def _read(config: Config) -> _Qwen4Exp:
@@ -123,18 +107,16 @@ def _read(config: Config) -> _Qwen4Exp:
     sizes = dimensions_of(config, hidden, layers, heads, kv_heads, head_dim, max_length)
     listed = _kinds(config, layers)
     experts, top_k = chosen_experts(config, "num_experts", "num_experts_per_tok")
-    for field in ("mtp_num_hidden_layers", "num_nextn_predict_layers"):
-        if config.optional_integer(field, least=0):
-            config.notes.append("the multi-token-prediction layers are left out")
-    config.ignore("mtp_use_dedicated_embeddings")
+    leave_out_predictions(config)
+    routing = Routing(experts, top_k, normalize=config.flag("norm_topk_prob", otherwise=True))
     return _Qwen4Exp(
         sizes,
         listed,
         {LINEAR: _delta(config), INDEXED: _indexed_attention(config, sizes)},
-        _mixture(config, experts, top_k),
+        shared_expert_mixture(config, routing),
         config.integer("hc_count", least=2),
         config.integer("hc_lowrank"),
-        _read_runs(config, listed),
+        read_runs(config, listed),
         balance_loss(config, experts, top_k),
     )
 
@@ -174,51 +156,15 @@ def _indexed_attention(config: Config, sizes: Dimensions) -> Block:
 
 
 def _delta(config: Config) -> Block:
-    key_heads, value_heads = config.integer("linear_num_key_heads"), config.integer("linear_num_value_heads")
-    if value_heads % key_heads:
-        raise config.wrong("linear_num_value_heads", f"{value_heads} is not a multiple of {key_heads} key heads")
-    function = activation(config, "hidden_act")
-    return GatedDelta(
-        width=width(config),
-        key_heads=key_heads,
-        value_heads=value_heads,
-        key_dim=config.integer("linear_key_head_dim"),
-        value_dim=config.integer("linear_value_head_dim"),
-        kernel=config.integer("linear_conv_kernel_dim"),
-        projections=SPLIT,
-        function=function,
-        gate=config.optional_text("output_gate_type", known=("silu", "sigmoid")) or function,
-    )
-
-
-def _mixture(config: Config, experts: int, top_k: int) -> Block:
-    hidden, function = width(config), activation(config, "hidden_act")
-    inner = config.integer("shared_expert_intermediate_size")
-    shared = partial(gated_mlp, width=hidden, inner=inner, function=function, prefix="shared/")
-    return partial(
-        moe,
-        width=hidden,
-        inner=config.integer("moe_intermediate_size"),
-        routing=Routing(experts, top_k, normalize=config.flag("norm_topk_prob", otherwise=True)),
-        function=function,
-        shared=behind_gate(shared, hidden),
-        shared_first=True,
-    )
-
-
-# --- putting together ------------------------------------------------------------------------------------------------
-
-
-def _streams_norm(name: str, source: str, hidden: int, streams: int) -> Norm:
-    """Return each stream normalized, with a weight of its own."""
-    return replace(RMS_OFFSET, per_group=True)(name, source, hidden, streams)
+    gate = config.optional_text("output_gate_type", known=("silu", "sigmoid")) or activation(config, "hidden_act")
+    return gated_delta(config, SPLIT_DELTA, stated_sizes(config), gate=gate)
 
 
 def _read_streams(name: str, source: str, hidden: int, streams: int, rank: int) -> Operations:
     """Return the mean of the normalized streams, each element times a gate that comes through a bottleneck."""
     wide = hidden * streams
     return (
-        _streams_norm(f"{name}_streams", source, hidden, streams),
+        streams_norm(f"{name}_streams", source, hidden, streams),
         Matmul(f"{name}_mix_low", (f"{name}_streams",), wide, rank),
         Scale(f"{name}_mix_scaled", (f"{name}_mix_low",), rank),
         Activation(f"{name}_mix_act", (f"{name}_mix_scaled",), rank, "silu"),
@@ -243,109 +189,6 @@ def _connected(name: str, source: str, block: Block, hidden: int, streams: int, 
         Add(f"{name}_residual", (source, f"{name}_written"), hidden * streams),
     )
 
-
-def _looked_up(runs: _HashedRuns, hidden: int, streams: int, rows: int) -> Operations:
-    """Return what the embeddings hold of the runs that end with a token, gated by how it agrees with each stream, and a
-    dilated convolution of it, added to the streams."""
-    wide = hidden * streams
-    return (
-        NgramTable(
-            "runs",
-            (),
-            rows,
-            runs.width,
-            role=NGRAM,
-            module="ple.ple_embedding.ngram_embedding",
-            heads=runs.heads,
-            reach=runs.reach,
-        ),
-        Matmul("runs_key", ("runs",), runs.width, wide),
-        _streams_norm("runs_key_norm", "runs_key", hidden, streams),
-        Matmul("runs_value", ("runs",), runs.width, hidden),
-        _streams_norm("runs_query_norm", "x", hidden, streams),
-        Agreement("runs_gate", ("runs_key_norm", "runs_query_norm"), hidden, streams),
-        OuterProduct("runs_gated", ("runs_gate", "runs_value"), hidden, streams),
-        _streams_norm("runs_norm", "runs_gated", hidden, streams),
-        DilatedConv("runs_convolved", ("runs_norm",), wide, runs.kernel, runs.reach + 1),
-        Activation("runs_act", ("runs_convolved",), wide, "silu"),
-        Add("runs_added", ("runs_gated", "runs_act"), wide),
-        Add("runs_residual", ("x", "runs_added"), wide),
-    )
-
-
-# --- embeddings of runs ----------------------------------------------------------------------------------------------
-
-
-def _read_runs(config: Config, listed: Sequence[str]) -> _HashedRuns:
-    """Read the embeddings of hashed runs of tokens; `listed`: what mixes in each layer."""
-    places = _places(config, listed)
-    config.ignore("seed", "split_ngram_parts")
-    if not places:
-        config.ignore("ple_embed_dim", "ple_conv_kernel_size", "ngram_size", "heads_per_ngram")
-        config.ignore("ngram_vocab_size_base", "make_ngram_vocab_size_divisible_by")
-        return _HashedRuns((0,) * len(listed))
-    config.ignore("eos_token_id")
-    reach = config.integer("ngram_size", least=2) - 1
-    heads = reach * config.integer("heads_per_ngram")
-    each = config.optional_integer("ple_embed_dim") or width(config)
-    config.divides("ple_embed_dim", each, heads, "(ple_embed_dim)")
-    if heads * len(places) > MOST_EMBEDDINGS:
-        raise config.wrong("heads_per_ngram", f"{heads * len(places):,} embeddings are more than {MOST_EMBEDDINGS:,}")
-    start, multiple = config.integer("ngram_vocab_size_base"), config.integer("make_ngram_vocab_size_divisible_by")
-    rows = _rows(len(listed), places, heads, start, multiple)
-    return _HashedRuns(rows, each, reach, heads, config.integer("ple_conv_kernel_size"))
-
-
-def _places(config: Config, listed: Sequence[str]) -> list[int]:
-    """Read which layers, from 1, look runs up."""
-    layers = len(listed)
-    given = config.items("ple_layer_ids", required=False) or []
-    for entry in given:
-        if isinstance(entry, bool) or not isinstance(entry, int) or not 1 <= entry <= layers:
-            raise config.wrong(
-                "ple_layer_ids", f"{printable(repr(entry), 60)} is not the number of a layer, 1 to {layers}"
-            )
-        if listed[entry - 1] != LINEAR:
-            raise config.wrong("ple_layer_ids", f"layer {entry} is not one of linear_attention")
-    return sorted(set(given))
-
-
-def _rows(layers: int, places: Sequence[int], heads: int, start: int, multiple: int) -> list[int]:
-    """Return the rows of each layer's embeddings together: consecutive primes from `start` on, one for each of `heads`,
-    the sum padded to a multiple."""
-    found = [0] * layers
-    prime = start - 1
-    for place in places:
-        total = 0
-        for _ in range(heads):
-            prime = _next_prime(prime)
-            total += prime
-        found[place - 1] = -(-total // multiple) * multiple
-    return found
-
-
-def _next_prime(after: int) -> int:
-    candidate = after + 1
-    while not _is_prime(candidate):
-        candidate += 1
-    return candidate
-
-
-def _is_prime(number: int) -> bool:
-    """Return whether a number is prime: Miller's test, which with these bases is right below 3,215,031,751 (Pomerance,
-    Selfridge and Wagstaff 1980)."""
-    bases = (2, 3, 5, 7)
-    if number < 2 or any(number % base == 0 for base in bases):
-        return number in bases
-    twos = ((number - 1) & -(number - 1)).bit_length() - 1
-    odd = (number - 1) >> twos
-    return all(
-        power in (1, number - 1) or any(pow(power, 2**i, number) == number - 1 for i in range(1, twos))
-        for power in (pow(base, odd, number) for base in bases)
-    )
-
-
-# --- records ---------------------------------------------------------------------------------------------------------
 
 QWEN4_EXP_TEXT = Architecture(
     "qwen4_exp_text",

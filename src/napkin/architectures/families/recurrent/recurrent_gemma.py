@@ -11,7 +11,8 @@ from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.assembly import runs_of
-from napkin.architectures.attention import Attention, QkvProjections, Rope, Scores
+from napkin.architectures.attention import Attention
+from napkin.architectures.attention_parts import QkvProjections, Rope, Scores
 from napkin.architectures.blocks import RMS_OFFSET, Block, gated_mlp
 from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.mixing import heads_of, network, positive, sizes_of

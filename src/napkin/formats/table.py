@@ -1,9 +1,9 @@
-"""Number formats: how many bits, which range, and what a value becomes when it is stored.
+"""Number formats: how many bits, and the bytes of a tensor of them.
 
 A floating-point format has one sign bit, `exponent` bits e with a bias, and `fraction` bits f. A normal number is
-±1.fraction · 2^E with 1 − bias ≤ E ≤ top, a subnormal one ±0.fraction · 2^(1 − bias). Rounding is to nearest, ties to
-even, in exact arithmetic. Sources: IEEE 754-2019 (fp16, fp32, fp64); Micikevicius et al. 2022, arXiv:2209.05433 (fp8);
-OCP Microscaling Formats (MX) Specification v1.0 (fp4, mxfp8, mxfp4); NVIDIA (tf32, nvfp4).
+±1.fraction · 2^E with 1 − bias ≤ E ≤ top, a subnormal one ±0.fraction · 2^(1 − bias). Sources: IEEE 754-2019 (fp16,
+fp32, fp64); Micikevicius et al. 2022, arXiv:2209.05433 (fp8); OCP Microscaling Formats (MX) Specification v1.0 (fp4,
+mxfp8, mxfp4); NVIDIA (tf32, nvfp4).
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from __future__ import annotations
 from napkin.elementwise import Number, ratio
 from napkin.errors import NapkinError, did_you_mean
 from napkin.record import record
-from napkin.term import Term, add, constant, divide, leaf, multiply, power, subtract
+from napkin.term import Term, add, constant, divide, leaf, multiply
 from napkin.units import NUMBER_FORMATS, number_format
-
-INFINITE, SATURATES = "infinity", "the largest number"
-"""What a value above the range becomes. fp8_e4m3 has no infinity: torch 2.13 casts to ±448 (the format's paper allows
-NaN too)."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from fractions import Fraction
+
+
+INFINITE, SATURATES = "infinity", "the largest number"
+"""What a value above the range becomes. fp8_e4m3 has no infinity: torch 2.13 casts to ±448 (the format's paper allows
+NaN too)."""
 
 IEEE = "IEEE 754-2019, section 3.6"
 BFLOAT = "Kalamkar et al. 2019, arXiv:1905.12322: fp32's exponent, 7 fraction bits"
@@ -187,9 +188,7 @@ _MEANS = {
 
 def power_of_two(exponent: int) -> Fraction:
     """2^exponent, exactly."""
-    from fractions import (
-        Fraction,
-    )  # which brings decimal: loaded where a value is stored, not where bytes are asked for
+    from fractions import Fraction  # brings decimal: loaded where a value is stored, not where bytes are asked for
 
     return Fraction(2**exponent) if exponent >= 0 else Fraction(1, 2**-exponent)
 
@@ -206,9 +205,6 @@ def find(name: str, where: str = "--dtype") -> Format | Integer:
             did_you_mean(word, [*known, *_MEANS, *NUMBER_FORMATS]) or f"one of {', '.join(FORMATS)}",
         )
     return known[word]
-
-
-# --- bytes ---------------------------------------------------------------------------------------------------------
 
 
 def element_bytes(form: Format | Integer, name: str = "bytes_per_element") -> Term:
@@ -235,152 +231,3 @@ def bytes_of(form: Format | Integer, shape: tuple[int, ...]) -> int:
     last = shape[-1] if shape else 1
     scales = elements // last * -(-last // form.block)
     return packed + scales + (4 if form.scale == "fp8_e4m3" else 0)
-
-
-# --- range ---------------------------------------------------------------------------------------------------------
-
-
-def figures(form: Format | Integer, path: str) -> list[Term]:
-    """Return the format's figures as terms below `path`: bits, bytes, exponent and fraction bits, range, spacing.
-
-    A scaled format's range is its elements' range times that of its scales."""
-    if isinstance(form, Integer):
-        return _integer_figures(form, path)
-    two, source = constant("2", 2), form.source
-    fraction = leaf(f"{path}/fraction_bits", form.fraction, "1", "true", source)
-    exponent = leaf(f"{path}/exponent_bits", form.exponent, "1", "true", source)
-    negative = constant("fraction_bits_negated", -form.fraction)
-    top = leaf("largest_exponent", form.top, "1", "true", source)
-    low = leaf("smallest_exponent", form.lowest, "1", "true", source)
-    epsilon = power(f"{path}/epsilon", two, negative)
-    gap = epsilon if not form.missing else multiply("last_gap", constant("2", 1 + form.missing), epsilon)
-    largest, normal, subnormal = (
-        multiply("element_max", subtract("largest_significand", two, gap), power("top_binade", two, top)),
-        power("element_min_normal", two, low),
-        multiply("element_min_subnormal", epsilon, power("element_min_normal", two, low)),
-    )
-    scales = _scale_range(form)
-    terms = [
-        leaf(f"{path}/bits", form.bits, "1", "true", source),
-        element_bytes(form, f"{path}/bytes"),
-        leaf(f"{path}/sign_bits", 1, "1", "true", source),
-        exponent,
-        fraction,
-        multiply(f"{path}/max", largest, *scales[1]) if scales else largest.renamed(f"{path}/max"),
-        multiply(f"{path}/min_normal", normal, *scales[0]) if scales else normal.renamed(f"{path}/min_normal"),
-        multiply(f"{path}/min_subnormal", subnormal, *scales[0])
-        if scales
-        else subnormal.renamed(f"{path}/min_subnormal"),
-        epsilon,
-    ]
-    if scales:
-        terms.append(leaf(f"{path}/block", form.block, "1", "true", source))
-        terms.append(leaf(f"{path}/scale_bits", 8, "1", "true", source))
-    return terms
-
-
-def _scale_range(form: Format) -> tuple[tuple[Term, ...], tuple[Term, ...]] | None:
-    """(smallest, largest) scale. nvfp4's e4m3 scale, as stored, with its tensor's fp32 scale at 1."""
-    if not form.scale:
-        return None
-    if form.scale == "e8m0":
-        two = constant("2", 2)
-        return (
-            (power("smallest_scale", two, constant("smallest_scale_exponent", -127, "1", form.source)),),
-            (power("largest_scale", two, constant("largest_scale_exponent", 127, "1", form.source)),),
-        )
-    scale = FORMATS[form.scale]
-    assert isinstance(scale, Format)
-    smallest = power_of_two(scale.lowest - scale.fraction)
-    return (
-        (leaf("smallest_scale", float(smallest), "1", "true", scale.source),),
-        (leaf("largest_scale", int(scale.largest), "1", "true", scale.source),),
-    )
-
-
-def _integer_figures(form: Integer, path: str) -> list[Term]:
-    one = [leaf(f"{path}/{name}", 1, "1", "true", form.source) for name in ("min_normal", "min_subnormal", "epsilon")]
-    return [
-        leaf(f"{path}/bits", form.bits, "1", "true", form.source),
-        element_bytes(form, f"{path}/bytes"),
-        leaf(f"{path}/max", form.largest, "1", "true", form.source),
-        leaf(f"{path}/min", form.smallest, "1", "true", form.source),
-        *one,
-    ]
-
-
-# --- what a value becomes ------------------------------------------------------------------------------------------
-
-
-@record
-class StoredValue:
-    """What a value becomes: the number, or None where it is infinite; and what happened to it.
-
-    event  exact, rounded, subnormal (rounded below the smallest normal), underflow (became 0), overflow"""
-
-    value: Fraction | None
-    event: str
-    becomes: str = ""
-
-
-def store(value: Fraction, form: Format | Integer) -> StoredValue:
-    """`value` in the format, rounded to nearest, ties to even.
-
-    In a scaled format it is the largest of its block (and tensor), which fixes the scale: a power of two for MX,
-    2^(⌊log2|v|⌋ − the element's largest exponent); for nvfp4 the largest of its tensor, which takes element 6, block
-    scale 448 and the tensor's scale v/2688 in fp32."""
-    if isinstance(form, Integer):
-        return _store_integer(value, form)
-    if value == 0:
-        return StoredValue(value, "exact")
-    if form.scale == "e8m0":
-        shared = min(max(floor_log2(abs(value)) - form.top, -127), 127)
-        element = _round(value / power_of_two(shared), form)
-        assert element.value is not None  # elements of MX saturate
-        return StoredValue(element.value * power_of_two(shared), element.event, element.becomes)
-    if form.scale:
-        fp32 = FORMATS["fp32"]
-        block = FORMATS[form.scale]
-        assert isinstance(fp32, Format)
-        assert isinstance(block, Format)
-        factor = form.largest * block.largest
-        tensor = _round(value / factor, fp32)
-        if tensor.value is None:
-            return StoredValue(None, "overflow", INFINITE)
-        return StoredValue(tensor.value * factor, _event(value, tensor.value * factor, tensor.event), tensor.becomes)
-    return _round(value, form)
-
-
-def _event(value: Fraction, result: Fraction, otherwise: str) -> str:
-    return "exact" if value == result else "underflow" if result == 0 else otherwise
-
-
-def _store_integer(value: Fraction, form: Integer) -> StoredValue:
-    nearest = round(value) * power_of_two(0)
-    if nearest > form.largest:
-        return StoredValue(form.largest * power_of_two(0), "overflow", SATURATES)
-    if nearest < form.smallest:
-        return StoredValue(form.smallest * power_of_two(0), "overflow", "the smallest number")
-    return StoredValue(nearest, _event(value, nearest, "rounded"))
-
-
-def floor_log2(value: Fraction) -> int:
-    """⌊log2 value⌋ of a positive number, exactly."""
-    exponent = value.numerator.bit_length() - value.denominator.bit_length()
-    return exponent if value >= power_of_two(exponent) else exponent - 1
-
-
-def _round(value: Fraction, form: Format) -> StoredValue:
-    """Return the nearest multiple of the spacing at the value's binade; Python's round() takes ties to even."""
-    binade = max(floor_log2(abs(value)), form.lowest)
-    spacing = power_of_two(binade - form.fraction)
-    result = round(value / spacing) * spacing
-    if abs(result) > form.largest:
-        if form.above == SATURATES:
-            return StoredValue(form.largest if value > 0 else -form.largest, "overflow", SATURATES)
-        return StoredValue(None, "overflow", "−" * (value < 0) + INFINITE)
-    if result == 0:
-        return StoredValue(result, "underflow")
-    if result == value:
-        return StoredValue(result, "exact")
-    return StoredValue(result, "subnormal" if abs(result) < power_of_two(form.lowest) else "rounded")

@@ -1,0 +1,108 @@
+"""Encoders that are BERT with attention that approximates BERT's."""
+
+from __future__ import annotations
+
+from napkin.architectures.families.encoders.bert import BERT, Bert
+from napkin.architectures.families.encoders.bert_relatives import each_layer
+from napkin.architectures.masked import ENCODER, bert_modules
+from napkin.architectures.record import Build, like
+from napkin.architectures.sparse_attention import block_sparse
+from napkin.inputs.model import Config
+from napkin.operations.attention import AttentionCore
+from napkin.operations.base import Operation
+from napkin.operations.implementations import EAGER
+from napkin.operations.learned import Parameters
+from napkin.operations.model import Model
+from napkin.operations.roles import HEADS
+from napkin.record import replace
+
+_OF_THE_APPROXIMATION = (
+    *("inv_coeff_init_option", "num_landmarks", "segment_means_seq_len"),
+    *("hash_code_len", "lsh_backward", "num_hash", "use_expectation", "use_fast_hash"),
+    *("approx_mode", "block_per_row", "initial_prior_diagonal_n_blocks", "initial_prior_first_n_blocks"),
+)
+
+
+def _approximate(offset: int, convolution: str = "") -> Build:
+    """Return BERT whose class approximates softmax attention.
+
+    offset       rows of the position embedding in addition to the positions
+    convolution  the field of the width of a convolution over the values of each head
+    """
+
+    def build(config: Config) -> Model:
+        model = Bert(pooler=False, offset=offset, only=(("add_cross_attention", (False,)),))(config)
+        config.notes.append("the class approximates attention; full attention is counted")
+        config.ignore(*_OF_THE_APPROXIMATION)
+        config.must_be("use_bias", True)
+        kernel = config.optional_integer(convolution) if convolution else None
+        if not kernel:
+            return model
+        conv = Parameters("value_convolution", (), (("weight", (model.heads, 1, kernel, 1)),), HEADS)
+        return each_layer(model, lambda operations: (conv, *operations))
+
+    return build
+
+
+def _big_bird(config: Config) -> Model:
+    """Return BigBird (arXiv:2007.14062): BERT whose blocks of tokens see a few others."""
+    kind = config.text("attention_type", known=("block_sparse", "original_full"))
+    model = Bert(masked_pooler=True, only=(("add_cross_attention", (False,)), ("use_bias", (True,))))(config)
+    config.ignore("rescale_embeddings", "block_size", "num_random_blocks")
+    if kind == "original_full":
+        return model
+    core = block_sparse(config)
+
+    def sparse(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
+        return tuple(one for op in operations for one in (core(op) if isinstance(op, AttentionCore) else (op,)))
+
+    return each_layer(model, sparse)
+
+
+# arXiv:2007.14062
+BIG_BIRD = like(
+    BERT,
+    "big_bird",
+    build=_big_bird,
+    config_class="BigBirdConfig",
+    defaults={
+        "attention_type": "block_sparse", "block_size": 64, "hidden_act": "gelu_new", "max_position_embeddings": 4096,
+        "num_random_blocks": 3, "use_bias": True, "vocab_size": 50358,
+    },
+    implementation=replace(ENCODER, segments="buffer", kernels=(EAGER,)),
+    modules=bert_modules("bert") | {"pooler": "bert.pooler"},
+)  # fmt: skip
+# arXiv:2102.03902
+NYSTROMFORMER = like(
+    BERT,
+    "nystromformer",
+    build=_approximate(2, "conv_kernel_size"),
+    config_class="NystromformerConfig",
+    defaults={
+        "conv_kernel_size": 65, "hidden_act": "gelu_new", "max_position_embeddings": 510, "vocab_size": 30000,
+    },
+    modules=bert_modules("nystromformer"),
+)  # fmt: skip
+# arXiv:2111.09714
+YOSO = like(
+    BERT,
+    "yoso",
+    build=_approximate(2, "conv_window"),
+    config_class="YosoConfig",
+    defaults={
+        "conv_window": None, "max_position_embeddings": 4096, "type_vocab_size": 1, "vocab_size": 50265,
+    },
+    modules=bert_modules("yoso"),
+)  # fmt: skip
+# arXiv:2207.10284
+MRA = like(
+    BERT,
+    "mra",
+    build=_approximate(2),
+    config_class="MraConfig",
+    defaults={"max_position_embeddings": 512, "type_vocab_size": 1, "vocab_size": 50265},
+    implementation=replace(ENCODER, kernels=(EAGER,)),
+    modules=bert_modules("mra"),
+)
+
+ARCHITECTURES = (BIG_BIRD, NYSTROMFORMER, YOSO, MRA)

@@ -1,0 +1,86 @@
+"""What is trained of a model, from the options: frozen layers and parts, adapters, how frozen weights are stored."""
+
+from __future__ import annotations
+
+from napkin.architectures import implementation_of
+from napkin.commands.inputs import Inputs
+from napkin.errors import NapkinError, Refused, did_you_mean
+from napkin.operations.frameworks import IMPLEMENTATIONS
+from napkin.operations.implementations import Implementation
+from napkin.operations.lora_targets import resolved
+from napkin.operations.model import Model
+from napkin.operations.trained import Frozen, as_trained
+from napkin.operations.tuning import Tuning
+from napkin.options.training import ADAPTED, FROZEN
+from napkin.record import replace
+
+
+def read_implementation(inputs: Inputs) -> str:
+    """Return the name of the model implementation."""
+    word = inputs.text("implementation").strip().lower()
+    if word not in IMPLEMENTATIONS:
+        raise NapkinError(
+            f"--implementation: {word[:60]!r} is not known",
+            did_you_mean(word, IMPLEMENTATIONS) or f"one of {', '.join(IMPLEMENTATIONS)}",
+        )
+    return word
+
+
+def read_frozen(inputs: Inputs, model: Model, implementation: Implementation, word: str) -> Frozen:
+    """Return what is not trained, with the implementation, named `word`, as it runs adapters."""
+    layers, part = inputs.integer_or_none("freeze-layers"), inputs.text_or_none("freeze") or ""
+    if layers is not None:
+        _check_freezable(inputs, model, layers)
+    if part and model.vision is None:
+        raise NapkinError(f"--freeze: {model.name} has no vision tower that napkin knows", "--freeze-layers")
+    return Frozen(_read_adapter(inputs, model, implementation, word), layers, part)
+
+
+def read_trained(inputs: Inputs, model: Model) -> Model:
+    """Return a model as it is trained, for commands that ask for no layout; itself where nothing is frozen."""
+    if not any(name in inputs for name in FROZEN):
+        return model
+    word = read_implementation(inputs) if inputs.has("implementation") else "hf"
+    return as_trained(model, read_frozen(inputs, model, implementation_of(word, model.family), word))
+
+
+def _check_freezable(inputs: Inputs, model: Model, frozen: int) -> None:
+    """Raise an error where freezing the embedding would freeze the head, or where LoRA freezes everything anyway."""
+    depth = model.stacks[-1].depth
+    if frozen > depth:
+        raise NapkinError(f"--freeze-layers {frozen:,}: {model.name} has {depth:,} layers", f"at most {depth:,}")
+    if "lora-rank" in inputs:
+        raise NapkinError("--freeze-layers and --lora-rank cannot be combined", "LoRA freezes every layer")
+    if model.tied or len(model.stacks) > 1:
+        why = "it has tied embeddings" if model.tied else "it has an encoder"
+        raise Refused(f"--freeze-layers: {model.name}: {why}", "a model with untied embeddings, or --lora-rank")
+
+
+def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, word: str) -> Implementation:
+    """Return the implementation with LoRA on frozen weights where --lora-rank asks for it."""
+    rank = inputs.integer_or_none("lora-rank")
+    if rank is None:
+        for name in ADAPTED[1:]:
+            if name in inputs and inputs.has(name):
+                raise NapkinError(f"--{name} needs --lora-rank", "for example --lora-rank 8")
+        return implementation
+    library = {"litgpt": "bitsandbytes", "torchtune": "torchao"}.get(word, "transformers")
+    stored = inputs.text_or_none("quantized") or ""
+    experts = _read_quantized_experts(inputs, model, stored)
+    dropout = float(inputs.number_or_none("dropout") or 0.0)
+    tuning = Tuning("lora", rank, dropout, (), stored, library, experts)
+    return replace(implementation, tuning=resolved(tuning, inputs.texts("lora-targets"), model, implementation))
+
+
+def _read_quantized_experts(inputs: Inputs, model: Model, stored: str) -> bool:
+    """Return whether experts are quantized with the linear layers (--quantize-experts)."""
+    asked = inputs.flag("quantize-experts")
+    if asked and not (stored and model.experts):
+        why = f"{model.name} has no experts" if stored else "nothing is quantized"
+        raise NapkinError(f"--quantize-experts: {why}", "leave it out" if stored else "--quantized nf4")
+    if stored and model.experts and not asked:
+        inputs.note(
+            "transformers 5 leaves experts that are one tensor in 16 bits; they are quantized in transformers 4, where "
+            "they are linear layers, or while loading: --quantize-experts"
+        )
+    return asked

@@ -1,0 +1,25 @@
+"""Number formats: which there are and their bytes (table.py), their figures, and how a value is rounded to one."""
+
+from __future__ import annotations
+
+from napkin.formats.table import (
+    BYTES,
+    COMPUTE_BITS,
+    EXACT_KEPT,
+    FORMATS,
+    INTEGERS,
+    QUANTIZED,
+    RECIPES,
+    SIXTEENTHS,
+    TRAINED,
+    Format,
+    Integer,
+    bytes_of,
+    element_bytes,
+    find,
+)  # fmt: skip
+
+__all__ = [
+    "BYTES", "COMPUTE_BITS", "EXACT_KEPT", "FORMATS", "INTEGERS", "QUANTIZED", "RECIPES", "SIXTEENTHS", "TRAINED",
+    "Format", "Integer", "bytes_of", "element_bytes", "find",
+]  # fmt: skip

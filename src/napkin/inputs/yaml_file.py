@@ -1,0 +1,176 @@
+"""Read YAML as plain data: no anchors, tags, duplicate keys or several documents."""
+
+from __future__ import annotations
+
+from napkin.errors import NapkinError
+from napkin.inputs.load import DEEPEST, Document, name_of, printable, read_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def read_yaml(path: str) -> Document:
+    """Read a YAML document. Rejected: anchors and aliases, tags, duplicate keys, octal and sexagesimal numbers, yes and
+    no as truth values, and more than one document."""
+    return parse_yaml(read_text(path), name_of(path))
+
+
+def parse_yaml(text: str, name: str) -> Document:
+    """Parse YAML. What is not plain YAML 1.2 data is rejected with its line."""
+    import yaml
+
+    loader_class = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        loader = loader_class(text)
+    except yaml.reader.ReaderError as problem:
+        raise _forbidden(name, text, problem.position) from None
+    try:
+        lines: dict[tuple[object, ...], int] = {}
+        builder = _Builder(name, lines)
+        data = builder.document(loader)
+    except yaml.MarkedYAMLError as problem:
+        mark = problem.problem_mark or problem.context_mark
+        where = f"{name}:{mark.line + 1}" if mark else name
+        what = printable(problem.problem or problem.context or "a syntax error")
+        hint = "check the file's syntax"
+        if mark is not None:
+            lines_of_text = text.splitlines()
+            line = lines_of_text[mark.line] if mark.line < len(lines_of_text) else ""
+            if any(f": {sign}" in line for sign in (">", "<", "=", "|")):
+                hint = 'quote a condition: time: ">= 30d" (a bare > or | starts a block of text)'
+        raise NapkinError(f"{where}: not YAML: {what}", hint) from None
+    except yaml.reader.ReaderError as problem:
+        raise _forbidden(name, text, problem.position) from None
+    except yaml.YAMLError as problem:
+        raise NapkinError(f"{name}: not YAML: {printable(str(problem))}", "check the file's syntax") from None
+    finally:
+        loader.dispose()
+    return Document(name, data, lines)
+
+
+def _forbidden(name: str, text: str, position: int) -> NapkinError:
+    """Return the error of a character that no YAML may hold; the position may be one of bytes."""
+    at = min(position, len(text))
+    return NapkinError(
+        f"{name}:{text.count(chr(10), 0, at) + 1}: holds a character that YAML forbids", "save it as plain text"
+    )
+
+
+_TRUE, _FALSE, _NULL = ("true", "True", "TRUE"), ("false", "False", "FALSE"), ("", "~", "null", "Null", "NULL")
+_WORDS = ("yes", "no", "on", "off", "y", "n")
+
+
+def _in_another_base(digits: str) -> bool:
+    """Return whether YAML 1.1 or 1.2 reads digits as octal (017, 0o17), hexadecimal (0x1f) or binary (0b1)."""
+    rest = digits[1:].replace("_", "")
+    if digits[:1] != "0" or not rest:
+        return False
+    letters = {"x": "0123456789abcdef", "o": "01234567", "b": "01"}.get(rest[0], "")
+    return rest.isdigit() or (len(rest) > 1 and bool(letters) and not set(rest[1:].lower()) - set(letters))
+
+
+def _line(event: Any) -> int:
+    """Return the line on which an event starts, from 1."""
+    return int(event.start_mark.line) + 1
+
+
+class _Builder:
+    """Build plain data from YAML's events, so that nothing is resolved, tagged or expanded implicitly."""
+
+    def __init__(self, name: str, lines: dict[tuple[object, ...], int]) -> None:
+        self.name = name
+        self.lines = lines
+
+    def fail(self, event: Any, what: str, hint: str | None = None) -> NapkinError:
+        """Return an error at an event's line."""
+        return NapkinError(f"{self.name}:{_line(event)}: {what}", hint)
+
+    def document(self, loader: Any) -> Any:
+        """Return the data of the stream's only document."""
+        import yaml
+
+        loader.get_event()  # the stream's start
+        event = loader.get_event()
+        if isinstance(event, yaml.StreamEndEvent):
+            return None
+        data = self.node(loader, loader.get_event(), (), 1)
+        loader.get_event()  # the document's end
+        event = loader.get_event()
+        if not isinstance(event, yaml.StreamEndEvent):
+            raise self.fail(event, "a second document starts", "keep one document in a file")
+        return data
+
+    def node(self, loader: Any, event: Any, path: tuple[object, ...], depth: int) -> Any:
+        """Return the data that begins with an event; `path` leads to it."""
+        import yaml
+
+        if depth > DEEPEST:
+            raise self.fail(event, "is nested too deeply", f"at most {DEEPEST} levels")
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise self.fail(event, "anchors and aliases are not read", "write the value out")
+        if isinstance(event, yaml.ScalarEvent):
+            self.lines.setdefault(path, _line(event))
+            return self.scalar(event)
+        if getattr(event, "tag", None):
+            raise self.fail(event, f"the tag {printable(event.tag)} is not read", "write plain YAML")
+        self.lines.setdefault(path, _line(event))
+        if isinstance(event, yaml.SequenceStartEvent):
+            items: list[Any] = []
+            while not isinstance(event := loader.get_event(), yaml.SequenceEndEvent):
+                items.append(self.node(loader, event, (*path, len(items)), depth + 1))
+            return items
+        mapping: dict[str, Any] = {}
+        while not isinstance(event := loader.get_event(), yaml.MappingEndEvent):
+            if not isinstance(event, yaml.ScalarEvent) or event.anchor:
+                raise self.fail(event, "a key is not plain text", "write key: value")
+            key = str(event.value)
+            if key in mapping:
+                raise self.fail(event, f"the key {printable(key)!r} appears twice", "keep one of them")
+            line, here = _line(event), (*path, key)
+            self.lines[here] = line
+            mapping[key] = self.node(loader, loader.get_event(), here, depth + 1)
+            self.lines[here] = line
+        return mapping
+
+    def scalar(self, event: Any) -> object:
+        """Return a string, number, truth value or None."""
+        text = str(event.value)
+        if event.tag:
+            raise self.fail(event, f"the tag {printable(event.tag)} is not read", "write plain YAML")
+        if not event.implicit[0]:  # quoted or a block: text
+            return text
+        if text in _NULL:
+            return None
+        if text in _TRUE:
+            return True
+        if text in _FALSE:
+            return False
+        if text.lower() in _WORDS:
+            raise self.fail(event, f"{text!r} could be a text or a truth value", 'write true, false, or quote it: "no"')
+        return self.plain_number(event, text)
+
+    def plain_number(self, event: Any, text: str) -> object:
+        """Return the number that an unquoted text spells, or the text."""
+        digits = text.lstrip("+-")
+        if digits.lower() in (".inf", ".nan"):
+            raise self.fail(event, f"{text} is not a finite number", "write a finite number")
+        if digits[:1] not in "0123456789.":
+            return text
+        if _in_another_base(digits):
+            raise self.fail(event, f"{text} could be octal or hexadecimal", "write it in decimal, or quote it")
+        if ":" in text and all(part.isdigit() for part in digits.split(":")):
+            raise self.fail(event, f"{text} could be a time or a number in base 60", "quote it, or write a duration")
+        if len(text) > 60:
+            return text
+        try:
+            return int(text) if text.isascii() else text
+        except ValueError:
+            pass
+        try:
+            value = float(text) if text.isascii() else None
+        except ValueError:
+            return text
+        if value is None or value != value or value in (float("inf"), float("-inf")):
+            raise self.fail(event, f"{text} is not a finite number", "write a finite number")
+        return value

@@ -1,0 +1,103 @@
+"""Adapters as operations of their own, for the counts of FLOPs and the time of a step.
+
+On the tape an adapter runs within the operation that it stands next to (linear.py, experts.py, embedding.py)."""
+
+from __future__ import annotations
+
+from napkin.elementwise import Number
+from napkin.errors import Refused
+from napkin.operations.base import Timer
+from napkin.operations.lowering import Lowering, Value
+from napkin.operations.ordinary import Ordinary
+from napkin.operations.roles import COLUMN, EXPERT, MEMORY, REPLICATED, ROW
+from napkin.operations.work import Gemm, Weight, Work, division_of, gemm
+from napkin.record import record, replace
+
+WITHIN = "an adapter runs within the operation that it stands next to"
+
+
+@record
+class Adapter(Ordinary):
+    """y += scale · B·A·dropout(x) next to a linear layer x → y (Hu et al. 2021, arXiv:2106.09685, section 4.1).
+    FLOP: 2·T·(d_in·thin + rank·d_out).
+
+    thin, rank  what A gives per token, and what B takes: a fused projection has one A for each of its parts
+    drops       dropout before A         looked_up  A is an embedding, looked up by token ids
+    shard       the linear layer's: B of a column-parallel one is divided, A of a row-parallel one (peft
+                tuners/lora/tp_layer.py)
+    """
+
+    d_in: int
+    thin: int
+    rank: int
+    d_out: int
+    shard: str = REPLICATED
+    drops: bool = False
+    looked_up: bool = False
+
+    @property
+    def reads_encoder(self) -> bool:
+        """Return whether it runs over the encoder's tokens."""
+        return self.reads == (MEMORY,)
+
+    def weights(self) -> tuple[Weight, ...]:
+        return (
+            Weight("A", (self.thin, self.d_in), ROW if self.shard == ROW else REPLICATED),
+            Weight("B", (self.d_out, self.rank), COLUMN if self.shard == COLUMN else REPLICATED),
+        )
+
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
+        """A's input may need no gradient; B's always does."""
+        down = replace(gemm(f"{self.name}/A", work.tokens, self.d_in, self.thin), backward=1 + self.learning.inputs)
+        up = gemm(f"{self.name}/B", work.tokens, self.rank, self.d_out)
+        return (up,) if self.looked_up else (down, up)
+
+    def products(self, work: Work) -> tuple[Gemm, ...]:
+        return self.gemms(work)
+
+    def division(self) -> str:
+        return division_of(self.shard)
+
+    def traffic(self) -> tuple[Number, Number]:
+        """Forward: the result scaled (read, written) and added (two read, one written); dropout reads, writes, and
+        writes a mask of bytes. Backward: scaled again; through dropout; the input's two gradients added (peft 0.21,
+        tuners/lora/layer.py, Linear.forward: `result + lora_B(lora_A(dropout(x))) * scaling`)."""
+        dropped = 5 * self.d_in * self.drops
+        inputs = self.learning.inputs * (6 * self.d_in * (not self.looked_up) + dropped)
+        return 10 * self.d_out + dropped, 4 * self.d_out + inputs
+
+    def time(self, timer: Timer) -> None:
+        timer.adapter(self)
+
+    def lower(self, run: Lowering) -> Value:
+        raise Refused(WITHIN)
+
+
+@record
+class MergedAdapter(Ordinary):
+    """W + scale · B·A for the weights of all experts, made anew in every forward pass (peft 0.21,
+    tuners/lora/layer.py, ParamWrapper). Its products are of weights, as many for any number of tokens, and are no part
+    of the FLOPs of a token."""
+
+    copies: int
+    d_in: int
+    rank: int
+    d_out: int
+
+    def weights(self) -> tuple[Weight, ...]:
+        return (
+            Weight("A", (self.rank, self.d_in), EXPERT, self.copies),
+            Weight("B", (self.d_out, self.rank), EXPERT, self.copies),
+        )
+
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
+        return ()
+
+    def traffic(self) -> tuple[Number, Number]:
+        return 0, 0
+
+    def time(self, timer: Timer) -> None:
+        timer.merged(self)
+
+    def lower(self, run: Lowering) -> Value:
+        raise Refused(WITHIN)

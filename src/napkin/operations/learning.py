@@ -1,0 +1,37 @@
+"""What of an operation's backward pass runs."""
+
+from __future__ import annotations
+
+from napkin.operations.work import Gemm
+from napkin.record import record, replace
+
+
+@record
+class Learning:
+    """What of an operation's backward pass runs, and what its frozen weights cost before they are multiplied.
+
+    weights  1 where the weights' gradients are computed        inputs  1 where those of what it reads are
+    trained  whether its weights are updated; not those that adapters are merged into, whose gradients only pass on
+    stored   format of frozen weights that every product expands to 16 bits first; "": they are multiplied as they are
+    """
+
+    weights: int = 1
+    inputs: int = 1
+    trained: bool = True
+    stored: str = ""
+
+    @property
+    def runs(self) -> bool:
+        """Whether anything of the backward pass runs."""
+        return bool(self.weights or self.inputs)
+
+    def of(self, product: Gemm) -> Gemm:
+        """Return a matmul with as many in its backward pass as run there; a product of two activations has both or
+        none."""
+        first, second = self.weights if product.weight else self.inputs, self.inputs
+        # of one matmul, the inputs are detached: it is the weight's gradient
+        return replace(product, backward=(0, first, first + second)[product.backward])
+
+
+ALL = Learning()
+"""Weights are trained and gradients pass on: what holds unless something is frozen."""

@@ -1,0 +1,171 @@
+"""A model as it is trained: what of its backward pass runs, and its adapters as operations of their own.
+
+FLOPs and the time of a step are folds over the result. autograd computes the gradient of a weight where it is trained,
+and of an operation's inputs where anything that they depend on is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from napkin.operations.adapters import Adapter, MergedAdapter
+from napkin.operations.base import Operation
+from napkin.operations.implementations import Implementation
+from napkin.operations.learning import ALL, Learning
+from napkin.operations.lora import adapted_lookups, adapted_parameters, adapted_parts, lora_pairs, stored_format
+from napkin.operations.model import Layer, Model, Stack, stack_of
+from napkin.operations.roles import ADAPTER, LM_HEAD, MEMORY, MERGED
+from napkin.record import record, replace
+
+VISION, PROJECTOR = "vision", "projector"
+"""Parts of a multimodal model, by which they are frozen."""
+STREAM = "x"
+"""The name under which operations read their layer's input."""
+
+
+@record
+class Frozen:
+    """What is not trained.
+
+    implementation  its `tuning`: adapters, which freeze all else
+    layers          this many first layers of the language model, and the embedding before them; None: not even that
+    part            of a multimodal model the last one that is frozen: vision, or projector, with it the tower
+    """
+
+    implementation: Implementation
+    layers: int | None = None
+    part: str = ""
+
+    @property
+    def anything(self) -> bool:
+        return self.implementation.tuning is not None or self.layers is not None or self.part != ""
+
+
+def as_trained(model: Model, frozen: Frozen) -> Model:
+    """Return the model with what is frozen marked in its operations, and its adapters among them."""
+    if not frozen.anything:
+        return model
+    flows = False
+    vision = model.vision
+    if vision is not None:
+        asleep = (frozen.part in (VISION, PROJECTOR), frozen.part in (VISION, PROJECTOR), frozen.part == PROJECTOR)
+        parts: list[Model] = []
+        for part, still in zip(vision.parts, asleep, strict=True):
+            (stack,) = part.stacks
+            found, flows = _stack(stack, frozen, flows, 0, still or frozen.layers is not None)
+            parts.append(replace(part, stacks=(found,)))
+        vision = replace(vision, patches=parts[0], tower=parts[1], projector=parts[2])
+    stacks: list[Stack] = []
+    outside = False
+    for stack in model.stacks:
+        first = frozen.layers or 0 if stack is model.stacks[-1] else 0
+        found, flows = _stack(stack, frozen, flows, first, frozen.layers is not None, outside)
+        stacks.append(found)
+        outside, flows = flows, False  # a decoder's stream begins anew; it reads the encoder's result
+    return replace(model, stacks=tuple(stacks), vision=vision)
+
+
+def _stack(
+    stack: Stack, frozen: Frozen, flows: bool, still: int, asleep: bool, outside: bool = False
+) -> tuple[Stack, bool]:
+    """Return a stack as it is trained, and whether a gradient reaches its result.
+
+    flows   whether gradients pass on to what is before it      outside  to what it reads of another stack
+    still   this many first layers are frozen                   asleep   so is what is before the layers"""
+    before, flows = _operations(stack.before, frozen, asleep, flows, outside)
+    runs: list[tuple[int, Layer]] = []
+    known: dict[tuple[int, bool, bool], tuple[Layer, bool]] = {}
+    place = 0
+    for count, layer in stack.runs:
+        left = count
+        while left:
+            fixed = place < still
+            key = (id(layer), flows, fixed)
+            if key not in known:
+                operations, out = _operations(layer.operations, frozen, fixed, flows, outside)
+                known[key] = replace(layer, operations=operations), out
+            found, out = known[key]
+            times = min(left, still - place) if fixed else 1 if out != flows else left
+            runs.append((times, found))
+            flows = out
+            left, place = left - times, place + times
+    after, flows = _operations(stack.after, frozen, False, flows, outside)
+    return stack_of(stack.name, before, runs, after), flows
+
+
+def _operations(
+    operations: tuple[Operation, ...], frozen: Frozen, asleep: bool, flows: bool, outside: bool
+) -> tuple[tuple[Operation, ...], bool]:
+    """Return the operations of a layer as they are trained, and whether a gradient reaches the last one's result.
+
+    asleep  all of their weights are frozen"""
+    own = {op.name for op in operations}
+    reached: set[str] = set()
+    found: list[Operation] = []
+    tuning = frozen.implementation.tuning
+    for op in operations:
+        inputs = any(_reaches(name, own, reached, flows, outside) for name in op.reads)
+        adapters = tuple(_adapters(op, operations, frozen.implementation, inputs)) if tuning is not None else ()
+        if tuning is None:
+            has_weights = any(weight.trained for weight in op.weights())
+            learning = Learning(int(not asleep), int(inputs), not asleep)
+            learns = has_weights and not asleep
+        else:
+            merged = any(one.role == MERGED for one in adapters)
+            learning = Learning(int(merged), int(inputs), False, stored_format(op, frozen.implementation, tuning))
+            learns = bool(adapters)
+        if inputs or learns:
+            reached.add(op.name)
+        found += [op if learning == ALL else replace(op, learning=learning), *adapters]
+    return tuple(found), (bool(operations) and operations[-1].name in reached) or (not operations and flows)
+
+
+def _reaches(name: str, own: set[str], reached: set[str], flows: bool, outside: bool) -> bool:
+    """Return whether a gradient passes on to what an operation reads: another's result, the layer's input, the other
+    stack's result, or what earlier layers made."""
+    if name in own:
+        return name in reached
+    return outside if name == MEMORY else flows
+
+
+def _adapters(
+    op: Operation, operations: tuple[Operation, ...], implementation: Implementation, inputs: bool
+) -> Iterator[Operation]:
+    """Yield the adapters next to an operation. `inputs`: whether gradients pass on to what it reads."""
+    tuning = implementation.tuning
+    assert tuning is not None
+    learning = Learning(1, int(inputs))
+    name, drops = f"{op.name}/lora", tuning.dropout > 0
+    linear = op.linear()
+    if linear is not None:
+        several, made = lora_pairs(linear, operations, implementation, tuning)
+        if several:
+            thin = several * tuning.rank
+            yield Adapter(
+                name,
+                op.reads,
+                linear.d_in,
+                thin,
+                tuning.rank,
+                made,
+                linear.shard,
+                drops,
+                role=ADAPTER,
+                learning=learning,
+            )
+    for number, (_, rank, d_in, d_out) in enumerate(adapted_parts(op, implementation, tuning)):
+        part = f"{name}_{number + 1}"
+        yield Adapter(part, op.reads, d_in, rank, rank, d_out, drops=drops, role=ADAPTER, learning=learning)
+    for number, (copies, rank, d_in, d_out) in enumerate(adapted_parameters(op, tuning)):
+        yield MergedAdapter(f"{name}/merged_{number + 1}", op.reads, copies, d_in, rank, d_out, role=MERGED)
+    for _, rank, rows, width in adapted_lookups(op, tuning):
+        yield Adapter(name, op.reads, rows, rank, rank, width, looked_up=True, role=ADAPTER, learning=learning)
+
+
+def head_of(model: Model) -> Operation | None:
+    """Return the language model's head."""
+    return next((op for op in model.stacks[-1].after if op.role == LM_HEAD), None)
+
+
+def learning_of(operations: Iterable[Operation]) -> Learning:
+    """Return how the first operation with weights learns; as all do where there is none."""
+    return next((op.learning for op in operations if op.weights()), ALL)

@@ -1,0 +1,251 @@
+"""FLOPs and the time of a step with frozen weights and adapters, by hand, at unit rates (test_step_by_hand.py).
+
+autograd computes the gradient of a weight where it is trained, and of an input where anything that it depends on is;
+adapters are thin matmuls of their own; quantized weights are expanded to 16 bits before each product."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from napkin.counting import flops
+from napkin.evidence.generic import decoder
+from napkin.evidence.printed import PrintedDecoder
+from napkin.formats import QUANTIZED
+from napkin.operations.implementations import HF
+from napkin.operations.trained import Frozen, as_trained
+from napkin.operations.tuning import Tuning
+from napkin.record import replace
+from napkin.timing.step import step
+from napkin.timing.step_layout import StepLayout
+from tests.conftest import run_line
+from tests.test_step_by_hand import (
+    DENSE,
+    EF,
+    HEADS,
+    KV,
+    LAYER,
+    MOE,
+    NORMS,
+    PAIRS,
+    UNIT,
+    B,
+    D,
+    E,
+    F,
+    H,
+    L,
+    S,
+    T,
+    V,
+    joined,
+    linears,
+    product,
+    three,
+)
+
+R = 256
+"""A rank that whole tiles hold."""
+QKV = (HEADS + 2 * KV) * D
+SHAPES = ((H, QKV), (HEADS * D, H), (H, F), (H, F), (F, H))
+"""(in, out) of a layer's linear layers; gate and up are one product, with an adapter each."""
+LORA = Tuning("lora", R, 0.0)
+PAIRS_OF_LAYER = sum(R * (k + n) for k, n in SHAPES)
+"""Weights of the adapters of a layer."""
+
+
+def parts(frozen: Frozen, shape: PrintedDecoder = DENSE, **layout: Any) -> dict[str, float]:
+    """Every term of a step by its name, in seconds."""
+    plan = StepLayout(**{"sequence": S, "micro_batch": B, "micro_batches": 1, **layout})
+    found = step(as_trained(decoder(shape), frozen), plan, UNIT)
+    return {node.name: float(node.value) for node in found.time.walk()}
+
+
+def lora(tuning: Tuning = LORA) -> Frozen:
+    return Frozen(replace(HF, tuning=tuning))
+
+
+def inputs_alone(shapes: Any = ((H, QKV), (HEADS * D, H), (H, 2 * F), (F, H))) -> float:
+    """The inputs' gradients of frozen products."""
+    return sum(product(T, n, k) for k, n in shapes)
+
+
+def adapters(t: int = 1) -> tuple[float, float]:
+    """Forward and backward of a layer's adapters, of which t ranks divide B of columns and A of rows."""
+    divided = [(k, n // t) if n != H else (k // t, n) for k, n in SHAPES]
+    passes = [one for k, n in divided for one in (three(T, k, R), three(T, R, n))]
+    return sum(f for f, _ in passes), sum(b for _, b in passes)
+
+
+def test_frozen_products_have_no_gradient_of_their_weight() -> None:
+    """The first layer reads an embedding that is not trained: its norm, its first product and the adapter's A next to
+    that have no gradient of their input. The head is frozen too."""
+    forward, _ = linears()
+    thin, back = adapters()
+    head = product(T, H, V) + product(T, V, H)
+    none = product(T, QKV, H) + product(T, R, H)
+    found = parts(lora())
+    assert found["step/compute/matmul"] == pytest.approx(L * (forward + inputs_alone() + thin + back) - none + head)
+    again = parts(lora(), layers_recomputed=1)
+    assert again["step/compute/matmul"] == pytest.approx(found["step/compute/matmul"] + L * (forward + thin))
+    # attention has no weights: its backward pass stays whole
+    assert found["step/compute/attention"] == pytest.approx(L * 3.5 * 2 * B * PAIRS * HEADS * 2 * D)
+
+
+def test_adapters_of_one_layer_type_alone() -> None:
+    """Next to attention's result: below the first adapter no gradient is computed."""
+    found = parts(lora(replace(LORA, targets=("o",))))
+    forward, _ = linears()
+    k, n = HEADS * D, H
+    thin = sum(three(T, k, R)) + sum(three(T, R, n))
+    later = L * (forward + inputs_alone() + thin)
+    first = product(T, QKV, H) + product(T, n, k) + product(T, R, k)  # qkv, o, and A: their inputs
+    head = product(T, H, V) + product(T, V, H)
+    assert found["step/compute/matmul"] == pytest.approx(later - first + head)
+    assert found["step/compute/attention"] == pytest.approx((L * 3.5 - 2.5) * 2 * B * PAIRS * HEADS * 2 * D)
+
+
+def test_bytes_that_adapters_move() -> None:
+    """Forward: each result scaled (4 bytes an element) and added (6). Backward: scaled again, and the input's two
+    gradients added (6); dropout reads, writes and masks its input both ways (5)."""
+    plain = replace(LORA, targets=("down",))
+    base = parts(lora(replace(LORA, method="none")))["step/memory_bound/elementwise"]
+    # with nothing trained no backward pass runs; add that of every layer but what the first adapter does not need
+    qk = (HEADS + KV) * D
+    backward = 2 * 6 * H + 4 * qk + 4 * QKV + 2 * 6 * H + 10 * F
+    first = 2 * 6 * H + 4 * qk + 4 * QKV + 6 * H + 10 * F  # all that is before the first down
+    moved = L * T * (10 * H + 4 * H + 6 * F) - T * 6 * F
+    found = parts(lora(plain))["step/memory_bound/elementwise"]
+    assert found == pytest.approx(base + L * T * backward - T * first + moved)
+    dropped = parts(lora(replace(plain, dropout=0.1)))["step/memory_bound/elementwise"]
+    assert dropped - found == pytest.approx(L * T * 10 * F - T * 5 * F)
+
+
+def test_quantized_weights_are_expanded_before_each_product() -> None:
+    """Read as they are stored and written in 16 bits: forward, for the inputs' gradient, and where recomputed."""
+    each = QUANTIZED["nf4"] + 2
+    found = parts(lora(replace(LORA, quantized="nf4", library="transformers")))
+    none = H * QKV  # the first layer's inputs have no gradient
+    assert found["step/memory_bound/casts"] == pytest.approx(each * (2 * L * LAYER - none))
+    again = parts(lora(replace(LORA, quantized="nf4", library="transformers")), layers_recomputed=1)
+    assert again["step/memory_bound/casts"] == pytest.approx(each * (3 * L * LAYER - none))
+    # once a micro-batch, for any number of tokens
+    several = parts(lora(replace(LORA, quantized="nf4", library="transformers")), micro_batches=4)
+    assert several["step/memory_bound/casts"] == pytest.approx(4 * found["step/memory_bound/casts"])
+    # bitsandbytes as of 2023 quantizes the head too
+    whole = parts(lora(replace(LORA, quantized="nf4", library="bitsandbytes")))
+    assert whole["step/memory_bound/casts"] == pytest.approx(each * (2 * (L * LAYER + V * H) - none))
+
+
+def test_adapters_alone_are_reduced_added_up_and_updated() -> None:
+    trained = L * PAIRS_OF_LAYER
+    assert parts(lora(), optimizer_bytes=30)["step/optimizer"] == pytest.approx(30 * trained)
+    reduced = parts(lora(), dp=4, zero=1, gradient_bytes=4)["step/communication/data"]
+    assert reduced == pytest.approx(3 / 4 * (4 + 2) * trained)
+    assert parts(lora(), micro_batches=3)["step/memory_bound/accumulation"] == pytest.approx(3 * trained)
+
+
+@pytest.mark.parametrize(("quantized", "layer"), [("", 2.0), ("nf4", QUANTIZED["nf4"])])
+def test_zero_3_gathers_frozen_weights_as_they_are_stored(quantized: str, layer: float) -> None:
+    """Twice a micro-batch, and no gradients of them are scattered; norms and tables stay 16-bit."""
+    tuning = replace(LORA, quantized=quantized, library="transformers")
+    found = parts(lora(tuning), dp=4, zero=3, shards=4, gradient_bytes=4, micro_batches=2)
+    frozen = L * (LAYER * layer + NORMS * 2) + 2 * V * H * 2
+    gathers = 3 / 4 * 2 * (2 * frozen + (2 + 2 + 4) * L * PAIRS_OF_LAYER)
+    work = found["step/work"]
+    assert found["step/communication/data"] == pytest.approx(joined(work, gathers) - work, rel=1e-6)
+
+
+def test_tensor_parallel_adapters() -> None:
+    """B of a column-parallel layer is divided, A of a row-parallel one; the first layer's inputs need no all-reduce."""
+    forward, _ = linears(2)
+    thin, back = adapters(2)
+    shapes = ((H, QKV // 2), (HEADS * D // 2, H), (H, F), (F // 2, H))
+    none = product(T, QKV // 2, H) + product(T, R, H)
+    head = product(T, H, V // 2) + product(T, V // 2, H)
+    found = parts(lora(), tp=2)
+    expected = L * (forward + inputs_alone(shapes) + thin + back) - none + head
+    assert found["step/compute/matmul"] == pytest.approx(expected)
+    once = 2 * (2 - 1) / 2 * 2 * T * H
+    assert found["step/communication/tensor"] == pytest.approx((L * 4 - 1) * once)
+
+
+def test_first_layers_that_are_frozen() -> None:
+    """A forward pass alone, which no checkpoint repeats; all products of the first trained layer follow a norm that is
+    trained, and pass gradients on."""
+    forward, backward = linears()
+    frozen = Frozen(HF, layers=1)
+    found = parts(frozen, layers_recomputed=1, optimizer_bytes=30)
+    head = sum(three(T, H, V))
+    trained = (L - 1) * (2 * forward + backward)
+    assert found["step/compute/matmul"] == pytest.approx(forward + trained + head)
+    assert found["step/compute/attention"] == pytest.approx((1 + (L - 1) * 4.5) * 2 * B * PAIRS * HEADS * 2 * D)
+    assert found["step/optimizer"] == pytest.approx(30 * ((L - 1) * (LAYER + NORMS) + V * H))
+
+
+def test_adapters_merged_into_the_weights_of_experts() -> None:
+    """B·A for each expert, added to its weights, whose gradients pass on to A and B (peft's ParamWrapper)."""
+    tuning = replace(LORA, parameters=(("experts.down_proj", 1),))
+    found = parts(lora(tuning), MOE)
+    merged = joined(E * 2 * H * R * EF, E * 2 * (H * R + R * EF + H * EF))
+    name = next(one for one in found if "merged" in one and one.endswith("/forward"))
+    assert found[name] == pytest.approx(merged)
+    added = 6 * E * H * EF
+    assert next(value for one, value in found.items() if one.endswith("merged_1/added")) == pytest.approx(added)
+
+
+def test_flops_of_frozen_networks() -> None:
+    """Forward 2N + 2P + A a token, backward 2N + 4P + 2A, less what the first layer does not need: N of the linear
+    layers, P of the adapters, A of attention's full square."""
+    model = decoder(DENSE)
+    trained = as_trained(model, lora())
+    over = flops.works(trained, B, S)
+    found = {name: one.value for name, one in flops.step(trained, over).items()}
+    square = 4 * S * HEADS * D
+    forward = T * (L * (2 * LAYER + 2 * PAIRS_OF_LAYER + square) + 2 * V * H)
+    first = 2 * H * QKV + 2 * H * R
+    backward = T * (L * (2 * LAYER + 4 * PAIRS_OF_LAYER + 2 * square) + 2 * V * H - first)
+    assert found["flops/forward"] == forward
+    assert found["flops/backward"] == backward
+    assert found["flops/attention"] == 3 * T * L * square
+
+
+def test_nothing_frozen_is_the_model_itself() -> None:
+    model = decoder(DENSE)
+    assert as_trained(model, Frozen(HF)) is model
+
+
+ASKED = "llama3-8b --gpus 8 --hardware h100 --seq 4096"
+
+
+@pytest.mark.parametrize("option", ["--lora-rank 16", "--lora-rank 16 --quantized nf4", "--freeze-layers 16"])
+def test_every_command_answers_the_same_step(option: str) -> None:
+    layout = "--zero 3 --global-batch 16 --micro-batch 2"
+    timed = run_line(f"step {ASKED} {option} {layout} --json").values["step/time"]
+    run = run_line(f"train-time {ASKED} {option} {layout} --tokens 1B --json").values
+    assert run["time/uninterrupted"] == pytest.approx(timed * 1e9 / (16 * 4096), rel=1e-6)
+    against = run_line(f"mfu {ASKED} {option} {layout} --step-time 5s --json").values
+    assert against["step/predicted"] == pytest.approx(timed)
+    plan = "--implementation hf --stack fsdp-compiled --tp 1 --pp 1 --cp 1 --zero 3 --micro-batch 2 --recompute none"
+    found = run_line(f"plan {ASKED} {option} {plan} --global-batch 16 --json")
+    assert found.values["step/time"] == pytest.approx(timed)
+
+
+def test_training_less_takes_less_time() -> None:
+    whole, half, adapted = (
+        run_line(f"step llama3-8b --hardware h100 --seq 4096 --json {option}").values["step/time"]
+        for option in ("", "--freeze-layers 16", "--lora-rank 16 --lora-targets q,v")
+    )
+    assert adapted < half < whole
+
+
+def test_flops_and_mfu_count_what_runs() -> None:
+    """A token of LoRA costs about 4N instead of 6N, and an MFU is of that."""
+    counted = run_line("flops llama3-8b --seq 8192 --lora-rank 16 --json").values["flops/per_token"]
+    full = run_line("flops llama3-8b --seq 8192 --json").values["flops/per_token"]
+    assert 0.68 < counted / full < 0.8
+    rate = "--tokens-per-second 98000 --gpus 8 --hardware h100 --seq 8192 --json"
+    adapted = run_line(f"mfu llama3-8b {rate} --lora-rank 16").values
+    assert adapted["mfu"] == pytest.approx(adapted["mfu/torch"])
+    assert adapted["mfu/torch"] == pytest.approx(12250 * counted / 989.4e12, rel=1e-3)

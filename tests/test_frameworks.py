@@ -1,0 +1,68 @@
+"""What frameworks run: the edition of a date, what compiling changes, and one answer to one question."""
+
+from __future__ import annotations
+
+import pytest
+
+from napkin.architectures import implementation_of
+from napkin.evidence.recognize import of_memory
+from napkin.evidence.rows import RowFields
+from napkin.inputs.load import Document
+from napkin.training.frameworks import FRAMEWORKS, PLAIN
+
+from .conftest import run_line
+
+TITAN = FRAMEWORKS["torchtitan"]
+
+
+@pytest.mark.parametrize(
+    ("compiled", "divided", "version", "loss"),
+    [
+        (True, False, 202412, ""),  # before torchtitan/components/loss.py compiled it
+        (True, False, 202501, "compiled"),
+        (True, False, None, "compiled"),
+        (False, False, None, ""),
+        (True, True, None, "dtensor"),  # loss_parallel
+        (False, True, 202412, "dtensor"),
+    ],
+)
+def test_torchtitan_runs_the_loss_of_its_date(compiled: bool, divided: bool, version: int | None, loss: str) -> None:
+    found = TITAN.implements(implementation_of("torchtitan", "llama"), compiled, divided, version)
+    assert found.loss == loss
+    assert (found.norms == "fused" and found.swiglu == "fused") or not compiled
+
+
+def test_a_framework_without_editions_keeps_its_loss() -> None:
+    base = implementation_of("hf", "llama")
+    assert PLAIN.implements(base, compiled=False, divided=False) == base
+    assert PLAIN.implements(base, compiled=True, divided=True).loss == base.loss
+
+
+def test_a_compiled_loss_saves_its_fp32_copies() -> None:
+    line = "memory llama3-8b --gpus 8 --zero 3 --seq 8192 --recompute operations --framework torchtitan --json"
+    eager, compiled = (run_line(f"{line} {how}").data["values"] for how in ("", "--compile"))
+    logits = 8192 * 128256
+    # eager: 16-bit logits, their fp32 copy and the fp32 log-softmax, then the fp32 gradient; compiled: 16-bit logits
+    # and their 16-bit gradient
+    assert eager["memory/at/loss"] - compiled["memory/at/loss"] >= (2 + 4) * logits
+    assert compiled["memory/at/loss/activations"] < eager["memory/at/loss/activations"]
+
+
+def test_a_compiled_step_is_not_called_exact() -> None:
+    answers = [run_line(f"memory llama3-8b --seq 1024 --json {how}").data for how in ("", "--compile")]
+    exact = [any("are exact for" in note for note in answer["notes"]) for answer in answers]
+    assert exact == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("source", "version"),
+    [
+        ({"title": "torchao pretraining logs, June 2025", "where": "pretraining.rst"}, 202506),
+        ({"title": "benchmark notes", "where": "benchmarks/llama3_h100_202412_torchtitan.md"}, 202412),
+        ({"title": "notes of Sept 2024", "where": "a page"}, 202409),
+        ({"title": "200000 steps", "where": "commit 201399f"}, None),
+    ],
+)
+def test_the_date_of_a_source_is_the_version_of_its_software(source: dict[str, str], version: int | None) -> None:
+    found = of_memory(RowFields(Document("rows.yaml", None), 0, {"source": source}))
+    assert found["layout"].get("framework_version") == version
