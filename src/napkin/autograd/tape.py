@@ -283,17 +283,27 @@ class Tape:
     # --- matmuls ---
 
     def linear(
-        self, x: Tensor, d_in: Number, d_out: Number, bias: bool = False, weight: str = "", once: bool = True
+        self,
+        x: Tensor,
+        d_in: Number,
+        d_out: Number,
+        bias: bool = False,
+        weight: str = "",
+        once: bool = True,
+        trained: bool = True,
     ) -> Tensor:
-        """Run F.linear, x·Wᵀ, which saves x and autocast's copy of the weight, cast `once` per step or in each call."""
+        """Run F.linear, x·Wᵀ, which saves x and autocast's copy of the weight, cast `once` per step or in each call.
+
+        A weight that is not `trained` has no gradient, and x is not saved."""
         stored = self.compute if not self.autocast else "fp32"
         given, x = x, self.lowered(x)
-        kept = [self.new(x.count, self.linear_dtype, f"as {self.linear_dtype}") if self.linear_dtype else x]
+        read = self.new(x.count, self.linear_dtype, f"as {self.linear_dtype}") if self.linear_dtype else x
+        kept = [read] if trained else []
         if self.autocast and not x.no_grad:
             name = weight or "weight"
             kept.append(self.weight_copy(d_in * d_out, name) if once else self.new(d_in * d_out, self.autocast, name))
         out = self.new(x.count // d_in * d_out, x.dtype, "output")
-        grads = d_in * d_out * BYTES[stored] + (d_out * BYTES[stored] if bias else 0)
+        grads = trained * d_in * d_out * BYTES[stored] + (d_out * BYTES[stored] if bias else 0)
         uncast = grads * BYTES[x.dtype] // BYTES[stored] if self.autocast else 0
         summed = d_out * BYTES[x.dtype] if bias else 0
         cached = summed if self.autocast else 0

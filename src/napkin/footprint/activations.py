@@ -537,7 +537,7 @@ def fused_loss(lowering: Lowering, operations: tuple[Operation, ...], residual: 
     rows = next_power(ceil_div(lowering.tokens, ceil_div(vocabulary, head.d_in)))
     rows = minimum(rows, lowering.tokens)
     of_hidden = tape.new(hidden.count, hidden.dtype, "gradient of the hidden state", no_grad=True)
-    trained = vocabulary * head.d_in * (lowering.implementation.tuning is None)
+    trained = vocabulary * head.d_in * (lowering.implementation.tuning is None and head.learning.trained)
     of_weight = tape.new(trained, tape.compute, "gradient of the head's weight", no_grad=True)
     logits = sized(rows * vocabulary, tape.autocast or hidden.dtype)
     tape.record(

@@ -179,10 +179,11 @@ class Moments:
 
     @property
     def outlives(self) -> Number:
-        """Return the bytes of what lives on when the backward pass is over: a checkpointed leaf and its gradient, and
-        a head's gradient that another is a view of."""
+        """Return the bytes of what lives on when the backward pass is over: a checkpointed leaf and its gradient (zeros
+        for position biases, or the embedding's output), and a head's gradient that another is a view of."""
         leaf = where(total(self.stage.checkpointed) > 0, 2 * self.run.zeros, 0)
-        return leaf + self.stage.last * self.run.undivided
+        woken = self.stage.first * self.run.after.input * self.step.setup.wakes
+        return leaf + 2 * woken + self.stage.last * self.run.undivided
 
     @property
     def through_backward(self) -> Number:

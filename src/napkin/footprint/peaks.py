@@ -74,7 +74,10 @@ class StageLayers:
         pairs = list(zip(order.variants, self.pieces, strict=True))
         self.idle = [one.no_grad and step.setup.freezes for one in order.variants]
         weights = step.weights.layers
-        trained = [(weights[one.kind].gradients(grad), not i) for i, one in zip(self.idle, order.variants, strict=True)]
+        fixed = [one.still and step.setup.freezes for one in order.variants]
+        trained = [
+            (weights[one.kind].gradients(grad), not still) for still, one in zip(fixed, order.variants, strict=True)
+        ]
         self.weights = [size * some for size, some in trained]
         self.copies = [piece.casts * (not (one.checkpointed or one.no_grad)) for one, piece in pairs]
         self.cached = [piece.casts * (not one.no_grad) + piece.biases for one, piece in pairs]

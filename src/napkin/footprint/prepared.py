@@ -15,6 +15,7 @@ from napkin.operations.base import Operation
 from napkin.operations.lowering import Shape, Split
 from napkin.operations.model import Layer, Model, Stack
 from napkin.operations.roles import TOKEN
+from napkin.operations.trained import with_frozen_head
 from napkin.operations.tuning import FROZEN_LAYERS
 from napkin.record import record, replace
 from napkin.training.layout import Layout
@@ -137,6 +138,8 @@ def prepare(model: Model, setup: Setup) -> PreparedStep:
 def stack_of_step(model: Model, setup: Setup) -> Stack:
     """Return what a step runs as one stack."""
     stack = joined(model)
+    if model.tied and setup.frozen is not None:
+        stack = with_frozen_head(stack)
     return cropped(stack, setup.layout.seq) if setup.implementation.crops else stack
 
 
@@ -229,7 +232,7 @@ def _first(run: Pass, setup: Setup, replays: Replays) -> Replay | None:
 def order_of_run(model: Model, run: Pass, setup: Setup) -> Order:
     """Return the order of the layers of a pass under a setup's recomputation."""
     between = [number for number, layer in enumerate(run.kinds) if not layer.block]
-    return order_of(run.patterns, setup.layout.recompute, _asleep(model, setup), between)
+    return order_of(run.patterns, setup.layout.recompute, _asleep(model, setup), between, setup.wakes)
 
 
 def _asleep(model: Model, setup: Setup) -> int:
@@ -244,16 +247,21 @@ def _asleep(model: Model, setup: Setup) -> int:
 
 
 def weights_on_a_rank(model: Model, stack: Stack, setup: Setup, kinds: Iterable[Layer]) -> Weights:
-    """Return what a rank holds. A tied head's matrix is the embedding; on another pipeline stage it is a copy."""
+    """Return what a rank holds. A tied head's matrix is the embedding, frozen where that is; on another pipeline stage
+    it is a copy."""
     after = head = held_weights(stack.after, setup if not model.tied else _as_tied(setup))
     table = held_weights((table_of(stack),), bare(setup))
     if model.tied:
-        both = where(setup.layout.pp == 1, 1, 0)
+        single, still_head = where(setup.layout.pp == 1, 1, 0), setup.frozen is not None
+        both = 1 if still_head else single
         minus = tuple((n, -d * both, -e * both) for n, d, e in table.states)
         states = gathered([(1, after), (1, HeldWeights(0, 0, minus))]).states
         tensors = after.tensors - both * table.tensors
-        frozen = after.frozen - both * table.frozen
+        copied = table.gradients(sized(1, setup.precision.param)) * (1 - single) * still_head
+        frozen = after.frozen - both * table.frozen + copied
         after = HeldWeights(after.dense - both * table.dense, after.expert, states, tensors, frozen, after.wide)
+        if still_head:
+            head, table = after, HeldWeights(0, 0)
     seen = _of_tower(model, stack)
     layers = []
     for layer in kinds:

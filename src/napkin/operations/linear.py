@@ -79,7 +79,7 @@ class Matmul(Module):
             if own is not None:
                 out = own(run, tensor, d_in, d_out, self.bias, label)
             else:
-                out = run.tape.linear(tensor, d_in, d_out, self.bias, label)
+                out = run.tape.linear(tensor, d_in, d_out, self.bias, label, trained=self.learning.trained)
         if column and run.implementation.gather_again and not x.gathered:
             out.count = factor * run.split.sequence * d_out
             out.storage.size = out.size

@@ -29,11 +29,13 @@ class Frozen:
     implementation  its `tuning`: adapters, which freeze all else
     layers          this many first layers of the language model, and the embedding before them; None: not even that
     part            of a multimodal model the last one that is frozen: vision, or projector, with it the tower
+    wakes           gradients pass through the frozen layers all the same
     """
 
     implementation: Implementation
     layers: int | None = None
     part: str = ""
+    wakes: bool = False
 
     @property
     def anything(self) -> bool:
@@ -61,7 +63,15 @@ def as_trained(model: Model, frozen: Frozen) -> Model:
         found, flows = _stack(stack, frozen, flows, first, frozen.layers is not None, outside)
         stacks.append(found)
         outside, flows = flows, False  # a decoder's stream begins anew; it reads the encoder's result
+    if frozen.layers is not None and model.tied:
+        stacks[-1] = with_frozen_head(stacks[-1])
     return replace(model, stacks=tuple(stacks), vision=vision)
+
+
+def with_frozen_head(stack: Stack) -> Stack:
+    """Return a stack whose head is the embedding that is frozen: gradients pass through it to what it reads."""
+    still = Learning(0, 1, False)
+    return replace(stack, after=tuple(replace(op, learning=still) if op.role == LM_HEAD else op for op in stack.after))
 
 
 def _stack(
@@ -72,6 +82,7 @@ def _stack(
     flows   whether gradients pass on to what is before it      outside  to what it reads of another stack
     still   this many first layers are frozen                   asleep   so is what is before the layers"""
     before, flows = _operations(stack.before, frozen, asleep, flows, outside)
+    flows = flows or frozen.wakes
     runs: list[tuple[int, Layer]] = []
     known: dict[tuple[int, bool, bool], tuple[Layer, bool]] = {}
     place = 0
