@@ -28,8 +28,9 @@ from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import StepRow, step_row
 from napkin.evidence.validate import point_of, steps
 from napkin.inputs import hardware
-from napkin.inputs.hardware import find, peak_name
+from napkin.inputs.hardware import find
 from napkin.inputs.load import Document
+from napkin.inputs.peaks import peak_name
 from napkin.record import replace
 from napkin.training.precision import precision
 from tests.conftest import ROOT, Napkin
@@ -384,6 +385,48 @@ def test_calibrate_finds_one_s_own_factor(napkin: Napkin, tmp_path: pathlib.Path
     assert values["factor"] == pytest.approx(1.2)
     assert values["error/before"] == pytest.approx(1 - 1 / 1.2)
     assert values["error/refitted"] < values["error/before"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("tp: 2", "tp: 2, zero: 9", "rows.0.layout.zero: 9 is out of range"),
+        ("micro_batch: 1", "micro_batch: 0", "rows.0.layout.micro_batch: 0 is out of range"),
+        ("tp: 2", "tp: 5", "does not divide the 64 accelerators"),
+        ("step_seconds: 5.0", "step_seconds: 0", "rows.0.measured.step_seconds: 0 is out of range"),
+        ("step_seconds: 5.0", "mfu: 45", "rows.0.measured.mfu: 45 is out of range"),
+        ("policy: bf16-mixed", "policy: [bf16]", "rows.0.layout.policy: ['bf16'] is not a text"),
+    ],
+)
+def test_a_bad_value_of_a_row_is_refused_with_file_line_and_field(
+    napkin: Napkin, tmp_path: pathlib.Path, old: str, new: str, said: str
+) -> None:
+    assert old in ROW
+    path = tmp_path / "rows.yaml"
+    path.write_text(ROW.replace(old, new), encoding="utf-8")
+    outcome = napkin(f"calibrate {path}")
+    assert outcome.status == 2
+    assert said in outcome.errors[0]
+    assert re.match(r"error: .*rows\.yaml:[0-9]+: rows\.0", outcome.errors[0])
+
+
+@pytest.mark.parametrize("word", ["fabric: string", "chip: H1000"])
+def test_a_word_that_is_not_known_leaves_its_row_out_and_says_so(
+    napkin: Napkin, tmp_path: pathlib.Path, word: str
+) -> None:
+    path = tmp_path / "rows.yaml"
+    second = ROW.partition("rows:\n")[2].replace("id: ", "id: other-", 1)
+    key = word.partition(":")[0]
+    changed = (
+        re.sub(rf"{key}: [^,}}\n]*", word, second)
+        if key in second
+        else second.replace("hardware: {", f"hardware: {{{word}, ")
+    )
+    path.write_text(ROW + changed, encoding="utf-8")
+    outcome = napkin(f"calibrate {path}")
+    assert outcome.status == 0, outcome.err
+    assert "1 measured step of" in outcome.out
+    assert "not compared: other-" in outcome.out
 
 
 def test_the_page_on_accuracy_says_what_the_evidence_says() -> None:

@@ -104,6 +104,30 @@ def test_every_suggestion_fits_and_takes_the_time_that_step_says(line: str) -> N
     assert timed == sorted(timed)
 
 
+@pytest.mark.parametrize(
+    ("line", "adapts"),
+    [
+        ("llama3-8b --hardware rtx-4090", "--quantized nf4"),  # in bf16 LoRA does not fit 24 GB for sure
+        ("llama3-70b --hardware h100 --gpus 8", "--lora-rank 16"),
+        ("mixtral-8x7b --hardware a100", "--quantize-experts"),
+        ("llama3-8b --hardware h100 --gpus 8", ""),  # sharding is enough
+        ("llama3-8b --hardware rtx-4090 --lora-rank 16", ""),  # it is LoRA already
+    ],
+)
+def test_lora_is_a_remedy_where_no_setting_of_the_trainer_is_and_says_so(line: str, adapts: str) -> None:
+    answer = ask_json(f"memory {line}")
+    assert answer["verdict"] != FITS
+    rows = [row for row in answer["suggestions"] if "trains" in row]
+    assert bool(rows) == bool(adapts)
+    for row in rows:
+        assert adapts in row["change"]
+        assert row["trains"].startswith("LoRA")
+        assert ask_json(row["command"].removeprefix("napkin "))["verdict"] == FITS
+    if rows:
+        screen = run_line(f"memory {line}").out
+        assert "--lora-rank" not in screen.partition("next: ")[2], "what is trained does not change by itself"
+
+
 def speed(answer: dict[str, Any]) -> float:
     """Tokens per second of the whole job."""
     return float(answer["values"]["tokens_per_second_per_gpu"] * answer["inputs"]["gpus"]["value"])

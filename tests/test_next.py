@@ -4,6 +4,7 @@ command, with options drawn as in test_ignored."""
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shlex
@@ -94,6 +95,41 @@ def test_what_is_proposed_is_answered_and_keeps_the_question(line: str) -> None:
             assert sorted(shlex.split(proposed)) != sorted(["napkin", *shlex.split(asked)]), "asks the same again"
             kept = [name for name in given if name in TAKES[other.name.split()[0]] and name not in (*WRITTEN, *changed)]
             assert not [name for name in kept if name not in texts and name not in OVERRULED], (asked, proposed)
+
+
+SHAPE = (
+    "--num-layers 80 --hidden-size 8192 --ffn-hidden-size 28672 --num-attention-heads 64 --group-query-attention "
+    "--num-query-groups 8 --seq-length 8192 --max-position-embeddings 8192 --swiglu --normalization RMSNorm "
+    "--position-embedding-type rope --vocab-size 128256 --untie-embeddings-and-output-weights --micro-batch-size 1 "
+    "--global-batch-size 1024 --bf16 --use-distributed-optimizer --sequence-parallel --lr 1e-4 "
+    "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 4"
+)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        *(f"{command} --gpus 1024 --hardware h100" for command in ("memory", "step", "plan")),
+        "train-time --gpus 64 --hardware h100 --tokens 1T",
+        "mfu --gpus 1024 --hardware h100 --tps 500",
+        *("params", "flops", "roofline --hardware h100", "checkpoint"),
+    ],
+)
+def test_a_pasted_launch_is_answered_and_so_is_what_it_proposes(question: str) -> None:
+    """Options of the launch that a command does not have are named; the line to paste is one for a shell."""
+    answer = run_line(f"{question} {SHAPE}")
+    assert answer.status in ANSWERED, answer.err
+    proposed = answer.out.partition("next: ")[2]
+    assert all(len(line) <= 80 for line in proposed.splitlines())
+    words = shlex.split(proposed.replace("\\\n", ""))[1:]
+    assert [json.loads(word)["num_hidden_layers"] for word in words if word[0] == "{"] == [80]
+    assert run_line(words).status in ANSWERED, words
+
+
+def test_another_card_has_neither_the_figures_nor_the_profile_of_this_one() -> None:
+    given: dict[str, Text] = {"model": "relu", "hardware": "h200", "profile": "p.json", "peak-flops": "900TFLOP/s"}
+    assert pieces_of("roofline", given, {"hardware": "b200"}) == ["napkin roofline relu", "--hardware b200"]
+    assert len(pieces_of("roofline", given, {"seq": "8"})) == 5
 
 
 def test_a_line_is_written_for_a_shell() -> None:

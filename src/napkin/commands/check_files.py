@@ -1,4 +1,4 @@
-"""The run files that `check` is given: files, folders of them, and the first one, which `--init` writes."""
+"""The run files that `check` is given: files, folders of them, and the text of the first one."""
 
 from __future__ import annotations
 
@@ -88,24 +88,3 @@ def read_found(path: str) -> Document | None:
     """Return a run file that was found in a folder, or None where it is another kind of YAML file."""
     document = runfile.read(path, any_data=True)
     return document if isinstance(document.data, dict) and is_run_file(document) else None
-
-
-def write_first(named: Sequence[str]) -> str:
-    """Write a first run file, at the name given or in the folder given, and return its path. A file that is there is
-    never overwritten."""
-    if len(named) > 1:
-        raise NapkinError("--init writes one file", f"napkin check --init {printable(named[0])}")
-    path = named[0] if named else NAME
-    if path == "-":
-        raise NapkinError("--init writes a file, not standard output", f"napkin check --init {NAME}")
-    if os.path.isdir(path):
-        path = os.path.join(path, NAME)
-    try:
-        with open(path, "x", encoding="utf-8") as file:
-            file.write(FIRST.format(name=os.path.basename(path)))
-    except FileExistsError:
-        raise NapkinError(f"{printable(path)}: already exists", f"napkin check {printable(path)}") from None
-    except (OSError, ValueError) as problem:
-        reason = getattr(problem, "strerror", None) or "is not a path"
-        raise NapkinError(f"{printable(path)}: {reason}", "name a file in a folder that exists") from None
-    return path

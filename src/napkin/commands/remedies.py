@@ -94,6 +94,8 @@ def _row(question: MemoryQuestion, hardware: Hardware, one: Remedy, before: Pace
         "costs": list(one.costs),
         "command": question.asked.command_line("memory", one.options),
     }
+    if "lora-rank" in one.options and question.setup.implementation.tuning is None:
+        row["trains"] = "LoRA matrices, not all weights"
     after, problem = _pace(question, one.options, hardware, one.fit.step.setup)
     if before is None or after is None:
         return {**row, "untimed": problem or why}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from napkin.commands import finetune
 from napkin.commands.command import Command
 from napkin.commands.confidence import read_confidence
+from napkin.commands.first_file import write_first
 from napkin.commands.inputs import Inputs
 from napkin.commands.screens.validate import UNITS, screen
 from napkin.errors import NapkinError
@@ -25,16 +27,44 @@ MOST_OWN = 15
 """Rows of a user's own file that are shown."""
 
 
+FIRST = """\
+# Measured training steps, held against napkin's predictions by: napkin validate {name}
+# One row a run. Leave out what you do not know: a row that lacks something says what. A CSV file with the same fields
+# as columns (layout.tp, measured.step_seconds) does as well. Rows of memory (schema: memory/1) have
+# memory: {gib: 55.3, what: used} in place of measured.
+schema: steps/1
+rows:
+  - id: llama3-8b on one node
+    source: {title: our own runs, where: the log of 2026-01-31}
+    model: {preset: llama3-8b, seq: 8192}
+    hardware: {chip: H100 SXM 80GB, count: 8, per_node: 8}
+    layout: {framework: torchtitan, compile: true, zero: 3, dp: 8, micro_batch: 1, global_batch: 8, recompute: none,
+      precision: bf16}
+    measured: {tokens_per_second_per_gpu: 6500}
+  - id: a model of our own
+    source: {title: our own runs, where: the log of 2026-01-31}
+    model: {name: ours, layers: 32, hidden: 4096, heads: 32, kv_heads: 8, ffn: 14336, vocab: 128256, gated: true,
+      tied: false, seq: 8192}
+    hardware: {chip: H100 SXM 80GB, count: 64, per_node: 8, interconnect: 400 Gbit/s InfiniBand per GPU}
+    layout: {framework: megatron-core, tp: 2, pp: 2, dp: 16, micro_batch: 1, global_batch: 128, recompute: none,
+      precision: bf16}
+    measured: {step_seconds: 2.5}
+"""
+"""The first file of rows; the measurements are placeholders."""
+
+
 @record
 class ValidateQuestion:
     """Published rows to hold predictions against.
 
     path    of the user's own rows, or None: the shipped evidence     worst   how many of the worst rows are shown
+    wrote   whether the file was written by --init
     inside  whether constants saw the row's own source                draw    whether a picture is asked for
     """
 
     rows: Published
     path: str | None
+    wrote: bool
     confidence: float
     inside: bool
     worst: int
@@ -58,10 +88,17 @@ def run(inputs: Inputs) -> Answer:
 def read(inputs: Inputs) -> ValidateQuestion:
     """Read the question."""
     path = inputs.text_or_none("file")
-    rows = Published(facts.steps(), facts.memory(), facts.runs()) if path is None else read_published(str(path))
+    if inputs.flag("init"):
+        path = write_first(path, "validate", "rows.yaml", FIRST)
+    rows = (
+        Published("", facts.steps(), facts.memory(), facts.runs(), [], [])
+        if path is None
+        else read_published(str(path))
+    )
     return ValidateQuestion(
         rows=rows,
         path=path,
+        wrote=inputs.flag("init"),
         confidence=read_confidence(inputs),
         inside=inputs.flag("in-sample"),
         worst=_read_worst(inputs),
@@ -87,7 +124,7 @@ def answer(question: ValidateQuestion) -> Answer:
     answer = Answer("validate", terms=terms)
     answer.rows = [_row(one) for one in compared]
     answer.extra["sources"] = [_source_row(one) for one in sources]
-    answer.screen = screen(where, question.confidence, compared, question.worst, question.path)
+    answer.screen = screen(where, question.confidence, compared, question.worst, question.path, question.wrote)
     kind = "fitted to every row" if question.inside else "fitted with the row's own source held out"
     answer.notes.append(f"constants {kind}; intervals of {question.confidence:.0%}")
     suspects = sum(1 for one in compared if one.suspect)
@@ -96,6 +133,7 @@ def answer(question: ValidateQuestion) -> Answer:
     silent = [one for one in compared if one.predicted is None and not one.verdict]
     if silent:
         answer.notes.append(f"{len(silent)} rows are not predicted, each says why")
+        answer.notes += [f"{one.id}: {one.why}" for one in silent] if question.path else []
     if question.draw:
         answer.plot = _scatter(compared)
     return answer
@@ -108,6 +146,8 @@ def _compared(question: ValidateQuestion) -> list[Compared]:
         *(validate.steps(rows.steps, level, inside) if rows.steps else ()),
         *(footprint.compared(row, level) for row in rows.memory),
         *(validate_runs.compared(rows.runs, level, inside) if rows.runs else ()),
+        *(one for row in rows.tuning for one in finetune.compared(row, level)),
+        *(Compared(one.id, one.quantity, None, None, None, None, "", one.why) for one in rows.unread),
     ]
 
 
@@ -208,7 +248,7 @@ COMMAND = Command(
     "Predicted against measured for published runs, each with its own source held out",
     run,
     brief="Predicted against measured, for published runs",
-    options=("confidence", "in-sample", "worst", *DRAWS),
+    options=("confidence", "in-sample", "worst", "init", *DRAWS),
     arguments=("file",),
     defaults={"confidence": "90"},
     examples=("validate", "validate --confidence 80 --worst 5"),

@@ -79,16 +79,16 @@ def plan_of(row: StepRow, micro: float, chunks: int, bits: int) -> StepLayout:
         low=1 if bits < 16 else 0,
         casts=2 if row.rowwise else 1,
         gradient_bytes=gradient,
-        optimizer_bytes=updated_bytes(row.policy),
+        optimizer_bytes=updated_bytes(row.policy, row.optimizer or "adamw"),
     )
 
 
-def updated_bytes(policy: str) -> float:
-    """Return the bytes a parameter of AdamW's step; the constants were fitted with those of bf16-mixed for every policy
-    but bf16-pure."""
+def updated_bytes(policy: str, optimizer: str) -> float:
+    """Return the bytes a parameter of an optimizer's step; the constants were fitted with those of bf16-mixed for every
+    policy but bf16-pure."""
     pure = policy == "bf16-pure"
-    adamw = OPTIMIZERS["adamw"]
-    return step_traffic(POLICIES["bf16-pure" if pure else "bf16-mixed"], adamw.copies, 2 if pure else 4)
+    copies = OPTIMIZERS[optimizer].copies
+    return step_traffic(POLICIES["bf16-pure" if pure else "bf16-mixed"], copies, 2 if pure else 4)
 
 
 def recomputed(row: StepRow, stack: software.SoftwareStack) -> tuple[float, float, float]:
@@ -108,7 +108,7 @@ def candidates(row: StepRow, dims: PrintedDecoder, bits: int) -> list[StepLayout
         [row.micro_batch] if row.micro_batch else [b for b in MICRO_BATCHES if b * row.dp <= (row.global_batch or 1)]
     )
     chunks = [row.vp] if row.vp else [1]
-    if row.vp is None and row.pp > 1 and row.micro_batch is None:
+    if row.vp is None and row.pp > 1 and row.micro_batch is None and row.schedule != "1f1b":
         chunks = [v for v in INTERLEAVES if v * row.pp <= dims.layers]
     return [plan_of(row, b, v, bits) for b in micro or [1] for v in chunks or [1]]
 

@@ -4,6 +4,7 @@ Rows of a file in one of the forms
 
     schema: steps/1      id source model hardware layout measured [convention] [suspect] [note]
     schema: memory/1     id source model hardware layout memory [suspect] [note]
+    schema: finetune/1   id source task model hardware method layout measured [suspect] [note]
     schema: endtoend/1   id model params_active tokens accelerator device_hours [count precision peak_dtype …]
 
 become records of what a planner knows beforehand, and apart from it the one quantity that was measured. A stated MFU,
@@ -12,18 +13,18 @@ rate or time of a row never reaches the part that predicts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 from napkin.errors import NapkinError
+from napkin.evidence.preset_dimensions import dimensions_of
 from napkin.evidence.recognize import of_memory, of_step, recognized
+from napkin.evidence.row_files import MEMORY, RUNS, STEPS, TUNING, read_rows
 from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import StepRow, step_row
-from napkin.inputs.load import Document, printable
-from napkin.inputs.yaml_file import read_yaml
+from napkin.inputs.load import printable
+from napkin.inputs.presets import is_preset
 from napkin.record import record
 
-STEPS, MEMORY, RUNS = "steps/1", "memory/1", "endtoend/1"
+MAIN = {STEPS: "step_seconds", MEMORY: "memory_used", RUNS: "device_hours", TUNING: "memory_used"}
+"""Schema → the quantity that its rows mainly print."""
 
 
 @record
@@ -50,48 +51,88 @@ class RunRow:
 
 
 @record
-class Published:
-    """The rows of a published file, or of the evidence: those of its schema's kind."""
+class UnreadRow:
+    """A row that holds what it cannot. quantity: the main one of its schema; why: what is wrong, with its place."""
 
+    id: str
+    quantity: str
+    why: str
+
+
+@record
+class Published:
+    """The rows of a published file, or of the evidence: those of its schema's kind, and those that cannot be read."""
+
+    schema: str
     steps: list[StepRow]
     memory: list[RowFields]
     runs: list[RunRow]
+    tuning: list[RowFields]
+    unread: list[UnreadRow]
 
 
 def read(path: str) -> Published:
-    """Return the rows of a file, the facts of their prose filled in. The memory model reads its rows field by field."""
-    document = read_yaml(path)
+    """Return the rows of a file, the facts of their prose filled in. The memory model reads its rows field by field. A
+    row that holds what it cannot is kept with the reason; the file is refused where it has no rows or schema."""
+    document = read_rows(path)
     data = document.data
     if not isinstance(data, dict) or not isinstance(data.get("rows"), list):
-        raise NapkinError(f"{document.name}: has no list of rows", "a mapping with schema: and rows:")
+        raise NapkinError(f"{document.name}: has no list of rows", "napkin validate --init writes a first file")
     schema = data.get("schema")
-    if schema not in (STEPS, MEMORY, RUNS):
+    if schema not in (STEPS, MEMORY, RUNS, TUNING):
         raise NapkinError(
-            f"{document.place('schema')}: unknown schema {printable(repr(schema), 60)}", f"{STEPS}, {MEMORY} or {RUNS}"
+            f"{document.place('schema')}: unknown schema {printable(repr(schema), 60)}",
+            f"{STEPS}, {MEMORY}, {RUNS} or {TUNING}",
         )
     if not data["rows"]:
         raise NapkinError(f"{document.place('rows')}: is empty", "a row a run")
-    rows = list(_rows(document, data["rows"]))
-    return Published(
-        [step_row(recognized(row, of_step)) for row in rows] if schema == STEPS else [],
-        [recognized(row, of_memory) for row in rows] if schema == MEMORY else [],
-        [run_row(row) for row in rows] if schema == RUNS else [],
-    )
-
-
-def _rows(document: Document, rows: list[Any]) -> Iterator[RowFields]:
-    seen: set[str] = set()
-    for index, fields in enumerate(rows):
+    found = Published(schema, [], [], [], [], [])
+    names: set[str] = set()
+    for index, fields in enumerate(data["rows"]):
         row = RowFields(document, index, fields if isinstance(fields, dict) else {})
-        if not isinstance(fields, dict):
-            raise row.wrong("", "is not a mapping")
-        name = fields.get("id")
-        if not isinstance(name, str) or not name:
-            raise row.wrong("id", "is missing")
-        if name in seen:
-            raise row.wrong("id", f"{printable(name, 60)} appears twice")
-        seen.add(name)
-        yield row
+        try:
+            _check_name(row, fields, names)
+            if schema == STEPS:
+                found.steps.append(step_row(recognized(with_preset(row), of_step)))
+            elif schema == MEMORY:
+                found.memory.append(recognized(with_preset(row), of_memory))
+            elif schema == RUNS:
+                found.runs.append(run_row(row))
+            else:
+                found.tuning.append(row)
+        except NapkinError as problem:
+            name = row.fields.get("id")
+            shown = printable(name, 60) if isinstance(name, str) and name else f"row {index + 1:,}"
+            found.unread.append(UnreadRow(shown, MAIN[schema], problem.message))
+            if len(found.unread) == len(data["rows"]):
+                raise
+    return found
+
+
+def _check_name(row: RowFields, fields: object, names: set[str]) -> None:
+    """Raise WrongRow where a row has no name of its own."""
+    if not isinstance(fields, dict):
+        raise row.wrong("", "is not a mapping")
+    name = fields.get("id")
+    if not isinstance(name, str) or not name:
+        raise row.wrong("id", "is missing")
+    if name in names:
+        raise row.wrong("id", f"{printable(name, 60)} appears twice")
+    names.add(name)
+
+
+def with_preset(row: RowFields) -> RowFields:
+    """Return a row whose model names a preset with the preset's dimensions, under those that it states itself."""
+    stated = row.part("model")
+    if "preset" not in stated:
+        return row
+    name = row.text("model.preset")
+    if not is_preset(name):
+        raise row.wrong("model.preset", f"{name[:60]!r} is no preset")
+    dims = {key: value for key, value in dimensions_of(name).items() if value is not None}
+    if stated.keys() & dims.keys() - {"vocab", "params"}:
+        dims.pop("params")
+    return RowFields(row.document, row.index, {**row.fields, "model": {"name": name, **dims, **stated}})
 
 
 def run_row(row: RowFields) -> RunRow:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.evidence.rows import RowFields
+from napkin.evidence.rows import RowFields, unread
 from napkin.evidence.step_rows import StepRow
 
 CPU_OFFLOADS = ("cpu_offload", "fsdp_cpu_offload", "enable_cpu_offload", "param_offload")
@@ -15,24 +15,18 @@ recipe_defaults"""
 IDLE = """activation_offload optimizer_offload async_tp local_batch trainable_params recipe replicas whole_run container
 model_parallel_size fsdp_mixed_precision lora_alpha per_node nodes launcher dataset steps version"""
 """Fields of a layout that change no bytes beyond what others say."""
-ON = ("flash", "master", "fused")
-"""Parts of names of what is on unless a row says that it is not."""
-SHAPE = """name params params_nominal layers hidden heads kv_heads ffn vocab gated tied seq longest_sample head_dim
-experts mla attention position window"""
+SHAPE = """name preset params params_nominal layers hidden heads kv_heads ffn vocab gated tied seq longest_sample
+head_dim experts mla attention position window"""
 """Fields of a model that its description reads."""
 FULL = ("", "full")
 """Methods that train all weights."""
 
 
-def unread(row: RowFields) -> str:
-    """Return a field that says something and that nothing here reads; "" where there is none."""
-    for part, known in (("layout", f"{READ} {IDLE}"), ("model", SHAPE)):
-        for key, value in row.part(part).items():
-            is_off = value in (None, False, 0, "", "none", "None", "no") and not any(word in key for word in ON)
-            if is_off or key in known.split() or (part == "layout" and key in CPU_OFFLOADS and value is True):
-                continue
-            return f"{key}: an offload that is not modeled" if "offload" in key else f"{part}.{key}: not modeled"
-    return ""
+def unread_memory(row: RowFields) -> str:
+    """Return a field of the layout or the model that says something and that memory here does not read; "" where there
+    is none."""
+    offloads = [key for key, value in row.part("layout").items() if key in CPU_OFFLOADS and value is True]
+    return unread(row, "layout", READ, f"{IDLE} {' '.join(offloads)}") or unread(row, "model", SHAPE, "")
 
 
 def contradiction(row: RowFields, step: StepRow) -> str:

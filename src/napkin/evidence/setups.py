@@ -6,7 +6,7 @@ import re
 
 from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
-from napkin.evidence.row_fields import CPU_OFFLOADS, FULL, contradiction, unread
+from napkin.evidence.row_fields import CPU_OFFLOADS, FULL, contradiction, unread_memory
 from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import StepRow, step_row
 from napkin.evidence.words import KERNELS, LORA_TARGETS, MEMORY_STACKS, SCHEDULES
@@ -27,7 +27,7 @@ longest sample (LitGPT finetune/lora.py), this share of it. 0.3 to 0.7."""
 LITGPT_BATCH = 128
 """LitGPT finetune/*.py: sequences of one optimizer step."""
 SHARDED = ("torchtitan", "torchtune", "litgpt", "fsdp")
-"""Frameworks that shard parameters, gradients and states wherever there are several cards."""
+"""Frameworks that shard parameters, gradients and states wherever there are several GPUs."""
 MANY = 4
 """Micro-batches for each stage of a pipeline whose batch is not stated: enough to fill it under every schedule."""
 
@@ -209,8 +209,6 @@ def refuse_layout(row: RowFields, step: StepRow) -> None:
         size = row.count(f"model.{name}")
         if size is not None and size % step.tp:
             raise NapkinError(f"{size} {words} do not divide over {step.tp} tensor-parallel ranks")
-    if (step.zero or 0) > 3:
-        raise NapkinError(f"ZeRO stage {step.zero} does not exist")
 
 
 def offload_of(row: RowFields, step: StepRow, framework: Framework) -> tuple[str, ...]:
@@ -234,7 +232,7 @@ def setup_of(row: RowFields, model: Model, framework: Framework) -> Setup:
     on."""
     framework = adapted(framework, row)
     step = step_row(row)
-    why = unread(row) or contradiction(row, step)
+    why = unread_memory(row) or contradiction(row, step)
     if why:
         raise NapkinError(why)
     seq, micro = sequence_of(row, step, framework), micro_of(row, step)

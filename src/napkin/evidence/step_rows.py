@@ -3,10 +3,13 @@ A stated MFU, rate or time of a row never reaches the part that predicts."""
 
 from __future__ import annotations
 
+from napkin.errors import NapkinError
 from napkin.evidence.printed import Measured, PrintedDecoder, measured, printed_decoder
-from napkin.evidence.rows import RowFields
+from napkin.evidence.rows import RowFields, unread
 from napkin.evidence.software import STACKS
+from napkin.evidence.words import SCHEDULES
 from napkin.record import record
+from napkin.training import optimizers
 from napkin.training.precision import POLICIES
 
 UNSTATED_ACCUMULATION = 4
@@ -60,6 +63,8 @@ class StepRow:
     loss: str
     async_tp: bool
     rowwise: bool
+    schedule: str
+    optimizer: str
     measured: Measured | None
     suspect: str = ""
     note: str = ""
@@ -109,6 +114,8 @@ def step_row(row: RowFields) -> StepRow:
         loss="fused" if row.flag("layout.chunked_cross_entropy") else "",
         async_tp=bool(row.flag("layout.async_tp")),
         rowwise=row.text("layout.scaling") == "rowwise",
+        schedule=SCHEDULES.get(row.text("layout.schedule").lower(), row.text("layout.schedule")),
+        optimizer=_optimizer(row),
         measured=found,
         suspect=row.text("suspect"),
         note=row.text("note"),
@@ -131,15 +138,42 @@ def _degrees(row: RowFields) -> tuple[dict[str, int], int]:
 
 def _sharding(row: RowFields, node: int | None) -> tuple[int | None, int | None]:
     """Return the ZeRO stage and the ranks that divide states under it; None where the row does not say."""
-    fsdp, shards = row.text("layout.fsdp"), row.count("layout.fsdp_shards")
+    fsdp, shards = fsdp_of(row), row.count("layout.fsdp_shards")
     zero = row.count("layout.zero", 0, 3)
-    if row.count("layout.fsdp_group") or (fsdp and zero is None):
+    if zero is None and row.count("layout.fsdp_group"):
         zero = 3
+    if zero is None and fsdp in FSDP:
+        zero = FSDP[fsdp]
     if shards == 1:
         zero, shards = 0, None
-    if fsdp == "hsdp" and shards is None:
+    if fsdp in HYBRID and shards is None:
         shards = node or 8
     return zero, shards
+
+
+FSDP = {
+    **dict.fromkeys(("true", "fsdp", "fsdp1", "fsdp2", "full_shard", "full", "fully_shard", "hsdp", "hybrid_shard"), 3),
+    **dict.fromkeys(("shard_grad_op", "hybrid_shard_zero2", "_hybrid_shard_zero2"), 2),
+    **dict.fromkeys(("false", "none", "no", "no_shard", "ddp"), 0),
+}
+"""What rows call FSDP's sharding → the ZeRO stage that it is (torch.distributed.fsdp.ShardingStrategy)."""
+HYBRID = ("hsdp", "hybrid_shard", "hybrid_shard_zero2", "_hybrid_shard_zero2")
+
+
+def fsdp_of(row: RowFields) -> str:
+    """Return how a row says that FSDP shards, in lower case; "" where it does not say."""
+    return row.text("layout.fsdp").strip().lower().replace("-", "_").replace(" ", "_")
+
+
+def _optimizer(row: RowFields) -> str:
+    """Return the optimizer's name in napkin, "" where the row does not say; an unknown one as the row has it."""
+    words = row.text("layout.optimizer").strip()
+    if not words:
+        return ""
+    try:
+        return optimizers.find(words.rpartition(".")[2].replace(" ", "-"))[0].name
+    except NapkinError:
+        return words
 
 
 def _batch(row: RowFields, seq: int | None, dp: int, pp: int, count: int) -> float | None:
@@ -149,7 +183,8 @@ def _batch(row: RowFields, seq: int | None, dp: int, pp: int, count: int) -> flo
     if batch is None and tokens and seq:
         batch = tokens / seq
     if batch is None and micro is not None:
-        batch = micro * dp * (1 if count == 1 else max(UNSTATED_ACCUMULATION, pp))
+        unstated = 1 if count == 1 else max(UNSTATED_ACCUMULATION, pp)
+        batch = micro * dp * (row.count("layout.grad_accum") or unstated)
     return batch
 
 
@@ -164,6 +199,17 @@ def _gradient_bytes(row: RowFields, policy: str, stack: str) -> int | None:
 
 
 WHOLE_RUN = "whole"
+TIMED_SCHEDULES = ("1f1b", "interleaved")
+READ = """tp pp dp cp ep vp sp zero fsdp fsdp_group fsdp_shards micro_batch global_batch batch_tokens grad_accum
+schedule recompute recompute_kind recompute_layers recompute_matmuls policy precision gradient_dtype scaling attention
+optimizer method compile chunked_cross_entropy stack framework framework_version whole_run async_tp
+fsdp_mixed_precision"""
+"""Fields of a layout that decide the time of a step here."""
+IDLE = """activation_offload pp_partition replicas model_parallel_size recipe recipe_defaults packed
+optimizer_in_backward local_batch note per_node nodes launcher dataset steps version container trainable_params
+lora_alpha lora_rank lora_targets quantization accumulation"""
+"""Fields of a layout that change no time, or that say what others say. Activations are offloaded on a stream of their
+own, behind the compute (torchtune training/_activation_offloading.py, use_streams)."""
 FABRICS = ("rdma", "omnipath")
 """Kinds of network between nodes, each with a constant of its own."""
 KERNELS = ("flash", "flash1", "cudnn", "efficient", "eager")
@@ -191,7 +237,17 @@ def _missing(row: RowFields, dims: PrintedDecoder | None, seq: int | None, batch
         return f"the policy {policy[:40]} is not known"
     if kind not in ("", "none", "selective", "full", "other"):
         return f"the recomputation {kind[:40]} is not known"
-    sharded = row.count("layout.zero", 0, 3) == 3 or row.text("layout.fsdp")
+    fsdp, optimizer = fsdp_of(row), _optimizer(row)
+    if fsdp and fsdp not in FSDP:
+        return f"layout.fsdp: {fsdp[:40]} is not known"
+    if optimizer and optimizer not in optimizers.OPTIMIZERS:
+        return f"the optimizer {optimizer[:40]} is not known"
+    schedule = row.text("layout.schedule").lower()
+    if schedule and SCHEDULES.get(schedule, schedule) not in TIMED_SCHEDULES:
+        return f"the pipeline's schedule {schedule[:40]} is not modeled"
+    if why := unread(row, "layout", READ, IDLE):
+        return why
+    sharded = row.count("layout.zero", 0, 3) == 3 or fsdp
     if not sharded and row.count("layout.tp") is None and (row.count("hardware.count") or 1) > 1:
         return "the layout is not stated"
     if row.text("hardware.fabric") not in ("", *FABRICS):

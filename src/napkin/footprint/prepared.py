@@ -15,7 +15,7 @@ from napkin.operations.base import Operation
 from napkin.operations.lowering import Shape, Split
 from napkin.operations.model import Layer, Model, Stack
 from napkin.operations.roles import TOKEN
-from napkin.operations.trained import with_frozen_head
+from napkin.operations.trained import with_first_trained, with_frozen_head, with_frozen_layers
 from napkin.operations.tuning import FROZEN_LAYERS
 from napkin.record import record, replace
 from napkin.training.layout import Layout
@@ -140,6 +140,8 @@ def stack_of_step(model: Model, setup: Setup) -> Stack:
     stack = joined(model)
     if model.tied and setup.frozen is not None:
         stack = with_frozen_head(stack)
+    if setup.frozen is not None and model.vision is None:
+        stack = (with_frozen_layers if setup.wakes else with_first_trained)(stack, setup.frozen)
     return cropped(stack, setup.layout.seq) if setup.implementation.crops else stack
 
 
@@ -184,7 +186,8 @@ def pass_of(model: Model, stack: Stack, setup: Setup) -> Pass:
         setup.dropout,
         layout.recompute.kind == "selective",
         setup.asleep,
-        setup.frozen is None,
+        setup.frozen,
+        setup.wakes,
     )
     several = any(is_array(number) for part in (shape, split) for number in part.__dict__.values())
     if not several:
@@ -193,6 +196,8 @@ def pass_of(model: Model, stack: Stack, setup: Setup) -> Pass:
                 return run
     asleep = PROJECTOR if setup.frozen is not None else setup.asleep
     legs = legs_of(model, setup.implementation, setup.tower, shape, split, asleep)
+    if len(legs) == 1:
+        legs = [replace(legs[0], patterns=len(stack.patterns))]
     run = activations.forward(stack, legs, *asked[4:8])
     if not several:
         _PASSES[:] = [*_PASSES[1 - KEPT_PASSES :], (model, asked, run)]

@@ -68,10 +68,44 @@ def as_trained(model: Model, frozen: Frozen) -> Model:
     return replace(model, stacks=tuple(stacks), vision=vision)
 
 
+STILL = Learning(0, 1, False)
+"""Of frozen weights through which gradients pass to what is read."""
+
+
 def with_frozen_head(stack: Stack) -> Stack:
-    """Return a stack whose head is the embedding that is frozen: gradients pass through it to what it reads."""
-    still = Learning(0, 1, False)
-    return replace(stack, after=tuple(replace(op, learning=still) if op.role == LM_HEAD else op for op in stack.after))
+    """Return a stack whose head is the embedding that is frozen."""
+    after = tuple(replace(op, learning=STILL) if op.role == LM_HEAD else op for op in stack.after)
+    return replace(stack, after=after)
+
+
+def with_frozen_layers(stack: Stack, layers: int) -> Stack:
+    """Return a stack whose first layers are frozen."""
+    runs: list[tuple[int, Layer]] = []
+    known: dict[int, Layer] = {}
+    for count, layer in stack.runs:
+        fixed = min(count, layers)
+        if fixed:
+            still = tuple(replace(op, learning=STILL) for op in layer.operations)
+            runs.append((fixed, known.setdefault(id(layer), replace(layer, operations=still))))
+        if count > fixed:
+            runs.append((count - fixed, layer))
+        layers -= fixed
+    return stack_of(stack.name, stack.before, runs, stack.after)
+
+
+def with_first_trained(stack: Stack, layers: int) -> Stack:
+    """Return a stack of which no gradient reaches the first layers, nor what the layer after them reads."""
+    runs: list[tuple[int, Layer]] = []
+    for count, layer in stack.runs:
+        if 0 <= layers < count:
+            runs += [(layers, layer)] * (layers > 0) + [(1, replace(layer, begins=True))]
+            count -= layers + 1
+            layers = -1
+        elif layers >= count:
+            layers -= count
+        if count:
+            runs.append((count, layer))
+    return stack_of(stack.name, stack.before, runs, stack.after)
 
 
 def _stack(
@@ -163,10 +197,22 @@ def _adapters(
                 role=ADAPTER,
                 learning=learning,
             )
-    for number, (_, rank, d_in, d_out) in enumerate(adapted_parts(op, implementation, tuning)):
-        part = f"{name}_{number + 1}"
-        yield Adapter(part, op.reads, d_in, rank, rank, d_out, drops=drops, role=ADAPTER, learning=learning)
-    for number, (copies, rank, d_in, d_out) in enumerate(adapted_parameters(op, tuning)):
+    routed = op.routed()
+    for number, (copies, rank, d_in, d_out) in enumerate(adapted_parts(op, implementation, tuning)):
+        yield Adapter(
+            f"{name}_{number + 1}",
+            op.reads,
+            d_in,
+            rank,
+            rank,
+            d_out,
+            drops=drops,
+            copies=copies,
+            used=1 if routed is None else routed.top_k,
+            role=ADAPTER,
+            learning=learning,
+        )
+    for number, (copies, rank, d_in, d_out) in enumerate(adapted_parameters(op, implementation, tuning)):
         yield MergedAdapter(f"{name}/merged_{number + 1}", op.reads, copies, d_in, rank, d_out, role=MERGED)
     for _, rank, rows, width in adapted_lookups(op, tuning):
         yield Adapter(name, op.reads, rows, rank, rank, width, looked_up=True, role=ADAPTER, learning=learning)

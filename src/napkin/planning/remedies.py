@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from napkin.planning.remedy_axes import Axis, Options
+from napkin.planning.remedy_axes import LORA, QLORA, Axis, Options
 from napkin.planning.verdicts import FITS, Fit
 from napkin.record import record
 
@@ -35,15 +35,17 @@ GROUPS: tuple[tuple[str, ...], ...] = (
     (*TRAINER, "cp"),
     (*TRAINER, "ep"),
     (*TRAINER, "pp"),
+    (*TRAINER, LORA),
+    (*TRAINER, QLORA),
     (*TRAINER, "optimizer", "offload"),
     (*TRAINER, "seq"),
 )
 """What else may change on the same GPUs, one group after the other."""
 RELAXED = (
-    *("lora-rank", "gpus", "seq", "offload", "optimizer", "pp", "recompute", "cp", "tp", "ep"),
+    *(QLORA, LORA, "lora-rank", "gpus", "seq", "offload", "optimizer", "pp", "recompute", "cp", "tp", "ep"),
     *("micro-batch", "zero", "quantized", "sp", "optimizer-form", "attention"),
 )
-"""The order in which axes are relaxed: what nobody wants to change first, what costs nothing last."""
+"""The order in which axes are relaxed: what no one wants to change first, what costs nothing last."""
 WITHOUT_ZERO = ("zero", *(name for name in RELAXED if name != "zero"))
 """The same for those who would rather not shard."""
 MOST, ENOUGH = 3, 2
@@ -128,7 +130,8 @@ def remedies(search: RemedySearch) -> Iterator[Remedy]:
     orders += [(here, RELAXED)]
     for group, order in orders:
         drastic = group[-1] in ("offload", "seq") or group is here
-        if (group is here and found) or len(found) >= (ENOUGH if drastic else MOST):
+        last = group is here or group[-1] in (LORA, QLORA)  # only where nothing else serves
+        if (last and found) or len(found) >= (ENOUGH if drastic else MOST):
             continue
         strongest = search.strongest(group)
         if not any(strongest) or not search.fits(strongest):

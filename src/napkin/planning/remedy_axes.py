@@ -17,6 +17,8 @@ Options = Mapping[str, "str | bool"]
 
 SHORTEST = 512
 """Tokens below which no shorter sequence is suggested."""
+LORA, QLORA, USUAL_RANK = "lora", "qlora", 16
+"""The axes of training LoRA matrices instead of all weights, and their rank."""
 LEAST_RANK = 8
 """LoRA's rank below which none is suggested."""
 DOUBLINGS = 10
@@ -42,7 +44,7 @@ def axes(model: Model, setup: Setup, given: Options, node: int) -> list[Axis]:
         *_batch(setup),
         *_recomputation(setup),
         *_kernels(setup),
-        *_adapter(setup),
+        *_adapter(model, setup),
         *_optimizer(setup),
         *_sequence(model, setup),
     ]
@@ -56,10 +58,16 @@ def _kernels(setup: Setup) -> Iterator[Axis]:
         yield Axis("optimizer-form", ({"optimizer-form": "fused"},), "nothing: one kernel for all tensors")
 
 
-def _adapter(setup: Setup) -> Iterator[Axis]:
-    """Yield what LoRA can still save: frozen weights in 4 bits, a smaller rank."""
+def _adapter(model: Model, setup: Setup) -> Iterator[Axis]:
+    """Yield LoRA where all weights are trained, which is another training; else what LoRA can still save: frozen
+    weights in 4 bits, a smaller rank."""
     tuning = setup.implementation.tuning
     if tuning is None:
+        lora: dict[str, str | bool] = {"lora-rank": str(USUAL_RANK)}
+        quantized = {**lora, "quantized": "nf4"}
+        more = ({**quantized, "quantize-experts": True},) if model.experts else ()
+        yield Axis(LORA, (lora,), "trains LoRA matrices, not all weights")
+        yield Axis(QLORA, (quantized, *more), "trains LoRA matrices on weights rounded to 4 bits")
         return
     if not tuning.quantized:
         yield Axis("quantized", ({"quantized": "nf4"}, {"quantized": "nf4-dq"}), "frozen weights rounded to 4 bits")

@@ -241,12 +241,13 @@ def _set(text: str, width: int, right: bool, length: int | None = None) -> str:
 
 
 def _said(remark: str, width: int) -> str:
-    """Return a remark without the last clauses that do not fit."""
+    """Return a remark without what does not fit: what it ends with in brackets, then its last clauses."""
     parts = remark.split("; ")
     for count in range(len(parts), 0, -1):
         text = "; ".join(parts[:count])
-        if len(text) <= width:
-            return text
+        for said in (text, text.rpartition(" (")[0] if text.endswith(")") else text):
+            if said and len(said) <= width:
+                return said
     return ""
 
 

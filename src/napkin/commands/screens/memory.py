@@ -76,7 +76,7 @@ def of_largest(question: MemoryQuestion, found: LargestFit, answer: Answer) -> S
         quantities([used, *_binding(found), *_rows(found.fit, answer, capacity.value)]),
         [_peak(found.fit)],
         _remedies(remedies),
-        next=str(remedies[0]["command"]) if remedies else following,
+        next=_first(remedies) if remedies else following,
     )
 
 
@@ -196,13 +196,14 @@ def _remedies(rows: Sequence[Row]) -> Table | None:
 
 
 def _slower(row: Row) -> str:
-    """Return what a change adds to the time of the same tokens."""
+    """Return what a change adds to the time of the same tokens, and whether it trains LoRA matrices only."""
+    trains = "LoRA only; " if "trains" in row else ""
     if not isinstance(row.get("extra_time"), float):
-        return "not timed"
+        return f"{trains}not timed"
     times = 1 + number_in(row, "extra_time")
     if times > MANY or times < 1 / MANY:
-        return f"{times:,.0f} × as long" if times > 1 else f"{1 / times:,.0f} × as fast"
-    return f"{times - 1:+.0%} ({number_in(row, 'low'):+.0%} to {number_in(row, 'high'):+.0%})"
+        return trains + (f"{times:,.0f} × as long" if times > 1 else f"{1 / times:,.0f} × as fast")
+    return f"{trains}{times - 1:+.0%} ({number_in(row, 'low'):+.0%} to {number_in(row, 'high'):+.0%})"
 
 
 def _remarks(answer: Answer, found: Fit) -> list[str]:
@@ -215,12 +216,17 @@ def _remarks(answer: Answer, found: Fit) -> list[str]:
 def _next(question: MemoryQuestion, found: Fit, remedies: Sequence[Row]) -> Next | str:
     """Return what to ask next: the first change that fits, the largest micro-batch, or an accelerator to fit on."""
     if remedies:
-        return str(remedies[0]["command"])
+        return _first(remedies)
     if question.hardware is None:
         return Next({"hardware": "h100"})
     if found.verdict == FITS:
         return Next({"max": "micro-batch", "micro-batch": None, "tensors": None})
     return smaller(question)
+
+
+def _first(remedies: Sequence[Row]) -> str:
+    """Return the first change that trains the same weights, else the first."""
+    return str(next((row for row in remedies if "trains" not in row), remedies[0])["command"])
 
 
 def smaller(question: MemoryQuestion) -> Next:

@@ -13,6 +13,11 @@ from napkin.render.screen import Column, Next, Screen, Table
 UNITS = {
     "step_seconds": "second",
     "tokens_per_second_per_gpu": "token/s/GPU",
+    "samples_per_second": "1/s",
+    "run_seconds": "second",
+    "gen_seconds": "second",
+    "logprob_seconds": "second",
+    "update_seconds": "second",
     "mfu": "1",
     "device_hours": "GPU-hour",
 }
@@ -20,6 +25,8 @@ UNITS = {
 WORDS = {
     "step_seconds": "step time",
     "tokens_per_second_per_gpu": "tokens/s per GPU",
+    "samples_per_second": "samples/s",
+    "run_seconds": "time of a run",
     "mfu": "MFU",
     "device_hours": "GPU-hours of a run",
     "memory_used": "memory used",
@@ -28,6 +35,8 @@ WORDS = {
     "memory_unstated": "memory, as published",
 }
 """Quantity → what a person calls it."""
+MOST_REASONS, MOST_NAMES = 5, 3
+"""Reasons that a screen has room for, and names of rows for each."""
 BY_QUANTITY = (
     Column("quantity"),
     Column("rows", right=True),
@@ -46,7 +55,7 @@ ROWS = (
 )
 
 
-def screen(where: str, level: float, compared: Sequence[Compared], worst: int, path: str | None) -> Screen:
+def screen(where: str, level: float, compared: Sequence[Compared], worst: int, path: str | None, wrote: bool) -> Screen:
     """Return the screen; worst: how many of the rows that are farthest off to list, 0 for the errors by quantity."""
     groups = {quantity: errors_of(rows) for quantity, rows in by_quantity(compared).items()}
     asked = (f"Predicted against measured: {len(compared):,} rows of {where}", f"{level:.0%} intervals")
@@ -55,9 +64,12 @@ def screen(where: str, level: float, compared: Sequence[Compared], worst: int, p
         headline.append(f"{_word(quantity)}: median error {share(found.median)}")
         if found.coverage is not None:
             headline.append(f"{share(found.coverage)} of measurements inside their interval")
-    following = Next({"explain": True}) if path else Next({"worst": None if worst else "10"})
+    following = Next({"explain": True, "init": None}) if path else Next({"worst": None if worst else "10"})
     if worst:
-        return Screen(asked, headline, table=_worst(compared, worst), next=following, listing=True)
+        said = unpredicted(compared) if path else []
+        if wrote:
+            said.insert(0, f"wrote {where}: replace its rows, whose measurements are placeholders")
+        return Screen(asked, headline, table=_worst(compared, worst), remarks=said, next=following, listing=True)
     rows = [
         (
             _word(quantity),
@@ -71,6 +83,24 @@ def screen(where: str, level: float, compared: Sequence[Compared], worst: int, p
         for quantity, found in groups.items()
     ]
     return Screen(asked, headline, table=Table(BY_QUANTITY, rows), next=following, listing=True)
+
+
+def unpredicted(compared: Sequence[Compared]) -> list[str]:
+    """Return why rows are not predicted, a sentence for each reason, the reason of the most rows first."""
+    rows: dict[str, list[str]] = {}
+    for one in compared:
+        if one.predicted is None and not one.verdict:
+            rows.setdefault(one.why, []).append(one.id)
+    ranked = sorted(rows.items(), key=lambda pair: -len(pair[1]))
+    said = [f"not predicted: {_named(names)}: {why}" for why, names in ranked[:MOST_REASONS]]
+    others = sum(len(names) for _, names in ranked[MOST_REASONS:])
+    return said + ([f"not predicted: {others:,} more for other reasons (-v)"] if others else [])
+
+
+def _named(names: Sequence[str]) -> str:
+    """Return the first names of several, and how many more there are."""
+    shown = ", ".join(names[:MOST_NAMES])
+    return shown + (f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else "")
 
 
 def _word(quantity: str) -> str:

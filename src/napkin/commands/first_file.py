@@ -1,0 +1,27 @@
+"""Write the first file of a command that reads one (`--init`): what to start from, never over a file that is there."""
+
+from __future__ import annotations
+
+import os
+
+from napkin.errors import NapkinError
+from napkin.inputs.load import printable
+
+
+def write_first(named: str | None, command: str, usual: str, text: str) -> str:
+    """Write the text at the name given or in the folder given, and return the path. usual: the name where none is
+    given; {name} in the text is replaced by it."""
+    path = named or usual
+    if path == "-":
+        raise NapkinError("--init writes a file, not standard output", f"napkin {command} --init {usual}")
+    if os.path.isdir(path):
+        path = os.path.join(path, usual)
+    try:
+        with open(path, "x", encoding="utf-8") as file:
+            file.write(text.replace("{name}", os.path.basename(path)))
+    except FileExistsError:
+        raise NapkinError(f"{printable(path)}: already exists", f"napkin {command} {printable(path)}") from None
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or "is not a path"
+        raise NapkinError(f"{printable(path)}: {reason}", "name a file in a folder that exists") from None
+    return path
