@@ -112,7 +112,6 @@ class _OfRows(Replays):
         which: int,
         recomputed: bool = False,
         alone: bool = False,
-        waits: Number = 0,
         carried: bool = False,
     ) -> Replay:
         key = (which, recomputed, alone, carried)
