@@ -52,7 +52,9 @@ class Rows:
         self.stack = stack_of_step(model, setup)
         self.run = pass_of(model, self.stack, setup)
         self.table = (
-            held_weights((table_of(self.stack),), bare(setup)).all * sized(1, setup.precision.grad) * model.tied
+            held_weights((table_of(self.stack),), bare(setup)).all
+            * sized(1, setup.precision.grad)
+            * (model.tied and setup.frozen is None)
         )
         self._replays = Replays(self.run)
         self._known: dict[tuple[int, bool, bool, bool, bool], tuple[Replay, Replay]] = {}
