@@ -440,7 +440,9 @@ def one_layer(lowering: Lowering, layer: Layer, width: Number, dtype: str) -> tu
         rest=total(s.size * s.kept for s in rest.values() if s.kind == ACTIVATION),
         masks=_masks(lowering, layer),
         shared=(*made.shared, *_mask_beside(lowering, layer, made.shared)),
-        anew=made.anew + before_recomputation(made.nodes) + total(storage.size for storage in own),
+        anew=made.anew
+        + (before_recomputation(made.nodes) if lowering.implementation.late else 0)
+        + total(storage.size for storage in own),
         made=own,
         leaf=total(s.size for s in zeros if any(s is one for one in (*own, *taken))),
         returned=tuple(storage for x in lowering.scopes.returned for _, storage in x.storages),

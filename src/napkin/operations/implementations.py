@@ -165,7 +165,8 @@ class Implementation:
                  vocabulary · scale: the factor of each embedding · factors: two of layers' own inputs · scalar: one for
                  each layer · scalars: two for each layer
     checkpoints  the class supports activation checkpointing
-    wakes        with it, the embedding's output requires a gradient, though nothing before the layers is trained
+    late         a checkpointed layer is recomputed when its backward pass first needs a tensor (use_reentrant=False)
+    wakes        with checkpointing, the embedding's output requires a gradient, though nothing before it is trained
     fp32_weights weights (`module/weight`, the module's end alone; norm for a norm's, nothing where none is named) that
                  loading a checkpoint in a 16-bit type leaves in fp32 (_keep_in_fp32_modules_strict)
     fp16_excepts those that only loading in fp16 leaves in fp32 (_keep_in_fp32_modules)
@@ -228,6 +229,7 @@ class Implementation:
     fp16_excepts: tuple[str, ...] = ()
     norms_last: bool = True
     checkpoints: bool = True
+    late: bool = False
     wakes: bool = False
     closure: tuple[str, ...] = ("tables", "ids", "masks")
     weights_to: str = "layer"
@@ -236,7 +238,7 @@ class Implementation:
     embeddings: str = "layers"
 
 
-HF = Implementation(kernel_mask="long", wakes=True)
+HF = Implementation(kernel_mask="long", late=True, wakes=True)
 """Most decoders of transformers: every kernel of torch's attention, fp32 softmax and loss, tables made once."""
 HF_EAGER = replace(HF, kernels=(EAGER,))
 """Attention as elementary operations only."""
