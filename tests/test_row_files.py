@@ -189,3 +189,9 @@ def test_init_writes_rows_that_are_predicted_and_never_overwrites(tmp_path: path
     assert again.status == 2
     assert "already exists" in again.err
     assert path.read_text() == before
+
+
+def test_a_file_of_which_no_row_can_be_read_names_the_problem_of_each(tmp_path: pathlib.Path) -> None:
+    outcome = validated(tmp_path / "rows.yaml", [{}, 3, 7])
+    assert outcome.status == 2
+    assert [line for line in outcome.err.splitlines() if line.startswith("error:")][2].endswith("is not a mapping")
