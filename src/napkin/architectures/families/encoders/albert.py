@@ -9,7 +9,8 @@ from __future__ import annotations
 from napkin.architectures.arrangements import post_norm
 from napkin.architectures.assembly import embedding, runs_of
 from napkin.architectures.blocks import LAYER, Operations
-from napkin.architectures.families.encoders.bert import BERT, bert_blocks
+from napkin.architectures.families.encoders.bert import BERT
+from napkin.architectures.families.encoders.bert_network import bert_blocks
 from napkin.architectures.masked import (
     BARE,
     ENCODER,
@@ -59,7 +60,7 @@ def _embedded(config: Config, vocabulary: int) -> _AlbertEmbedded:
 
 def electra(config: Config) -> Model:
     """Return ELECTRA (arXiv:2003.10555): the generator predicts masked tokens, the discriminator (its pre-training
-    class) tells replaced ones by two small layers."""
+    class) finds replaced tokens with two small layers."""
     sizes = sizes_of(config, pretraining=True)
     embedded = _embedded(config, sizes.vocabulary)
     tie = tied(config) and sizes.purpose == MASKED
