@@ -36,6 +36,7 @@ class Line:
         self._megatron = megatron
         self._shape: dict[str, str] = {}
         self._several: dict[str, str] = {}
+        self._after_flags: dict[str, str] = {}
         self._counted = ""
         self._taken = {*command.names, *command.figures}
         self._read()
@@ -53,12 +54,18 @@ class Line:
             elif is_option(word):
                 self._option(word)
             else:
+                self._after_flags[word] = self._flag_before()
                 loose.append(word)
         self._arguments(loose)
         if self._shape:
             self._model_of_shape()
         if self._several:
             self._ask_sweep()
+
+    def _flag_before(self) -> str:
+        """Return the option before the current word, where it takes no value."""
+        name = self._words[self._at - 2].lstrip("-") if self._at > 1 else ""
+        return name if name in self._taken and OPTIONS[name].flag else ""
 
     # --- options ---
 
@@ -320,7 +327,7 @@ class Line:
         for word in plain:
             from napkin.cli.refusals import unexpected_word
 
-            self.problems.append(unexpected_word(self.command, word, self.given))
+            self.problems.append(unexpected_word(self.command, word, self.given, self._after_flags.get(word, "")))
 
     def _second_model(self, word: str) -> None:
         """Refuse a MODEL next to an option that means MODEL, unless both say the same."""
