@@ -34,6 +34,7 @@ def main(argv: list[str]) -> int:
         status = _abandon_stdout()
     except _WriteFailed as problem:
         _say(f"error: {problem}")
+        _say("hint: name a file in a folder that exists and that you may write to")
         status = WRITE_FAILED
     except OSError as problem:
         _abandon_stdout()

@@ -55,12 +55,29 @@ class Line:
                 self._option(word)
             else:
                 self._after_flags[word] = self._flag_before()
-                loose.append(word)
+                if not self._is_unit_of_value(word):
+                    loose.append(word)
         self._arguments(loose)
         if self._shape:
             self._model_of_shape()
         if self._several:
             self._ask_sweep()
+
+    def _is_unit_of_value(self, word: str) -> bool:
+        """Whether a word is the unit of the number before it, which it joins: `--within 14 days`, `--params 7 B`."""
+        head, number = self._words[max(self._at - 3, 0)], self._words[max(self._at - 2, 0)]
+        name = head.lstrip("-")
+        one = self.given.get(name)
+        if not (word.isalpha() and number.replace(".", "", 1).isdigit() and one is not None and one.text == number):
+            return False
+        from napkin.units import Unreadable
+
+        try:
+            OPTIONS[name].parse(number + word)
+        except Unreadable:
+            return False
+        self.given[name] = OptionText(number + word, where=one.where, shared=one.shared)
+        return True
 
     def _flag_before(self) -> str:
         """Return the option before the current word, where it takes no value."""

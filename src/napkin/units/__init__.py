@@ -11,6 +11,7 @@ from napkin.units.numbers import (
     at_least_one,
     count,
     degree,
+    dollars,
     exact,
     fraction,
     number,
@@ -36,8 +37,8 @@ from napkin.units.quantities import (
 
 __all__ = [
     "BINARY", "DECIMAL", "EXAMPLES", "NUMBER_FORMATS", "OUT_OF_RANGE", "SECONDS", "Unreadable", "at_least_one",
-    "bandwidth", "bytes_each", "combine", "compute_rate", "count", "degree", "duration", "duration_unit", "exact",
-    "exponents",
+    "bandwidth", "bytes_each", "combine", "compute_rate", "count", "degree", "dollars", "duration",
+    "duration_unit", "exact", "exponents",
     "figures", "fraction", "human", "number", "number_format", "positive", "positive_count", "power_draw",
     "probability", "quantity", "root", "same", "shape", "size", "words",
 ]  # fmt: skip

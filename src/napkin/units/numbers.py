@@ -68,7 +68,8 @@ def split(text: str) -> tuple[int, int, str]:
             exponent += int(power[:count]) * (-1 if rest[1] == "-" else 1)
             rest = power[count:]
     if rest[:1] == ",":
-        raise Unreadable(f"{shown!r} is not a number", "write thousands as 70000 or 70_000, not with commas")
+        plain = stripped.replace(",", "") if stripped.replace(",", "").isalnum() else "70000"
+        raise Unreadable(f"{shown!r} is not a number", f"write {plain}: thousands have no commas")
     if rest[:1] in ("x", "X") and digits == 0:
         raise Unreadable(f"{shown!r} is hexadecimal", "write the number in decimal")
     if abs(exponent) > 400:
@@ -153,6 +154,18 @@ def count(text: str) -> int:
 def positive(text: str) -> Value:
     """Read a number above zero."""
     return above_zero(number(text), text)
+
+
+def dollars(text: str) -> Value:
+    """Read an amount above zero, also as people write prices: `$3`, `2.5 USD`, `$2.49/hr`."""
+    plain = text.strip().removeprefix("$")
+    for unit in ("/gpu-hour", "/hour", "/hr", "/h", "usd", "$"):
+        if plain.lower().endswith(unit):
+            plain = plain[: -len(unit)].rstrip()
+    try:
+        return positive(plain)
+    except Unreadable as problem:
+        raise Unreadable(f"{text[:LONGEST]!r} is not an amount of USD: {problem.reason}", "for example 2.5") from None
 
 
 def positive_count(text: str) -> int:
