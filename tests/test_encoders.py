@@ -176,7 +176,6 @@ def test_windows_of_modernbert_reach_to_both_sides() -> None:
     ("changes", "field"),
     [
         ({"architectures": ["BertForSequenceClassification"]}, "architectures"),
-        ({"is_decoder": True}, "is_decoder"),
         ({"model_type": "deberta-v2", "pos_att_type": ["p2p"]}, "pos_att_type"),
         ({"model_type": "deberta", "pos_att_type": 3}, "pos_att_type"),
         ({"model_type": "t5", "feed_forward_proj": "gated-cubic"}, "feed_forward_proj"),
@@ -245,3 +244,10 @@ def test_what_cannot_be_is_wrong(changes: dict[str, Any]) -> None:
 def test_relatives_and_untied_heads_are_the_class_s(model_type: str, changes: dict[str, Any], total: int) -> None:
     rows = json.loads(Path(ROOT, "tests/data/default_configs.json").read_text(encoding="utf-8"))["rows"]
     assert params(model(**{**dict(rows)[model_type], **changes}))["params/total"].value == total
+
+
+def test_bert_as_a_decoder_sees_no_later_token() -> None:
+    usual, causal = model(**BERT), model(**BERT, is_decoder=True)
+    assert forward(usual, 64) == forward(causal, 64)
+    assert forward(usual, 64, pairs="exact") == forward(usual, 64)
+    assert forward(causal, 64, pairs="exact") < forward(causal, 64)

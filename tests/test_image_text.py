@@ -65,3 +65,50 @@ def test_experts_of_images_are_counted_and_idle() -> None:
     images = 27 * 64 * 3 * 512 * 2560
     text = 27 * (64 - 6) * 3 * 1536 * 2560
     assert counted["params/active"].value == 28_624_635_776 - images - text
+
+
+def _captions(decoder: dict[str, Any]) -> dict[str, Any]:
+    both = {"is_decoder": True, "add_cross_attention": True}
+    return {"model_type": "vision-encoder-decoder", "encoder": {"model_type": "vit"}, "decoder": {**both, **decoder}}
+
+
+@pytest.mark.parametrize(
+    ("decoder", "parameters"),
+    [
+        (
+            {"model_type": "bert", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
+             "intermediate_size": 96, "vocab_size": 99},
+            135_971,
+        ),
+        ({"model_type": "roberta", "num_hidden_layers": 2, "hidden_size": 768}, 58_545_753),
+        ({"model_type": "gpt2", "n_layer": 2, "n_embd": 768}, 58_288_896),
+        ({"model_type": "trocr", "decoder_layers": 2, "d_model": 1024}, 85_593_088),
+        (
+            {"model_type": "mbart", "encoder_layers": 1, "decoder_layers": 2, "d_model": 1024,
+             "is_encoder_decoder": False},
+            86_119_424,
+        ),
+    ],
+)  # fmt: skip
+def test_decoders_behind_an_image_encoder_hold_their_cross_attention(decoder: dict[str, Any], parameters: int) -> None:
+    """Parameters of `decoder` in VisionEncoderDecoderModel of transformers 5.23.0."""
+    assert params(model_of(_captions(decoder)))["params/total"].value == parameters
+
+
+def test_cross_attention_is_held_and_not_run() -> None:
+    fields = {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 99}
+    without, beside = model_of(fields), model_of({**fields, "add_cross_attention": True})
+    cross = 4 * 64 * 64 + 4 * 64 + 2 * 64  # four matrices with biases, a norm
+    both = [params(model)["params/total"].value for model in (without, beside)]
+    assert both[1] - both[0] == 2 * cross
+    assert len({flops.forward(model, flops.works(model, 2, 24)).value for model in (without, beside)}) == 1
+
+
+def test_adapters_of_evolla_follow_its_layers() -> None:
+    """An adapter holds four matrices of h × h with biases, an MLP between h and 4 h, three norms' vectors and gates."""
+    fields = {"model_type": "evolla", **SHAPE, "num_hidden_layers": 6, "aligner_num_add_layers": 3}
+    del fields["head_dim"]
+    hidden = 64
+    adapter = 4 * hidden * (hidden + 1) + 8 * hidden * hidden + 3 * hidden + 2
+    totals = [params(model_of({**fields, "aligner_num_add_layers": n}))["params/total"].value for n in (3, 6)]
+    assert totals[1] - totals[0] == 3 * adapter

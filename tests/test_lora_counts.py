@@ -99,3 +99,11 @@ def test_frozen_experts_keep_no_inputs() -> None:
     both = memory(f"{line} q_proj,experts.down_proj", "mixtral-8x7b").values["memory/activations/saved"]
     hidden, merged = 2 * 128 * 14336 * 2, 8 * 14336 * 4096 * 2
     assert both - alone == 32 * (hidden + merged)
+
+
+def test_no_targets_and_all_are_every_linear_layer_as_peft_takes_them() -> None:
+    """Mixtral's experts are tensors that peft adapts under all-linear too: 2 layers of 8 experts, and the router."""
+    config = QWEN3_MOE | {"model_type": "mixtral", "num_local_experts": 8, "intermediate_size": 32}
+    attention = RANK * ((64 + 64) + 2 * (64 + 32) + (64 + 64))
+    experts = 8 * (2 * RANK * (64 + 2 * 32) + RANK * (32 + 64)) + RANK * (8 + 64)
+    assert trained(config) == trained(config, "all") == trained(config, "all-linear") == 2 * (attention + experts)

@@ -1,8 +1,8 @@
 """Parameters and forward FLOPs of real Hugging Face classes, counted by torch and compared with what napkin says.
 
 Small configs are drawn as saved_bytes.py draws them, and built on the meta device: parameters are the sum over tensors,
-FLOPs what torch.utils.flop_counter sees of a forward pass with written-out attention. It does not see grouped products:
-experts run one after the other. No weights, no GPU, no download.
+FLOPs what torch.utils.flop_counter sees of a forward pass with written-out attention, and grouped products. No weights,
+no GPU, no download.
 
     hf/bin/python tools/class_counts.py esm switch_transformers          these types, a dozen configs each
     hf/bin/python tools/class_counts.py esm --write                      keep two of the configs for the tests
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -31,17 +32,29 @@ from napkin.counting import flops  # noqa: E402
 from napkin.counting.params import params  # noqa: E402
 from napkin.errors import NapkinError  # noqa: E402
 
+SENSES = re.compile(
+    r"(^|\.)(vision|visual|image|audio|protein|perceiver|multi_modal|embed_vision|embed_audio|connector|projector"
+    r"|encoder\.(pos_embed|patch_embed|layers|neck|multi_modal))"
+)
+"""Modules of what is no language model."""
 CASES = ROOT / "tests" / "data" / "class_counts.json"
 KEPT = 2
 """Cases of a model type that the tests keep."""
 
 
+def products(rows: Any, weights: Any, *others: Any, out_shape: Any, **named: Any) -> int:
+    """FLOPs of products of tokens, sorted by expert, with their expert's matrix."""
+    return 2 * int(rows[0]) * int(rows[1]) * int(weights[2])
+
+
 def counted(shape: Shape) -> tuple[int, int]:
     """Parameters and forward FLOPs of the class itself."""
     model, device = network(shape.fields, "fp32", "eager"), device_of(shape.fields)
-    with torch.device(device), torch.no_grad(), FlopCounterMode(display=False) as counter:
+    grouped = {torch.ops.aten._grouped_mm: products}
+    with torch.device(device), torch.no_grad(), FlopCounterMode(display=False, custom_mapping=grouped) as counter:
         model(**batch_of(shape))
-    return sum(weight.numel() for weight in model.parameters()), counter.get_total_flops()
+    text = (weight.numel() for name, weight in model.named_parameters() if not SENSES.search(name))
+    return sum(text), counter.get_total_flops()
 
 
 def said(shape: Shape) -> tuple[Any, Any]:

@@ -33,7 +33,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools")]
 
 import cuda_on_meta  # noqa: E402
 import transformers  # noqa: E402
-from drawn_configs import BORROWED  # noqa: E402
+from drawn_configs import BORROWED, HOLDERS, ONE_CLASS  # noqa: E402
 from transformers import CONFIG_MAPPING, PreTrainedConfig  # noqa: E402
 from transformers.modeling_rope_utils import RotaryEmbeddingConfigMixin  # noqa: E402
 from transformers.models.auto import modeling_auto  # noqa: E402
@@ -185,7 +185,8 @@ def of_config(config_class: type) -> set[str]:
 
 
 def heads_of(model_type: str) -> list[Any]:
-    """Return the classes with a language head of a model type; without one, the classes that build it at all."""
+    """Return the classes with a language head of a model type; without one, the classes that build it at all, or that
+    of the model that holds it."""
     names: list[str] = []
     for head in HEADS:
         value = getattr(modeling_auto, f"MODEL_FOR_{head}_MAPPING_NAMES").get(model_type, ())
@@ -193,6 +194,11 @@ def heads_of(model_type: str) -> list[Any]:
     if not names:
         value = modeling_auto.MODEL_MAPPING_NAMES.get(model_type, ())
         names += [value] if isinstance(value, str) else value
+    if not names and model_type in ONE_CLASS:
+        module, name = ONE_CLASS[model_type]
+        return [getattr(getattr(transformers.models, module), name)]
+    if not names and model_type in HOLDERS:
+        return heads_of(HOLDERS[model_type])
     return [one for name in dict.fromkeys(names) if (one := getattr(transformers, name, None)) is not None]
 
 

@@ -24,9 +24,37 @@ BORROWED = {"kimi_k2": "deepseek_v3"}
 """Model types that are published to run by another's class (`architectures` of their config.json)."""
 
 
+class OneClass:
+    """A class that no automatic one knows, called like an automatic class."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self.made = getattr(getattr(transformers.models, module), name)
+        self._model_mapping = {self.made.config_class: self.made}
+
+    def from_config(self, config: Any, **how: Any) -> Any:
+        """Return the model."""
+        return self.made._from_config(config, **how)
+
+
+ONE_CLASS = {
+    "udop": ("udop", "UdopForConditionalGeneration"),
+    "evolla": ("evolla", "EvollaForProteinText2Text"),
+    "blip_text_model": ("blip", "BlipTextLMHeadModel"),
+    "pix2struct_text_model": ("pix2struct", "Pix2StructTextModel"),
+}
+"""Language models whose class with a head is under no automatic class."""
+
+
+TWO_STACKS = ("udop",)
+"""Encoder-decoders that no automatic class of such has."""
+
+
 def head_of(model_type: str) -> Any:
     """Return the automatic class with the head that a model type is trained with."""
-    if model_type in WRAPPERS:
+    if model_type in ONE_CLASS:
+        return OneClass(*ONE_CLASS[model_type])
+    whole = transformers.models.auto.modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+    if model_type in WRAPPERS or model_type in whole:
         return WHOLE
     if model_type in transformers.models.auto.modeling_auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES:
         return SPEECH
@@ -58,7 +86,19 @@ def batch_of(shape: Shape, dtype: torch.dtype = torch.float32) -> dict[str, Any]
     if head is SPEECH:
         features = torch.zeros(shape.sequences, shape.fields["num_mel_bins"], 2 * shape.length, dtype=dtype)
         return {"input_features": features, "labels": labels, "use_cache": False}
-    return {"input_ids": ids, "labels": labels, **({} if head is MASKED else {"use_cache": False})}
+    return {"input_ids": ids, "labels": labels, **({} if head is MASKED else {"use_cache": False}), **unseen(shape)}
+
+
+def unseen(shape: Shape) -> dict[str, Any]:
+    """Return arguments without which a class does not run on text alone; nothing reads them."""
+    if shape.fields["model_type"] == "idefics":
+        seen = torch.zeros(shape.sequences, 1, 1, 1)
+        return {"image_encoder_embeddings": seen, "image_attention_mask": torch.zeros(shape.sequences, shape.length, 1)}
+    if shape.fields["model_type"] == "pp_formulanet_text":
+        return {"encoder_outputs": transformers.modeling_outputs.BaseModelOutputWithPooling()}
+    if shape.fields["model_type"] == "udop":
+        return {"bbox": torch.zeros(shape.sequences, shape.length, 4)}
+    return {}
 
 
 WIDTH = ("hidden_size", "n_embd", "d_model", "dim")
@@ -172,7 +212,7 @@ def draw(model_type: str, rng: random.Random, dropout: float) -> Shape:
         length = 64
     if "block_size" in fields and "num_random_blocks" in fields:  # whole blocks
         length = max(length - length % fields["block_size"], 16)
-    two = head_of(model_type) in SEQUENCES
+    two = head_of(model_type) in SEQUENCES or model_type in TWO_STACKS
     return Shape(fields, 0, length, rng.choice((length, 24)) if two else 0)
 
 

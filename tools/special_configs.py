@@ -413,6 +413,15 @@ def _two_stacks(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     return gated | sizes | {"decoder_start_token_id": 0, "is_encoder_decoder": True, "scalable_attention": False}
 
 
+@special("udop")
+def _page(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    feed = rng.choice(("relu", "gated-gelu"))
+    own = _two_stacks(rng, drawn) | {"feed_forward_proj": feed, "is_gated_act": feed != "relu"}
+    kinds = [{"type": "1d"}, {"type": "horizontal"}, {"type": "vertical"}]
+    own |= {"relative_bias_args": rng.choice((None, kinds, kinds[:2])), "max_2d_position_embeddings": 50}
+    return own | {"image_size": 32, "patch_size": rng.choice((8, 16)), "is_decoder": False}
+
+
 @special("switch_transformers")
 def _sparse_stacks(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     sparse = [rng.choice((0, 1, 2)) for _ in range(2)]
@@ -767,3 +776,59 @@ def _griffin(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
 @special("rwkv")
 def _rwkv(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     return {"context_length": 128, "attention_hidden_size": drawn["hidden_size"]}
+
+
+@special("idefics")
+def _skipped_layers(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    own: dict[str, Any] = {
+        "cross_layer_interval": rng.choice((1, 2)),
+        "freeze_text_layers": False,
+        "freeze_lm_head": False,
+    }
+    own |= {"freeze_text_module_exceptions": [], "freeze_vision_module_exceptions": [], "use_resampler": False}
+    vision = {"embed_dim": 32, "num_hidden_layers": 1, "intermediate_size": 32, "num_attention_heads": 2}
+    return own | {"alpha_type": rng.choice(("float", "vector")), "vision_config": vision}
+
+
+@special("evolla")
+def _adapters(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    own = {"aligner_ffn_mult": rng.choice((2, 4)), "aligner_num_add_layers": rng.choice((1, 2, 8))}
+    small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    return own | {"protein_encoder_config": small, "resampler_depth": 1}
+
+
+@special("blip_text_model")
+def _as_decoder(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    own = {"encoder_hidden_size": rng.choice((24, 32)), "label_smoothing": 0.0}
+    return own | {"is_decoder": rng.random() < 0.8, "tie_word_embeddings": True}
+
+
+@special("pix2struct_text_model")
+def _heads_of_the_width(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    size = rng.choice((8, 12, 16))
+    return {"d_kv": size, "hidden_size": size * drawn["num_heads"], "is_decoder": True}
+
+
+@special("pp_formulanet_text")
+def _its_decoder(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    return {"decoder_start_token_id": 1, "is_encoder_decoder": True, "tie_word_embeddings": False}
+
+
+@special("mistral_large4_text")
+def _temperatures(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    layers = drawn["num_hidden_layers"]
+    drawn.pop("layer_types", None)
+    rotary = [rng.choice((0, 1)) for _ in range(layers)]
+    sources = [next((j for j in range(i) if rotary[j] == rotary[i] and i % 2), i) for i in range(layers)]
+    own: dict[str, Any] = {"no_rope_layers": rng.choice((None, rotary)), "n_shared_experts": rng.choice((1, 2))}
+    own |= {"kv_source_layers": sources if own["no_rope_layers"] is not None and rng.random() < 0.5 else None}
+    return own | {"final_logit_softcapping": 30.0, "index_head_dim": drawn["qk_rope_head_dim"] + rng.choice((0, 8))}
+
+
+@special("muse_spark_text")
+def _narrow_experts(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    layers = drawn["num_hidden_layers"]
+    bases = [rng.choice((0, 5e5)) for _ in range(layers)]
+    own: dict[str, Any] = {"layer_rope_theta": rng.choice((None, bases)), "moe_hidden_size": rng.choice((24, 40))}
+    own |= {"head_dim": rng.choice((8, 16)), "final_logit_softcapping": 20.0, "hidden_act": "silu"}
+    return own | {"sliding_window": rng.choice((16, 4096)), "output_router_logits": False}

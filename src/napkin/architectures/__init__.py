@@ -95,8 +95,13 @@ def architecture_of(config: Config) -> Architecture:
     """Return the record of a config's model_type. Refused (3): one that napkin does not know."""
     name = config.model_type
     if name not in MODULES:
+        place = config.document.place(*config.prefix, "model_type")
+        if name in WRAPPERS:
+            raise Refused(
+                f"{place}: {printable(name, 60)} holds a language model and is none", "write the language model's own"
+            )
         raise Refused(
-            f"{config.document.place(*config.prefix, 'model_type')}: napkin does not know {printable(name, 60)!r}",
+            f"{place}: napkin does not know {printable(name, 60)!r}",
             did_you_mean(name, (*MODULES, *WRAPPERS)) or "docs/adding-an-architecture.md shows how to add it",
         )
     return _record(name)
@@ -142,7 +147,8 @@ def text_model(config: Config) -> Config:
     field, kind = wrapper.within if wrapper is not None else ("", "")
     if field and config.has(field):
         config.ignore(*(other for other in config.fields if other.endswith("_config") or "talker" in other))
-        config.ignore("architectures", *(other for other in config.fields if _other_modality(other)))
+        config.ignore("architectures", *wrapper.ignored if wrapper is not None else ())
+        config.ignore(*(other for other in config.fields if _other_modality(other)))
         return text_model(config.nested(field, kind))
     config.notes.append(f"only the language model of {name} is counted, vision and other modalities are not")
     blocks = (field for field, value in config.fields.items() if field.endswith("_config") and isinstance(value, dict))

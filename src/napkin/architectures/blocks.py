@@ -37,6 +37,7 @@ class NormStyle:
     bias: bool = False
     unit_offset: bool = False
     per_group: bool = False
+    power: bool = False
 
     def __call__(self, name: str, source: str, width: int, groups: int = 1) -> Norm:
         return Norm(
@@ -50,6 +51,7 @@ class NormStyle:
             bias=self.bias,
             per_group=self.per_group,
             arithmetic=self.arithmetic,
+            power=self.power,
         )
 
 

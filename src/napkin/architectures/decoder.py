@@ -28,6 +28,7 @@ from napkin.architectures.decoder_parts import (
     stated,
 )
 from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions, prediction_modules, predictions
+from napkin.architectures.idle import beside_encoder
 from napkin.architectures.layer_plans import Plan, Rotates, Seen, in_all
 from napkin.architectures.mixture import Feed, Mixture
 from napkin.architectures.reading import Switch, on
@@ -54,6 +55,7 @@ class Decoder:
     feed_forward           (config, block so far) → what this model has instead
     experts                in place of the dense network, in some layers or all
     predicts               checkpoints have multi-token prediction modules
+    crosses                the field that says whether layers also attend to an encoder, which text alone does not run
     only                   (field, values) of which the class knows no others
     ignored                fields that change no count
     """
@@ -80,12 +82,14 @@ class Decoder:
     embedding: Embedded = Embedded()
     head: Headed = Headed()
     predicts: bool = False
+    crosses: str = ""
     only: tuple[tuple[str, tuple[object, ...]], ...] = ()
     ignored: tuple[str, ...] = ()
 
     def __call__(self, config: Config) -> Model:
         """Return the network that a config.json describes."""
-        return build(read(config, self))
+        model = build(read(config, self))
+        return beside_encoder(model, config, self.crosses) if self.crosses else model
 
 
 # --- what its config.json says ---------------------------------------------------------------------------------------

@@ -10,12 +10,11 @@ from collections.abc import Callable
 
 from napkin.architectures.arrangements import post_norm, pre_norm
 from napkin.architectures.blocks import Block, NormStyle, Operations, Routing, moe
+from napkin.architectures.idle import idle, tensors_of
 from napkin.architectures.reading import class_names
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.learned import Parameters
 from napkin.operations.pointwise import Add
-from napkin.operations.roles import REPLICATED
 from napkin.operations.views import reuse
 from napkin.record import replace
 
@@ -39,9 +38,11 @@ def parts_of(config: Config) -> tuple[bool, bool]:
 
 
 def runs_alone(config: Config) -> bool:
-    """Read whether `architectures` names the class that has the decoder only, with its head."""
-    names = config.items("architectures", required=False) or []
-    if not any(isinstance(name, str) and name.endswith("ForCausalLM") for name in names):
+    """Read whether the class has the decoder only, with its head: `architectures` names it, or no class and the fields
+    say so."""
+    names = class_names(config)
+    said = not names and config.fields.get("is_decoder") is True and config.fields.get("is_encoder_decoder") is False
+    if not said and not any(name.endswith("ForCausalLM") for name in names):
         return False
     config.ignore("is_encoder_decoder", "is_decoder", "add_cross_attention")
     config.notes.append("the class runs the decoder alone: its cross-attention is counted, but not used")
@@ -86,13 +87,11 @@ def decoder_layer(
 def decoder_alone(
     hidden: int, norm: NormStyle, attend: Block, across: Block, feed: Block, *, before: bool
 ) -> Operations:
-    """Return a decoder's layer in a class without an encoder: it holds cross-attention and its norm, and runs neither.
-
-    No gradient reaches them, so that an optimizer keeps nothing for them."""
-    idle = (*across("x"), norm("cross_norm", "x", hidden))
-    tensors = tuple((f"{op.name}/{weight.name}", weight.shape) for op in idle for weight in op.weights())
+    """Return a decoder's layer in a class without an encoder: it holds cross-attention and its norm, and runs
+    neither."""
+    held = tensors_of((*across("x"), norm("cross_norm", "x", hidden)))
     operations = (pre_norm if before else post_norm)(hidden, norm, attend, feed, dropout=(True, True))
-    return (Parameters("unused_cross_attention", (), tensors, REPLICATED, trained=False), *operations)
+    return (idle("unused_cross_attention", held), *operations)
 
 
 def _from(operations: Operations, old: str, new: str) -> Operations:

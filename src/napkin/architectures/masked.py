@@ -22,7 +22,7 @@ ENCODER = replace(OWN_LABELS, positions="buffer", buffers=(ROTARY, IDS, IDS), cl
 """Position and segment ids are buffers, one row for all sequences."""
 
 
-def purpose_of(config: Config, full: str = "ForMaskedLM", *, pretraining: bool = False) -> str:
+def purpose_of(config: Config, full: str | tuple[str, ...] = "ForMaskedLM", *, pretraining: bool = False) -> str:
     """Return which head the class named under `architectures` has: MASKED (also where none is named), PRETRAINING or
     BARE. Another head is refused.
 
@@ -112,7 +112,7 @@ def sizes_of(
     inner: str = "intermediate_size",
     function: str = "hidden_act",
     own_head_dim: bool = False,
-    named: str = "ForMaskedLM",
+    named: str | tuple[str, ...] = "ForMaskedLM",
     pretraining: bool = False,
 ) -> MaskedSizes:
     """Read an encoder's sizes.

@@ -166,7 +166,7 @@ def _mappings(document: Document) -> list[tuple[dict[str, Any], tuple[object, ..
     if not isinstance(several, list) or not several or not all(isinstance(one, dict) for one in several):
         raise NapkinError(f"{document.place('checks')}: is not a list of mappings", "each has command: and limits:")
     if len(several) > _MOST:
-        raise NapkinError(f"{document.place('checks')}: has more than {_MOST} entries")
+        raise NapkinError(f"{document.place('checks')}: has more than {_MOST} entries", "use several files")
     others = [key for key in data if key not in ("checks", "name")]
     if others:
         raise NapkinError(
@@ -191,7 +191,9 @@ def _add_check(document: Document, data: dict[str, Any], prefix: tuple[object, .
     except NapkinError as problem:
         raise problem.at(document.place(*prefix, "command")) from None
     if command.name == "check":
-        raise NapkinError(f"{document.place(*prefix, 'command')}: check cannot check itself")
+        raise NapkinError(
+            f"{document.place(*prefix, 'command')}: check cannot check itself", "name its files on one command line"
+        )
     options = runfile.options_of(document, data, prefix, command)
     for writes in ("output", "plot", "run"):
         if writes in options:

@@ -191,10 +191,10 @@ def tape_for(precision: Precision) -> Tape:
 
 def total(values: Iterable[Number]) -> Number:
     """Return the sum of numbers or arrays."""
-    each = iter(values)
-    result = next(each, 0)
-    for value in each:
-        result = result + value
+    result: Number = 0
+    for value in values:
+        if value.__class__ is not int or value:
+            result = result + value if result.__class__ is not int or result else value
     return result
 
 
@@ -342,6 +342,8 @@ def _embedded(lowering: Lowering, operations: Iterable[Operation], x: Value) -> 
         return 0, 0
     held: dict[str, Tensor] = {}
     for op in operations:
+        if op.name not in lowering.values:  # of the encoder, whose own variables are gone
+            continue
         if op.embeds() not in ("", LAYERS):  # which their sum replaces
             held[op.name] = lowering.values[op.name].tensor
         elif op.replaces() in held:
@@ -443,9 +445,12 @@ def cross_entropy(lowering: Lowering, logits: Value, hidden: Tensor) -> None:
     tape.scope = "loss"
     if logits.divided and not implementation.parallel_loss:
         logits = lowering.gather_parts(logits)
-    wide = tape.cast(logits.tensor, "fp32") if implementation.fp32_loss else tape.raised(logits.tensor)
-    tokens = lowering.tokens
-    held = [logits.tensor, wide]
+    scored, tokens = logits.tensor, lowering.tokens
+    if implementation.cuts:
+        scored = _cut(lowering, scored)
+        tokens = tokens - lowering.b
+    wide = tape.cast(scored, "fp32") if implementation.fp32_loss else tape.raised(scored)
+    held = [logits.tensor, scored, wide] if implementation.cuts else [logits.tensor, wide]
     if implementation.shifted:
         ids = tape.given(tokens, "int64", "labels", kind=INPUT, no_grad=True)
         padded = tape.new(lowering.b * (lowering.own + 1), "int64", "padded labels", no_grad=True)
@@ -456,11 +461,22 @@ def cross_entropy(lowering: Lowering, logits: Value, hidden: Tensor) -> None:
         # a single sequence's shifted labels are a view of the padded ones, one longer
         target = tape.new(tokens, "int64", "labels", no_grad=True)
         target.storage.size = where(lowering.b == 1, lowering.own + 1, tokens) * BYTES["int64"]
+    elif implementation.cuts:
+        target = tape.new(tokens, "int64", "labels", no_grad=True)
+        target.storage.size = where(lowering.b == 1, 0, target.size)  # one sequence's are a view
     else:
         target = tape.given(tokens, "int64", "labels", kind=INPUT, no_grad=True)
     weight = tape.new(1, out.dtype, "weight of all tokens", no_grad=True)
     tape.record("nll_loss", (out,), tape.new(1, out.dtype, "loss"), (target, weight))
     tape.hold(*held, hidden)
+
+
+def _cut(lowering: Lowering, logits: Tensor) -> Tensor:
+    """Record the logits without those of each sequence's last token: a copy, but of one sequence a view."""
+    tape = lowering.tape
+    left = tape.new(logits.count - logits.count // lowering.tokens * lowering.b, logits.dtype, "cut logits")
+    left.storage.size = where(lowering.b == 1, 0, left.size)
+    return tape.record("cut", (logits,), left)
 
 
 def special_loss(lowering: Lowering, logits: Value, form: Loss) -> None:

@@ -63,7 +63,9 @@ class HardwareFileReader:
         self.own = bool(base.accelerators)  # the shipped file itself is read over an empty table
 
     def wrong(self, path: Path, what: str, hint: str | None = None) -> None:
-        self.problems.append(NapkinError(f"{place_of(self.document, path)}: {what}", hint))
+        self.problems.append(
+            NapkinError(f"{place_of(self.document, path)}: {what}", hint or "`napkin hardware NAME` shows a known one")
+        )
 
     def table(self) -> HardwareTable:
         links = self.links()

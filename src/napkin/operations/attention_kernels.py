@@ -34,11 +34,11 @@ def biased(run: Lowering, op: AttentionCost, heads: Number, keys: Number) -> Ten
     if op.cross:
         return aligned(run, no_bias(run, op, heads), pairs // keys, keys, heads)
     table = position_bias(run, op, heads)
-    bias = Tensor(pairs * heads, stored, table.storages)
+    bias = Tensor(table.count, stored, table.storages)
     if op.causal:
         condition = tape.new(pairs, "bool", "causal mask", no_grad=True)
         bias = tape.record("where", (bias,), tape.new(bias.count, stored, "bias within the mask"), (condition,))
-    return aligned(run, tape.lowered(tape.copy(bias, "bias by heads")), pairs // keys, keys, heads)
+    return aligned(run, tape.lowered(tape.copy(bias, "bias by heads")), bias.count // (keys * heads), keys, heads)
 
 
 def no_bias(run: Lowering, op: AttentionCost, heads: Number) -> Tensor:

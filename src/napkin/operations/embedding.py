@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tensors import ACTIVATION, BYTES, INPUT
+from napkin.autograd.tensors import ACTIVATION, BYTES, INPUT, Tensor
 from napkin.elementwise import Number, ceil_div, minimum
+from napkin.operations.adapted import adapted_rows
 from napkin.operations.base import Operation
 from napkin.operations.facts import OWN_POSITION_BIAS, SHARED_POSITION_BIAS
 from napkin.operations.lora import adapts_embedding
@@ -74,27 +75,32 @@ class Embedding(Lookup):
             ids = tape.given(shape, "int64", f"{self.name}/position ids", kind=kind, no_grad=True)
         out = tape.new(shape * self.width, stored, "embedded")
         rows_here = ceil_div(self.rows, run.split.tensor) if self.role in TABLES else self.rows
-        grads = rows_here * self.width * BYTES[stored] if self.trained and run.implementation.tuning is None else 0
+        grads = rows_here * self.width * BYTES[stored] if self.trained else 0
         out = tape.record("embedding", (ids,), out, (ids,), weight=grads)
         tuning = run.implementation.tuning
         if tuning is not None and self.role in TABLES and adapts_embedding(self, tuning):
-            thin = tape.new(shape * tuning.rank, stored, "adapter's rows")  # peft tuners/lora/layer.py, Embedding
-            thin = tape.record("embedding", (ids,), thin, (ids,), weight=rows_here * tuning.rank * BYTES[stored])
-            out = tape.add(out, tape.linear(thin, tuning.rank, self.width))
+            out = tape.add(out, adapted_rows(run, ids, shape, rows_here, self.width))
         return Value(out, self.width)
 
 
 @record
 class PositionBias(Lookup):
     """A learned score for each head and bucket of distances between query and key, added to attention's (T5,
-    arXiv:1910.10683, section 2.1). `shared`: the layers that follow use it too, and have no table of their own."""
+    arXiv:1910.10683, section 2.1).
+
+    shared  the layers that follow use it too, and have no table of their own
+    boxes   buckets of further tables, by distances between the places of tokens on a page, which differ by sequence
+    """
 
     buckets: int
     heads: int
     shared: bool = True
+    boxes: tuple[int, ...] = ()
 
     def weights(self) -> tuple[Weight, ...]:
-        return (Weight("weight", (self.buckets, self.heads), HEADS),)
+        own = Weight("weight", (self.buckets, self.heads), HEADS)
+        further = (Weight(f"boxes_{n}", (count, self.heads), HEADS) for n, count in enumerate(self.boxes))
+        return (own, *further)
 
     def pattern(self) -> str:
         return SHARED_POSITION_BIAS if self.shared else OWN_POSITION_BIAS
@@ -103,15 +109,20 @@ class PositionBias(Lookup):
         return NOT_TIMED  # not timed yet
 
     def lower(self, run: Lowering) -> Value:
-        """Look up a bias for each pair of query and key, once for all sequences."""
-        tape = run.tape
-        stored = "fp32" if tape.autocast else tape.compute
-        pairs = run.own * run.s
-        buckets = tape.new(pairs, "int64", "buckets", no_grad=True)
+        """Look up a bias for each pair of query and key, once for all sequences but where it is of boxes."""
         heads = ceil_div(self.heads, run.split.tensor)
-        bias = tape.new(pairs * heads, stored, "bias")
-        run.bias = tape.record("embedding", (buckets,), bias, (buckets,), weight=self.buckets * heads * BYTES[stored])
+        run.bias = self._looked_up(run, self.buckets, heads, run.own * run.s)
+        for count in self.boxes:
+            run.bias = run.tape.add(self._looked_up(run, count, heads, run.b * run.own * run.s), run.bias)
         if self.shared:
             run.bias.storage.shared = True
             run.shared_tensors[SHARED_TENSOR + self.name] = Value(run.bias, heads, True)
         return Value(run.bias, heads, True)
+
+    def _looked_up(self, run: Lowering, rows: int, heads: Number, pairs: Number) -> Tensor:
+        """Return a score for each pair and head from one table."""
+        tape = run.tape
+        stored = "fp32" if tape.autocast else tape.compute
+        buckets = tape.new(pairs, "int64", "buckets", no_grad=True)
+        bias = tape.new(pairs * heads, stored, "bias")
+        return tape.record("embedding", (buckets,), bias, (buckets,), weight=rows * heads * BYTES[stored])

@@ -104,6 +104,7 @@ class Implementation:
     crops        learned positions are cut to the training sequence
     fp32_loss    logits are cast to fp32 before the loss
     shifted      labels are shifted in the model: padded to s + 1 and copied (one sequence stays a view)
+    cuts         the last token's logits and the first label of each sequence are cut off
     loss         a form of cross entropy that is not torch's own (LOSSES); "": log-softmax and likelihood
     parallel_loss  the loss works on the divided vocabulary
 
@@ -137,6 +138,7 @@ class Implementation:
     looped       experts run one after the other on the tokens that chose them, gate and up in one matmul (joined) or in
                  one each (apart) of a tensor of all experts' weights, or each a module of its own (modules); "": on
                  sorted tokens, in grouped matmuls
+    expert_linears  names of both linear layers of each expert, where it is a module of its own
 
     Layouts and tuning
     gather_again with sequence parallelism a column-parallel linear keeps its own part and gathers again in backward
@@ -177,6 +179,7 @@ class Implementation:
     by_kind: bool = False
     fp32_loss: bool = True
     shifted: bool = True
+    cuts: bool = False
     positions: str = "one"
     segments: str = "one"
     mixer: str = "whole"
@@ -188,6 +191,7 @@ class Implementation:
     router_apart: bool = False
     fp32_logits: bool = False
     looped: str = ""
+    expert_linears: tuple[str, ...] = ()
     drops: str = ALWAYS
     packed: bool = False
     query_scale: bool = False

@@ -30,6 +30,30 @@ class Affine(Elementwise):
 
 
 @record
+class Temper(Elementwise):
+    """Each head of `size` elements multiplied by w·log(position) + b, with a learned w and b for each of `heads`."""
+
+    heads: int
+    size: int
+
+    def weights(self) -> tuple[Weight, ...]:
+        return (Weight("scale", (self.heads,), HEADS), Weight("bias", (self.heads,), HEADS))
+
+    def traffic(self) -> tuple[Number, Number]:
+        return 4 * self.heads * self.size, 8 * self.heads * self.size
+
+    def lower(self, run: Lowering) -> Value:
+        x, tape = run.read(self), run.tape
+        stored = x.tensor.dtype
+        position = tape.new(run.own, stored, "log positions", no_grad=True)
+        scale, bias = (tape.cast(run.weight(self.heads), stored) for _ in range(2))
+        grown = tape.multiply(scale, position)
+        factor = tape.new(run.own * self.heads, stored, "factor")
+        factor = tape.record("add", (grown, bias), factor)
+        return Value(tape.multiply(x.tensor, factor), x.width, x.divided, x.gathered, x.heads_first)
+
+
+@record
 class Parameters(Ordinary):
     """Vectors or small tensors that a layer learns in addition to its matrices (A, D, dt_bias, decay, …).
     `trained`: they get a gradient."""

@@ -27,6 +27,7 @@ class Norm(Elementwise):
     groups       vectors of `width` per token (heads, for query and key norms)
     unit_offset  the weight is stored as its difference from 1 (Gemma)
     weight, bias  which of them exist; shared over the groups unless `per_group`
+    power        the reciprocal deviation is a power of the variance, which is kept
     gated        multiplied by the activation (`gate`) of a gate, read second (Mamba-2)
     """
 
@@ -41,6 +42,7 @@ class Norm(Elementwise):
     shard: str = REPLICATED
     arithmetic: str = ""
     gate: str = "silu"
+    power: bool = False
 
     def __post_init__(self) -> None:
         if not self.arithmetic:
@@ -115,7 +117,11 @@ class Norm(Elementwise):
         if arithmetic == "fp32_rstd":
             centered = given
         variance = tape.mean(tape.power(deviation), rows)
-        rstd = (run.implementation.rstd or _by_rsqrt)(run, tape.shift(variance))
+        shifted_variance = tape.shift(variance)
+        if self.power:
+            rstd = tape.power(shifted_variance)
+        else:
+            rstd = (run.implementation.rstd or _by_rsqrt)(run, shifted_variance)
         out = tape.multiply(centered, rstd, "normalized")
         if not self.weight:
             return tape.cast(out, out_dtype)
@@ -145,6 +151,36 @@ class Norm(Elementwise):
 def _by_rsqrt(run: Running, variance: Tensor) -> Tensor:
     """Return the reciprocal deviation, which is kept for backward."""
     return run.tape.rsqrt(variance)
+
+
+@record
+class ScaledNorm(Elementwise):
+    """A root mean square norm of what a learned vector multiplied before, stored as its difference from 1."""
+
+    width: int
+
+    def weights(self) -> tuple[Weight, ...]:
+        return (Weight("weight", (self.width,), REPLICATED),)
+
+    def normalizes(self) -> bool:
+        return True
+
+    def traffic(self) -> tuple[Number, Number]:
+        return 8 * self.width, 14 * self.width
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        return Value(scaled_norm(run, x.tensor, self.width), x.width, x.divided, x.gathered)
+
+
+def scaled_norm(run: Lowering, x: Tensor, width: int) -> Tensor:
+    """Return the norm of a tensor that a learned vector multiplies first: product and norm in fp32, rounded between."""
+    tape = run.tape
+    weight = tape.cast(tape.shift(run.weight(width), "1 + weight"), "fp32")
+    rounded = tape.cast(tape.multiply(tape.cast(x, "fp32"), weight), x.dtype)
+    wide = tape.cast(rounded, "fp32")
+    rstd = tape.rsqrt(tape.shift(tape.mean(tape.power(wide), x.count // width)))
+    return tape.cast(tape.multiply(wide, rstd, "normalized"), x.dtype)
 
 
 @record

@@ -268,3 +268,30 @@ class GroupMean(Elementwise):
         x = run.read(self)
         mean = run.tape.mean(x.tensor, x.tensor.count * self.width // x.width)
         return Value(mean, self.width, x.divided, x.gathered)
+
+
+@record
+class ResidualGate(Elementwise):
+    """α ⊙ residual + β ⊙ branch, read in this order, with β = σ(w/t) and α = √max(σ(−w/t)·(1 + β), ε) of a learned
+    vector w of `width`, which stays in fp32."""
+
+    width: int
+
+    def weights(self) -> tuple[Weight, ...]:
+        return (Weight("gate", (self.width,)),)
+
+    def traffic(self) -> tuple[Number, Number]:
+        return 6 * self.width, 8 * self.width
+
+    def lower(self, run: Lowering) -> Value:
+        tape = run.tape
+        residual, branch = run.read(self), run.read(self, 1)
+        share = tape.scale(tape.given(self.width, "fp32", "gate", kind=WEIGHT))
+        added = tape.sigmoid(share)
+        square = tape.multiply(tape.sigmoid(tape.scale(share)), tape.shift(added))
+        cut = tape.record("clamp", (square,), tape.new(square.count, square.dtype, "cut"), (square,))
+        root = tape.new(cut.count, cut.dtype, "root")
+        kept = tape.record("sqrt", (cut,), root, (root,))
+        total = tape.add(tape.multiply(residual.tensor, kept), tape.multiply(branch.tensor, added))
+        out = tape.cast(total, residual.tensor.dtype)
+        return Value(out, residual.width, residual.divided, residual.gathered)

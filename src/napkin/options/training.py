@@ -44,7 +44,7 @@ OPTIONS = (
     flag("async-tp", "Tensor-parallel collectives overlapped"),
     Option("factor", units.positive, "Time of your steps over napkin's (napkin calibrate)", metavar="X"),
     Option("lora-rank", units.positive_count, "Train LoRA matrices of this rank, freeze the rest", metavar="R"),
-    Option("lora-targets", lowercase_names, "LoRA target modules, e.g. q,v", metavar="NAME,…", default="all"),
+    Option("lora-targets", lowercase_names, "LoRA target modules, e.g. q,v", metavar="NAME,…", default="all-linear"),
     Option(
         "quantized",
         choice("nf4", "nf4-dq"),

@@ -98,9 +98,10 @@ class Setup:
     @property
     def adds_up(self) -> Flag:
         """Whether gradients are kept between passes: several micro-batches, or a buffer, add to them."""
-        buffered = self.framework.accumulator > 0 or self.framework.wide_gradients
-        either: Flag = (self.layout.micro_batches > 1) | buffered
-        return either
+        if self.framework.accumulator > 0 or self.framework.wide_gradients:
+            return True
+        several: Flag = self.layout.micro_batches > 1
+        return several
 
     @property
     def lets_go(self) -> Flag:
@@ -108,7 +109,9 @@ class Setup:
         place to the one that is kept (torch/csrc/autograd/functions/accumulate_grad.h). Gradients that are divided over
         ranks wait until those of their block are reduced together."""
         whole = (self.layout.zero < 2) | (self.shards == 1)
-        either: Flag = (self.adds_up & whole) | self.in_backward
+        if self.in_backward:
+            return True
+        either: Flag = self.adds_up & whole
         return either
 
     @property

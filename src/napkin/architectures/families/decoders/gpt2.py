@@ -132,7 +132,7 @@ SHORT_NAMES = {
 
 GPT2 = Architecture(
     "gpt2",
-    replace(_GPT2, attention=_upcast),
+    replace(_GPT2, attention=_upcast, only=(), crosses="add_cross_attention"),
     config_class="GPT2Config",
     aliases=SHORT_NAMES,
     implementation=replace(HF, softmax="native", passes=(MASKS,), norms_last=False, closure=("tables", "masks")),

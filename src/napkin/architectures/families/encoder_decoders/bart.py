@@ -416,7 +416,7 @@ NLLB_MOE = like(
     },
     implementation=replace(
         OWN_LABELS, passes=(MASKS,), closure=("masks",), router="tokens", fp32_router=True, linear_router=True,
-        looped="modules", kernels=(EAGER,), buffers=(("sines", ""),),
+        looped="modules", expert_linears=("fc1", "fc2"), kernels=(EAGER,), buffers=(("sines", ""),),
     ),
     modules={
         "up": "ffn.fc1", "down": "ffn.fc2", "cross_q": "cross_attention.q_proj", "cross_k": "cross_attention.k_proj",

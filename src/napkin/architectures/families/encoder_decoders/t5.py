@@ -88,14 +88,14 @@ def _sizes(config: Config, every_layer: bool = False) -> _T5Sizes:
     )
 
 
-def _feed(config: Config, hidden: int, inner: int) -> Block:
-    """Read T5's MLP: gated or not, and its activation function."""
+def _feed(config: Config, hidden: int, inner: int, tanh: bool) -> Block:
+    """Read T5's MLP: gated or not, and its activation function. `tanh`: a gated GELU is its approximation."""
     given = config.text("feed_forward_proj")
     gated = given.startswith("gated-")
     function = given.removeprefix("gated-")
     if function not in FUNCTIONS:
         raise config.refuse("feed_forward_proj", f"napkin does not know {printable(given)!r}")
-    if gated and function == "gelu":
+    if tanh and gated and function == "gelu":
         function = "gelu_new"  # the class reads it so
     stated = config.optional_text("dense_act_fn")
     if stated is not None and stated != function:
@@ -116,11 +116,11 @@ def _plain(hidden: int, inner: int, function: str) -> Block:
     return block
 
 
-def t5(config: Config, *, every_layer: bool = False) -> Model:
+def t5(config: Config, *, every_layer: bool = False, tanh: bool = True) -> Model:
     """Return T5 (arXiv:1910.10683), T5 1.1, Flan-T5, mT5: norms before the blocks, no biases, heads of d_kv elements,
     and a learned bias for each head and bucket of distances, which the first layer of each stack has for all (UMT5:
     each layer its own)."""
-    feed = _feed(config, width(config), config.integer("d_ff"))
+    feed = _feed(config, width(config), config.integer("d_ff"), tanh)
     sizes = _sizes(config, every_layer)
     if sizes.has_head and not sizes.tied:
         config.notes.append(
@@ -299,7 +299,7 @@ SWITCH_TRANSFORMERS = Architecture(
     },
     implementation=replace(
         _T5, passes=(MASKS, PADDING), fp16_excepts=(), router="tokens", fp32_router=True, linear_router=True,
-        looped="modules", kernels=(EAGER,),
+        looped="modules", expert_linears=("wi", "wo"), kernels=(EAGER,),
     ),
     modules={
         "embedding": "shared", "q": "layer.0.SelfAttention.q", "k": "layer.0.SelfAttention.k",

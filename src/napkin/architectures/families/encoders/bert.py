@@ -14,6 +14,7 @@ from napkin.architectures.assembly import embedding, runs_of
 from napkin.architectures.attention import Attention, band_attention
 from napkin.architectures.attention_parts import Heads, QkvProjections, Rope, Scores
 from napkin.architectures.blocks import LAYER, Block, Operations, gated_mlp, plain_mlp
+from napkin.architectures.idle import beside_encoder
 from napkin.architectures.masked import (
     BARE,
     BIDIRECTIONAL,
@@ -28,7 +29,7 @@ from napkin.architectures.masked import (
     sizes_of,
 )
 from napkin.architectures.reading import depth, restrict
-from napkin.architectures.record import Architecture, like
+from napkin.architectures.record import Architecture, Wrapper, like
 from napkin.inputs.model import Config
 from napkin.operations.embedding import PositionBias
 from napkin.operations.implementations import ANGLES, EAGER, IDS, MASKS, ROTARY
@@ -100,6 +101,7 @@ class Bert:
     causal          the field that says whether no token sees a later one
     named           the end of the name of the class with the head
     plain_head      the head is a linear layer only
+    crosses         the field that says whether layers also attend to an encoder, which text alone does not run
     windows         reads the tokens to both sides that each layer sees
     biases          of the head in the class, of which untied embeddings leave one unused where there are two
     only            fields, and the values that napkin knows of them
@@ -122,8 +124,9 @@ class Bert:
     head_size: str = ""
     head: str = ""
     causal: str = ""
-    named: str = "ForMaskedLM"
+    named: str | tuple[str, ...] = "ForMaskedLM"
     plain_head: bool = False
+    crosses: str = ""
     windows: Callable[[Config, int], Sequence[int]] | None = None
     biases: int = 2
     only: tuple[tuple[str, tuple[object, ...]], ...] = ()
@@ -132,7 +135,8 @@ class Bert:
     def __call__(self, config: Config) -> Model:
         """Return the network that a config.json describes."""
         restrict(config, self.only, self.ignored)
-        return heads_apart(self._network(self._sizes(config)), config, biases=self.biases)
+        model = heads_apart(self._network(self._sizes(config)), config, biases=self.biases)
+        return beside_encoder(model, config, self.crosses) if self.crosses else model
 
     def _sizes(self, config: Config) -> _BertSizes:
         causal = config.flag(self.causal, otherwise=False) if self.causal else False
@@ -240,13 +244,24 @@ def _roformer(config: Config) -> Model:
 # arXiv:1810.04805
 BERT = Architecture(
     "bert",
-    Bert(next_sentence=True),
+    Bert(
+        next_sentence=True, causal="is_decoder", named=("ForMaskedLM", "LMHeadModel", "ForCausalLM"),
+        crosses="add_cross_attention",
+    ),
     config_class="BertConfig",
     defaults={
         "hidden_act": "gelu", "intermediate_size": 3072, "max_position_embeddings": 512, "num_attention_heads": 12,
         "position_embedding_type": "absolute", "tie_word_embeddings": True, "type_vocab_size": 2, "vocab_size": 30522,
     },
     implementation=ENCODER,
+    wrappers=(
+        Wrapper(
+            "vision-encoder-decoder",
+            within=("decoder", "bert"),
+            ignored=("encoder", "is_encoder_decoder", "tie_word_embeddings"),
+            implementation=replace(ENCODER, passes=(MASKS,), token_ids="copied", buffers=(IDS,)),
+        ),
+    ),
     modules=bert_modules("bert"),
 )  # fmt: skip
 # arXiv:1904.09223

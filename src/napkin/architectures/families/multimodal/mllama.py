@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from napkin.architectures.assembly import runs_of
 from napkin.architectures.families.decoders.llama import LLAMA
+from napkin.architectures.idle import Tensors, between_layers, waiting_before
 from napkin.architectures.reading import depth, head_size, indices, kv_heads_of, width
 from napkin.architectures.record import REQUIRED, Wrapper, like
 from napkin.inputs.model import Config
-from napkin.operations.learned import Parameters
-from napkin.operations.model import Layer, Model, stack_of
-from napkin.operations.roles import REPLICATED
+from napkin.operations.model import Model
 from napkin.record import replace
 
 SPECIAL_ROWS = 8
@@ -26,26 +24,15 @@ def mllama(config: Config) -> Model:
     config.restate("num_hidden_layers", layers - len(crossing))
     model = LLAMA.build(config)
     config.notes.append("cross-attention layers are counted as parameters; they run where there is an image only")
+    kept = [i for i in range(layers) if i not in crossing]
+    model = between_layers(model, waiting_before(kept, layers), _cross(config, hidden))
     (stack,) = model.stacks
-    (usual,) = stack.layers
-    before = (sum(j in crossing for j in range(i)) for i in range(layers) if i not in crossing)
-    waiting, past = [], 0
-    for count in before:
-        waiting.append(count - past)
-        past = count
-    waiting[-1] += len(crossing) - past  # behind the last layer that reads text
-    tensors = _cross(config, hidden)
-
-    def layer(many: int) -> Layer:
-        idle = tuple(Parameters(f"cross_layer_{n}", (), tensors, REPLICATED, trained=False) for n in range(many))
-        return Layer(usual.kind + "_and_cross" * (many > 0), (*idle, *usual.operations))
-
     first, *rest = stack.before
     operations = (replace(first, rows=model.vocabulary + SPECIAL_ROWS), *rest)
-    return replace(model, stacks=(stack_of(stack.name, operations, runs_of(waiting, layer), stack.after),))
+    return replace(model, stacks=(replace(stack, before=operations),))
 
 
-def _cross(config: Config, hidden: int) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def _cross(config: Config, hidden: int) -> Tensors:
     """Return the tensors of a cross-attention layer: attention with normed queries and keys, an MLP, two gates."""
     heads = config.integer("num_attention_heads")
     head_dim, kv_heads = head_size(config, hidden, heads, own=False), kv_heads_of(config, heads)
