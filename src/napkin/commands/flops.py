@@ -105,18 +105,19 @@ def answer(question: FlopsQuestion) -> Answer:
     if frozen:  # the other conventions count the gradients of all weights
         named["torch"] = conventions.per_token(question.trained, over, "torch", question.mtp)
     terms = list(counted.values())
-    if question.tokens is not None:
-        terms.append(multiply("flops/run", counted["flops/per_token"], question.tokens))
     terms += named.values()
     terms += [conventions.ratio(name, term, counted["flops/per_token"]) for name, term in named.items()]
     terms += [] if frozen else vision.flops_of(model, batch * question.images, question.image_tokens)
     answer = Answer("flops", terms)
+    run = None if question.tokens is None else multiply("run", counted["flops/per_token"], question.tokens)
+    if run is not None and question.tokens is not None:
+        answer.extra["run"] = {"tokens": question.tokens.value, "flops": run.value}
     back = "frozen weights have no gradients" if frozen else "backward is twice forward"
     answer.notes.append(f"a multiply-add is 2 FLOP; {back}; look-ups and elementwise work count 0")
     if frozen and model.vision is not None:
         answer.notes.append("flops/vision is omitted: the tower's FLOPs are counted for training all of it")
     answer.notes += flops.remarks(model)
-    answer.screen = _screen(question, {term.name: term for term in terms})
+    answer.screen = _screen(question, {term.name: term for term in terms}, run)
     return answer
 
 
@@ -128,16 +129,17 @@ CONVENTIONS = (("6nd", "6ND"), ("palm", "PaLM"), ("megatron", "Megatron"))
 """Conventions of published figures that are shown next to the count; JSON has all of them."""
 
 
-def _screen(question: FlopsQuestion, terms: Mapping[str, Term]) -> Screen:
-    """Return the screen: the step's FLOPs, where they are, and what other conventions make of them."""
+def _screen(question: FlopsQuestion, terms: Mapping[str, Term], whole: Term | None) -> Screen:
+    """Return the screen: the step's FLOPs, where they are, and what other conventions make of them; whole: the FLOPs of
+    all tokens of a run."""
     asked = (
         f"One training step of {question.model.name}",
         f"{question.batch:,} × {question.seq:,} tokens",
         f"attention counted {ATTENTION[question.pairs]}",
     )
     headline = [human(terms["flops/total"].value, "FLOP"), f"{_giga(terms['flops/per_token'])} per token"]
-    if question.tokens is not None:
-        run_of = f"{human(terms['flops/run'].value, 'FLOP')} for {amount(question.tokens.value)} tokens"
+    if question.tokens is not None and whole is not None:
+        run_of = f"{human(whole.value, 'FLOP')} for {amount(question.tokens.value)} tokens"
         headline = [run_of, f"{headline[0]} a step", headline[1]]
     asked_tokens = {} if question.tokens is not None else {"tokens": "1T"}
     run = under("train-time", {**asked_tokens, "gpus": "64", "hardware": "h100"})
