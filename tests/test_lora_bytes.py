@@ -93,3 +93,10 @@ def test_a_parameter_that_two_targets_name_has_one_adapter() -> None:
         for targets in ("w1,w3", "w1,w3,mlp.experts.gate_up_proj")
     )
     assert once == twice == 2 * 32 * 8 * 8 * (4096 + 2 * 14336)
+
+
+def test_every_linear_layer_is_every_part_of_a_fused_projection_too() -> None:
+    """LitGPT runs q, k and v as one projection, whose parts have adapters of their own: r·(in + out) each, in bf16."""
+    line = "--seq 64 --framework litgpt --precision bf16-pure --lora-rank 8"
+    attention = 2 * (4096 + 4096) + 2 * (4096 + 1024)
+    assert memory(line).values["memory/gradients"] == 2 * 32 * 8 * (attention + 3 * (4096 + 14336))

@@ -10,8 +10,8 @@ import pytest
 
 from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
-from napkin.footprint.prepared import bare
-from napkin.footprint.states import gathered, held_weights
+from napkin.footprint.prepared import stack_of_step, weights_on_a_rank
+from napkin.footprint.states import gathered
 from napkin.operations.lora_targets import resolved
 from napkin.operations.tuning import Tuning
 from napkin.record import replace
@@ -39,9 +39,11 @@ def trained(fields: dict[str, Any], *targets: str) -> int:
         "foreach",
         "eager",
     )
-    parts = [(n, held_weights(layer.operations, setup)) for stack in model.stacks for _, n, layer in stack.kinds()]
-    parts += [(1, held_weights(one, setup)) for stack in model.stacks for one in (stack.before, stack.after)]
-    return int(gathered([*parts, (1, held_weights(model.shared, bare(setup)))]).dense)
+    stack = stack_of_step(model, setup)
+    counts, layers = zip(*((n, layer) for _, n, layer in stack.kinds()), strict=True)
+    held = weights_on_a_rank(model, stack, setup, layers)
+    ends = [(1, one) for one in (held.before, held.after, held.shared) if one is not None]
+    return int(gathered([*zip(counts, held.layers, strict=True), *ends]).dense)
 
 
 @pytest.mark.parametrize(("model_type", "counts", "fields"), ROWS, ids=[row[0] for row in ROWS])

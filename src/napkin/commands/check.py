@@ -25,7 +25,7 @@ POSSIBLE = "possible"
 
 
 @record
-class Held:
+class HeldLimit:
     """One limit of a file, held against its answer. label: the check's name or command; line: None where the file has
     no lines."""
 
@@ -50,7 +50,7 @@ class Checked:
     """What was found in all files, in their order."""
 
     def __init__(self) -> None:
-        self.held: list[Held] = []
+        self.held: list[HeldLimit] = []
         self.findings: list[Finding] = []
         self.problems: list[NapkinError] = []
         self.status = OK
@@ -68,7 +68,7 @@ class Checked:
             said = f"{message} ({one.hint})" if one.hint else message
             self.findings.append(Finding("cannot be checked", PROBLEM, said, _path(file), line))
 
-    def add(self, held: Held) -> None:
+    def add(self, held: HeldLimit) -> None:
         """Add a limit that was checked."""
         self.held.append(held)
         self.findings.append(held.finding())
@@ -212,14 +212,14 @@ def _add_check(document: Document, data: dict[str, Any], prefix: tuple[object, .
     title = data.get("name")
     label = printable(title) if isinstance(title, str) and title else name
     for outcome in outcomes:
-        found.add(Held(document.name, document.lines.get((*prefix, "limits", outcome.path)), label, outcome))
+        found.add(HeldLimit(document.name, document.lines.get((*prefix, "limits", outcome.path)), label, outcome))
     if wrong:
         found.fail(Problems(wrong), document.name)
     status = answer.status
     if VERDICT in limits and status in (BROKEN, CLOSE):
         status = OK  # the limit on the verdict judges it
     elif status in (BROKEN, CLOSE):
-        found.add(Held(document.name, document.lines.get((*prefix, "command")), label, _implied(answer, command)))
+        found.add(HeldLimit(document.name, document.lines.get((*prefix, "command")), label, _implied(answer, command)))
     found.status = _worst(found.status, status, status_of(outcomes))
 
 

@@ -117,7 +117,7 @@ class Moments:
     loss    bytes of the loss
     last    bytes of the previous micro-batch's loss, which lives until its name is assigned the new one
     casts   autocast's copies of weights when the last layer has run forward
-    waiting activations of the other micro-batches on their way
+    waiting activations of the other micro-batches in flight
     """
 
     def __init__(self, step: PreparedStep, rank: Rank, parts: Parts) -> None:

@@ -78,7 +78,7 @@ def larger(first: Moment, second: Moment, there: Number = 1) -> Moment:
 
 
 def waiting_bytes(each: Number, delayed: Number, chunks: Number, parts: Number, late: Number) -> Number:
-    """Return what the other micro-batches on their way keep. each, delayed: as of `Rank`; chunks, parts: model chunks
+    """Return what the other micro-batches in flight keep. each, delayed: as of `Rank`; chunks, parts: model chunks
     in flight, and of a micro-batch; late: micro-batches whose weight gradients are delayed (stages.in_flight)."""
     return ceil_div(each * (chunks - parts), parts) + late * delayed
 
@@ -107,12 +107,12 @@ class Rank:
     between: tuple[Moment, ...] = ()
 
     def alone(self) -> Rank:
-        """Return the same with a single micro-batch on its way."""
+        """Return the same with a single micro-batch in flight."""
         return replace(self, stage=replace(self.stage, chunks=1, parts=1, delayed=0))
 
     @property
     def waiting(self) -> Number:
-        """Activations of the other micro-batches on their way."""
+        """Activations of the other micro-batches in flight."""
         return waiting_bytes(self.each, self.delayed, self.stage.chunks, self.stage.parts, self.stage.delayed)
 
     @property

@@ -12,8 +12,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from napkin import units
 from napkin.errors import NapkinError, did_you_mean
-from napkin.inputs.hardware import GENERATIONS, normal
+from napkin.inputs.hardware import normal
 from napkin.inputs.load import Document, printable
+from napkin.inputs.peaks import GENERATIONS
 
 
 def _quantity(parse: Callable[[str], float], plain: Callable[[str], float] = units.positive) -> BeforeValidator:

@@ -54,7 +54,11 @@ def pair(run: Lowering, x: Tensor, d_in: Number, d_out: Number, times: int = 1, 
     assert tuning is not None
     outer, tape.frozen = tape.frozen, False
     rank = times * tuning.rank
-    x = tape.dropout(tape.cast(x, "fp32" if tape.autocast else tape.compute), tuning.dropout)
+    stream = x.dtype
+    x = tape.cast(x, tuning.kept_in or ("fp32" if tape.autocast else tape.compute))
+    if tuning.kept_in and tuning.autocast:
+        x = tape.cast(x, stream)  # a copy for each layer
+    x = tape.dropout(x, tuning.dropout)
     thin = tape.linear(x, d_in, rank, copies=copies)
     wide = tape.scale(tape.linear(thin, rank, d_out, copies=copies))
     tape.frozen = outer

@@ -7,7 +7,7 @@ from napkin.elementwise import Number, ceil_div, minimum
 from napkin.operations.adapted import adapted_rows
 from napkin.operations.base import Operation
 from napkin.operations.facts import OWN_POSITION_BIAS, SHARED_POSITION_BIAS
-from napkin.operations.lora import adapts_embedding
+from napkin.operations.lora import adapted_lookups
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.ordinary import NOT_TIMED, Lookup
 from napkin.operations.roles import HEADS, POSITION, REPLICATED, SHARED_TENSOR, TABLES, TOKEN, VOCABULARY
@@ -78,7 +78,7 @@ class Embedding(Lookup):
         grads = rows_here * self.width * BYTES[stored] if self.trained else 0
         out = tape.record("embedding", (ids,), out, (ids,), weight=grads)
         tuning = run.implementation.tuning
-        if tuning is not None and self.role in TABLES and adapts_embedding(self, tuning):
+        if tuning is not None and any(adapted_lookups(self, tuning)):
             out = tape.add(out, adapted_rows(run, ids, shape, rows_here, self.width))
         return Value(out, self.width)
 

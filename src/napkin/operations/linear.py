@@ -100,7 +100,7 @@ class Matmul(Module):
             wide = pair(run, x, d_in, width // run.split.tensor, several)
             if run.implementation.qkv == "joined":  # put into its place among the parts of the fused projection
                 wide = tape.record("pad", (wide,), tape.new(wide.count, wide.dtype, "padded"), (wide,))
-            out = tape.add(out, wide.view(out.count))
+            out = tape.cast(tape.add(out, wide.view(out.count)), out.dtype)
         if tuning.method == "adapter_v2":
             out = tape.multiply(out, run.tape.given(d_out, tape.compute, "scale", kind=WEIGHT))
         tape.frozen = True

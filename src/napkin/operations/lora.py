@@ -43,16 +43,15 @@ def lora_pairs(
     if implementation.qkv == "joined" and op.role in JOINED:
         if op.role in (KEY, VALUE):
             return 0, 0
-        named = tuning.targets
-        parts = [one for one in program if one.role in JOINED and (one.role in named or is_target(one, named))]
+        named = tuning.targets  # published rows name the parts of a fused projection by their roles: q, v
+        parts = [
+            one
+            for one in program
+            if one.role in JOINED and (tuning.everything or one.role in named or is_target(one, named))
+        ]
         return len(parts), sum(getattr(part, "d_out", 0) or getattr(part, "width", 0) for part in parts)
     chosen = op.shard != VOCABULARY if tuning.everything else is_target(op, tuning.targets)
     return (1, op.d_out) if chosen else (0, 0)
-
-
-def adapts_embedding(op: Named, tuning: Tuning) -> bool:
-    """Return whether LoRA's targets name an embedding."""
-    return tuning.method == "lora" and not tuning.everything and is_target(op, tuning.targets)
 
 
 def times_rank(part: LinearPart, tuning: Tuning | None) -> int:

@@ -32,7 +32,7 @@ class Unkept(Ordinary, abstract=True):
 
 @record
 class Streamed(Unkept):
-    """An operation that runs on `streams` vectors in place of each token's one. FLOP: those of `of`, so many times."""
+    """An operation that runs on `streams` vectors a token in place of one. FLOP: those of `of`, this many times."""
 
     of: Operation
     streams: int

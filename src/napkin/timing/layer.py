@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from napkin import term
 from napkin.elementwise import Number, is_array, where
-from napkin.formats import QUANTIZED
+from napkin.formats import stored_bytes
 from napkin.operations.base import EXPERT_KERNELS, Operation, Timer
 from napkin.operations.facts import AttentionCost, LinearLayer, MergedExperts, RoutedExperts, ThinPair
 from napkin.operations.implementations import Implementation
@@ -74,7 +74,7 @@ def layer_weights(operations: Iterable[Operation], layout: StepLayout, kind: str
     counts = dict.fromkeys(("whole", "sharded", "expert"), 0)
     fixed: dict[str, float] = dict.fromkeys(counts, 0)
     for op in operations:
-        each = QUANTIZED.get(op.learning.stored, FROZEN_BYTES)
+        each = stored_bytes(op.learning.stored) if op.learning.stored else FROZEN_BYTES
         for weight in op.weights():
             shard = {EXPERT: "expert", REPLICATED: "whole"}.get(weight.shard, "sharded")
             if op.learning.trained:
@@ -166,9 +166,12 @@ class LayerClock(Timer):
     def expand(self, name: str, elements: Term, learning: Learning) -> None:
         """Add the bytes of quantized weights that are expanded to 16 bits before a product, forward and again for the
         inputs' gradient: read as they are stored, written wide (bitsandbytes/autograd/_functions.py, MatMul4Bit)."""
-        stored = term.leaf("bytes_stored", QUANTIZED[learning.stored], BYTE, term.TRUE, learning.stored)
+        stored = term.leaf("bytes_stored", stored_bytes(learning.stored), BYTE, term.TRUE, learning.stored)
         each = term.add(f"{name}/expanded/each", stored, WIDE_BYTES)
-        seconds = self.clock.move(f"{name}/expanded", term.multiply(f"{name}/expanded/bytes", each, elements))
+        moved = term.multiply(f"{name}/expanded/bytes", each, elements)
+        if stored.value == 1:  # products of 8 bits take them as they are
+            moved = term.choose(f"{name}/expanded/wide", self.clock.low, term.constant("no bytes", 0, BYTE), moved)
+        seconds = self.clock.move(f"{name}/expanded", moved)
         self.add({"casts": seconds}, {"casts": seconds} if learning.inputs else {})
 
     def gemms(self, op: Operation) -> None:
