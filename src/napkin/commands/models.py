@@ -57,7 +57,8 @@ def _list(question: ModelsQuestion) -> Answer:
         families = dict.fromkeys(one.family for one in known)
         wanted = family.strip().lower()
         if not any(_within(f, wanted) for f in families):
-            raise NapkinError(f"no family is called {family!r}", did_you_mean(wanted, families))
+            hint = did_you_mean(wanted, families) or "napkin models lists them with their families"
+            raise NapkinError(f"no family is called {family!r}", hint)
         known = [one for one in known if _within(one.family, wanted)]
     if search is not None:
         known = [one for one in known if spelling(search) in _words(one)]

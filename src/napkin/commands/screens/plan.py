@@ -57,7 +57,8 @@ def _headline(question: PlanQuestion, answer: Answer) -> list[str]:
     head = []
     if "reasons" in answer.extra:
         return ["IMPOSSIBLE: no layout", f"nearest: {answer.extra['nearest']}"]
-    judged = [f"{answer.verdict.upper()}: {_limits(question)}"] if answer.verdict in HELD.values() else []
+    verdict = answer.verdict or ""
+    judged = [f"{verdict.upper()}: {_limits(question)}"] if verdict in HELD.values() else []
     if "gpus" in terms:
         head.append(human(terms["gpus"].value, "GPU"))
     step = f"{human(terms['step/time'].value, 'second')} a step"
