@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import gcd
-from typing import Any
 
 from napkin.architectures import assembly, reading
 from napkin.architectures.attention import Attention
@@ -199,7 +198,7 @@ def head_of(of: Side, there: bool) -> Operations:
     return (*last(of), head, *capped)
 
 
-CALLS: dict[str, Any] = {"passes": (MASKS, POSITION_IDS), "closure": ("tables", "masks")}
+CALLS: dict[str, object] = {"passes": (MASKS, POSITION_IDS), "closure": ("tables", "masks")}
 T5GEMMA = Architecture(
     "t5gemma",
     t5gemma,
