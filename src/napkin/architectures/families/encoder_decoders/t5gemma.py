@@ -129,7 +129,7 @@ def checked_classes(config: Config) -> bool:
     """Return whether the class that is named has a head. Refuse (3) the encoder alone."""
     has_decoder, has_head = parts_of(config)
     if not has_decoder:
-        raise config.refuse("architectures", "napkin does not know the encoder of this family alone")
+        raise config.refuse("architectures", "napkin does not know the encoder of this family by itself")
     config.must_be("is_encoder_decoder", True)
     config.ignore("vocab_size", "initializer_range")  # each side has its own
     return has_head
