@@ -81,7 +81,8 @@ SAME = {
     "cache-dtype": "kv-cache-dtype kv-dtype",
     "dropout": "dropout-prob dropout-rate hidden-dropout",
     "stack": "software software-stack",
-    "framework": "training-framework trainer-framework library",
+    "framework": "training-framework trainer-framework",
+    "trainer": "training-library finetuning-library library",
     "implementation": "impl model-implementation model-impl",
     "compile": "torch-compile use-compile use-torch-compile compile-model enable-compile torchcompile jit",
     "async-tp": "enable-async-tensor-parallel async-tensor-parallel",
@@ -109,7 +110,7 @@ SAME = {
     "within": "deadline time-limit max-time time duration max-duration time-budget target-time training-time wall-time",
     "time": "measured-time elapsed elapsed-time runtime",
     "budget": "max-cost cost-limit max-budget budget-usd usd dollars money total-budget max-price",
-    "price": """cost-per-hour price-per-hour price-per-gpu-hour cost-per-gpu-hour cost-per-gpu price-per-gpu
+    "price": """cost cost-per-hour price-per-hour price-per-gpu-hour cost-per-gpu-hour cost-per-gpu price-per-gpu
         gpu-price gpu-cost gpu-hour-price gpu-hour-cost gpu-price-per-hour gpu-cost-per-hour hourly-rate
         hourly-cost hourly-price usd-per-gpu-hour usd-per-hour dollars-per-hour rental-price""",
     "tokens-per-second": """throughput tokens-per-sec tok-per-sec toks-per-sec tokens-s tok-s token-throughput

@@ -61,6 +61,7 @@ class PlanQuestion:
     rows       layouts to list                         pareto      whether only the front is listed
     several    whether each machine's best is asked    peak        dense peak of one accelerator
     brief      whether only the recommended layout's quantities are read
+    weighed    whether its memory is one of them
     given      options that a line for `napkin step` repeats
     """
 
@@ -78,6 +79,7 @@ class PlanQuestion:
     confidence: float
     peak: Term
     brief: bool
+    weighed: bool
     given: Texts
 
     @property
@@ -122,6 +124,7 @@ def read(inputs: Inputs) -> PlanQuestion:
         confidence=read_confidence(inputs),
         peak=prediction.peak,
         brief=not inputs.wants("layouts/fit"),
+        weighed=inputs.wants("memory/total"),
         given=_read_given(inputs),
     )
 
@@ -131,6 +134,9 @@ def _read_objective(inputs: Inputs, fewest: bool) -> None:
     least = inputs.text_or_none("min")
     if least is not None and "objective" in inputs and inputs.text("objective") != least:
         raise NapkinError(f"--min {least} and --objective contradict each other", "leave out --objective")
+    one = isinstance(inputs.peek("gpus"), int)
+    if one and "gpus" in (least, inputs.text("objective")):
+        raise NapkinError("a contradiction: the fewest GPUs are asked for, and --gpus gives them", "leave out --gpus")
     if least is not None:
         inputs.redefault("objective", least)
     elif fewest:

@@ -84,7 +84,7 @@ def _most(what: str, found: LargestFit, terms: Mapping[str, Term], level: float)
     """Return the largest value, the parameters of such a model, and the interval: from what surely fits to what may."""
     verdict = (found.fit.verdict or "").upper()
     if not found.value:
-        return [f"{_value(what, 0)}: {_value(what, found.unit)} {'do' if what == 'seq' else 'does'} not fit", verdict]
+        return [f"{_value(what, 0)}: not even {found.unit:,} fits", verdict]
     size_of_model = [human(terms["params/max"].value, "param")] if "params/max" in terms else []
     ends = f"{level:.0%}: {found.surely:,} to {found.possibly:,}"
     return [_value(what, found.value), ends, *size_of_model, verdict]
@@ -154,7 +154,9 @@ def _says(name: str, found: Fit, peak: Moment, setup: Setup) -> str:
     layout, precision = setup.layout, setup.precision
     if name == "parameters":
         tuning = setup.implementation.tuning
-        kind = f"{tuning.quantized} and {precision.param}" if tuning and tuning.quantized else precision.param
+        rest = precision.frozen or precision.param
+        kinds = dict.fromkeys(((tuning.quantized if tuning else "") or rest, rest, precision.param))
+        kind = " and ".join(kinds)
         return f"{kind}{_split(setup, 3)}"
     if name == "gradients":
         return f"{precision.grad}{_split(setup, 2)}"
