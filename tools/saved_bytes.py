@@ -111,6 +111,7 @@ class Measured(NamedTuple):
 
 
 LOOPED = (
+    "glm5_next_text",
     "dbrx",
     "prophetnet",
     "reformer",

@@ -852,3 +852,14 @@ def _block_sums(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     own |= {"unpadded_vocab_size": rng.choice((drawn["vocab_size"], 90)), "log_scaling_n_floor": 8}
     own |= {"n_layers_per_attn_res_block": rng.choice((1, 2, 3, 6)), "final_logit_softcapping": 30.0}
     return own | {"scoring_func": "sigmoid", "log_scaling_alpha": 0.1}
+
+
+@special("glm5_next_text")
+def _pools_and_streams(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    layers, heads, pool = drawn["num_hidden_layers"], drawn["num_attention_heads"], rng.choice((2, 4))
+    own: dict[str, Any] = {"layer_types": _kinds(rng, layers, "linear_attention", "indexed_attention")}
+    own |= {"linear_num_heads": rng.choice((1, 2)), "linear_head_dim": rng.choice((8, 16)), "hidden_act": "silu"}
+    own |= {"num_key_value_heads": heads, "qk_rope_head_dim": 0, "head_dim": 0, "q_lora_rank": 28}
+    own |= {"index_kpool": pool, "index_topk": 4 * pool, "index_head_dim": rng.choice((8, 12)), "hc_mult": 2}
+    own |= {"hc_sinkhorn_iters": 3, "indexer_types": ["full"] * layers, "n_shared_experts": rng.choice((1, 2))}
+    return own | {"output_router_logits": False, "linear_lower_bound": rng.choice((None, -5.0))}
