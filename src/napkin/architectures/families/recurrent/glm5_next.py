@@ -156,7 +156,7 @@ GLM5_NEXT = Architecture(
     config_class="Glm5NextTextConfig",
     aliases={"num_local_experts": "n_routed_experts"},
     implementation=replace(
-        SIGMOID_ROUTER, kernel_mask="always", kernels=(EFFICIENT, EAGER), token_ids="copied",
+        SIGMOID_ROUTER, kernel_mask="always", kernels=(EFFICIENT, EAGER),
         fp32_weights=("/weight", "/bias", "/decay", "/base", "/scale"),
     ),
     wrappers=(Wrapper("glm5_next", defaults={"tie_word_embeddings": False}, flat=True),),
