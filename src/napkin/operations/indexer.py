@@ -52,7 +52,11 @@ class Indexer(Ordinary):
             factors = (("temper_scale", self.heads), ("temper_bias", self.heads))
             shapes = (*shapes, *((name, (size,)) for name, size in (*vectors, *factors)))
         if self.pool > 1:
-            shapes = (*shapes, ("pool_gate", (self.head_dim, self.d_in)), ("pool_positions", (self.pool, self.head_dim)))
+            shapes = (
+                *shapes,
+                ("pool_gate", (self.head_dim, self.d_in)),
+                ("pool_positions", (self.pool, self.head_dim)),
+            )
         return tuple(Weight(name, shape, trained=False) for name, shape in shapes)
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:

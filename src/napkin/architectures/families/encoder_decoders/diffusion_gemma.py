@@ -1,5 +1,5 @@
-"""DiffusionGemma: Gemma 4 that encodes a prompt, and with the same weights refines a canvas of tokens, which sees all of
-itself and the prompt's keys and values.
+"""DiffusionGemma: Gemma 4 that encodes a prompt, and with the same weights refines a canvas of tokens, which sees all
+of itself and the prompt's keys and values.
 
 Fields and arrangements are facts of the class of Hugging Face transformers 5.23.0
 (src/transformers/models/diffusion_gemma/).

@@ -144,9 +144,7 @@ def _experts(config: Config, hidden: int, function: str) -> Block:
         ),
         function=function,
         gating=CLAMPED,
-        shared=partial(
-            gated_mlp, width=hidden, inner=shared, function=function, gating=CLAMPED, prefix="shared/"
-        ),
+        shared=partial(gated_mlp, width=hidden, inner=shared, function=function, gating=CLAMPED, prefix="shared/"),
     )
 
 
