@@ -137,3 +137,19 @@ def test_the_canvas_sees_the_prompt() -> None:
     squares = 16 * 16 * 2  # second difference of the prompt's own scores, s² for s of 16, 32, 48
     each_layer = [4 * 4 * size for size in (16, 32, 16, 32)]  # products of queries and keys, weights and values
     assert (work[2] - work[1]) - (work[1] - work[0]) == squares * sum(each_layer)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"model_type": "idefics", "hidden_size": 64, "num_hidden_layers": 2}, "IdeficsForVisionText2Text"),
+        ({"model_type": "evolla", "hidden_size": 64, "num_hidden_layers": 2}, "EvollaForProteinText2Text"),
+        (
+            {"model_type": "pix2struct_text_model", "hidden_size": 64, "num_layers": 2, "num_heads": 4, "d_kv": 16},
+            "Pix2StructTextModel",
+        ),
+    ],
+)
+def test_published_files_name_a_class_with_a_head(fields: dict[str, Any], named: str) -> None:
+    totals = [params(model_of(one))["params/total"].value for one in (fields, {**fields, "architectures": [named]})]
+    assert totals[0] == totals[1]
