@@ -28,8 +28,9 @@ from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import StepRow, step_row
 from napkin.evidence.validate import point_of, steps
 from napkin.inputs import hardware
-from napkin.inputs.hardware import find, peak_name
+from napkin.inputs.hardware import find
 from napkin.inputs.load import Document
+from napkin.inputs.peaks import peak_name
 from napkin.record import replace
 from napkin.training.precision import precision
 from tests.conftest import ROOT, Napkin

@@ -238,6 +238,37 @@ def test_a_field_that_another_one_replaces_changes_nothing(model_type: str, more
     assert params(model_of({**fields, **more}))["params/total"].value == whole
 
 
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "hint"),
+    [
+        ({"model_type": ["llama"]}, 2, "for example llama"),
+        ({**LLAMA, "num_key_value_heads": 3}, 2, "num_key_value_heads"),
+        ({**LLAMA, "architectures": 7}, 2, "architectures"),
+        ({"model_type": "gemma3", "text_config": 7}, 2, "text_config"),
+        ({"model_type": "llava", "text_config": {"model_type": "llava"}}, 3, "the language model's own"),
+    ],
+)
+def test_every_refusal_of_a_config_has_a_hint(fields: dict[str, Any], status: int, hint: str) -> None:
+    outcome = run_line(["params", "-"], stdin=json.dumps(fields))
+    assert outcome.status == status
+    assert hint in outcome.err.splitlines()[1]
+
+
+def test_a_number_that_is_too_long_has_its_line() -> None:
+    text = json.dumps(LLAMA, indent=0).replace("64", "9" * 5000, 1)
+    outcome = run_line(["params", "-"], stdin=text)
+    assert outcome.status == 2
+    assert outcome.err.startswith("error: standard input:3: a number is too long")
+
+
+def test_a_config_given_as_text_may_hold_infinity() -> None:
+    text = json.dumps({**LLAMA, "time_step_limit": [0.0, 1]}).replace("1]", "Infinity]")
+    assert run_line(["params", text, "--json"]).status == 0
+
+
 # --- size ------------------------------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from napkin.formats import FORMATS, Format, Integer
 from napkin.formats.figures import figures_of
 from napkin.formats.rounding import store
 from napkin.formats.table import power_of_two
-from napkin.inputs.hardware import peak_name
+from napkin.inputs.peaks import peak_name
 from napkin.training.precision import precision
 
 TORCH = {

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from napkin.commands.command import ask, find
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError, Problems, Refused
-from napkin.inputs import hardware
+from napkin.inputs import hardware, peaks
 from napkin.inputs.hardware_file import merged
 from napkin.render import render
 from napkin.render.screen import Display
@@ -453,9 +453,9 @@ def test_every_shipped_accelerator_states_its_generation() -> None:
     from napkin._tables.calibration import CONSTANTS
     from napkin.evidence.rates import GENERIC, MEASURED_GENERATIONS
 
-    assert {TABLE[slug].generation for slug in TABLE.accelerators} == set(hardware.GENERATIONS)
+    assert {TABLE[slug].generation for slug in TABLE.accelerators} == set(peaks.GENERATIONS)
     measured = {name.split("/")[1] for name in CONSTANTS if name.startswith("matmul/")}
-    assert {*MEASURED_GENERATIONS, GENERIC} == measured <= set(hardware.GENERATIONS)
+    assert {*MEASURED_GENERATIONS, GENERIC} == measured <= set(peaks.GENERATIONS)
 
 
 def test_a_users_accelerator_takes_the_constants_of_the_generation_it_states(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
-from napkin.footprint.prepared import bare
-from napkin.footprint.states import gathered, held_weights
+from napkin.footprint.prepared import stack_of_step, weights_on_a_rank
+from napkin.footprint.states import gathered
 from napkin.operations.lora_targets import resolved
 from napkin.operations.tuning import Tuning
 from napkin.record import replace
@@ -39,9 +39,11 @@ def trained(fields: dict[str, Any], *targets: str) -> int:
         "foreach",
         "eager",
     )
-    parts = [(n, held_weights(layer.operations, setup)) for stack in model.stacks for _, n, layer in stack.kinds()]
-    parts += [(1, held_weights(one, setup)) for stack in model.stacks for one in (stack.before, stack.after)]
-    return int(gathered([*parts, (1, held_weights(model.shared, bare(setup)))]).dense)
+    stack = stack_of_step(model, setup)
+    counts, layers = zip(*((n, layer) for _, n, layer in stack.kinds()), strict=True)
+    held = weights_on_a_rank(model, stack, setup, layers)
+    ends = [(1, one) for one in (held.before, held.after, held.shared) if one is not None]
+    return int(gathered([*zip(counts, held.layers, strict=True), *ends]).dense)
 
 
 @pytest.mark.parametrize(("model_type", "counts", "fields"), ROWS, ids=[row[0] for row in ROWS])
@@ -99,3 +101,11 @@ def test_frozen_experts_keep_no_inputs() -> None:
     both = memory(f"{line} q_proj,experts.down_proj", "mixtral-8x7b").values["memory/activations/saved"]
     hidden, merged = 2 * 128 * 14336 * 2, 8 * 14336 * 4096 * 2
     assert both - alone == 32 * (hidden + merged)
+
+
+def test_no_targets_and_all_are_every_linear_layer_as_peft_takes_them() -> None:
+    """Mixtral's experts are tensors that peft adapts under all-linear too: 2 layers of 8 experts, and the router."""
+    config = QWEN3_MOE | {"model_type": "mixtral", "num_local_experts": 8, "intermediate_size": 32}
+    attention = RANK * ((64 + 64) + 2 * (64 + 32) + (64 + 64))
+    experts = 8 * (2 * RANK * (64 + 2 * 32) + RANK * (32 + 64)) + RANK * (8 + 64)
+    assert trained(config) == trained(config, "all") == trained(config, "all-linear") == 2 * (attention + experts)

@@ -56,7 +56,7 @@ def test_role_and_module_are_given_by_keyword_and_come_last() -> None:
     linear = Matmul("q", ("x",), 8, 16, True)
     assert (linear.bias, linear.role, linear.module) == (True, "", "q")
     assert replace(linear, role="query", name="n").module == "q"
-    assert Matmul.__match_args__[-3:] == ("role", "module", "short")
+    assert Matmul.__match_args__[-4:] == ("role", "module", "short", "learning")
     assert Embedding("e", (), 4, 2).role == "token"
     with pytest.raises(TypeError):
         Embedding("e", (), 4, 2, True, "position")  # type: ignore[call-arg]

@@ -12,6 +12,7 @@ import pytest
 from napkin.operations.attention import AttentionCore
 from napkin.operations.facts import AttentionCost
 from napkin.operations.queries import seen_operations
+from napkin.operations.streams_apart import ChunkAttention
 from napkin.operations.work import Work
 from napkin.timing.attention import pairs_of
 
@@ -95,3 +96,14 @@ def test_block_sparse_attention_takes_the_time_of_its_blocks() -> None:
         found = run_line("step - --gpus 1 --hardware a100 --seq 4096 --json", config).values
         seconds.append(found["step/compute/attention"])
     assert seconds[0] / seconds[1] == pytest.approx((2 * 64 + 2 * 7 + 60 * 8) / 64**2)
+
+
+def test_chunks_sorted_by_hashes_take_arrays_of_lengths() -> None:
+    """Reformer's rotations follow from the sequence: for each length of an array as for the length itself."""
+    numpy = pytest.importorskip("numpy")
+    core = ChunkAttention("core", READS, 2, 8, chunk=4, around=1, hashes=3, buckets=-1, most=64)
+    lengths = [3, 4, 8, 40, 64, 256, 1024]
+    found: Any = core.gemms(Work(1, numpy.array(lengths, dtype=float)))[2].n
+    assert [core.gemms(Work(1, length))[2].n for length in lengths] == list(found)
+    # one chunk: nothing; 2·⌊8/4⌋ = 4 buckets, half of them, 3 times; 16 chunks: 32 buckets as 4 and 8, half of each
+    assert (found[0], found[2], found[4]) == (0, 3 * 2, 3 * (2 + 4))

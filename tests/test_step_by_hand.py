@@ -13,16 +13,20 @@ import pytest
 from napkin.evidence.generic import decoder
 from napkin.evidence.printed import PrintedDecoder
 from napkin.operations.attention import AttentionCore, Rotary
+from napkin.operations.band_attention import BandAttention
 from napkin.operations.base import Operation
 from napkin.operations.experts import Experts
 from napkin.operations.norms import Norm
 from napkin.operations.pointwise import Activation, Add, Multiply
 from napkin.operations.router import Router
+from napkin.operations.shifted_attention import ShiftedAttention
+from napkin.operations.streams_apart import ChunkAttention, NgramAttention
 from napkin.operations.work import Work
 from napkin.record import fields, replace
 from napkin.timing.attention import core_time
 from napkin.timing.clock import Clock
 from napkin.timing.experts import expert_time
+from napkin.timing.layer import LayerClock
 from napkin.timing.rates import Rates
 from napkin.timing.step import step
 from napkin.timing.step_layout import StepLayout
@@ -252,6 +256,25 @@ def test_unfused_attention() -> None:
     assert parts(odd, losses, flash=0)["step/compute/attention"] == pytest.approx(
         L * 3 * 2 * B * S * S * HEADS * 2 * 54 / (0.5**5 * 0.25 * 0.5)
     )
+
+
+@pytest.mark.parametrize(
+    ("op", "scores"),
+    [
+        (ShiftedAttention("core", ("q", "k", "v", "r"), 2, 8, True), 2 * 64 * 64),
+        (BandAttention("core", ("q", "k", "v"), 2, 8, 8, 16), 2 * 64 * 17),  # a band of a window and one
+        (NgramAttention("core", (), 2, 8, 2), 2 * 64 * 64 * (1 + 2 * 2)),
+        (ChunkAttention("core", (), 2, 8, 16, 1), 2 * 64 * 2 * 16),  # its own chunk and the one before
+    ],
+)
+def test_attention_that_no_kernel_runs_moves_its_scores(op: Operation, scores: int) -> None:
+    """Of 3 sequences of 64 tokens: 13 parts of the scores' bytes forward, 17 backward."""
+    clock = LayerClock(
+        Clock(replace(UNIT, score_bytes=30.0), StepLayout(sequence=64, micro_batch=3, micro_batches=1)), "layer"
+    )
+    op.time(clock)
+    assert sum(one.value for one in clock.forward["attention"]) == 13 * 3 * scores
+    assert sum(one.value for one in clock.backward["attention"]) == 17 * 3 * scores
 
 
 # --- elementwise work, casts, accumulation, the head ---
@@ -691,3 +714,25 @@ def test_link_or_network() -> None:
     assert far == pytest.approx(4 * T * H / 0.5)
     near = parts(tp=2, pp=2, changed=rates)["step/communication/pipeline"]
     assert near == pytest.approx(4 * T * H / 8)
+
+
+def test_zero_3_in_smaller_groups_reduces_experts_over_the_ranks_that_hold_the_same() -> None:
+    """Mixtral on 16 GPUs, ep 8, groups of 2: 8 groups hold each dense shard, but an expert is on 2 ranks, which no
+    group divides. Dense gradients are reduced over 8, experts' over 2."""
+    line = "step mixtral-8x7b --gpus 16 --zero 3 --dp-shard 2 --ep 8 --hardware h100 --explain --json"
+    found = run_line(line).data["terms"]["sharded/replicas/parameters"]["value"]
+    experts = 32 * 8 * 3 * 4096 * 14336 / 8
+    dense = 32 * (2 * 4096**2 + 2 * 4096 * 1024 + 8 * 4096 + 2 * 4096) + 2 * 32000 * 4096
+    assert found == pytest.approx(dense / 2 * 7 / 8 + experts * 1 / 2, rel=1e-5)
+
+
+def test_gradients_hide_behind_the_backward_pass_and_its_share_of_the_launches() -> None:
+    """A layer that waits for the host: of its launches, the backward pass has the share that it has of the work."""
+    terms = run_line("step gpt2 --gpus 8 --hardware h100 --global-batch 8 --explain --json").data["terms"]
+    (behind,) = [
+        name for name in terms if name.endswith("/behind") and "/forward" not in name and name != "head/behind"
+    ]
+    kind = behind.removesuffix("/behind")
+    launch, forward, backward = (terms[f"{kind}/{what}"]["value"] for what in ("launch", "forward", "backward"))
+    assert launch > terms[f"{kind}/device"]["value"]
+    assert terms[behind]["value"] == pytest.approx(launch * backward / (forward + backward))

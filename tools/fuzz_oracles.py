@@ -54,6 +54,9 @@ def asks_json(case: Case) -> bool:
     return "--json" in case.argv and not {"--help", "-h", "help", "--help-all", "-V", "--version"} & set(case.argv)
 
 
+MORE = re.compile(r"error: and \d+ more")
+
+
 def _stderr(status: int, err: str) -> str | None:
     lines = err.split("\n")[:-1]
     if err and not err.endswith("\n"):
@@ -76,6 +79,15 @@ def _stderr(status: int, err: str) -> str | None:
         return "a control character on stderr"
     if any(line.strip() in ("error:", "hint:") for line in lines):
         return "an empty message"
+    unhinted = [
+        line
+        for at, line in enumerate(lines)
+        if line.startswith("error: ")
+        and not MORE.fullmatch(line)
+        and not "".join(lines[at + 1 : at + 2]).startswith("hint: ")
+    ]
+    if unhinted:
+        return f"an error without a hint: {unhinted[0][:80]}"
     return None
 
 
@@ -175,7 +187,8 @@ def _text(answer: Answer, data: dict[str, Any]) -> str | None:
         lines = render(answer, "text", Display(width)).splitlines()
         if len("\n".join(lines)) > LARGEST:
             return "a text above 1 MB"
-        if any(re.search(r"\b(nan|inf)\b", line) for line in lines) and not answer.screen.verbatim:
+        named = set(NO_NUMBER.findall(json.dumps(data["inputs"])))  # a file may be called so
+        if any(set(NO_NUMBER.findall(line)) - named for line in lines) and not answer.screen.verbatim:
             return f"the text of {answer.command} states nan or inf"
         if not answer.screen.verbatim and any(not c.isprintable() for line in lines for c in line):
             return "a control character in the text"
@@ -191,6 +204,7 @@ def _text(answer: Answer, data: dict[str, Any]) -> str | None:
     return None
 
 
+NO_NUMBER = re.compile(r"\b(?:nan|inf)\b")
 NUMBER = re.compile(
     r"(?<![\w.,-])(\d[\d,]*(?:\.\d+)?)(?:e([+-]?\d+))?(?![\w.]*[a-z]\d)(?= ?(%|×|years|days|[A-Za-zµ]*)(?![\d-]))"
 )

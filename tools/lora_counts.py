@@ -39,8 +39,8 @@ from transformers.pytorch_utils import Conv1D  # noqa: E402
 
 from napkin.architectures import MODULES, implementation_of  # noqa: E402
 from napkin.errors import NapkinError  # noqa: E402
-from napkin.footprint.prepared import bare  # noqa: E402
-from napkin.footprint.states import gathered, held_weights  # noqa: E402
+from napkin.footprint.prepared import stack_of_step, weights_on_a_rank  # noqa: E402
+from napkin.footprint.states import gathered  # noqa: E402
 from napkin.operations.lora_targets import resolved  # noqa: E402
 from napkin.operations.tuning import Tuning  # noqa: E402
 from napkin.record import replace  # noqa: E402
@@ -115,9 +115,11 @@ def said(fields: dict[str, Any], targets: tuple[str, ...]) -> int:
     tuning = resolved(Tuning("lora", RANK, 0.0), targets, model, implementation)
     implementation = replace(implementation, tuning=tuning)
     setup = Setup(implementation, Layout(seq=8), POLICIES["bf16-pure"], find("adamw")[0], "foreach", "eager")
-    layers = [(n, held_weights(layer.operations, setup)) for stack in model.stacks for _, n, layer in stack.kinds()]
-    ends = [held_weights(one, setup) for stack in model.stacks for one in (stack.before, stack.after)]
-    return int(gathered([*layers, *((1, one) for one in (*ends, held_weights(model.shared, bare(setup))))]).dense)
+    stack = stack_of_step(model, setup)
+    counts, layers = zip(*((n, layer) for _, n, layer in stack.kinds()), strict=True)
+    held = weights_on_a_rank(model, stack, setup, layers)
+    ends = [(1, one) for one in (held.before, held.after, held.shared) if one is not None]
+    return int(gathered([*zip(counts, held.layers, strict=True), *ends]).dense)
 
 
 def compare(fields: dict[str, Any]) -> tuple[dict[str, int], dict[str, str]]:

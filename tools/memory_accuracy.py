@@ -75,7 +75,7 @@ SHAPES = """from __future__ import annotations
 
 ERRORS: tuple[tuple[str, str, bool, str, float], ...] = (
 {errors})
-\"\"\"Row, framework, whether on one card, quantity, logarithm of predicted over measured.\"\"\"
+\"\"\"Row, framework, whether on one GPU, quantity, logarithm of predicted over measured.\"\"\"
 
 UNNAMED: tuple[tuple[str, str, bool, float, float], ...] = (
 {unnamed})
@@ -316,9 +316,9 @@ checkpoints and optimizers). {traced}
 `napkin memory` says how near it came for the code at hand. Some codes' variables live longer in the forward pass than
 is counted, where it is seldom the largest moment. Steps of several GPUs were not traced.
 
-A trainer's own figure never holds the context. On one card *used minus context* is `memory/reserved`: there are no
+A trainer's own figure never holds the context. On one GPU *used minus context* is `memory/reserved`: there are no
 communicators, so that what nvidia-smi shows beyond torch's cache is the only the CUDA context
-(`memory/used` = `memory/reserved` + `memory/context`). On several cards it also holds `memory/communication`.
+(`memory/used` = `memory/reserved` + `memory/context`). On several GPUs it also holds `memory/communication`.
 
 `memory/activation_budget` subtracts what does not depend on the activations: capacity − parameters − gradients −
 optimizer − overhead. The gradients in it are all of a rank's (divided under ZeRO 2 and 3), as they are at the end of
@@ -338,7 +338,7 @@ Of {count} runs that ran out of memory: {verdicts}.
 What is left, by source:
 
 {residuals}
-An interval is the 90 % quantile of the errors on other rows of the same framework, one card or several, and kind of
+An interval is the 90 % quantile of the errors on other rows of the same framework, one GPU or several, and kind of
 figure. A flag that a row does not state (what is recomputed, sequence parallelism, ZeRO's stage, which states of an
 8-bit optimizer are wide) is evaluated at its ends, and the interval reaches from one to the other. What is not modelled
 is refused: a field of a layout that napkin does not know, an offload, a kernel, a schedule; and a run that holds less
@@ -357,7 +357,7 @@ what the other frameworks' rows lay outside theirs.
 |---|---|---|---|---|---|
 {left}
 `napkin memory` takes its interval from the same errors: those of the framework where at least five published rows
-measured it on one card or on several, else those of frameworks held out on rows that state what is recomputed
+measured it on one GPU or on several, else those of frameworks held out on rows that state what is recomputed
 ({never}). One card and a loop around Hugging Face code whose kept tensors were counted (no `--framework`) has the
 allocator's ranges only. The answer's notes say which of the three it is.
 

@@ -11,6 +11,7 @@ No weights, no GPU, no download.
     hf/bin/python tools/saved_bytes.py --config c.json --shape 2x64 one config in every mode
     hf/bin/python tools/saved_bytes.py llama --write                keep the result: the table that napkin reads, and
                                                                     some of the cases for the tests
+    hf/bin/python tools/saved_bytes.py llama --lora q_proj,v_proj   next to peft's adapters, the rest frozen
 
 A mode is precision/kernel/dropout/batch, and /full where every layer is checkpointed. A model type's mode is exact
 where every config drawn was equal; a run leaves the verdicts of modes that it did not measure as they were.
@@ -60,6 +61,9 @@ from napkin.footprint.prepared import prepare  # noqa: E402
 from napkin.inputs.load import Document  # noqa: E402
 from napkin.inputs.model_file import config_from  # noqa: E402
 from napkin.operations.implementations import ALL_KERNELS, MANY, ONE, mode, recomputation_of  # noqa: E402
+from napkin.operations.lora_targets import resolved  # noqa: E402
+from napkin.operations.tuning import Tuning  # noqa: E402
+from napkin.record import replace  # noqa: E402
 from napkin.training.layout import Layout  # noqa: E402
 from napkin.training.optimizers import find  # noqa: E402
 from napkin.training.precision import POLICIES  # noqa: E402
@@ -72,9 +76,12 @@ aten = torch.ops.aten
 
 TABLE = ROOT / "src" / "napkin" / "_tables" / "saved_bytes.py"
 CASES = ROOT / "tests" / "data" / "saved_bytes.json"
+ADAPTED_CASES = ROOT / "tests" / "data" / "lora_bytes.json"
 POLICY = {"bf16": "bf16-pure", "fp32": "fp32", "autocast": "amp-bf16"}
 KEEP_ALL = "none"
 """The recomputation that keeps everything."""
+RANK = 4
+"""Rank of LoRA's matrices."""
 SHOWN = 3
 """Differing cases of a model type that are printed."""
 ATTEMPTS = 6
@@ -224,6 +231,24 @@ def network(fields: dict[str, Any], precision: str, kernel: str) -> Any:
     return model.train()
 
 
+def adapted(model: Any, targets: str) -> Any:
+    """Return the model with peft's adapters, in the type of its weights, next to these targets; the rest is frozen."""
+    import peft
+
+    names = targets.split(",")
+    weights = {name for name, weight in model.named_parameters() if "experts" in name and weight.dim() > 2}
+    parameters = [name for name in names if "." in name and any(weight.endswith("." + name) for weight in weights)]
+    modules = [name for name in names if name not in parameters]
+    config = peft.LoraConfig(
+        r=RANK,
+        target_modules="all-linear" if modules == ["all-linear"] else modules,
+        target_parameters=parameters,
+    )
+    model = peft.inject_adapter_in_model(config, model)
+    model.enable_input_require_grads()  # as trainers do for quantized and for checkpointed networks
+    return model
+
+
 def measure(
     fields: dict[str, Any],
     precision: str,
@@ -232,10 +257,14 @@ def measure(
     length: int,
     target: int = 0,
     recompute: str = KEEP_ALL,
+    lora: str = "",
 ) -> Measured:
-    """One forward pass and its loss; `target`: tokens of the decoder's sequences, where they are others."""
+    """One forward pass and its loss; `target`: tokens of the decoder's sequences, where they are others; `lora`: what
+    adapters are next to, in a frozen network."""
     cuda_on_meta.KERNEL = kernel
     model = network(fields, precision, kernel)
+    if lora:
+        model = adapted(model, lora)
     if recompute != KEEP_ALL:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     device = device_of(fields)
@@ -243,14 +272,19 @@ def measure(
         batch = batch_of(
             Shape(fields, sequences, length, target), torch.bfloat16 if precision == "bf16" else torch.float32
         )
+    if "router_dtype" in fields:  # the first pass casts the router's weights
+        with torch.no_grad():
+            model(**batch)
+    return traced(model, batch, device, precision)
+
+
+def traced(model: Any, batch: dict[str, Any], device: str, precision: str) -> Measured:
+    """Run a class's forward pass, and return what autograd saves on it."""
     narrow_norms = {
         name
         for name, module in model.named_modules()
         if device == "cpu" and isinstance(module, torch.nn.LayerNorm) and precision == "bf16"
     }
-    if "router_dtype" in fields:  # the first pass casts the router's weights
-        with torch.no_grad():
-            model(**batch)
     given = [tensor for tensor in batch.values() if isinstance(tensor, torch.Tensor)]
     alive = [*model.parameters(), *model.buffers(), *given]  # a storage's address is its name
     known = {tensor.untyped_storage()._cdata for tensor in alive}
@@ -315,11 +349,17 @@ def said(
     length: int,
     target: int = 0,
     recompute: str = KEEP_ALL,
+    lora: str = "",
 ) -> Any:
     """napkin's step and its only rank."""
     model = reading(fields)
     layout = Layout(seq=length, micro=sequences, target=target, recompute=Recompute(recompute))
     implementation = implementation_of("hf", model.family)
+    if lora:
+        tuning = resolved(
+            Tuning("lora", RANK, 0.0, library="transformers"), tuple(lora.split(",")), model, implementation
+        )
+        implementation = replace(implementation, tuning=tuning)
     setup = Setup(implementation, layout, POLICIES[POLICY[precision]], find("adamw")[0], "foreach", kernel, dropout)
     step = prepare(model, setup)
     return step, memory.rank_of(step, 0)
@@ -368,15 +408,17 @@ class Case(NamedTuple):
         return self.found is not None and (self.saved, self.casts) == (self.found.saved, self.found.casts)
 
 
-def compare(shape: Shape, precision: str, kernel: str, dropout: float, recompute: str, shown: bool) -> Case:
+def compare(
+    shape: Shape, precision: str, kernel: str, dropout: float, recompute: str, shown: bool, lora: str = ""
+) -> Case:
     fields, sequences, length, target = shape
     name = mode(precision, kernel, dropout > 0, sequences, recompute)
     try:
-        found = measure(fields, precision, kernel, sequences, length, target, recompute)
+        found = measure(fields, precision, kernel, sequences, length, target, recompute, lora)
     except Exception as problem:  # whatever a class does not run
         return Case(name, shape, None, 0, 0, f"does not run: {type(problem).__name__}: {str(problem)[:150]}")
     try:
-        step, rank = said(fields, precision, kernel, dropout, sequences, length, target, recompute)
+        step, rank = said(fields, precision, kernel, dropout, sequences, length, target, recompute, lora)
     except NapkinError as problem:
         return Case(name, shape, None, 0, 0, f"refused: {problem.message}")
     operations = [op for stack in step.model.stacks for layer in stack.layers for op in layer.operations]
@@ -399,7 +441,7 @@ def report(case: Case) -> None:
     print(f"      {json.dumps(case.shape.fields)}")
 
 
-def sweep(model_type: str, count: int, seed: int, only: str, recompute: str, shown: bool) -> list[Case]:
+def sweep(model_type: str, count: int, seed: int, only: str, recompute: str, shown: bool, lora: str) -> list[Case]:
     """`count` configs in every mode with this recomputation."""
     cases = []
     suffix = "" if recompute == KEEP_ALL else f" {recompute}"
@@ -412,7 +454,7 @@ def sweep(model_type: str, count: int, seed: int, only: str, recompute: str, sho
         while wanted and left:
             drawn = draw(model_type, rng, dropout)
             drawn = drawn._replace(sequences=1 if batch == ONE else rng.choice((2, 3)))
-            case = compare(drawn, precision, kernel, dropout, recompute, shown)
+            case = compare(drawn, precision, kernel, dropout, recompute, shown, lora)
             wanted, left = wanted - (case.found is not None), left - 1
             cases.append(case)
             if [one.problem for one in cases[-3:]] == [case.problem] * 3 and case.problem:
@@ -478,6 +520,20 @@ def write_cases(model_type: str, cases: list[Case]) -> None:
     CASES.write_text(text + "\n]}\n", encoding="utf-8")
 
 
+def write_adapted(model_type: str, targets: str, cases: list[Case]) -> None:
+    """Write the equal cases of a model type with adapters, in place of those next to the same targets."""
+    rows = json.loads(ADAPTED_CASES.read_text(encoding="utf-8"))["rows"] if ADAPTED_CASES.exists() else []
+    rows = [row for row in rows if row[:2] != [model_type, targets]]
+    for case in [case for case in cases if case.found is not None and case.equal][: KEPT_CASES[KEEP_ALL]]:
+        fields, sequences, length, _ = case.shape
+        rows.append([model_type, targets, case.mode, sequences, length, case.saved, case.casts, fields])
+    about = f"Bytes saved for backward next to adapters of rank {RANK}, measured by tools/saved_bytes.py --lora."
+    columns = ["model_type", "targets", "mode", "sequences", "length", "saved", "weight_casts", "config"]
+    text = json.dumps({"about": about, "columns": columns})[:-1] + ', "rows": [\n'
+    text += ",\n".join(json.dumps(row, separators=(",", ":")) for row in sorted(rows, key=lambda row: row[:3]))
+    ADAPTED_CASES.write_text(text + "\n]}\n", encoding="utf-8")
+
+
 def drawn_types() -> list[str]:
     """Return the model types that napkin reads and the library has."""
     known = transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES
@@ -494,6 +550,7 @@ def main() -> int:
         "--recompute", choices=(KEEP_ALL, "full"), default=KEEP_ALL, help="full: checkpoint every layer"
     )
     parser.add_argument("--show", action="store_true", help="the tensors of what differs")
+    parser.add_argument("--lora", default="", help="targets of adapters next to the frozen network: q_proj,v_proj")
     parser.add_argument("--config", help="a config.json in place of drawn ones")
     parser.add_argument("--shape", default="2x64", help="its sequences and their length")
     parser.add_argument("--write", action="store_true", help="keep the verdicts and some cases")
@@ -504,11 +561,13 @@ def main() -> int:
         sequences, length = map(int, asked.shape.split("x"))
         for precision in POLICY:
             for kernel in ALL_KERNELS:
-                case = compare(Shape(fields, sequences, length), precision, kernel, 0.0, asked.recompute, True)
+                case = compare(
+                    Shape(fields, sequences, length), precision, kernel, 0.0, asked.recompute, True, asked.lora
+                )
                 print(f"{case.mode}: {'equal' if case.equal else case.problem or 'differs'}")
         return 0
     for model_type in asked.types or drawn_types():
-        cases = sweep(model_type, asked.cases, asked.seed, asked.only, asked.recompute, asked.show)
+        cases = sweep(model_type, asked.cases, asked.seed, asked.only, asked.recompute, asked.show, asked.lora)
         found = verdicts(cases)
         if asked.only and not cases:
             parser.error(f"no mode of {model_type} begins with {asked.only!r}")
@@ -520,7 +579,9 @@ def main() -> int:
                 report(case)
         for problem, many in problems.most_common(4):
             print(f"   {many} × {problem}")
-        if asked.write:
+        if asked.write and asked.lora:
+            write_adapted(model_type, asked.lora, cases)
+        elif asked.write:
             write_table(model_type, cases)
             write_cases(model_type, cases)
     return 0

@@ -11,10 +11,8 @@ over sequences with images and its loss. No weights, no GPU, no download.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import sys
-import weakref
 from collections import Counter
 from itertools import product
 from pathlib import Path
@@ -27,8 +25,8 @@ import cuda_on_meta  # noqa: E402
 import torch  # noqa: E402
 import torch.fx.experimental._config  # noqa: E402
 import transformers  # noqa: E402
-from cuda_on_meta import Autocast, emulate  # noqa: E402
-from saved_bytes import POLICY, Held, Measured, Row, reading  # noqa: E402
+from cuda_on_meta import emulate  # noqa: E402
+from saved_bytes import POLICY, Measured, reading, traced  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 from transformers.initialization import no_init_weights  # noqa: E402
 from vision_configs import CONFIGS, Case  # noqa: E402
@@ -109,42 +107,7 @@ def measure(case: Case, precision: str, kernel: str, recompute: str, sequences: 
     with torch.device("meta"):
         ids = torch.arange(sequences * case.length).view(sequences, case.length) % 97
         given = {"input_ids": ids, "labels": ids.clone(), **case.given(sequences, case.length, images)}
-    alive = [*model.parameters(), *model.buffers(), *(v for v in given.values() if isinstance(v, torch.Tensor))]
-    known = {tensor.untyped_storage()._cdata for tensor in alive}
-    stack: list[str] = []
-    for name, module in model.named_modules():
-        module.register_forward_pre_hook(lambda *_, name=name: stack.append(name))
-        module.register_forward_hook(lambda *_: (stack.pop(), None)[1], always_call=True)
-    rows: dict[int, Row] = {}
-    casts: dict[int, int] = {}
-    held: weakref.WeakSet[Held] = weakref.WeakSet()
-    autocast = Autocast()
-
-    def pack(tensor: Any) -> Held:
-        storage = tensor.untyped_storage()
-        key = storage._cdata
-        tensor = tensor.detach()
-        if key not in known and key not in rows and key not in casts:
-            alive.append(tensor)
-            if key in autocast.copies:
-                casts[key] = storage.nbytes()
-            else:
-                dtype = str(tensor.dtype).removeprefix("torch.")
-                rows[key] = Row(stack[-1] if stack else "", tuple(tensor.shape), dtype, storage.nbytes())
-        one = Held(tensor, key)
-        held.add(one)
-        return one
-
-    with (
-        torch.device("meta"),
-        autocast if precision == "autocast" else contextlib.nullcontext(),
-        torch.autograd.graph.saved_tensors_hooks(pack, lambda one: one.tensor),
-    ):
-        loss = model(**given, use_cache=False).loss
-    kept = {one.key for one in held}
-    del loss
-    found = [row for key, row in rows.items() if key in kept]
-    return Measured(found, sum(row.size for row in found), sum(size for key, size in casts.items() if key in kept))
+    return traced(model, given | {"use_cache": False}, "meta", precision)
 
 
 def said(case: Case, precision: str, kernel: str, recompute: str, sequences: int, images: int) -> Any:

@@ -135,6 +135,14 @@ def where(condition: Number | Flag, yes: Number, no: Number) -> Number:
     return _numpy().where(condition, yes, no)
 
 
+def floor_log2(x: Number) -> Number:
+    """Return the largest n with 2ⁿ ≤ x, exactly, for 1 ≤ x < 2⁵³; 0 below."""
+    n: Number = 0
+    for power in range(1, 53):
+        n = n + (x >= 2**power)
+    return n
+
+
 def ceil_div(a: Number, b: Number) -> Number:
     """Return ⌈a / b⌉, exact for integers; in arrays exact below 2⁵³, where no proper fraction rounds to an integer.
 
@@ -185,6 +193,28 @@ def times(a: Number, b: Number) -> Number:
         return a * b
     except OverflowError:
         return math.inf
+
+
+def holds_for_all(condition: Number | Flag) -> bool:
+    """Return whether a condition holds for all layouts."""
+    return bool(condition.all() if is_array(condition) else condition)
+
+
+def is_zero(value: Number) -> bool:
+    """Return whether a number is 0 for all layouts."""
+    return not value if value.__class__ is int else not (is_array(value) or value)
+
+
+def product(a: Number, b: Number | Flag) -> Number:
+    """Return a · b of finite numbers, without work where one is 0 or 1 for all layouts."""
+    if b.__class__ in _WHOLE and 0 <= int(b) <= 1:
+        return a if b else 0
+    if a.__class__ is int and 0 <= a <= 1:
+        return b if a else 0  # type: ignore[return-value]
+    return a * b
+
+
+_WHOLE = (int, bool)
 
 
 def plus(a: Number, b: Number) -> Number:

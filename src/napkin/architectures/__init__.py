@@ -95,8 +95,13 @@ def architecture_of(config: Config) -> Architecture:
     """Return the record of a config's model_type. Refused (3): one that napkin does not know."""
     name = config.model_type
     if name not in MODULES:
+        place = config.document.place(*config.prefix, "model_type")
+        if name in WRAPPERS:
+            raise Refused(
+                f"{place}: {printable(name, 60)} holds a language model and is none", "write the language model's own"
+            )
         raise Refused(
-            f"{config.document.place(*config.prefix, 'model_type')}: napkin does not know {printable(name, 60)!r}",
+            f"{place}: napkin does not know {printable(name, 60)!r}",
             did_you_mean(name, (*MODULES, *WRAPPERS)) or "docs/adding-an-architecture.md shows how to add it",
         )
     return _record(name)

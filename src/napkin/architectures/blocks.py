@@ -193,6 +193,34 @@ class Routing:
     masked: bool = False
     weighted_input: bool = False
 
+    @property
+    def busy(self) -> int:
+        """Experts that have weights."""
+        return self.experts - self.idle
+
+    @property
+    def chosen(self) -> int:
+        """Experts with weights among those that a token chooses, on average over the idle ones."""
+        return max(1, round(self.top_k * self.busy / self.experts))
+
+    def router(self, source: str, width: int) -> Router:
+        """Return the router, which reads `source`."""
+        return Router(
+            "router",
+            (source,),
+            width,
+            self.experts,
+            self.top_k,
+            self.bias,
+            self.score,
+            self.normalize,
+            self.upcast,
+            self.balanced,
+            softcap=self.softcap,
+            hashed=self.hashed,
+            masked=self.masked,
+        )
+
 
 def moe(
     source: str,
@@ -217,39 +245,22 @@ def moe(
     for i in range(routing.jitter):
         noise += (Jitter(f"jitter_{i}", (source,), width),)
         source = f"jitter_{i}"
-    router = Router(
-        "router",
-        (source,),
-        width,
-        routing.experts,
-        routing.top_k,
-        routing.bias,
-        routing.score,
-        routing.normalize,
-        routing.upcast,
-        routing.balanced,
-        softcap=routing.softcap,
-        hashed=routing.hashed,
-        masked=routing.masked,
-    )
-    busy = routing.experts - routing.idle
-    chosen = max(1, round(routing.top_k * busy / routing.experts))
     experts = Experts(
         "experts",
         (source, "router"),
         width,
         inner,
-        busy,
-        chosen,
+        routing.busy,
+        routing.chosen,
         gated=gated,
         bias=bias,
         function=function,
         weighted_input=routing.weighted_input,
-        idle=routing.top_k - chosen,
+        idle=routing.top_k - routing.chosen,
         upcast=gating.upcast,
         limited=gating.clamped,
     )
-    routed: Operations = (router, experts)
+    routed: Operations = (routing.router(source, width), experts)
     if scaled:
         routed += (Scale("experts_scaled", ("experts",), width),)
     if shared is None:

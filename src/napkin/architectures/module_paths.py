@@ -36,6 +36,7 @@ USUAL: Mapping[str, str] = {
     "shared/down": "mlp.shared_experts.down_proj",
     "shared_gate": "mlp.shared_expert_gate",
     "joined": "eh_proj",
+    "indexer": "self_attn.indexer",
     "lm_head": "lm_head",
 }
 """Llama's paths, and those of mixtures of experts and of latent attention like DeepSeek-V3's."""

@@ -85,7 +85,7 @@ class KimiDelta:
     each channel and a write strength of each head, a norm with a sigmoid gate per head, heads → h. No biases. A block.
 
     kernel          of the convolution
-    rank            decays and output gate come through a bottleneck of so many elements; None: one matrix each
+    rank            decays and output gate come through a bottleneck of this many elements; None: one matrix each
     form, narrowed  as in ForgetGate
     prefix          of the operations' names
     """

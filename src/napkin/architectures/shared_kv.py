@@ -55,7 +55,8 @@ def sharing(config: Config, kinds: Sequence[str]) -> list[str]:
     first = len(kinds) - shared
     if first < 1 or set(kinds[:first]) != set(kinds):
         raise config.wrong(
-            "num_kv_shared_layers", f"{shared} of {len(kinds)} layers leave no layer of each kind that lends its keys"
+            "num_kv_shared_layers",
+            f"{shared} of {len(kinds)} layers leave no layer of each type to share keys and values from",
         )
     lenders = {kind: i for i, kind in enumerate(kinds[:first])}.values()
     return [LENDS if i in lenders else OWN if i < first else BORROWS for i in range(len(kinds))]

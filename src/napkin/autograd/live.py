@@ -24,7 +24,7 @@ from napkin.autograd.tensors import (
     Tensor,
     sized,
 )
-from napkin.elementwise import Number, is_array, maximum, minimum
+from napkin.elementwise import Number, holds_for_all, is_array, is_zero, maximum, minimum, product
 from napkin.record import record
 
 
@@ -124,14 +124,14 @@ class _Backward:
         takers = [tensor for tensor in node.inputs if not tensor.no_grad]
         given = self.input_gradients(node, takers, arrived)
         late: Number = 0
-        if not _is_zero(node.weight):
-            uncast = not _is_zero(node.uncast_weight)
+        if not is_zero(node.weight):
+            uncast = not is_zero(node.uncast_weight)
             first_made, late = (node.uncast_weight, node.weight) if uncast else (node.weight, 0)
             self.weights, self.live = self.weights + node.weight, self.live + first_made - node.bias
         self.rise(node.scratch)
         if self.recomputed:
             self.free(node)
-        if not _is_zero(node.bias):
+        if not is_zero(node.bias):
             self.live = self.live + node.bias
             self.rise()
         for tensor in takers if node.broadcast else ():
@@ -141,7 +141,7 @@ class _Backward:
         self.live = _release(arrived, self.live)
         if not self.recomputed:
             self.free(node)
-        if not _is_zero(late):
+        if not is_zero(late):
             self.rise(late)
             self.live = self.live + late - node.uncast_weight
         return given
@@ -149,7 +149,7 @@ class _Backward:
     def free(self, node: Node) -> None:
         """Free what no other node still holds after a node's backward."""
         for storage in self.freed.get(id(node), ()):
-            self.live = self.live - _part(storage.size, storage.kept)
+            self.live = self.live - product(storage.size, storage.kept)
 
     def input_gradients(self, node: Node, takers: Sequence[Tensor], arrived: _Gradient) -> Given:
         """Allocate the gradients of a node's inputs, or pass on the one that arrived."""
@@ -196,14 +196,14 @@ class _Backward:
     def rise(self, more: Number = 0) -> None:
         """Let the peak include what is live now and `more` temporary bytes."""
         live = self.live
-        if not _is_zero(more):
+        if not is_zero(more):
             live = live + more
         elif self.included is live:
             return
         else:
             self.included = live
         self.peak = maximum(self.peak, live)
-        if _is_zero(self.let_go):
+        if is_zero(self.let_go):
             self.peak_if_freed = self.peak
         else:
             self.peak_if_freed = maximum(self.peak_if_freed, live - self.let_go)
@@ -215,19 +215,15 @@ def _handed_on(tensor: Tensor, output: Tensor) -> bool:
     if tensor.dtype != output.dtype:
         return False
     root = tensor.root
-    if tensor.count is not output.count and _all(tensor.count < output.count):
+    if tensor.count is not output.count and holds_for_all(tensor.count < output.count):
         return False
-    return tensor.count is root.count or _all(tensor.count <= root.count)
-
-
-def _all(condition: Number) -> bool:
-    return bool(condition.all() if is_array(condition) else condition)
+    return tensor.count is root.count or holds_for_all(tensor.count <= root.count)
 
 
 def _in_turn(factor: Tensor, product: Tensor) -> Number:
     """Return the bytes allocated while a factor's gradient, of the product's size, is summed to the factor's size and
     cast."""
-    alike = factor.count is product.count or _all(factor.count == product.count)
+    alike = factor.count is product.count or holds_for_all(factor.count == product.count)
     summed = 0 if alike else sized(factor.count, product.dtype)
     if factor.dtype == product.dtype:
         return summed
@@ -308,28 +304,16 @@ def _peak(passes: Sequence[tuple[Node, _Parts, _Parts]], dropped: bool = False) 
     peak: Number = 0
     for node, made, gone in passes:
         for weight, storage in made:
-            live = live + _part(storage.size, weight)
-        if not _is_zero(node.cached):
+            live = live + product(storage.size, weight)
+        if not is_zero(node.cached):
             live = live + node.cached
-        scratch = not _is_zero(node.forward_scratch)
-        if made or scratch or not _is_zero(node.cached):  # else no more is live than before
+        scratch = not is_zero(node.forward_scratch)
+        if made or scratch or not is_zero(node.cached):  # else no more is live than before
             peak = maximum(peak, live + node.forward_scratch if scratch else live)
         for weight, storage in gone:
             stays = 0 if dropped and storage.kind != WEIGHT_COPY else storage.kept
-            live = live - _part(storage.size, weight if _is_zero(stays) else weight - minimum(stays, weight))
+            live = live - product(storage.size, weight if is_zero(stays) else weight - minimum(stays, weight))
     return peak
-
-
-def _is_zero(value: Number) -> bool:
-    """Return whether a number is 0 for all layouts."""
-    return not value if value.__class__ is int else not (is_array(value) or value)
-
-
-def _part(size: Number, share: Number) -> Number:
-    """Return size · share, without a product where the share is 0 or 1 for all layouts."""
-    if share.__class__ is int:
-        return size if share == 1 else size * share if share else 0
-    return size * share
 
 
 def _freed(nodes: Sequence[Node], alone: bool) -> dict[int, list[Storage]]:

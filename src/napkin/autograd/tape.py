@@ -44,6 +44,7 @@ class Tape:
     recomputed  what runs now is recomputed in backward: only autocast's weight copies are saved
     holds      (index of the last node that runs while a local variable refers to a tensor, that tensor)
     copies     autocast's copies of weights that several layers share, by label
+    frozen     weights get no gradient: nothing is saved for it, and autocast casts them anew in each call
     """
 
     def __init__(self, compute: str, autocast: str = "", linear_dtype: str = "") -> None:
@@ -58,6 +59,7 @@ class Tape:
         self.scope = ""
         self.recomputed = False
         self.copies: dict[str, Tensor] | None = None
+        self.frozen = False
 
     def fresh(self) -> Tape:
         """Return an empty tape with the same dtypes."""
@@ -94,6 +96,7 @@ class Tape:
         output: Tensor,
         kept: Sequence[Tensor] = (),
         *,
+        for_weight: Sequence[Tensor] = (),
         weight: Number = 0,
         alias: bool = False,
         scratch: Number = 0,
@@ -103,6 +106,21 @@ class Tape:
         forward_scratch: Number = 0,
         cached: Number = 0,
     ) -> Tensor:
+        """Record one primitive and return its output.
+
+        kept        what it saves for backward
+        for_weight  what it saves for its weight's gradient only, before those
+        weight      bytes of the gradients of weights that are no inputs; uncast_weight: before they are cast; bias: of
+                    a bias among them
+        alias       passes its gradient on unchanged
+        broadcast   a multiplication, whose gradients are summed to the factors' sizes
+        scratch, forward_scratch  temporary bytes of its backward and of its forward pass
+        cached      bytes that stay in autocast's cache
+        """
+        if self.frozen:
+            weight = uncast_weight = bias = 0
+        else:
+            kept = (*for_weight, *kept)
         output.no_grad = all(t.no_grad for t in inputs) and not is_array(weight) and weight == 0
         if self.recomputed:
             kept = [t for t in kept if t.storage.kind == WEIGHT_COPY]
@@ -277,26 +295,49 @@ class Tape:
     # --- matmuls ---
 
     def linear(
-        self, x: Tensor, d_in: Number, d_out: Number, bias: bool = False, weight: str = "", once: bool = True
+        self,
+        x: Tensor,
+        d_in: Number,
+        d_out: Number,
+        bias: bool = False,
+        weight: str = "",
+        once: bool = True,
+        copies: Number = 1,
     ) -> Tensor:
-        """Run F.linear, x·Wᵀ, which saves x and autocast's copy of the weight, cast `once` per step or in each call."""
+        """Run F.linear, x·Wᵀ, which saves x and autocast's copy of the weight, cast `once` per step or in each call;
+        `copies`: weights, each for rows of its own."""
         stored = self.compute if not self.autocast else "fp32"
         given, x = x, self.lowered(x)
-        kept = [self.new(x.count, self.linear_dtype, f"as {self.linear_dtype}") if self.linear_dtype else x]
+        read = self.new(x.count, self.linear_dtype, f"as {self.linear_dtype}") if self.linear_dtype else x
+        kept = []
         if self.autocast and not x.no_grad:
             name = weight or "weight"
-            kept.append(self.weight_copy(d_in * d_out, name) if once else self.new(d_in * d_out, self.autocast, name))
+            count = copies * d_in * d_out
+            kept.append(self.weight_copy(count, name) if once else self.new(count, self.autocast, name))
         out = self.new(x.count // d_in * d_out, x.dtype, "output")
-        grads = d_in * d_out * BYTES[stored] + (d_out * BYTES[stored] if bias else 0)
+        grads = copies * d_in * d_out * BYTES[stored] + (d_out * BYTES[stored] if bias else 0)
         uncast = grads * BYTES[x.dtype] // BYTES[stored] if self.autocast else 0
         summed = d_out * BYTES[x.dtype] if bias else 0
-        cached = summed if self.autocast else 0
-        self.record("linear", (x,), out, kept, weight=grads, uncast_weight=uncast, bias=summed, cached=cached)
+        cached = summed if self.autocast and not self.frozen else 0
+        self.record(
+            "linear",
+            (x,),
+            out,
+            kept,
+            for_weight=(read,),
+            weight=grads,
+            uncast_weight=uncast,
+            bias=summed,
+            cached=cached,
+        )
         self.hold(given)
         return out
 
     def weight_copy(self, count: Number, label: str) -> Tensor:
-        """Return autocast's cached copy of a weight: one per step, also for a weight that several layers share."""
+        """Return autocast's copy of a weight, cached once per step, also for a weight that several layers share; of a
+        frozen weight it makes one in each call."""
+        if self.frozen:
+            return self.new(count, self.autocast, label, no_grad=True)
         if self.copies is not None and label in self.copies:
             return self.copies[label]
         copy = self.new(count, self.autocast, label)

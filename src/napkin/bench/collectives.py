@@ -7,7 +7,7 @@ each call succeeds silently and means nothing: then there is no figure.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from napkin.bench.device import OutOfMemory
 from napkin.bench.measurement import Measurement
@@ -18,6 +18,9 @@ from napkin.bench.team import Torchrun
 from napkin.bench.torch_device import TorchDevice
 from napkin.inputs.profile_cases import Case
 from napkin.inputs.profile_summary import bus_factor
+
+if TYPE_CHECKING:
+    pass
 
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 WARMUP = 5  # channels and switches are set up in the first calls of a size
@@ -43,9 +46,9 @@ def collectives(session: Session, device: TorchDevice, mode: Mode) -> None:
                 _case(session, device, team, scope, group, ranks, operation, size)
 
 
-def _scopes(team: Torchrun) -> dict[str, tuple[Any, int]]:
+def _scopes(team: Torchrun) -> dict[str, tuple[object, int]]:
     """Return the scopes: all ranks; on several nodes also one node's ranks, and one rank of each node (the network)."""
-    scopes: dict[str, tuple[Any, int]] = {"all": (None, team.world)}
+    scopes: dict[str, tuple[object, int]] = {"all": (None, team.world)}
     local, nodes = team.local_world, team.world // team.local_world
     if nodes > 1 and local > 1 and team.world % local == 0:
         within = [list(range(node * local, (node + 1) * local)) for node in range(nodes)]
@@ -62,7 +65,14 @@ def _sizes(session: Session, device: TorchDevice, team: Torchrun, mode: Mode) ->
 
 
 def _case(
-    session: Session, device: TorchDevice, team: Torchrun, scope: str, group: Any, ranks: int, operation: str, size: int
+    session: Session,
+    device: TorchDevice,
+    team: Torchrun,
+    scope: str,
+    group: object,
+    ranks: int,
+    operation: str,
+    size: int,
 ) -> Case:
     params: dict[str, str | int | float | bool | None] = {
         "operation": operation,
@@ -75,7 +85,7 @@ def _case(
     }
 
     def measure() -> Measurement:
-        call: Callable[[], Any] | None = None
+        call: Callable[[], object] | None = None
         try:
             call = _call(device, team, operation, size, group, ranks)
         except RuntimeError as error:
@@ -90,7 +100,7 @@ def _case(
 
 
 def _timed(
-    device: TorchDevice, team: Torchrun, call: Callable[[], Any], operation: str, ranks: int, size: int
+    device: TorchDevice, team: Torchrun, call: Callable[[], object], operation: str, ranks: int, size: int
 ) -> Measurement:
     """Time blocks of calls with a barrier before each. The case is the maximum over ranks: the slowest decides."""
     for _ in range(WARMUP):
@@ -126,7 +136,9 @@ def _timed(
     )
 
 
-def _call(device: TorchDevice, team: Torchrun, operation: str, size: int, group: Any, ranks: int) -> Callable[[], Any]:
+def _call(
+    device: TorchDevice, team: Torchrun, operation: str, size: int, group: object, ranks: int
+) -> Callable[[], object]:
     """Return the operation on `size` bytes, which nccl-tests counts as what one rank holds of the complete data."""
     torch = device.torch
     distributed = torch.distributed

@@ -11,8 +11,9 @@ from napkin.bench.device import (
     Kernel,
     Unsupported,
 )
+from napkin.bench.queued_event import QueuedEvent
 from napkin.bench.telemetry import RocmSensors, nvidia_sensors
-from napkin.bench.torch_device import QueuedEvent, TorchDevice
+from napkin.bench.torch_device import TorchDevice
 from napkin.inputs.profile_cases import DeviceInfo
 
 ROCM_CACHE_BYTES = 512 << 20  # twice the 256 MB last-level cache that torch's l2 figure need not show
@@ -127,7 +128,7 @@ class CudaDevice(TorchDevice):
 
         return (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION)
 
-    def software(self) -> dict[str, Any]:
+    def software(self) -> dict[str, str | None]:
         torch = self.torch
         nccl = torch.cuda.nccl.version() if torch.distributed.is_nccl_available() else None
         return {

@@ -9,8 +9,9 @@ from typing import Any
 from napkin.bench.device import (
     Event,
 )
+from napkin.bench.queued_event import QueuedEvent
 from napkin.bench.telemetry import Sensors
-from napkin.bench.torch_device import QueuedEvent, TorchDevice
+from napkin.bench.torch_device import TorchDevice
 from napkin.inputs.profile_cases import DeviceInfo
 
 MPS_CACHE_BYTES = 256 << 20  # above twice the system cache of every Apple chip so far (96 MB)

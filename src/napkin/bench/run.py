@@ -23,7 +23,8 @@ from napkin.bench.team import Alone, Team, Torchrun, launched
 from napkin.bench.torch_device import SEED, TorchDevice
 from napkin.bench.train import train
 from napkin.errors import REFUSED, NapkinError
-from napkin.inputs.hardware import Hardware, HardwareTable, find, peak_name, shipped
+from napkin.inputs.hardware import Hardware, HardwareTable, find, shipped
+from napkin.inputs.peaks import peak_name
 from napkin.inputs.profile import Profile
 from napkin.inputs.profile_cases import FAILED, KIND, OK, OOM, SCHEMA, UNSUPPORTED, DeviceInfo, Peak, ProfiledDevice
 from napkin.inputs.profile_summary import summarize
@@ -31,7 +32,7 @@ from napkin.inputs.profile_summary import summarize
 INTERRUPTED, TERMINATED = 130, 143
 METHOD = "events, blocks >= 2 ms, operands rotated beyond twice the L2, one synchronisation"
 ENVIRONMENT = ("NCCL_", "CUBLAS_", "PYTORCH_", "TORCH_", "OMP_NUM_THREADS", "NVIDIA_TF32_OVERRIDE")
-SAME_SIZE = 0.1  # a card whose memory differs more from the table's is another card, or a slice of one
+SAME_SIZE = 0.1  # a GPU whose memory differs more from the table's is another GPU, or a slice of one
 PRIVATE = ("/", "\\", "@", "://")  # an environment value that holds a path or a name stays out of the profile
 INSTEAD = {"bf16": "fp16", "tf32": "fp32"}
 PLANNED = {"quick": 45.0, "default": 180.0, "full": 480.0}
@@ -82,7 +83,7 @@ class Done:
 
 
 def matched(info: DeviceInfo, known: HardwareTable) -> Hardware | None:
-    """Return the accelerator that a device reports, if its memory agrees; None rather than a similar card's peak."""
+    """Return the accelerator that a device reports, if its memory agrees; None rather than a similar GPU's peak."""
     if info.kind not in ("cuda", "rocm") or info.mig:
         return None
     try:

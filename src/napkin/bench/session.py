@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import FrameType
-from typing import Any
 
 from napkin.bench.device import (
     Device,
@@ -122,7 +121,7 @@ class Session:
             Case(id=case_id, group=group, status=SKIPPED, params=dict(params), reason=reason, started=now())
         )
 
-    def _decide(self, case_id: str, params: Mapping[str, Any], seconds: float) -> tuple[Case | None, str | None]:
+    def _decide(self, case_id: str, params: Mapping[str, object], seconds: float) -> tuple[Case | None, str | None]:
         old = self._kept.get(case_id)
         if old is not None and old.status in FINAL and old.params == dict(params):
             return old, None

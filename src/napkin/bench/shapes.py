@@ -70,7 +70,7 @@ def race(
     first: float = 4e-3,
     keep: int = FINALISTS,
 ) -> list[tuple[T, float]]:
-    """Narrow the field by successive thirds.
+    """Reduce the field by successive thirds.
 
     All are measured for `first` seconds each, then the best third for three times as long, and so on.
     `measure(entrants, seconds)` returns one rate each. The result is the last `keep` with their last rates, best first.

@@ -74,7 +74,7 @@ class Torchrun:
     def barrier(self) -> None:
         self._distributed.barrier()
 
-    def group_of(self, groups: list[list[int]]) -> Any:
+    def group_of(self, groups: list[list[int]]) -> object:
         """Return the group that this rank belongs to; every rank creates all of them, in the same order."""
         made = [(ranks, self._distributed.new_group(ranks)) for ranks in groups]
         return next(group for ranks, group in made if self.rank in ranks)

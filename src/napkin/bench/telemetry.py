@@ -31,7 +31,7 @@ class Sensors:
         return None
 
     def limits(self) -> dict[str, Any]:
-        """Return the fields of DeviceInfo that only the driver tells."""
+        """Return the fields of DeviceInfo that only the driver reports."""
         return {}
 
     def driver(self) -> str | None:

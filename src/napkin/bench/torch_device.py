@@ -4,6 +4,7 @@ host_devices."""
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,6 @@ from napkin.bench import formats, torch_matmuls
 from napkin.bench.device import (
     Device,
     DeviceLost,
-    Event,
     Kernel,
     MatmulSpec,
     Occupancy,
@@ -23,7 +23,10 @@ from napkin.bench.telemetry import Sensors, SensorThread
 from napkin.inputs.profile_cases import DeviceInfo
 
 if TYPE_CHECKING:
+    from torch import Tensor, device
+
     from napkin.bench.model_shapes import ModelAttention
+
 
 ALIGNMENT = 256  # bytes: what the caching allocator gives, and what tensor cores like best
 ARENA_BYTES = 4 << 30
@@ -43,13 +46,13 @@ class TorchDevice(Device):
 
     info: DeviceInfo
     rotation_bytes: int
-    place: Any  # torch.device
+    place: device
     sensors: Sensors
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
-        self._flat: dict[tuple[str, str], Any] = {}
-        self._out: dict[str, Any] = {}
+        self._flat: dict[tuple[str, str], Tensor] = {}
+        self._out: dict[str, Tensor] = {}
         torch.manual_seed(SEED)
 
     # --- what every device does the same way -------------------------------------------------------------------
@@ -116,7 +119,7 @@ class TorchDevice(Device):
             "nvfp4": torch.uint8,
         }[key]
 
-    def _inputs(self, key: str, data: str, elements: int) -> Any:
+    def _inputs(self, key: str, data: str, elements: int) -> Tensor:
         """Return at least `elements` random elements in one flat buffer, kept for the next shape."""
         flat = self._flat.get((key, data))
         if flat is None or flat.numel() < elements:
@@ -130,7 +133,7 @@ class TorchDevice(Device):
             self._flat[key, data] = flat
         return flat
 
-    def _fill(self, flat: Any, data: str) -> None:
+    def _fill(self, flat: Tensor, data: str) -> None:
         torch = self.torch
         for start in range(0, flat.numel(), FILL_ELEMENTS):
             part = flat[start : start + FILL_ELEMENTS]
@@ -142,7 +145,7 @@ class TorchDevice(Device):
             else:
                 part.copy_(torch.randn(part.numel(), device=self.place))
 
-    def _outputs(self, key: str, elements: int) -> Any:
+    def _outputs(self, key: str, elements: int) -> Tensor:
         flat = self._out.get(key)
         if flat is None or flat.numel() < elements:
             self._out.pop(key, None)
@@ -175,7 +178,7 @@ class TorchDevice(Device):
     def _arena_bytes(self) -> int:
         return sum(flat.numel() * flat.element_size() for flat in (*self._flat.values(), *self._out.values()))
 
-    def _matmul_call(self, spec: MatmulSpec, sets: int) -> Any:
+    def _matmul_call(self, spec: MatmulSpec, sets: int) -> Callable[[int], None]:
         form = formats.FORMATS[spec.dtype]
         out = spec.out or form.out
         kind = self._element(spec.dtype)
@@ -225,7 +228,7 @@ class TorchDevice(Device):
             lambda i: torch.autograd.grad(out, leaves, gradient, retain_graph=True), 1, 2.0 * a.flops, "FLOP/s"
         )
 
-    def _attention_kernels(self) -> AbstractContextManager[Any]:
+    def _attention_kernels(self) -> AbstractContextManager[object]:
         kernels = self.attention_backends()
         if not kernels:
             return nullcontext()
@@ -282,20 +285,3 @@ class TorchDevice(Device):
             "nccl": None,
             "driver": self.sensors.driver(),
         }
-
-
-class QueuedEvent:
-    """torch's event of a device with a queue of its own, CUDA's or Apple's."""
-
-    def __init__(self, backend: Any) -> None:
-        self.event = backend.Event(enable_timing=True)
-
-    def record(self) -> None:
-        self.event.record()
-
-    def wait(self) -> None:
-        self.event.synchronize()
-
-    def since(self, earlier: Event) -> float:
-        assert isinstance(earlier, QueuedEvent)
-        return float(earlier.event.elapsed_time(self.event)) / 1e3

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from napkin.bench.device import MatmulSpec, Unsupported
+
+if TYPE_CHECKING:
+    from torch import Tensor, device
 
 # torch.nn.functional.ScalingType and SwizzleType as numbers, for the operator that takes `out=`.
 BLOCK_1X16, BLOCK_1X32 = 2, 3
 SWIZZLE_32_4_4 = 1
 
 
-def call(torch: Any, place: Any, spec: MatmulSpec, a: list[Any], b: list[Any], c: list[Any]) -> Any:
+def call(
+    torch: Any, place: device, spec: MatmulSpec, a: list[Tensor], b: list[Tensor], c: list[Tensor]
+) -> Callable[[int], None]:
     """Return the call that multiplies operand set i, by the kernel of the format."""
     if spec.dtype in ("fp32", "tf32"):
         precision = "high" if spec.dtype == "tf32" else "highest"
@@ -36,13 +42,15 @@ def call(torch: Any, place: Any, spec: MatmulSpec, a: list[Any], b: list[Any], c
     return lambda i: torch.mm(a[i], b[i], out=c[i])
 
 
-def _fp8_scales(torch: Any, place: Any, spec: MatmulSpec) -> tuple[Any, Any]:
+def _fp8_scales(torch: Any, place: device, spec: MatmulSpec) -> tuple[Tensor, Tensor]:
     if spec.scaling == "rowwise":
         return torch.ones(spec.m, 1, device=place), torch.ones(1, spec.n, device=place)
     return torch.ones((), device=place), torch.ones((), device=place)
 
 
-def block_scaled(torch: Any, place: Any, spec: MatmulSpec, a: list[Any], b: list[Any], c: list[Any]) -> Any:
+def block_scaled(
+    torch: Any, place: device, spec: MatmulSpec, a: list[Tensor], b: list[Tensor], c: list[Tensor]
+) -> Callable[[int], None]:
     """Make operands with one scale for 16 (nvfp4) or 32 values (mx), swizzled as the tensor cores read them."""
     block, recipe = (16, BLOCK_1X16) if spec.dtype == "nvfp4" else (32, BLOCK_1X32)
 

@@ -34,10 +34,12 @@ def main(argv: list[str]) -> int:
         status = _abandon_stdout()
     except _WriteFailed as problem:
         _say(f"error: {problem}")
+        _say("hint: name a file that can be written, on a disk with room")
         status = WRITE_FAILED
     except OSError as problem:
         _abandon_stdout()
         _say(f"error: cannot write the answer: {problem.strerror or problem}")
+        _say("hint: -o FILE writes it to a file")
         status = WRITE_FAILED
     except OverflowError:
         _say("error: the answer is out of range: a quantity on the way to it is above 1e308")

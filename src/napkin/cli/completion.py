@@ -56,7 +56,7 @@ def _words(line: str, cursor: str, shell: str) -> tuple[list[str], str]:
 
 
 def candidates(before: Sequence[str], word: str, splits: bool = False) -> list[Candidate]:
-    """Return what can stand in the place of `word` after the words before it (without the program's name). splits: the
+    """Return what can replace `word` after the words before it (without the program's name). splits: the
     shell hands over `--x=v` as three words."""
     if not before:
         found: Iterable[Candidate] = TOP.items() if word[:1] == "-" else [(n, s) for n, (_, s) in MODULES.items()]

@@ -65,7 +65,7 @@ def _metavar(param: Any) -> str:
 
 
 def _names(param: Any) -> str:
-    """Return the names of an option with what stands for its value, or an argument's."""
+    """Return the names of an option with the placeholder of its value, or an argument's."""
     names = "" if _is_argument(param) else ", ".join((*sorted(param.opts, key=len), *param.secondary_opts))
     return f"{names} {_metavar(param)}".strip()
 

@@ -154,15 +154,13 @@ def filled(hint: str, texts: Mapping[str, str]) -> str:
     """Return a hint with the figures that the line gives for it."""
     if "{twenty}" in hint:
         return hint.replace("{twenty}", _times(texts.get("params"), 20) or "20 × the parameters")
-    if "{repeated}" in hint:
-        return hint.replace("{repeated}", _times(texts.get("tokens"), texts.get("epochs")) or "N")
     return hint
 
 
-def _times(text: str | None, factor: str | int | None) -> str | None:
+def _times(text: str | None, factor: int) -> str | None:
     """Return a count times a factor, as it is typed: `70B` times 20 is `1.4T`."""
     try:
-        total = count(text or "") * (factor if isinstance(factor, int) else count(factor or ""))
+        total = count(text or "") * factor
     except Unreadable:
         return None
     for letter, size in (("T", 10**12), ("B", 10**9), ("M", 10**6)):

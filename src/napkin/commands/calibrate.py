@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
@@ -11,6 +10,7 @@ from napkin.elementwise import Number
 from napkin.errors import NapkinError
 from napkin.evidence import own, validate
 from napkin.evidence.error_statistics import errors_of, time_factor
+from napkin.evidence.own import MovedConstant
 from napkin.evidence.published import read
 from napkin.evidence.row_files import STEPS
 from napkin.render.answer import Answer
@@ -52,7 +52,7 @@ def answer(path: str, profile: str | None) -> Answer:
         leaf("error/refitted", after, "1", MEASURED, path),
     ]  # fmt: skip
     answer = Answer("calibrate", terms=terms)
-    answer.rows = list(changes)
+    answer.rows = [dict(one.__dict__) for one in changes]
     left_out = [f"{one.id}: {one.why}" for one in before if one.why]
     answer.screen = _screen(path, {term.name: term.value for term in terms}, changes, left_out)
     answer.notes.append(f"give --factor {factor:.3f} to `napkin step` for steps of this software and cluster")
@@ -65,7 +65,7 @@ def answer(path: str, profile: str | None) -> Answer:
 
 
 def _screen(
-    path: str, found: Mapping[str, Number], changes: Sequence[Mapping[str, Any]], left_out: Sequence[str]
+    path: str, found: Mapping[str, Number], changes: Sequence[MovedConstant], left_out: Sequence[str]
 ) -> Screen:
     """Return the screen: the factor of this software and cluster, what errors it leaves, the constants that move;
     left_out: rows that cannot be compared, and why."""
@@ -77,7 +77,7 @@ def _screen(
         ("  with refitted constants", share(found["error/refitted"]), ""),
     ]
     rows += [
-        (str(one["constant"]), f"{one['yours']:.4g}", f"shipped {one['shipped']:.4g}; moved by {one['sigmas']:+.1f} σ")
+        (one.constant, f"{one.yours:.4g}", f"shipped {one.shipped:.4g}; moved by {one.sigmas:+.1f} σ")
         for one in changes
     ]
     said = [] if changes else ["No constant moved by a quarter of its spread: the factor is enough."]

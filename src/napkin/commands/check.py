@@ -25,7 +25,7 @@ POSSIBLE = "possible"
 
 
 @record
-class Held:
+class HeldLimit:
     """One limit of a file, held against its answer. label: the check's name or command; line: None where the file has
     no lines."""
 
@@ -50,7 +50,7 @@ class Checked:
     """What was found in all files, in their order."""
 
     def __init__(self) -> None:
-        self.held: list[Held] = []
+        self.held: list[HeldLimit] = []
         self.findings: list[Finding] = []
         self.problems: list[NapkinError] = []
         self.status = OK
@@ -68,7 +68,7 @@ class Checked:
             said = f"{message} ({one.hint})" if one.hint else message
             self.findings.append(Finding("cannot be checked", PROBLEM, said, _path(file), line))
 
-    def add(self, held: Held) -> None:
+    def add(self, held: HeldLimit) -> None:
         """Add a limit that was checked."""
         self.held.append(held)
         self.findings.append(held.finding())
@@ -166,7 +166,7 @@ def _mappings(document: Document) -> list[tuple[dict[str, Any], tuple[object, ..
     if not isinstance(several, list) or not several or not all(isinstance(one, dict) for one in several):
         raise NapkinError(f"{document.place('checks')}: is not a list of mappings", "each has command: and limits:")
     if len(several) > _MOST:
-        raise NapkinError(f"{document.place('checks')}: has more than {_MOST} entries")
+        raise NapkinError(f"{document.place('checks')}: has more than {_MOST} entries", "use several files")
     others = [key for key in data if key not in ("checks", "name")]
     if others:
         raise NapkinError(
@@ -191,7 +191,9 @@ def _add_check(document: Document, data: dict[str, Any], prefix: tuple[object, .
     except NapkinError as problem:
         raise problem.at(document.place(*prefix, "command")) from None
     if command.name == "check":
-        raise NapkinError(f"{document.place(*prefix, 'command')}: check cannot check itself")
+        raise NapkinError(
+            f"{document.place(*prefix, 'command')}: check cannot check itself", "name its files on one command line"
+        )
     options = runfile.options_of(document, data, prefix, command)
     for writes in ("output", "plot", "run"):
         if writes in options:
@@ -210,14 +212,14 @@ def _add_check(document: Document, data: dict[str, Any], prefix: tuple[object, .
     title = data.get("name")
     label = printable(title) if isinstance(title, str) and title else name
     for outcome in outcomes:
-        found.add(Held(document.name, document.lines.get((*prefix, "limits", outcome.path)), label, outcome))
+        found.add(HeldLimit(document.name, document.lines.get((*prefix, "limits", outcome.path)), label, outcome))
     if wrong:
         found.fail(Problems(wrong), document.name)
     status = answer.status
     if VERDICT in limits and status in (BROKEN, CLOSE):
         status = OK  # the limit on the verdict judges it
     elif status in (BROKEN, CLOSE):
-        found.add(Held(document.name, document.lines.get((*prefix, "command")), label, _implied(answer, command)))
+        found.add(HeldLimit(document.name, document.lines.get((*prefix, "command")), label, _implied(answer, command)))
     found.status = _worst(found.status, status, status_of(outcomes))
 
 

@@ -130,11 +130,16 @@ def accepted(
         if name is None:
             place = where(str(key)) or f"--{key}"
             problems.append(
-                NapkinError(f"{place}: {command.name} has no such option", did_you_mean(str(key), command.names))
+                NapkinError(
+                    f"{place}: {command.name} has no such option",
+                    did_you_mean(str(key), command.names) or f"napkin {command.name} --help lists the options",
+                )
             )
             continue
         if name in result:
-            problems.append(NapkinError(f"{where(str(key)) or name}: is given twice under two spellings"))
+            problems.append(
+                NapkinError(f"{where(str(key)) or name}: is given twice under two spellings", "keep one of them")
+            )
             continue
         result[name] = OptionText(value, origin, where(str(key)), shared)
     if problems:

@@ -15,7 +15,13 @@ from napkin.units import human
 
 
 def run(inputs: Inputs) -> Answer:
-    """Answer for a number of tokens and a vocabulary."""
+    """Answer for a number of tokens and a vocabulary, or for a file of samples."""
+    if inputs.text_or_none("about") is not None:
+        inputs.because(("tokens", "vocab"), "lengths does not depend on it")
+        from napkin.commands import data_lengths
+
+        return data_lengths.run(inputs)
+    inputs.because(("samples-file", "tokens-field"), "it belongs to lengths", "napkin data lengths FILE …")
     inputs.need_all({"tokens": "how many?", "vocab": "it decides how many bytes an id takes"})
     vocabulary = inputs.integer("vocab")
     if vocabulary > 2**32:
@@ -40,9 +46,10 @@ def answer(tokens: Term, vocabulary: int) -> Answer:
 
 COMMAND = Command(
     "data",
-    "Bytes of a corpus of token ids: uint16 up to 65,536 ids, else uint32",
+    "Bytes of a corpus of token ids, or the lengths of its samples",
     run,
     brief="Bytes of a corpus of token ids",
-    options=("tokens", "vocab"),
+    options=("tokens", "vocab", "tokens-field"),
+    arguments=("about", "samples-file"),
     examples=("data --tokens 15T --vocab 128256", "data --tokens 1.4T --vocab 32000"),
 )

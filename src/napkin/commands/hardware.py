@@ -10,7 +10,7 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_hardware_table
 from napkin.commands.screens.hardware import of_list, of_one
 from napkin.errors import NapkinError, did_you_mean
-from napkin.inputs import hardware
+from napkin.inputs import hardware, peaks
 from napkin.render.answer import Answer, Row
 from napkin.render.screen import Screen
 from napkin.term import Term
@@ -42,7 +42,7 @@ def run(inputs: Inputs) -> Answer:
     table = read_hardware_table(inputs)
     name = inputs.text_or_none("accelerator") or inputs.text_or_none("hardware")
     dtype = inputs.text_or_none("dtype")
-    wanted = None if dtype is None else hardware.peak_name(dtype)
+    wanted = None if dtype is None else peaks.peak_name(dtype)
     if name is not None:
         inputs.because(("vendor", "hardware"), "one accelerator is named")
         vendors = {table[slug].vendor for slug in table.accelerators}
@@ -82,7 +82,7 @@ def _list(table: hardware.HardwareTable, vendor: str | None, dtype: str | None) 
         known = [h for h in known if h.vendor.lower() == vendor.lower()]
     rows: list[Row] = []
     for h in known:
-        shown = dtype or next(d for d in (*hardware.TRAINING, *h.peaks) if d in h.peaks)
+        shown = dtype or next(d for d in (*peaks.TRAINING, *h.peaks) if d in h.peaks)
         if shown in h.peaks:
             rows.append(
                 {

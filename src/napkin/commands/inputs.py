@@ -269,7 +269,7 @@ class Inputs:
         kind = {"default": ASSUMED, "evidence": SEEN}.get(shown.origin, GIVEN)
         return leaf(path or name.replace("-", "_"), value, shown.unit, kind)
 
-    def depends(self, names: Iterable[str], holds: bool, why: str = "", hint: str = "") -> None:
+    def depends(self, names: Iterable[str], holds: bool, why: str = "", hint: str = "leave it out") -> None:
         """Say whether the answer depends on options. Where it does not, those that were given are refused with `why`,
         unless another reading (of another shape that is tried) depended on them."""
         if holds:

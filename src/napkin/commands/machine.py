@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError
-from napkin.inputs.hardware import Hardware, HardwareTable, find, peak_name, shipped
+from napkin.inputs.hardware import Hardware, HardwareTable, find, shipped
+from napkin.inputs.peaks import peak_name
 from napkin.options.machine import FIGURES
 from napkin.term import GIVEN, MEASURED, Term, leaf
 
@@ -33,7 +34,7 @@ WHICH = "which accelerator?"
 
 
 def idle_links(gpus: int, node: int) -> tuple[str, ...]:
-    """Return the rates of RATES that nothing of so many GPUs crosses, in nodes of so many."""
+    """Return the rates of RATES that nothing crosses on this many GPUs, in nodes of this size."""
     return ("link-bandwidth", "network-bandwidth") if gpus == 1 else ("network-bandwidth",) if gpus <= node else ()
 
 

@@ -18,7 +18,7 @@ from napkin.training.frameworks import FRAMEWORKS, PLAIN, Framework
 from napkin.training.layout import Layout
 from napkin.training.optimizers import Optimizer
 from napkin.training.precision import Precision, precision
-from napkin.training.setup import Setup
+from napkin.training.setup import Setup, keeps_adapters
 
 
 def read_setup(inputs: Inputs, model: Model) -> Setup:
@@ -48,8 +48,11 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
             "--offload parameters needs --zero 3", "which gathers a layer's parameters for its pass only; --zero 3"
         )
     frozen = read_frozen(inputs, model, _read_loss(inputs, implementation), word)
+    if policy.frozen and not frozen.anything:
+        raise NapkinError("--precision: frozen= needs weights that are not trained", "--lora-rank, or --freeze-layers")
+    implementation = keeps_adapters(frozen.implementation, policy)
     return Setup(
-        frozen.implementation,
+        implementation,
         layout,
         policy,
         optimizer,
@@ -61,7 +64,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         offload,
         framework,
         frozen=frozen.layers,
-        tower=_tower(model, frozen.implementation, word),
+        tower=_tower(model, implementation, word),
         asleep=frozen.part,
         compiled=compiled,
         widths=widths_of(framework.name),
@@ -143,7 +146,7 @@ def _note_padding(inputs: Inputs, model: Model, framework: Framework, tp: int) -
 
 
 def _read_formats(inputs: Inputs, framework: Framework, policy: Precision) -> Precision:
-    """Return a named policy as the framework keeps it, which is noted; a policy that is written out stays."""
+    """Return a named policy as the framework keeps it, which is noted; a policy given by its formats stays."""
     kept = framework.formats(policy)
     if "=" in policy.name or kept == policy:
         return policy

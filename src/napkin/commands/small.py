@@ -13,7 +13,8 @@ from napkin.counting import linear_stack as linear
 from napkin.counting.utilization import mfu_of_matmul, verdict_of
 from napkin.errors import BROKEN, OK, NapkinError
 from napkin.footprint.linear_memory import linear_memory
-from napkin.inputs.hardware import Hardware, peak_name
+from napkin.inputs.hardware import Hardware
+from napkin.inputs.peaks import peak_name
 from napkin.operations.work import Gemm, gemm
 from napkin.options.option import parsed
 from napkin.record import record
@@ -26,7 +27,7 @@ from napkin.training.precision import Precision, precision
 from napkin.units import human
 
 SHOWN = 16
-"""Equal linear layers that are written out."""
+"""Equal linear layers that are listed one by one."""
 
 
 @record

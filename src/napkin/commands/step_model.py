@@ -86,7 +86,7 @@ def read_prediction(inputs: Inputs, model: Model, setup: Setup, hardware: Hardwa
     profile = read_rates_profile(inputs, hardware)
     if profile is None:
         return asked
-    compute = setup.precision.compute
+    compute = setup.compute
     record_rates(inputs, profile, compute)
     reached, taken = single.with_profile(asked.rates, hardware, profile, compute)
     for what in taken:

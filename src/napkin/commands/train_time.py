@@ -11,6 +11,7 @@ from napkin.commands.train_time_question import TrainTimeQuestion
 from napkin.commands.train_time_read import PREDICTS, read
 from napkin.counting.six_n import against_count
 from napkin.errors import BROKEN, HELD, IMPOSSIBLE, OK
+from napkin.options.data import AMOUNT
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.option import choice
 from napkin.options.training import UNTIMED
@@ -64,6 +65,7 @@ def _answer_from(question: TrainTimeQuestion, found: Mapping[str, Term]) -> Answ
         if name in found
     ]
     terms += [found[name] for name in ("gpus/exact", "time/allowed") if name in found]
+    terms += question.data
     terms += [question.solved.allowed] if question.solved is not None else []
     if price is not None:
         terms.append(time.cost(found["gpu_hours"], price))
@@ -121,6 +123,7 @@ COMMAND = Command(
         "params",
         "active-params",
         "tokens",
+        *AMOUNT,
         *MACHINE_SIZE,
         "hardware",
         "hardware-file",

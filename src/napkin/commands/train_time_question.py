@@ -38,6 +38,7 @@ class TrainTimeQuestion:
     goodput    share of the calendar time that is training
     step       the layout whose step the estimate rests on, if any
     named      what the model is called; "" where only its size is given
+    data       of samples: their real tokens, and the share that padding wastes
     solved     the GPUs that a given layout takes to meet a deadline, where they are what is asked for
     """
 
@@ -57,3 +58,4 @@ class TrainTimeQuestion:
     step: StepQuestion | None
     named: str
     solved: SolvedMachine | None = None
+    data: tuple[Term, ...] = ()

@@ -11,6 +11,7 @@ from napkin.commands.train_time_question import TrainTimeQuestion
 from napkin.counting.six_n import six, six_n
 from napkin.errors import NapkinError
 from napkin.inputs.hardware import Hardware
+from napkin.options.data import AMOUNT
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.model import MODEL_OPTIONS
 from napkin.options.training import FROZEN, STEP_MODEL, UNTIMED
@@ -35,7 +36,7 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
         from napkin.commands.untimed import read_untimed
 
         read_untimed(inputs)
-    known, counted, named = _read_known(inputs)
+    known, counted, named, data = _read_known(inputs)
     laid_out = named != "" and "mfu" not in known and any(name in inputs for name in PREDICTS)
     if laid_out and "gpus" not in known:
         from napkin.commands.train_time_fewest import read_degrees
@@ -55,21 +56,9 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
         solved = read_fewest(inputs, known, hardware)
         known["gpus"] = solved.gpus
         del known["time"]
-    judged = {}
-    for name in time.limits({"mfu": six(), **known} if laid_out else known, budget is not None):
-        limit = known.pop(name, budget)
-        if limit is not None:
-            judged[name] = limit
+    judged = _judged(known, budget, laid_out)
     budget = None if "budget" in judged else budget
-    if "mfu" in known:
-        inputs.because(("confidence", *LAYOUT), "--mfu is given, and nothing is estimated", "leave out --mfu")
-    elif "gpus" not in known:
-        inputs.because(LAYOUT, "without --gpus there is no layout to estimate the MFU of", "add --gpus, or --within")
-    else:
-        inputs.because(("confidence", *LAYOUT), "the MFU is what is asked for, and nothing is estimated")
-    powered = hardware.tdp_w is not None
-    counted_by_power = ("power-overhead", "pue", "carbon-intensity")
-    inputs.depends(counted_by_power, powered, f"no TDP of {hardware.name} is known, so energy is omitted", "--tdp")
+    _note_unread(inputs, known, hardware)
     confidence, step = None, None
     if "mfu" not in known:
         from napkin.evidence.run_estimate import is_wanted
@@ -93,7 +82,31 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
         step=step,
         named=named,
         solved=solved,
+        data=data,
     )
+
+
+def _judged(known: dict[str, Term], budget: Term | None, laid_out: bool) -> dict[str, Term]:
+    """Return what is given beyond what determines the run: limits to hold it against, which are no longer known."""
+    judged = {}
+    for name in time.limits({"mfu": six(), **known} if laid_out else known, budget is not None):
+        limit = known.pop(name, budget)
+        if limit is not None:
+            judged[name] = limit
+    return judged
+
+
+def _note_unread(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -> None:
+    """Say why options that this question does not read change nothing."""
+    if "mfu" in known:
+        inputs.because(("confidence", *LAYOUT), "--mfu is given, and nothing is estimated", "leave out --mfu")
+    elif "gpus" not in known:
+        inputs.because(LAYOUT, "without --gpus there is no layout to estimate the MFU of", "add --gpus, or --within")
+    else:
+        inputs.because(("confidence", *LAYOUT), "the MFU is what is asked for, and nothing is estimated")
+    powered = hardware.tdp_w is not None
+    counted_by_power = ("power-overhead", "pue", "carbon-intensity")
+    inputs.depends(counted_by_power, powered, f"no TDP of {hardware.name} is known, so energy is omitted", "--tdp")
 
 
 def _check_missing(inputs: Inputs, known: Mapping[str, Term]) -> None:
@@ -123,8 +136,21 @@ def _check_asked(inputs: Inputs, known: Mapping[str, Term]) -> None:
         inputs.need("price", "USD per GPU-hour")
 
 
-def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None, str]:
-    """Return what was given among params, tokens, gpus, mfu and time; a model's counted FLOPs per token, its name."""
+def _read_amount(inputs: Inputs, known: dict[str, Term]) -> tuple[Term, ...]:
+    """Add the tokens where steps or samples say them; return what is said of them besides."""
+    if not any(name in inputs for name in AMOUNT):
+        return ()
+    from napkin.commands.amount import read_amount
+    from napkin.commands.model import read_model, read_sequence
+
+    found = read_amount(inputs, read_sequence(inputs, read_model(inputs)) if inputs.has("model") else None)
+    known["tokens"] = found.tokens
+    return found.more
+
+
+def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None, str, tuple[Term, ...]]:
+    """Return what was given among params, tokens, gpus, mfu and time; a model's counted FLOPs per token, its name; and
+    what is said of the tokens besides."""
     if "model" in inputs:
         from napkin.commands.size import read_size
 
@@ -140,7 +166,11 @@ def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None, str]:
     if inputs.has("within"):
         known["time"] = inputs.term("within", "time")
     if inputs.has("model"):
-        return known, *_read_model(inputs, known)
+        counted, name = _read_model(inputs, known)
+        more = _read_amount(inputs, known)
+        return known, counted, name, more
+    if any(name in inputs for name in AMOUNT):
+        _read_amount(inputs, known)
     size = f"MODEL {inputs.shown['params'].text}" if inputs.has("params") else "name a model"
     inputs.because(OF_MODEL, "it belongs to a MODEL", f"{size} instead of --params")
     active = inputs.integer_or_none("active-params")
@@ -148,7 +178,7 @@ def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None, str]:
         if "params" in known and active > known["params"].value:
             raise NapkinError("--active-params is above --params", "active parameters are part of all parameters")
         known["per_token"] = six_n(inputs.term("active-params"))
-    return known, None, ""
+    return known, None, "", ()
 
 
 def _read_model(inputs: Inputs, known: dict[str, Term]) -> tuple[Term, str]:

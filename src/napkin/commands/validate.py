@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from napkin.commands import finetune
 from napkin.commands.command import Command
 from napkin.commands.confidence import read_confidence
 from napkin.commands.first_file import write_first
@@ -89,7 +90,11 @@ def read(inputs: Inputs) -> ValidateQuestion:
     path = inputs.text_or_none("file")
     if inputs.flag("init"):
         path = write_first(path, "validate", "rows.yaml", FIRST)
-    rows = Published("", facts.steps(), facts.memory(), facts.runs(), []) if path is None else read_published(str(path))
+    rows = (
+        Published("", facts.steps(), facts.memory(), facts.runs(), [], [])
+        if path is None
+        else read_published(str(path))
+    )
     return ValidateQuestion(
         rows=rows,
         path=path,
@@ -141,6 +146,7 @@ def _compared(question: ValidateQuestion) -> list[Compared]:
         *(validate.steps(rows.steps, level, inside) if rows.steps else ()),
         *(footprint.compared(row, level) for row in rows.memory),
         *(validate_runs.compared(rows.runs, level, inside) if rows.runs else ()),
+        *(one for row in rows.tuning for one in finetune.compared(row, level)),
         *(Compared(one.id, one.quantity, None, None, None, None, "", one.why) for one in rows.unread),
     ]
 

@@ -93,7 +93,7 @@ def assignments(text: str, command: Command, where: str) -> dict[str, str | bool
             raise NapkinError(f"{where}: {part.strip()[:60]!r} is not name=value", f"for example {where} tp=8,pp=4")
         option = option_of(command, head, where)
         if option.name in result:
-            raise NapkinError(f"{where}: {option.name} is given twice")
+            raise NapkinError(f"{where}: {option.name} is given twice", "keep one of them")
         result[option.name] = truth(value, where, option) if option.flag else value.strip()
     return result
 

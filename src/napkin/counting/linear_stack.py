@@ -1,6 +1,6 @@
 """Stacks of linear layers, the lecture's examples: d₀ → d₁ → … → dₙ without biases, as a list of Matmul operations.
 
-For B examples: parameters Σ dᵢ·dᵢ₊₁; forward 2·B·Σ dᵢ·dᵢ₊₁ FLOP; backward twice that, less 2·B·d₀·d₁ where nobody asks
+For B examples: parameters Σ dᵢ·dᵢ₊₁; forward 2·B·Σ dᵢ·dᵢ₊₁ FLOP; backward twice that, less 2·B·d₀·d₁ where no one asks
 for the gradient of the input; saved for backward: the input of each layer, of which the first is the data itself.
 """
 

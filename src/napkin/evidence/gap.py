@@ -13,7 +13,7 @@ from napkin.training.layout import Layout
 EXPLAINS = 0.06
 """A cause explains a gap if its own prediction is within this of the measurement (ln): the model's error near home."""
 NOISY = 0.1
-"""Share of slow steps from which on the log itself tells that something interrupts."""
+"""Share of slow steps from which on the log itself shows that something interrupts."""
 
 
 @record

@@ -1,4 +1,4 @@
-"""How far memory is from the formula's, as published rows show it: by framework, by one card or several, by figure.
+"""How far memory is from the formula's, as published rows show it: by framework, by one GPU or several, by figure.
 
 A framework that enough rows measured has the errors on those rows. Every other has the errors of frameworks that were
 held out: each framework's rows predicted as if it were not named (frameworks.py, unnamed).
@@ -33,7 +33,7 @@ class Margin:
 
 
 def margin(framework: str, alone: bool, quantity: str, level: float = LEVEL, without: str = "") -> Margin | None:
-    """Return the confidence level's quantile of the errors on a framework's rows of a figure, on one card or several.
+    """Return the confidence level's quantile of the errors on a framework's rows of a figure, on one GPU or several.
 
     The row `without` is held out. None where too few rows measured it."""
     errors = [
@@ -66,7 +66,7 @@ _WIDTHS: dict[str, tuple[tuple[Width, Width], tuple[Width, Width]]] = {}
 
 
 def widths_of(name: str) -> tuple[tuple[Width, Width], tuple[Width, Width]]:
-    """Return the widths of a framework's steps on one card and on several, counted on the implementation and not."""
+    """Return the widths of a framework's steps on one GPU and on several, counted on the implementation and not."""
     if name not in _WIDTHS:
         alone, several = ((width_of(name, one, True), width_of(name, one, False)) for one in (True, False))
         _WIDTHS[name] = alone, several
@@ -84,9 +84,9 @@ def width_of(name: str, alone: bool, counted: bool) -> Width:
         words = f"checked against {rows} published rows of {name}"
         return Width((nearest.low - 1, nearest.high - 1), ends, rows, words)
     if name == PLAIN.name and alone and counted:
-        return Width(says="one card, a loop around counted code: the allocator's part, and how far traced steps lay")
+        return Width(says="one GPU, a loop around counted code: the allocator's part, and how far traced steps lay")
     found = never_seen()
-    where = "one card" if alone else "several cards"
+    where = "one GPU" if alone else "several GPUs"
     name = "a plain loop around torch" if name == PLAIN.name else name
     return Width(
         (found.low - 1, found.high - 1),

@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from napkin.evidence.columns import Columns
 from napkin.evidence.constants import constants, spreads
 from napkin.evidence.fit import Problem
 from napkin.evidence.step_rows import StepRow
+from napkin.record import record
 
 SHOWN = 0.25
 """A constant is listed once it moved by this many of its σ."""
 
 
-def refitted(rows: list[StepRow]) -> tuple[list[dict[str, Any]], float]:
+@record
+class MovedConstant:
+    """A constant as shipped and as fitted to the user's rows, and how many of its σ it moved by."""
+
+    constant: str
+    shipped: float
+    yours: float
+    sigmas: float
+
+
+def refitted(rows: list[StepRow]) -> tuple[list[MovedConstant], float]:
     """Fit the constants to these rows, with the shipped ones and their spread as prior; return the median error too."""
     columns = Columns(rows)
     shipped, spread = constants(), spreads()
     counted = np.array([not row.suspect for row in columns.kept])
     problem = Problem(columns, ["yours"] * len(columns.kept), {n: (shipped[n], spread[n]) for n in shipped}, counted)
     found = problem.fit(rounds=8)
-    changes: list[dict[str, Any]] = [
-        {"constant": name, "shipped": shipped[name], "yours": float(np.exp(new)), "sigmas": float((new - old) / s)}
+    changes = [
+        MovedConstant(name, shipped[name], float(np.exp(new)), float((new - old) / s))
         for name, new, old, s in zip(found.names, found.log, problem.prior, problem.prior_spread, strict=True)
         if abs(new - old) > SHOWN * s
     ]
-    changes.sort(key=lambda one: -abs(one["sigmas"]))
+    changes.sort(key=lambda one: -abs(one.sigmas))
     gap = problem.log_predicted(found.log) - problem.log_truth - found.sources.get("yours", 0.0)
     return changes, float(np.median(np.abs(np.expm1(gap[counted]))))

@@ -4,6 +4,7 @@ Rows of a file in one of the forms
 
     schema: steps/1      id source model hardware layout measured [convention] [suspect] [note]
     schema: memory/1     id source model hardware layout memory [suspect] [note]
+    schema: finetune/1   id source task model hardware method layout measured [suspect] [note]
     schema: endtoend/1   id model params_active tokens accelerator device_hours [count precision peak_dtype …]
 
 become records of what a planner knows beforehand, and apart from it the one quantity that was measured. A stated MFU,
@@ -15,14 +16,14 @@ from __future__ import annotations
 from napkin.errors import NapkinError
 from napkin.evidence.preset_dimensions import dimensions_of
 from napkin.evidence.recognize import of_memory, of_step, recognized
-from napkin.evidence.row_files import MEMORY, RUNS, STEPS, read_rows
+from napkin.evidence.row_files import MEMORY, RUNS, STEPS, TUNING, read_rows
 from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import StepRow, step_row
 from napkin.inputs.load import printable
 from napkin.inputs.presets import is_preset
 from napkin.record import record
 
-MAIN = {STEPS: "step_seconds", MEMORY: "memory_used", RUNS: "device_hours"}
+MAIN = {STEPS: "step_seconds", MEMORY: "memory_used", RUNS: "device_hours", TUNING: "memory_used"}
 """Schema → the quantity that its rows mainly print."""
 
 
@@ -66,6 +67,7 @@ class Published:
     steps: list[StepRow]
     memory: list[RowFields]
     runs: list[RunRow]
+    tuning: list[RowFields]
     unread: list[UnreadRow]
 
 
@@ -77,13 +79,14 @@ def read(path: str) -> Published:
     if not isinstance(data, dict) or not isinstance(data.get("rows"), list):
         raise NapkinError(f"{document.name}: has no list of rows", "napkin validate --init writes a first file")
     schema = data.get("schema")
-    if schema not in (STEPS, MEMORY, RUNS):
+    if schema not in (STEPS, MEMORY, RUNS, TUNING):
         raise NapkinError(
-            f"{document.place('schema')}: unknown schema {printable(repr(schema), 60)}", f"{STEPS}, {MEMORY} or {RUNS}"
+            f"{document.place('schema')}: unknown schema {printable(repr(schema), 60)}",
+            f"{STEPS}, {MEMORY}, {RUNS} or {TUNING}",
         )
     if not data["rows"]:
         raise NapkinError(f"{document.place('rows')}: is empty", "a row a run")
-    found = Published(schema, [], [], [], [])
+    found = Published(schema, [], [], [], [], [])
     names: set[str] = set()
     for index, fields in enumerate(data["rows"]):
         row = RowFields(document, index, fields if isinstance(fields, dict) else {})
@@ -93,8 +96,10 @@ def read(path: str) -> Published:
                 found.steps.append(step_row(recognized(with_preset(row), of_step)))
             elif schema == MEMORY:
                 found.memory.append(recognized(with_preset(row), of_memory))
-            else:
+            elif schema == RUNS:
                 found.runs.append(run_row(row))
+            else:
+                found.tuning.append(row)
         except NapkinError as problem:
             name = row.fields.get("id")
             shown = printable(name, 60) if isinstance(name, str) and name else f"row {index + 1:,}"

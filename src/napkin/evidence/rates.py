@@ -22,8 +22,8 @@ GENERIC = "other"
 """The generation whose constants hold for all other accelerators."""
 
 REFERENCE_WATTS = {"ampere": 400 / 312e12, "hopper": 700 / 989.4e12, "blackwell": 1000 / 2250e12}
-"""Watts per dense 16-bit FLOP/s of the card whose share of the peak is in the constants: A100 and H100 SXM, B200.
-Another card of the generation with less power for the same peak runs at lower clocks."""
+"""Watts per dense 16-bit FLOP/s of the GPU whose share of the peak is in the constants: A100 and H100 SXM, B200.
+Another GPU of the generation with less power for the same peak runs at lower clocks."""
 
 MOST_POWER = 1.3
 """Beyond this much more power per FLOP/s than the reference nothing is power-limited any more."""
@@ -69,11 +69,11 @@ class Machine:
 WIDE = tuple(name for name, bits in COMPUTE_BITS.items() if bits > 16)
 """Formats whose activations are wider than the 16 bits that the constants count: their traffic grows with them."""
 LINKLESS = 32e9
-"""byte/s one way for a card whose link is not known: PCIe 4 × 16."""
+"""byte/s one way for a GPU whose link is not known: PCIe 4 × 16."""
 NODE = 8
-"""GPUs of a node where neither the source nor the accelerator's entry tells."""
+"""GPUs of a node where neither the source nor the accelerator's entry says."""
 SLOWEST_NETWORK = 12.5e9
-"""byte/s a GPU where neither the source nor the accelerator's entry tells the network: one 100 Gbit/s card."""
+"""byte/s a GPU where neither the source nor the accelerator's entry states the network: one 100 Gbit/s card."""
 
 
 RACK = 8
@@ -93,7 +93,7 @@ def machine(hardware: Hardware, compute: str, network: float | None = None, node
     if wide not in hardware.peaks or compute in WIDE:  # fp32 runs attention and head in fp32 too
         wide = compute if compute in WIDE else hardware.default_dtype
     bits = COMPUTE_BITS.get(compute, 16)
-    if bits == 4:  # training's 4-bit matmuls scale every block: no card reaches more than twice its 8-bit rate
+    if bits == 4:  # training's 4-bit matmuls scale every block: no GPU reaches more than twice its 8-bit rate
         peak = min(hardware.peak("fp4"), 2 * hardware.peak("fp8"))
     elif bits == 8:
         peak = hardware.peak("int8" if compute == "int8" else "fp8")

@@ -27,7 +27,7 @@ longest sample (LitGPT finetune/lora.py), this share of it. 0.3 to 0.7."""
 LITGPT_BATCH = 128
 """LitGPT finetune/*.py: sequences of one optimizer step."""
 SHARDED = ("torchtitan", "torchtune", "litgpt", "fsdp")
-"""Frameworks that shard parameters, gradients and states wherever there are several cards."""
+"""Frameworks that shard parameters, gradients and states wherever there are several GPUs."""
 MANY = 4
 """Micro-batches for each stage of a pipeline whose batch is not stated: enough to fill it under every schedule."""
 

@@ -11,7 +11,8 @@ from napkin.evidence import software
 from napkin.evidence.intervals import RunPoint, SeenStep, point
 from napkin.evidence.rates import LARGEST_SHARE, Machine, machine, names, picker, rates
 from napkin.footprint.states import weights_of
-from napkin.inputs.hardware import Hardware, peak_name
+from napkin.inputs.hardware import Hardware
+from napkin.inputs.peaks import peak_name
 from napkin.operations.model import Model
 from napkin.record import record, replace
 from napkin.term import Term
@@ -159,7 +160,7 @@ def asked(
     `napkin calibrate`."""
     stack = software.stack(stack_name)
     layout = setup.layout
-    at = machine(hardware, setup.precision.compute)
+    at = machine(hardware, setup.compute)
     kernel = kernel_of(stack, at, kernel)
     plan, reached = timed(model, setup, stack, at, kernel, async_tp)
     params = sum(
@@ -176,7 +177,7 @@ def asked(
         int(layout.seq),
         int(layout.gpus),
     )
-    dtype = peak_name(setup.precision.compute)
+    dtype = peak_name(setup.compute)
     peak = hardware.term(f"peak/{dtype}", "peak", "FLOP/s/GPU")
     if factor != 1.0:
         reached = replace(reached, stack=reached.stack * factor)

@@ -72,9 +72,9 @@ NETWORKS: tuple[tuple[str, Callable[[float, float, int], float]], ...] = (
     (r"(\d+)x ?(\d+) Gbit/s", lambda cards, rate, node: cards * rate * GBIT / node),
     (r"()(\d+) Gbit/s RDMA per GPU", lambda _, rate, node: rate * GBIT),
     (r"()(\d+) Gbit/s", lambda _, rate, node: rate * GBIT / node),
-    (r"()(TCPX)", lambda _, rate, node: 4 * 200 * GBIT / node),  # A3: four 200 Gbit/s cards a node
+    (r"()(TCPX)", lambda _, rate, node: 4 * 200 * GBIT / node),  # A3: four 200 Gbit/s network cards a node
 )
-"""Pattern of an interconnect's description, and byte/s per GPU from (cards, Gbit/s, GPUs of a node)."""
+"""Pattern of an interconnect's description, and byte/s per GPU from (network cards, Gbit/s, GPUs of a node)."""
 RECIPE = "recipe default"
 """What rows say of flags that are a recipe's, and which their source does not state."""
 RECOMPUTATION = {

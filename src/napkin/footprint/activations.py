@@ -191,10 +191,10 @@ def tape_for(precision: Precision) -> Tape:
 
 def total(values: Iterable[Number]) -> Number:
     """Return the sum of numbers or arrays."""
-    each = iter(values)
-    result = next(each, 0)
-    for value in each:
-        result = result + value
+    result: Number = 0
+    for value in values:
+        if value.__class__ is not int or value:
+            result = result + value if result.__class__ is not int or result else value
     return result
 
 

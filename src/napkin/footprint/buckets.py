@@ -1,4 +1,4 @@
-"""A rank's memory as a tree of terms: the buckets, the moments that they add up to, and what a card reports."""
+"""A rank's memory as a tree of terms: the buckets, the moments that they add up to, and what a GPU reports."""
 
 from __future__ import annotations
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from napkin.autograd.tensors import INPUT_LABEL, WEIGHT_COPY, Storage
-from napkin.elementwise import Number, ceil_div, maximum, minimum, where
+from napkin.elementwise import Number, ceil_div, maximum, minimum, product, where
 from napkin.footprint import activations
 from napkin.footprint.activations import total
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.stages import Stage
 from napkin.operations.implementations import MASKS
-from napkin.training.order import Counts
+from napkin.record import record
+from napkin.training.order import Counts, Variant
 from napkin.training.recomputation import OPERATIONS
 
 LAYERS_IN_TRANSIT = 2
@@ -24,24 +25,24 @@ STASHED = 5
 def saved_bytes(step: PreparedStep, stage: Stage) -> tuple[Number, Number, Number]:
     """Return the bytes that one micro-batch keeps on a stage: by layers, by weight copies, and outside the layers."""
     run, recompute = step.run, step.setup.layout.recompute
-    casts = stage.first * run.before.casts + stage.last * run.after.casts
+    casts = product(stage.first, run.before.casts) + product(stage.last, run.after.casts)
     shared: dict[int, tuple[Storage, Number]] = {}  # by storage: it, and how many layers keep it
     for n, variant in zip(stage.variants, step.order.variants, strict=True):
         piece = run.layers[variant.kind][1]
         if variant.no_grad:
             continue
         if not variant.checkpointed:
-            casts = casts + n * piece.casts
+            casts = casts + product(n, piece.casts)
         for storage in piece.arguments if variant.checkpointed else piece.shared:
             shared[id(storage)] = (storage, shared.get(id(storage), (storage, 0))[1] + n)
     size = activations.group_size(recompute, step.order.depth)
     layers = kept_by_layers(step, stage.variants, ceil_div(total(stage.checkpointed), size))
     passed = mask_bytes(step, stage.checkpointed) if MASKS in step.setup.implementation.passes else 0
-    once = [(s.kind, where(keep > 0, s.size * _held_part(step, s), 0)) for s, keep in shared.values()]
+    once = [(s.kind, where(keep > 0, product(s.size, _held_part(step, s)), 0)) for s, keep in shared.values()]
     tables = total(size for kind, size in once if kind != WEIGHT_COPY)
     casts = casts + total(size for kind, size in once if kind == WEIGHT_COPY)
     before = run.before.saved - run.first * _first_keeps_input(step)  # one tensor, kept twice
-    outside = stage.first * before + stage.last * run.after.saved + tables + passed
+    outside = total((stage.first * before, product(stage.last, run.after.saved), tables, passed))
     return layers, casts, outside
 
 
@@ -66,7 +67,8 @@ def kept_by_layers(step: PreparedStep, counts: Counts, checkpoints: Number) -> N
             continue
         if variant.checkpointed:
             inputs = inputs + n * piece.stashed
-            layers = layers + n * piece.chosen * (setup.layout.recompute.kind == OPERATIONS)
+            if setup.layout.recompute.kind == OPERATIONS:
+                layers = layers + n * piece.chosen
         elif not variant.no_grad:
             layers = layers + n * piece.saved
     if activations.group_size(setup.layout.recompute, step.order.depth) > 1:
@@ -74,7 +76,7 @@ def kept_by_layers(step: PreparedStep, counts: Counts, checkpoints: Number) -> N
     if "activations" in setup.offload:  # copied to the host as they are computed
         layers = minimum(layers, LAYERS_IN_TRANSIT * maximum(0, *(piece.saved for piece in pieces)))
         inputs = minimum(inputs, STASHED * maximum(0, *(piece.stashed for piece in pieces)))
-    return layers + inputs
+    return total((layers, inputs))
 
 
 def mask_bytes(step: PreparedStep, counts: Counts) -> Number:
@@ -123,33 +125,47 @@ def _held_part(step: PreparedStep, storage: Storage) -> Number:
 def _users(step: PreparedStep, counts: Counts, storage: Storage) -> tuple[Number, Number]:
     """Return, of `counts` layers of each variant, those that share a storage: how many are checkpointed, how many keep
     it."""
-    checkpointed: Number = 0
-    others: Number = 0
-    for n, variant in zip(counts, step.order.variants, strict=True):
-        piece = step.run.layers[variant.kind][1]
-        reads = (*piece.shared, *piece.arguments) if variant.checkpointed else piece.shared
-        if any(storage is other for other in reads):
-            checkpointed, others = (
-                checkpointed + n * variant.checkpointed,
-                others + n * (not (variant.checkpointed or variant.no_grad)),
-            )
-    return checkpointed, others
+    users = [(n, one) for n, one in zip(counts, step.order.variants, strict=True) if _uses(step, one, storage)]
+    return total(n for n, one in users if one.checkpointed), total(n for n, one in users if not one.checkpointed)
 
 
-def freed_bytes(step: PreparedStep, stage: Stage, left: Counts) -> Number:
-    """Return the bytes of what layers share and none of those that are left (of each variant) still reads."""
+def _uses(step: PreparedStep, variant: Variant, storage: Storage) -> bool:
+    """Return whether layers of a variant keep a storage, or refer to it where they are checkpointed."""
+    piece = step.run.layers[variant.kind][1]
+    reads = (*piece.shared, *piece.arguments) if variant.checkpointed else () if variant.no_grad else piece.shared
+    return any(storage is other for other in reads)
+
+
+@record
+class SharedStorage:
+    """What layers of a stage share: its bytes where the stage keeps or refers to it, and of each variant whether its
+    layers do."""
+
+    size: Number
+    users: tuple[bool, ...]
+
+
+def shared_storages(step: PreparedStep, stage: Stage) -> list[SharedStorage]:
+    """Return what the layers of a stage share, without copies of weights."""
     pieces = (piece for _, piece in step.run.layers)
     shared = {id(s): s for piece in pieces for s in (*piece.shared, *piece.arguments) if s.kind != WEIGHT_COPY}
     refers = {id(storage) for storage in step.run.tables}
-    found: Number = 0
+    found = []
     for key, storage in shared.items():
         checkpointed, others = _users(step, stage.variants, storage)
         there = (others > 0) | ((checkpointed > 0) & ((key in refers) or _is_argument(step, storage)))
-        gone = total(_users(step, left, storage)) == 0
-        found = found + where(there & gone, storage.size * _held_part(step, storage), 0)
+        size = where(there, product(storage.size, _held_part(step, storage)), 0)
+        found.append(SharedStorage(size, tuple(_uses(step, one, storage) for one in step.order.variants)))
     return found
+
+
+def freed_bytes(shared: Iterable[SharedStorage], left: Counts) -> Number:
+    """Return the bytes of what layers share and none of those that are left (of each variant) still reads."""
+    return total(
+        where(total(n for n, uses in zip(left, one.users, strict=True) if uses) == 0, one.size, 0) for one in shared
+    )
 
 
 def dot(counts: Iterable[Number], sizes: Iterable[Number]) -> Number:
     """Return Σ count · size."""
-    return total(n * size for n, size in zip(counts, sizes, strict=True))
+    return total(product(n, size) for n, size in zip(counts, sizes, strict=True))

@@ -25,6 +25,7 @@ class Leg:
     width     of the stream that its layers read, where nothing before them makes it
     encodes   the layers of the next stretch read its result by name
     asleep    nothing in it is trained, and no gradient passes through it
+    idle      of a tower: there are no images, and it does not run
     """
 
     before: Operations

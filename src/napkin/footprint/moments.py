@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin.autograd.tensors import INPUT_LABEL, sized
-from napkin.elementwise import Number, ceil_div, is_array, maximum, where
+from napkin.elementwise import Number, ceil_div, is_array, is_zero, maximum, product, where
 from napkin.footprint.activations import total
 from napkin.footprint.gathers import flat_gradient, gathered_bytes
-from napkin.footprint.kept import mask_bytes, rotary_bytes, shared_kv_bytes
+from napkin.footprint.kept import dot, mask_bytes, rotary_bytes, shared_kv_bytes
 from napkin.footprint.optimizer_buffers import optimizer_temporaries, table_elements
 from napkin.footprint.peaks import LayerPeak, layer_peaks
 from napkin.footprint.prepared import PreparedStep
-from napkin.footprint.rank import Made, Moment, Rank, larger
+from napkin.footprint.rank import Made, Moment, MomentSums, Rank, larger
 from napkin.footprint.registered import buffers
 from napkin.footprint.stages import Stage
 from napkin.footprint.states import HeldWeights
@@ -38,24 +38,29 @@ class Gradients:
         sharded = setup.layout.zero >= 2
         self.width = sized(1, setup.precision.grad)
         self.shards = setup.shards
-        unsynced = setup.framework.unsynced * where(sharded, where(self.shards > 1, 1, 0), 0)
-        undivided = rank.stage.last * step.run.undivided
+        undivided = product(rank.stage.last, step.run.undivided)
         self.standing = where(setup.adds_up & (not setup.in_backward), rank.gradients + undivided, 0)
-        self.standing = self.standing + unsynced * total(n * flat_gradient(part, self.width) for n, part in parts)
-        self.added = unsynced * maximum(0, *(flat_gradient(part, self.width) for _, part in parts))
+        self.added: Number = 0
+        if setup.framework.unsynced:
+            flat = [(n, flat_gradient(part, self.width)) for n, part in parts]
+            unsynced = setup.framework.unsynced * where(sharded, where(self.shards > 1, 1, 0), 0)
+            self.standing = self.standing + unsynced * total(n * size for n, size in flat)
+            self.added = unsynced * maximum(0, *(size for _, size in flat))
         at_once = 0 if setup.in_backward or "parameters" in setup.offload else where(setup.adds_up, 0, 1)
-        self._whole = at_once * where(sharded, 0, 1)
-        self._sharded = at_once * where(sharded, 1, 0)
+        self._whole = where(sharded, 0, at_once)
+        self._sharded = where(sharded, at_once, 0)
         # a part that is copied from a view at once; a tied one's waits for the embedding's
         copied = step.run.undivided * (not step.model.tied)
         self.first = rank.stage.last * (weights.head.gradients(self.width) + copied)
         # the head's part of a tied embedding's gradient waits for the embedding's own
-        one_stage = where(setup.layout.pp == 1, weights.table.all * self.width, 0)
-        self._waits = one_stage * setup.lets_go * step.model.tied
+        one_stage = where(setup.layout.pp == 1, weights.table.all * self.width, 0) if step.model.tied else 0
+        self._waits = product(one_stage, setup.lets_go)
 
     def parts_after(self, made: Number) -> Made:
         """Return what is there once gradients of `made` bytes have been computed."""
-        new = self._whole * made + self._sharded * ceil_div(made, self.shards)
+        new = product(self._whole, made)
+        if not is_zero(self._sharded):
+            new = new + self._sharded * ceil_div(made, self.shards)
         return ("through_the_passes", self.standing), ("of_a_tied_head", self._waits), ("new", new)
 
     def after(self, made: Number) -> Number:
@@ -84,10 +89,11 @@ class References:
         keeps_stream = checkpointed > 0
         if run.layers and any(s.label == INPUT_LABEL for s in run.layers[0][1].kept):
             keeps_stream = checkpointed >= 0
-        looked_up = stage.first * (run.embedded + where(keeps_stream, 0, run.stream))
+        looked_up = product(stage.first, total((run.embedded, where(keeps_stream, 0, run.stream))))
         self.at_loss = looked_up * (implementation.embeddings == "loss")
         other_masks = mask_bytes(step, stage.layers) - where(checkpointed > 0, masks, 0)
-        self.around = run.closure + tables + where(checkpointed > 0, self.masks, 0) + looked_up + other_masks + shared
+        own = where(checkpointed > 0, self.masks, 0)
+        self.around = total((run.closure, tables, own, looked_up, other_masks, shared))
 
     def freed_masks(self, left: Number) -> Number:
         """Return the bytes of masks that are free where checkpointed layers still refer to `left` bytes of them."""
@@ -111,7 +117,7 @@ class Moments:
     loss    bytes of the loss
     last    bytes of the previous micro-batch's loss, which lives until its name is assigned the new one
     casts   autocast's copies of weights when the last layer has run forward
-    waiting activations of the other micro-batches on their way
+    waiting activations of the other micro-batches in flight
     """
 
     def __init__(self, step: PreparedStep, rank: Rank, parts: Parts) -> None:
@@ -127,19 +133,24 @@ class Moments:
         self.gradients = Gradients(step, rank, parts)
         self.standing: Made = (("through_the_passes", self.gradients.standing),)
         self.references = References(step, stage)
-        self.loss = stage.last * run.loss
+        self.loss = product(stage.last, run.loss)
         self.last = self.loss * (layout.micro_batches > 1)
-        cached = total(n * piece.casts for n, (_, piece) in zip(stage.checkpointed, run.layers, strict=True))
-        cached = cached + stage.first * run.before.biases
-        cached = cached + total(n * piece.biases for n, (_, piece) in zip(stage.layers, run.layers, strict=True))
-        self.cached = cached
-        self.casts = rank.casts + cached - stage.last * run.after.casts
-        self.before_head = rank.saved - stage.last * run.after.saved
+        pieces = [piece for _, piece in run.layers]
+        cached = dot(stage.checkpointed, (piece.casts for piece in pieces))
+        biases = dot(stage.layers, (piece.biases for piece in pieces))
+        self.cached = cached = total((cached, product(stage.first, run.before.biases), biases))
+        self.casts = rank.casts + cached - product(stage.last, run.after.casts)
+        self.before_head = rank.saved - product(stage.last, run.after.saved)
         self.waiting, self.optimizer = rank.waiting, rank.optimizer
+        self.held = rank.parameters + rank.optimizer
+        self.in_passes = total((self.waiting, self.inputs, setup.bucket))
 
     def moment(self, name: str, gradients: Made, kept: Number, casts: Number, temporaries: Made) -> Moment:
         """Return a moment of the passes, with the waiting micro-batches' activations and the gathered parameters."""
         gathered = self.gathered_at_loss if name == "loss" else self.gathered
+        passing = total((self.in_passes, gathered, kept, casts, *(size for _, size in temporaries)))
+        if is_array(passing):
+            return MomentSums(name, passing, total((passing, self.held, *(size for _, size in gradients))))
         made: dict[str, Made] = {
             "gradients": gradients,
             "activations": (("of_waiting_micro_batches", self.waiting), ("of_this_micro_batch", kept)),
@@ -162,12 +173,13 @@ class Moments:
         """Return the moment of the head or, where it is larger, of the final norm."""
         rank, stage, run, held = self.rank, self.stage, self.run, self.references
         standing = self.standing
-        head = stage.last * (run.after.burst - run.after.saved - run.after.casts)
+        head = product(stage.last, run.after.burst - run.after.saved - run.after.casts)
         temporaries = (("referred_to", held.closure + held.at_loss), ("head", head), ("last_loss", self.last))
         at_head = self.moment("forward", standing, rank.saved, rank.casts + self.cached, temporaries)
         if not run.layers:
             return at_head
-        temporaries = (("referred_to", held.around), ("last_loss", self.last), ("final_norm", stage.last * run.final))
+        norm = ("final_norm", product(stage.last, run.final))
+        temporaries = (("referred_to", held.around), ("last_loss", self.last), norm)
         return larger(at_head, self.moment("forward", standing, self.before_head, self.casts, temporaries))
 
     def bursting(self, peak: LayerPeak) -> Moment:
@@ -181,20 +193,20 @@ class Moments:
         """Return the bytes of what lives on when the backward pass is over: a checkpointed leaf and its gradient, and
         a head's gradient that another is a view of."""
         leaf = where(total(self.stage.checkpointed) > 0, 2 * self.run.zeros, 0)
-        return leaf + self.stage.last * self.run.undivided
+        return total((leaf, product(self.stage.last, self.run.undivided)))
 
     @property
     def through_backward(self) -> Number:
         """Return what lives through the backward pass: what checkpointed layers refer to, and the logits."""
         leaf = where(total(self.stage.checkpointed) > 0, self.run.zeros, 0)
-        return self.references.closure + self.stage.last * self.run.held_logits + leaf
+        return total((self.references.closure, product(self.stage.last, self.run.held_logits), leaf))
 
     def at_loss(self) -> Moment:
         """Return the moment of the loss."""
         temporaries = (
             ("referred_to", self.through_backward),
             ("loss", 2 * self.loss),
-            ("head", self.stage.last * self.step.after.peak),
+            ("head", product(self.stage.last, self.step.after.peak)),
         )
         return self.moment("loss", self.standing, self.rank.saved, self.rank.casts, temporaries)
 
@@ -208,7 +220,7 @@ class Moments:
             ("layer", peak.needs),
         )
         kept = self.before_head - peak.gone - peak.shared
-        casts = self.rank.casts - self.stage.last * self.run.after.casts - peak.uncast
+        casts = self.rank.casts - product(self.stage.last, self.run.after.casts) - peak.uncast
         made = gradients.parts_after(gradients.first + peak.made)
         return self.moment("backward", made, kept, casts, temporaries)
 
@@ -227,21 +239,22 @@ class Moments:
         made = gradients.first + total(n * part.gradients(gradients.width) for n, part in layers)
         casts = (
             rank.casts
-            - stage.last * run.after.casts
+            - product(stage.last, run.after.casts)
             - total(
-                n * run.layers[variant.kind][1].casts * (not (variant.checkpointed or variant.no_grad))
+                product(n, run.layers[variant.kind][1].casts)
                 for n, variant in zip(stage.variants, step.order.variants, strict=True)
+                if not (variant.checkpointed or variant.no_grad)
             )
         )
         # the two gradients of a tied embedding are added into a third
         both = where(setup.layout.pp == 1, table_elements(step) * gradients.width, 0) if step.model.tied else 0
-        own = both * setup.lets_go  # freed in the replay
+        own = product(both, setup.lets_go)  # freed in the replay
         before = maximum(step.before.peak, step.before.end + own + both) * (setup.frozen is None)
         # what layers share has gone with the first of them
         kept = rank.delayed if setup.layout.schedule == "zero-bubble" else stage.first * run.before.saved
         temporaries = (
             ("embedding", stage.first * (run.after.input + before)),
-            ("logits", stage.last * run.held_logits),
+            ("logits", product(stage.last, run.held_logits)),
             ("loss", 2 * self.loss),
         )
         return self.moment("backward", gradients.parts_after(made), kept, casts, temporaries)
@@ -277,7 +290,8 @@ def moments_of(step: PreparedStep, rank: Rank, parts: Parts) -> tuple[tuple[Mome
     moments = Moments(step, rank, parts)
     forward, backward = moments.forward(), moments.moment("backward", (), 0, 0, ())
     for peak in layer_peaks(step, rank.stage, moments.gradients.width, moments.gradients.after):
-        forward = larger(forward, moments.bursting(peak), peak.valid)
+        if not peak.below:
+            forward = larger(forward, moments.bursting(peak), peak.valid)
         backward = larger(backward, moments.backward(peak), peak.valid)
         if is_array(peak.seam) or peak.seam:
             backward = larger(backward, moments.at_seam(peak), peak.valid)

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from napkin.elementwise import Number, ceil_div, is_array, maximum, minimum, where
+from napkin.elementwise import Flag, Number, ceil_div, holds_for_all, is_array, maximum, minimum, where
 from napkin.footprint import activations
 from napkin.footprint.activations import total
-from napkin.footprint.kept import LAYERS_IN_TRANSIT, STASHED, dot, freed_bytes, kept_by_layers, mask_bytes
+from napkin.footprint.kept import (
+    LAYERS_IN_TRANSIT,
+    STASHED,
+    dot,
+    freed_bytes,
+    kept_by_layers,
+    mask_bytes,
+    shared_storages,
+)
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.stages import Stage
 from napkin.record import record
@@ -28,6 +36,7 @@ class LayerPeak:
     later   copies of weights of it and of the layers after it, whether autograd keeps them or autocast's cache
     masks   causal masks that checkpointed layers up to it refer to
     seam    the gradient of an encoder's output, where it is the encoder's end that is next
+    below   whether a later layer of its variant is on the stage too, before whose forward pass no less is kept
     """
 
     valid: Number
@@ -40,6 +49,7 @@ class LayerPeak:
     later: Number
     masks: Number
     seam: Number = 0
+    below: bool = False
 
 
 Corner = tuple[Number, int, Counts, Number, Number]
@@ -66,9 +76,11 @@ class StageLayers:
         weights = step.weights.layers
         trained = [(weights[one.kind].gradients(grad), not i) for i, one in zip(self.idle, order.variants, strict=True)]
         self.weights = [size * some for size, some in trained]
-        self.copies = [piece.casts * (not (one.checkpointed or one.no_grad)) for one, piece in pairs]
-        self.cached = [piece.casts * (not one.no_grad) + piece.biases for one, piece in pairs]
-        self.reruns = [(p.recomputed - p.chosen * self.chooses) * one.checkpointed for one, p in pairs]
+        self.copies = [0 if one.checkpointed or one.no_grad else piece.casts for one, piece in pairs]
+        self.cached = [piece.biases if one.no_grad else total((piece.casts, piece.biases)) for one, piece in pairs]
+        chosen = [piece.chosen if self.chooses else 0 for piece in self.pieces]
+        self.reruns = [p.recomputed - c if one.checkpointed else 0 for (one, p), c in zip(pairs, chosen, strict=True)]
+        self.shared = shared_storages(step, stage)
 
     def corners(self) -> Iterator[Corner]:
         """Yield the layers at which live bytes can be the largest, from the last to the first."""
@@ -130,8 +142,11 @@ class StageLayers:
     def burst(self, variant: int) -> Number:
         """Return the peak of a layer's forward pass beyond what it keeps."""
         one, piece = self.order.variants[variant], self.pieces[variant]
-        own = piece.input + piece.chosen * self.chooses if one.checkpointed else piece.saved
-        return (piece.dropped if one.checkpointed or one.no_grad else piece.burst) - own * (not one.no_grad)
+        if one.no_grad:
+            return piece.dropped
+        if one.checkpointed:
+            return piece.dropped - (piece.input + piece.chosen if self.chooses else piece.input)
+        return piece.burst - piece.saved
 
     def seam(self, variant: int) -> Number:
         """Return the bytes of the gradient of the encoder's output where the next layer is the encoder's end."""
@@ -141,6 +156,8 @@ class StageLayers:
 
     def masks(self, ahead: Counts) -> Number:
         """Return the bytes of causal masks that the checkpointed ones of these layers refer to."""
+        if not any(piece.masks for piece in self.pieces):
+            return 0
         counts: list[Number] = [0] * len(self.stage.kinds)
         for n, one in zip(ahead, self.order.variants, strict=True):
             counts[one.kind] = counts[one.kind] + n * one.checkpointed
@@ -158,6 +175,7 @@ def layer_peaks(
     """
     layers = StageLayers(step, stage, grad)
     whole = kept_by_layers(step, stage.variants, ceil_div(stage.high - stage.low, layers.size))
+    later: dict[int, Flag] = {}
     for valid, variant, upto, checkpoints, recomputed in layers.largest_corners(gradients_of):
         done = [a - b for a, b in zip(layers.end, upto, strict=True)]
         ahead = tuple(a - b for a, b in zip(upto, layers.begin, strict=True))
@@ -165,14 +183,17 @@ def layer_peaks(
             valid,
             dot(done, layers.weights),
             whole - kept_by_layers(step, ahead, checkpoints),
-            freed_bytes(step, stage, ahead),
+            freed_bytes(layers.shared, ahead),
             dot(done, layers.copies),
             layers.needed(variant, ahead, recomputed, total(done)),
             layers.burst(variant),
-            dot(done, layers.cached) + layers.cached[variant],
+            total((dot(done, layers.cached), layers.cached[variant])),
             layers.masks(ahead),
             layers.seam(variant),
+            variant in later and holds_for_all(later[variant]),
         )
+        if is_array(valid):  # else those that hold the most are in no order
+            later[variant] = later[variant] | valid if variant in later else valid
 
 
 def most_held(corners: Iterable[Corner], held: Callable[[Corner], tuple[object, Number, Number]]) -> Iterable[Corner]:

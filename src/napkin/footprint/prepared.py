@@ -41,10 +41,14 @@ class Weights:
 
 
 class Replays:
-    """The backward passes of the pieces of a pass. `BEFORE` and `AFTER` name what is not a layer."""
+    """The backward passes of the pieces of a pass. `BEFORE` and `AFTER` name what is not a layer.
 
-    def __init__(self, run: Pass) -> None:
+    table: bytes of the gradient of the embedding that a tied head shares, to which the embedding's own is added; 0
+    without one."""
+
+    def __init__(self, run: Pass, table: Number = 0) -> None:
         self.run = run
+        self.table = table
         self._shared: dict[int, bool] = {}
 
     def adds(self, kind: int) -> bool:
@@ -68,13 +72,12 @@ class Replays:
         which: int,
         recomputed: bool = False,
         alone: bool = False,
-        waits: Number = 0,
         carried: bool = False,
     ) -> Replay:
-        """Return a piece's replay, entry by entry where layouts differ in whether new gradients are freed at once.
-        waits: bytes of the first gradients that are not freed on a single stage (live.py, as the rest)."""
+        """Return a piece's replay, entry by entry where layouts differ in whether new gradients are freed at once. On a
+        single stage a tied head's gradient is not: it waits for the embedding's (live.py, as the rest)."""
         piece, seed = self.piece(which)
-        waits = where(setup.layout.pp == 1, waits, 0)
+        waits = where(setup.layout.pp == 1, self.table, 0) if which == AFTER else 0
         return chosen(setup.lets_go, replayed(piece, seed, recomputed, alone, waits, carried))
 
 
@@ -130,7 +133,9 @@ def prepare(model: Model, setup: Setup) -> PreparedStep:
     """Run the model once on the tape, forward and backward."""
     stack = stack_of_step(model, setup)
     run = pass_of(model, stack, setup)
-    return step_of(model, stack, setup, Replays(run), weights_on_a_rank(model, stack, setup, run.kinds))
+    weights = weights_on_a_rank(model, stack, setup, run.kinds)
+    replays = Replays(run, weights.table.all * sized(1, setup.precision.grad) * model.tied)
+    return step_of(model, stack, setup, replays, weights)
 
 
 def stack_of_step(model: Model, setup: Setup) -> Stack:
@@ -142,7 +147,6 @@ def stack_of_step(model: Model, setup: Setup) -> Stack:
 def step_of(model: Model, stack: Stack, setup: Setup, replays: Replays, weights: Weights) -> PreparedStep:
     """Return the step whose pass is on the tape."""
     run = replays.run
-    waits = weights.table.all * sized(1, setup.precision.grad) * model.tied
     return PreparedStep(
         model,
         stack,
@@ -150,7 +154,7 @@ def step_of(model: Model, stack: Stack, setup: Setup, replays: Replays, weights:
         run,
         replays,
         replays.of(setup, BEFORE),
-        replays.of(setup, AFTER, waits=waits),
+        replays.of(setup, AFTER),
         weights,
         order_of_run(model, run, setup),
         first=_first(run, setup, replays),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from napkin.elementwise import Flag, Number, ceil_div, is_array, maximum, where
+from napkin.elementwise import Number, ceil_div, holds_for_all, is_array, maximum, where
 from napkin.footprint.activations import total
 from napkin.footprint.allocator import Flow
 from napkin.footprint.stages import Stage
@@ -48,24 +48,16 @@ class Moment:
         return self.passing + (self.parameters + self.optimizer) + self.gradients
 
 
-class LargerMoment(Moment):
-    """Of two moments the one with more live bytes, layout by layout: a bucket is taken only where it is read."""
+class MomentSums(Moment):
+    """A moment of layouts that are arrays, of which the sums alone are read."""
 
-    def __init__(self, first: Moment, second: Moment, chosen: Flag, live: Number) -> None:
-        self.__dict__.update(name=first.name, made=NOTHING, _first=first, _second=second, _chosen=chosen, _live=live)
-
-    def __getattr__(self, bucket: str) -> Number:
-        if bucket not in BUCKETS:
-            raise AttributeError(bucket)
-        return self._taken(bucket)
-
-    def _taken(self, name: str) -> Number:
-        parts = self.__dict__
-        return where(parts["_chosen"], getattr(parts["_second"], name), getattr(parts["_first"], name))
+    def __init__(self, name: str, passing: Number, live: Number) -> None:
+        self.__dict__.update(name=name, made=NOTHING, _passing=passing, _live=live)
 
     @property
     def passing(self) -> Number:
-        return self._taken("passing")
+        passing: Number = self.__dict__["_passing"]
+        return passing
 
     @property
     def live(self) -> Number:
@@ -76,14 +68,17 @@ class LargerMoment(Moment):
 def larger(first: Moment, second: Moment, there: Number = 1) -> Moment:
     """Return the moment with more live bytes, entry by entry; the first where the second is not there."""
     least, most = first.live, second.live
-    chosen = (most > least) & (there > 0)
+    chosen = most > least
     if not is_array(chosen):
-        return second if chosen else first
-    return LargerMoment(first, second, chosen, where(chosen, most, least))
+        return second if chosen and there > 0 else first
+    if holds_for_all(there):
+        return MomentSums(first.name, where(chosen, second.passing, first.passing), maximum(most, least))
+    chosen = chosen & (there > 0)
+    return MomentSums(first.name, where(chosen, second.passing, first.passing), where(chosen, most, least))
 
 
 def waiting_bytes(each: Number, delayed: Number, chunks: Number, parts: Number, late: Number) -> Number:
-    """Return what the other micro-batches on their way keep. each, delayed: as of `Rank`; chunks, parts: model chunks
+    """Return what the other micro-batches in flight keep. each, delayed: as of `Rank`; chunks, parts: model chunks
     in flight, and of a micro-batch; late: micro-batches whose weight gradients are delayed (stages.in_flight)."""
     return ceil_div(each * (chunks - parts), parts) + late * delayed
 
@@ -112,12 +107,12 @@ class Rank:
     between: tuple[Moment, ...] = ()
 
     def alone(self) -> Rank:
-        """Return the same with a single micro-batch on its way."""
+        """Return the same with a single micro-batch in flight."""
         return replace(self, stage=replace(self.stage, chunks=1, parts=1, delayed=0))
 
     @property
     def waiting(self) -> Number:
-        """Activations of the other micro-batches on their way."""
+        """Activations of the other micro-batches in flight."""
         return waiting_bytes(self.each, self.delayed, self.stage.chunks, self.stage.parts, self.stage.delayed)
 
     @property

@@ -46,7 +46,8 @@ def buffers(step: PreparedStep, stage: Stage) -> Number:
             "scalar": depth,
             "scalars": 2 * depth,
         }[what]
-        found = found + sized(count, kind or ("fp32" if setup.precision.param == "fp32" else "bf16"))
+        loaded = setup.precision.frozen or setup.precision.param
+        found = found + sized(count, kind or ("fp32" if loaded == "fp32" else "bf16"))
     if setup.implementation.buffers:  # routers' biases that no gradient reaches, tables of hashed choices
         for many, layer in zip(stage.layers, stage.kinds, strict=True):
             for op in layer.operations:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from napkin.autograd.live import Replay
 from napkin.autograd.tensors import Storage, sized
-from napkin.elementwise import Flag, Number, is_array, where
+from napkin.elementwise import Flag, is_array, where
 from napkin.footprint.activations import Pass, Piece
 from napkin.footprint.prepared import (
     AFTER,
@@ -111,7 +111,6 @@ class _OfRows(Replays):
         which: int,
         recomputed: bool = False,
         alone: bool = False,
-        waits: Number = 0,
         carried: bool = False,
     ) -> Replay:
         key = (which, recomputed, alone, carried)

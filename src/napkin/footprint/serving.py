@@ -83,7 +83,7 @@ def in_matrices(model: Model) -> int:
 
 
 def repeated(model: Model, ranks: int) -> int:
-    """Return the parameters of the products of keys and values that stand on more than one of `ranks` ranks, less once:
+    """Return the parameters of the products of keys and values that are on more than one of `ranks` ranks, less once:
     where there are more ranks than heads, each holds a whole one (vLLM, model_executor/layers/linear.py,
     QKVParallelLinear)."""
     found = 0

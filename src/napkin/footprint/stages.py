@@ -159,43 +159,45 @@ def _places(model: Model, order: Order, setup: Setup) -> tuple[Number, ...]:
     dealt = partition != COST or layout.stages
     looked = _looked_at(model, order, setup) if dealt and len(order.segments) < most else None
     if looked is None or len(looked) >= most:
-        return (*ends, *(minimum(i, p - 1) for i in range(1, most - 1)))
+        looked = list(range(1, most - 1))
     inner = [minimum(maximum(i, 0), p - 1) for i in looked]
-    return (*ends, *(inner if is_array(p) else sorted(inner)))
+    if is_array(p):
+        return (*ends, *inner)
+    if not dealt or layout.schedule == "zero-bubble":
+        return (*ends, *sorted(inner))
+    return (*ends, *_unlike(order, _runs(model, order, setup), inner, int(p) - 1))
+
+
+def _looked_at(model: Model, order: Order, setup: Setup) -> list[Number]:
+    """Return stages that differ in their layers, among them the first of each composition; under a zero-bubble
+    schedule, where the last of them may hold the most, that one as well."""
+    p = setup.layout.pp
+    found: list[Number] = []
+    for size, begin, end, origin in _runs(model, order, setup):
+        for segment in order.segments:
+            here = maximum(begin, floor_div(segment.start - origin, maximum(size, 1)))
+            alike = segment.period if is_array(p) else segment.period // gcd(segment.period, int(max(size, 1)))
+            found += [here + i for i in range(alike + 1)]
+            if setup.layout.schedule == "zero-bubble":
+                there = minimum(end - 1, floor_div(segment.end - 1 - origin, maximum(size, 1)))
+                found += [there - i for i in range(alike + 1)]
+    return found if is_array(p) else list(dict.fromkeys(found))
 
 
 _Run = tuple[Number, Number, Number, Number]
 """Stages of one size, as `_runs` returns them."""
 
 
-def _looked_at(model: Model, order: Order, setup: Setup) -> list[Number]:
-    """Return stages that differ in their layers, among them the first of each composition; under a zero-bubble
-    schedule, where the last of them may hold the most, that one as well."""
-    p, late = setup.layout.pp, setup.layout.schedule == "zero-bubble"
-    found: list[Number] = []
-    for run in _runs(model, order, setup):
-        size, begin, end, origin = run
-        here: list[Number] = []
-        for segment in order.segments:
-            first = maximum(begin, floor_div(segment.start - origin, maximum(size, 1)))
-            alike = segment.period if is_array(p) else segment.period // gcd(segment.period, int(max(size, 1)))
-            here += [first + i for i in range(alike + 1)]
-            if late:
-                last = minimum(end - 1, floor_div(segment.end - 1 - origin, maximum(size, 1)))
-                here += [last - i for i in range(alike + 1)]
-        found += here if is_array(p) or late else _unlike(order, run, here, int(p) - 1)
-    return found if is_array(p) else list(dict.fromkeys(found))
-
-
-def _unlike(order: Order, run: _Run, places: Iterable[Number], last: int) -> list[Number]:
-    """Return the stages of a run without those that are like an earlier one, which has as many micro-batches in flight
+def _unlike(order: Order, runs: list[_Run], places: Iterable[Number], last: int) -> list[Number]:
+    """Return some stages without those that are like an earlier one of them, which has as many micro-batches in flight
     or more. last: of the pipeline; it and the first hold more than layers."""
-    size, begin, end, origin = (int(number) for number in run)
     found: dict[object, Number] = {}
     for place in sorted({int(place) for place in places}):
-        inside = begin <= place < end and 0 < place < last
-        low = place * size + origin
-        found.setdefault(order.composition(low, low + size) if inside else place, place)
+        held: object = place
+        if 0 < place < last:
+            size, _, _, origin = next(run for run in runs if run[1] <= place < run[2])
+            held = order.composition(int(place * size + origin), int((place + 1) * size + origin))
+        found.setdefault(held, place)
     return list(found.values())
 
 

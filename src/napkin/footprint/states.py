@@ -8,7 +8,7 @@ from math import prod
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, ceil_div, ceiling
 from napkin.footprint.activations import total
-from napkin.formats import QUANTIZED
+from napkin.formats import stored_bytes
 from napkin.operations.base import Operation
 from napkin.operations.lora import lora_pairs, other_adapters, stored_format
 from napkin.operations.roles import EXPERT, REPLICATED, VOCABULARY
@@ -69,9 +69,10 @@ def stays_wide(op: Operation, weight: Weight, setup: Setup) -> bool:
     """Return whether a weight stays in fp32 where the model is loaded in a 16-bit type, and trained in it: under
     autocast all weights are fp32, and engines with a master copy cast all of them."""
     precision, implementation = setup.precision, setup.implementation
-    if precision.param not in ("bf16", "fp16") or precision.autocast or precision.master is not None:
+    loaded = precision.frozen or precision.param
+    if loaded not in ("bf16", "fp16") or precision.autocast or precision.master is not None:
         return False
-    found = implementation.fp32_weights + implementation.fp16_excepts * (precision.param == "fp16")
+    found = implementation.fp32_weights + implementation.fp16_excepts * (loaded == "fp16")
     path = f"{op.module or 'norm' * op.normalizes()}/{weight.name}"
     return any(path == one or (not one.startswith("/") and path.endswith(one)) for one in found)
 
@@ -130,8 +131,8 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
     adapter     a prompt of 10 embeddings, and a gate for each head
     adapter_v2  the same, a scale and a bias of d_out for each linear layer, and the norms' weights
     """
-    width = sized(1, setup.precision.param)
-    stored = QUANTIZED.get(tuning.quantized, width)
+    width = sized(1, setup.precision.frozen or setup.precision.param)
+    stored = stored_bytes(tuning.quantized) if tuning.quantized else width
     trained: list[tuple[int, ...]] = []
     frozen: Number = 0
     own = {op.module for op in operations if op.linear() is not None}
@@ -193,4 +194,5 @@ def gathered(parts: Sequence[tuple[Number, HeldWeights]]) -> HeldWeights:
 
 def still(part: HeldWeights, setup: Setup) -> HeldWeights:
     """Return a piece with its weights frozen."""
-    return HeldWeights(0, 0, frozen=part.gradients(sized(1, setup.precision.param)) + part.frozen)
+    width = sized(1, setup.precision.frozen or setup.precision.param)
+    return HeldWeights(0, 0, frozen=part.gradients(width) + part.frozen)

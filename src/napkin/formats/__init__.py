@@ -17,9 +17,10 @@ from napkin.formats.table import (
     bytes_of,
     element_bytes,
     find,
+    stored_bytes,
 )  # fmt: skip
 
 __all__ = [
-    "BYTES", "COMPUTE_BITS", "EXACT_KEPT", "FORMATS", "INTEGERS", "QUANTIZED", "RECIPES", "SIXTEENTHS", "TRAINED",
-    "Format", "Integer", "bytes_of", "element_bytes", "find",
+    "BYTES", "COMPUTE_BITS", "EXACT_KEPT", "FORMATS", "INTEGERS", "QUANTIZED", "RECIPES",
+    "SIXTEENTHS", "TRAINED", "Format", "Integer", "bytes_of", "element_bytes", "find", "stored_bytes",
 ]  # fmt: skip

@@ -147,7 +147,7 @@ BYTES: dict[str, int] = {
     "fp8": 1,
     "bool": 1,
 }
-"""Bytes of one element of a tensor, of formats without a shared scale; fp8 stands for both of its formats."""
+"""Bytes of one element of a tensor, of formats without a shared scale; fp8 is either of its formats."""
 SIXTEENTHS: dict[str, Number] = {
     f.name: ratio(16 * f.element_bits + SCALE_BITS * 16 // f.block, 8)
     for f in FORMATS.values()
@@ -174,6 +174,12 @@ them; nf4-dq: an 8-bit one with fp32 for 256 scales (Dettmers et al. 2023, QLoRA
 16-bit scale and a 4-bit zero point for 128 weights, as GPTQ and AWQ have them (Frantar et al. 2022, arXiv:2210.17323;
 Lin et al. 2023, arXiv:2306.00978)."""
 
+
+def stored_bytes(name: str) -> float:
+    """Return the bytes of a frozen weight of a layer; a scale for each row, of 8 bits, is not counted."""
+    return QUANTIZED[name] if name in QUANTIZED else BYTES[name]
+
+
 _MEANS = {
     "fp8": "fp8_e4m3",
     "fp4": "fp4_e2m1",
@@ -183,7 +189,7 @@ _MEANS = {
     "byte": "uint8",
     "bool": "uint8",
 }
-"""The storage format that a general word stands for."""
+"""The storage format that a general word means."""
 
 
 def power_of_two(exponent: int) -> Fraction:

@@ -26,7 +26,7 @@ class Foreign(NamedTuple):
 
     name: str
     marks: tuple[str, ...]
-    read: Callable[[kinds.Block], kinds.Fields] | None = None
+    read: Callable[[kinds.ForeignBlock], kinds.Fields] | None = None
     instead: str = EXPORT
     inside: tuple[str, ...] = ()
     without: str = ""
@@ -128,9 +128,9 @@ def translated(data: Mapping[str, Any], where: str) -> tuple[kinds.Fields, str] 
     return None
 
 
-def _block(data: Mapping[str, Any], keys: tuple[str, ...]) -> kinds.Block | None:
+def _block(data: Mapping[str, Any], keys: tuple[str, ...]) -> kinds.ForeignBlock | None:
     """Return the block at a path of keys; None where there is none."""
     inner: Any = data
     for key in keys:
         inner = inner.get(key) if isinstance(inner, dict) else None
-    return kinds.Block(inner, data) if isinstance(inner, dict) else None
+    return kinds.ForeignBlock(inner, data) if isinstance(inner, dict) else None

@@ -1,6 +1,6 @@
 """Other projects' model files as the fields of the config.json that they correspond to.
 
-Each reader takes what it looks at from a Block; ValueError says what keeps it from reading a file.
+Each reader takes what it looks at from a ForeignBlock; ValueError says what keeps it from reading a file.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 """OmegaConf's `${variables.max_seq_len}`."""
 
 
-class Block:
+class ForeignBlock:
     """A mapping that remembers which of its fields were looked at. Dashes in names count as underscores.
 
     whole  the file that it stands in, whose values references name
@@ -26,7 +26,7 @@ class Block:
         self.whole = whole
         self.notes: list[str] = []
         self.read: set[str] = set()
-        self.children: list[Block] = []
+        self.children: list[ForeignBlock] = []
 
     def __contains__(self, field: str) -> bool:
         return field in self.fields
@@ -54,12 +54,12 @@ class Block:
             raise ValueError(f"{field} {value!r} is not a whole number")
         return int(value)
 
-    def inner(self, field: str) -> Block:
+    def inner(self, field: str) -> ForeignBlock:
         """Return the mapping in a field; an empty one where it is missing."""
         value = self.get(field, {})
         if not isinstance(value, dict):
             raise ValueError(f"{field} is not a mapping")
-        self.children.append(Block(value, self.whole))
+        self.children.append(ForeignBlock(value, self.whole))
         return self.children[-1]
 
     def must_be(self, field: str, *values: object, default: object = None) -> None:
@@ -78,7 +78,7 @@ class Block:
         return own + [field for child in self.children for field in child.left(known)]
 
 
-def meta(of: Block) -> Fields:
+def meta(of: ForeignBlock) -> Fields:
     """Read Meta's params.json (meta-llama/llama-models, models/llama3/model.py): the MLP is 8/3 of the width, times
     ffn_dim_multiplier, rounded up to multiple_of; -1 tokens are the tokenizer's, 32,000 before Llama 3."""
     width, multiple = of.whole_number("dim"), of.whole_number("multiple_of")
@@ -102,7 +102,7 @@ def meta(of: Block) -> Fields:
     }
 
 
-def mistral(of: Block) -> Fields:
+def mistral(of: ForeignBlock) -> Fields:
     """Read Mistral's params.json (mistralai/mistral-inference, args.py)."""
     fields = {
         "model_type": "mistral",
@@ -133,7 +133,7 @@ def mistral(of: Block) -> Fields:
     return fields
 
 
-def litgpt(of: Block) -> Fields:
+def litgpt(of: ForeignBlock) -> Fields:
     """Read LitGPT's model_config.yaml (Lightning-AI/litgpt, litgpt/config.py): Llama's blocks or GPT-NeoX's."""
     width, bias = of.whole_number("n_embd"), bool(of.get("bias", True))
     shared = {
@@ -166,7 +166,7 @@ def litgpt(of: Block) -> Fields:
     raise ValueError(f"{kinds[0]} with {kinds[1]}")
 
 
-def _blocks_of_llama(of: Block, bias: bool, qkv_bias: bool) -> Fields:
+def _blocks_of_llama(of: ForeignBlock, bias: bool, qkv_bias: bool) -> Fields:
     """Return the model_type whose blocks LitGPT's Llama blocks are, with biases, norms of queries and keys, experts or
     a sliding window, and the fields for them; those that napkin knows no model_type for raise ValueError."""
     has_experts, window = of.get("mlp_class_name") == "LLaMAMoE", of.get("sliding_window_size")
@@ -198,7 +198,7 @@ def _blocks_of_llama(of: Block, bias: bool, qkv_bias: bool) -> Fields:
     return {**kind, experts: of["n_expert"], "num_experts_per_tok": of["n_expert_per_token"], width: inner}
 
 
-def mosaic(of: Block) -> Fields:
+def mosaic(of: ForeignBlock) -> Fields:
     """Read the model block of MosaicML's YAML (mosaicml/llm-foundry, models/mpt/configuration_mpt.py): MPT as
     transformers has it, with ALiBi and without biases."""
     attention = of.inner("attn_config")
@@ -223,7 +223,7 @@ def mosaic(of: Block) -> Fields:
     }
 
 
-def olmo(of: Block) -> Fields:
+def olmo(of: ForeignBlock) -> Fields:
     """Read the model block of OLMo's YAML (allenai/OLMo, olmo/config.py): OLMo's blocks, OLMo 2's, or Llama's."""
     of.must_be("activation_type", "swiglu", default="swiglu")
     of.must_be("block_type", "sequential", default="sequential")
@@ -274,7 +274,7 @@ OF_NANOTRON = (
 """Fields of nanotron's model_config that change no count."""
 
 
-def nanotron(of: Block) -> Fields:
+def nanotron(of: ForeignBlock) -> Fields:
     """Read the model_config of nanotron's YAML (huggingface/nanotron, config/models_config.py): Llama's blocks, or
     Qwen2's; the vocabulary is padded to a multiple of tensor parallelism."""
     is_qwen = bool(of.get("is_qwen2_config"))
@@ -304,7 +304,7 @@ def nanotron(of: Block) -> Fields:
     }
 
 
-def nanogpt(of: Block) -> Fields:
+def nanogpt(of: ForeignBlock) -> Fields:
     """Read the model_args of nanoGPT (karpathy/nanoGPT, model.py): GPT-2's blocks."""
     if of.get("bias") is False:
         raise ValueError("no class of transformers has GPT-2 with bias=False")

@@ -5,12 +5,12 @@ The shipped facts come from `_tables/hardware.py`, plain literals generated from
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from napkin import term
-from napkin.errors import NapkinError, Refused, did_you_mean
+from napkin.errors import Refused
+from napkin.inputs.peaks import SPARSE, TRAINING, peak_name, unknown
 from napkin.record import record
-from napkin.units import number_format
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
@@ -18,45 +18,6 @@ if TYPE_CHECKING:
 
     Fields = Mapping[str, Any]
 
-PEAKS = (
-    "fp64",
-    "fp64_tensor",
-    "fp32",
-    "fp32_matrix",
-    "tf32",
-    "bf16",
-    "fp16",
-    "fp16_fp16acc",
-    "fp8",
-    "fp8_fp16acc",
-    "int8",
-    "fp6",
-    "fp4",
-)
-"""Every kind of peak, widest first. `fp32` is the vector rate: fp32 matmuls on tensor cores are `tf32`."""
-
-TRAINING = ("bf16", "fp16", "fp32")
-"""What training computes in unless stated: the first of these that the accelerator has."""
-
-GENERATIONS = (
-    *("pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell"),
-    *("cdna", "rdna", "gaudi", "xe", "tpu", "trainium", "inferentia", "apple"),
-    "other",
-)
-"""What `generation` of an accelerator may be; `other` where none of these describes it."""
-
-_PEAK_OF = {
-    "fp8_e4m3": "fp8",
-    "fp8_e5m2": "fp8",
-    "mxfp8": "fp8",
-    "mxfp6": "fp6",
-    "fp4_e2m1": "fp4",
-    "mxfp4": "fp4",
-    "nvfp4": "fp4",
-}
-"""Formats of one width compute at one rate, which makers print once."""
-_SPARSE = ("tf32", "bf16", "fp16", "fp16_fp16acc", "fp8", "fp8_fp16acc", "int8", "fp6", "fp4")
-"""The matrix-unit rates that structured sparsity multiplies; vector and fp64 rates have no sparse form."""
 
 _KINDS = {"capacity_reported": term.SEEN, "nvidia_smi_bytes": term.SEEN, "nic_bandwidth": term.ASSUMED}
 """Figures that are no datasheet's: what drivers print, and how nodes are usually built."""
@@ -87,15 +48,6 @@ _UNITS = {
     "boost_clock_hz": "1/s",
     "flop_per_clock_per_sm": "FLOP",
 }
-
-
-def peak_name(dtype: str) -> str:
-    """Return the peak that a dtype computes at: bfloat16 → bf16, nvfp4 → fp4. An unknown name is refused (2)."""
-    name = number_format(dtype)
-    name = _PEAK_OF.get(name, name)
-    if name not in PEAKS:
-        raise _unknown("dtype", dtype, PEAKS, f"one of {', '.join(PEAKS)}")
-    return name
 
 
 @record
@@ -168,7 +120,7 @@ class Hardware:
         dense = self.peak(name)
         if self.sparse_peaks and name in self.sparse_peaks:
             return self.sparse_peaks[name]
-        return dense * self.sparse_factor if self.sparse_factor > 1 and name in _SPARSE else None
+        return dense * self.sparse_factor if self.sparse_factor > 1 and name in SPARSE else None
 
     def scaled_peaks(self, dtype: str, peak: float) -> dict[str, object]:
         """Return the fields of an accelerator whose peak in one dtype is `peak`: every dense peak · peak / this one's.
@@ -283,7 +235,7 @@ def find(name: str, among: HardwareTable | None = None) -> Hardware:
         left_open = [word for word in fields["name"].split() if word.lower() not in wanted.split("-")]
         read_as = " ".join(left_open) if known.families.get(wanted) == slug else ""
         return Hardware(slug=slug, **{**fields, "notes": _notes(wanted, slug, fields, known), "read_as": read_as})
-    raise _unknown("accelerator", name, known.names, "napkin hardware lists them; one of your own: --hardware-file")
+    raise unknown("accelerator", name, known.names, "napkin hardware lists them; one of your own: --hardware-file")
 
 
 def _notes(asked: str, slug: str, fields: Fields, known: HardwareTable) -> tuple[str, ...]:
@@ -311,10 +263,4 @@ def find_link(name: str, among: HardwareTable | None = None) -> Link:
     for slug, fields in links.items():
         if asked in (slug, normal(fields["name"]), *map(normal, fields.get("aliases", ()))):
             return Link(slug=slug, **fields)
-    raise _unknown("link", name, links, f"one of {', '.join(links)}")
-
-
-def _unknown(what: str, name: str, known: Iterable[str], hint: str) -> NapkinError:
-    from napkin.inputs.load import printable
-
-    return NapkinError(f"unknown {what} {printable(name)!r}", did_you_mean(name, known) or hint)
+    raise unknown("link", name, links, f"one of {', '.join(links)}")

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from napkin import term
 from napkin.errors import NapkinError, Problems, did_you_mean
-from napkin.inputs.hardware import PEAKS, HardwareTable, normal
+from napkin.inputs.hardware import HardwareTable, normal
 from napkin.inputs.hardware_schema import (
     AcceleratorEntry,
     HardwareFile,
@@ -20,6 +20,7 @@ from napkin.inputs.hardware_schema import (
     problem_of,
 )
 from napkin.inputs.load import Document
+from napkin.inputs.peaks import PEAKS
 from napkin.inputs.yaml_file import read_yaml
 
 Path = tuple[object, ...]
@@ -63,7 +64,9 @@ class HardwareFileReader:
         self.own = bool(base.accelerators)  # the shipped file itself is read over an empty table
 
     def wrong(self, path: Path, what: str, hint: str | None = None) -> None:
-        self.problems.append(NapkinError(f"{place_of(self.document, path)}: {what}", hint))
+        self.problems.append(
+            NapkinError(f"{place_of(self.document, path)}: {what}", hint or "`napkin hardware NAME` shows a known one")
+        )
 
     def table(self) -> HardwareTable:
         links = self.links()

@@ -12,8 +12,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from napkin import units
 from napkin.errors import NapkinError, did_you_mean
-from napkin.inputs.hardware import GENERATIONS, normal
+from napkin.inputs.hardware import normal
 from napkin.inputs.load import Document, printable
+from napkin.inputs.peaks import GENERATIONS
 
 
 def _quantity(parse: Callable[[str], float], plain: Callable[[str], float] = units.positive) -> BeforeValidator:
@@ -21,7 +22,7 @@ def _quantity(parse: Callable[[str], float], plain: Callable[[str], float] = uni
 
     def read(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-            raise units.Unreadable("a number belongs here")
+            raise units.Unreadable("a number belongs here", "for example 80e9 or 3.35TB")
         text = value if isinstance(value, str) else repr(value)
         return (parse if text.strip("0123456789.eE+- ") else plain)(text)
 
@@ -50,7 +51,7 @@ def _generation(value: object) -> str:
 
 def _tier(value: object) -> str:
     if value not in ("A", "B", "C"):
-        raise units.Unreadable("the tier is A, B or C")
+        raise units.Unreadable("the tier is A, B or C", "A: its source was read; B: one that restates it; C: neither")
     return str(value)
 
 
@@ -189,4 +190,4 @@ def problem_of(document: Document, error: Mapping[str, Any]) -> NapkinError:
         )
     if error["type"] in ("model_type", "model_attributes_type", "dict_type"):
         return NapkinError(f"{place}: a mapping belongs here", "write key: value lines below it")
-    return NapkinError(f"{place}: {printable(str(error['msg']))}")
+    return NapkinError(f"{place}: {printable(str(error['msg']))}", "`napkin hardware NAME` shows a known one")

@@ -23,7 +23,7 @@ def line_of_second(text: str) -> int:
 
 
 def line_of_token(text: str, token: str) -> int:
-    """Return the line of a word or number that stands outside the strings of a JSON text."""
+    """Return the line of a word or number outside the strings of a JSON text."""
     import re
 
     places = re.finditer(r'"[^"\\]*(?:\\.[^"\\]*)*"|[-+.\w]+', text)

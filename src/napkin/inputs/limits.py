@@ -85,7 +85,7 @@ def _equal(plain: str, rest: str, unit: str) -> Limit:
             share = width.strip().endswith("%")
             reach = abs(center) * number(width) if share else quantity(width, unit)
             if reach < 0:
-                raise Unreadable(f"{plain!r}: a tolerance is not negative")
+                raise Unreadable(f"{plain!r}: a tolerance is not negative", "for example ± 5%")
             return Limit(plain, center - reach, center + reach)
     value = quantity(rest, unit)
     return Limit(plain, value, value)

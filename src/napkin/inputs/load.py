@@ -145,9 +145,17 @@ def parse_json(
     except RecursionError:
         raise NapkinError(f"{name}: is nested too deeply", f"at most {DEEPEST} levels") from None
     except ValueError:
-        raise NapkinError(f"{name}: holds a number that is too long", "write a finite number") from None
+        raise NapkinError(f"{_line_of_long(text, name)}: a number is too long", "write a finite number") from None
     _bounded(data, name)
     return Document(name, data, json=text)
+
+
+def _line_of_long(text: str, name: str) -> str:
+    """Return file:line of the first integer of more digits than Python reads."""
+    import re
+
+    found = re.search(r"\d{4301}", text)
+    return f"{name}:{text.count(chr(10), 0, found.start()) + 1}" if found else name
 
 
 def _bounded(data: Any, name: str) -> None:

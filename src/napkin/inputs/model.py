@@ -73,11 +73,13 @@ class Config:
 
     def refuse(self, field: str, what: str, hint: str | None = None) -> Refused:
         """Return the refusal (exit status 3) of what napkin does not understand and could change a count."""
-        return Refused(f"{self.document.place(*self.prefix, field)}: {what}", hint)
+        usual = "docs/adding-an-architecture.md shows how to add it"
+        return Refused(f"{self.document.place(*self.prefix, field)}: {what}", hint or usual)
 
     def wrong(self, field: str, what: str, hint: str | None = None) -> NapkinError:
         """Return the error (exit status 2) for a value that the field cannot have."""
-        return NapkinError(f"{self.document.place(*self.prefix, field)}: {what}", hint)
+        usual = f"the published config.json has the model's {printable(field, 60)}"
+        return NapkinError(f"{self.document.place(*self.prefix, field)}: {what}", hint or usual)
 
     def _unfit(self, field: str, value: Any, problem: NapkinError) -> NapkinError:
         """Return the problem of a field that has no value or one of another type."""

@@ -32,7 +32,9 @@ def config_from(name: str, document: Document, data: Any, origin: str = GIVEN) -
     if model_type is None:
         raise Refused(f"{document.name}: model_type is missing", "add the model_type of the published config.json")
     if not isinstance(model_type, str) or not model_type:
-        raise NapkinError(f"{document.place('model_type')}: {printable(repr(model_type), 60)} is not a text")
+        raise NapkinError(
+            f"{document.place('model_type')}: {printable(repr(model_type), 60)} is not a text", "for example llama"
+        )
     defaults, aliases = class_facts(model_type)
     config = Config(name, document, data, model_type, defaults, aliases, (), origin)
     config.used.add("model_type")
@@ -53,7 +55,7 @@ def load_config(model: str) -> Config:
     from napkin.inputs.presets import is_preset, preset
 
     if model.lstrip().startswith("{"):
-        return _of_document(parse_json(model, "MODEL"), "the shape given")
+        return _of_document(parse_json(model, "MODEL", infinite=True), "the shape given")
 
     if model == "-":
         return _of_document(_sniffed("-"), STDIN)

@@ -27,7 +27,7 @@ from napkin.inputs.profile_cases import (
     ProfiledDevice,
     matmul_id,
 )
-from napkin.inputs.profile_summary import interpolate, summarize
+from napkin.inputs.profile_summary import summarize
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +90,6 @@ class Profile:
                 return rate, operation
         return None
 
-    def host_bandwidth(self, direction: str) -> float | None:
-        """Return byte/s between host and device over pinned memory; direction h2d or d2h."""
-        rate = self.summary["host"].get(f"{direction}_pinned")
-        return None if rate is None else float(rate)
-
     def link_rate(self, operation: str, across: bool = False) -> tuple[float, float] | None:
         """Return (latency in s, bus bandwidth in byte/s) of a collective within a node, or across nodes with one GPU
         each; fitted, and None where it was not measured."""
@@ -104,11 +99,6 @@ class Profile:
             if row is not None and row["ranks"] > self.device.count_visible:
                 return None  # these ranks are on several nodes
         return None if row is None or row["alpha_s"] is None else (row["alpha_s"], row["busbw"])
-
-    def collective_seconds(self, operation: str, size: float) -> float | None:
-        """Return the seconds of a collective over `size` bytes by the measured table, at its number of ranks."""
-        row = self._collective(operation)
-        return None if row is None else interpolate(row["points"], size)
 
     def _collective(self, operation: str) -> Json | None:
         collectives = self.summary["collectives"]
@@ -149,7 +139,7 @@ def profile_for(path: str, hardware: str) -> Profile:
     device, name = profile.device, printable(path)
     if device.kind not in GPU_KINDS:
         raise NapkinError(
-            f"{name}: was measured on a {device.kind} device, which stands for no GPU", "measure on a GPU: napkin bench"
+            f"{name}: was measured on a {device.kind} device, which is no GPU", "measure on a GPU: napkin bench"
         )
     if device.hardware != hardware:
         known = device.hardware or "no accelerator that napkin knows"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from napkin.errors import NapkinError
-from napkin.inputs.hardware import peak_name
 from napkin.inputs.load import printable
+from napkin.inputs.peaks import peak_name
 from napkin.inputs.profile import Profile
 from napkin.inputs.profile_cases import GPU_KINDS, DeviceInfo, Json
 

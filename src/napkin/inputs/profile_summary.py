@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -53,21 +51,6 @@ def alpha_beta(points: Sequence[tuple[float, float]], factor: float) -> LatencyF
     errors = sorted(abs((alpha + x * slope) / t - 1) for _, x, t in weighted)
     middle = (errors[(len(errors) - 1) // 2] + errors[len(errors) // 2]) / 2
     return LatencyFit(alpha, 1 / slope, middle, errors[-1])
-
-
-def interpolate(points: Sequence[Sequence[float]], size: float) -> float:
-    """Return the seconds at `size` from (bytes, seconds, …) rows in rising order.
-
-    Log t is linear in log S between rows; below them it is the first time, above them bandwidth is constant."""
-    sizes = [row[0] for row in points]
-    if size <= sizes[0]:
-        return points[0][1]
-    if size >= sizes[-1]:
-        return points[-1][1] * size / sizes[-1]
-    right = bisect_left(sizes, size)
-    (x0, y0), (x1, y1) = points[right - 1][:2], points[right][:2]
-    share = math.log(size / x0) / math.log(x1 / x0)
-    return float(y0 * (y1 / y0) ** share)
 
 
 # --- the summary ---------------------------------------------------------------------------------------------------

@@ -145,7 +145,7 @@ def _json(data: bytes, name: str) -> Any:
         try:
             return parse_json(text, name, {}).data
         except MemoryError:
-            raise NapkinError(f"{name}: takes more memory than a snapshot of its size does") from None
+            raise NapkinError(f"{name}: takes more memory than a snapshot of its size does", "write it again") from None
 
 
 def _maxima(content: dict[str, Any], name: str) -> Snapshot | None:

@@ -1,6 +1,6 @@
 """Adapters as operations of their own, for the counts of FLOPs and the time of a step.
 
-On the tape an adapter runs within the operation that it stands next to (linear.py, experts.py, embedding.py)."""
+On the tape an adapter runs within the operation that it stands next to (adapted.py)."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class Adapter(Ordinary):
     drops       dropout before A         looked_up  A is an embedding, looked up by token ids
     shard       the linear layer's: B of a column-parallel one is divided, A of a row-parallel one (peft
                 tuners/lora/tp_layer.py)
+    copies      pairs of matrices, one for each expert that is a module, of which a token passes through `used`
     """
 
     d_in: int
@@ -34,6 +35,8 @@ class Adapter(Ordinary):
     shard: str = REPLICATED
     drops: bool = False
     looked_up: bool = False
+    copies: int = 1
+    used: int = 1
 
     @property
     def reads_encoder(self) -> bool:
@@ -41,15 +44,20 @@ class Adapter(Ordinary):
         return self.reads == (MEMORY,)
 
     def weights(self) -> tuple[Weight, ...]:
+        if self.copies > 1:
+            shards = EXPERT, EXPERT
+        else:
+            shards = ROW if self.shard == ROW else REPLICATED, COLUMN if self.shard == COLUMN else REPLICATED
         return (
-            Weight("A", (self.thin, self.d_in), ROW if self.shard == ROW else REPLICATED),
-            Weight("B", (self.d_out, self.rank), COLUMN if self.shard == COLUMN else REPLICATED),
+            Weight("A", (self.thin, self.d_in), shards[0], self.copies, self.used),
+            Weight("B", (self.d_out, self.rank), shards[1], self.copies, self.used),
         )
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         """A's input may need no gradient; B's always does."""
-        down = replace(gemm(f"{self.name}/A", work.tokens, self.d_in, self.thin), backward=1 + self.learning.inputs)
-        up = gemm(f"{self.name}/B", work.tokens, self.rank, self.d_out)
+        rows = work.tokens * self.used
+        down = replace(gemm(f"{self.name}/A", rows, self.d_in, self.thin), backward=1 + self.learning.inputs)
+        up = gemm(f"{self.name}/B", rows, self.rank, self.d_out)
         return (up,) if self.looked_up else (down, up)
 
     def products(self, work: Work) -> tuple[Gemm, ...]:
@@ -64,7 +72,7 @@ class Adapter(Ordinary):
         tuners/lora/layer.py, Linear.forward: `result + lora_B(lora_A(dropout(x))) * scaling`)."""
         dropped = 5 * self.d_in * self.drops
         inputs = self.learning.inputs * (6 * self.d_in * (not self.looked_up) + dropped)
-        return 10 * self.d_out + dropped, 4 * self.d_out + inputs
+        return self.used * (10 * self.d_out + dropped), self.used * (4 * self.d_out + inputs)
 
     def time(self, timer: Timer) -> None:
         timer.adapter(self)
@@ -75,7 +83,7 @@ class Adapter(Ordinary):
 
 @record
 class MergedAdapter(Ordinary):
-    """W + scale · B·A for the weights of all experts, made anew in every forward pass (peft 0.21,
+    """W + scale · B·A for the weights of all experts, or for a router's, made anew in every forward pass (peft 0.21,
     tuners/lora/layer.py, ParamWrapper). Its products are of weights, as many for any number of tokens, and are no part
     of the FLOPs of a token."""
 
@@ -85,9 +93,10 @@ class MergedAdapter(Ordinary):
     d_out: int
 
     def weights(self) -> tuple[Weight, ...]:
+        shard = EXPERT if self.copies > 1 else REPLICATED
         return (
-            Weight("A", (self.rank, self.d_in), EXPERT, self.copies),
-            Weight("B", (self.d_out, self.rank), EXPERT, self.copies),
+            Weight("A", (self.rank, self.d_in), shard, self.copies),
+            Weight("B", (self.d_out, self.rank), shard, self.copies),
         )
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:

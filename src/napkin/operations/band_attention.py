@@ -41,6 +41,9 @@ class BandAttention(Ordinary):
         """Return False where the class pads the sequence to a multiple of the window."""
         return length % self.window == 0
 
+    def scores(self, work: Work) -> Number:
+        return work.sequences * self.heads * self.window * ceil_div(work.length, self.window) * (self.window + 1)
+
     def attention_width(self) -> Number:
         return self.heads * (self.qk_dim + self.v_dim)
 

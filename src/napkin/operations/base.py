@@ -9,7 +9,16 @@ a query heads, d head size, f feed-forward width, E experts, k chosen experts.
 from __future__ import annotations
 
 from napkin.elementwise import Number
-from napkin.operations.facts import AttentionCost, Cache, LinearLayer, MergedExperts, RoutedExperts, Served, ThinPair
+from napkin.operations.facts import (
+    AttentionCost,
+    Cache,
+    LinearLayer,
+    LinearPart,
+    MergedExperts,
+    RoutedExperts,
+    Served,
+    ThinPair,
+)
 from napkin.operations.learning import ALL, Learning
 from napkin.operations.work import Gemm, Weight, Work
 from napkin.record import record
@@ -18,6 +27,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dataclasses import KW_ONLY
 
+    from napkin.operations.implementations import Implementation
     from napkin.operations.lowering import Lowering, Value
 
 LAYER_KERNELS, EXPERT_KERNELS = "layer", "experts"
@@ -62,6 +72,7 @@ REQUIRED = (
     "linear",
     "linear_parts",
     "attention_width",
+    "scores",
     "elements_moved",
     "ring",
     "launches",
@@ -169,13 +180,18 @@ class Operation:
         """Return the operation if it is a linear layer."""
         raise NotImplementedError
 
-    def linear_parts(self) -> tuple[tuple[str, int, int], ...]:
-        """Return (path, input, output) of the linear layers of the reference class that it consists of; () where it is
-        one itself."""
+    def linear_parts(self, implementation: Implementation) -> tuple[LinearPart, ...]:
+        """Return the linear layers of the reference class that it consists of, and the parameters that are used as
+        one; () where it is one itself."""
         raise NotImplementedError
 
     def attention_width(self) -> Number:
         """Return heads · (d_qk + d_v) of an operation that computes attention scores and values, else 0."""
+        raise NotImplementedError
+
+    def scores(self, work: Work) -> Number:
+        """Return the attention scores of all heads that elementary operations write and read again, where the operation
+        computes such and is no core of attention that a kernel may run."""
         raise NotImplementedError
 
     def elements_moved(self, work: Work) -> Number:

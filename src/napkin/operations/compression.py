@@ -5,20 +5,22 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import BYTES, Tensor, select
 from napkin.elementwise import Number, ceil_div
+from napkin.operations.adapted import linear
 from napkin.operations.attention import Rotary
-from napkin.operations.facts import Cache, Served
+from napkin.operations.facts import Cache, LinearPart, Served
+from napkin.operations.implementations import Implementation
 from napkin.operations.indexer import ONLY_FORWARD, unkept
 from napkin.operations.linear import BlockMatmul
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.norms import Norm
-from napkin.operations.ordinary import NOT_TIMED, Ordinary
+from napkin.operations.ordinary import NOT_TIMED, Module
 from napkin.operations.rotary_tables import by_angles
 from napkin.operations.work import Gemm, Weight, Work, chosen_by, gemm
 from napkin.record import record
 
 
 @record
-class Compressor(Ordinary):
+class Compressor(Module):
     """One key of `head_dim` elements for each run of `rate` tokens: Σ over the run of softmax(gate + position)·value,
     normalized, its last `rotary` elements rotated (RoPE). FLOP: 4·T·h·d, twice that where overlapping.
 
@@ -49,25 +51,24 @@ class Compressor(Ordinary):
         parts = ("value", "gate")
         return tuple(gemm(f"{self.name}/{part}", work.tokens, self.d_in, self.wide) for part in parts)
 
-    def linear_parts(self) -> tuple[tuple[str, int, int], ...]:
-        inside = self.module or "self_attn.compressor"
-        return tuple((f"{inside}.{part}", self.d_in, self.wide) for part in ("kv_proj", "gate_proj"))
+    def linear_parts(self, implementation: Implementation) -> tuple[LinearPart, ...]:
+        return tuple(LinearPart(f"{self.module}.{part}", self.d_in, self.wide) for part in ("kv_proj", "gate_proj"))
 
     def traffic(self) -> tuple[Number, Number]:
         return 16 * self.wide, 24 * self.wide
 
     def lower(self, run: Lowering) -> Value:
         """Values and gates of each run weighed and added up; an overlapping one lays both series out again first."""
-        tape = run.tape
         x = run.read(self).tensor
         values, gates = (
-            tape.linear(x, self.d_in, self.wide, weight=f"{self.name}/{part}") for part in ("value", "gate")
+            linear(run, part, x, label=f"{self.name}/{what}")
+            for part, what in zip(self.linear_parts(run.implementation), ("value", "gate"), strict=True)
         )
         return Value(compressed(run, self, values, gates), self.head_dim)
 
 
 @record
-class RunIndexer(Ordinary):
+class RunIndexer(Module):
     """Chooses the runs that each query sees: small queries from the latent query, its own compressor for their keys,
     and a weight for each head; score = Σ_h w_h·relu(q_h·k). Reads the layer's normalized input and the latent query.
     The loss's gradient does not reach its weights: a choice has none."""
@@ -81,16 +82,14 @@ class RunIndexer(Ordinary):
 
     @property
     def keys(self) -> Compressor:
-        inside = "self_attn.compressor.indexer"
         sizes = self.d_in, self.head_dim, self.rate, self.rotary
-        return Compressor(f"{self.name}/keys", self.reads[:1], *sizes, True, module=inside)
+        return Compressor(f"{self.name}/keys", self.reads[:1], *sizes, True, module=self.module)
 
-    def linear_parts(self) -> tuple[tuple[str, int, int], ...]:
-        inside = "self_attn.compressor.indexer"
+    def linear_parts(self, implementation: Implementation) -> tuple[LinearPart, ...]:
         return (
-            *self.keys.linear_parts(),
-            (f"{inside}.q_b_proj", self.q_rank, self.heads * self.head_dim),
-            (f"{inside}.scorer.weights_proj", self.d_in, self.heads),
+            *self.keys.linear_parts(implementation),
+            LinearPart(f"{self.module}.q_b_proj", self.q_rank, self.heads * self.head_dim),
+            LinearPart(f"{self.module}.scorer.weights_proj", self.d_in, self.heads),
         )
 
     def weights(self) -> tuple[Weight, ...]:
@@ -117,6 +116,9 @@ class RunIndexer(Ordinary):
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
 
+    def scores(self, work: Work) -> Number:
+        return work.tokens * (work.length // self.rate)
+
     def cache(self, over: Served) -> Cache | None:
         """Return one key for each run of tokens, on every rank."""
         return Cache(self.name, growing=over.context // self.rate * self.head_dim)
@@ -130,14 +132,14 @@ class RunIndexer(Ordinary):
         outer, tape.recomputed = tape.recomputed, True
         pairs = run.tokens * (run.own // self.rate)
 
-        keys = self.keys
-        values, gates = (unkept(run, x, self.d_in, keys.wide) for _ in range(2))
-        key = compressed(run, keys, values, gates)
-        query = unkept(run, latent, self.q_rank, self.heads * self.head_dim)
+        *parts, queries, head_weights = self.linear_parts(run.implementation)
+        values, gates = (unkept(run, part, x) for part in parts)
+        key = compressed(run, self.keys, values, gates)
+        query = unkept(run, queries, latent)
         rotated = tape.record("rotary", (query,), tape.new(query.count, query.dtype, "rotated"))
         scores = tape.matmul(tape.cast(rotated, "fp32"), tape.cast(key, "fp32"), pairs * self.heads, "scores")
         positive = tape.scale(tape.relu(scores))
-        weights = tape.scale(tape.cast(unkept(run, x, self.d_in, self.heads), "fp32"))
+        weights = tape.scale(tape.cast(unkept(run, head_weights, x), "fp32"))
         weighed = tape.multiply(positive, weights)
         total = tape.record("sum", (weighed,), tape.new(pairs, "fp32", "summed"))
         chosen = tape.record("topk", (total,), tape.new(run.tokens, "int64", "chosen runs"))
@@ -147,7 +149,7 @@ class RunIndexer(Ordinary):
 
 
 @record
-class BlockIndexer(Ordinary):
+class BlockIndexer(Module):
     """Chooses the blocks of `block` keys that each query sees, by the largest of q·k in each: small queries of its own
     heads and one key per token, normalized, `rotary` elements rotated. The loss's gradient does not reach its
     weights."""
@@ -176,16 +178,18 @@ class BlockIndexer(Ordinary):
         )
         return chosen_by(work, products)
 
-    def linear_parts(self) -> tuple[tuple[str, int, int], ...]:
-        inside = "self_attn.indexer"
-        wide = self.heads * self.head_dim
-        return ((f"{inside}.q_proj", self.d_in, wide), (f"{inside}.k_proj", self.d_in, self.head_dim))
+    def linear_parts(self, implementation: Implementation) -> tuple[LinearPart, ...]:
+        widths = ("q_proj", self.heads * self.head_dim), ("k_proj", self.head_dim)
+        return tuple(LinearPart(f"{self.module}.{name}", self.d_in, width) for name, width in widths)
 
     def remark(self) -> str:
         return ONLY_FORWARD
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
+
+    def scores(self, work: Work) -> Number:
+        return work.tokens * self.heads * ceil_div(work.length, self.block)
 
     def cache(self, over: Served) -> Cache | None:
         """Cache one key per token, on every rank."""
@@ -198,8 +202,8 @@ class BlockIndexer(Ordinary):
         outer, tape.recomputed = tape.recomputed, True
         style = Norm("norm", (), self.head_dim, arithmetic="fp32", unit_offset=True)
         made = []
-        for width in (self.heads * self.head_dim, self.head_dim):
-            normed = style.normalized(run, unkept(run, x, self.d_in, width), False)
+        for part in self.linear_parts(run.implementation):
+            normed = style.normalized(run, unkept(run, part, x), False)
             made.append(tape.record("rotary", (normed,), tape.new(normed.count, normed.dtype, "rotated")))
         pairs = run.tokens * run.s * self.heads
         scores = tape.matmul(tape.cast(made[0], "fp32"), tape.cast(made[1], "fp32"), pairs, "scores")
@@ -227,13 +231,14 @@ class GroupedMatmul(BlockMatmul):
         tape = run.tape
         x = run.read(self)
         copied: Tensor = tape.copy(x.tensor, "by groups")
-        kept: list[Tensor] = [tape.lowered(copied)]
+        read: Tensor = tape.lowered(copied)
+        kept: list[Tensor] = []
         count: Number = self.blocks * self.d_in * self.d_out // (run.split.tensor if x.divided else 1)
         if tape.autocast:
             kept.append(tape.new(count, tape.autocast, "weight", no_grad=True))
-        out = tape.new(kept[0].count // self.d_in * self.d_out, kept[0].dtype, "output")
+        out = tape.new(read.count // self.d_in * self.d_out, read.dtype, "output")
         stored = "fp32" if tape.autocast else tape.compute
-        out = tape.record("bmm", (kept[0],), out, kept, weight=count * BYTES[stored])
+        out = tape.record("bmm", (read,), out, kept, for_weight=(read,), weight=count * BYTES[stored])
         if self.blocks > 1:
             out = select(run.tokens == 1, out, tape.copy(out, "by tokens"))
         return Value(out, self.blocks * self.d_out, x.divided, x.gathered)

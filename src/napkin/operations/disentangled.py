@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import Tensor, select
 from napkin.elementwise import Number
+from napkin.operations.adapted import linear
 from napkin.operations.attention import AttentionCore
 from napkin.operations.attention_eager import dropped_share
-from napkin.operations.facts import POSITION_SCORES
+from napkin.operations.facts import POSITION_SCORES, LinearPart
+from napkin.operations.implementations import Implementation
 from napkin.operations.linear import Matmul
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.ordinary import NOT_TIMED, Module, Ordinary
@@ -41,8 +43,8 @@ class TableMatmul(Module):
         """Nothing: its GEMMs move their operands."""
         return 0, 0
 
-    def linear_parts(self) -> tuple[tuple[str, int, int], ...]:
-        return ((self.module, self.d_in, self.d_out),)
+    def linear_parts(self, implementation: Implementation) -> tuple[LinearPart, ...]:
+        return (LinearPart(self.module, self.d_in, self.d_out, self.bias),)
 
     def lower(self, run: Lowering) -> Value:
         """Project the embedding's rows once for all sequences."""
@@ -56,7 +58,7 @@ class TableMatmul(Module):
         if tape.copies is not None:  # the weight is the content's, which keeps autocast's copy of it
             rows = tape.record("linear", (x,), tape.new(rows_here * self.d_out, x.dtype, "rows"), (x,))
         else:
-            rows = tape.linear(x, self.d_in, self.d_out, self.bias, f"{self.name}/weight")
+            rows = linear(run, self.linear_parts(run.implementation)[0], x, label=f"{self.name}/weight")
         if self.by_heads:
             rows = tape.copy(rows.view(rows.count * run.b), "for each sequence")
         return Value(rows, self.d_out)

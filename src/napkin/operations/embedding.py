@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import ACTIVATION, BYTES, INPUT, Tensor
 from napkin.elementwise import Number, ceil_div, minimum
+from napkin.operations.adapted import adapted_rows
 from napkin.operations.base import Operation
 from napkin.operations.facts import OWN_POSITION_BIAS, SHARED_POSITION_BIAS
-from napkin.operations.lora import adapts_embedding
+from napkin.operations.lora import adapted_lookups
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.ordinary import NOT_TIMED, Lookup
 from napkin.operations.roles import HEADS, POSITION, REPLICATED, SHARED_TENSOR, TABLES, TOKEN, VOCABULARY
@@ -74,13 +75,11 @@ class Embedding(Lookup):
             ids = tape.given(shape, "int64", f"{self.name}/position ids", kind=kind, no_grad=True)
         out = tape.new(shape * self.width, stored, "embedded")
         rows_here = ceil_div(self.rows, run.split.tensor) if self.role in TABLES else self.rows
-        grads = rows_here * self.width * BYTES[stored] if self.trained and run.implementation.tuning is None else 0
+        grads = rows_here * self.width * BYTES[stored] if self.trained else 0
         out = tape.record("embedding", (ids,), out, (ids,), weight=grads)
         tuning = run.implementation.tuning
-        if tuning is not None and self.role in TABLES and adapts_embedding(self, tuning):
-            thin = tape.new(shape * tuning.rank, stored, "adapter's rows")  # peft tuners/lora/layer.py, Embedding
-            thin = tape.record("embedding", (ids,), thin, (ids,), weight=rows_here * tuning.rank * BYTES[stored])
-            out = tape.add(out, tape.linear(thin, tuning.rank, self.width))
+        if tuning is not None and any(adapted_lookups(self, tuning)):
+            out = tape.add(out, adapted_rows(run, ids, shape, rows_here, self.width))
         return Value(out, self.width)
 
 

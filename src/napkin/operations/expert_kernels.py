@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tensors import BYTES, WEIGHT_COPY, Tensor, promoted, sized
+from napkin.autograd.tensors import Tensor, promoted
 from napkin.elementwise import Number, ceil_div
+from napkin.operations.adapted import CACHED, EACH, ExpertProducts
 from napkin.operations.facts import RoutedExperts
 from napkin.operations.implementations import Running
 from napkin.operations.lowering import Lowering, Value
@@ -80,7 +81,6 @@ def weighted_experts(run: Lowering, op: RoutedExperts) -> Value:
     """Every expert runs every token, its score multiplied in first: batched matmuls, and a sum (Llama 4)."""
     x, weights = run.read(op), run.read(op, 1)
     tape = run.tape
-    stored = "fp32" if tape.autocast else tape.compute
     local = ceil_div(op.experts, run.split.expert)
     tokens = run.split.sent(x.tensor.count // op.d_model)
     rows, inner = tokens * local, op.d_ff // run.split.inner
@@ -88,21 +88,12 @@ def weighted_experts(run: Lowering, op: RoutedExperts) -> Value:
     score = tape.record("scatter", (weights.tensor,), tape.new(rows, weights.tensor.dtype, "scores"))
     sent = tape.multiply(repeated, score, "weighted")
     first = inner * (2 if op.gated else 1)
-    grads = local * op.d_model * sized(1, stored)
-
-    def product(read: Tensor, width: Number, count: Number, what: str) -> Tensor:
-        read = tape.lowered(read)
-        kept = [read]
-        if tape.autocast:
-            kept.append(tape.new(local * op.d_model * width, tape.autocast, f"{what} weight"))
-            kept[1].storage.kind = WEIGHT_COPY
-        made = tape.new(count, read.dtype, what)
-        return tape.record("bmm", (read,), made, kept, weight=grads * width)
-
-    up = product(sent, first, rows * first, "up")
+    products = ExpertProducts(run, op)
+    up = products.product("bmm", tape.lowered(sent), (local, op.d_model, first), "up", casts=CACHED)
     gate, other = (tape.slice(up, rows * inner) for _ in range(2))
-    hidden = tape.multiply(run.activated(gate, op.function), other)
-    out = product(hidden, inner, rows * op.d_model, "down")
+    hidden = tape.lowered(tape.multiply(run.activated(gate, op.function), other))
+    out = products.product("bmm", hidden, (local, inner, op.d_model), "down", last=True, casts=CACHED)
+    products.close()
     total = tape.record("sum", (out,), tape.new(x.tensor.count, out.dtype, "summed"))
     return Value(total, op.d_model, x.divided, x.gathered)
 
@@ -127,7 +118,6 @@ def looped_experts(run: Lowering, op: RoutedExperts) -> Value:
     rows = tokens * op.top_k
     inner = op.d_ff // run.split.inner
     local = ceil_div(op.experts, run.split.expert)
-    stored = "fp32" if tape.autocast else tape.compute
 
     def taken(count: Number) -> tuple[Tensor, Tensor]:
         """Return a number of tokens, and their indices."""
@@ -143,15 +133,11 @@ def looped_experts(run: Lowering, op: RoutedExperts) -> Value:
         total = tape.new(x.tensor.count, out.dtype, "summed")
         return tape.record("index_add", (out,), total, (places, out))
 
-    def product(read: Tensor, width: Number, made: Number, what: str) -> Tensor:
-        read = tape.lowered(read)
-        kept = [read]
-        if tape.autocast and run.implementation.looped == "modules":
-            kept.append(tape.weight_copy(local * width * made, f"{op.name}/{what}"))
-        elif tape.autocast:  # of a part of the weight, which autocast casts again each time
-            kept.append(tape.new(local * width * made, tape.autocast, f"{what} weight", no_grad=True))
-        out = tape.new(rows * made, read.dtype, what)
-        return tape.record("linear", (read,), out, kept, weight=local * width * made * BYTES[stored])
+    products = ExpertProducts(run, op)
+    casts = CACHED if run.implementation.looped == "modules" else EACH
+
+    def product(read: Tensor, d_in: Number, d_out: Number, what: str, last: bool = False) -> Tensor:
+        return products.product("linear", tape.lowered(read), (local, d_in, d_out), what, last=last, casts=casts)
 
     sent, places = taken(rows)
     if op.gated and run.implementation.looped == "joined":
@@ -167,7 +153,8 @@ def looped_experts(run: Lowering, op: RoutedExperts) -> Value:
         hidden = tape.dropout(hidden, run.dropout)
     if run.implementation.before_down is not None:
         hidden = run.implementation.before_down(run, hidden)
-    total = added(product(hidden, inner, op.d_model, "down"), places)
+    total = added(product(hidden, inner, op.d_model, "down", last=True), places)
+    products.close()
     if op.idle:
         total = tape.add(total, added(*taken(tokens * op.idle)))
     return Value(total, op.d_model, x.divided, x.gathered)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tensors import BYTES, Tensor, sized
+from napkin.autograd.tensors import Tensor
 from napkin.elementwise import Number, ceil_div
-from napkin.operations.base import EXPERT_KERNELS, Timer
+from napkin.operations.adapted import EACH, ExpertProducts
+from napkin.operations.base import EXPERT_KERNELS, Operation, Timer
 from napkin.operations.expert_kernels import (
     clamped_swiglu,
     looped_experts,
     sorted_tokens,
     weighted_experts,
 )
-from napkin.operations.lora import names_parameter
+from napkin.operations.facts import LinearPart
+from napkin.operations.implementations import Implementation
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.norms import scaled_norm
 from napkin.operations.ordinary import NOT_TIMED, Module
@@ -62,6 +64,14 @@ class Experts(Module):
         if self.normed:
             weights.append(Weight("post_norm", (h,)))
         return tuple(weights)
+
+    def linear_parts(self, implementation: Implementation) -> tuple[LinearPart, ...]:
+        """Return each expert's linear layers where it is a module, or the tensors of all experts' weights."""
+        if implementation.expert_linears:
+            up, down = (f"{self.module}.expert_0.{name}" for name in implementation.expert_linears)
+            shapes = (up, self.d_model, self.d_ff), (down, self.d_ff, self.d_model)
+            return tuple(LinearPart(*shape, copies=self.experts) for shape in shapes)
+        return expert_tensors(self)
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         # rows spread over the experts; the shape that each sees on average is the same total
@@ -125,7 +135,8 @@ class Experts(Module):
         stored = "fp32" if tape.autocast else tape.compute
         sent = tape.cast(sent, stored)
         first = inner * (2 if self.gated else 1)
-        up, bias = self.product(run, sent, first, offsets, "up")
+        products = ExpertProducts(run, self)
+        up, bias = self.grouped(products, sent, (self.d_model, first), offsets, "up")
         if self.function == "swiglu_oai":
             hidden = clamped_swiglu(run, up, rows * inner)
         elif self.gated:
@@ -144,7 +155,7 @@ class Experts(Module):
             tape.hold(gate, other)
         else:
             hidden = run.activated(up, self.function)
-        down, second = self.product(run, hidden, self.d_model, offsets, "down", *bias)
+        down, second = self.grouped(products, hidden, (inner, self.d_model), offsets, "down", *bias)
         if self.normed:
             down = scaled_norm(run, down, self.d_model)
         out = tape.multiply(down, weight)
@@ -152,17 +163,25 @@ class Experts(Module):
         out = tape.record("gather", (out,), ordered, (back,), scratch=out.size)
         total = tape.record("sum", (out,), tape.new(x.tensor.count, out.dtype, "summed"))
         tape.hold(sent, weight, down, order, offsets, *second)  # local variables
+        products.close()
         return Value(tape.cast(total, x.tensor.dtype), self.d_model, x.divided, x.gathered)
 
-    def product(
-        self, run: Lowering, x: Tensor, width: Number, offsets: Tensor, what: str, *before: Tensor
+    def grouped(
+        self,
+        products: ExpertProducts,
+        x: Tensor,
+        sizes: tuple[Number, Number],
+        offsets: Tensor,
+        what: str,
+        *before: Tensor,
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Record a grouped matmul and its bias, which is looked up for each row before and added in place; return the
-        result and what is looked up. `before`: the same of the last product, which a variable holds until then."""
-        tape = run.tape
+        """Record a grouped matmul of `sizes` (in, out) and its bias, which is looked up for each row before and added
+        in place; return the result and what is looked up. `before`: the same of the last product, which a variable
+        holds until then."""
+        run, tape = products.run, products.run.tape
         stored = "fp32" if tape.autocast else tape.compute
         local = ceil_div(self.experts, run.split.expert)
-        rows = x.count // (self.d_model if what == "up" else self.d_ff // run.split.inner)
+        rows, width = x.count // sizes[0], sizes[1]
         biases: tuple[Tensor, ...] = ()
         if self.bias:
             chosen = before[1] if before else tape.new(rows, "int64", "expert of each", no_grad=True)
@@ -170,16 +189,8 @@ class Experts(Module):
             looked_up = tape.record("index", (run.weight(local * width),), looked_up, (chosen,))
             biases = (looked_up, chosen)
             tape.hold(*before)
-        out = tape.new(rows * width, stored, what)
-        count = x.count // rows * local * width
-        tuning = run.implementation.tuning
-        if tuning is None:
-            out = tape.record("grouped_mm", (x,), out, (x, offsets), weight=count * BYTES[stored])
-        elif names_parameter(self, what, tuning):  # peft adds the product of its matrices to the weight of each expert
-            merged = tape.record("baddbmm", (), tape.new(count, stored, f"{what} weight"), weight=1)
-            out = tape.record("grouped_mm", (x, merged), out, (x, offsets, merged))
-        else:  # a frozen weight's gradient needs no input
-            out = tape.record("grouped_mm", (x,), out, (offsets,))
+        last = what == "down"
+        out = products.product("grouped_mm", x, (local, *sizes), what, last=last, kept=(offsets,))
         if self.bias:
             out = tape.record("bias", (out, looked_up), out.view(), alias=True)
         return out, biases
@@ -208,6 +219,9 @@ class ExpertMatmul(Module):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return (gemm(self.name, work.tokens * self.top_k, self.d_in, self.d_out),)
 
+    def linear_parts(self, implementation: Implementation) -> tuple[LinearPart, ...]:
+        return expert_tensors(self)
+
     def chooses_among(self) -> int:
         return self.experts
 
@@ -226,11 +240,9 @@ class ExpertMatmul(Module):
             read = tape.record("gather", (read,), sent, (tokens if self.reads_rows == "tokens" else order,))
         read = tape.lowered(read)
         local = ceil_div(self.experts, run.split.expert)
-        kept = [read]
-        if tape.autocast:  # of a part of the weight, which autocast casts again each time
-            kept.append(tape.new(local * self.d_in * self.d_out, tape.autocast, "weight", no_grad=True))
-        grads = local * self.d_in * self.d_out * sized(1, "fp32" if tape.autocast else tape.compute)
-        out = tape.record("linear", (read,), tape.new(rows * self.d_out, read.dtype, "output"), kept, weight=grads)
+        products = ExpertProducts(run, self)
+        out = products.product("linear", read, (local, self.d_in, self.d_out), "output", casts=EACH)
+        products.close()
         out = tape.copy(out, "joined")
         if self.makes == "choices":
             restored = tape.new(out.count, out.dtype, "restored")
@@ -241,3 +253,13 @@ class ExpertMatmul(Module):
             out = tape.scale(tape.record("index_add", (out,), total, (tokens, out)), "shifted")
             return Value(out, self.d_out, x.divided, x.gathered)
         return Value(out, self.top_k * self.d_out, x.divided, x.gathered)
+
+
+def expert_tensors(op: Operation) -> tuple[LinearPart, ...]:
+    """Return the tensors that have all experts' weights, as parameters of the module."""
+    matrices = [weight for weight in op.weights() if weight.shard == EXPERT and len(weight.shape) == 2]
+    names = [weight.name if weight.name == "weight" else f"{weight.name}_proj" for weight in matrices]
+    return tuple(
+        LinearPart(f"{op.module}.{name}", weight.shape[1], weight.shape[0], copies=weight.copies, parameter=True)
+        for name, weight in zip(names, matrices, strict=True)
+    )

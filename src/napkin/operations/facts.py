@@ -9,6 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
 
+    from napkin.operations.implementations import Implementation
     from napkin.operations.learning import Learning
     from napkin.operations.work import PairRule
 else:
@@ -51,6 +52,23 @@ class Cache:
     heads: int = 0
     head_dim: tuple[int, int] = (0, 0)
     made_from: tuple[str, ...] = ()
+
+
+@record
+class LinearPart:
+    """A linear layer of the reference class that an operation consists of, by what LoRA's targets may say.
+
+    path       of its module, or of the parameter
+    copies     of experts: each is one with `d_in` inputs and `d_out` outputs
+    parameter  a tensor of the module instead of a linear layer of its own: only targets of parameters name it
+    """
+
+    path: str
+    d_in: int
+    d_out: int
+    bias: bool = False
+    copies: int = 1
+    parameter: bool = False
 
 
 class Named(Protocol):
@@ -100,6 +118,8 @@ class ThinPair(Protocol):
     def d_out(self) -> int: ...
     @property
     def looked_up(self) -> bool: ...
+    @property
+    def used(self) -> int: ...
     @property
     def shard(self) -> str: ...
     @property
@@ -170,6 +190,8 @@ class AttentionCost(Protocol):
 
 class RoutedExperts(Protocol):
     """Routed feed-forward networks, as far as the time of a step and the ways to run them depend on them."""
+
+    def linear_parts(self, implementation: Implementation) -> tuple[LinearPart, ...]: ...
 
     @property
     def name(self) -> str: ...

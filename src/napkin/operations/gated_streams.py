@@ -147,6 +147,9 @@ class RunChoice(Ordinary):
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
 
+    def scores(self, work: Work) -> Number:
+        return work.tokens * (work.length // self.rate)
+
     def cache(self, over: Served) -> Cache | None:
         """Cache one key per token, on every rank."""
         return Cache(self.name, growing=over.context * self.head_dim)

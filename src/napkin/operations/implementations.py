@@ -138,6 +138,7 @@ class Implementation:
     looped       experts run one after the other on the tokens that chose them, gate and up in one matmul (joined) or in
                  one each (apart) of a tensor of all experts' weights, or each a module of its own (modules); "": on
                  sorted tokens, in grouped matmuls
+    expert_linears  names of both linear layers of each expert, where it is a module of its own
 
     Layouts and tuning
     gather_again with sequence parallelism a column-parallel linear keeps its own part and gathers again in backward
@@ -190,6 +191,7 @@ class Implementation:
     router_apart: bool = False
     fp32_logits: bool = False
     looped: str = ""
+    expert_linears: tuple[str, ...] = ()
     drops: str = ALWAYS
     packed: bool = False
     query_scale: bool = False

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import BYTES, Tensor, select
 from napkin.elementwise import Number
-from napkin.operations.facts import Cache, Served
+from napkin.operations.adapted import pair
+from napkin.operations.facts import Cache, LinearPart, Served
+from napkin.operations.implementations import Implementation
+from napkin.operations.lora import times_rank
 from napkin.operations.lowering import Lowering, Value, either
-from napkin.operations.ordinary import NOT_TIMED, Ordinary
+from napkin.operations.ordinary import NOT_TIMED, Module
 from napkin.operations.roles import KV_LATENT, QUERY, ROTATED_KEY, ROTATED_QUERY
 from napkin.operations.work import Gemm, Weight, Work, chosen_by, gemm
 from napkin.record import record
@@ -18,7 +21,7 @@ ONLY_FORWARD = (
 
 
 @record
-class Indexer(Ordinary):
+class Indexer(Module):
     """Chooses the `top_k` keys that each query of sparse attention sees (DeepSeek Sparse Attention, DeepSeek-V3.2):
     small queries from the latent query, one key per token, `rotary` elements of each head rotated, and a weight for
     each head; score = Σ_h w_h·relu(q_h·k).
@@ -73,12 +76,11 @@ class Indexer(Ordinary):
         )
         return chosen_by(work, products)
 
-    def linear_parts(self) -> tuple[tuple[str, int, int], ...]:
-        inside = "self_attn.indexer"
+    def linear_parts(self, implementation: Implementation) -> tuple[LinearPart, ...]:
         return (
-            (f"{inside}.wq_b", self.q_rank, self.heads * self.head_dim),
-            (f"{inside}.wk", self.d_in, self.head_dim),
-            (f"{inside}.weights_proj", self.d_in, self.heads),
+            LinearPart(f"{self.module}.wq_b", self.q_rank, self.heads * self.head_dim),
+            LinearPart(f"{self.module}.wk", self.d_in, self.head_dim),
+            LinearPart(f"{self.module}.weights_proj", self.d_in, self.heads),
         )
 
     def remark(self) -> str:
@@ -89,6 +91,10 @@ class Indexer(Ordinary):
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
+
+    def scores(self, work: Work) -> Number:
+        """Return the sums over the heads, which a kernel writes and the choice reads (DeepGEMM, fp8_mqa_logits)."""
+        return work.tokens * work.length
 
     def cache(self, over: Served) -> Cache | None:
         """Cache one key per token, on every rank."""
@@ -103,11 +109,12 @@ class Indexer(Ordinary):
         stream = "fp32" if tape.autocast else tape.compute
         pairs = run.tokens * (run.s // self.pool)
 
+        queries, keys, head_weights = self.linear_parts(run.implementation)
         asked = tape.layer_norm(latent.tensor, run.tokens, (), 0) if self.tempered else latent.tensor
-        made = unkept(run, asked, self.q_rank, self.heads * self.head_dim)
+        made = unkept(run, queries, asked)
         if self.tempered:
             made = tape.scale(made)
-        key = tape.layer_norm(unkept(run, x.tensor, self.d_in, self.head_dim), run.tokens, (), 0)
+        key = tape.layer_norm(unkept(run, keys, x.tensor), run.tokens, (), 0)
         turned = []
         for part in (made, key):
             rotated = tape.new(part.count * self.rotary // self.head_dim, stream, "rotated")
@@ -120,7 +127,7 @@ class Indexer(Ordinary):
         spread = select(either(run.b > 1, False), tape.copy(spread, "spread"), spread)
         scores = tape.matmul(tape.cast(q, "fp32"), spread, pairs * self.heads, "scores")
         scores = tape.relu(tape.scale(scores))
-        weights = tape.scale(tape.cast(unkept(run, x.tensor, self.d_in, self.heads), "fp32"))
+        weights = tape.scale(tape.cast(unkept(run, head_weights, x.tensor), "fp32"))
         total = tape.scale(tape.matmul(weights, scores, pairs, "summed"))
         chosen = tape.record("topk", (total,), tape.new(run.tokens, "int32", "chosen keys"))
         around = (QUERY, KV_LATENT, ROTATED_QUERY, ROTATED_KEY)  # of the attention around it
@@ -131,10 +138,12 @@ class Indexer(Ordinary):
         return Value(chosen, 1, x.divided)
 
 
-def unkept(run: Lowering, read: Tensor, d_in: int, d_out: int) -> Tensor:
-    """Run a linear layer that only a choice reads; autocast's copy of its weight stays in the cache."""
+def unkept(run: Lowering, part: LinearPart, read: Tensor) -> Tensor:
+    """Run a linear layer that only a choice reads, and its adapter; autocast caches its copy of a trained weight."""
     tape = run.tape
-    read = tape.lowered(read)
-    copy = d_in * d_out * BYTES[tape.autocast] if tape.autocast else 0
-    made = tape.new(read.count // d_in * d_out, read.dtype, "output")
-    return tape.record("linear", (read,), made, cached=copy)
+    given, read = read, tape.lowered(read)
+    copy = part.d_in * part.d_out * BYTES[tape.autocast] if tape.autocast and not tape.frozen else 0
+    made = tape.new(read.count // part.d_in * part.d_out, read.dtype, "output")
+    made = tape.record("linear", (read,), made, cached=copy)
+    times = times_rank(part, run.implementation.tuning)
+    return tape.add(made, pair(run, given, part.d_in, part.d_out, times)) if times else made

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import BYTES, WEIGHT, Tensor, select, sized
 from napkin.elementwise import Number, ceil_div
+from napkin.operations.adapted import linear, pair
 from napkin.operations.base import Timer
-from napkin.operations.facts import BLOCKS, LINEAR
+from napkin.operations.facts import BLOCKS, LINEAR, LinearPart
+from napkin.operations.implementations import Implementation
 from napkin.operations.lora import is_unquantized, lora_pairs
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.ordinary import Module, Ordinary
@@ -71,15 +73,17 @@ class Matmul(Module):
         before_down = run.implementation.before_down
         if before_down is not None and self.role == DOWN:
             tensor = before_down(run, tensor)
-        if run.implementation.tuning is not None:
-            out = self.tuned(run, tensor, d_in, d_out, run.implementation.tuning)
+        tuning = run.implementation.tuning
+        own = run.implementation.linear if self.shard != VOCABULARY else None
+        label = f"{self.name}/weight"
+        if tuning is not None and not is_unquantized(self, tuning):
+            out = quantized(run, tensor, d_in, d_out, tuning)
+        elif own is not None:
+            out = own(run, tensor, d_in, d_out, self.bias, label)
         else:
-            own = run.implementation.linear if self.shard != VOCABULARY else None
-            label = f"{self.name}/weight"
-            if own is not None:
-                out = own(run, tensor, d_in, d_out, self.bias, label)
-            else:
-                out = run.tape.linear(tensor, d_in, d_out, self.bias, label)
+            out = run.tape.linear(tensor, d_in, d_out, self.bias, label)
+        if tuning is not None:
+            out = self.adapted(run, tensor, out, d_in, d_out, tuning)
         if column and run.implementation.gather_again and not x.gathered:
             out.count = factor * run.split.sequence * d_out
             out.storage.size = out.size
@@ -87,26 +91,32 @@ class Matmul(Module):
             out = run.reduce_scatter(out)
         return Value(out, self.d_out, divided, gathered)
 
-    def tuned(self, run: Lowering, x: Tensor, d_in: Number, d_out: Number, tuning: Tuning) -> Tensor:
-        """Run the frozen linear layer and its adapter.
-
-        A frozen weight saves nothing, except the input where it is quantized (bitsandbytes, MatMul4Bit). LoRA saves
-        its input after dropout and the outputs of both matrices; a scale saves what it multiplies."""
+    def adapted(self, run: Lowering, x: Tensor, out: Tensor, d_in: Number, d_out: Number, tuning: Tuning) -> Tensor:
+        """Add what adapters next to the frozen linear layer make; a scale saves what it multiplies."""
         tape = run.tape
-        out = tape.new(x.count // d_in * d_out, x.dtype, "output")
-        scratch = 0 if is_unquantized(self, tuning) else tuning.dequantized_bytes * d_in * d_out
-        kept = (x,) if tuning.keeps else ()
-        out = tape.record("frozen", (x,), out, kept, scratch=scratch)
+        tape.frozen = False
         several, width = lora_pairs(self, run.program.operations, run.implementation, tuning)
         if several:
-            thin = tape.linear(tape.dropout(x, tuning.dropout), d_in, several * tuning.rank)
-            wide = tape.linear(thin, several * tuning.rank, width // run.split.tensor)
+            wide = pair(run, x, d_in, width // run.split.tensor, several)
             if run.implementation.qkv == "joined":  # put into its place among the parts of the fused projection
                 wide = tape.record("pad", (wide,), tape.new(wide.count, wide.dtype, "padded"), (wide,))
-            out = tape.add(out, wide.view(out.count))
+            out = tape.cast(tape.add(out, wide.view(out.count)), out.dtype)
         if tuning.method == "adapter_v2":
             out = tape.multiply(out, run.tape.given(d_out, tape.compute, "scale", kind=WEIGHT))
+        tape.frozen = True
         return out
+
+
+def quantized(run: Lowering, x: Tensor, d_in: Number, d_out: Number, tuning: Tuning) -> Tensor:
+    """Run a frozen linear layer whose quantized weight is dequantized in both passes; old bitsandbytes saves its input
+    (MatMul4Bit)."""
+    tape = run.tape
+    given, x = x, tape.lowered(x)
+    out = tape.new(x.count // d_in * d_out, x.dtype, "output")
+    kept = (x,) if tuning.keeps else ()
+    out = tape.record("frozen", (x,), out, kept, scratch=tuning.dequantized_bytes * d_in * d_out)
+    tape.hold(given)
+    return out
 
 
 @record
@@ -126,7 +136,8 @@ class PerSequence(Matmul):
             return Value(run.tape.new(run.b * self.d_out, x.dtype, "pooled", no_grad=True), self.d_out)
         if self.first:
             x = run.tape.slice(x, run.b * self.d_in)
-        return Value(run.tape.linear(x, self.d_in, self.d_out, self.bias, f"{self.name}/weight"), self.d_out)
+        part = LinearPart(self.module, self.d_in, self.d_out, self.bias)
+        return Value(linear(run, part, x, label=f"{self.name}/weight"), self.d_out)
 
 
 @record
@@ -150,8 +161,9 @@ class JoinedHead(Module):
         """Nothing: its GEMMs move their operands."""
         return 0, 0
 
-    def linear_parts(self) -> tuple[tuple[str, int, int], ...]:
-        return (("cls.predictions.dense", self.d_out, self.d_in - self.table),)
+    def linear_parts(self, implementation: Implementation) -> tuple[LinearPart, ...]:
+        """Return a linear layer whose weight the class reads, and which it never calls: its adapter does nothing."""
+        return (LinearPart("cls.predictions.dense", self.d_out, self.d_in - self.table),)
 
     def lower(self, run: Lowering) -> Value:
         """Concatenate the matrix, an activation that autocast casts, and multiply; both factors are saved.
@@ -207,7 +219,6 @@ class BlockMatmul(Ordinary):
             tensor = run.derived[id(tensor)]
         out = tape.new(tensor.count * self.d_out // self.d_in, tensor.dtype, "output")
         count = self.blocks * self.d_in * self.d_out
-        kept = [tensor]
         apart = run.implementation.mixer == "apart"
         weight = tape.given(count, tensor.dtype, "weight", kind=WEIGHT)
         if tape.autocast and not apart:
@@ -215,6 +226,6 @@ class BlockMatmul(Ordinary):
         if apart:  # autocast casts what is seen through a view on every pass
             each = tape.new(run.b * count, tensor.dtype, "weight for each sequence")
             weight = each if tape.autocast else select(run.b == 1, weight, each)
-        kept.append(weight)
         grads = count * sized(1, "fp32" if tape.autocast else tape.compute)
-        return Value(tape.record("bmm", (tensor,), out, kept, weight=grads), width, x.divided, x.gathered)
+        made = tape.record("bmm", (tensor,), out, (weight,), for_weight=(tensor,), weight=grads)
+        return Value(made, width, x.divided, x.gathered)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from napkin.operations.facts import LinearLayer, Named
+from napkin.operations.facts import LinearLayer, LinearPart, Named
 from napkin.operations.implementations import Implementation
-from napkin.operations.roles import EXPERT, KEY, QKV, QUERY, ROUTER, VALUE, VOCABULARY
+from napkin.operations.roles import EXPERT, KEY, QKV, QUERY, VALUE, VOCABULARY
 from napkin.operations.tuning import Tuning
 
 TYPE_CHECKING = False
@@ -43,38 +43,48 @@ def lora_pairs(
     if implementation.qkv == "joined" and op.role in JOINED:
         if op.role in (KEY, VALUE):
             return 0, 0
-        named = tuning.targets
-        parts = [one for one in program if one.role in JOINED and (one.role in named or is_target(one, named))]
+        named = tuning.targets  # published rows name the parts of a fused projection by their roles: q, v
+        parts = [
+            one
+            for one in program
+            if one.role in JOINED and (tuning.everything or one.role in named or is_target(one, named))
+        ]
         return len(parts), sum(getattr(part, "d_out", 0) or getattr(part, "width", 0) for part in parts)
     chosen = op.shard != VOCABULARY if tuning.everything else is_target(op, tuning.targets)
     return (1, op.d_out) if chosen else (0, 0)
 
 
-def adapts_embedding(op: Named, tuning: Tuning) -> bool:
-    """Return whether LoRA's targets name an embedding."""
-    return tuning.method == "lora" and not tuning.everything and is_target(op, tuning.targets)
+def times_rank(part: LinearPart, tuning: Tuning | None) -> int:
+    """Return how many times LoRA's rank the adapter of a linear layer is wide: 0 where no target names it."""
+    if tuning is None or tuning.method != "lora":
+        return 0
+    if part.parameter:
+        return max((times for target, times in tuning.parameters if path_ends(part.path, target)), default=0)
+    return int(tuning.everything or any(path_ends(part.path, target) for target in tuning.targets))
 
 
 def other_adapters(op: Operation, implementation: Implementation, tuning: Tuning) -> Iterator[Adapted]:
     """Yield LoRA's adapters on what is no linear layer of its own."""
     yield from adapted_parts(op, implementation, tuning)
-    yield from adapted_parameters(op, tuning)
+    yield from adapted_parameters(op, implementation, tuning)
     yield from adapted_lookups(op, tuning)
 
 
 def adapted_parts(op: Operation, implementation: Implementation, tuning: Tuning) -> Iterator[Adapted]:
-    """Yield adapters on linear layers within an operation: routers, indexers."""
-    for path, d_in, d_out in linear_parts(op, implementation) if tuning.method == "lora" else ():
-        if tuning.everything or any(path_ends(path, target) for target in tuning.targets):
-            yield 1, tuning.rank, d_in, d_out
+    """Yield adapters on linear layers within an operation: routers, indexers, experts that are modules."""
+    yield from _on_parts(op, implementation, tuning, False)
 
 
-def adapted_parameters(op: Operation, tuning: Tuning) -> Iterator[Adapted]:
-    """Yield adapters on parameters of experts (peft's ParamWrapper): a pair of matrices for each expert."""
-    for path, copies, shape in parameters_of(op) if tuning.method == "lora" else ():
-        for target, times in tuning.parameters:
-            if path_ends(path, target):
-                yield copies, times * tuning.rank, shape[1], shape[0]
+def adapted_parameters(op: Operation, implementation: Implementation, tuning: Tuning) -> Iterator[Adapted]:
+    """Yield adapters on parameters of experts and routers (peft's ParamWrapper): a pair of matrices for each expert."""
+    yield from _on_parts(op, implementation, tuning, True)
+
+
+def _on_parts(op: Operation, implementation: Implementation, tuning: Tuning, parameters: bool) -> Iterator[Adapted]:
+    for part in op.linear_parts(implementation):
+        times = times_rank(part, tuning)
+        if times and part.parameter == parameters:
+            yield part.copies, times * tuning.rank, part.d_in, part.d_out
 
 
 def adapted_lookups(op: Operation, tuning: Tuning) -> Iterator[Adapted]:
@@ -92,33 +102,6 @@ def lookups(op: Named) -> tuple[str, ...]:
     if last != SHARED:
         return (op.module,)
     return (op.module, *(f"{outer}.{stack}.embed_tokens".removeprefix(".") for stack in ("encoder", "decoder")))
-
-
-def linear_parts(op: Operation, implementation: Implementation) -> tuple[tuple[str, int, int], ...]:
-    """Return (path, input, output) of the linear layers that an operation consists of."""
-    if op.expert_part() == ROUTER:
-        shape = op.weights()[0].shape
-        return ((op.module, shape[1], shape[0]),) * implementation.linear_router
-    return op.linear_parts()
-
-
-def parameters_of(op: Operation) -> Iterator[tuple[str, int, tuple[int, ...]]]:
-    """Yield (path, copies, shape) of parameters that are no linear layer's: experts in one tensor, a router's."""
-    for weight in op.weights():
-        if len(weight.shape) != 2:
-            continue
-        if weight.shard == EXPERT:
-            name = weight.name if weight.name == "weight" else f"{weight.name}_proj"
-            yield f"{op.module}.{name}", weight.copies, weight.shape
-        elif op.expert_part() == ROUTER:
-            yield f"{op.module}.{weight.name}", 1, weight.shape
-
-
-def names_parameter(op: Operation, what: str, tuning: Tuning) -> bool:
-    """Return whether LoRA's targets name the experts' tensor whose weight begins with `what`."""
-    names = [weight.name for weight in op.weights() if len(weight.shape) == 2]
-    name = names[0] if what == "up" else names[-1]
-    return any(path_ends(f"{op.module}.{name}_proj", target) for target, _ in tuning.parameters)
 
 
 def is_unquantized(op: LinearLayer, tuning: Tuning) -> bool:

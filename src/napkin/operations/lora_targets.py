@@ -8,7 +8,7 @@ from napkin._tables.adapter_targets import CONVERTED, DEFAULTS, RENAMED
 from napkin.errors import NapkinError, did_you_mean
 from napkin.operations.base import Operation
 from napkin.operations.implementations import Implementation
-from napkin.operations.lora import linear_parts, lookups, parameters_of, path_ends
+from napkin.operations.lora import lookups, path_ends
 from napkin.operations.model import Model
 from napkin.operations.queries import seen_operations
 from napkin.operations.roles import VOCABULARY
@@ -17,6 +17,8 @@ from napkin.record import replace
 
 ALL_LINEAR, DEFAULT = "all-linear", "default"
 """Targets that stand for every linear layer but the head, and for peft's choice for the model type."""
+EVERYTHING = ((), ("all",), (ALL_LINEAR,))
+"""Targets that mean every linear layer: none named, napkin's word and peft's."""
 
 
 def all_operations(model: Model) -> list[Operation]:
@@ -38,21 +40,22 @@ def resolved(tuning: Tuning, targets: tuple[str, ...], model: Model, implementat
     operations = all_operations(model)
     paths = [path for op in operations for path in _paths(op, implementation)]
     mapped = RENAMED.get(CONVERTED.get(model.family, ""), {})
-    if targets == (ALL_LINEAR,):
+    if targets in EVERYTHING:
         if not mapped:
             return tuning
         leaves = (path.rpartition(".")[2] for path in _linear_paths(operations, implementation))
         targets = tuple(dict.fromkeys((*leaves, *mapped)))
+    held = [part.path for op in operations for part in op.linear_parts(implementation) if part.parameter]
     parameters: dict[str, int] = {}
+    fused: dict[str, set[str]] = {}
     modules: list[str] = []
     for target in targets:
         old = next((name for name in mapped if path_ends(target, name)), None)
         if old is not None:
-            parameters[mapped[old]] = parameters.get(mapped[old], 0) + 1
+            fused.setdefault(mapped[old], set()).add(old)
             continue
         found = [path for path in paths if path_ends(path, target)]
-        known_parameters = [path for op in operations for path, _, _ in parameters_of(op) if path_ends(path, target)]
-        if known_parameters and "." in target and not found:
+        if "." in target and not found and any(path_ends(path, target) for path in held):
             parameters[target] = 1
         elif found:
             modules.append("." + target)
@@ -64,15 +67,16 @@ def resolved(tuning: Tuning, targets: tuple[str, ...], model: Model, implementat
                 f"--lora-targets: {model.name} has no linear layer {target[:40]!r}",
                 did_you_mean(target, names) or f"one of {', '.join(names)}",
             )
-    _check_fused(parameters, mapped)
+    _check_fused(fused, mapped)
+    parameters |= {name: len(parts) for name, parts in fused.items()}
     return replace(tuning, targets=tuple(modules), parameters=tuple(parameters.items()))
 
 
-def _check_fused(parameters: dict[str, int], mapped: dict[str, str]) -> None:
+def _check_fused(named: dict[str, set[str]], mapped: dict[str, str]) -> None:
     """Raise an error where a part of a fused parameter is named without the other, as peft does."""
-    for fused, times in parameters.items():
+    for fused, some in named.items():
         parts = [name for name, one in mapped.items() if one == fused]
-        if 0 < times < len(parts):
+        if len(some) < len(parts):
             raise NapkinError(
                 f"--lora-targets: {fused} holds {' and '.join(parts)}", f"name {','.join(parts)} together"
             )
@@ -84,8 +88,7 @@ def _paths(op: Operation, implementation: Implementation) -> Iterator[str]:
         yield op.module
     elif op.embeds():
         yield from lookups(op)
-    for path, _, _ in linear_parts(op, implementation):
-        yield path
+    yield from (part.path for part in op.linear_parts(implementation) if not part.parameter)
 
 
 def _linear_paths(operations: list[Operation], implementation: Implementation) -> Iterator[str]:
@@ -94,5 +97,4 @@ def _linear_paths(operations: list[Operation], implementation: Implementation) -
         linear = op.linear()
         if linear is not None and linear.shard != VOCABULARY:
             yield op.module
-        for path, _, _ in linear_parts(op, implementation):
-            yield path
+        yield from (part.path for part in op.linear_parts(implementation) if not part.parameter)

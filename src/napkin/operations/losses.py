@@ -28,6 +28,12 @@ class Loss:
 
 LOSSES = {
     "compiled": Loss(2, 4, source="torch.compile: the 16-bit logits are kept, their gradient is a tensor of its own"),
+    "in-place": Loss(
+        2,
+        2,
+        source="unslothai/unsloth unsloth/kernels/cross_entropy_loss.py, fms-acceleration's copy of it: 16-bit logits, "
+        "whose gradient is written over them",
+    ),
     "chunked": Loss(
         2,
         2.25,

@@ -101,6 +101,7 @@ class Lowered(Readable, Protocol):
     def module(self) -> str: ...
     @property
     def short(self) -> str: ...
+    def normalizes(self) -> bool: ...
     def lower(self, run: Lowering) -> Value: ...
 
 
@@ -249,13 +250,20 @@ class Lowering:
                 self.values[op.name] = self.read(op)
                 continue
             self.tape.recomputed = op.name in program.inside
+            self.tape.frozen = self.freezes(op)
             self.values[op.name] = op.lower(self)
+            self.tape.frozen = False
             self.tape.recomputed = False
             self.scopes.leave(op.name, self.values[op.name].tensor)
         if x is None:
             self.handed = frozenset(self.shared_tensors)
         self.scopes.close(*(value.tensor for value in (x,) if value is not None))
         return self.values[program.operations[-1].name]
+
+    def freezes(self, op: Lowered) -> bool:
+        """Return whether an operation's own weights get no gradient: all next to adapters, but norms in adapter_v2."""
+        tuning = self.implementation.tuning
+        return tuning is not None and not (tuning.method == "adapter_v2" and op.normalizes())
 
     def read(self, op: Readable, index: int = 0) -> Value:
         return self.values[op.reads[index]]
@@ -329,9 +337,7 @@ class Lowering:
     def weight(self, count: Number) -> Tensor:
         """Return a learned vector in its stored dtype."""
         stored = "fp32" if self.tape.autocast else self.tape.compute
-        tuning = self.implementation.tuning
-        frozen = tuning is not None and tuning.method != "adapter_v2"
-        return self.tape.given(count, stored, "weight", kind=WEIGHT, no_grad=frozen)
+        return self.tape.given(count, stored, "weight", kind=WEIGHT, no_grad=self.tape.frozen)
 
 
 def either(first: Number, second: Number) -> Number:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from napkin.elementwise import Number
 from napkin.operations.base import LAYER_KERNELS, Operation, Timer
-from napkin.operations.facts import AttentionCost, Cache, LinearLayer, RoutedExperts, Served
+from napkin.operations.facts import AttentionCost, Cache, LinearLayer, LinearPart, RoutedExperts, Served
 from napkin.operations.roles import AS_READ
 from napkin.operations.work import Gemm, Weight, Work
 from napkin.record import record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from napkin.operations.implementations import Implementation
 
 NOT_TIMED = 0, 0
 """Traffic of an operation whose bytes the time of a step does not include yet."""
@@ -28,10 +32,13 @@ class Ordinary(Operation, abstract=True):
     def linear(self) -> LinearLayer | None:
         return None
 
-    def linear_parts(self) -> tuple[tuple[str, int, int], ...]:
+    def linear_parts(self, implementation: Implementation) -> tuple[LinearPart, ...]:
         return ()
 
     def attention_width(self) -> Number:
+        return 0
+
+    def scores(self, work: Work) -> Number:
         return 0
 
     def elements_moved(self, work: Work) -> Number:

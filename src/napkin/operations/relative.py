@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import BYTES, Tensor
 from napkin.elementwise import Number
+from napkin.operations.adapted import linear
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.ordinary import NOT_TIMED, Elementwise, Module, Ordinary
 from napkin.operations.router import Router
@@ -91,7 +92,7 @@ class SinkRouter(Router):
             kept.append(tape.new(self.d_in * every, "fp32", "wide weight", no_grad=True))
         if tape.autocast:
             tape.compute, tape.autocast = "fp32", ""
-        logits = tape.linear(tape.cast(x.tensor, "fp32"), self.d_in, every)
+        logits = linear(run, self.linear_parts(run.implementation)[0], tape.cast(x.tensor, "fp32"))
         index = tape.new(rows * self.top_k, "int64", "chosen", no_grad=True)
         best = tape.new(rows * self.top_k, "fp32", "best")
         best = tape.record("gather", (logits,), best, (logits, index, *kept))
@@ -143,11 +144,9 @@ class SharedExperts(Module):
                 copied = tape.new(read.count * self.experts, tape.autocast, "for each expert")
                 read = tape.record("cast", (read,), copied)
             read = tape.lowered(read)
-            kept = [read]
-            if tape.autocast:
-                kept.append(tape.new(size, tape.autocast, "weight", no_grad=True))
+            kept = [tape.new(size, tape.autocast, "weight", no_grad=True)] if tape.autocast else []
             made = tape.new(rows * d_out, read.dtype, what)
-            return tape.record("bmm", (read,), made, kept, weight=size * BYTES[stored])
+            return tape.record("bmm", (read,), made, kept, for_weight=(read,), weight=size * BYTES[stored])
 
         gate, up = (batched(x.tensor, self.d_ff, what, repeated=True) for what in ("gate", "up"))
         hidden = tape.multiply(run.activated(gate, self.function), up)

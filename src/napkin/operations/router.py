@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from napkin.elementwise import Number
+from napkin.operations.adapted import linear
 from napkin.operations.expert_kernels import (
     root_softplus,
     shares,
     sparsemixer,
 )
+from napkin.operations.facts import LinearPart
+from napkin.operations.implementations import Implementation
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.ordinary import NOT_TIMED, Elementwise, Module
 from napkin.operations.roles import ROUTER
@@ -51,6 +54,13 @@ class Router(Module):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return (gemm(self.name, work.tokens, self.d_in, self.experts),)
 
+    def linear_parts(self, implementation: Implementation) -> tuple[LinearPart, ...]:
+        """Return the router's linear layer, or the parameter that it multiplies by."""
+        apart = implementation.linear_router
+        path = self.module if apart else f"{self.module}.weight"
+        e, d_in = self.weights()[0].shape
+        return (LinearPart(path, d_in, e, self.bias, parameter=not apart),)
+
     def gives_logits(self) -> bool:
         return not self.hashed
 
@@ -82,10 +92,7 @@ class Router(Module):
         if self.noise:
             noise = tape.new(tensor.count, tensor.dtype, "noise", no_grad=True)
             tensor = tape.record("mul", (tensor, noise), tensor.view(), (noise,))
-        if implementation.tuning is None:
-            logits = tape.linear(tensor, self.d_in, e, self.bias, f"{self.name}/weight")
-        else:  # frozen
-            logits = tape.record("frozen", (tensor,), tape.new(rows * e, tensor.dtype, "logits"))
+        logits = linear(run, self.linear_parts(implementation)[0], tensor, label=f"{self.name}/weight")
         made_in = logits.dtype
         if self.softcap:
             logits = run.capped(tape.cast(logits, "fp32"))

@@ -55,7 +55,7 @@ class DistanceKeys(Module):
         count = self.d_in * self.d_out
         out = tape.new(table.count // self.d_in * self.d_out, table.dtype, "keys")
         grads = count * BYTES[stored]
-        return Value(tape.record("linear", (table,), out, (table,), weight=grads), self.d_out)
+        return Value(tape.record("linear", (table,), out, for_weight=(table,), weight=grads), self.d_out)
 
 
 @record
@@ -70,14 +70,15 @@ class Einsum(Matmul):
         ways = run.split.tensor
         d_in, d_out = (self.d_in // ways, self.d_out) if self.folded else (self.d_in, self.d_out // ways)
         read = tape.lowered(x.tensor)
-        kept = [read]
+        kept = []
         if self.folded:
             kept.append(tape.new(d_in * d_out, read.dtype, "weight put to the front", no_grad=True))
         elif tape.autocast:
             kept.append(tape.weight_copy(d_in * d_out, f"{self.name}/weight"))
         stored = "fp32" if tape.autocast else tape.compute
         out = tape.new(read.count // d_in * d_out, read.dtype, "output")
-        made = tape.record("linear", (read,), out, kept, weight=d_in * d_out * BYTES[stored])
+        grads = d_in * d_out * BYTES[stored]
+        made = tape.record("linear", (read,), out, kept, for_weight=(read,), weight=grads)
         return Value(made, self.d_out, not self.folded, not self.folded)
 
 
@@ -108,6 +109,9 @@ class ShiftedAttention(Ordinary):
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
+
+    def scores(self, work: Work) -> Number:
+        return work.tokens * self.heads * work.length
 
     def attention_width(self) -> Number:
         return 2 * self.heads * self.head_dim

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.elementwise import Number, where
+from napkin.elementwise import Number, floor_log2, where
 from napkin.errors import Refused
 from napkin.operations.base import Operation
 from napkin.operations.lowering import Lowering, Value
@@ -32,7 +32,7 @@ class Unkept(Ordinary, abstract=True):
 
 @record
 class Streamed(Unkept):
-    """An operation that runs on `streams` vectors in place of each token's one. FLOP: those of `of`, so many times."""
+    """An operation that runs on `streams` vectors a token in place of one. FLOP: those of `of`, this many times."""
 
     of: Operation
     streams: int
@@ -67,6 +67,9 @@ class NgramAttention(Unkept):
                 gemm(f"{name}_values", length, keys, self.head_dim, batch * times, weight=False),
             ]
         return tuple(found)
+
+    def scores(self, work: Work) -> Number:
+        return work.tokens * self.heads * work.length * (1 + 2 * self.ngram)
 
     def attention_width(self) -> Number:
         return 2 * self.heads * self.head_dim * (1 + 2 * self.ngram)
@@ -103,7 +106,7 @@ class ChunkAttention(Unkept):
             gemm("values", length, keys, self.head_dim, batch * times, weight=False),
         ]
         if self.buckets:
-            angles = 0 if alone else self.hashes * self._rotations(length)
+            angles = where(alone, 0, self.hashes * self._rotations(length))
             found.append(replace(gemm("hashes", length, self.head_dim, angles, batch, weight=False), backward=0))
         return tuple(found)
 
@@ -111,11 +114,13 @@ class ChunkAttention(Unkept):
         """Return the random directions of one hash: half as many as buckets."""
         if self.buckets > 0:
             return self.buckets // 2
-        power = int(2 * (length // self.chunk)).bit_length() - 1
+        power = floor_log2(2 * (length // self.chunk))
         limit = 2 * max(int((self.most // self.chunk) ** 0.5), self.chunk)
-        if 1 << power > limit:
-            return (1 << power // 2) // 2 + (1 << power - power // 2) // 2
-        return (1 << power) // 2
+        factors = 2 ** (power // 2) // 2 + 2 ** (power - power // 2) // 2
+        return where(2**power > limit, factors, 2**power // 2)
+
+    def scores(self, work: Work) -> Number:
+        return sum(one.batch * one.m * one.n for one in self.gemms(work) if one.name == "scores")
 
     def attention_width(self) -> Number:
         return 2 * self.heads * self.head_dim

@@ -152,10 +152,22 @@ def _adapters(
                 role=ADAPTER,
                 learning=learning,
             )
-    for number, (_, rank, d_in, d_out) in enumerate(adapted_parts(op, implementation, tuning)):
-        part = f"{name}_{number + 1}"
-        yield Adapter(part, op.reads, d_in, rank, rank, d_out, drops=drops, role=ADAPTER, learning=learning)
-    for number, (copies, rank, d_in, d_out) in enumerate(adapted_parameters(op, tuning)):
+    routed = op.routed()
+    for number, (copies, rank, d_in, d_out) in enumerate(adapted_parts(op, implementation, tuning)):
+        yield Adapter(
+            f"{name}_{number + 1}",
+            op.reads,
+            d_in,
+            rank,
+            rank,
+            d_out,
+            drops=drops,
+            copies=copies,
+            used=1 if routed is None else routed.top_k,
+            role=ADAPTER,
+            learning=learning,
+        )
+    for number, (copies, rank, d_in, d_out) in enumerate(adapted_parameters(op, implementation, tuning)):
         yield MergedAdapter(f"{name}/merged_{number + 1}", op.reads, copies, d_in, rank, d_out, role=MERGED)
     for _, rank, rows, width in adapted_lookups(op, tuning):
         yield Adapter(name, op.reads, rows, rank, rank, width, looked_up=True, role=ADAPTER, learning=learning)

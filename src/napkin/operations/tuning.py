@@ -18,6 +18,9 @@ class Tuning:
     library    whose quantized products: bitsandbytes (as of 2023: they keep their input though the weight is frozen,
                and the head is one of them), transformers or torchao (neither: bitsandbytes/autograd/_functions.py,
                MatMul4Bit; transformers/integrations/bitsandbytes.py leaves the head alone)
+    kept_in    number format of LoRA's matrices where it is not that of the network: they are multiplied in it, and what
+               they read is cast to it, or, under `autocast`, cast on to the network's again: a copy for each layer
+               (peft 0.21, tuners/lora/layer.py, _cast_input_dtype)
     experts    whether experts whose weights are one tensor are quantized too. Transformers 5 quantizes linear layers
                alone; in transformers 4 most experts were linear layers, and axolotl quantizes while it loads
     """
@@ -30,6 +33,8 @@ class Tuning:
     library: str = "bitsandbytes"
     experts: bool = False
     parameters: tuple[tuple[str, int], ...] = ()
+    kept_in: str = ""
+    autocast: bool = False
 
     @property
     def everything(self) -> bool:

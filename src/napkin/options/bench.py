@@ -26,5 +26,4 @@ OPTIONS = (
     Option("time-limit", units.duration, "Skip what would not end within it, e.g. 180s", "second", "TIME"),
     Option("data", units.words, "Operands: normal, or zeros, which flatter", metavar="NAME"),
     Option("layers", units.positive_count, "Layers", metavar="N"),
-    Option("steps", units.positive_count, "Steps", metavar="N"),
 )

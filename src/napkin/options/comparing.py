@@ -34,7 +34,7 @@ OPTIONS = (
     Option("junit", units.words, "Write the outcome as JUnit XML", metavar="FILE"),
     Option("annotations", choice("github"), "Mark lines of the files, as GitHub's logs are read", metavar="FORM"),
     flag("init", "Write a first FILE to start from, and read it"),
-    Option("file", units.words, "Rows, YAML or CSV: steps/1, memory/1 or endtoend/1", metavar="FILE", positional=True),
+    Option("file", units.words, "Rows: steps/1, memory/1, endtoend/1, finetune/1", metavar="FILE", positional=True),
     flag("in-sample", "With constants fitted to the row's source too"),
     Option("worst", units.words, "List N rows, the worst first", metavar="N"),
     Option("family", units.words, "One family of models, e.g. llama or qwen2.5", metavar="NAME"),

@@ -108,7 +108,6 @@ _LORA = {
     "none": "",
     "*": "!--lora-rank 16 trains LoRA matrices; everything is trained without it",
 }
-_STEPS = "--tokens: steps × global batch × sequence length"
 _OFFLOAD = {"": "--offload {what}", "true": "--offload {what}", "cpu": "--offload {what}", "false": "", "none": ""}
 _FORMS = {"json": "--json", "csv": "--csv", "markdown": "--markdown", "md": "--markdown", "text": "", "table": ""}
 _LOOKS = {"*": "!--zero 3, 2, 1 or 0 says what is sharded; --framework what runs it"}
@@ -232,14 +231,6 @@ MEANS: dict[str, Mapping[str, str]] = {
     "mini-batch mini-batch-size minibatch minibatch-size": {
         "*": "!--micro-batch (one pass of one GPU) or --global-batch (one optimizer step)"
     },
-    "steps max-steps train-steps training-steps num-steps n-steps total-steps train-iters max-iters iters iterations "
-    "num-iterations num-train-steps total-training-steps training.steps": {"*": f"!{_STEPS}"},
-    "epochs num-epochs n-epochs num-train-epochs max-epochs train-epochs epoch": {
-        "*": "!--tokens {repeated}: the tokens of all epochs together"
-    },
-    "samples num-samples n-samples train-samples dataset-samples examples num-examples": {
-        "*": "!--tokens: the samples times the tokens of one"
-    },
     "auto-find-batch-size find-batch-size max-batch auto-batch-size find-executable-batch-size": {
         "": "!--max micro-batch finds the largest that fits"
     },
@@ -252,8 +243,8 @@ MEANS: dict[str, Mapping[str, str]] = {
     f"ulysses {SAME['ulysses']}": {"*": "!--cp N shards the sequence; --sp belongs to tensor parallelism"},
 }
 """Spellings with another form of value → {what follows: what it means}. What follows: nothing (""; also `true`), a
-word, `#` a number, `*` anything (`*3*`: anything with a 3 in it), `{}` in the meaning stands for it. A meaning is other
-options, or after `!` the hint of a refusal."""
+word, `#` a number, `*` anything (`*3*`: anything with a 3 in it), `{}` in the meaning is replaced by it. A meaning is
+other options, or after `!` the hint of a refusal."""
 
 VALUES: dict[str, Mapping[str, str]] = {
     "max": {"gpus": "--min gpus finds the fewest, and napkin plan the layout", "batch": "--max micro-batch"},

@@ -25,7 +25,7 @@ class Option:
 
     name     as typed after the dashes          parse   text to value in base units; raises units.Unreadable
     unit     unit of the value                  flag    present or absent (--x / --no-x)
-    many     an argument that takes several words       metavar  what stands for the value in help
+    many     an argument that takes several words       metavar  the placeholder of the value in help
     short    one letter, with its dash: -o              default  what holds without it, where no command says
     """
 

@@ -97,9 +97,12 @@ SAME = {
         token-count tokens-total data-tokens token-budget num-train-tokens num-training-tokens dataset data-size
         corpus-size""",
     "steps": """max-steps train-steps training-steps num-steps n-steps total-steps train-iters max-iters iters
-        iterations num-iterations num-train-steps total-training-steps""",
+        iterations num-iterations num-train-steps total-training-steps training.steps""",
     "samples": "num-samples n-samples train-samples dataset-samples num-train-samples examples num-examples",
-    "epochs": "num-epochs n-epochs num-train-epochs max-epochs train-epochs",
+    "epochs": "num-epochs n-epochs num-train-epochs max-epochs train-epochs epoch",
+    "packing": "packed sample-packing use-packing neat-packing sequence-packing dataset-packing",
+    "sample-tokens": "mean-sample-tokens avg-sample-tokens average-sample-tokens tokens-per-example",
+    "tokens-field": "ids-field input-ids-field tokens-column token-field length-field",
     "mfu": """utilization utilisation efficiency flops-utilization flop-utilization model-flops-utilization
         model-flop-utilization target-mfu expected-mfu assumed-mfu hardware-utilization compute-efficiency""",
     "claimed-mfu": "reported-mfu stated-mfu",

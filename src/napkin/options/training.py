@@ -10,7 +10,20 @@ from napkin.options.parsers import frozen_parts, lowercase_names, offloads
 GROUP = "Training"
 TORCH_LOSS = "torch"
 """The form of cross entropy that torch has: log-softmax, then the likelihood."""
-LOSSES = (TORCH_LOSS, "compiled", "chunked", "chunked-eager", "vocabulary", "sharded", "dtensor", "fused", "held")
+FROZEN_FORMATS = ("nf4", "nf4-dq", "int4", "int8", "fp8")
+"""Formats that frozen weights of layers are stored in: int4 as GPTQ and AWQ have it, 8 bits with scales of rows."""
+LOSSES = (
+    TORCH_LOSS,
+    "compiled",
+    "in-place",
+    "chunked",
+    "chunked-eager",
+    "vocabulary",
+    "sharded",
+    "dtensor",
+    "fused",
+    "held",
+)
 
 OPTIONS = (
     Option("tokens", units.positive_count, "Training tokens, e.g. 15T", "token", "N"),
@@ -44,11 +57,11 @@ OPTIONS = (
     flag("async-tp", "Tensor-parallel collectives overlapped"),
     Option("factor", units.positive, "Time of your steps over napkin's (napkin calibrate)", metavar="X"),
     Option("lora-rank", units.positive_count, "Train LoRA matrices of this rank, freeze the rest", metavar="R"),
-    Option("lora-targets", lowercase_names, "LoRA target modules, e.g. q,v", metavar="NAME,…", default="all"),
+    Option("lora-targets", lowercase_names, "LoRA target modules, e.g. q,v", metavar="NAME,…", default="all-linear"),
     Option(
         "quantized",
-        choice("nf4", "nf4-dq"),
-        "Format of the frozen weights: nf4 or nf4-dq",
+        choice(*FROZEN_FORMATS),
+        "Format of the frozen weights: nf4, nf4-dq, int4, int8, fp8",
         metavar="FORMAT",
     ),
     flag("quantize-experts", "The routed experts are quantized too"),

@@ -1,7 +1,7 @@
 """Memory of the layouts of a request, evaluated where it is asked for and kept for the next question.
 
 Questions that differ in rates alone (a faster network, a deadline) share the memory of all their layouts; those that
-ask for some of the layouts, or for smaller cards, share what is known of them.
+ask for some of the layouts, or for smaller GPUs, share what is known of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Fitting:
 
 
 class Memory:
-    """Memory of the layouts of which the states alone fit cards of some capacity.
+    """Memory of the layouts whose states by themselves fit GPUs of some capacity.
 
     layouts  how many there are, fitting or not
     used, upper, known  by block: used bytes, the upper ends of them, and where both have been evaluated, as
@@ -114,7 +114,7 @@ def count_of(request: Request, whole: Grid | None) -> int:
 
 
 def _candidates(request: Request, whole: Grid | None, capacity: float) -> Iterator[Block]:
-    """Yield the layouts of which the states alone fit a card."""
+    """Yield the layouts whose states by themselves fit a GPU."""
     for block in () if whole is None else blocks(request, whole):
         states = least_states(request.model, replace(request.setup, layout=block.layout))
         fits = block.valid & (states * ROUNDING <= capacity)

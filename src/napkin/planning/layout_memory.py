@@ -1,7 +1,7 @@
 """Memory of many layouts as arrays, on the stage of each that uses the most.
 
 Cells that differ in the model chunks of a stage alone are of one base: what a stage holds is the same for them but for
-the activations of the micro-batches in flight, which add the same to every moment of a pass. A base is evaluated once.
+the activations of the micro-batches in flight, which add the same at every instant of a pass. A base is evaluated once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from napkin.training.setup import EXACT, Setup, Width
 AT_ONCE = 1 << 13
 """Stages that are evaluated at a time: more would leave the processor's caches."""
 FEW = 2
-"""Share of the stages, as one in so many, down to which those that cannot fit are evaluated along with the others."""
+"""Share of the stages, as one in N, down to which those that cannot fit are evaluated along with the others."""
 ROUNDING = 1 - 1e-9
 """What a bound may be off by rounding."""
 MANY = 1 << 10
@@ -179,7 +179,7 @@ class _Stages:
 
     def _evaluated(self, some: _Some, cells: Array, stages: Array, zero: Array, capacity: float) -> Used:
         """Return the used bytes as [zero, cell] of cells on stages of their bases; zero: indices of the ZeRO stages.
-        Where most hold more than the capacity whatever the moment, what these hold stands for what they use."""
+        Where most hold more than the capacity at any instant, what they hold is taken for what they use."""
 
         def of_cells(value: Any) -> Any:
             """Return the entries of the cells from those of stages."""

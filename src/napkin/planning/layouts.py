@@ -165,7 +165,7 @@ def fewest_gpus(
 ) -> Fewest:
     """Return the fewest GPUs whose recommended layout is enough.
 
-    in_time: whether so many GPUs that spend so many GPU-seconds on a token can be enough; asked before their memory is
+    in_time: whether this many GPUs, at this many GPU-seconds a token, can be enough; asked before their memory is
     evaluated"""
     at_peak = question.per_sequence / question.request.seq / question.peak / COUNTED_TWICE
 

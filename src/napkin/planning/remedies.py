@@ -45,7 +45,7 @@ RELAXED = (
     *(QLORA, LORA, "lora-rank", "gpus", "seq", "offload", "optimizer", "pp", "recompute", "cp", "tp", "ep"),
     *("micro-batch", "zero", "quantized", "sp", "optimizer-form", "attention"),
 )
-"""The order in which axes are relaxed: what nobody wants to change first, what costs nothing last."""
+"""The order in which axes are relaxed: what no one wants to change first, what costs nothing last."""
 WITHOUT_ZERO = ("zero", *(name for name in RELAXED if name != "zero"))
 """The same for those who would rather not shard."""
 MOST, ENOUGH = 3, 2

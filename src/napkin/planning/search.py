@@ -1,6 +1,6 @@
 """Every layout of a machine, evaluated as arrays by the same formulas as `step` and `memory`.
 
-Layouts whose states alone are larger than the card are dropped; what is left is evaluated block by block (grid.py).
+Layouts whose states by themselves are larger than a GPU are dropped; the others are evaluated block by block (grid.py).
 Where only the fastest layouts are asked for, all are timed, and memory is evaluated from the fastest on until one fits.
 """
 
@@ -18,8 +18,9 @@ from napkin.record import replace
 
 
 def search(request: Request, timed: Timed, capacity: float, prune: bool = True) -> Found:
-    """Evaluate every layout; keep those that use at most `capacity` bytes of each card. Layouts whose states alone are
-    larger are not evaluated further; without `prune` they are, so that the one of least memory is known."""
+    """Evaluate every layout; keep those that use at most `capacity` bytes of each GPU. Layouts whose states by
+    themselves are larger are not evaluated further; without `prune` they are, so that the one of least memory is
+    known."""
     memory = memory_of(request, capacity) if prune else Memory(request, math.inf)
     every = [np.broadcast_to(block.valid, sizes.shape) for block, sizes in zip(memory.blocks, memory.used, strict=True)]
     memory.evaluate(every)

@@ -1,4 +1,4 @@
-"""Whether a step fits: its memory on the worst rank, against a card."""
+"""Whether a step fits: its memory on the worst rank, against a GPU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VERDICTS = (FITS, UNDECIDED, NOT)
 
 @record
 class Fit:
-    """A step against a card. `rank`: the worst one."""
+    """A step against a GPU. `rank`: the worst one."""
 
     step: PreparedStep
     rank: Rank
@@ -42,7 +42,7 @@ def mode_of(setup: Setup) -> str:
 
 def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
     """Return whether what this step keeps for backward was counted on the code itself: never with 8-bit products, nor
-    compiled, nor with what is trained beside frozen weights or a loss of its own, whose libraries were not run."""
+    compiled, nor with what is trained next to frozen weights or a loss of its own, whose libraries were not run."""
     numbers = setup.precision
     operations = model.operations
     if not all(op.depends_on_shapes(int(setup.layout.seq)) for op in operations):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from napkin.render.chart import Chart, Series
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # Okabe and Ito's palette, told apart by color-blind readers too
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#7F7F7F")
@@ -17,7 +20,7 @@ INTERVAL: dict[str, Any] = {"fmt": "none", "capsize": 3, "elinewidth": 1.1}
 # --- over two axes of numbers ----------------------------------------------------------------------------------------
 
 
-def _lines(chart: Chart, axis: Any, ink: str) -> None:
+def _lines(chart: Chart, axis: Axes, ink: str) -> None:
     axis.grid(True)
     for series, color in zip(chart.series, _colors(chart, ink), strict=True):
         form = {"line": "-", "dashed": "--", "points": "o"}.get(series.style, "o-")
@@ -27,7 +30,7 @@ def _lines(chart: Chart, axis: Any, ink: str) -> None:
             axis.fill_between(series.x, series.low, series.high, color=color, alpha=0.18, linewidth=0)
 
 
-def _points(chart: Chart, axis: Any, ink: str) -> None:
+def _points(chart: Chart, axis: Axes, ink: str) -> None:
     axis.grid(True)
     for series, color in zip(chart.series, _colors(chart, ink), strict=True):
         if series.style == "star":
@@ -45,7 +48,7 @@ def _points(chart: Chart, axis: Any, ink: str) -> None:
         axis.plot([min(ends) / 2, max(ends) * 2], [min(ends) / 2, max(ends) * 2], color=ink, linewidth=0.8)
 
 
-def _whiskers(axis: Any, series: Series, color: str, faint: bool) -> None:
+def _whiskers(axis: Axes, series: Series, color: str, faint: bool) -> None:
     """Draw each point's interval as a vertical line."""
     axis.vlines(
         series.x, series.low, series.high, color=color, linewidth=0.8 if faint else 1.2, alpha=0.35 if faint else 1
@@ -55,7 +58,7 @@ def _whiskers(axis: Any, series: Series, color: str, faint: bool) -> None:
 # --- bars ------------------------------------------------------------------------------------------------------------
 
 
-def _bars(chart: Chart, axis: Any, ink: str) -> None:
+def _bars(chart: Chart, axis: Axes, ink: str) -> None:
     axis.grid(True, axis="y")
     names = list(dict.fromkeys(str(x) for series in chart.series for x in series.x))
     width = 0.8 / len(chart.series)
@@ -86,7 +89,7 @@ def _around(series: Series) -> list[list[float]]:
     ]
 
 
-def _rows(chart: Chart, axis: Any, ink: str) -> None:
+def _rows(chart: Chart, axis: Axes, ink: str) -> None:
     """Draw horizontal bars with their values; the last is the total of the others."""
     axis.grid(True, axis="x")
     series = chart.series[0]
@@ -108,7 +111,7 @@ def _rows(chart: Chart, axis: Any, ink: str) -> None:
     axis.invert_yaxis()
 
 
-def _stack(chart: Chart, axis: Any, ink: str) -> None:
+def _stack(chart: Chart, axis: Axes, ink: str) -> None:
     """Draw the series on top of each other, each column's sum above it, and the interval of one of them."""
     axis.grid(True, axis="y")
     columns = [str(x) for x in chart.series[0].x]
@@ -134,7 +137,7 @@ def _stack(chart: Chart, axis: Any, ink: str) -> None:
         axis.set_xlim(-1.0, 1.0)
 
 
-def _tornado(chart: Chart, axis: Any, ink: str) -> None:
+def _tornado(chart: Chart, axis: Axes, ink: str) -> None:
     """Draw bars from the middle to where each input leads, with the answer written at their ends."""
     axis.grid(True, axis="x")
     reached = [y for series in chart.series for y in series.y]
@@ -155,7 +158,7 @@ def _tornado(chart: Chart, axis: Any, ink: str) -> None:
     axis.invert_yaxis()
 
 
-def _waterfall(chart: Chart, axis: Any, ink: str) -> None:
+def _waterfall(chart: Chart, axis: Axes, ink: str) -> None:
     """Draw one end, each signed step from where the last one ended, the other end; steps that add nothing are
     omitted."""
     axis.grid(True, axis="x")
@@ -180,7 +183,7 @@ def _waterfall(chart: Chart, axis: Any, ink: str) -> None:
     axis.invert_yaxis()
 
 
-def _timeline(chart: Chart, axis: Any, ink: str) -> None:
+def _timeline(chart: Chart, axis: Axes, ink: str) -> None:
     """Draw each row's spans; where a row is empty up to the end, its color says what that is."""
     end = max(span.start + span.length for span in chart.spans)
     shown = chart.until or end
@@ -234,7 +237,7 @@ def _colors(chart: Chart, ink: str) -> list[str]:
     return [fixed.get(series.style) or next(turn) for series in chart.series]
 
 
-DRAWN: dict[str, Callable[[Chart, Any, str], None]] = {
+DRAWN: dict[str, Callable[[Chart, Axes, str], None]] = {
     "lines": _lines,
     "points": _points,
     "bars": _bars,

@@ -5,10 +5,14 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from napkin.render.chart import Chart
 from napkin.render.panel_kinds import DRAWN
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
 
 ROW = {"timeline": 0.28, "rows": 0.3, "tornado": 0.32, "waterfall": 0.32}
 """Kind of chart whose height grows with its rows → inches of a row."""
@@ -16,7 +20,7 @@ TITLE, ENTRY, LINE = 76, 60, 112
 """Letters of a title's line, of a legend's entry, and of a legend's line."""
 
 
-def draw_panel(chart: Chart, axis: Any, ink: str) -> None:
+def draw_panel(chart: Chart, axis: Axes, ink: str) -> None:
     """Draw a chart on its axes; ink: the color of text and lines."""
     DRAWN[chart.kind](chart, axis, ink)
     axis.set_xlabel(chart.x)
@@ -39,7 +43,7 @@ def draw_panel(chart: Chart, axis: Any, ink: str) -> None:
     axis.set_title(title, loc="left", fontsize=10, fontweight="bold", pad=6 + above)
 
 
-def _legend(axis: Any) -> float:
+def _legend(axis: Axes) -> float:
     """Put the legend between the title and the axes; return its height in points, 0 where one is not needed."""
     handles, labels = axis.get_legend_handles_labels()
     if len(labels) < 2:
@@ -54,7 +58,7 @@ def _legend(axis: Any) -> float:
     return 4 + 1.75 * size * -(-len(shown) // columns)
 
 
-def _scales(chart: Chart, axis: Any) -> None:
+def _scales(chart: Chart, axis: Axes) -> None:
     """Set where the axes start and what is written on them."""
     if chart.log_x:
         axis.set_xscale("log")
@@ -88,7 +92,7 @@ def _every_x(chart: Chart) -> list[float | str]:
     return [x for s in chart.series for x in s.x]
 
 
-def _plain_ticks(axis: Any, at: Sequence[float] = (), span: tuple[float, float] | None = None) -> None:
+def _plain_ticks(axis: Axis, at: Sequence[float] = (), span: tuple[float, float] | None = None) -> None:
     """Write plain numbers on a logarithmic axis: at the points where they are few and apart, else at 1, 2 and 5,
     at round steps where it spans less than a factor of ten, at powers of ten where more than a thousand."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator

@@ -96,18 +96,24 @@ def eager_time(clock: Clock, op: AttentionCost, name: str) -> tuple[Term, Term]:
     scores = term.divide(
         f"{name}/scores", term.multiply(f"{name}/scores/all", clock.micro_batch, square, heads), clock.cp
     )
+    read, written = score_time(clock, scores, name)
+    return (
+        term.add(f"{name}/unfused/forward", gemms, read),
+        term.add(
+            f"{name}/unfused/backward",
+            term.multiply(f"{name}/batched/backward", TWO, gemms),
+            written,
+        ),
+    )
+
+
+def score_time(clock: Clock, scores: Term, name: str) -> tuple[Term, Term]:
+    """Return the time in which elementary operations move scores, forward and backward."""
     each = term.divide(
         f"{name}/scores/part",
-        term.multiply(f"{name}/scores/bytes", scores, clock.rate("score_bytes", rates.score_bytes, BYTE)),
+        term.multiply(f"{name}/scores/bytes", scores, clock.rate("score_bytes", clock.rates.score_bytes, BYTE)),
         SCORE_PARTS,
     )
     read = term.multiply(f"{name}/scores/forward/bytes", READ_SCORES, each)
     written = term.multiply(f"{name}/scores/backward/bytes", WRITE_SCORES, each)
-    return (
-        term.add(f"{name}/unfused/forward", gemms, clock.move(f"{name}/scores/forward", read)),
-        term.add(
-            f"{name}/unfused/backward",
-            term.multiply(f"{name}/batched/backward", TWO, gemms),
-            clock.move(f"{name}/scores/backward", written),
-        ),
-    )
+    return clock.move(f"{name}/scores/forward", read), clock.move(f"{name}/scores/backward", written)

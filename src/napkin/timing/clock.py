@@ -56,7 +56,7 @@ class Clock:
         )
         self.network = term.multiply(
             "network/rate",
-            term.leaf("network/bandwidth", rates.network, "byte/s", term.TRUE, "datasheet, one card"),
+            term.leaf("network/bandwidth", rates.network, "byte/s", term.TRUE, "datasheet, one network card"),
             self.rate("network/share", rates.wire),
         )
         self.peak = term.leaf("peak", rates.peak, "FLOP/s", term.TRUE, DATASHEET)

@@ -120,7 +120,7 @@ def reduction_time(clock: Clock, stages: Stages, shards: Shards, stack: Term) ->
         clock.latency("data/latency", shards.replicas, latency),
     )
     runs = stages.layers.runs
-    backward = [term.multiply(f"{one.backward.name}/all", size("layers", count), one.backward) for count, one in runs]
+    backward = [term.multiply(f"{one.behind.name}/all", size("layers", count), one.behind) for count, one in runs]
     behind = term.divide(
         "data/last_backward",
         term.divide("data/stage_backward", term.add("data/backward", *backward), stages.pp),
@@ -170,12 +170,18 @@ def sharded_time(clock: Clock, shards: Shards, work: Term, stack: Term) -> Term:
         size("micro_batches", layout.micro_batches),
         term.add("sharded/bytes_of_a_micro_batch", trained, frozen),
     )
+    copies = groups.copies.ranks
+    expert_copies = term.divide("expert_copies", shards.expert_replicas, shards.expert_ways)
+    own = own_parts("sharded/own", shards)
     across = term.multiply(
         "sharded/replicas/bytes",
         TWO,
         each,
-        own_part("sharded/own", shards),
-        gathered("sharded/replicas/share", groups.copies.ranks),
+        term.add(
+            "sharded/replicas/parameters",
+            term.multiply("sharded/replicas/dense", own[0], gathered("sharded/replicas/share", copies)),
+            term.multiply("sharded/replicas/experts", own[1], gathered("sharded/replicas/expert_share", expert_copies)),
+        ),
     )
     gathers = term.add(
         "sharded/transfer",
@@ -199,10 +205,9 @@ def data_time(clock: Clock, replicated: Term, sharded: Term) -> Term:
     return term.choose("step/communication/data", stage, sharded, replicated)
 
 
-def own_part(name: str, shards: Shards) -> Term:
-    """Return the parameters that one rank holds, or updates, where ZeRO divides them."""
-    return term.add(
-        name,
+def own_parts(name: str, shards: Shards) -> tuple[Term, Term]:
+    """Return the parameters that one rank holds, or updates, where ZeRO divides them: dense ones and of experts."""
+    return (
         term.divide(f"{name}/dense", shards.dense, shards.ways),
         term.divide(f"{name}/experts", shards.experts, shards.expert_ways),
     )
@@ -213,7 +218,9 @@ def optimizer_time(clock: Clock, shards: Shards, stack: Term) -> Term:
     that hold the same weights."""
     layout = clock.layout
     none = term.leaf("whole", where(layout.zero == 0, 1, 0), "1", term.GIVEN, "1 without ZeRO")
-    own = term.choose("optimizer/parameters", none, shards.weights, own_part("optimizer/own", shards))
+    own = term.choose(
+        "optimizer/parameters", none, shards.weights, term.add("optimizer/own", *own_parts("optimizer/own", shards))
+    )
     each = term.leaf("optimizer/bytes_of_a_parameter", layout.optimizer_bytes, PER_PARAM, term.TRUE, "optimizers.py")
     return term.multiply(
         "step/optimizer",

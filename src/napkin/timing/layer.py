@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from napkin import term
 from napkin.elementwise import Number, is_array, where
-from napkin.formats import QUANTIZED
+from napkin.formats import stored_bytes
 from napkin.operations.base import EXPERT_KERNELS, Operation, Timer
 from napkin.operations.facts import AttentionCost, LinearLayer, MergedExperts, RoutedExperts, ThinPair
 from napkin.operations.implementations import Implementation
@@ -21,7 +21,7 @@ from napkin.operations.trained import head_of
 from napkin.operations.work import Work
 from napkin.record import record, replace
 from napkin.term import Term
-from napkin.timing.attention import core_time
+from napkin.timing.attention import core_time, score_time
 from napkin.timing.clock import BYTE, ONE, PER_PARAM, SECOND, STACK, WIDE_BYTES, Clock, size, total, zero
 from napkin.timing.experts import CAST_BACKWARD, CAST_FORWARD, expert_time, split
 from napkin.timing.layer_collectives import ring_time, tensor_time
@@ -36,6 +36,7 @@ Groups = dict[str, list[Term]]
 """Seconds by group."""
 RECOMPUTED = ("layers_recomputed", "attention_recomputed", "products_recomputed")
 """Fields of a layout that say what the backward pass computes again."""
+NANOSECOND = term.constant("a_nanosecond", 1e-9, SECOND)
 TRAINING_STACK = Implementation(swiglu="generated")
 """How the stacks whose step times are calibrated fuse elementwise operations."""
 
@@ -52,13 +53,13 @@ class Held:
 class LayerTime:
     """Seconds of one layer (or of the head) for one micro-batch, by group, and the weights that one GPU holds.
 
-    backward  the time in which gradients can be reduced behind the last micro-batch: all but the forward pass, with
-              what is recomputed and the waits for the host, which work on the device makes shorter
+    behind   the time in which gradients can be reduced behind the last micro-batch: all but the forward pass and its
+             waits for the host. None of the head's: its backward pass is first, before any gradient is complete
     weights  parameters that are trained, before ZeRO divides them        frozen  bytes of those that are not; both
              without the tables of embedding and head, which shards_of counts"""
 
     groups: dict[str, Term]
-    backward: Term
+    behind: Term
     weights: Held
     frozen: Held
 
@@ -73,7 +74,7 @@ def layer_weights(operations: Iterable[Operation], layout: StepLayout, kind: str
     counts = dict.fromkeys(("whole", "sharded", "expert"), 0)
     fixed: dict[str, float] = dict.fromkeys(counts, 0)
     for op in operations:
-        each = QUANTIZED.get(op.learning.stored, FROZEN_BYTES)
+        each = stored_bytes(op.learning.stored) if op.learning.stored else FROZEN_BYTES
         for weight in op.weights():
             shard = {EXPERT: "expert", REPLICATED: "whole"}.get(weight.shard, "sharded")
             if op.learning.trained:
@@ -136,6 +137,8 @@ class LayerClock(Timer):
         """Add two thin matmuls, each a kernel of its own; the first is a lookup next to an embedding."""
         clock, name = self.clock, f"{self.kind}/{op.name}"
         rows = clock.read if op.reads_encoder else clock.tokens
+        if op.used > 1:
+            rows = term.multiply(f"{name}/rows", size(f"{name}/used", op.used), rows)
         d_in, d_out = size(f"{name}/d_in", op.d_in), size(f"{name}/d_out", op.d_out)
         thin, rank = size(f"{name}/thin", op.thin), size(f"{name}/rank", op.rank)
         if op.shard == ROW:
@@ -153,7 +156,8 @@ class LayerClock(Timer):
         product is."""
         clock, name = self.clock, f"{self.kind}/{op.name}"
         m, k, n = (size(f"{name}/{what}", getattr(op, what)) for what in ("d_out", "rank", "d_in"))
-        local = term.divide(f"{name}/local", size(f"{name}/copies", op.copies), size("ep", clock.layout.ep))
+        copies = size(f"{name}/copies", op.copies)
+        local = term.divide(f"{name}/local", copies, size("ep", clock.layout.ep)) if op.copies > 1 else copies
         forward, backward = clock.linear(name, m, k, n, local)
         each = term.constant("bytes_of_a_sum", 6, BYTE, "16 bits: two read, one written")
         added = clock.move(f"{name}/added", term.multiply(f"{name}/added/bytes", each, local, m, n))
@@ -162,9 +166,12 @@ class LayerClock(Timer):
     def expand(self, name: str, elements: Term, learning: Learning) -> None:
         """Add the bytes of quantized weights that are expanded to 16 bits before a product, forward and again for the
         inputs' gradient: read as they are stored, written wide (bitsandbytes/autograd/_functions.py, MatMul4Bit)."""
-        stored = term.leaf("bytes_stored", QUANTIZED[learning.stored], BYTE, term.TRUE, learning.stored)
+        stored = term.leaf("bytes_stored", stored_bytes(learning.stored), BYTE, term.TRUE, learning.stored)
         each = term.add(f"{name}/expanded/each", stored, WIDE_BYTES)
-        seconds = self.clock.move(f"{name}/expanded", term.multiply(f"{name}/expanded/bytes", each, elements))
+        moved = term.multiply(f"{name}/expanded/bytes", each, elements)
+        if stored.value == 1:  # products of 8 bits take them as they are
+            moved = term.choose(f"{name}/expanded/wide", self.clock.low, term.constant("no bytes", 0, BYTE), moved)
+        seconds = self.clock.move(f"{name}/expanded", moved)
         self.add({"casts": seconds}, {"casts": seconds} if learning.inputs else {})
 
     def gemms(self, op: Operation) -> None:
@@ -187,6 +194,18 @@ class LayerClock(Timer):
                 forward = term.multiply(f"{name}/forward", runs, forward)
                 backward = term.multiply(f"{name}/backward", runs, backward)
             self.add({"matmul": forward}, {"matmul": backward})
+        self.moved_scores(op)
+
+    def moved_scores(self, op: Operation) -> None:
+        """Add the way of an operation's attention scores through memory; backward, where its products have one."""
+        scores = op.scores(self.work)
+        if not is_array(scores) and not scores:
+            return
+        name = f"{self.kind}/{op.name}"
+        every = size(f"{name}/scores/all", scores)
+        forward, backward = score_time(self.clock, term.divide(f"{name}/scores", every, self.clock.tp), name)
+        learns = any(one.backward for one in op.products(self.work))
+        self.add({"attention": forward}, {"attention": backward} if learns else {})
 
     def elementwise(self, operations: Iterable[Operation]) -> None:
         """Add the bytes that elementwise operations move; tensors that tensor parallelism divides are 1/t as large."""
@@ -280,13 +299,25 @@ def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
     groups = by_group(own, last, clock.move(f"{kind}/accumulation", accumulated))
     several = any(op.launches() == EXPERT_KERNELS for op in operations)
     launch = rates.host_experts if several else rates.host_layer
-    groups["host"] = host_time(kind, groups, clock.rate(f"{kind}/launch", launch, SECOND, STACK))
-    behind = term.subtract(
-        f"{kind}/behind",
-        term.add(f"{kind}/seconds", *groups.values()),
-        total(f"{kind}/forward", (one for terms in own.forward.values() for one in terms)),
-    )
+    launches = clock.rate(f"{kind}/launch", launch, SECOND, STACK)
+    groups["host"] = host_time(kind, groups, launches)
+    seconds = term.add(f"{kind}/seconds", *groups.values())
+    behind = term.subtract(f"{kind}/behind", seconds, forward_time(own, launches))
     return LayerTime(groups, behind, weights, frozen)
+
+
+def forward_time(own: LayerClock, launches: Term) -> Term:
+    """Return the seconds of the forward pass with its waits for the host: its work on the device, or its share of the
+    launches where these take longer, split as the work of both passes is. What is recomputed changes neither, so that
+    it never makes a step faster."""
+    kind = own.kind
+    forward, backward = (
+        total(f"{kind}/{way}", (one for terms in groups.values() for one in terms))
+        for way, groups in (("forward", own.forward), ("backward", own.backward))
+    )
+    some = term.largest(f"{kind}/both", term.add(f"{kind}/both/exact", forward, backward), NANOSECOND)
+    launched = term.multiply(f"{kind}/launch/forward", launches, term.divide(f"{kind}/forward/share", forward, some))
+    return term.largest(f"{kind}/forward/waited", forward, launched)
 
 
 def by_group(own: LayerClock, last: Term | None, accumulation: Term) -> dict[str, Term]:
@@ -359,7 +390,7 @@ def head_time(clock: Clock, model: Model) -> LayerTime:
         each = clock.rate("accumulation_bytes", rates.accumulation_bytes, PER_PARAM)
         added = term.multiply("head/accumulation/bytes", each, table_of(clock, model))
         groups["accumulation"] = clock.move("head/accumulation", added)
-    return LayerTime(groups, backward, *layer_weights(adapters, clock.layout, "head"))
+    return LayerTime(groups, zero("head/behind"), *layer_weights(adapters, clock.layout, "head"))
 
 
 def table_of(clock: Clock, model: Model) -> Term:

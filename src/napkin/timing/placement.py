@@ -1,9 +1,9 @@
 """Where the ranks of a step lie: which GPUs form a group that exchanges data, and so which groups leave a node.
 
 GPUs are numbered as Megatron-LM orders them (parallel_state.py, order `tp-cp-ep-dp-pp`): tensor-parallel ranks are
-neighbors, then come those of context, data and, furthest apart, pipeline parallelism. A node is so many consecutive
-GPUs. Experts have an order of their own over the same GPUs: their tensor-parallel ranks, then those that share the
-experts of a layer, then those that hold the same experts.
+neighbors, then come those of context, data and, furthest apart, pipeline parallelism. A node is a fixed number of
+consecutive GPUs. Experts have an order of their own over the same GPUs: their tensor-parallel ranks, then those that
+share the experts of a layer, then those that hold the same experts.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class StepLayout:
                         images in a sequence, and of one of them the tokens of the tower and those that the language
                         model sees
     layers_before, layers_last
-                        layers of the fullest stage before the last one and of the last, where they are dealt by hand
+                        layers of the fullest stage before the last one and of the last, where they are assigned by hand
                         (0: ⌈L/p⌉, and what is left)
     """
 

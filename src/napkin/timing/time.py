@@ -29,7 +29,7 @@ UNKNOWNS = ("params", "tokens", "gpus", "mfu", "time")
 
 
 def missing_of(known: Mapping[str, Term]) -> list[str]:
-    """Return which of params, tokens, gpus, mfu, time are not given; "per_token" stands for a model's FLOP per token
+    """Return which of params, tokens, gpus, mfu, time are not given; "per_token" is a model's FLOP per token
     and makes params known."""
     return [name for name in UNKNOWNS if name not in known and not (name == "params" and "per_token" in known)]
 

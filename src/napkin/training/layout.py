@@ -24,7 +24,7 @@ class Layout:
     seq       tokens in a sequence                target  tokens of the decoder's, in an encoder-decoder (0: as many)
     images    in a sequence                         image_tokens  what the language model sees of one (0: as the
                                                     config says)
-    stages    layers of each pipeline stage, where they are dealt by hand
+    stages    layers of each pipeline stage, where they are assigned by hand
     """
 
     seq: Number

@@ -104,12 +104,12 @@ class Order:
         """Return how many of layers low … high − 1 are of each variant."""
         return tuple(b - a for a, b in zip(self.before(low), self.before(high), strict=True))
 
-    def composition(self, low: int, high: int) -> tuple[tuple[int, int, int], ...]:
-        """Return what layers low … high − 1 are: of each segment among them its number, how many of its layers, and at
+    def composition(self, low: int, high: int) -> tuple[object, ...]:
+        """Return what layers low … high − 1 are: of each segment among them its runs, how many of its layers, and at
         which place of its period they begin."""
         parts = (
-            (number, min(high, segment.end) - begin, (begin - segment.start) % segment.period)
-            for number, segment in enumerate(self.segments)
+            (segment.runs, min(high, segment.end) - begin, (begin - segment.start) % segment.period)
+            for segment in self.segments
             if (begin := max(low, segment.start)) < min(high, segment.end)
         )
         return tuple(parts)
@@ -178,7 +178,7 @@ def _corners(
     for valid, top, _, inside in ends:
         yield valid, top, inside
     for valid, top, bottom, inside in ends:
-        if is_array(valid) or bottom != top:
+        if most and (is_array(valid) or bottom != top):
             yield valid, bottom, inside
     if count > 1:
         yield _cut(low - start, period, most, count)

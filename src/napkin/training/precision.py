@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.errors import NapkinError, did_you_mean
 from napkin.formats import RECIPES, TRAINED
-from napkin.record import record
+from napkin.record import record, replace
 from napkin.units import number_format
 
 
@@ -15,6 +15,7 @@ class Precision:
     param    parameters as the forward pass reads them      grad    gradients as the optimizer reads them
     compute  inputs of matrix products                      state   the optimizer's parameter-shaped states
     master   a further copy of the parameters, or None      autocast  compute differs from param by autocast
+    frozen   parameters that are not trained; "": as param. Products next to them, of adapters, run in compute
     """
 
     name: str
@@ -23,11 +24,21 @@ class Precision:
     compute: str
     state: str
     master: str | None = None
+    frozen: str = ""
 
     @property
     def autocast(self) -> bool:
         """fp32 parameters computed in 16 bits: weights are cast on every forward pass."""
-        return self.param == "fp32" and self.compute not in ("fp32", "tf32")  # tf32 reads fp32 tensors as they are
+        network = self.frozen or self.param
+        return network == "fp32" and self.compute not in ("fp32", "tf32")  # tf32 reads fp32 tensors as they are
+
+    @property
+    def network(self) -> Precision:
+        """The policy as layers of frozen parameters see it, without adapters."""
+        if not self.frozen or self.frozen == self.param:
+            return self
+        compute = self.frozen if self.compute == self.param else self.compute
+        return replace(self, param=self.frozen, compute=compute, frozen="")
 
 
 POLICIES: dict[str, Precision] = {
@@ -44,13 +55,14 @@ POLICIES: dict[str, Precision] = {
         Precision("nvfp4-mixed", "bf16", "bf16", "nvfp4", "fp32", "fp32"),
     )
 }
-_FIELDS = ("param", "grad", "compute", "state", "master")
+_FIELDS = ("param", "grad", "compute", "state", "master", "frozen")
 
 
 def precision(text: str, where: str = "--precision") -> Precision:
     """Return a policy by name, or from its fields: `param=bf16,grad=fp32,compute=fp8,state=fp32,master=fp32`.
 
-    Fields that are omitted follow param (compute, grad) or are fp32 (state), and there are no master weights."""
+    Fields that are omitted follow param (compute, grad, frozen) or are fp32 (state), and there are no master weights.
+    """
     name = text.strip().lower()
     if name in POLICIES:
         return POLICIES[name]
@@ -80,4 +92,5 @@ def precision(text: str, where: str = "--precision") -> Precision:
         parts.get("compute", param),
         parts.get("state", "fp32"),
         None if master == "none" else master,
+        parts.get("frozen", ""),
     )

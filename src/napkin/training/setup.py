@@ -33,6 +33,15 @@ class Width:
 EXACT = Width()
 
 
+def keeps_adapters(implementation: Implementation, precision: Precision) -> Implementation:
+    """Return an implementation whose adapters are in the trained parameters' type, where frozen ones have another."""
+    tuning = implementation.tuning
+    if tuning is None or not precision.frozen or precision.frozen == precision.param:
+        return implementation
+    apart = replace(tuning, kept_in=precision.param, autocast=precision.compute != precision.param)
+    return replace(implementation, tuning=apart)
+
+
 @record
 class Setup:
     """What a step runs: everything that its memory depends on, except the model and the hardware.
@@ -50,7 +59,7 @@ class Setup:
     asleep   the last part of a multimodal model that is not trained and saves nothing: vision, or projector, with it
              the tower; "": none
     compiled the step runs under torch.compile
-    widths   how far figures can lie from the formulas, on one card and on several: where what is kept was counted on
+    widths   how far figures can lie from the formulas, on one GPU and on several: where what is kept was counted on
              the code itself, where not
     """
 
@@ -84,8 +93,16 @@ class Setup:
         return as_trained(model, Frozen(self.implementation, self.frozen, self.asleep))
 
     @property
+    def compute(self) -> str:
+        """Return the number format of the network's products, adapters left aside."""
+        return self.precision.network.compute
+
+    @property
     def layers_in(self) -> Precision:
-        """The policy as the layers see it: sharded fp32 parameters reach them in the compute type."""
+        """The policy as the layers see it: that of frozen parameters, where there are; sharded fp32 parameters reach
+        them in the compute type."""
+        if self.precision.frozen:
+            return self.precision.network
         if not self.framework.gathers or self.precision.compute not in ("bf16", "fp16"):
             return self.precision
         return replace(self.precision, param=self.precision.compute)
@@ -98,9 +115,10 @@ class Setup:
     @property
     def adds_up(self) -> Flag:
         """Whether gradients are kept between passes: several micro-batches, or a buffer, add to them."""
-        buffered = self.framework.accumulator > 0 or self.framework.wide_gradients
-        either: Flag = (self.layout.micro_batches > 1) | buffered
-        return either
+        if self.framework.accumulator > 0 or self.framework.wide_gradients:
+            return True
+        several: Flag = self.layout.micro_batches > 1
+        return several
 
     @property
     def lets_go(self) -> Flag:
@@ -108,7 +126,9 @@ class Setup:
         place to the one that is kept (torch/csrc/autograd/functions/accumulate_grad.h). Gradients that are divided over
         ranks wait until those of their block are reduced together."""
         whole = (self.layout.zero < 2) | (self.shards == 1)
-        either: Flag = (self.adds_up & whole) | self.in_backward
+        if self.in_backward:
+            return True
+        either: Flag = self.adds_up & whole
         return either
 
     @property

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 
 from napkin.architectures.attention_parts import QkNorm
 from napkin.architectures.blocks import LAYER, RMS
-from napkin.architectures.vision.tower import PACKED, WHOLE, Mixing, Names, Stem, Tower, axial, patch_sides
+from napkin.architectures.vision.tower import patch_sides
+from napkin.architectures.vision.tower_record import PACKED, WHOLE, Mixing, Names, Stem, Tower, axial
 from napkin.inputs.model import Config
 from napkin.record import replace
 

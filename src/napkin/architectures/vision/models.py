@@ -26,7 +26,6 @@ from napkin.architectures.vision.projectors import (
     ovis2,
     paddle,
     paligemma,
-    readout,
     shuffled,
     vip,
 )
@@ -131,7 +130,7 @@ SIGHTS: Mapping[str, Sight] = {
         layers="vision_feature_layer",
     ),
     "lfm2_vl": Sight("siglip2_vision_model", lfm2, fields=LFM2),
-    "video_llama_3": Sight("video_llama_3_vision", readout),
+    "video_llama_3": Sight("video_llama_3_vision", aligned),
     "paddleocr_vl": Sight("paddleocr_vl_vision", paddle),
     "janus": Sight("janus_vision_model", deep_aligned),
     "llama4": Sight("llama4_vision_model", llama4),

@@ -256,7 +256,7 @@ def minimax(sees: Sees) -> Projected:
 
 
 def aligned(sees: Sees) -> Projected:
-    """Return DeepSeek-VL's: two linear layers."""
+    """Return DeepSeek-VL's and VideoLLaMA 3's: two linear layers."""
     return Projected(two_linears((sees.width, sees.hidden, sees.hidden), "gelu"), sees.patches)
 
 
@@ -273,11 +273,6 @@ def deep_aligned(sees: Sees) -> Projected:
             Matmul(f"hidden_{i}", (f"activation_{i}",), out, out, True),
         )
     return Projected(found, sees.patches, width=out)
-
-
-def readout(sees: Sees) -> Projected:
-    """Return VideoLLaMA 3's: two linear layers."""
-    return Projected(two_linears((sees.width, sees.hidden, sees.hidden), "gelu"), sees.patches)
 
 
 def llama4(sees: Sees) -> Projected:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.errors import HELD, IMPOSSIBLE, OK, UNDECIDED, NapkinError
+from napkin.options.data import AMOUNT
 from napkin.options.files import DRAWS
 from napkin.options.layout import BOUNDED, MACHINE_SIZE, SEARCHED
 from napkin.options.model import MODEL_OPTIONS
@@ -62,6 +63,7 @@ COMMAND = Command(
         "objective",
         "min",
         "tokens",
+        *AMOUNT,
         "goodput",
         "within",
         "budget",

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from napkin.commands.layout import degrees
-from napkin.commands.plan.pictures import curves, mfu_of, scatter
+from napkin.commands.plan.compared import front_line, front_row, says_recommended, usual_row, why
+from napkin.commands.plan.pictures import curves, scatter
 from napkin.commands.plan.question import PlanQuestion
 from napkin.commands.plan.rows import (
     COLUMNS,
@@ -32,12 +32,11 @@ from napkin.planning.fewest import LIMIT, TRIED_IN_EIGHTHS
 from napkin.planning.found import Found
 from napkin.planning.grid import Request
 from napkin.planning.layouts import Scored, best, fewest_gpus, quickly, recommended, scored, timed_step
-from napkin.planning.usual import UsualChoice, usual_choices
+from napkin.planning.usual import usual_choices
 from napkin.planning.verdicts import FITS
 from napkin.render.answer import Answer, Shown
 from napkin.term import TRUE, Term, leaf
 from napkin.training.layout import Layout
-from napkin.units import human
 
 
 def answer(question: PlanQuestion) -> Answer:
@@ -127,12 +126,12 @@ def _ranked(question: PlanQuestion, found: Found) -> tuple[Answer, Scored]:
     answer.intervals = _ends(question, answer.terms, half)
     usual = list(usual_choices(layouts, request, chosen))
     answer.extra["columns"] = COLUMNS
-    answer.extra["pareto"] = [_front_row(question, found, i) for i in front]
-    answer.extra["popular"] = [_usual_row(one) for one in usual]
+    answer.extra["pareto"] = [front_row(question, found, i) for i in front]
+    answer.extra["popular"] = [usual_row(one) for one in usual]
     answer.notes += [
-        *_says_recommended(chosen, leader),
-        *((_why(entries[0], entries[1]),) if len(entries) > 1 else ()),
-        f"time against memory: {_front_line(question, found, front)}",
+        *says_recommended(chosen, leader),
+        *((why(entries[0], entries[1]),) if len(entries) > 1 else ()),
+        f"time against memory: {front_line(question, found, front)}",
         *(f"{one.name}: {one.why}" for one in usual),
     ]
     ties = int((found.score <= found.score.min() * math.exp(2 * half)).sum())
@@ -177,17 +176,6 @@ def _ends(question: PlanQuestion, terms: Sequence[Term], half: float) -> dict[st
     return ends
 
 
-def _says_recommended(chosen: Scored, leader: Scored) -> tuple[str, ...]:
-    """Say why the recommended layout is not the fastest, where it is not."""
-    if chosen.layout == leader.layout:
-        return ()
-    slower = chosen.token / leader.token - 1
-    return (
-        f"recommended: surely fits ({human(chosen.used, 'byte')}), {slower:.1%} slower than the fastest, which may not "
-        f"({human(leader.used, 'byte')}): less than predictions tell apart",
-    )
-
-
 def _terms(question: PlanQuestion, winner: Scored, tried: int) -> tuple[list[Term], list[str]]:
     """Return the best layout as `step` publishes it, what it holds, how many layouts were tried; and notes."""
     terms, notes = _step_terms(question, winner.layout)
@@ -209,51 +197,6 @@ def _step_terms(question: PlanQuestion, layout: Layout) -> tuple[list[Term], lis
     shown = utilization_terms(model, setup, question.peak, whole)
     memory, _, notes = memory_terms(model, setup, layouts.request.implementation)
     return [whole.time, *whole.time.parts, *shown, *memory], notes
-
-
-def _front_row(question: PlanQuestion, found: Found, i: int) -> dict[str, Any]:
-    """Return a layout of the Pareto front as a row."""
-    return {
-        **degrees(found.layout(i)),
-        "step/time": float(found.seconds[i]),
-        "mfu": float(mfu_of(question, found, i)),
-        "memory/total": float(found.used[i]),
-    }
-
-
-def _usual_row(one: UsualChoice) -> dict[str, Any]:
-    """Return a usual choice as a row; what is not known is omitted."""
-    figures = {"memory/total": one.used, "step/time": one.seconds}
-    known = {name: value for name, value in figures.items() if value is not None}
-    return {"name": one.name, "fits": one.fits, **known, "why": one.why}
-
-
-def _why(first: Scored, second: Scored) -> str:
-    """Say where the runner-up loses its time, part by part, per token where steps are not alike."""
-    share = second.token / first.token - 1
-    scale = 1 / (second.layout.global_batch * second.layout.seq), 1 / (first.layout.global_batch * first.layout.seq)
-    gaps = {
-        b.name.removeprefix("step/"): b.value * scale[0] - a.value * scale[1]
-        for a, b in zip(first.time.parts, second.time.parts, strict=True)
-    }
-    tokens = first.layout.global_batch * first.layout.seq
-    worst = sorted(gaps.items(), key=lambda gap: -abs(gap[1]))[:3]
-    parts = ", ".join(
-        f"{name} {'+' if gap > 0 else '−'}{human(abs(gap) * tokens, 'second')}" for name, gap in worst if gap
-    )
-    moved = [
-        f"{name} {value} for {degrees(first.layout)[name]}"
-        for name, value in degrees(second.layout).items()
-        if value != degrees(first.layout)[name]
-    ]
-    return f"the runner-up ({', '.join(moved)}) takes {share:.2%} more" + (f": {parts}" if parts else "")
-
-
-def _front_line(question: PlanQuestion, found: Found, front: list[int]) -> str:
-    """Return the Pareto front in a few words: its ends and how many layouts lie on it."""
-    ends = [front[0], front[-1]] if len(front) > 1 else [front[0]]
-    shown = " … ".join(f"MFU {mfu_of(question, found, i):.1%} at {found.used[i] / 2**30:.1f} GiB" for i in ends)
-    return f"{len(front)} layout{'s' if len(front) > 1 else ''} that no other beats in both: {shown}"
 
 
 # --- several machines ------------------------------------------------------------------------------------------------

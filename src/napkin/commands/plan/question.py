@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 from napkin._tables.takes import TAKES
+from napkin.commands.amount import read_amount, read_whether_stated
 from napkin.commands.confidence import read_confidence
 from napkin.commands.frozen import read_implementation
 from napkin.commands.goodput import read_goodput
@@ -94,7 +95,7 @@ def read(inputs: Inputs) -> PlanQuestion:
     several = isinstance(asked, list)
     counts = inputs.integers("gpus") if several else (inputs.integer("gpus"),) if asked is not None else ()
     _read_objective(inputs, fewest=not counts)
-    objective, tokens = inputs.text("objective"), inputs.integer_or_none("tokens")
+    objective, tokens = inputs.text("objective"), _read_tokens(inputs, layouts.request.seq)
     deadline, budget, price = (inputs.number_or_none(name) for name in ("within", "budget", "price"))
     for name, limit in (("within", deadline), ("budget", budget)):
         if limit is not None and tokens is None:
@@ -145,6 +146,13 @@ def _read_given(inputs: Inputs) -> dict[str, Text]:
     return {**given, **{name: text for name, text in differing.items() if name not in given}}
 
 
+def _read_tokens(inputs: Inputs, seq: int) -> int | None:
+    """Return the tokens of the whole run, padding among them; None where nothing says."""
+    return (
+        int(read_amount(inputs, seq).tokens.value) if read_whether_stated(inputs) else inputs.integer_or_none("tokens")
+    )
+
+
 def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     """Read what is searched, everything but the number of GPUs; and a step as `step` would ask it, for what no layout
     changes."""
@@ -161,11 +169,11 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     prediction = single.asked(model, setup, hardware, inputs.text("stack"), kernel, overlapped, factor)
     profile = read_rates_profile(inputs, hardware)
     if profile is not None:
-        for what in single.with_profile(prediction.rates, hardware, profile, setup.precision.compute)[1]:
+        for what in single.with_profile(prediction.rates, hardware, profile, setup.compute)[1]:
             inputs.note(f"measured by the profile: {what}")
     trained = prediction.trained
     counted = flops.step(trained, flops.works(trained, 1, seq))["flops/total"].value
-    node = int(machine(hardware, setup.precision.compute).node)
+    node = int(machine(hardware, setup.compute).node)
     question = LayoutQuestion(
         request=_read_request(inputs, model, trained, setup, seq, node),
         hardware=hardware,
@@ -234,7 +242,7 @@ def _timed(
     """Return the function that gives plan and rates of a setup, whose layout's numbers may be arrays."""
 
     def timed(setup: Setup) -> tuple[StepLayout, Rates]:
-        compute = setup.precision.compute
+        compute = setup.compute
         at = machine(hardware, compute)
         plan, rates = single.timed(model, setup, prediction.stack, at, prediction.kernel, overlapped)
         if prediction.factor != 1.0:

@@ -14,6 +14,7 @@ from napkin.options.command_line import Text, pieces_of
 from napkin.options.training import SETUP_DEFAULTS
 from napkin.planning.layouts import Scored
 from napkin.record import record
+from napkin.render.answer import Cell
 from napkin.training.layout import Layout
 from napkin.units import human
 
@@ -56,13 +57,13 @@ class Standing:
     recommended: bool = False
 
 
-def row_of(question: PlanQuestion, one: Scored, standing: Standing) -> dict[str, Any]:
+def row_of(question: PlanQuestion, one: Scored, standing: Standing) -> dict[str, Cell]:
     """Return everything that is said of a layout as a row. time, low and high are those of the whole run by the
     calendar where --tokens is given, else of a step."""
     seconds, rank = one.time.value, standing.rank
     half = question.layouts.half_width(int(one.layout.gpus))
     shown = degrees(one.layout)
-    row: dict[str, Any] = {
+    row: dict[str, Cell] = {
         "rank": rank,
         **shown,
         "micro_batch": shown["micro-batch"],
@@ -100,7 +101,7 @@ def whole_run(question: PlanQuestion, one: Scored) -> dict[str, float]:
 
 
 def run_of(question: PlanQuestion, gpus: int, token: float) -> dict[str, float]:
-    """Return the same for so many GPUs that spend so many GPU-seconds on a token."""
+    """Return the same for this many GPUs at this many GPU-seconds a token."""
     tokens, price, goodput = question.tokens, question.price, question.goodput
     if tokens is None or goodput is None:
         return {}
@@ -120,12 +121,12 @@ def missed(question: PlanQuestion, run: Mapping[str, float]) -> str | None:
     return "; ".join(words) or None
 
 
-def machine_row(question: PlanQuestion, gpus: int, winner: Scored, first: Scored) -> dict[str, Any]:
+def machine_row(question: PlanQuestion, gpus: int, winner: Scored, first: Scored) -> dict[str, Cell]:
     """Return the best layout of one machine as a row; its efficiency is its speed per GPU over the first machine's."""
     row = row_of(question, winner, Standing(1, winner))
     dropped = ("rank", "tie", "pareto", "recommended")
     kept = {name: value for name, value in row.items() if name not in dropped}
-    speed = row["tokens_per_second_per_gpu"]
+    speed = 1 / winner.token
     return {"gpus": gpus, **kept, "tokens_per_second": speed * gpus, "efficiency": speed * first.token}
 
 

@@ -117,6 +117,9 @@ def _rows(
         )
     if "gpus/exact" in terms:
         rows.append(("exactly", human(terms["gpus/exact"].value, "GPU"), "rounded up to whole GPUs"))
+    if "padding/share" in terms:
+        real = amount(terms["tokens/real"].value)
+        rows.append(("padding", f"{terms['padding/share'].value:.0%}", f"of the tokens; {real} are real"))
     if question.named:
         rows.append(("model", human(terms["params"].value, "param"), ""))
     if "energy" in terms:

@@ -13,6 +13,11 @@ from napkin.render.screen import Column, Next, Screen, Table
 UNITS = {
     "step_seconds": "second",
     "tokens_per_second_per_gpu": "token/s/GPU",
+    "samples_per_second": "1/s",
+    "run_seconds": "second",
+    "gen_seconds": "second",
+    "logprob_seconds": "second",
+    "update_seconds": "second",
     "mfu": "1",
     "device_hours": "GPU-hour",
 }
@@ -20,6 +25,8 @@ UNITS = {
 WORDS = {
     "step_seconds": "step time",
     "tokens_per_second_per_gpu": "tokens/s per GPU",
+    "samples_per_second": "samples/s",
+    "run_seconds": "time of a run",
     "mfu": "MFU",
     "device_hours": "GPU-hours of a run",
     "memory_used": "memory used",

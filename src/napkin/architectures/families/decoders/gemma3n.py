@@ -50,7 +50,7 @@ from napkin.operations.views import Cast, Reused
 from napkin.record import record, replace
 
 
-class _Plan(NamedTuple):
+class _Gemma3nPlan(NamedTuple):
     """What sets one layer of Gemma 3n apart."""
 
     kind: str
@@ -72,7 +72,7 @@ class _Gemma3n:
     """
 
     sizes: Dimensions
-    plans: Sequence[_Plan]
+    plans: Sequence[_Gemma3nPlan]
     heads: SharedHeads
     function: str
     streams: int
@@ -120,7 +120,7 @@ def _read(config: Config) -> _Gemma3n:
     max_length = config.optional_integer("max_position_embeddings")
     return _Gemma3n(
         dimensions_of(config, hidden, layers, heads, kv_heads, head_dim, max_length),
-        [_Plan(*one) for one in zip(*parts, strict=True)],
+        [_Gemma3nPlan(*one) for one in zip(*parts, strict=True)],
         SharedHeads(hidden, heads, kv_heads, head_dim, config.flag("attention_bias"), config.integer("sliding_window")),
         reading.activation(config, "hidden_activation"),
         streams,
@@ -131,7 +131,7 @@ def _read(config: Config) -> _Gemma3n:
     )
 
 
-def _layer(read: _Gemma3n, plan: _Plan) -> Layer:
+def _layer(read: _Gemma3n, plan: _Gemma3nPlan) -> Layer:
     hidden, streams = read.sizes.hidden, read.streams
     name = "full" if plan.kind == FULL else "sliding"
     norm = NORM("predict_norm", "active", hidden)
@@ -158,7 +158,7 @@ def _layer(read: _Gemma3n, plan: _Plan) -> Layer:
     return Layer("_".join((name, *WORDS[plan.mode], *["sparse"] * plan.sparse)), operations)
 
 
-def _blocks(read: _Gemma3n, plan: _Plan, name: str) -> Operations:
+def _blocks(read: _Gemma3n, plan: _Gemma3nPlan, name: str) -> Operations:
     """Return attention, with LAuReL next to it, and the MLP on the active stream."""
     hidden, rank = read.sizes.hidden, read.rank
     heads = read.heads if plan.kind == WINDOWED else read.heads._replace(window=None)

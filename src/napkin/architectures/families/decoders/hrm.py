@@ -1,4 +1,4 @@
-"""HRM-Text (Hierarchical Reasoning Model, arXiv:2506.21734): two stacks of layers that run in turns, several times.
+"""HRM-Text (Hierarchical Reasoning Model, arXiv:2506.21734): two stacks of layers that run alternately, several times.
 
 Fields and arrangements are facts of the class of Hugging Face transformers 5.23.0 (src/transformers/models/hrm_text/).
 """

@@ -27,7 +27,7 @@ LOCAL, HASHED = "local", "lsh"
 
 
 @record
-class _Attention:
+class _ChunkedAttention:
     """Attention of both kinds: each has its chunks."""
 
     hidden: int
@@ -92,7 +92,7 @@ def _reformer(config: Config) -> Model:
     hidden, heads = width(config), config.integer("num_attention_heads")
     head_dim = config.integer("attention_head_size")
     sizes = dimensions_of(config, hidden, len(kinds), heads, heads, head_dim, config.integer("max_position_embeddings"))
-    attention = _Attention(
+    attention = _ChunkedAttention(
         hidden, heads, head_dim, {kind: _core(config, kind, heads, head_dim) for kind in (LOCAL, HASHED)}
     )
     feed = partial(

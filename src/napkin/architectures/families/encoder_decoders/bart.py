@@ -29,7 +29,6 @@ from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.architectures.sparse_attention import attention_windows
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import EAGER, MASKS, OWN_LABELS
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
@@ -192,7 +191,7 @@ class Bart:
 
         both = (sizes.positions[0], sizes.positions[-1])
         before = [self._embedding(sizes, rows, positions) for rows, positions in zip(sizes.rows, both, strict=True)]
-        before[1] = tuple(replace(op, decoder=True) if isinstance(op, Embedding) else op for op in before[1])
+        before[1] = tuple(replace(op, decoder=True) if op.embeds() else op for op in before[1])
         if sizes.shared:
             before[1] = shared_embedding(before[1])
         if sizes.unused:
@@ -416,7 +415,7 @@ NLLB_MOE = like(
     },
     implementation=replace(
         OWN_LABELS, passes=(MASKS,), closure=("masks",), router="tokens", fp32_router=True, linear_router=True,
-        looped="modules", kernels=(EAGER,), buffers=(("sines", ""),),
+        looped="modules", expert_linears=("fc1", "fc2"), kernels=(EAGER,), buffers=(("sines", ""),),
     ),
     modules={
         "up": "ffn.fc1", "down": "ffn.fc2", "cross_q": "cross_attention.q_proj", "cross_k": "cross_attention.k_proj",

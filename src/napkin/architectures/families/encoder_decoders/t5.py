@@ -299,7 +299,7 @@ SWITCH_TRANSFORMERS = Architecture(
     },
     implementation=replace(
         _T5, passes=(MASKS, PADDING), fp16_excepts=(), router="tokens", fp32_router=True, linear_router=True,
-        looped="modules", kernels=(EAGER,),
+        looped="modules", expert_linears=("wi", "wo"), kernels=(EAGER,),
     ),
     modules={
         "embedding": "shared", "q": "layer.0.SelfAttention.q", "k": "layer.0.SelfAttention.k",

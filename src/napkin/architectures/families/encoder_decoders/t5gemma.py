@@ -142,7 +142,7 @@ def t5gemma(config: Config) -> Model:
     has_head = checked_classes(config)
 
     def encodes(kind: str) -> Operations:
-        both_ways = encoder.window + 1 if kind == WINDOWED and encoder.window else None  # so many before and after
+        both_ways = encoder.window + 1 if kind == WINDOWED and encoder.window else None  # this many before and after
         first = branch("attention", "x", encoder.width, attends(encoder, causal=False, window=both_ways))
         return (*first, *branch("mlp", "attention_residual", encoder.width, feed(encoder)))
 

@@ -33,7 +33,7 @@ from napkin.operations.views import ConcatTokens, Overwrite, Reused, reuse
 from napkin.record import replace
 
 PERIOD = 6
-"""Of the layers, one in so many attends to all tokens."""
+"""One layer in this many attends to all tokens."""
 
 
 def t5gemma2(config: Config) -> Model:
@@ -66,7 +66,7 @@ def _read_sides(config: Config) -> tuple[Side, Side]:
     outer = config.nested("encoder", "t5gemma2_encoder")
     texts = (outer.nested("text_config", "t5gemma2_text"), config.nested("decoder", "t5gemma2_decoder"))
     outer.ignore(*outer.fields)  # what is not the text's is vision's
-    config.notes.append("the language model of t5gemma2 alone is counted, vision left out")
+    config.notes.append("only the language model of t5gemma2 is counted, vision is not")
     encoder, decoder = (_read_side(text) for text in texts)
     for field, one, other in (
         ("hidden_size", encoder.width, decoder.width),
@@ -98,7 +98,7 @@ def _marked(of: Side, embedded: Operations | None) -> Operations:
 
 
 def _both_ways(of: Side, kind: str) -> Block:
-    """Return the encoder's attention: a window's tokens stand half before, half behind."""
+    """Return the encoder's attention: half of a window's tokens come before, half after."""
     made = attends(of, causal=False, norm=NORM)
 
     def block(source: str) -> Operations:

@@ -59,7 +59,7 @@ def _embedded(config: Config, vocabulary: int) -> _AlbertEmbedded:
 
 def electra(config: Config) -> Model:
     """Return ELECTRA (arXiv:2003.10555): the generator predicts masked tokens, the discriminator (its pre-training
-    class) tells replaced ones by two small layers."""
+    class) finds replaced tokens with two small layers."""
     sizes = sizes_of(config, pretraining=True)
     embedded = _embedded(config, sizes.vocabulary)
     tie = tied(config) and sizes.purpose == MASKED

@@ -300,6 +300,7 @@ DEEPSEEK_V4 = Architecture(
     },
     modules={
         "kv": "self_attn.kv_proj", "o_a": "self_attn.o_a_proj", "o": "self_attn.o_b_proj", "q": "self_attn.q_b_proj",
+        "runs": "self_attn.compressor", "indexer": "self_attn.compressor.indexer",
     },
 )  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.assembly import runs_of
@@ -188,7 +188,7 @@ def _rotary(config: Config, head_dim: int) -> int:
     return -2 * (-int(head_dim * part) // 2)
 
 
-def _size(config: Config, field: str, published: Mapping[str, Any]) -> int:
+def _size(config: Config, field: str, published: Mapping[str, object]) -> int:
     """Read a size of the indexer, under the class's name or the published one."""
     stated = published.get(PUBLISHED[field])
     if stated is None:
@@ -199,7 +199,7 @@ def _size(config: Config, field: str, published: Mapping[str, Any]) -> int:
     return stated
 
 
-def _attentions(config: Config, layers: int, published: Mapping[str, Any]) -> Sequence[str]:
+def _attentions(config: Config, layers: int, published: Mapping[str, object]) -> Sequence[str]:
     """Read the attention of each layer: by either list, or full in all."""
     frequency = published.get("sparse_attention_freq")
     given = config.items("layer_types", required=False)

@@ -89,7 +89,7 @@ def qwen4_exp(config: Config) -> Model:
 
 
 def _layer(read: _Qwen4Exp, key: tuple[str, int]) -> Layer:
-    """Return a layer of a kind, and of so many rows of embeddings of runs."""
+    """Return a layer of a kind, with this many rows of embeddings of runs."""
     kind, rows = key
     hidden, streams, rank = read.sizes.hidden, read.streams, read.rank
     before = looked_up(read.runs, hidden, streams, rows) if rows else ()

@@ -1,0 +1,139 @@
+"""Options under the names of other tools, lines pasted from a Megatron launch, and options that no one knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from napkin.cli.words import Words
+from napkin.options.option import Option
+from napkin.options.registry import OPTIONS
+
+
+class PastedLine(Exception):
+    """The line is one of Megatron-LM: what was read before that was seen may mean something else."""
+
+
+class OtherTools(Words):
+    """Words that are not options of the command: each means one, changes nothing here, or is refused with a hint."""
+
+    def _otherwise(self, head: str, spelling: str, value: str | None) -> None:
+        """Read an option under another name than its own."""
+        from napkin.cli.spellings import is_megatron
+        from napkin.options import meanings, synonyms
+
+        if not self._megatron and is_megatron(self._words):
+            raise PastedLine
+        names = dict.fromkeys((spelling, spelling.rpartition(".")[2]))
+        if self._megatron and self._of_another_command(head, names, value):
+            return
+        for name in names:
+            same = synonyms.named(name, self._taken)
+            if same is not None:
+                self._value(self._in_its_place(OPTIONS[same]), head, value)
+                return
+            means = meanings.meanings(name)
+            if means is None and name[:3] == "no-":
+                means = meanings.meanings(name[3:])
+                means = {"": means["false"]} if means and "false" in means else None
+            if means is not None:
+                self._mean(head, means, value)
+                return
+        self._unknown(head, spelling, value)
+
+    def _of_another_command(self, head: str, names: Iterable[str], value: str | None) -> bool:
+        """Pass over an option of a launch that this command does not have, but others do; whether it was one."""
+        from napkin.options.registry import spelled
+
+        found = [option for name in names if (option := spelled(name, OPTIONS)) is not None]
+        if not found or any(spelled(name, self._taken) for name in names):
+            return False
+        self.unused.append(head)
+        if value is None and not OPTIONS[found[0]].flag:
+            self._next()
+        return True
+
+    def _in_its_place(self, option: Option) -> Option:
+        """Return the option that a name means in this line."""
+        from napkin.cli.spellings import is_count_of
+        from napkin.options.synonyms import INSTEAD
+
+        other = INSTEAD.get(option.name)
+        if other in self._taken and "--inference" in self._words:
+            return OPTIONS[other]
+        if option.name == "hardware" and "gpus" in self._taken and is_count_of(self._ahead()):
+            return OPTIONS["gpus"]  # --gpu 8
+        return option
+
+    def _mean(self, head: str, means: Mapping[str, str], value: str | None) -> None:
+        """Read a spelling with another form of value than the option that it means."""
+        from napkin.cli.spellings import filled, meaning
+
+        found = meaning(means, value, self._ahead())
+        if found is None:
+            self._problem(f"{head}: its value is missing", f"for example {head} {next(iter(means))}".rstrip("*# "))
+            return
+        value = self._ahead() if found.used else value
+        self._at += found.used
+        shown = head if value is None else f"{head} {value}"
+        if found.refusal:
+            hint = filled(found.refusal, {**self._texts(), "epochs": value or ""})
+            self._problem(f"{shown[:80]} is not an option of napkin {self.command.name}", hint)
+            return
+        for name, _ in found.options:
+            if name not in self._taken and self._megatron:
+                self.unused.append(head)
+                return
+            if name not in self._taken:
+                meant = " ".join(f"--{n} {t}".rstrip() for n, t in found.options)
+                self._problem(f"{shown[:80]} means {meant}", f"--{name} is not an option of {self.command.name}")
+                return
+        for name, text in found.options:
+            self._put(OPTIONS[name], True if OPTIONS[name].flag else text, shown)
+
+    def _texts(self) -> dict[str, str]:
+        """Return the options of the whole line as texts, for hints that compute with them."""
+        pairs = zip(self._words, self._words[1:], strict=False)
+        return {word[2:]: text for word, text in pairs if word.startswith("--")}
+
+    def _of_megatron(self, head: str, spelling: str, value: str | None) -> bool:
+        """Read an option of a line pasted from a Megatron launch; whether Megatron gives it a meaning of its own."""
+        from napkin.options import launches, meanings
+
+        means = meanings.meanings(spelling, launches.MEGATRON_MEANS)
+        if means is not None:
+            self._mean(head, means, value)
+            return True
+        number = launches.others(launches.SHAPE).get(spelling)
+        if number is not None and "model" in self._taken:
+            self._shape[spelling] = "true" if number == "0" else (self._next() if value is None else value) or ""
+            return True
+        unused = launches.others(launches.MEGATRON_UNUSED)
+        for names in launches.CHANGES_NOTHING.values():
+            unused |= launches.others(names)
+        if spelling not in unused:
+            return False
+        self.unused.append(head)
+        if value is None:
+            self._skip(unused[spelling])
+        return True
+
+    def _skip(self, number: str) -> None:
+        """Pass over the values of an option: this many, or all (`*`)."""
+        left = len(self._words) if number == "*" else int(number)
+        while left and self._next() is not None:
+            left -= 1
+
+    def _unknown(self, head: str, spelling: str, value: str | None) -> None:
+        """Refuse an option that no table knows, with the nearest one."""
+        from napkin.cli.refusals import unknown_option
+
+        if value is None:
+            self._next()  # its value, which is no problem of its own
+        self.problems.append(unknown_option(self.command, head, spelling))
+
+    def _misdashed(self, head: str, spelling: str) -> None:
+        """Refuse `-tp` and `—gpus`, with the option that is meant."""
+        from napkin.cli.refusals import misdashed
+
+        self._next()
+        self.problems.append(misdashed(self.command, head, spelling))

@@ -1,0 +1,68 @@
+"""How the layouts of a plan compare: rows and sentences on the runner-up, the Pareto front and usual choices."""
+
+from __future__ import annotations
+
+from napkin.commands.layout import degrees
+from napkin.commands.plan.pictures import mfu_of
+from napkin.commands.plan.question import PlanQuestion
+from napkin.planning.found import Found
+from napkin.planning.layouts import Scored
+from napkin.planning.usual import UsualChoice
+from napkin.render.answer import Cell
+from napkin.units import human
+
+
+def says_recommended(chosen: Scored, leader: Scored) -> tuple[str, ...]:
+    """Say why the recommended layout is not the fastest, where it is not."""
+    if chosen.layout == leader.layout:
+        return ()
+    slower = chosen.token / leader.token - 1
+    return (
+        f"recommended: surely fits ({human(chosen.used, 'byte')}), {slower:.1%} slower than the fastest, which may not "
+        f"({human(leader.used, 'byte')}): less than predictions tell apart",
+    )
+
+
+def front_row(question: PlanQuestion, found: Found, i: int) -> dict[str, Cell]:
+    """Return a layout of the Pareto front as a row."""
+    return {
+        **degrees(found.layout(i)),
+        "step/time": float(found.seconds[i]),
+        "mfu": float(mfu_of(question, found, i)),
+        "memory/total": float(found.used[i]),
+    }
+
+
+def usual_row(one: UsualChoice) -> dict[str, Cell]:
+    """Return a usual choice as a row; what is not known is omitted."""
+    figures = {"memory/total": one.used, "step/time": one.seconds}
+    known = {name: value for name, value in figures.items() if value is not None}
+    return {"name": one.name, "fits": one.fits, **known, "why": one.why}
+
+
+def why(first: Scored, second: Scored) -> str:
+    """Say where the runner-up loses its time, part by part, per token where steps are not alike."""
+    share = second.token / first.token - 1
+    scale = 1 / (second.layout.global_batch * second.layout.seq), 1 / (first.layout.global_batch * first.layout.seq)
+    gaps = {
+        b.name.removeprefix("step/"): b.value * scale[0] - a.value * scale[1]
+        for a, b in zip(first.time.parts, second.time.parts, strict=True)
+    }
+    tokens = first.layout.global_batch * first.layout.seq
+    worst = sorted(gaps.items(), key=lambda gap: -abs(gap[1]))[:3]
+    parts = ", ".join(
+        f"{name} {'+' if gap > 0 else '−'}{human(abs(gap) * tokens, 'second')}" for name, gap in worst if gap
+    )
+    moved = [
+        f"{name} {value} for {degrees(first.layout)[name]}"
+        for name, value in degrees(second.layout).items()
+        if value != degrees(first.layout)[name]
+    ]
+    return f"the runner-up ({', '.join(moved)}) takes {share:.2%} more" + (f": {parts}" if parts else "")
+
+
+def front_line(question: PlanQuestion, found: Found, front: list[int]) -> str:
+    """Return the Pareto front in a few words: its ends and how many layouts lie on it."""
+    ends = [front[0], front[-1]] if len(front) > 1 else [front[0]]
+    shown = " … ".join(f"MFU {mfu_of(question, found, i):.1%} at {found.used[i] / 2**30:.1f} GiB" for i in ends)
+    return f"{len(front)} layout{'s' if len(front) > 1 else ''} that no other beats in both: {shown}"

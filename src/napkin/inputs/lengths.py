@@ -1,0 +1,135 @@
+"""Lengths of samples: counted from JSON lines in constant memory, or read back."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+
+from napkin.errors import NapkinError
+from napkin.inputs.load import name_of, printable, read_json
+from napkin.record import record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+LONGEST_LINE = 64 * 10**6
+"""Bytes of one sample."""
+LONGEST = 10**9
+"""Tokens of one sample."""
+FORM = 'napkin data lengths FILE --tokens-field input_ids --json writes it; or {"histogram": [[length, count], …]}'
+
+
+@record
+class Lengths:
+    """How many samples have each length, ascending."""
+
+    counts: tuple[tuple[int, int], ...]
+
+    @property
+    def samples(self) -> int:
+        return sum(count for _, count in self.counts)
+
+    @property
+    def tokens(self) -> int:
+        return sum(length * count for length, count in self.counts)
+
+    @property
+    def mean(self) -> float:
+        return self.tokens / self.samples
+
+    def quantile(self, share: float) -> int:
+        """Return the least length that at least this share of the samples do not exceed."""
+        left = share * self.samples
+        for length, count in self.counts:
+            left -= count
+            if left <= 0:
+                return length
+        return self.counts[-1][0]
+
+    def cut(self, longest: int) -> Lengths:
+        """Return the lengths with samples cut to `longest` tokens."""
+        kept: dict[int, int] = {}
+        for length, count in self.counts:
+            kept[min(length, longest)] = kept.get(min(length, longest), 0) + count
+        return Lengths(tuple(sorted(kept.items())))
+
+    def padded(self, together: int) -> float:
+        """Return the mean longest of `together` samples drawn at random: what each of them is padded to.
+
+        E[max] = Σ l·(F(l)^b − F(l−)^b), F the share of samples that are no longer."""
+        below, total, mean = 0, self.samples, 0.0
+        for length, count in self.counts:
+            mean += length * (((below + count) / total) ** together - (below / total) ** together)
+            below += count
+        return mean
+
+
+def count_lengths(path: str, field: str) -> Lengths:
+    """Count the lengths of a file's samples, JSON objects one a line: the numbers in a list, or a number itself. Lines
+    are read one by one, and only the counts are kept. `-` is standard input. Errors (2) name the line."""
+    name = name_of(path)
+    try:
+        if path == "-":
+            return _counted(sys.stdin.buffer, name, field)
+        mode = os.stat(path).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
+            what = "is a directory" if stat.S_ISDIR(mode) else "is neither a file nor a pipe"
+            raise NapkinError(f"{name}: {what}", "name a file of JSON lines")
+        with open(path, "rb") as stream:
+            return _counted(stream, name, field)
+    except OSError as problem:
+        raise NapkinError(f"{name}: {problem.strerror or 'cannot be read'}", "check the path") from None
+
+
+def _counted(stream: BinaryIO, name: str, field: str) -> Lengths:
+    counts: dict[int, int] = {}
+    number = 0
+    while line := stream.readline(LONGEST_LINE + 1):
+        number += 1
+        if len(line) > LONGEST_LINE:
+            raise NapkinError(f"{name}:{number}: is longer than {LONGEST_LINE // 10**6} MB", "one sample a line")
+        if line.strip():
+            length = _length(line, f"{name}:{number}", field)
+            counts[length] = counts.get(length, 0) + 1
+    if not counts:
+        raise NapkinError(f"{name}: has no samples", "one JSON object a line")
+    return Lengths(tuple(sorted(counts.items())))
+
+
+def _length(line: bytes, where: str, field: str) -> int:
+    """Return the tokens of one sample."""
+    try:
+        sample = json.loads(line)
+    except (ValueError, RecursionError):
+        raise NapkinError(f"{where}: is no JSON", "one JSON object a line, as `datasets` writes them") from None
+    if not isinstance(sample, dict) or field not in sample:
+        known = ", ".join(printable(str(key), 40) for key in list(sample)[:8]) if isinstance(sample, dict) else ""
+        raise NapkinError(f"{where}: has no field {printable(field, 40)}", f"one of {known}" if known else "an object")
+    found = sample[field]
+    if isinstance(found, list):
+        found = len(found)
+    if isinstance(found, bool) or not isinstance(found, int) or not 0 < found <= LONGEST:
+        raise NapkinError(
+            f"{where}: {printable(field, 40)} is neither a list of token ids nor their number",
+            "text is not tokenized here: give the field of the ids",
+        )
+    return found
+
+
+def read_lengths(path: str) -> Lengths:
+    """Read counted lengths back: the answer of `napkin data lengths --json`, or any object with a `histogram`."""
+    document = read_json(path)
+    data = document.data
+    pairs = data.get("histogram") if isinstance(data, dict) else None
+    if not isinstance(pairs, list) or not pairs:
+        raise NapkinError(f"{document.name}: has no histogram of lengths", FORM)
+    counts: dict[int, int] = {}
+    for at, pair in enumerate(pairs):
+        whole = isinstance(pair, list) and len(pair) == 2 and all(type(one) is int and one > 0 for one in pair)
+        if not whole or pair[0] > LONGEST or pair[1] > 10**15 or pair[0] in counts:
+            raise NapkinError(f"{document.place('histogram', at)}: is no pair of a length and how many", FORM)
+        counts[pair[0]] = pair[1]
+    return Lengths(tuple(sorted(counts.items())))

@@ -1,0 +1,163 @@
+"""Linear layers and products of experts on the tape: trained, frozen, or frozen with adapters (peft 0.21, tuners/lora).
+
+Every linear layer of a reference class runs through `linear`, and every product of tokens with experts' weights through
+`ExpertProducts`, so that what trains a weight is decided here only.
+"""
+
+from __future__ import annotations
+
+from napkin.autograd.tensors import BYTES, Tensor
+from napkin.elementwise import Number
+from napkin.operations.facts import LinearPart
+from napkin.operations.implementations import Implementation
+from napkin.operations.lora import times_rank
+from napkin.operations.lowering import Lowering
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+else:
+    Protocol = object
+
+CACHED, EACH = "cached", "each"
+"""How autocast casts the weight of a product: once per step, or a part of it in each call."""
+
+
+class Parted(Protocol):
+    """The part of base.Operation that tells what it multiplies by."""
+
+    @property
+    def name(self) -> str: ...
+    def linear_parts(self, implementation: Implementation) -> tuple[LinearPart, ...]: ...
+
+
+def linear(
+    run: Lowering, part: LinearPart, x: Tensor, *, d_out: Number = 0, label: str = "", once: bool = True
+) -> Tensor:
+    """Run a linear layer of the reference class, and its adapter where LoRA's targets name it. `d_out`: of this rank,
+    where its outputs are divided."""
+    tape, tuning = run.tape, run.implementation.tuning
+    d_out = d_out or part.d_out
+    times = times_rank(part, tuning)
+    if tuning is not None and times and part.parameter:
+        return _with_merged(run, part, x, d_out, times * tuning.rank)
+    out = tape.linear(x, part.d_in, d_out, part.bias, label, once)
+    if tuning is not None and times:
+        out = tape.add(out, pair(run, x, part.d_in, d_out, times))
+    return out
+
+
+def pair(run: Lowering, x: Tensor, d_in: Number, d_out: Number, times: int = 1, copies: Number = 1) -> Tensor:
+    """Run LoRA's two matrices, `times` the rank wide, after dropout; each of `copies` experts has its own. Their input
+    is first cast to their type, which autocast undoes."""
+    tape, tuning = run.tape, run.implementation.tuning
+    assert tuning is not None
+    outer, tape.frozen = tape.frozen, False
+    rank = times * tuning.rank
+    stream = x.dtype
+    x = tape.cast(x, tuning.kept_in or ("fp32" if tape.autocast else tape.compute))
+    if tuning.kept_in and tuning.autocast:
+        x = tape.cast(x, stream)  # a copy for each layer
+    x = tape.dropout(x, tuning.dropout)
+    thin = tape.linear(x, d_in, rank, copies=copies)
+    wide = tape.scale(tape.linear(thin, rank, d_out, copies=copies))
+    tape.frozen = outer
+    return wide
+
+
+def adapted_rows(run: Lowering, ids: Tensor, count: Number, rows: Number, width: Number) -> Tensor:
+    """Look up `count` of an embedding adapter's `rows`, and multiply them by its second matrix (peft, Embedding)."""
+    tape, tuning = run.tape, run.implementation.tuning
+    assert tuning is not None
+    stored = "fp32" if tape.autocast else tape.compute
+    outer, tape.frozen = tape.frozen, False
+    thin = tape.new(count * tuning.rank, stored, "adapter's rows")
+    thin = tape.record("embedding", (ids,), thin, (ids,), weight=rows * tuning.rank * BYTES[stored])
+    wide = tape.scale(tape.linear(thin, tuning.rank, width, once=False))
+    tape.frozen = outer
+    return wide
+
+
+def _with_merged(run: Lowering, part: LinearPart, x: Tensor, d_out: Number, rank: int) -> Tensor:
+    """Multiply by one frozen parameter to which the product of LoRA's two matrices, a matmul of its own, is added."""
+    tape = run.tape
+    stored = "fp32" if tape.autocast else tape.compute
+    elements, count = rank * (part.d_in + d_out), part.d_in * d_out
+    outer, tape.frozen = tape.frozen, False
+    copies = [tape.weight_copy(elements, f"{part.path}/adapter")] if tape.autocast else []
+    delta = tape.new(count, tape.autocast or stored, "adapter's product")
+    delta = tape.record("matmul", (), delta, copies, weight=elements * BYTES[stored])
+    merged = tape.shift(tape.cast(tape.scale(delta), stored), "merged weight")
+    tape.frozen = outer
+    return tape.matmul(x, merged, x.count // part.d_in * d_out, "output")
+
+
+def _merged(run: Lowering, count: Number, elements: Number, what: str) -> Tensor:
+    """Return a frozen weight of `count` elements plus the product of its adapter's matrices, of `elements` together: a
+    tensor of its own, made outside of autocast (peft, ParamWrapper)."""
+    tape = run.tape
+    stored = "fp32" if tape.autocast else tape.compute
+    outer, tape.frozen = tape.frozen, False
+    made = tape.record("baddbmm", (), tape.new(count, stored, what), weight=elements * BYTES[stored])
+    tape.frozen = outer
+    return made
+
+
+class ExpertProducts:
+    """Runs the products of tokens with one layer's experts' weights.
+
+    An adapter on a tensor that has all experts' weights is merged into it for the call of the module, which saves it in
+    place of the frozen weight; experts that are modules of their own have adapters of their own."""
+
+    def __init__(self, run: Lowering, op: Parted) -> None:
+        self.run = run
+        self.op = op
+        self.parts = op.linear_parts(run.implementation)
+        self.merged: dict[str, Tensor] = {}
+
+    def product(
+        self,
+        primitive: str,
+        x: Tensor,
+        sizes: tuple[Number, Number, Number],
+        what: str,
+        *,
+        last: bool = False,
+        kept: tuple[Tensor, ...] = (),
+        casts: str = "",
+    ) -> Tensor:
+        """Multiply x, in the type in which the product runs.
+
+        sizes  experts on this rank, and what each takes and makes per row     last  by the down-projection
+        kept   what the primitive saves next to x and the weight               casts  CACHED or EACH under autocast
+        """
+        run, tape = self.run, self.run.tape
+        local, d_in, d_out = sizes
+        stored = "fp32" if tape.autocast else tape.compute
+        count = local * d_in * d_out
+        out = tape.new(x.count // d_in * d_out, x.dtype, what)
+        part = self.parts[-1 if last else 0]
+        times, tuning = times_rank(part, run.implementation.tuning), run.implementation.tuning
+        if tuning is not None and times and part.parameter:
+            weight = self._of_call(part, count, local * times * tuning.rank * (d_in + d_out), casts)
+            return tape.record(primitive, (x, weight), out, (x, *kept, weight))
+        if casts and tape.autocast:
+            label = f"{self.op.name}/{what}"
+            cached = casts == CACHED
+            copy = tape.weight_copy(count, label) if cached else tape.new(count, tape.autocast, label, no_grad=True)
+            kept = (*kept, copy)
+        out = tape.record(primitive, (x,), out, kept, for_weight=(x,), weight=count * BYTES[stored])
+        if tuning is not None and times:
+            out = tape.add(out, pair(run, x, d_in, d_out, times, local))
+        return out
+
+    def _of_call(self, part: LinearPart, count: Number, elements: Number, casts: str) -> Tensor:
+        """Return the merged weight, which the module's call makes once; autocast casts it."""
+        if part.path not in self.merged:
+            self.merged[part.path] = _merged(self.run, count, elements, f"{part.path} with its adapter")
+        merged = self.merged[part.path]
+        return self.run.tape.lowered(merged) if casts else merged
+
+    def close(self) -> None:
+        """End the module's call, which held the merged weights."""
+        self.run.tape.hold(*self.merged.values())

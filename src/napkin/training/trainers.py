@@ -1,0 +1,105 @@
+"""Libraries that people fine-tune with: what each keeps in which type, where its options leave it open.
+
+Each fact is that of its public code, at the commit or version in its source.
+"""
+
+from __future__ import annotations
+
+from napkin.record import record
+
+
+@record
+class Trainer:
+    """A library on top of a framework.
+
+    implementation  of the model that it trains, by name
+    full      the policy of training all weights where a run says no more than "16 bits"
+    adapters  number format of adapters next to 16-bit weights      beside_quantized  next to quantized ones
+    autocast  the step runs under autocast
+    widens    what is not quantized is cast to fp32 (peft's prepare_model_for_kbit_training)
+    checkpoints  every block is checkpointed unless a run says otherwise
+    software  the stack whose measured steps are most like its own (evidence/software.py)
+    source    where its code says so
+    """
+
+    name: str
+    source: str
+    implementation: str = "hf"
+    full: str = "bf16-pure"
+    adapters: str = "fp32"
+    beside_quantized: str = "fp32"
+    autocast: bool = True
+    widens: bool = False
+    checkpoints: bool = False
+    software: str = "fsdp-eager"
+
+
+LOOP = Trainer(
+    "none",
+    "peft 0.21 tuners/tuners_utils.py, cast_adapter_dtype: adapters in fp32 (autocast_adapter_dtype)",
+    autocast=False,
+)
+"""A plain loop around transformers and peft."""
+TRAINERS: dict[str, Trainer] = {
+    one.name: one
+    for one in (
+        LOOP,
+        Trainer(
+            "hf-trainer",
+            "transformers 5 trainer.py, autocast_smart_context_manager: autocast under bf16 or fp16; peft's adapters",
+            widens=True,
+        ),
+        Trainer("accelerate", "accelerate accelerator.py, prepare_model: forward under autocast; peft's adapters"),
+        Trainer(
+            "trl",
+            "huggingface/trl trl/trainer/sft_trainer.py: adapters of a quantized base are cast to bf16",
+            beside_quantized="bf16",
+        ),
+        Trainer(
+            "axolotl", "axolotl-ai-cloud/axolotl src/axolotl/loaders/{model,adapter}.py: norms back to torch_dtype"
+        ),
+        Trainer(
+            "llama-factory",
+            "hiyouga/LLaMA-Factory src/llamafactory/model/adapter.py: trained parameters in fp32 unless pure_bf16",
+            full="amp-bf16",
+            checkpoints=True,
+        ),
+        Trainer(
+            "ms-swift",
+            "modelscope/ms-swift swift/llm/argument: torch_dtype bf16, lora_dtype None: peft's",
+            checkpoints=True,
+        ),
+        Trainer(
+            "unsloth",
+            "unslothai/unsloth unsloth/models/_utils.py, float32_mixed_precision",
+            checkpoints=True,
+            software="lean",
+        ),
+        Trainer(
+            "torchtune",
+            "meta-pytorch/torchtune recipes/lora_finetune_single_device.py: everything in the recipe's dtype",
+            implementation="torchtune",
+            adapters="bf16",
+            beside_quantized="bf16",
+            autocast=False,
+        ),
+        Trainer(
+            "nemo",
+            "NVIDIA/NeMo megatron_gpt_peft_tuning_config.yaml: bf16 parameters, distributed optimizer",
+            implementation="megatron",
+            full="bf16-mixed",
+            adapters="bf16",
+            beside_quantized="bf16",
+            autocast=False,
+            software="megatron-core",
+        ),
+        Trainer(
+            "nemo-automodel",
+            "NVIDIA-NeMo/Automodel: FSDP2, Transformer Engine's kernels, adapters in the model's dtype",
+            adapters="bf16",
+            beside_quantized="bf16",
+            autocast=False,
+            software="fsdp-compiled",
+        ),
+    )
+}

@@ -1,0 +1,122 @@
+"""How much is trained on: steps, samples and their lengths, packed or padded."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+
+from napkin.inputs.lengths import Lengths
+from tests.conftest import run_line
+
+RUN = "train-time llama3-8b --gpus 1 --hardware h100 --lora-rank 16 --seq 2048 --json"
+
+
+def test_steps_are_tokens_of_the_global_batch() -> None:
+    found = run_line(f"{RUN} --steps 1000 --global-batch 64").values
+    same = run_line(f"{RUN} --tokens {1000 * 64 * 2048} --global-batch 64").values
+    assert found["tokens"] == 1000 * 64 * 2048
+    assert found["time"] == pytest.approx(same["time"])
+
+
+def test_packed_samples_are_their_tokens_and_padded_ones_whole_sequences() -> None:
+    packed = run_line(f"{RUN} --samples 52k --sample-tokens 350 --epochs 3").values
+    assert packed["tokens"] == 52_000 * 350 * 3
+    padded = run_line(f"{RUN} --samples 52k --sample-tokens 350 --epochs 3 --no-packing").values
+    assert padded["tokens"] == 52_000 * 2048 * 3
+    assert padded["tokens/real"] == 52_000 * 350 * 3
+    assert padded["padding/share"] == pytest.approx(1 - 350 / 2048)
+    assert padded["time"] / packed["time"] == pytest.approx(2048 / 350)
+
+
+def test_the_longest_of_a_micro_batch() -> None:
+    """Of lengths 1 and 3, alike frequent, two at once are 1 in one case of four: 1/4 · 1 + 3/4 · 3."""
+    lengths = Lengths(((1, 5), (3, 5)))
+    assert lengths.mean == 2
+    assert lengths.padded(1) == pytest.approx(2)
+    assert lengths.padded(2) == pytest.approx(0.25 * 1 + 0.75 * 3)
+    assert lengths.padded(1000) == pytest.approx(3)
+    assert lengths.cut(2) == Lengths(((1, 5), (2, 5)))
+    assert [lengths.quantile(share) for share in (0.1, 0.5, 0.51, 1)] == [1, 1, 3, 3]
+
+
+@pytest.fixture
+def samples(tmp_path: pathlib.Path) -> pathlib.Path:
+    file = tmp_path / "samples.jsonl"
+    lines = [{"input_ids": list(range(100)), "n": 100}] * 30 + [{"input_ids": list(range(300)), "n": 300}] * 10
+    file.write_text("\n".join(json.dumps(line) for line in lines) + "\n\n")
+    return file
+
+
+def test_lengths_of_a_file_and_a_run_on_them(samples: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    answer = run_line(f"data lengths {samples} --tokens-field input_ids --json")
+    assert answer.data["histogram"] == [[100, 30], [300, 10]]
+    assert answer.values["data/tokens"] == 6000
+    assert answer.values["data/length/mean"] == 150
+    assert answer.values["data/length/p90"] == 300
+    # two at once: 300 unless both are 100
+    mean = 100 * 0.75**2 + 300 * (1 - 0.75**2)
+    assert answer.values["data/padding/2"] == pytest.approx(1 - 150 / mean)
+    assert run_line(f"data lengths {samples} --tokens-field n --json").values == answer.values
+    file = tmp_path / "lengths.json"
+    file.write_text(answer.out)
+    packed = run_line(f"{RUN} --lengths {file} --epochs 2").values
+    assert packed["tokens"] == 12_000
+    padded = run_line(f"{RUN} --lengths {file} --epochs 2 --no-packing --micro-batch 2").values
+    assert padded["tokens"] == pytest.approx(2 * 40 * mean)
+    cut = run_line(f"{RUN.replace('2048', '200')} --lengths {file}")
+    assert cut.values["tokens"] == 30 * 100 + 10 * 200
+    assert any("longer than 200 tokens and cut" in note for note in cut.data["notes"])
+
+
+def test_plan_takes_samples_too() -> None:
+    line = "plan llama3-8b --gpus 8 --hardware h100 --seq 2048 --global-batch 64 --json"
+    found = run_line(f"{line} --samples 100k --sample-tokens 1024 --no-packing").values
+    assert found["time"] == pytest.approx(run_line(f"{line} --tokens {100_000 * 2048}").values["time"])
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (f"{RUN} --tokens 1M --samples 5", "--tokens and --samples both say"),
+        (f"{RUN} --steps 5", "--steps needs --global-batch"),
+        (f"{RUN} --samples 5", "--sample-tokens is missing"),
+        (f"{RUN} --samples 5 --sample-tokens 4096", "longer than a sequence of 2,048"),
+        ("train-time --params 8B --gpus 1 --hardware h100 --samples 5 --sample-tokens 9", "needs a MODEL"),
+        ("data lengths no-such-file --tokens-field n", "No such file"),
+        ("data lengths no-such-file", "--tokens-field is missing"),
+        ("data --tokens 1T --vocab 5 --tokens-field n", "--tokens-field"),
+    ],
+)
+def test_what_is_refused(line: str, says: str) -> None:
+    found = run_line(line)
+    assert found.status == 2
+    assert says in found.err
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("not json\n", ":1: is no JSON"),
+        ('{"input_ids": [1]}\n{"other": [1]}\n', ":2: has no field input_ids"),
+        ('{"input_ids": "a text"}\n', "neither a list of token ids nor their number"),
+        ('{"input_ids": []}\n', "neither a list"),
+        ("\n\n", "has no samples"),
+    ],
+)
+def test_files_that_cannot_be_counted(tmp_path: pathlib.Path, text: str, says: str) -> None:
+    file = tmp_path / "samples.jsonl"
+    file.write_text(text)
+    found = run_line(f"data lengths {file} --tokens-field input_ids")
+    assert found.status == 2
+    assert says in found.err
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", '{"histogram": []}', '{"histogram": [[1, 2], [1, 3]]}', '{"histogram": [[0, 2]]}']
+)
+def test_lengths_that_cannot_be_read_back(tmp_path: pathlib.Path, text: str) -> None:
+    file = tmp_path / "lengths.json"
+    file.write_text(text)
+    assert run_line(f"{RUN} --lengths {file}").status == 2

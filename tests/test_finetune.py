@@ -1,0 +1,157 @@
+"""Rows of measured fine-tuning: each quantity is what `memory` and `step` answer for the same run, or a reason."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import pytest
+
+from tests.conftest import run_line
+
+ROW = """- id: {id}
+  source: {{title: hand-made}}
+  task: {task}
+  model: {{preset: {model}}}
+  hardware: {{chip: A100 SXM 80GB, count: {count}}}
+  method: {{{method}}}
+  layout: {{micro_batch: 4, grad_accum: 1, recompute: full, {layout}}}
+  measured: {{{measured}}}
+"""
+LORA = "kind: lora, lora_rank: 16, lora_targets_canonical: 'q,v'"
+PLAIN = "seq: 4096, precision: bf16-pure, trainer: none, stack: none"
+
+
+def validated(tmp_path: pathlib.Path, *rows: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the entries of `validate` for rows, by id and quantity."""
+    usual = {
+        "id": "a",
+        "task": "sft",
+        "model": "llama3-8b",
+        "count": 1,
+        "method": LORA,
+        "layout": PLAIN,
+        "measured": "peak_bytes: 3e+10, what: allocated, tokens_per_second_per_gpu: 3000",
+    }
+    file = tmp_path / "finetune.yaml"
+    file.write_text("schema: finetune/1\nrows:\n" + "".join(ROW.format(**{**usual, **row}) for row in rows))
+    found = run_line(f"validate {file} --json")
+    assert found.status == 0, found.err
+    return {(row["id"], row["quantity"]): row for row in found.data["rows"]}
+
+
+@pytest.mark.parametrize(
+    ("row", "options"),
+    [
+        ({"method": "kind: full"}, "--precision bf16-pure"),
+        (
+            {"layout": f"{PLAIN}, autocast: false"},
+            "--lora-rank 16 --lora-targets q,v --precision frozen=bf16,param=fp32",
+        ),
+        (
+            {"layout": PLAIN.replace("trainer: none", "trainer: torchtune")},
+            "--lora-rank 16 --lora-targets q,v --precision bf16-pure --framework torchtune",
+        ),
+        (  # peft's preparation for training in k bits casts what is not quantized to fp32
+            {
+                "method": f"{LORA}, quantized: nf4",
+                "layout": "seq: 4096, precision: bf16, trainer: hf-trainer, stack: none",
+            },
+            "--lora-rank 16 --lora-targets q,v --quantized nf4 --precision amp-bf16",
+        ),
+        (  # accelerate casts the parameters that FSDP trains to fp32 under autocast
+            {
+                "method": "kind: full",
+                "count": 2,
+                "layout": "seq: 4096, precision: amp-bf16, trainer: hf-trainer, stack: fsdp, zero: 3",
+            },
+            "--gpus 2 --zero 3 --framework fsdp --precision amp-bf16",
+        ),
+        ({"method": "kind: full", "layout": f"{PLAIN}, loss: fused"}, "--precision bf16-pure --loss fused"),
+    ],
+)
+def test_a_row_is_what_the_commands_answer(tmp_path: pathlib.Path, row: dict[str, Any], options: str) -> None:
+    found = validated(tmp_path, row)
+    common = f"llama3-8b --seq 4096 --micro-batch 4 --recompute full --hardware a100-sxm-80gb {options} --json"
+    memory = run_line(f"memory {common}").values
+    entry = found["a", "memory_allocated"]
+    assert entry["predicted"] == pytest.approx(min(memory["memory/allocated"], 79.25 * 2**30), rel=0.01)
+    speed = run_line(f"step {common} --stack fsdp-eager").values["tokens_per_second_per_gpu"]
+    assert found["a", "tokens_per_second_per_gpu"]["predicted"] == pytest.approx(speed, rel=1e-6)
+
+
+def test_one_entry_for_each_quantity_that_was_measured(tmp_path: pathlib.Path) -> None:
+    measured = "peak_bytes: 3e+10, what: reserved, driver_bytes: 4e+10, step_seconds: 5, samples_per_second: 1"
+    found = validated(tmp_path, {"measured": measured})
+    assert {quantity for _, quantity in found} == {"memory_reserved", "memory_used", "samples_per_second"}
+    assert all(row["low"] <= row["predicted"] <= row["high"] for row in found.values())
+
+
+def test_runs_that_were_out_of_memory_get_a_verdict(tmp_path: pathlib.Path) -> None:
+    found = validated(
+        tmp_path,
+        {"id": "all", "method": "kind: full", "measured": "oom: true"},
+        {"id": "large", "model": "llama3-70b", "measured": "oom: true"},
+    )
+    assert found["large", "memory_used"]["verdict"] == "does not fit"
+    assert found["all", "memory_used"]["verdict"] in ("does not fit", "too close to call", "fits")
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ({"task": "grpo"}, "the task grpo is not predicted"),
+        ({"method": "kind: boft"}, "trains by boft"),
+        ({"method": "kind: lora"}, "the rank of LoRA is not stated"),
+        ({"method": "kind: lora, lora_rank: 8"}, "which modules have adapters is not stated"),
+        ({"method": f"{LORA}, quantized: hqq-4"}, "stores frozen weights as hqq-4"),
+        ({"method": f"{LORA}, modules_to_save: lm_head"}, "trained in full next to adapters"),
+        ({"model": "no-such-model"}, "no preset has the shape"),
+        ({"layout": "precision: bf16"}, "how long its sequences are"),
+        ({"layout": f"{PLAIN}, tp: 3"}, "do not divide"),
+        ({"layout": f"{PLAIN.replace('stack: none', 'stack: colossal')}"}, "the framework colossal is not modeled"),
+    ],
+)
+def test_what_is_not_understood_makes_the_row_say_why(tmp_path: pathlib.Path, row: dict[str, Any], why: str) -> None:
+    for entry in validated(tmp_path, row).values():
+        assert "predicted" not in entry
+        assert why in entry["why"]
+
+
+def test_memory_that_depends_on_an_unstated_longest_sequence_is_not_predicted(tmp_path: pathlib.Path) -> None:
+    layout = "packed: false, precision: bf16-pure, trainer: none, stack: none"
+    measured = "peak_bytes: 3e+10, what: allocated, samples_per_second: 4, mean_tokens_per_sample: 500"
+    found = validated(
+        tmp_path,
+        {"id": "adapters", "layout": layout, "measured": measured},
+        {"id": "full", "method": "kind: full", "layout": f"{layout}, optimizer_form: foreach", "measured": measured},
+    )
+    assert "longest sequences" in found["adapters", "memory_allocated"]["why"]
+    # the optimizer's step is the peak, whatever the sequences
+    assert found["full", "memory_allocated"]["predicted"] > 0
+    assert found["adapters", "samples_per_second"]["predicted"] > 0
+
+
+def test_frozen_weights_have_a_type_of_their_own() -> None:
+    """bf16 weights next to fp32 adapters: 2 bytes a weight, 4 a trained parameter, and so are gradient and moments."""
+    line = "memory llama3-8b --seq 1024 --lora-rank 16 --lora-targets q,v --json --precision"
+    found = run_line(f"{line} frozen=bf16,param=fp32").values
+    trained = 32 * 16 * (4096 + 4096 + 4096 + 1024)
+    assert found["memory/parameters"] == 8_030_261_248 * 2 + trained * 4
+    assert found["memory/optimizer"] == pytest.approx(trained * 8, abs=64 * 4 * 2)
+    pure = run_line(f"{line} bf16-pure").values
+    # each adapted layer keeps its input in fp32 too: q's and v's are two copies
+    assert found["memory/activations"] > pure["memory/activations"]
+    refused = run_line("memory llama3-8b --precision frozen=bf16,param=fp32")
+    assert refused.status == 2
+    assert "frozen= needs weights that are not trained" in refused.err
+
+
+@pytest.mark.parametrize(("quantized", "each"), [("int8", 1), ("fp8", 1), ("int4", 0.5 + 2.5 / 128)])
+def test_formats_of_frozen_weights(quantized: str, each: float) -> None:
+    line = "memory llama3-8b --seq 1024 --lora-rank 16 --lora-targets q,v --precision bf16-pure --json"
+    found = run_line(f"{line} --quantized {quantized}").values["memory/parameters"]
+    layers = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
+    rest = 8_030_261_248 - layers
+    trained = 32 * 16 * (4096 + 4096 + 4096 + 1024)
+    assert found == pytest.approx(layers * each + 2 * rest + 2 * trained, rel=1e-6)

@@ -1,0 +1,102 @@
+"""What adapters next to a frozen network keep for backward, against peft's own (tools/saved_bytes.py --lora)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from napkin.architectures import implementation_of
+from napkin.footprint import memory as footprint
+from napkin.footprint.prepared import prepare
+from napkin.operations.lora_targets import resolved
+from napkin.operations.tuning import Tuning
+from napkin.record import replace
+from napkin.training.layout import Layout
+from napkin.training.optimizers import find
+from napkin.training.precision import POLICIES
+from napkin.training.setup import Setup
+
+from .conftest import model_of
+from .test_memory import memory
+
+ROWS = json.loads((Path(__file__).parent / "data" / "lora_bytes.json").read_text(encoding="utf-8"))["rows"]
+POLICY = {"bf16": "bf16-pure", "fp32": "fp32", "autocast": "amp-bf16"}
+RANK = 4
+SAVED = "memory/activations/saved"
+
+
+@pytest.mark.parametrize(
+    ("model_type", "targets", "mode", "sequences", "length", "saved", "casts", "config"),
+    ROWS,
+    ids=["/".join(row[:3]) for row in ROWS],
+)
+def test_adapters_keep_what_hooks_counted(
+    model_type: str,
+    targets: str,
+    mode: str,
+    sequences: int,
+    length: int,
+    saved: int,
+    casts: int,
+    config: dict[str, Any],
+) -> None:
+    precision, attention, *_ = mode.split("/")
+    model = model_of(config)
+    implementation = implementation_of("hf", model.family)
+    tuning = resolved(
+        Tuning("lora", RANK, 0.0, library="transformers"), tuple(targets.split(",")), model, implementation
+    )
+    implementation = replace(implementation, tuning=tuning)
+    layout = Layout(seq=length, micro=sequences)
+    setup = Setup(implementation, layout, POLICIES[POLICY[precision]], find("adamw")[0], "foreach", attention, 0.0)
+    rank = footprint.rank_of(prepare(model, setup), 0)
+    assert (rank.saved, rank.casts) == (saved, casts)
+
+
+def test_experts_in_batched_matmuls_keep_their_merged_weights() -> None:
+    """Llama 4 Scout: 16 experts of 5,120 × 16,384 in each of 48 layers, in bf16, and what the batched matmul reads: 128
+    tokens for each expert."""
+    line = "--seq 128 --lora-rank 4 --lora-targets"
+    alone = memory(f"{line} q_proj", "llama4-scout").values[SAVED]
+    both = memory(f"{line} q_proj,experts.gate_up_proj", "llama4-scout").values[SAVED]
+    assert both - alone == 48 * (16 * 5120 * 16384 * 2 + 16 * 128 * 5120 * 2)
+
+
+def test_a_router_with_an_adapter_keeps_its_input_and_its_rows() -> None:
+    """Llama 4's router is a linear layer of 16 outputs whose input next layers' experts read too: what it adds is the
+    thin matrix' output of 4 elements for each of 128 tokens."""
+    line = "--seq 128 --lora-rank 4 --lora-targets"
+    alone = memory(f"{line} q_proj", "llama4-scout").values[SAVED]
+    both = memory(f"{line} q_proj,router", "llama4-scout").values[SAVED]
+    inputs = 128 * 5120 * 2
+    assert both - alone == 48 * (128 * 4 * 2 + inputs)
+
+
+def test_autocast_casts_each_frozen_weight_and_keeps_it() -> None:
+    """Autocast caches its copies of trained weights only; a frozen fp32 weight is cast in its call and saved for the
+    gradient of its input: 2 bytes for each of Llama's 32 layers' linear weights and the head's."""
+    line = "--seq 128 --lora-rank 4 --lora-targets q_proj --precision"
+    saved = {precision: memory(f"{line} {precision}").values[SAVED] for precision in ("bf16-pure", "amp-bf16")}
+    layer = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336
+    weights = 2 * (32 * layer + 4096 * 128256)
+    assert saved["amp-bf16"] - saved["bf16-pure"] > weights
+
+
+def test_a_parameter_that_two_targets_name_has_one_adapter() -> None:
+    """peft adapts a tensor once: Mixtral's w1 and w3 are its fused tensor, at twice the rank."""
+    line = "--seq 64 --lora-rank 4 --lora-targets"
+    once, twice = (
+        memory(f"{line} {targets}", "mixtral-8x7b").values["memory/gradients"]
+        for targets in ("w1,w3", "w1,w3,mlp.experts.gate_up_proj")
+    )
+    assert once == twice == 2 * 32 * 8 * 8 * (4096 + 2 * 14336)
+
+
+def test_every_linear_layer_is_every_part_of_a_fused_projection_too() -> None:
+    """LitGPT runs q, k and v as one projection, whose parts have adapters of their own: r·(in + out) each, in bf16."""
+    line = "--seq 64 --framework litgpt --precision bf16-pure --lora-rank 8"
+    attention = 2 * (4096 + 4096) + 2 * (4096 + 1024)
+    assert memory(line).values["memory/gradients"] == 2 * 32 * 8 * (attention + 3 * (4096 + 14336))
