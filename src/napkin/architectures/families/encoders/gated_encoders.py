@@ -14,7 +14,7 @@ from napkin.architectures.attention import Attention
 from napkin.architectures.blocks import LAYER, LAYER_NO_BIAS, Operations
 from napkin.architectures.decoder import Decoder
 from napkin.architectures.decoder_parts import NormedHeads, always
-from napkin.architectures.dimensions import Dimensions
+from napkin.architectures.dimensions import Dimensions, dimensions
 from napkin.architectures.layer_plans import Plan, Windows, laid_out
 from napkin.architectures.masked import BARE, masked_head, purpose_of
 from napkin.architectures.reading import FULL, WINDOWED
@@ -44,6 +44,7 @@ def _headed(model: Model, config: Config, head: Operations, tied: bool) -> Model
 _ESMC = Decoder(
     norm=LAYER,
     arrangement=always(partial(pre_norm, scale=True)),
+    sizes=partial(dimensions, square=True),
     bias="attention_bias",
     out_bias="attention_bias",
     mlp_bias="mlp_bias",
