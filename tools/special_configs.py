@@ -863,3 +863,21 @@ def _pools_and_streams(rng: random.Random, drawn: dict[str, Any]) -> dict[str, A
     own |= {"index_kpool": pool, "index_topk": 4 * pool, "index_head_dim": rng.choice((8, 12)), "hc_mult": 2}
     own |= {"hc_sinkhorn_iters": 3, "indexer_types": ["full"] * layers, "n_shared_experts": rng.choice((1, 2))}
     return own | {"output_router_logits": False, "linear_lower_bound": rng.choice((None, -5.0))}
+
+
+@special("esmc")
+def _all_heads(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    return {"num_key_value_heads": drawn["num_attention_heads"], "tie_word_embeddings": False}
+
+
+@special("ultrabert")
+def _windows_both_ways(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    drawn.pop("layer_types", None)
+    listed = [rng.choice(("full_attention", "sliding_attention")) for _ in range(drawn["num_hidden_layers"])]
+    own = {"layer_types": listed, "sliding_window": rng.choice((8, 4096))}
+    return own | {"prediction_head_size": rng.choice((40, 56))}
+
+
+@special("luke")
+def _entities(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    return {"entity_vocab_size": 50, "entity_emb_size": rng.choice((16, drawn["hidden_size"]))}
