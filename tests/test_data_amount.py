@@ -20,6 +20,11 @@ def test_steps_are_tokens_of_the_global_batch() -> None:
     assert found["time"] == pytest.approx(same["time"])
 
 
+def test_steps_take_the_batch_of_the_layout() -> None:
+    line = "train-time llama3-8b --gpus 8 --hardware h100 --seq 2048 --micro-batch 2 --steps 100 --json"
+    assert run_line(line).values["tokens"] == 100 * 8 * 2 * 2048
+
+
 def test_packed_samples_are_their_tokens_and_padded_ones_whole_sequences() -> None:
     packed = run_line(f"{RUN} --samples 52k --sample-tokens 350 --epochs 3").values
     assert packed["tokens"] == 52_000 * 350 * 3
@@ -80,7 +85,7 @@ def test_plan_takes_samples_too() -> None:
     ("line", "says"),
     [
         (f"{RUN} --tokens 1M --samples 5", "--tokens and --samples both say"),
-        (f"{RUN} --steps 5", "--steps needs --global-batch"),
+        (f"{RUN} --mfu 0.4 --steps 5", "--steps needs --global-batch"),
         (f"{RUN} --samples 5", "--sample-tokens is missing"),
         (f"{RUN} --samples 5 --sample-tokens 4096", "longer than a sequence of 2,048"),
         ("train-time --params 8B --gpus 1 --hardware h100 --samples 5 --sample-tokens 9", "needs a MODEL"),

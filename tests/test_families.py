@@ -451,8 +451,8 @@ def test_full_layers_by_a_list_or_by_fields_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("base", "changes", "says"),
     [
-        (GEMMA3N, {"num_kv_shared_layers": 5}, "leave no layer of each kind"),
-        (GEMMA3N, {"num_kv_shared_layers": 4}, "leave no layer of each kind"),
+        (GEMMA3N, {"num_kv_shared_layers": 5}, "leave no layer of each type"),
+        (GEMMA3N, {"num_kv_shared_layers": 4}, "leave no layer of each type"),
         (GEMMA3N, {"altup_active_idx": 4}, "is not one of 4 streams"),
         (GEMMA3N, {"altup_num_inputs": 1}, "is not between 2"),
         (GEMMA3N, {"altup_correct_scale": False}, "does not know what False changes"),

@@ -108,6 +108,8 @@ def test_runs_that_were_out_of_memory_get_a_verdict(tmp_path: pathlib.Path) -> N
         ({"method": f"{LORA}, modules_to_save: lm_head"}, "trained in full next to adapters"),
         ({"model": "no-such-model"}, "no preset has the shape"),
         ({"layout": "precision: bf16"}, "how long its sequences are"),
+        ({"layout": f"{PLAIN}, ulysses: 4"}, "states layout.ulysses: not modeled"),
+        ({"method": f"{LORA}, experts_targeted: targeted"}, "which tensors of the experts"),
         ({"layout": f"{PLAIN}, tp: 3"}, "do not divide"),
         ({"layout": f"{PLAIN.replace('stack: none', 'stack: colossal')}"}, "the framework colossal is not modeled"),
     ],

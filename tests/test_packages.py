@@ -213,6 +213,8 @@ def test_what_a_cold_train_time_loads() -> None:
         "napkin.render",
         "napkin.render.answer",
         "napkin.render.assumed",
+        "napkin.render.columns",
+        "napkin.render.paint",
         "napkin.render.figures",
         "napkin.render.page",
         "napkin.render.screen",

@@ -74,6 +74,12 @@ def _optimizers() -> tuple[str, ...]:
     return tuple(OPTIMIZERS)
 
 
+def _trainers() -> tuple[str, ...]:
+    from napkin.training.trainers import TRAINERS
+
+    return tuple(TRAINERS)
+
+
 def _frameworks() -> tuple[str, ...]:
     from napkin.training.frameworks import FRAMEWORKS
 
@@ -139,6 +145,7 @@ _TABLES = {
     "optimizer": _optimizers,
     "optimizer-name": _optimizers,
     "framework": _frameworks,
+    "trainer": _trainers,
     "implementation": _implementations,
     "stack": _stacks,
     "flops": _conventions,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError
 from napkin.inputs.lengths import Lengths, read_lengths
@@ -28,8 +30,9 @@ def read_whether_stated(inputs: Inputs) -> bool:
     return any(name in inputs for name in AMOUNT)
 
 
-def read_amount(inputs: Inputs, seq: int | None) -> Amount:
-    """Return how much is trained on. seq: tokens of a sequence, where a model says; None: --params alone."""
+def read_amount(inputs: Inputs, seq: int | None, of_layout: Callable[[], int] | None = None) -> Amount:
+    """Return how much is trained on. seq: tokens of a sequence, where a model says; None: --params alone. of_layout:
+    gives the sequences of a step where a layout says them."""
     given = [name for name in AMOUNT if name in inputs]
     if "tokens" in inputs:
         hint = "leave out one of the two"
@@ -39,17 +42,17 @@ def read_amount(inputs: Inputs, seq: int | None) -> Amount:
         raise NapkinError(f"--tokens and --{given[0]} both say how much is trained on", hint)
     if seq is None:
         raise NapkinError(f"--{given[0]} needs a MODEL, whose sequences have a length", "or --tokens")
-    found = _read_steps(inputs, seq) if "steps" in inputs else _read_samples(inputs, seq)
+    found = _read_steps(inputs, seq, of_layout) if "steps" in inputs else _read_samples(inputs, seq)
     inputs.record("tokens", int(found.tokens.value), "derived", "token")
     return found
 
 
-def _read_steps(inputs: Inputs, seq: int) -> Amount:
+def _read_steps(inputs: Inputs, seq: int, of_layout: Callable[[], int] | None) -> Amount:
     """Return the tokens of so many optimizer steps: steps · global batch · sequence."""
     inputs.because(SAMPLES, "--steps says how much is trained on", "leave out one of the two")
-    if not inputs.has("global-batch"):
+    if not inputs.has("global-batch") and of_layout is None:
         raise NapkinError("--steps needs --global-batch: sequences of one step", "for example --global-batch 128")
-    batch = leaf("global_batch", inputs.integer("global-batch"), "1", GIVEN)
+    batch = leaf("global_batch", of_layout() if of_layout else inputs.integer("global-batch"), "1", GIVEN)
     tokens = leaf("sequence", seq, "token", GIVEN)
     steps = leaf("steps", inputs.integer("steps"), "1", GIVEN)
     return Amount(multiply("tokens", steps, batch, tokens))

@@ -83,7 +83,7 @@ def _predicted(asked: FineTuning, quantity: str, level: float) -> tuple[tuple[fl
         raise NapkinError(asked.untimed)
     prediction = single.asked(asked.model, asked.setup, asked.hardware, asked.software)
     seconds = float(prediction.step().time.value)
-    half, _ = prediction.half_width(level)
+    half, _ = prediction.half_width(level, named=False)
     layout = asked.setup.layout
     tokens = float(layout.global_batch * layout.seq)
     if quantity == "run_seconds":

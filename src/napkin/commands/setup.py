@@ -19,20 +19,25 @@ from napkin.training.layout import Layout
 from napkin.training.optimizers import Optimizer
 from napkin.training.precision import Precision, precision
 from napkin.training.setup import Setup, keeps_adapters
+from napkin.training.trainers import Trainer
+from napkin.training.trainers import find as find_trainer
 
 
 def read_setup(inputs: Inputs, model: Model) -> Setup:
     """Return all that the memory and the time of a step depend on, but for the model and the hardware."""
+    trainer = _read_trainer(inputs)
+    if trainer is not None and trainer.checkpoints:
+        inputs.redefault("recompute", "full")
     return read_setup_around(inputs, model, read_layout(inputs, model))
 
 
 def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     """Return the setup with a layout that is known."""
-    policy = precision(inputs.text("precision"))
+    framework = _read_framework(inputs)
+    policy = _read_policy(inputs, framework)
     if "fp64" in (policy.param, policy.compute):
         raise Refused("--precision: what training in fp64 keeps is not modeled", "fp32, or a 16-bit policy")
     optimizer, form = _read_optimizer_form(inputs)
-    framework = _read_framework(inputs)
     _note_padding(inputs, model, framework, int(layout.tp))
     policy = _read_formats(inputs, framework, policy)
     word = read_implementation(inputs)
@@ -118,8 +123,33 @@ def _read_optimizer_form(inputs: Inputs) -> tuple[Optimizer, str]:
     return optimizer, form
 
 
+def _read_trainer(inputs: Inputs) -> Trainer | None:
+    """Return the library that trains, if it is named; its defaults replace those of the command."""
+    name = inputs.text_or_none("trainer")
+    if name is None:
+        return None
+    trainer = find_trainer(name)
+    inputs.note(f"{trainer.name}: {trainer.source}")
+    inputs.redefault("implementation", trainer.implementation)
+    if trainer.framework:
+        inputs.redefault("framework", trainer.framework)
+    return trainer
+
+
+def _read_policy(inputs: Inputs, framework: Framework) -> Precision:
+    """Return the precision policy: the trainer's where none is given."""
+    trainer = _read_trainer(inputs)
+    if trainer is not None:
+        adapters = inputs.has("lora-rank")
+        quantized = inputs.has("quantized")
+        usual = trainer.policy_of_adapters(framework, quantized) if adapters else trainer.policy_of_all(framework)
+        inputs.redefault("precision", usual.stated)
+    return precision(inputs.text("precision"))
+
+
 def _read_framework(inputs: Inputs) -> Framework:
     """Return the training framework, plain torch where none is named; its defaults replace those of the command."""
+    _read_trainer(inputs)
     name = inputs.text_or_none("framework")
     if name is None:
         return PLAIN

@@ -18,6 +18,7 @@ from napkin.options.training import UNTIMED
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.training.setup import Setup
+from napkin.training.trainers import find as find_trainer
 from napkin.units import human
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
@@ -109,7 +110,9 @@ def read_rates_profile(inputs: Inputs, hardware: Hardware) -> Profile | None:
 def _read_stack(inputs: Inputs, setup: Setup) -> str:
     """Return --stack, else that of the framework, else what the layout suggests: FSDP under ZeRO-3, Megatron for other
     layouts of several GPUs."""
-    if setup.framework.name in STACK_OF:
+    if inputs.has("trainer"):
+        inputs.redefault("stack", find_trainer(inputs.text("trainer")).software)
+    elif setup.framework.name in STACK_OF:
         inputs.redefault("stack", STACK_OF[setup.framework.name])
     elif not inputs.has("stack"):
         layout = setup.layout

@@ -143,7 +143,20 @@ def _read_amount(inputs: Inputs, known: dict[str, Term]) -> tuple[Term, ...]:
     from napkin.commands.amount import read_amount
     from napkin.commands.model import read_model, read_sequence
 
-    found = read_amount(inputs, read_sequence(inputs, read_model(inputs)) if inputs.has("model") else None)
+    if not inputs.has("model"):
+        known["tokens"] = read_amount(inputs, None).tokens
+        return ()
+    model = read_model(inputs)
+
+    def of_layout() -> int:
+        from napkin.commands.layout import read_layout
+        from napkin.options.training import SETUP_DEFAULTS
+
+        inputs.defaults(SETUP_DEFAULTS)
+        return int(read_layout(inputs, model).global_batch)
+
+    laid_out = inputs.has("gpus") and not inputs.has("mfu")
+    found = read_amount(inputs, read_sequence(inputs, model), of_layout if laid_out else None)
     known["tokens"] = found.tokens
     return found.more
 

@@ -58,8 +58,33 @@ class FineTuning:
     uneven: bool
 
 
+READ = {
+    "model": "name preset params_nominal params shape",
+    "hardware": "chip accelerator count per_node nodes",
+    "method": """kind lora_rank lora_alpha lora_dropout lora_targets lora_targets_canonical lora_target_parameters
+        quantised quantized quantize_moe_experts experts_targeted base_dtype adapter_dtype trainable_params
+        modules_to_save load""",
+    "layout": """framework trainer stack versions micro_batch grad_accum global_batch local_batch batch seq seq_max
+        seq_stated packed padded padding_free tokens_per_micro_batch tokens_per_step precision autocast recompute
+        recompute_detail optimizer optimizer_form attention loss kernels lora_kernels compile offload zero tp pp dp cp
+        ep vp sp distributed_optimizer""",
+}
+"""Fields of a row that are read here, or that neither memory nor time depends on."""
+
+
+def check_understood(row: RowFields) -> None:
+    """Refuse a row that states what is not read, but for an explicit no."""
+    for part, names in READ.items():
+        for name, value in row.part(part).items():
+            if name not in names.split() and value not in (None, False, 1):
+                raise NapkinError(f"states {part}.{name}: not modeled")
+    if row.text("method.experts_targeted") == "targeted" and not row.text("method.lora_target_parameters"):
+        raise NapkinError("which tensors of the experts have adapters is not stated")
+
+
 def fine_tuning(row: RowFields) -> FineTuning:
     """Return a row as a question. Refused where something is missing, or stated and not understood."""
+    check_understood(row)
     task, kind = row.text("task"), row.text("method.kind")
     if task not in TASKS:
         raise NapkinError(f"the task {task[:40]} is not predicted")
@@ -132,39 +157,26 @@ def framework_of(row: RowFields, stack: str, trainer: Trainer) -> Framework:
 
 
 def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: str) -> Precision:
-    """Return which type each kind of tensor has: as the row says it, else by the trainer's code.
-
-    accelerate casts the trained parameters of FSDP to fp32 where the run is under autocast (accelerator.py,
-    prepare_model)."""
+    """Return which type each kind of tensor has: as the row says it, else by the trainer's code."""
     text = row.text("layout.precision").lower()
     word = text.split(" ")[0].strip("(),")
     narrow = "fp16" if "fp16" in text else "bf16"
-    mixed = POLICIES[f"{narrow}-mixed"]
-    if word == "fp32":
-        return POLICIES["fp32"]
-    if kind == "full":
-        if word in POLICIES and not word.startswith("amp-"):
-            return POLICIES[word]
-        if framework.name in ("deepspeed", "megatron-core"):
-            return mixed
-        if framework.name == "fsdp" and trainer.autocast and row.flag("layout.autocast") is not False:
-            return replace(POLICIES["amp-bf16"], compute=narrow)
-        if "over" in text or "weights" in text or trainer.full == "bf16-pure":
-            return Precision(f"{narrow}-pure", *(narrow,) * 4)
-        return POLICIES[trainer.full]
-    quantized = row.text("method.quantized") or row.text("method.quantised")
-    stated = row.text("method.adapter_dtype")[:4]
-    kept = stated if stated in ("fp32", "bf16", "fp16") else trainer.beside_quantized if quantized else trainer.adapters
     autocast = row.flag("layout.autocast")
-    autocast = trainer.autocast if autocast is None else autocast
-    kernels = row.text("layout.kernels")
-    frozen = "fp32" if quantized and trainer.widens and "accelerated-peft" not in kernels else narrow
-    if framework.name in ("deepspeed", "megatron-core"):
-        compute = word.removesuffix("-mixed")
-        return replace(mixed, compute=compute if f"{compute}-mixed" in POLICIES else narrow, frozen=narrow)
-    if kept == frozen:
-        return Precision("adapters", kept, kept, narrow if autocast or kept != "fp32" else kept, kept)
-    return Precision("adapters", kept, kept, narrow if autocast else kept, kept, frozen=frozen)
+    if word == "fp32" or (kind == "full" and word in POLICIES and not word.startswith("amp-")):
+        return POLICIES[word]
+    if "over" in text or "weights" in text:  # of 16 bits, which the row says
+        trainer = replace(trainer, full=LOOP.full)
+    if kind == "full":
+        return trainer.policy_of_all(framework, narrow, autocast)
+    if "accelerated-peft" in row.text("layout.kernels"):  # its loader casts nothing
+        trainer = replace(trainer, widens=False)
+    stated = row.text("method.adapter_dtype")[:4]
+    kept = stated if stated in ("fp32", "bf16", "fp16") else ""
+    quantized = bool(row.text("method.quantized") or row.text("method.quantised"))
+    found = trainer.policy_of_adapters(framework, quantized, narrow, autocast, kept)
+    compute = word.removesuffix("-mixed")
+    low = framework.name == "megatron-core" and f"{compute}-mixed" in POLICIES
+    return replace(found, compute=compute) if low else found
 
 
 def tuning_of(row: RowFields) -> Tuning:
@@ -190,7 +202,8 @@ def targets_of(row: RowFields) -> tuple[str, ...]:
     text = row.text("method.lora_targets_canonical") or row.text("method.lora_targets")
     if text in ("*_proj", ALL_LINEAR) or text.startswith("all"):
         return (ALL_LINEAR,)
-    names = tuple(name.strip() for name in text.split(","))
+    parameters = row.text("method.lora_target_parameters")
+    names = tuple(name.strip() for name in ",".join(filter(None, (text, parameters))).split(","))
     if not text or any(not name or not name.replace("_", "").replace(".", "").isalnum() for name in names):
         raise NapkinError(
             f"which modules have adapters is not understood: {text[:60]}"

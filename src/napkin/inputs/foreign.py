@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from napkin.errors import Refused
+from napkin.inputs import foreign_block
 from napkin.inputs import foreign_kinds as kinds
 from napkin.inputs.load import printable
 
@@ -26,7 +27,7 @@ class Foreign(NamedTuple):
 
     name: str
     marks: tuple[str, ...]
-    read: Callable[[kinds.ForeignBlock], kinds.Fields] | None = None
+    read: Callable[[foreign_block.ForeignBlock], foreign_block.Fields] | None = None
     instead: str = EXPORT
     inside: tuple[str, ...] = ()
     without: str = ""
@@ -107,7 +108,7 @@ KINDS = (
 """In the order in which they are tried."""
 
 
-def translated(data: Mapping[str, Any], where: str) -> tuple[kinds.Fields, str] | None:
+def translated(data: Mapping[str, Any], where: str) -> tuple[foreign_block.Fields, str] | None:
     """Return the config.json that another project's file means, and a note; None where the file is not recognized.
     Refused (3): one that does not say enough, or that says what napkin does not know."""
     for kind in KINDS:
@@ -128,9 +129,9 @@ def translated(data: Mapping[str, Any], where: str) -> tuple[kinds.Fields, str] 
     return None
 
 
-def _block(data: Mapping[str, Any], keys: tuple[str, ...]) -> kinds.ForeignBlock | None:
+def _block(data: Mapping[str, Any], keys: tuple[str, ...]) -> foreign_block.ForeignBlock | None:
     """Return the block at a path of keys; None where there is none."""
     inner: Any = data
     for key in keys:
         inner = inner.get(key) if isinstance(inner, dict) else None
-    return kinds.ForeignBlock(inner, data) if isinstance(inner, dict) else None
+    return foreign_block.ForeignBlock(inner, data) if isinstance(inner, dict) else None

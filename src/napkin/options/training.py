@@ -53,6 +53,7 @@ OPTIONS = (
     Option("loss", choice(*LOSSES), "Cross entropy's form (default: framework's)", metavar="FORM"),
     Option("stack", units.words, "Software: megatron-core, fsdp-compiled, xla, …", metavar="NAME"),
     Option("framework", units.words, "fsdp, deepspeed, torchtitan, megatron-core, …", metavar="NAME"),
+    Option("trainer", units.words, "Library with its defaults: trl, axolotl, unsloth, …", metavar="NAME"),
     flag("compile", "The step runs under torch.compile"),
     flag("async-tp", "Tensor-parallel collectives overlapped"),
     Option("factor", units.positive, "Time of your steps over napkin's (napkin calibrate)", metavar="X"),
@@ -83,7 +84,7 @@ ADAPTED = ("lora-rank", "lora-targets", "quantized", "quantize-experts")
 FROZEN = ("freeze-layers", "freeze", *ADAPTED)
 """What is trained of a model, and how the rest is stored."""
 
-STATE_OPTIONS = ("dp-shard", "loss", "framework", *FROZEN, *UNTIMED)
+STATE_OPTIONS = ("dp-shard", "loss", "framework", "trainer", *FROZEN, *UNTIMED)
 """What a training step depends on in addition, mostly in memory."""
 
 SETUP_DEFAULTS: dict[str, str | bool] = {
@@ -123,6 +124,7 @@ STEP_MODEL = (
     *POLICY_OPTIONS,
     "loss",
     "framework",
+    "trainer",
     "stack",
     "async-tp",
     "factor",

@@ -33,6 +33,14 @@ class Precision:
         return network == "fp32" and self.compute not in ("fp32", "tf32")  # tf32 reads fp32 tensors as they are
 
     @property
+    def stated(self) -> str:
+        """The policy as --precision takes it, by its parts where it has no name."""
+        if self.name in POLICIES:
+            return self.name
+        parts = {field: getattr(self, field) for field in _FIELDS}
+        return ",".join(f"{field}={value}" for field, value in parts.items() if value)
+
+    @property
     def network(self) -> Precision:
         """The policy as layers of frozen parameters see it, without adapters."""
         if not self.frozen or self.frozen == self.param:
@@ -55,6 +63,13 @@ POLICIES: dict[str, Precision] = {
         Precision("nvfp4-mixed", "bf16", "bf16", "nvfp4", "fp32", "fp32"),
     )
 }
+
+
+def named(policy: Precision) -> Precision:
+    """Return a policy under the name of the one that has the same parts, if one does."""
+    return next((one for one in POLICIES.values() if replace(one, name=policy.name) == policy), policy)
+
+
 _FIELDS = ("param", "grad", "compute", "state", "master", "frozen")
 
 

@@ -5,7 +5,10 @@ Each fact is that of its public code, at the commit or version in its source.
 
 from __future__ import annotations
 
-from napkin.record import record
+from napkin.errors import NapkinError, did_you_mean
+from napkin.record import record, replace
+from napkin.training.frameworks import Framework
+from napkin.training.precision import POLICIES, Precision, named
 
 
 @record
@@ -18,6 +21,7 @@ class Trainer:
     autocast  the step runs under autocast
     widens    what is not quantized is cast to fp32 (peft's prepare_model_for_kbit_training)
     checkpoints  every block is checkpointed unless a run says otherwise
+    framework  that it runs on where none is named, ""
     software  the stack whose measured steps are most like its own (evidence/software.py)
     source    where its code says so
     """
@@ -31,9 +35,38 @@ class Trainer:
     autocast: bool = True
     widens: bool = False
     checkpoints: bool = False
+    framework: str = ""
     software: str = "fsdp-eager"
 
+    def policy_of_all(self, framework: Framework, narrow: str = "bf16", autocast: bool | None = None) -> Precision:
+        """Return which type each kind of tensor has where all weights are trained; narrow: the type of 16 bits.
 
+        Engines with master copies keep theirs (DeepSpeed, Megatron-core). accelerate casts the parameters that FSDP
+        trains to fp32 where the run is under autocast (accelerator.py, prepare_model)."""
+        if framework.name in ENGINES:
+            return POLICIES[f"{narrow}-mixed"]
+        casts = self.autocast if autocast is None else autocast
+        if self.full == "amp-bf16" or (framework.gathers and casts):
+            return replace(POLICIES["amp-bf16"], name=f"amp-{narrow}", compute=narrow)
+        return named(Precision(f"{narrow}-pure", narrow, narrow, narrow, narrow))
+
+    def policy_of_adapters(
+        self, framework: Framework, quantized: bool, narrow: str = "bf16", autocast: bool | None = None, kept: str = ""
+    ) -> Precision:
+        """Return the same where adapters are trained next to frozen weights, of which layers' may be quantized; kept:
+        the adapters' type, where it is known."""
+        if framework.name in ENGINES:
+            return replace(POLICIES[f"{narrow}-mixed"], frozen=narrow)
+        kept = kept or (self.beside_quantized if quantized else self.adapters)
+        casts = self.autocast if autocast is None else autocast
+        frozen = "fp32" if quantized and self.widens else narrow
+        return Precision(
+            "adapters", kept, kept, narrow if casts else kept, kept, frozen="" if frozen == kept else frozen
+        )
+
+
+ENGINES = ("deepspeed", "megatron-core")
+"""Frameworks that keep an fp32 copy of what they train."""
 LOOP = Trainer(
     "none",
     "peft 0.21 tuners/tuners_utils.py, cast_adapter_dtype: adapters in fp32 (autocast_adapter_dtype)",
@@ -79,6 +112,7 @@ TRAINERS: dict[str, Trainer] = {
             "torchtune",
             "meta-pytorch/torchtune recipes/lora_finetune_single_device.py: everything in the recipe's dtype",
             implementation="torchtune",
+            framework="torchtune",
             adapters="bf16",
             beside_quantized="bf16",
             autocast=False,
@@ -87,11 +121,23 @@ TRAINERS: dict[str, Trainer] = {
             "nemo",
             "NVIDIA/NeMo megatron_gpt_peft_tuning_config.yaml: bf16 parameters, distributed optimizer",
             implementation="megatron",
-            full="bf16-mixed",
+            framework="megatron-core",
             adapters="bf16",
             beside_quantized="bf16",
             autocast=False,
             software="megatron-core",
+        ),
+        Trainer(
+            "verl",
+            "volcengine/verl verl/workers/fsdp_workers.py: model_dtype fp32 sharded by FSDP, bf16 compute",
+            full="amp-bf16",
+            checkpoints=True,
+            framework="fsdp",
+        ),
+        Trainer(
+            "openrlhf",
+            "OpenRLHF/OpenRLHF openrlhf/utils/deepspeed: ZeRO with bf16 parameters and fp32 master copies",
+            framework="deepspeed",
         ),
         Trainer(
             "nemo-automodel",
@@ -103,3 +149,12 @@ TRAINERS: dict[str, Trainer] = {
         ),
     )
 }
+
+
+def find(text: str) -> Trainer:
+    """Return the library of that name; an unknown one is refused (2)."""
+    word = text.strip().lower()
+    if word not in TRAINERS:
+        hint = did_you_mean(word, TRAINERS) or f"one of {', '.join(TRAINERS)}"
+        raise NapkinError(f"--trainer: {text.strip()[:60]!r} is not known", hint)
+    return TRAINERS[word]

@@ -76,6 +76,7 @@ COMMAND = Command(
         *POLICY_OPTIONS,
         "loss",
         "framework",
+        "trainer",
         *FROZEN,
         *UNTIMED,
         "stack",

@@ -154,7 +154,9 @@ def _says(name: str, found: Fit, peak: Moment, setup: Setup) -> str:
     layout, precision = setup.layout, setup.precision
     if name == "parameters":
         tuning = setup.implementation.tuning
-        kind = f"{tuning.quantized} and {precision.param}" if tuning and tuning.quantized else precision.param
+        rest = precision.frozen or precision.param
+        kinds = dict.fromkeys(((tuning.quantized if tuning else "") or rest, rest, precision.param))
+        kind = " and ".join(kinds)
         return f"{kind}{_split(setup, 3)}"
     if name == "gradients":
         return f"{precision.grad}{_split(setup, 2)}"

@@ -14,11 +14,9 @@ from napkin.architectures.dimensions import Dimensions, dimensions
 from napkin.architectures.layer_plans import Windows
 from napkin.architectures.mixture import Feed
 from napkin.architectures.reading import FULL, WINDOWED
-from napkin.architectures.record import Architecture, Wrapper, like
-from napkin.autograd.tensors import Tensor
+from napkin.architectures.record import Architecture, like
 from napkin.inputs.model import Config
-from napkin.operations.implementations import HF, HF_EAGER, IDS, MASKS, NEVER, Running
-from napkin.operations.model import Model
+from napkin.operations.implementations import HF, HF_EAGER, IDS, MASKS, NEVER
 from napkin.record import replace
 
 DROPPED = (True, True)
@@ -57,49 +55,12 @@ def _multi_query(config: Config) -> Dimensions:
     return dimensions(config, kv_heads=kv_heads, own_head_dim=False)
 
 
-def _dropped_inside(config: Config, usual: Feed) -> Feed:
+def dropped_inside(config: Config, usual: Feed) -> Feed:
     """Drop out before the last projection."""
     return partial(usual, dropout=True)
 
 
-def biogpt(config: Config) -> Model:
-    """Return BioGPT: learned positions with two rows before the first, as in OPT; the embedding scaled by √h."""
-    config.ignore("scale_embedding")
-    return _BIOGPT(config)
-
-
-def _opt_sizes(config: Config) -> Dimensions:
-    """Read OPT's dimensions: 350M has a narrower embedding between projections."""
-    sizes = SAME_HEADS(config)
-    narrow = config.optional_integer("word_embed_proj_dim")
-    return replace(sizes, embedding_width=0 if narrow in (None, sizes.hidden) else narrow)
-
-
-def opt(config: Config) -> Model:
-    """Return OPT: biases by one flag, positions with two rows before the first, and for 350M norms after the residual
-    additions and no final norm."""
-    before = config.flag("do_layer_norm_before")
-    affine = config.flag("layer_norm_elementwise_affine")
-    bias = config.flag("enable_bias")
-    final = not config.flag("_remove_final_layer_norm")
-    config.ignore("activation_dropout")
-    made = replace(
-        _GPT2,
-        norm=replace(LAYER, weight=affine, bias=affine),
-        arrangement=always(partial(pre_norm if before else post_norm, dropout=DROPPED)),
-        sizes=_opt_sizes,
-        bias=bias,
-        out_bias=bias,
-        mlp_bias=bias,
-        fused=False,
-        inner=Inner("ffn_dim"),
-        embedding=Embedded(positions=2),
-        head=Headed(norm=before and final),
-    )
-    return made(config)
-
-
-_GPT2 = Decoder(
+LIKE_GPT2 = Decoder(
     norm=LAYER,
     arrangement=always(partial(pre_norm, dropout=DROPPED)),
     sizes=SAME_HEADS,
@@ -114,14 +75,6 @@ _GPT2 = Decoder(
     embedding=Embedded(positions=0, dropout=True),
     only=(("add_cross_attention", (False,)),),
 )
-_BIOGPT = replace(
-    _GPT2,
-    fused=False,
-    inner=Inner("intermediate_size"),
-    function=activation_in("hidden_act"),
-    feed_forward=_dropped_inside,
-    embedding=Embedded(positions=2, scale=True, dropout=True),
-)
 SHORT_NAMES = {
     "n_embd": "hidden_size",
     "n_head": "num_attention_heads",
@@ -132,7 +85,7 @@ SHORT_NAMES = {
 
 GPT2 = Architecture(
     "gpt2",
-    replace(_GPT2, attention=_upcast, only=(), crosses="add_cross_attention"),
+    replace(LIKE_GPT2, attention=_upcast, only=(), crosses="add_cross_attention"),
     config_class="GPT2Config",
     aliases=SHORT_NAMES,
     implementation=replace(HF, softmax="native", passes=(MASKS,), norms_last=False, closure=("tables", "masks")),
@@ -152,7 +105,7 @@ GPT_SW3 = like(
 )
 GPT_BIGCODE = Architecture(
     "gpt_bigcode",
-    replace(_GPT2, sizes=_multi_query),
+    replace(LIKE_GPT2, sizes=_multi_query),
     config_class="GPTBigCodeConfig",
     aliases=SHORT_NAMES,
     implementation=replace(HF, buffers=(("mask", "bool"),), norms_last=False),
@@ -168,7 +121,7 @@ GPT_BIGCODE = Architecture(
 GPT_NEO = Architecture(
     "gpt_neo",
     replace(
-        _GPT2,
+        LIKE_GPT2,
         bias=False,
         fused=False,
         inner=Inner("intermediate_size", times=4),
@@ -201,7 +154,7 @@ def _afn(config: Config) -> str:
 OPENAI_GPT = Architecture(
     "openai-gpt",
     replace(
-        _GPT2,
+        LIKE_GPT2,
         arrangement=always(partial(post_norm, dropout=DROPPED)),
         inner=Inner("", times=4),
         function=_afn,
@@ -229,7 +182,7 @@ OPENAI_GPT = Architecture(
 CTRL = Architecture(
     "ctrl",
     replace(
-        _GPT2,
+        LIKE_GPT2,
         fused=False,
         attention=scored(position="sinusoidal"),
         inner=Inner("dff"),
@@ -252,73 +205,4 @@ CTRL = Architecture(
     },
 )  # fmt: skip
 
-
-def _floored(run: Running, scores: Tensor) -> Tensor:
-    """Clamp the masked scores, by then of the mask's type, from below by a scalar: both are kept."""
-    scores = run.tape.raised(scores)
-    least = run.tape.new(1, "fp32", "least", no_grad=True)
-    return run.tape.record("max", (scores,), run.tape.new(scores.count, scores.dtype, "cut"), (scores, least))
-
-
-XGLM = Architecture(
-    "xglm",
-    replace(
-        _GPT2,
-        fused=False,
-        attention=scored(position="sinusoidal"),
-        inner=Inner("ffn_dim"),
-        feed_forward=_dropped_inside,
-        embedding=Embedded(scale="scale_embedding", dropout=True),
-    ),
-    config_class="XGLMConfig",
-    aliases={"attention_heads": "num_attention_heads", "d_model": "hidden_size", "num_layers": "num_hidden_layers"},
-    implementation=replace(
-        HF_EAGER, softmax="native", masked_scores=_floored, passes=(MASKS,), buffers=(("sines", ""),),
-        closure=("masks",),
-    ),
-    defaults={
-        "activation_function": "gelu", "ffn_dim": 4096, "max_position_embeddings": 2048, "num_attention_heads": 16,
-        "tie_word_embeddings": True, "vocab_size": 256008,
-    },
-    modules={
-        "o": "self_attn.out_proj", "up": "fc1", "down": "fc2",
-    },
-)  # fmt: skip
-BIOGPT = Architecture(
-    "biogpt",
-    biogpt,
-    config_class="BioGptConfig",
-    implementation=replace(HF, softmax="native"),
-    defaults={
-        "hidden_act": "gelu", "intermediate_size": 4096, "max_position_embeddings": 1024,
-        "num_attention_heads": 16, "tie_word_embeddings": True, "vocab_size": 42384,
-    },
-    modules={
-        "embedding": "biogpt.embed_tokens", "position_embedding": "biogpt.embed_positions", "o": "self_attn.out_proj",
-        "up": "fc1", "down": "fc2", "lm_head": "output_projection",
-    },
-)  # fmt: skip
-OPT = Architecture(
-    "opt",
-    opt,
-    config_class="OPTConfig",
-    implementation=replace(HF, positions="each", closure=("each ids", "mask")),
-    defaults={
-        "_remove_final_layer_norm": False, "activation_function": "relu", "do_layer_norm_before": True,
-        "enable_bias": True, "ffn_dim": 3072, "layer_norm_elementwise_affine": True,
-        "max_position_embeddings": 2048, "num_attention_heads": 12, "tie_word_embeddings": True,
-        "vocab_size": 50272, "word_embed_proj_dim": None,
-    },
-    wrappers=(
-        Wrapper("blip-2", path="language_model.model"),
-        Wrapper("instructblip", path="language_model.model"),
-        Wrapper("instructblipvideo", path="language_model.model"),
-    ),
-    modules={
-        "embedding": "model.decoder.embed_tokens", "project_in": "model.decoder.project_in",
-        "position_embedding": "model.decoder.embed_positions", "o": "self_attn.out_proj", "up": "fc1", "down": "fc2",
-        "project_out": "model.decoder.project_out",
-    },
-)  # fmt: skip
-
-ARCHITECTURES = (GPT2, GPT_SW3, GPT_BIGCODE, GPT_NEO, OPENAI_GPT, CTRL, XGLM, BIOGPT, OPT)
+ARCHITECTURES = (GPT2, GPT_SW3, GPT_BIGCODE, GPT_NEO, OPENAI_GPT, CTRL)

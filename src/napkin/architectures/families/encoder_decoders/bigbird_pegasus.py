@@ -6,7 +6,8 @@ Fields and arrangements are facts of the class of Hugging Face transformers 5.23
 
 from __future__ import annotations
 
-from napkin.architectures.families.encoder_decoders.bart import BART, Bart
+from napkin.architectures.families.encoder_decoders.bart import BART
+from napkin.architectures.families.encoder_decoders.bart_network import Bart
 from napkin.architectures.record import like
 from napkin.architectures.sparse_attention import block_sparse
 from napkin.inputs.model import Config

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from napkin.architectures.families.encoder_decoders.bart import MARIAN, PEGASUS, Bart
+from napkin.architectures.families.encoder_decoders.bart import MARIAN, PEGASUS
+from napkin.architectures.families.encoder_decoders.bart_network import Bart
 from napkin.architectures.families.encoder_decoders.t5 import T5, t5
 from napkin.architectures.reading import width
 from napkin.architectures.record import REQUIRED, like

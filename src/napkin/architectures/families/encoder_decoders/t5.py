@@ -13,13 +13,12 @@ from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.assembly import embedding, runs_of
 from napkin.architectures.attention import Attention
 from napkin.architectures.attention_parts import Heads, Scores
-from napkin.architectures.blocks import RMS_T5, Block, Operations, Routing, gated_mlp, plain_mlp
+from napkin.architectures.blocks import RMS_T5, Block, Operations, gated_mlp, plain_mlp
 from napkin.architectures.encoder_decoder import (
     Sparse,
     decoder_layer,
     must_be_both,
     parts_of,
-    routed_mlp,
     shared_embedding,
 )
 from napkin.architectures.reading import FUNCTIONS, depth, tied, width
@@ -28,7 +27,7 @@ from napkin.autograd.tensors import Tensor
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.embedding import PositionBias
-from napkin.operations.implementations import EAGER, MASKS, OWN_LABELS, PADDING, Running
+from napkin.operations.implementations import MASKS, OWN_LABELS, Running
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, stack_of
@@ -38,7 +37,7 @@ from napkin.record import record, replace
 
 
 @record
-class _T5Sizes:
+class T5Sizes:
     """What config.json says of a network in T5's style; layers are (encoder, decoder).
 
     buckets      buckets of distances            decoder_layers  0 where the class is the encoder only
@@ -58,7 +57,8 @@ class _T5Sizes:
     tied: bool
 
 
-def _sizes(config: Config, every_layer: bool = False) -> _T5Sizes:
+def read_sizes(config: Config, every_layer: bool = False) -> T5Sizes:
+    """Read what config.json says."""
     hidden, layers = width(config), depth(config)
     heads, head_dim = config.integer("num_attention_heads"), config.integer("d_kv")
     vocabulary = config.integer("vocab_size")
@@ -73,7 +73,7 @@ def _sizes(config: Config, every_layer: bool = False) -> _T5Sizes:
     config.ignore("relative_attention_max_distance", "n_positions", "scalable_attention")
     if not has_head:
         config.ignore("tie_word_embeddings")
-    return _T5Sizes(
+    return T5Sizes(
         config.name,
         hidden,
         layers,
@@ -103,10 +103,10 @@ def _feed(config: Config, hidden: int, inner: int, tanh: bool) -> Block:
     config.must_be("is_gated_act", gated)
     if gated:
         return partial(gated_mlp, width=hidden, inner=inner, function=function, dropout=True)
-    return _plain(hidden, inner, function)
+    return ungated(hidden, inner, function)
 
 
-def _plain(hidden: int, inner: int, function: str) -> Block:
+def ungated(hidden: int, inner: int, function: str) -> Block:
     """Return the network without a gate, whose first linear layer has a name of its own."""
 
     def block(source: str) -> Operations:
@@ -121,17 +121,17 @@ def t5(config: Config, *, every_layer: bool = False, tanh: bool = True) -> Model
     and a learned bias for each head and bucket of distances, which the first layer of each stack has for all (UMT5:
     each layer its own)."""
     feed = _feed(config, width(config), config.integer("d_ff"), tanh)
-    sizes = _sizes(config, every_layer)
+    sizes = read_sizes(config, every_layer)
     if sizes.has_head and not sizes.tied:
         config.notes.append(
             "untied embeddings: the checkpoint's own head is counted; the class of transformers 5 ties it where it is "
             "built without a checkpoint"
         )
-    return _network(sizes, feed)
+    return network(sizes, feed)
 
 
-def _network(
-    sizes: _T5Sizes, feed: Block, experts: Block | None = None, sparse: Sparse | None = None, *, apart: bool = False
+def network(
+    sizes: T5Sizes, feed: Block, experts: Block | None = None, sparse: Sparse | None = None, *, apart: bool = False
 ) -> Model:
     """Return T5's network. `sparse` says which layers have `experts` in place of an MLP; `apart`: where the embeddings
     are not tied, each stack has its own."""
@@ -166,7 +166,7 @@ def _network(
     )
 
 
-def _layer(sizes: _T5Sizes, decoder: bool, distances: bool, feed: Block, routed: bool) -> Layer:
+def _layer(sizes: T5Sizes, decoder: bool, distances: bool, feed: Block, routed: bool) -> Layer:
     """Return a layer; `distances`: it has distance biases."""
     shaped = Attention(Heads(sizes.hidden, sizes.heads, sizes.heads, sizes.head_dim))
     attend = replace(shaped, scores=Scores(causal=decoder, position="relative"))
@@ -181,7 +181,7 @@ def _layer(sizes: _T5Sizes, decoder: bool, distances: bool, feed: Block, routed:
     return Layer(("decoder" if decoder else "encoder") + "_experts" * routed, operations)
 
 
-def _head(sizes: _T5Sizes) -> Operations:
+def _head(sizes: T5Sizes) -> Operations:
     """Return the head, which scales its input where the embeddings are tied."""
     last, scaled = "final_dropped", Scale("head_scaled", ("final_dropped",), sizes.hidden)
     if sizes.tied:
@@ -193,58 +193,14 @@ def _head(sizes: _T5Sizes) -> Operations:
 umt5 = partial(t5, every_layer=True)
 
 
-def switch_transformers(config: Config) -> Model:
-    """Return Switch Transformers (arXiv:2101.03961): T5 with experts in some layers, one of which serves a token. In
-    each sequence an expert serves `expert_capacity` tokens at most; what it drops is known in the step alone."""
-    hidden, inner = width(config), config.integer("d_ff")
-    function = config.text("dense_act_fn", known=FUNCTIONS)
-    config.must_be("feed_forward_proj", function)
-    config.must_be("is_gated_act", False)
-    config.must_be("router_dtype", "float32")
-    config.must_be("num_selected_experts", 1)
-    config.must_be("batch_prioritized_routing", False)
-    config.ignore("add_router_probs", "router_type")
-    routing = Routing(config.integer("num_experts"), 1, config.flag("router_bias"), upcast=True)
-
-    def step(which: str, layers: int) -> int:
-        """Return n: each n-th layer has experts; with 0, or with one sparse layer wanted of none, the first of them."""
-        stated = config.optional_integer(f"{which}_sparse_step", least=0)
-        wanted = config.integer(f"num_sparse_{which}_layers", least=0)
-        return stated if stated is not None else layers // wanted if wanted else layers
-
-    layers = depth(config)
-    steps = step("encoder", layers), step("decoder", config.optional_integer("num_decoder_layers") or layers)
-    experts = partial(
-        routed_mlp,
-        width=hidden,
-        inner=inner,
-        function=function,
-        routing=routing,
-        capacity=config.integer("expert_capacity"),
-        noise=bool(config.real("router_jitter_noise", required=False)),
-        bias=False,
-    )
-    feed = _plain(hidden, inner, function)
-
-    def sparse(place: int, causal: bool) -> bool:
-        every = steps[causal]
-        return every > 0 and (place % every == 1 or every == 1)
-
-    sizes = _sizes(config)
-    if sizes.decoder_layers and sizes.has_head and not sizes.tied:
-        config.notes.append(
-            "untied embeddings: each stack and the head has its own, and the class also holds a shared one that "
-            "nothing uses; published checkpoints hold fewer"
-        )
-    return _network(sizes, feed, experts, sparse, apart=True)
-
-
 def _cast_to_weight(run: Running, x: Tensor) -> Tensor:
     """Cast the input of an MLP's last linear layer to its weight's type, which autocast casts back."""
     return run.tape.cast(x, "fp32" if run.tape.autocast else run.tape.compute)
 
 
-_T5 = replace(OWN_LABELS, before_down=_cast_to_weight, passes=(MASKS,), closure=("masks",), fp16_excepts=("wo/weight",))
+IMPLEMENTATION = replace(
+    OWN_LABELS, before_down=_cast_to_weight, passes=(MASKS,), closure=("masks",), fp16_excepts=("wo/weight",)
+)
 MT5 = Architecture(
     "mt5",
     t5,
@@ -258,7 +214,7 @@ MT5 = Architecture(
         "num_decoder_layers": None, "relative_attention_max_distance": 128, "relative_attention_num_buckets": 32,
         "tie_word_embeddings": False, "vocab_size": 250112,
     },
-    implementation=_T5,
+    implementation=IMPLEMENTATION,
     modules={
         "embedding": "shared", "q": "layer.0.SelfAttention.q", "k": "layer.0.SelfAttention.k",
         "v": "layer.0.SelfAttention.v", "o": "layer.0.SelfAttention.o", "encoder/gate": "layer.1.DenseReluDense.wi_0",
@@ -286,30 +242,5 @@ UMT5 = like(
     config_class="UMT5Config",
     defaults={"tie_word_embeddings": True},
 )  # fmt: skip
-SWITCH_TRANSFORMERS = Architecture(
-    "switch_transformers",
-    switch_transformers,
-    config_class="SwitchTransformersConfig",
-    aliases={"d_model": "hidden_size", "num_heads": "num_attention_heads", "num_layers": "num_hidden_layers"},
-    defaults={
-        "d_ff": 2048, "d_kv": 64, "dense_act_fn": "relu", "expert_capacity": 64, "num_attention_heads": 12,
-        "num_decoder_layers": 12, "num_experts": 8, "num_sparse_decoder_layers": 3, "num_sparse_encoder_layers": 3,
-        "relative_attention_max_distance": 128, "relative_attention_num_buckets": 32, "router_bias": False,
-        "tie_word_embeddings": True, "vocab_size": 32128,
-    },
-    implementation=replace(
-        _T5, passes=(MASKS, PADDING), fp16_excepts=(), router="tokens", fp32_router=True, linear_router=True,
-        looped="modules", expert_linears=("wi", "wo"), kernels=(EAGER,),
-    ),
-    modules={
-        "embedding": "shared", "q": "layer.0.SelfAttention.q", "k": "layer.0.SelfAttention.k",
-        "v": "layer.0.SelfAttention.v", "o": "layer.0.SelfAttention.o", "encoder/down": "layer.1.mlp.wo",
-        "encoder/router": "layer.1.mlp.router.classifier", "encoder/experts": "layer.1.mlp.experts",
-        "cross_q": "layer.1.EncDecAttention.q", "cross_k": "layer.1.EncDecAttention.k",
-        "cross_v": "layer.1.EncDecAttention.v", "cross_o": "layer.1.EncDecAttention.o",
-        "decoder/router": "layer.2.mlp.router.classifier", "decoder/experts": "layer.2.mlp.experts",
-        "decoder/down": "layer.2.mlp.wo", "encoder/wi": "layer.1.mlp.wi", "decoder/wi": "layer.2.mlp.wi",
-    },
-)  # fmt: skip
 
-ARCHITECTURES = (T5, MT5, UMT5, SWITCH_TRANSFORMERS)
+ARCHITECTURES = (T5, MT5, UMT5)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from napkin.architectures.arrangements import post_norm
 from napkin.architectures.assembly import embedding, runs_of
 from napkin.architectures.blocks import LAYER, Operations
-from napkin.architectures.families.encoders.bert import BERT, bert_blocks
+from napkin.architectures.families.encoders.bert import BERT
+from napkin.architectures.families.encoders.bert_network import bert_blocks
 from napkin.architectures.masked import (
     BARE,
     ENCODER,

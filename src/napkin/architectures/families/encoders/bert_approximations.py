@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from napkin.architectures.families.encoders.bert import BERT, Bert
+from napkin.architectures.families.encoders.bert import BERT
+from napkin.architectures.families.encoders.bert_network import Bert
 from napkin.architectures.families.encoders.bert_relatives import each_layer
 from napkin.architectures.masked import ENCODER, bert_modules
 from napkin.architectures.record import Build, like

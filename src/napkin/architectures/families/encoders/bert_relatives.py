@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from napkin.architectures.families.encoders.bert import BERT, Bert
+from napkin.architectures.families.encoders.bert import BERT
+from napkin.architectures.families.encoders.bert_network import Bert
 from napkin.architectures.masked import ENCODER, bert_modules
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.model import Config

@@ -9,7 +9,7 @@ from __future__ import annotations
 from napkin.architectures.arrangements import post_norm
 from napkin.architectures.assembly import embedding
 from napkin.architectures.blocks import LAYER
-from napkin.architectures.families.encoders.bert import bert_blocks
+from napkin.architectures.families.encoders.bert_network import bert_blocks
 from napkin.architectures.masked import ENCODER, MASKED, bert_modules, encoder, masked_head, sizes_of
 from napkin.architectures.reading import tied
 from napkin.architectures.record import Architecture

@@ -6,7 +6,8 @@ type>/).
 
 from __future__ import annotations
 
-from napkin.architectures.families.encoders.bert import BERT, Bert
+from napkin.architectures.families.encoders.bert import BERT
+from napkin.architectures.families.encoders.bert_network import Bert
 from napkin.architectures.masked import ENCODER, bert_modules
 from napkin.architectures.record import Architecture, like
 from napkin.operations.implementations import OWN_LABELS

@@ -10,32 +10,33 @@ from typing import NamedTuple
 from napkin.architectures.arrangements import hyper_connected
 from napkin.architectures.assembly import embedding, head, runs_of
 from napkin.architectures.attention_parts import Rope
-from napkin.architectures.blocks import RMS_CAST, RMS_FP32, Gating, Operations, Routing, gated_mlp, moe
+from napkin.architectures.blocks import RMS_FP32, Routing, gated_mlp, moe
 from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of
+from napkin.architectures.families.mixtures_of_experts.shared_key_attention import (
+    ALL,
+    CHOSEN,
+    CLAMPED,
+    WINDOW,
+    RunIndexSizes,
+    SharedKeyAttention,
+)
 from napkin.architectures.reading import activation, balance_loss, chosen_experts, depth, listed, on, width
 from napkin.architectures.record import Architecture
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.attention import AttentionCore
-from napkin.operations.compression import Compressor, GroupedMatmul, RunIndexer
 from napkin.operations.expert_kernels import new_shares
 from napkin.operations.hyper_connections import CopyToStreams, ReadStreams
 from napkin.operations.implementations import EAGER, SIGMOID_ROUTER
-from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
-from napkin.operations.roles import COLUMN, QUERY, ROW
 from napkin.operations.router import BalanceLoss
 from napkin.record import record, replace
 
-WINDOW, CHOSEN, ALL = "sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"
-"""Only a window; next to it, runs of tokens that an indexer chooses; or all runs, of more tokens each."""
 BY_RATE = {0: WINDOW, 4: CHOSEN, 128: ALL}
 """How published files write them: by the tokens of a run."""
 HASHED, LEARNED = "hash_moe", "moe"
 HASHED_LAYERS = 3
 """Layers whose experts a table chooses, where a config does not say (DeepseekV4Config.default_num_hash_layers)."""
 RATES = {CHOSEN: 4, ALL: 128}
-CLAMPED = Gating(clamped=True)
 ROTARY_PART = 64 / 512
 SCORES = ("sqrtsoftplus", "sigmoid")
 """How the router scores, the first where a config does not say (DeepseekV4Config)."""
@@ -127,83 +128,6 @@ def deepseek_v4(config: Config) -> Model:
         (merged, *head(hidden, rows, norm=RMS_FP32, balance=of.balance, none=sizes.headless, source=merged.name)),
     )
     return replace(model, streams=streams)
-
-
-@record
-class RunIndexSizes:
-    """Sizes of the indexer that chooses runs of tokens: its heads, their elements, and how many runs it chooses."""
-
-    heads: int
-    size: int
-    chosen: int
-
-
-@record
-class SharedKeyAttention:
-    """Attention with one key for all heads, which is their value too: a block that reads [batch, seq, width].
-
-    Queries have a low rank. The result is rotated back, and the output projection is two: one for each group of heads,
-    then one of all.
-
-    rate   tokens of a compressed run (0: only the window)
-    index  chooses among the runs; None: all are seen
-    """
-
-    width: int
-    heads: int
-    head_dim: int
-    q_rank: int
-    groups: int
-    out_rank: int
-    window: int
-    rope: Rope
-    rate: int = 0
-    index: RunIndexSizes | None = None
-
-    def __call__(self, source: str) -> Operations:
-        wide, rope, index = self.heads * self.head_dim, self.rope, self.index
-        operations: Operations = (
-            Matmul("q_a", (source,), self.width, self.q_rank),
-            RMS_FP32("q_a_norm", "q_a", self.q_rank),
-            Matmul("q", ("q_a_norm",), self.q_rank, wide, False, COLUMN, role=QUERY),
-            RMS_CAST("q_norm", "q", self.head_dim, self.heads),
-            rope("q_rope", "q_norm", self.heads, self.head_dim),
-            Matmul("kv", (source,), self.width, self.head_dim),
-            RMS_FP32("kv_norm", "kv", self.head_dim),
-            rope("kv_rope", "kv_norm", 1, self.head_dim),
-            *self._runs(source),
-        )
-        core = AttentionCore(
-            "attention",
-            ("q_rope", "kv_rope", "kv_rope", *(("runs",) if self.rate else ())),
-            self.heads,
-            1,
-            self.head_dim,
-            self.head_dim,
-            window=self.window,
-            sinks=True,
-            shared=True,
-            compressed=self.rate,
-            chosen=index.chosen if index is not None else None,
-        )
-        return (
-            *operations,
-            core,
-            rope("out_rope", "attention", self.heads, self.head_dim),
-            GroupedMatmul("o_a", ("out_rope",), self.groups, wide // self.groups, self.out_rank),
-            Matmul("o", ("o_a",), self.groups * self.out_rank, self.width, False, ROW),
-        )
-
-    def _runs(self, source: str) -> Operations:
-        """Return the compressed runs of tokens and what chooses among them."""
-        rate, rotary, index = self.rate, self.rope.dim, self.index
-        if not rate:
-            return ()
-        runs = Compressor("runs", (source,), self.width, self.head_dim, rate, rotary, index is not None)
-        if index is None:
-            return (runs,)
-        reads, sizes = (source, "q_a_norm"), (self.width, self.q_rank, index.heads, index.size)
-        return (runs, RunIndexer("indexer", reads, *sizes, rate, rotary))
 
 
 def _attentions(config: Config, hidden: int, heads: int, head_dim: int) -> dict[str, SharedKeyAttention]:

@@ -1,0 +1,55 @@
+"""Libraries by name: their defaults hold where the command line says nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from napkin.training.frameworks import FRAMEWORKS, PLAIN
+from napkin.training.trainers import TRAINERS
+from tests.conftest import run_line
+
+LINE = "memory llama3-8b --seq 2048 --json"
+
+
+@pytest.mark.parametrize(
+    ("trainer", "same"),
+    [
+        ("hf-trainer", "--precision bf16-pure"),
+        ("llama-factory", "--precision amp-bf16 --recompute full"),
+        ("ms-swift --lora-rank 8", "--lora-rank 8 --precision frozen=bf16,param=fp32,compute=bf16 --recompute full"),
+        ("none --lora-rank 8", "--lora-rank 8 --precision frozen=bf16,param=fp32"),
+        ("hf-trainer --lora-rank 8 --quantized nf4", "--lora-rank 8 --quantized nf4 --precision amp-bf16"),
+        ("trl --lora-rank 8 --quantized nf4", "--lora-rank 8 --quantized nf4 --precision bf16-pure"),
+        ("torchtune --lora-rank 8", "--lora-rank 8 --precision bf16-pure --framework torchtune"),
+        ("hf-trainer --framework fsdp --gpus 8 --zero 3", "--precision amp-bf16 --framework fsdp --gpus 8 --zero 3"),
+        ("openrlhf --gpus 8 --zero 3", "--precision bf16-mixed --framework deepspeed --gpus 8 --zero 3"),
+    ],
+)
+def test_defaults_of_a_library(trainer: str, same: str) -> None:
+    assert run_line(f"{LINE} --trainer {trainer}").values == run_line(f"{LINE} {same}").values
+
+
+def test_the_command_line_wins() -> None:
+    found = run_line(f"{LINE} --trainer llama-factory --precision bf16-mixed --recompute none").values
+    assert found == run_line(f"{LINE} --precision bf16-mixed").values
+
+
+def test_a_library_in_every_command_that_takes_a_step() -> None:
+    line = "llama3-8b --hardware h100 --gpus 8 --zero 3 --seq 2048 --lora-rank 8 --trainer trl --framework fsdp --json"
+    timed = run_line(f"step {line} --global-batch 8").values["step/time"]
+    run = run_line(f"train-time {line} --global-batch 8 --tokens 1B").values["time/uninterrupted"]
+    assert run == pytest.approx(timed * 1e9 / (8 * 2048), rel=1e-6)
+
+
+def test_unknown_ones_are_refused() -> None:
+    found = run_line(f"{LINE} --trainer axolotel")
+    assert found.status == 2
+    assert "axolotl" in found.err
+
+
+def test_every_policy_is_one_that_the_option_takes() -> None:
+    for trainer in TRAINERS.values():
+        for framework in (PLAIN, FRAMEWORKS["fsdp"], FRAMEWORKS["deepspeed"]):
+            for policy in (trainer.policy_of_all(framework), trainer.policy_of_adapters(framework, True)):
+                frozen = " --lora-rank 8" if policy.frozen else ""
+                assert run_line(f"{LINE} --precision {policy.stated}{frozen}").status == 0
