@@ -5,7 +5,7 @@ Fields and arrangements are facts of the class of Hugging Face transformers 5.23
 
 from __future__ import annotations
 
-from napkin.architectures.families.encoders.bert import Bert
+from napkin.architectures.families.encoders.bert_network import Bert
 from napkin.architectures.families.encoders.roberta import ROBERTA
 from napkin.architectures.idle import Tensors, idle, in_each_layer
 from napkin.architectures.masked import BARE, bert_modules, purpose_of
