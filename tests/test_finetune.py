@@ -157,3 +157,14 @@ def test_formats_of_frozen_weights(quantized: str, each: float) -> None:
     rest = 8_030_261_248 - layers
     trained = 32 * 16 * (4096 + 4096 + 4096 + 1024)
     assert found == pytest.approx(layers * each + 2 * rest + 2 * trained, rel=1e-6)
+
+
+def test_dora_keeps_what_its_vector_multiplies() -> None:
+    """A vector of the outputs for each adapted layer, and in each its result and the adapter's, for the gradient
+    (counted with hooks on peft 0.21)."""
+    line = "memory llama3-8b --seq 1024 --lora-rank 16 --lora-targets q,v --precision bf16-pure --json"
+    plain, found = run_line(line).values, run_line(f"{line} --adapter dora").values
+    assert found["memory/parameters"] - plain["memory/parameters"] == 2 * 32 * (4096 + 1024)
+    kept = 2 * 32 * 1024 * (2 * 4096 + 2 * 1024)
+    assert found["memory/activations/saved"] - plain["memory/activations/saved"] == pytest.approx(kept, rel=0.01)
+    assert run_line("memory llama3-8b --adapter dora").status == 2

@@ -28,7 +28,7 @@ from napkin.training.setup import Setup, keeps_adapters
 from napkin.training.trainers import LOOP, TRAINERS, Trainer
 
 TASKS = ("sft",)
-KINDS = ("full", "lora")
+KINDS = ("full", "lora", "dora")
 STORED = {
     **{name: name for name in ("", *FROZEN_FORMATS)},
     **dict.fromkeys(("gptq-int4", "awq-int4"), "int4"),
@@ -97,8 +97,8 @@ def fine_tuning(row: RowFields) -> FineTuning:
     precision = framework.formats(precision_of(row, trainer, framework, kind))
     layout, untimed = layout_of(row, model)
     implementation = with_kernels(row, model, implementation_of(name, model.family), framework)
-    if kind == "lora":
-        tuning = tuning_of(row)
+    if kind != "full":
+        tuning = replace(tuning_of(row), magnitude=kind == "dora")
         targets = targets_of(row)
         tuning = resolved(tuning, targets, model, implementation)
         implementation = keeps_adapters(replace(implementation, tuning=tuning), precision)
