@@ -189,3 +189,20 @@ def test_init_writes_rows_that_are_predicted_and_never_overwrites(tmp_path: path
     assert again.status == 2
     assert "already exists" in again.err
     assert path.read_text() == before
+
+
+def test_one_bad_row_of_memory_does_not_refuse_the_file(tmp_path: pathlib.Path) -> None:
+    good = {**row(LAYOUT, memory={"gib": 60.0, "what": "used"}), "id": "good"}
+    rows = [
+        good,
+        {**good, "id": "figure", "memory": {"gib": "plenty"}},
+        {**good, "id": "what", "memory": {"gib": 1.0, "what": "free"}},
+        {**good, "id": "split", "layout": {**LAYOUT, "tp": 3}},
+    ]
+    answer = validated(tmp_path / "rows.yaml", rows, "memory/1")
+    assert answer.status == 0
+    whys = {one["id"]: one.get("why", "") for one in answer.data["rows"]}
+    assert whys["good"] == ""
+    assert "memory.gib: 'plenty' is not a number" in whys["figure"]
+    assert "memory.what" in whys["what"]
+    assert "does not divide the 64 accelerators" in whys["split"]

@@ -67,13 +67,14 @@ def _init_of(names: tuple[str, ...], keywords: int, post: Callable[[Any], None] 
     """Return an __init__ for fields of these names, of which the last `keywords` are given by keyword only."""
     count = len(names)
     positional = count - keywords
+    known = frozenset(names)
 
     def __init__(self: object, *values: object, **named: object) -> None:
         fields = self.__dict__
         fields.update(zip(names, values, strict=False))
         if named:
             for name in named:
-                if name in fields or name not in names:
+                if name in fields or name not in known:
                     raise TypeError(f"{type(self).__name__}: {name!r} is given twice or is no field")
             fields.update(named)
         if len(values) > positional:
@@ -93,7 +94,17 @@ def _init_of(names: tuple[str, ...], keywords: int, post: Callable[[Any], None] 
 
 def replace(one: _Record, **changes: object) -> _Record:
     """Return the same record with some fields changed."""
-    return type(one)(**{**one.__dict__, **changes})
+    kind: Any = type(one)
+    made = kind.__new__(kind)
+    fields = made.__dict__
+    fields.update(one.__dict__)
+    fields.update(changes)
+    if len(fields) > len(kind.__match_args__):
+        raise TypeError(f"{kind.__name__} has no field {' or '.join(fields.keys() - set(kind.__match_args__))!r}")
+    post = getattr(kind, "__post_init__", None)
+    if post is not None:
+        post(made)
+    return made  # type: ignore[no-any-return]
 
 
 def _refuse(self: object, name: str, *_: object) -> None:

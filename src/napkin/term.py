@@ -108,8 +108,16 @@ def _no_unit(parts: Sequence[str]) -> str:
     return "1"
 
 
+def _sum(values: Sequence[Number]) -> Number:
+    result = values[0]
+    for value in values[1:]:
+        if value.__class__ is not int or value or not elementwise.is_array(result):  # nothing is added to an array
+            result = elementwise.plus(result, value)
+    return result
+
+
 OPS: dict[str, Op] = {
-    "sum": Op(lambda v: reduce(elementwise.plus, v), lambda u: units.same(*u), _infix("+")),
+    "sum": Op(_sum, lambda u: units.same(*u), _infix("+")),
     "difference": Op(lambda v: v[0] - v[1], lambda u: units.same(*u), _infix("−")),
     "product": Op(lambda v: reduce(elementwise.times, v), lambda u: units.combine(*((p, 1) for p in u)), _infix("×")),
     "quotient": Op(lambda v: reduce(elementwise.ratio, v), _quotient_unit, _infix("/")),
@@ -159,8 +167,16 @@ def constant(name: str, value: Number, unit: str = "1", source: str = "") -> Ter
 
 def make(op: str, name: str, parts: Sequence[Term], source: str = "") -> Term:
     """Return the node `name` = op(parts); its value and unit follow from the parts."""
-    rule = OPS[op]
-    return Term(name, rule.fold([p.value for p in parts]), rule.unit([p.unit for p in parts]), op, tuple(parts), source)
+    parts = tuple(parts)
+    rule, of_parts = OPS[op], (op, *[part.unit for part in parts])
+    unit = _UNITS.get(of_parts)
+    if unit is None:
+        unit = _UNITS[of_parts] = rule.unit(of_parts[1:])
+    return Term(name, rule.fold([part.value for part in parts]), unit, op, parts, source)
+
+
+_UNITS: dict[tuple[str, ...], str] = {}
+"""Units of operations on parts of these units that were asked for before: (operation, unit of each part)."""
 
 
 def add(name: str, *parts: Term, source: str = "") -> Term:

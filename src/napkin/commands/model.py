@@ -6,7 +6,7 @@ from napkin.architectures import build
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs.load import printable
-from napkin.inputs.model import CLASS_DEFAULT, LARGEST_DIMENSION, Config
+from napkin.inputs.model import CLASS_DEFAULT, LARGEST_DIMENSION, PRESET, Config
 from napkin.inputs.model_file import load_config
 from napkin.inputs.sizes import size_of
 from napkin.operations.model import Model
@@ -23,7 +23,7 @@ def read_model(inputs: Inputs) -> Model:
     config = _read_config(inputs)
     ignorable = inputs.texts("assume-ignorable")
     strict = inputs.flag("strict-config")
-    model = build(config, ignorable, strict)
+    config, model = _built(config, tuple(ignorable), strict)
     if strict:
         inputs.note(f"--strict-config: {config.model_type} reads every field of the config, or it changes no count")
     for field in ignorable:
@@ -39,6 +39,23 @@ def read_model(inputs: Inputs) -> Model:
     if ignorable:
         inputs.note(f"config fields ignored: {', '.join(ignorable)}")
     return _read_padded(inputs, model)
+
+
+_BUILT: list[tuple[tuple[object, ...], Config, Model]] = []
+"""The last presets that were built, with how: a command that asks many questions asks them about one model."""
+KEPT_MODELS = 4
+
+
+def _built(config: Config, ignorable: tuple[str, ...], strict: bool) -> tuple[Config, Model]:
+    """Return the model of a config, of a preset from an earlier question, and the config that was read for it."""
+    asked = (config.name, config.model_type, ignorable, strict)
+    for known, read, model in _BUILT:
+        if known == asked and config.origin == PRESET and read.fields == config.fields:
+            return read, model
+    model = build(config, ignorable, strict)
+    if config.origin == PRESET:
+        _BUILT[:] = [*_BUILT[1 - KEPT_MODELS :], (asked, config, model)]
+    return config, model
 
 
 def _read_config(inputs: Inputs) -> Config:

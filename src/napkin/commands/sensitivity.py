@@ -220,9 +220,11 @@ def _decision(
             return "as given is lower" if a[0] < b[0] else f"{against} is lower" if b[0] < a[0] else "equal"
 
         return less
-    if base.verdict is not None:
-        return lambda changes: getattr(asked(changes), "verdict", None)
-    return None
+
+    def verdict(changes: Changes) -> str | None:
+        return getattr(asked(changes), "verdict", None)
+
+    return verdict if base.verdict is not None and verdict({}) is not None else None
 
 
 def _flip(decide: Decision, option: Option, now: float) -> attribution.Flip | None:

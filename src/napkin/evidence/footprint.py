@@ -238,7 +238,16 @@ def is_alone(row: RowFields) -> bool:
 
 
 def compared(row: RowFields, level: float = margins.LEVEL) -> Compared:
-    """Compare the quantity that the row prints, in bytes, and say whether a run that did not fit was to be expected."""
+    """Compare the quantity that the row prints, in bytes, and say whether a run that did not fit was to be expected. A
+    row that holds what it cannot says so."""
+    try:
+        return _by_framework(row, level)
+    except WrongRow as problem:
+        return Compared(row.text("id"), "memory_unstated", None, None, None, None, "", problem.message)
+
+
+def _by_framework(row: RowFields, level: float) -> Compared:
+    """Return the comparison under the row's framework, or under what any framework may do."""
     named, quantity, alone = framework_of(row), quantity_of(row), is_alone(row)
     margin = None if named is None else margins.margin(named.name, alone, quantity, level, row.text("id"))
     if named is not None and margin is not None:
@@ -275,8 +284,6 @@ def _compared(
         return silent("prints a relative figure, not bytes")
     try:
         found = guess(row, likely, others, known)
-    except WrongRow:
-        raise
     except NapkinError as problem:
         return silent(problem.message)
     verdict = ""

@@ -15,7 +15,7 @@ from napkin.footprint.memory import least_states
 from napkin.options.layout import FIELDS
 from napkin.planning.grid import Array, Block, Grid, Request, blocks, grid
 from napkin.planning.layout_memory import ROUNDING, used
-from napkin.record import record, replace
+from napkin.record import fields, record, replace
 
 
 @record
@@ -67,6 +67,26 @@ class Memory:
         arrays = (array[..., cells] for array in (self.used[number], self.upper[number], fits))
         return Fitting(self.blocks[number].kept(cells), cells, *arrays)
 
+    def alone(self, capacity: float) -> Memory:
+        """Return what is known of the cells in which some layout fits; the same while not all of them are known."""
+        if not all(known[:, block.valid].all() for known, block in zip(self.known, self.blocks, strict=True)):
+            return self
+        pairs = zip(self.blocks, self.used, strict=True)
+        parts = [np.flatnonzero((block.valid & (sizes <= capacity)).any(axis=(0, 1))) for block, sizes in pairs]
+        return self._of(self.request, parts)
+
+    def _of(self, request: Request, parts: Sequence[Array]) -> Memory:
+        """Return what is known of some cells of each block."""
+        found = Memory.__new__(Memory)
+        found.request, found.capacity, found.layouts = request, self.capacity, self.layouts
+        some = [number for number, cells in enumerate(parts) if len(cells)]
+        found.blocks = [self.blocks[number].kept(parts[number]) for number in some]
+        found.used, found.upper, found.known = (
+            [arrays[number].take(parts[number], axis=-1) for number in some]
+            for arrays in (self.used, self.upper, self.known)
+        )
+        return found
+
     def among(self, request: Request, capacity: float) -> Memory:
         """Return what is known of the layouts that a narrower request allows."""
         found = Memory.__new__(Memory)
@@ -93,13 +113,25 @@ _KEPT: list[Memory] = []
 def memory_of(request: Request, capacity: float) -> Memory:
     """Return the memory of a request's layouts, with what an earlier question evaluated of it."""
     for kept in _KEPT:
-        if kept.capacity == capacity and kept.request == request:
+        if kept.capacity == capacity and _has_same_layouts(request, kept.request):
             return kept
         if kept.capacity >= capacity and _is_narrower(request, kept.request):
             return kept.among(request, capacity)
     found = Memory(request, capacity)
     _KEPT[1:] = [found]
     return found
+
+
+def _has_same_layouts(request: Request, other: Request) -> bool:
+    """Return whether two requests are equal, or differ in bounds alone and have the same layouts."""
+    if request == other:
+        return True
+    if replace(other, below=request.below) != request:
+        return False
+    mine, theirs = grid(request), grid(other)
+    if mine is None or theirs is None:
+        return mine is theirs
+    return all(np.array_equal(getattr(mine, name), getattr(theirs, name)) for name in fields(Grid))
 
 
 def _is_narrower(request: Request, than: Request) -> bool:

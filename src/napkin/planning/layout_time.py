@@ -21,24 +21,16 @@ from napkin.training.setup import Setup
 Timed = Callable[[Setup], "tuple[StepLayout, Rates]"]
 """From a setup to its layout, as the formulas of time take it, and the rates of the machine and software."""
 
-TIMED = 1 << 12
-"""Cells that are timed together at most, unless one block has more."""
+AT_ONCE = 1 << 12
+"""Cells that are timed at a time: more would leave the processor's caches."""
 
 
 def timed_blocks(request: Request, parts: Sequence[Block], timed: Timed) -> list[Array]:
-    """Return step/time of blocks, small ones evaluated together: the formulas of time do not differ between kinds."""
-    found: list[Array] = []
-    start = 0
-    while start < len(parts):
-        end, count = start + 1, len(parts[start])
-        while end < len(parts) and count + len(parts[end]) <= TIMED:
-            count, end = count + len(parts[end]), end + 1
-        together = parts[start:end]
-        seconds = _seconds(request, _joined(together), timed)
-        ends = np.cumsum([len(part) for part in together])[:-1]
-        found += np.split(np.broadcast_to(seconds, (*seconds.shape[:-1], count)), ends, axis=-1)
-        start = end
-    return found
+    """Return step/time of blocks, evaluated together: the formulas of time do not differ between kinds."""
+    if not any(len(part) for part in parts):
+        return [np.zeros((1, 1, 0)) for _ in parts]
+    seconds = _seconds(request, _joined(parts), timed)
+    return np.split(seconds, np.cumsum([len(part) for part in parts])[:-1], axis=-1)
 
 
 def _joined(parts: Sequence[Block]) -> Block:
@@ -58,10 +50,16 @@ def _seconds(request: Request, block: Block, timed: Timed) -> Array:
     shares = {name: np.array([float(getattr(p, name)) for p, _ in asked]).reshape(-1, 1, 1) for name in RECOMPUTED}
     plan = replace(plan, **shares)
     _, first, index = np.unique(block.row, return_index=True, return_inverse=True)
+    found = []
     with np.errstate(all="ignore"):  # entries that are not valid may divide by zero
         of_rows = layers_of_step(request.trained, *(_picked(one, len(block), first) for one in (plan, rates)))
-        layers = _picked(of_rows, len(first), index.reshape(-1))
-        return step(request.trained, plan, rates, layers).time.value
+        for start in range(0, len(block), AT_ONCE):
+            some = np.arange(start, min(start + AT_ONCE, len(block)))
+            layers = _picked(of_rows, len(first), index.reshape(-1)[some])
+            here, rates_here = (_picked(one, len(block), some) for one in (plan, rates))
+            seconds = step(request.trained, here, rates_here, layers).time.value
+            found.append(np.broadcast_to(seconds, (*seconds.shape[:-1], len(some))))
+    return np.concatenate(found, axis=-1)
 
 
 def _picked(value: Any, count: int, index: Array) -> Any:

@@ -75,16 +75,21 @@ class LayoutQuestion:
 class Scored:
     """One layout by the scalar formulas of `step` and `memory`.
 
+    step  its time, with its parts
     used  bytes that a GPU reports as used     fit    whether they fit
     mfu   of the step                          token  GPU-seconds of one token
     """
 
     layout: Layout
-    time: Term
+    step: StepTime
     used: float
     fit: str
     mfu: float
     token: float
+
+    @property
+    def time(self) -> Term:
+        return self.step.time
 
     def part(self, name: str) -> float:
         """Return the seconds of a part of the step."""
@@ -98,7 +103,7 @@ def scored(question: LayoutQuestion, layout: Layout) -> Scored:
     return question.known[layout]
 
 
-def timed_step(question: LayoutQuestion, layout: Layout) -> StepTime:
+def _timed_step(question: LayoutQuestion, layout: Layout) -> StepTime:
     """Return the time of a step; layouts that differ in the pipeline and data parallelism alone share their layers."""
     model = question.request.trained
     plan, rates = question.timed(question.setup(layout))
@@ -110,12 +115,12 @@ def timed_step(question: LayoutQuestion, layout: Layout) -> StepTime:
 
 def _evaluated(question: LayoutQuestion, layout: Layout) -> Scored:
     model, setup = question.request.model, question.setup(layout)
-    found = timed_step(question, layout)
+    found = _timed_step(question, layout)
     fit = evaluate(model, setup, question.request.implementation, question.hardware.capacity)
     seconds = found.time.value
     mfu = question.per_sequence * layout.global_batch / (question.peak * layout.gpus * seconds)
     token = layout.gpus * seconds / (layout.global_batch * layout.seq)
-    return Scored(layout, found.time, fit.reported.used.value, fit.verdict, mfu, token)
+    return Scored(layout, found, fit.reported.used.value, fit.verdict, mfu, token)
 
 
 def best(question: LayoutQuestion, found: Found) -> Scored:

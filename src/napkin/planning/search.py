@@ -43,11 +43,11 @@ class Fastest:
     """The fastest layouts of a request that fit, as many as are asked for.
 
     layouts  how many there are, fitting or not
-    least    the least GPU-seconds of a token of all whose states fit, whether the rest of them fits or not
+    least    the least GPU-seconds of a token of all of which it is not known that they do not fit
     """
 
     def __init__(self, request: Request, timed: Timed, capacity: float) -> None:
-        self.memory = memory_of(request, capacity)
+        self.memory = memory_of(request, capacity).alone(capacity)
         blocks = self.memory.blocks
         self._capacity = capacity
         self._times = [
@@ -58,7 +58,7 @@ class Fastest:
             np.where(block.valid, score(request, times, block.sequences), math.inf)
             for block, times in zip(blocks, self._times, strict=True)
         ]
-        self._sorted = np.sort(np.concatenate([one[np.isfinite(one)] for one in self._scores] or [np.zeros(0)]))
+        self._all = np.concatenate([one[np.isfinite(one)] for one in self._scores] or [np.zeros(0)])
         self.reached = -math.inf
         """GPU-seconds of a token up to which memory has been evaluated."""
 
@@ -68,16 +68,17 @@ class Fastest:
 
     @property
     def least(self) -> float:
-        return float(self._sorted[0]) if len(self._sorted) else math.inf
+        return float(self._all.min()) if len(self._all) else math.inf
 
     @property
     def complete(self) -> bool:
         """Return whether nothing is left to evaluate."""
-        return not len(self._sorted) or self.reached >= self._sorted[-1]
+        return not len(self._all) or self.reached >= self._all.max()
 
     def found(self, count: int) -> Found:
         """Return those of the `count` fastest layouts, and of all as fast as the last of them, that fit."""
-        self.reached = float(self._sorted[min(count, len(self._sorted)) - 1]) if len(self._sorted) else -math.inf
+        last = min(count, len(self._all)) - 1
+        self.reached = float(np.partition(self._all, last)[last]) if len(self._all) else -math.inf
         wanted = [scores <= self.reached for scores in self._scores]
         self.memory.evaluate(wanted)
         fitting = [self.memory.fitting(number, some, self._capacity) for number, some in enumerate(wanted)]

@@ -31,7 +31,7 @@ from napkin.planning.alternatives import nearest, reasons
 from napkin.planning.fewest import LIMIT, TRIED_IN_EIGHTHS
 from napkin.planning.found import Found
 from napkin.planning.grid import Request
-from napkin.planning.layouts import Scored, best, fewest_gpus, quickly, recommended, scored, timed_step
+from napkin.planning.layouts import Scored, best, fewest_gpus, quickly, recommended, scored
 from napkin.planning.usual import usual_choices
 from napkin.planning.verdicts import FITS
 from napkin.render.answer import Answer, Shown
@@ -69,8 +69,9 @@ def _one(question: PlanQuestion, request: Request) -> Answer:
 
 
 def _judge(question: PlanQuestion, answer: Answer, fit: str) -> None:
-    """State whether the run keeps its deadline and its budget, as `train-time` does; without any, whether it fits."""
-    answer.verdict = fit
+    """State whether the run keeps its deadline and its budget, as `train-time` does; without any, whether it fits.
+    Another command that moves an input has nothing to learn from the fit of a layout that is chosen to fit."""
+    answer.verdict = None if question.brief else fit
     if question.limits and question.counts:  # else the machine is chosen to keep them
         answer.status = status_of_most(question.limits, answer.quantities(), answer.intervals)
         answer.verdict = IMPOSSIBLE if answer.status == BROKEN else HELD[answer.status]
@@ -193,10 +194,13 @@ def _step_terms(question: PlanQuestion, layout: Layout) -> tuple[list[Term], lis
     """Return the layout as `step` publishes it, and what it holds."""
     layouts, model = question.layouts, question.layouts.request.model
     setup = layouts.setup(layout)
-    whole = timed_step(layouts, layout)
+    whole = scored(layouts, layout).step
     shown = utilization_terms(model, setup, question.peak, whole)
+    found = [whole.time, *whole.time.parts, *shown]
+    if not question.weighed:
+        return found, []
     memory, _, notes = memory_terms(model, setup, layouts.request.implementation)
-    return [whole.time, *whole.time.parts, *shown, *memory], notes
+    return [*found, *memory], notes
 
 
 # --- several machines ------------------------------------------------------------------------------------------------

@@ -61,6 +61,7 @@ class PlanQuestion:
     rows       layouts to list                         pareto      whether only the front is listed
     several    whether each machine's best is asked    peak        dense peak of one accelerator
     brief      whether only the recommended layout's quantities are read
+    weighed    whether its memory is one of them
     given      options that a line for `napkin step` repeats
     """
 
@@ -78,6 +79,7 @@ class PlanQuestion:
     confidence: float
     peak: Term
     brief: bool
+    weighed: bool
     given: Texts
 
     @property
@@ -122,6 +124,7 @@ def read(inputs: Inputs) -> PlanQuestion:
         confidence=read_confidence(inputs),
         peak=prediction.peak,
         brief=not inputs.wants("layouts/fit"),
+        weighed=inputs.wants("memory/total"),
         given=_read_given(inputs),
     )
 
