@@ -168,3 +168,16 @@ def test_dora_keeps_what_its_vector_multiplies() -> None:
     kept = 2 * 32 * 1024 * (2 * 4096 + 2 * 1024)
     assert found["memory/activations/saved"] - plain["memory/activations/saved"] == pytest.approx(kept, rel=0.01)
     assert run_line("memory llama3-8b --adapter dora").status == 2
+
+
+def test_reentrant_checkpoints_of_frozen_blocks_stay_until_the_backward_pass_is_over(tmp_path: pathlib.Path) -> None:
+    """Under FSDP, each block's input and its gradient: at the end of the backward pass twice what it began with, 16 bits
+    of T·h in each of 32 layers (torch/distributed/fsdp/_runtime_utils.py); transformers 5 checkpoints otherwise."""
+    layout = "seq: 4096, precision: bf16, trainer: hf-trainer, stack: fsdp, zero: 3, loss: fused"
+    rows = [
+        {"id": version, "count": 2, "layout": f"{layout}, versions: 'transformers {version}.0'"}
+        for version in ("4", "5")
+    ]
+    found = validated(tmp_path, *rows)
+    old, new = (found[version, "memory_allocated"]["predicted"] for version in ("4", "5"))
+    assert 0.9 < (old - new) / (32 * 4 * 4096 * 4096 * 2) <= 1.01
