@@ -171,13 +171,14 @@ def test_dora_keeps_what_its_vector_multiplies() -> None:
 
 
 def test_reentrant_checkpoints_of_frozen_blocks_stay_until_the_backward_pass_is_over(tmp_path: pathlib.Path) -> None:
-    """Under FSDP, each block's input and its gradient: at the end of the backward pass twice what it began with, 16 bits
-    of T·h in each of 32 layers (torch/distributed/fsdp/_runtime_utils.py); transformers 5 checkpoints otherwise."""
+    """Under FSDP, each block's input and its gradient: at the end of the backward pass twice what it began with, 16
+    bits of T·h in each of 32 layers (torch/distributed/fsdp/_runtime_utils.py); transformers 5 checkpoints otherwise.
+    """
     layout = "seq: 4096, precision: bf16, trainer: hf-trainer, stack: fsdp, zero: 3, loss: fused"
     rows = [
-        {"id": version, "count": 2, "layout": f"{layout}, versions: 'transformers {version}.0'"}
-        for version in ("4", "5")
+        {"id": f"v{version}", "count": 2, "layout": f"{layout}, versions: 'transformers {version}.0'"}
+        for version in (4, 5)
     ]
     found = validated(tmp_path, *rows)
-    old, new = (found[version, "memory_allocated"]["predicted"] for version in ("4", "5"))
+    old, new = (found[version, "memory_allocated"]["predicted"] for version in ("v4", "v5"))
     assert 0.9 < (old - new) / (32 * 4 * 4096 * 4096 * 2) <= 1.01
