@@ -10,7 +10,7 @@ TAKES: dict[str, tuple[str, ...]] = {
     'compare': ('sides', 'against', 'show'),
     'data': ('about', 'samples-file', 'tokens', 'vocab', 'tokens-field'),
     'dtype': ('value', 'dtype'),
-    'flops': ('model', 'size', 'assume-ignorable', 'strict-config', 'vocab-multiple', 'tp', 'batch', 'seq', 'pairs', 'causal', 'target-seq', 'document-lengths', 'mean-document-length', 'mtp', 'indexer-loss', 'images', 'image-tokens', 'freeze-layers', 'lora-rank', 'lora-targets', 'widths', 'width', 'depth'),
+    'flops': ('model', 'size', 'assume-ignorable', 'strict-config', 'vocab-multiple', 'tp', 'batch', 'seq', 'tokens', 'pairs', 'causal', 'target-seq', 'document-lengths', 'mean-document-length', 'mtp', 'indexer-loss', 'images', 'image-tokens', 'freeze-layers', 'lora-rank', 'lora-targets', 'widths', 'width', 'depth'),
     'hardware': ('accelerator', 'hardware', 'hardware-file', 'vendor', 'dtype', 'from-profile', 'peak-flops', 'memory-size', 'memory-bandwidth', 'link-bandwidth', 'network-bandwidth', 'tdp'),
     'init': ('fan-in', 'depth', 'std', 'cut'),
     'max-params': ('gpus', 'nodes', 'gpus-per-node', 'hardware', 'hardware-file', 'bytes-per-param', 'precision', 'optimizer', 'momentum', 'inference', 'dtype', 'like', 'tp', 'pp', 'dp', 'cp', 'ep', 'etp', 'vp', 'sp', 'zero', 'micro-batch', 'global-batch', 'grad-accum', 'schedule', 'distributed-optimizer', 'seq', 'target-seq', 'images', 'image-tokens', 'recompute', 'optimizer-form', 'implementation', 'attention', 'dropout', 'dp-shard', 'loss', 'framework', 'trainer', 'freeze-layers', 'freeze', 'lora-rank', 'adapter', 'lora-targets', 'quantized', 'quantize-experts', 'ema', 'offload', 'compile', 'peak-flops', 'memory-size', 'memory-bandwidth', 'link-bandwidth', 'network-bandwidth', 'tdp'),
