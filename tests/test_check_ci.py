@@ -277,7 +277,7 @@ RUN = PLAN + "tokens: 300B\n"
     ("question", "status", "limit", "value"),
     [
         (RUN + "within: 90d\n", 0, "", ""),
-        (RUN + "within: 1h\n", 1, "possible", "impossible"),
+        (RUN + "within: 1h\n", 1, "holds", "broken"),
         (
             "command: train-time\nmodel: gpt2\nhardware: h100\ngpus: 8\ntokens: 300B\nzero: 1\nwithin: 1h\n",
             1,

@@ -12,7 +12,7 @@ from napkin.counting import conventions, flops
 from napkin.counting.params import params
 from napkin.operations.model import Model
 from napkin.term import fold
-from tests.conftest import model, preset, run_line
+from tests.conftest import Napkin, model, preset, run_line
 
 # forward and full attention square (forward), as torch.utils.flop_counter counts them: model, batch, seq
 MEASURED = [
@@ -242,3 +242,12 @@ def test_an_indexer_s_loss_reaches_its_weights_and_both_factors_of_its_scores() 
 def test_an_indexer_s_loss_needs_an_indexer() -> None:
     assert run_line("flops llama3-8b --indexer-loss").status == 2
     assert run_line("flops deepseek-v4-flash --indexer-loss --json").status == 0
+
+
+def test_tokens_ask_for_the_flops_of_a_run(napkin: Napkin) -> None:
+    """A run of 15T tokens is 15T times a token's FLOPs; the step's figures stay what they are."""
+    line = "flops llama3-8b --seq 2048"
+    step, run = napkin(f"{line} --json").data, napkin(f"{line} --tokens 15T --json").data
+    assert run["run"] == {"tokens": 15 * 10**12, "flops": pytest.approx(15e12 * step["values"]["flops/per_token"])}
+    assert run["values"] == step["values"]
+    assert "for 15T tokens" in napkin(f"{line} --tokens 15T").out.splitlines()[1]

@@ -233,7 +233,7 @@ def test_the_time_of_a_run_is_by_the_calendar_and_rows_that_miss_a_limit_say_so(
     assert dear.status == 4  # within the interval of the cost
     assert dear.data["verdict"] == "too close to call"
     poor = napkin(f"{line} --budget {data['rows'][0]['cost'] * 0.2} --json")
-    assert (poor.status, poor.data["verdict"]) == (1, "impossible")
+    assert (poor.status, poor.data["verdict"]) == (1, "broken")
 
 
 def test_plan_and_train_time_give_one_calendar_time(napkin: Napkin) -> None:

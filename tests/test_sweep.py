@@ -31,6 +31,7 @@ RUN = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.
         ("memory-bandwidth", "1TB/s..4TB/s:x2", [f"{n}000000000000B/s" for n in (1, 2, 4)]),
         ("sp", "true,false", [True, False]),
         ("hardware", "h100,b200", ["h100", "b200"]),
+        ("zero", "1..3", ["1", "2", "3"]),
     ],
 )
 def test_values_of_a_list_or_range(option: str, text: str, expected: list[Any]) -> None:

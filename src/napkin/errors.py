@@ -67,6 +67,7 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     by_lower = {k.lower(): k for k in known}
     close = difflib.get_close_matches(wanted, by_lower, n=count, cutoff=0.6)
     close += [k for k in by_lower if k not in close and (wanted in k or (len(k) > 2 and k in wanted))]
+    close.sort(key=lambda k: not k.startswith(wanted))  # what begins with it, then by likeness
     return [by_lower[k] for k in close[:count]]
 
 

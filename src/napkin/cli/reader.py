@@ -11,6 +11,7 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError, Problems
 from napkin.options.registry import OPTIONS
+from napkin.units import Unreadable
 
 HELP = {"--help": "help", "-h": "help", "--help-all": "help-all", "-hh": "help-all"}
 
@@ -20,6 +21,7 @@ class Line(OtherTools):
 
     def __init__(self, command: Command, words: Sequence[str], megatron: bool = False) -> None:
         super().__init__(command, words, megatron)
+        self._after_flags: dict[str, str] = {}
         self._read()
 
     def _read(self) -> None:
@@ -34,13 +36,33 @@ class Line(OtherTools):
                 self.help = HELP[word]
             elif is_option(word):
                 self._option(word)
-            else:
+            elif not self._is_unit_of_value(word):
+                self._after_flags[word] = self._flag_before()
                 loose.append(word)
         self._arguments(loose)
         if self._shape:
             self._model_of_shape()
         if self._several:
             self._ask_sweep()
+
+    def _is_unit_of_value(self, word: str) -> bool:
+        """Whether a word is the unit of the number before it, which it joins: `--within 14 days`, `--params 7 B`."""
+        head, number = self._words[max(self._at - 3, 0)], self._words[max(self._at - 2, 0)]
+        name = head.lstrip("-")
+        one = self.given.get(name)
+        if not (word.isalpha() and number.replace(".", "", 1).isdigit() and one is not None and one.text == number):
+            return False
+        try:
+            OPTIONS[name].parse(number + word)
+        except Unreadable:
+            return False
+        self.given[name] = OptionText(number + word, where=one.where, shared=one.shared)
+        return True
+
+    def _flag_before(self) -> str:
+        """Return the option before the current word, where it takes no value."""
+        name = self._words[self._at - 2].lstrip("-") if self._at > 1 else ""
+        return name if name in self._taken and OPTIONS[name].flag else ""
 
     def _option(self, word: str) -> None:
         """Read an option, with its value from the same word (`--x=V`) or the next one."""
@@ -85,7 +107,7 @@ class Line(OtherTools):
         for word in plain:
             from napkin.cli.refusals import unexpected_word
 
-            self.problems.append(unexpected_word(self.command, word, self.given))
+            self.problems.append(unexpected_word(self.command, word, self.given, self._after_flags.get(word, "")))
 
     def _second_model(self, word: str) -> None:
         """Refuse a MODEL next to an option that means MODEL, unless both say the same."""

@@ -44,12 +44,18 @@ def misdashed(command: Signature, head: str, spelling: str) -> NapkinError:
     return NapkinError(f"{command.name} has no option {head[:60]}", f"napkin {command.name} --help lists the options")
 
 
-def unexpected_word(command: Signature, word: str, given: Container[str]) -> NapkinError:
-    """Return the refusal of a word without dashes for which the command has no place."""
+def unexpected_word(command: Signature, word: str, given: Container[str], flag: str = "") -> NapkinError:
+    """Return the refusal of a word without dashes for which the command has no place; flag: the option before it,
+    where that takes no value."""
     takes = " ".join(OPTIONS[name].metavar for name in command.arguments)
     usage = f"takes {takes}, then options" if takes else "takes options only; --help lists them"
-    hint = _of_number(command, word, given) or f"napkin {command.name} {usage}"
+    hint = _of_number(command, word, given) or _after_flag(flag) or f"napkin {command.name} {usage}"
     return NapkinError(f"unexpected word {word[:60]!r}", hint)
+
+
+def _after_flag(name: str) -> str | None:
+    """Return a hint for a word that follows an option without a value."""
+    return f"--{name} takes no value: {OPTIONS[name].help}" if name else None
 
 
 def _of_number(command: Signature, word: str, given: Container[str]) -> str | None:
@@ -59,6 +65,8 @@ def _of_number(command: Signature, word: str, given: Container[str]) -> str | No
     taken = {*command.names, *command.figures}
     if word.isdigit() and "gpus" in taken and "gpus" not in given:
         return f"--gpus {word}"
+    if word.isdigit() and "fan-in" in taken and "fan-in" not in given:
+        return f"--fan-in {word}"
     if not is_size(word):
         return None
     sized = "model" in given or "params" in given

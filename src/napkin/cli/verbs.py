@@ -29,14 +29,17 @@ SAME = {
 """Command → words that mean the same."""
 
 HINTS = {
-    "cost price budget money dollars": "napkin train-time … --price 2: add what a GPU-hour costs",
+    "cost price budget money dollars": "napkin train-time REST --price 2: what a GPU-hour costs",
+    "energy power co2 carbon emissions kwh": "napkin train-time REST: energy and CO2 next to the time",
+    "optimal best": "napkin train-time --gpus 64 --within 30d --hardware h100 --tokens 1T: the largest model",
+    "profile profiler trace breakdown bottleneck": "napkin step MODEL --hardware h100: where the time of a step goes",
     "list ls show": "napkin models, or napkin hardware",
     "matmul gemm": "napkin roofline matmul MxKxN --hardware h100, or napkin flops matmul MxKxN",
     "throughput tps": "napkin step MODEL: tokens per second of a layout; napkin mfu: from measured ones",
     "lora qlora finetune fine-tune finetuning": "napkin memory MODEL --lora-rank 16 --quantized nf4 --hardware h100",
     "speedup scaling": "napkin sweep step MODEL --over gpus=8..1024",
     "kv-cache kvcache cache": "napkin memory MODEL --inference --seq 8192",
-    "how how-many how-many-gpus num-gpus need": "napkin memory MODEL --hardware h100 --min gpus",
+    "how-many how-many-gpus num-gpus need": "napkin memory MODEL --hardware h100 --min gpus",
     "units convert unit conversion": "napkin reads 70B, 80GiB, 30d and 400Gb/s in every option",
     "comm communication collective collectives nccl allreduce all-reduce network": (
         "napkin step MODEL --gpus 64 --tp 8 --hardware h100: the time of each kind of communication"
@@ -47,9 +50,24 @@ HINTS = {
     "torchrun deepspeed accelerate python python3 srun mpirun pretrain-gpt.py": (
         "napkin memory, step or mfu, then the options of the launch and --hardware h100"
     ),
-    "chinchilla compute-optimal scaling-laws": "napkin train-time --params 70B --tokens 1.4T: 20 tokens a parameter",
+    "chinchilla compute-optimal scaling-law scaling-laws": (
+        "napkin train-time --params 70B --tokens 1.4T: 20 tokens a parameter"
+    ),
 }
-"""Words → what to ask instead."""
+"""Words → what to ask instead. MODEL: the model of the line, REST: what follows the word."""
+
+QUESTIONS = {
+    "cost money much-does expensive price": "napkin train-time MODEL --tokens 1T --gpus 64 --hardware h100 --price 2",
+    "long days hours weeks months time": "napkin train-time MODEL --tokens 1T --gpus 64 --hardware h100",
+    "fast slow speed tokens throughput": "napkin step MODEL --gpus 8 --hardware h100",
+    "memory vram ram gb fit": "napkin memory MODEL --hardware h100",
+    "big large largest": "napkin max-params --gpus 8 --hardware h100",
+    "parameters params weights": "napkin params MODEL",
+    "flops flop compute": "napkin flops MODEL",
+}
+"""Words of a question in plain English → the command that answers it; the first that is found counts."""
+ASKS = ("how", "what", "which", "can", "will", "does", "is", "should")
+"""Words that such a question begins with."""
 
 
 def command_of(words: Sequence[str]) -> list[str]:
@@ -77,17 +95,25 @@ def _model_in(words: Sequence[str]) -> str | None:
     from napkin.cli.spellings import is_size
     from napkin.inputs.presets import is_preset
 
-    return next((word for word in words if is_preset(word) or is_size(word)), None)
+    plain = (word.strip("?,") for word in words)
+    return next((word for word in plain if is_preset(word) or is_size(word)), None)
 
 
 def _hint(given: str, word: str, rest: Sequence[str]) -> str:
-    for spellings, hint in HINTS.items():
-        if word in spellings.split():
-            return hint.replace("MODEL", _model_in(rest) or "MODEL")
     from napkin.cli.known import known
+    from napkin.cli.spellings import is_accelerator, is_size
     from napkin.inputs.presets import is_preset
 
-    if is_preset(given):
+    for spellings, hint in HINTS.items():
+        if word in spellings.split():
+            return hint.replace("MODEL", _model_in(rest) or "MODEL").replace("REST", " ".join(rest) or "…")
+    if word in ASKS:
+        asked = {one.lower().strip("?,.") for one in rest}
+        meant = next((line for words, line in QUESTIONS.items() if asked & set(words.split())), None)
+        line = (meant or "napkin memory MODEL --hardware h100 --min gpus").replace("MODEL", _model_in(rest) or "MODEL")
+        card = next((one for one in sorted(asked) if is_accelerator(one)), "h100")
+        return line.replace("--hardware h100", f"--hardware {card}")
+    if is_preset(given) or is_size(given):
         return f"napkin memory {given}, or another command before the model"
     if word in known("hardware"):
         return f"napkin hardware {given}, or napkin max-params --hardware {given}"

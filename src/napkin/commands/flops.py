@@ -25,9 +25,9 @@ from napkin.options.model import MODEL_OPTIONS, PADDED
 from napkin.options.small import LINEAR_OPTIONS
 from napkin.record import record
 from napkin.render.answer import Answer
-from napkin.render.figures import share
+from napkin.render.figures import amount, share
 from napkin.render.screen import Screen, Table, shares
-from napkin.term import Term
+from napkin.term import Term, multiply
 from napkin.units import figures, human
 
 
@@ -41,6 +41,7 @@ class FlopsQuestion:
     pairs   (query, key) pairs: full, half, exact
     indexer_loss  whether a loss trains the indexers of sparse attention
     images  in each sequence                     image_tokens  what the language model sees of one, or 0
+    tokens  of a whole run, or None
     documents  packed into each sequence, as (length, how many)
     """
 
@@ -55,6 +56,7 @@ class FlopsQuestion:
     indexer_loss: bool = False
     images: int = 0
     image_tokens: int = 0
+    tokens: Term | None = None
 
 
 def run(inputs: Inputs) -> Answer:
@@ -69,7 +71,11 @@ def read(inputs: Inputs) -> FlopsQuestion:
     target, documents, mtp = read_target(inputs, model), read_documents(inputs, seq), read_mtp(inputs, model)
     indexer_loss, images = read_indexer_loss(inputs, model), read_images(inputs, model)
     trained = read_trained(inputs, model)
-    return FlopsQuestion(model, trained, batch, seq, target, mtp, _read_pairs(inputs), documents, indexer_loss, *images)
+    tokens = inputs.term("tokens") if inputs.has("tokens") else None
+    pairs = _read_pairs(inputs)
+    return FlopsQuestion(
+        model, trained, batch, seq, target, mtp, pairs, documents, indexer_loss, *images, tokens=tokens
+    )
 
 
 def _read_pairs(inputs: Inputs) -> str:
@@ -103,12 +109,15 @@ def answer(question: FlopsQuestion) -> Answer:
     terms += [conventions.ratio(name, term, counted["flops/per_token"]) for name, term in named.items()]
     terms += [] if frozen else vision.flops_of(model, batch * question.images, question.image_tokens)
     answer = Answer("flops", terms)
+    run = None if question.tokens is None else multiply("run", counted["flops/per_token"], question.tokens)
+    if run is not None and question.tokens is not None:
+        answer.extra["run"] = {"tokens": question.tokens.value, "flops": run.value}
     back = "frozen weights have no gradients" if frozen else "backward is twice forward"
     answer.notes.append(f"a multiply-add is 2 FLOP; {back}; look-ups and elementwise work count 0")
     if frozen and model.vision is not None:
         answer.notes.append("flops/vision is omitted: the tower's FLOPs are counted for training all of it")
     answer.notes += flops.remarks(model)
-    answer.screen = _screen(question, {term.name: term for term in terms})
+    answer.screen = _screen(question, {term.name: term for term in terms}, run)
     return answer
 
 
@@ -120,15 +129,20 @@ CONVENTIONS = (("6nd", "6ND"), ("palm", "PaLM"), ("megatron", "Megatron"))
 """Conventions of published figures that are shown next to the count; JSON has all of them."""
 
 
-def _screen(question: FlopsQuestion, terms: Mapping[str, Term]) -> Screen:
-    """Return the screen: the step's FLOPs, where they are, and what other conventions make of them."""
+def _screen(question: FlopsQuestion, terms: Mapping[str, Term], whole: Term | None) -> Screen:
+    """Return the screen: the step's FLOPs, where they are, and what other conventions make of them; whole: the FLOPs of
+    all tokens of a run."""
     asked = (
         f"One training step of {question.model.name}",
         f"{question.batch:,} × {question.seq:,} tokens",
         f"attention counted {ATTENTION[question.pairs]}",
     )
-    headline = (human(terms["flops/total"].value, "FLOP"), f"{_giga(terms['flops/per_token'])} per token")
-    run = under("train-time", {"tokens": "1T", "gpus": "64", "hardware": "h100"})
+    headline = [human(terms["flops/total"].value, "FLOP"), f"{_giga(terms['flops/per_token'])} per token"]
+    if question.tokens is not None and whole is not None:
+        run_of = f"{human(whole.value, 'FLOP')} for {amount(question.tokens.value)} tokens"
+        headline = [run_of, f"{headline[0]} a step", headline[1]]
+    asked_tokens = {} if question.tokens is not None else {"tokens": "1T"}
+    run = under("train-time", {**asked_tokens, "gpus": "64", "hardware": "h100"})
     return Screen(asked, headline, table=_table(terms), next=run)
 
 
@@ -170,6 +184,7 @@ COMMAND = Command(
         "tp",
         "batch",
         "seq",
+        "tokens",
         "pairs",
         "causal",
         "target-seq",
@@ -189,6 +204,7 @@ COMMAND = Command(
     examples=(
         "flops llama3-8b --batch 1 --seq 8192",
         "flops llama3-8b --seq 8192 --pairs exact",
+        "flops llama3-70b --tokens 15T",
         "flops gpt2 --seq 1024 --batch 8 --causal",
         "flops matmul 16384x32768x8192",
         "flops linear --widths 4,4,1 --batch 2",

@@ -12,7 +12,7 @@ from napkin.options.option import Option, Parsed
 from napkin.options.registry import OPTIONS, spelled
 from napkin.render.answer import Cell, Shown
 from napkin.term import ASSUMED, GIVEN, SEEN, Term, leaf
-from napkin.units import Unreadable
+from napkin.units import EXAMPLES, Unreadable
 
 IN_POWERS_OF_TWO = ("seq", "target-seq", "batch", "micro-batch", "global-batch", "vocab")
 """Options whose `8k` many people mean as 8,192: a note says what it is here."""
@@ -78,7 +78,8 @@ class Inputs:
         try:
             value = self.command.reads.get(option.name, option.parse)(written)
         except Unreadable as problem:
-            raise NapkinError(f"{where}: {problem.reason}", problem.hint) from None
+            hint = option.usage if problem.hint in (None, EXAMPLES) else problem.hint
+            raise NapkinError(f"{where}: {problem.reason}", hint) from None
         if isinstance(value, int) and option.name in IN_POWERS_OF_TWO and written.strip().lower().endswith("k"):
             binary = f"{written.strip()[:-1].rstrip()}Ki"
             said = f"{option.name} {written.strip()} = {value:,} ({binary} = {value * 1024 // 1000:,})"

@@ -15,6 +15,7 @@ from napkin.options.layout import LAYOUT_DEGREES, OF_REPLICA
 from napkin.planning.fewest import machines
 from napkin.training.layout import Layout
 from napkin.training.recomputation import recompute
+from napkin.units.numbers import LARGEST_DEGREE
 
 MORE_RANKS = "a larger --global-batch, which more ranks can divide"
 
@@ -60,9 +61,9 @@ def read_layout(inputs: Inputs, model: Model) -> Layout:
     tp, cp, ep, etp = (inputs.integer(name) for name in ("tp", "cp", "ep", "etp"))
     pipeline = read_pipeline(inputs, model)
     pp, vp = pipeline.pp, pipeline.vp
-    dp = _read_data_parallel(inputs, tp * pp * cp)
-    seq = read_sequence(inputs, model)
     check_divides("tp", tp, model.heads, "the attention heads")
+    dp = _read_data_parallel(inputs, tp * pp * cp, model.heads)
+    seq = read_sequence(inputs, model)
     if model.vision is not None:
         check_divides("tp", tp, model.vision.tower.heads, "the attention heads of the vision tower")
     images, image_tokens = read_images_of_sequence(inputs, model, seq)
@@ -213,9 +214,11 @@ def read_machines(inputs: Inputs, node: int) -> list[int]:
     return [unit * passes] if count else machines(node, unit, passes, group)
 
 
-def _read_data_parallel(inputs: Inputs, model_parallel: int) -> int:
-    """Return dp, from --gpus and the other degrees where it is not given."""
+def _read_data_parallel(inputs: Inputs, model_parallel: int, heads: int = 0) -> int:
+    """Return dp, from --gpus and the other degrees where it is not given; heads: what tp must divide, for hints."""
     gpus, dp = inputs.integer_or_none("gpus"), inputs.integer_or_none("dp")
+    if gpus is not None and gpus > LARGEST_DEGREE:
+        raise NapkinError("--gpus is out of range", "at most 1e15")
     if gpus is None:
         count = inputs.integer("dp", default="1")
         inputs.record("gpus", count * model_parallel, "solved" if "dp" in inputs else "default", "GPU")
@@ -223,7 +226,8 @@ def _read_data_parallel(inputs: Inputs, model_parallel: int) -> int:
     if gpus % model_parallel:
         near = max(round(gpus / model_parallel), 1) * model_parallel
         several = [name for name in OF_REPLICA if inputs.integer(name) > 1]
-        fewer = f", or --{several[0]} {_nearest_divisor(gpus, model_parallel)}" if len(several) == 1 else ""
+        whole = math.gcd(gpus, heads) if several == ["tp"] else gpus
+        fewer = f", or --{several[0]} {_nearest_divisor(whole, model_parallel)}" if len(several) == 1 else ""
         problem = f"--gpus {gpus:,} is not a multiple of tp · pp · cp ({model_parallel:,})"
         raise NapkinError(problem, f"--gpus {near:,}{fewer}")
     if dp is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from napkin.commands.inputs import Inputs
@@ -43,6 +44,8 @@ def read_hardware(inputs: Inputs, uses: Iterable[str]) -> Hardware:
 
     uses: the options of the figures that the answer depends on; others are refused in the end
     """
+    if not inputs.has("hardware") and "memory-size" in inputs:
+        raise NapkinError("--hardware is missing: which accelerator has this memory?", read_of_memory(inputs))
     hardware = find(inputs.text("hardware", WHICH), read_hardware_table(inputs))
     for note in hardware.notes:
         inputs.note(note)
@@ -55,6 +58,19 @@ def read_hardware(inputs: Inputs, uses: Iterable[str]) -> Hardware:
         hardware = replace(hardware, devices_per_node=inputs.integer("gpus-per-node"))
     given = [name for name in FIGURES if name in inputs]
     return _read_figures(inputs, hardware, given) if given else hardware
+
+
+def read_of_memory(inputs: Inputs) -> str:
+    """Return a hint that names accelerators whose memory is near --memory-size, of equal ones the fastest first."""
+    size = float(inputs.number("memory-size"))
+    known = read_hardware_table(inputs).accelerators
+
+    def order(slug: str) -> tuple[float, float]:
+        far = abs(math.log(float(known[slug]["memory"]) / size))
+        return round(far, 1), -max(known[slug]["peaks"].values(), default=0.0)
+
+    near = sorted(known, key=order)[:3]
+    return f"--hardware {near[0]}; others of about this memory: {', '.join(near[1:])}"
 
 
 FIELDS = {

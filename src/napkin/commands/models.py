@@ -35,10 +35,9 @@ def run(inputs: Inputs) -> Answer:
     name = inputs.text_or_none("model")
     if name is not None:
         inputs.because(inputs.command.options, "one model is named", "leave out its name to list models")
-        if not is_preset(name) and (hits := [one.name for one in presets() if spelling(name) in _words(one)]):
-            raise NapkinError(
-                f"no model is named {name[:60]!r}; {len(hits)} match it", f"napkin models --search {name}"
-            )
+        if not is_preset(name) and any(spelling(name) in _words(one) for one in presets()):
+            inputs.note(f"no model is named {name[:60]}: those that match it are listed")
+            return _list(ModelsQuestion(None, name, None, None, None))
         return _one(preset(name))
     least, most = inputs.integer_or_none("min-params"), inputs.integer_or_none("max-params")
     family, search = inputs.text_or_none("family"), inputs.text_or_none("search")
@@ -58,7 +57,8 @@ def _list(question: ModelsQuestion) -> Answer:
         families = dict.fromkeys(one.family for one in known)
         wanted = family.strip().lower()
         if not any(_within(f, wanted) for f in families):
-            raise NapkinError(f"no family is called {family!r}", did_you_mean(wanted, families))
+            hint = did_you_mean(wanted, families) or "napkin models lists them with their families"
+            raise NapkinError(f"no family is called {family!r}", hint)
         known = [one for one in known if _within(one.family, wanted)]
     if search is not None:
         known = [one for one in known if spelling(search) in _words(one)]
@@ -86,7 +86,7 @@ def _list(question: ModelsQuestion) -> Answer:
         "models",
         rows=rows,
         extra={"columns": {"params": "param", "active": "param"}},
-        screen=_listing(rows),
+        screen=_listing(rows, search),
     )
 
 
@@ -100,8 +100,8 @@ COLUMNS = (
 )
 
 
-def _listing(rows: Sequence[Row]) -> Screen:
-    """Return the screen of the list, a line a model."""
+def _listing(rows: Sequence[Row], search: str | None) -> Screen:
+    """Return the screen of the list, a line a model; search: what they match."""
     cells = [
         (
             str(row["model"]),
@@ -113,7 +113,8 @@ def _listing(rows: Sequence[Row]) -> Screen:
         )
         for row in rows
     ]
-    found = f"{len(rows)} published architecture{'s' * (len(rows) != 1)}"
+    matching = f" matching {search}" if search else ""
+    found = f"{len(rows)} published architecture{'s' * (len(rows) != 1)}{matching}"
     following = Next(command="models", changes={"model": str(rows[-1]["model"])}, keep=()) if rows else None
     return Screen((found,), table=Table(COLUMNS, cells), next=following, listing=True)
 

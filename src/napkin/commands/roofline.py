@@ -18,6 +18,7 @@ from napkin.commands.roofline_question import (
     read_transfer,
 )
 from napkin.commands.screens.roofline import of_model, of_operation, of_transfer
+from napkin.commands.single import check_one_word
 from napkin.commands.small import shape_terms
 from napkin.counting import flops
 from napkin.errors import NapkinError, did_you_mean
@@ -42,10 +43,12 @@ MOST_DRAWN = 8
 def run(inputs: Inputs) -> Answer:
     """Answer for a model or one operation."""
     operation = inputs.text("model", "a model, or relu, gelu, dot, matvec, matmul, transfer").strip().lower()
+    operation = SAME.get(operation, operation)
     if operation in OPERATIONS:
         inputs.because(inputs.command.options, f"{operation} does not depend on it")
         return OPERATIONS[operation](inputs, operation)
     if inputs.has("size"):
+        check_one_word(operation, inputs.text("size"))
         raise NapkinError(
             f"MODEL: no operation is called {printable(operation, 60)!r}",
             did_you_mean(operation, OPERATIONS) or f"one of {', '.join(OPERATIONS)}; a model takes no shape",
@@ -207,6 +210,9 @@ OPERATIONS: dict[str, Callable[[Inputs, str], Answer]] = {
     "matmul": _run_matmul,
     "transfer": _run_transfer,
 }
+
+SAME = {"gemm": "matmul", "mm": "matmul", "gemv": "matvec", "copy": "transfer"}
+"""Other names of operations."""
 
 COMMAND = Command(
     "roofline",

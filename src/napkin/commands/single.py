@@ -17,14 +17,25 @@ TAKES: dict[str, dict[str, tuple[str, ...]]] = {
 """Command → word → the inputs that it reads. Others are refused rather than ignored."""
 
 
+def check_one_word(word: str, size: str) -> None:
+    """Refuse a model's name that is written as two words: `gemma3 27b`."""
+    from napkin.inputs.presets import is_preset
+
+    whole = f"{word}-{size}".lower()
+    if is_preset(whole):
+        raise NapkinError(f"the model {word} {size} is written as one word", whole)
+
+
 def run_single(inputs: Inputs) -> Answer | None:
     """Return the answer where MODEL is matmul or linear; None where it is a model."""
     words = TAKES[inputs.command.name]
     word = inputs.text("model", f"a model, or {' or '.join(words)}").strip().lower()
     if word not in words:
         if "size" in inputs:
+            size = inputs.text("size")
+            check_one_word(word, size)
             raise NapkinError(
-                f"the shape {inputs.text('size')} belongs to {' or '.join(words)}, not to a model",
+                f"the shape {size} belongs to {' or '.join(words)}, not to a model",
                 did_you_mean(word, words) or f"napkin {inputs.command.name} {next(iter(words))} …",
             )
         hint = f"napkin {inputs.command.name} {next(iter(words))} …"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from napkin.commands.inputs import Inputs, Reason
+from napkin.commands.machine import read_of_memory
 from napkin.commands.nodes import NODES
 from napkin.commands.signature import AllButAdvice
 from napkin.errors import NapkinError, Problems
@@ -70,6 +71,8 @@ def check_unused(inputs: Inputs, unused: Mapping[str, Reason | None], spare: dic
         why, hint = reason or REASONS.get(name, ("this answer does not depend on it", "leave it out"))
         if name in FIGURES and reason is None and "hardware" not in inputs:
             why, hint = "it replaces a figure of an accelerator", "--hardware names one"
+            if name == "memory-size":
+                hint = read_of_memory(inputs)
         where = given.where if given is not None else ""
         place = f"{where}: " if where and not where.startswith("--") else ""
         if name in inputs.minor or (given is not None and given.shared):

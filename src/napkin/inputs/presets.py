@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from napkin.errors import NapkinError, did_you_mean
+from napkin.errors import NapkinError, did_you_mean, nearest
 from napkin.record import record
 
 TYPE_CHECKING = False
@@ -72,7 +72,7 @@ def preset(name: str) -> Preset:
     if slug is None:
         shown = "".join(c if c.isprintable() else "?" for c in name[:60])
         near = NAMES.get(spelling(name))
-        hint = did_you_mean(shown.rsplit("/", 1)[-1], PRESETS)
+        hint = did_you_mean(shown.rsplit("/", 1)[-1], _of_like_family(shown.rsplit("/", 1)[-1]))
         if near is not None:
             publishers = " or ".join(PRESETS[near].get("hub", ())) or PRESETS[near]["organisation"]
             hint = f"if it is the same as {publishers}'s, write {near}; else give the path of its config.json"
@@ -82,6 +82,19 @@ def preset(name: str) -> Preset:
             hint or "`napkin models` lists the names; a config.json's path will do too",
         )
     return _preset(slug, PRESETS[slug])
+
+
+def _of_like_family(name: str) -> list[str]:
+    """Return the presets whose name begins with a word like that of a name: a Whisper is no Mistral."""
+    from napkin._tables.models import PRESETS
+
+    def begins(text: str) -> str:
+        word = "".join(c if c.isalpha() else " " for c in text.lower()).split()
+        return word[0] if word else ""
+
+    families = {begins(slug) for slug in PRESETS}
+    like = {begins(name), *nearest(begins(name), families, len(families))}
+    return [slug for slug in PRESETS if begins(slug) in like]
 
 
 def presets() -> Iterator[Preset]:

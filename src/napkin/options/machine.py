@@ -19,7 +19,7 @@ OPTIONS = (
     Option("network-bandwidth", units.bandwidth, "Network of one accelerator, one way", "byte/s", "X"),
     Option("tdp", units.power_draw, "Power rating of one accelerator", "watt", "X"),
     Option("link", units.words, "A link (pcie5, nvlink4, …) or its rate, e.g. 64GB/s", metavar="NAME"),
-    Option("price", units.positive, "USD per GPU-hour", "USD/GPU-hour", "USD"),
+    Option("price", units.dollars, "USD per GPU-hour", "USD/GPU-hour", "USD"),
     Option(
         "power-overhead", units.at_least_one, "Host, fans and network on top of the TDP", metavar="X", default="1.3"
     ),

@@ -59,7 +59,8 @@ class Option:
     @property
     def usage(self) -> str:
         """How it is given, and what it is: `--gpus N: total number of GPUs`."""
-        said = self.help if self.help[:2].isupper() else self.help[0].lower() + self.help[1:]
+        first = self.help.partition(" ")[0]  # a name such as ZeRO or FLOPs keeps its letters
+        said = self.help if any(c.isupper() for c in first[1:]) else self.help[0].lower() + self.help[1:]
         return f"{self.shown}{'' if self.positional else f' {self.metavar}'}: {said}"
 
 
@@ -81,7 +82,7 @@ class Choice:
         if word not in self.words:
             raise units.Unreadable(
                 f"{text.strip()[:60]!r} is not one of {', '.join(self.words)}",
-                did_you_mean(word, self.words) or f"for example {self.words[0]}",
+                did_you_mean(word, self.words),
             )
         return word
 

@@ -12,7 +12,7 @@ OPTIONS = (
     Option("mfu", units.fraction, "Model FLOPs utilization, above 0 and at most 1", metavar="X"),
     Option("goodput", units.fraction, "Training's share of the calendar time", metavar="X"),
     Option("within", units.duration, "Deadline, e.g. 30d", "second", "TIME"),
-    Option("budget", units.positive, "Budget in USD", "USD", "USD"),
+    Option("budget", units.dollars, "Budget in USD", "USD", "USD"),
     Option("flops", units.words, "Convention: 6nd, palm, megatron, nanogpt, torch", metavar="NAME", default="6nd"),
     Option("pairs", choice("full", "half", "exact"), "(query, key) pairs counted: full, half, exact", default="full"),
     flag("causal", "Short for --pairs half"),

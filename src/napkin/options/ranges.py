@@ -61,6 +61,10 @@ def values(option: Option, text: str, where: str) -> list[str] | list[bool]:
     first, _, rest = text.partition("..")
     last, colon, step = rest.partition(":")
     low, high = read(option, first, where), read(option, last, where)
+    if option.choices and not colon and low in option.choices and high in option.choices:
+        numbered = [word for word in option.choices if word.isdigit()]  # the stages of ZeRO
+        if {low, high} <= set(numbered) and int(str(low)) <= int(str(high)):
+            return [word for word in numbered if int(str(low)) <= int(word) <= int(str(high))]
     if not isinstance(low, (int, float)) or not isinstance(high, (int, float)):
         raise NapkinError(f"{where}: {option.name} has no ranges", f"list its values: {where} {option.name}=a,b")
     if high < low:

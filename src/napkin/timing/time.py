@@ -26,6 +26,8 @@ from napkin.timing.goodput import IN_MFU, Goodput
 HOUR = ("seconds_per_hour", 3600, "second/hour")
 KWH = ("joules_per_kWh", 3_600_000, "joule/kWh")
 UNKNOWNS = ("params", "tokens", "gpus", "mfu", "time")
+EXAMPLE = {"params": "7B", "tokens": "1T", "gpus": "64", "mfu": "0.4", "time": "30d"}
+"""How each is typed, for hints."""
 
 
 def missing_of(known: Mapping[str, Term]) -> list[str]:
@@ -49,9 +51,10 @@ def unknowns(known: Mapping[str, Term], with_budget: bool) -> list[str]:
     equations = 2 if with_budget else 1
     names = {"time": "--within", **{name: f"--{name}" for name in UNKNOWNS[:4]}}
     if len(missing) > equations:
+        asked = ", ".join(f"{names[n]} {EXAMPLE[n]}" for n in missing)
         raise NapkinError(
             f"too much is missing: {', '.join(names[n] for n in missing)}",
-            f"give all but {'two' if with_budget else 'one'} of them",
+            f"give all but {'two' if with_budget else 'one'} of them: {asked}",
         )
     return missing
 

@@ -6,10 +6,12 @@ from napkin.units.algebra import combine, exponents, root, same
 from napkin.units.numbers import (
     BINARY,
     DECIMAL,
+    EXAMPLES,
     Unreadable,
     at_least_one,
     count,
     degree,
+    dollars,
     exact,
     fraction,
     number,
@@ -34,8 +36,9 @@ from napkin.units.quantities import (
 )
 
 __all__ = [
-    "BINARY", "DECIMAL", "NUMBER_FORMATS", "OUT_OF_RANGE", "SECONDS", "Unreadable", "at_least_one", "bandwidth",
-    "bytes_each", "combine", "compute_rate", "count", "degree", "duration", "duration_unit", "exact", "exponents",
+    "BINARY", "DECIMAL", "EXAMPLES", "NUMBER_FORMATS", "OUT_OF_RANGE", "SECONDS", "Unreadable", "at_least_one",
+    "bandwidth", "bytes_each", "combine", "compute_rate", "count", "degree", "dollars", "duration",
+    "duration_unit", "exact", "exponents",
     "figures", "fraction", "human", "number", "number_format", "positive", "positive_count", "power_draw",
     "probability", "quantity", "root", "same", "shape", "size", "words",
 ]  # fmt: skip

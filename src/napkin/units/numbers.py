@@ -17,6 +17,8 @@ class Unreadable(ValueError):
         self.hint = hint
 
 
+EXAMPLES = "for example 70B, 1.5e12, 80GiB, 30d"
+"""The hint where no more is known of what a number is for."""
 DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12, "p": 10**15, "e": 10**18}
 BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40, "pi": 2**50}
 _DIGITS = "0123456789"
@@ -30,7 +32,7 @@ def split(text: str) -> tuple[int, int, str]:
     shown = text if len(text) <= LONGEST else text[:LONGEST] + "…"
     stripped = text.strip()
     if not stripped:
-        raise Unreadable("a number is missing", "for example 70B, 1.5e12, 80GiB, 30d")
+        raise Unreadable("a number is missing", EXAMPLES)
     if len(stripped) > LONGEST:
         raise Unreadable(f"{shown!r} is too long for a number", f"at most {LONGEST} characters")
     at = 0
@@ -51,7 +53,7 @@ def split(text: str) -> tuple[int, int, str]:
             break
         at += 1
     if not seen_digit:
-        raise Unreadable(f"{shown!r} is not a number", "for example 70B, 1.5e12, 80GiB, 30d")
+        raise Unreadable(f"{shown!r} is not a number", EXAMPLES)
     rest = stripped[at:]
     if rest in ("e", "E"):
         raise Unreadable(f"{shown!r} ends before its exponent", f"for example {shown}9")
@@ -66,7 +68,8 @@ def split(text: str) -> tuple[int, int, str]:
             exponent += int(power[:count]) * (-1 if rest[1] == "-" else 1)
             rest = power[count:]
     if rest[:1] == ",":
-        raise Unreadable(f"{shown!r} is not a number", "write thousands as 70000 or 70_000, not with commas")
+        plain = stripped.replace(",", "") if stripped.replace(",", "").isalnum() else "70000"
+        raise Unreadable(f"{shown!r} is not a number", f"write {plain}: thousands have no commas")
     if rest[:1] in ("x", "X") and digits == 0:
         raise Unreadable(f"{shown!r} is hexadecimal", "write the number in decimal")
     if abs(exponent) > 400:
@@ -88,7 +91,8 @@ def scaled(text: str, units: dict[str, tuple[int, int]], example: str) -> Value:
     digits, exponent, suffix = split(text)
     key = suffix.lower()
     if key not in units:
-        raise Unreadable(f"{text.strip()!r}: unknown unit {suffix!r}", example)
+        wrong = f": unknown unit {suffix!r}" if suffix else " has no unit"
+        raise Unreadable(f"{text.strip()!r}{wrong}", example)
     top, bottom = units[key]
     return value_of(digits, exponent, top, bottom, text)
 
@@ -151,6 +155,18 @@ def count(text: str) -> int:
 def positive(text: str) -> Value:
     """Read a number above zero."""
     return above_zero(number(text), text)
+
+
+def dollars(text: str) -> Value:
+    """Read an amount above zero, also as people write prices: `$3`, `2.5 USD`, `$2.49/hr`."""
+    plain = text.strip().removeprefix("$")
+    for unit in ("/gpu-hour", "/hour", "/hr", "/h", "usd", "$"):
+        if plain.lower().endswith(unit):
+            plain = plain[: -len(unit)].rstrip()
+    try:
+        return positive(plain)
+    except Unreadable as problem:
+        raise Unreadable(f"{text[:LONGEST]!r} is not an amount of USD: {problem.reason}", "for example 2.5") from None
 
 
 def positive_count(text: str) -> int:

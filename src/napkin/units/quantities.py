@@ -125,8 +125,11 @@ def power_draw(text: str) -> Value:
 
 
 def shape(text: str) -> tuple[int, ...]:
-    """Read `4096x4096x4096` as (4096, 4096, 4096): whole numbers above zero."""
-    parts = text.strip().replace("X", "x").replace("×", "x").replace(",", "x").split("x")
+    """Read `4096x4096x4096` or `(4096, 4096, 4096)` as (4096, 4096, 4096): whole numbers above zero."""
+    plain = text.strip()
+    if plain[:1] + plain[-1:] in ("()", "[]"):
+        plain = plain[1:-1].rstrip(",")  # as Python writes a shape
+    parts = plain.replace("X", "x").replace("×", "x").replace(",", "x").split("x")
     if len(parts) > 16:
         raise Unreadable(f"{text[:LONGEST]!r} has more than 16 dimensions", "for example 4096x4096")
     try:

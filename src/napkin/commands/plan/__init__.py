@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
-from napkin.errors import HELD, IMPOSSIBLE, OK, UNDECIDED, NapkinError
+from napkin.errors import HELD, IMPOSSIBLE, OK, NapkinError
 from napkin.options.data import AMOUNT
 from napkin.options.files import DRAWS
 from napkin.options.layout import BOUNDED, MACHINE_SIZE, SEARCHED
@@ -48,7 +48,7 @@ COMMAND = Command(
     "Every layout that divides the machine and fits its memory, ranked, and why the others lose",
     run,
     brief="Every layout of a machine, ranked by time, and what fits",
-    verdicts=(HELD[OK], UNDECIDED, FITS, IMPOSSIBLE),
+    verdicts=(*HELD.values(), FITS, IMPOSSIBLE),
     success=HELD[OK],
     options=(
         *MACHINE_SIZE,

@@ -74,7 +74,7 @@ def _judge(question: PlanQuestion, answer: Answer, fit: str) -> None:
     answer.verdict = None if question.brief else fit
     if question.limits and question.counts:  # else the machine is chosen to keep them
         answer.status = status_of_most(question.limits, answer.quantities(), answer.intervals)
-        answer.verdict = IMPOSSIBLE if answer.status == BROKEN else HELD[answer.status]
+        answer.verdict = HELD[answer.status]
 
 
 def _impossible(question: PlanQuestion, request: Request, found: Found | None) -> Answer:

@@ -134,6 +134,9 @@ def _read_objective(inputs: Inputs, fewest: bool) -> None:
     least = inputs.text_or_none("min")
     if least is not None and "objective" in inputs and inputs.text("objective") != least:
         raise NapkinError(f"--min {least} and --objective contradict each other", "leave out --objective")
+    one = isinstance(inputs.peek("gpus"), int)
+    if one and "gpus" in (least, inputs.text("objective")):
+        raise NapkinError("a contradiction: the fewest GPUs are asked for, and --gpus gives them", "leave out --gpus")
     if least is not None:
         inputs.redefault("objective", least)
     elif fewest:

@@ -84,7 +84,7 @@ def _most(what: str, found: LargestFit, terms: Mapping[str, Term], level: float)
     """Return the largest value, the parameters of such a model, and the interval: from what surely fits to what may."""
     verdict = (found.fit.verdict or "").upper()
     if not found.value:
-        return [f"{_value(what, 0)}: {_value(what, found.unit)} {'do' if what == 'seq' else 'does'} not fit", verdict]
+        return [f"{_value(what, 0)}: not even {found.unit:,} fits", verdict]
     size_of_model = [human(terms["params/max"].value, "param")] if "params/max" in terms else []
     ends = f"{level:.0%}: {found.surely:,} to {found.possibly:,}"
     return [_value(what, found.value), ends, *size_of_model, verdict]

@@ -35,8 +35,16 @@ def of_rate(name: str, answer: Answer, basis: str, machine: tuple[str, str], rem
         answer.verdict or "",
         _conventions(terms, basis),
         remarks,
-        next=under("step") if named else Next({"explain": True}),
+        next=_next(terms, named),
     )
+
+
+def _next(terms: dict[str, Term], named: bool) -> Next:
+    """Return what to ask next: the whole job's rate where one GPU's is impossible, else the step as it is predicted."""
+    each, job = terms["tokens_per_second_per_gpu"], terms.get("tokens_per_second")
+    if job is not None and not each.parts and 1 < terms["mfu"].value <= job.value / each.value:
+        return Next({"tokens-per-second-per-gpu": None, "tokens-per-second": f"{each.value:.12g}"})
+    return under("step") if named else Next({"explain": True})
 
 
 def _conventions(terms: dict[str, Term], basis: str) -> Table:

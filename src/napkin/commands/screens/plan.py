@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from napkin.commands.plan.question import PlanQuestion
-from napkin.errors import UNDECIDED
+from napkin.errors import HELD, UNDECIDED
 from napkin.planning.verdicts import VERDICTS
 from napkin.render.answer import Answer, Row, number_in
 from napkin.render.figures import amount, briefly, interval, size_of
@@ -57,14 +57,14 @@ def _headline(question: PlanQuestion, answer: Answer) -> list[str]:
     head = []
     if "reasons" in answer.extra:
         return ["IMPOSSIBLE: no layout", f"nearest: {answer.extra['nearest']}"]
-    if question.limits and question.counts and answer.verdict:
-        head.append(answer.verdict.upper())
+    verdict = answer.verdict or ""
+    judged = [f"{verdict.upper()}: {_limits(question)}"] if verdict in HELD.values() else []
     if "gpus" in terms:
         head.append(human(terms["gpus"].value, "GPU"))
     step = f"{human(terms['step/time'].value, 'second')} a step"
     ends = answer.intervals
     if question.tokens is not None and "time" in terms:
-        head.append(human(terms["time"].value, "second"))
+        head += [human(terms["time"].value, "second"), *(judged if question.limits and question.counts else [])]
         head += [interval(ends["time"], "second", question.confidence)] if "time" in ends else []
         head.append(step)
     else:
@@ -76,6 +76,13 @@ def _headline(question: PlanQuestion, answer: Answer) -> list[str]:
         fit = f"{answer.verdict.upper()} " if answer.verdict in VERDICTS else ""
         head.append(fit + size_of(terms["memory/total"].value, terms["memory/capacity"].value))
     return head
+
+
+def _limits(question: PlanQuestion) -> str:
+    """Return what the run is asked to keep."""
+    words = [f"within {briefly(question.deadline, 'second')}"] if question.deadline is not None else []
+    words += [f"for {human(question.budget, 'USD')}"] if question.budget is not None else []
+    return " and ".join(words)
 
 
 def _usual(answer: Answer) -> list[Row]:

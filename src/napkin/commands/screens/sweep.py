@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from napkin.commands.screens.compare import rank
 from napkin.commands.sweep_point import Point
 from napkin.options.registry import OPTIONS
-from napkin.planning.verdicts import FITS
+from napkin.planning.verdicts import FITS, VERDICTS
 from napkin.render.answer import is_end
 from napkin.render.figures import compact
 from napkin.render.screen import Column, Next, Screen, Table
@@ -79,6 +79,9 @@ def _ends(points: Sequence[Point], path: str, swept: Sequence[str]) -> list[str]
 def _fitting(points: Sequence[Point], swept: Sequence[str]) -> list[str]:
     """Return for which values it fits, where it does for some."""
     fits = [point for point in points if point.answer is not None and point.answer.verdict == FITS]
+    judged = [point for point in points if point.answer is not None and point.answer.verdict in VERDICTS]
+    if judged and not fits and len(judged) == len(points):
+        return ["fits for none of them"]
     if not fits or len(fits) == len(points):
         return []
     values = [point.value(OPTIONS[swept[0]]) for point in points] if len(swept) == 1 else []
