@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from napkin.architectures import build, implementation_of
 from napkin.counting.params import params
 from napkin.elementwise import Number
-from napkin.footprint.memory import rank_of
+from napkin.footprint.memory import least_states, rank_of
 from napkin.footprint.prepared import prepare
 from napkin.footprint.rank import Rank
 from napkin.inputs.load import Document
 from napkin.inputs.model_file import config_from
 from napkin.operations.model import Model
 from napkin.operations.roles import EXPERT, REPLICATED
+from napkin.operations.tuning import Tuning
 from napkin.planning.enlarge import largest_that_fits, with_layers
 from napkin.planning.verdicts import worst_rank
 from napkin.record import replace
@@ -30,7 +31,7 @@ from napkin.training.recomputation import Recompute
 from napkin.training.recomputation import recompute as read
 from napkin.training.setup import Setup
 
-from .conftest import run_line
+from .conftest import preset, run_line
 
 BASE = {
     "hidden_size": 128,
@@ -338,3 +339,26 @@ def test_what_is_suggested_fits_by_its_own_evaluation_and_the_status_is_the_inte
         assert (again.data["verdict"], again.status) == ("fits", 0)
         assert again.values["memory/used"] == pytest.approx(row["used"])
         assert again.values["memory/high"] <= again.values["memory/capacity"]
+
+
+LORA: dict[str, Any] = {"tuned": "lora"}
+
+
+@pytest.mark.parametrize("name", ["llama3-8b", "gpt2", "gemma3-4b"])
+@pytest.mark.parametrize("frozen", [{}, {"frozen": 5}, {"asleep": "vision"}, LORA], ids=str)
+def test_the_states_of_the_mean_stage_are_those_of_a_single_one(name: str, frozen: dict[str, Any]) -> None:
+    """What rules a layout out without running it counts frozen parts as they are stored, and no more."""
+    model = preset(name)
+    if "asleep" in frozen and model.vision is None:
+        pytest.skip("has no vision tower")
+    setup = setup_of(model)
+    if frozen == LORA:
+        setup = replace(setup, implementation=replace(setup.implementation, tuning=Tuning("lora", 8, 0.0)))
+    if model.vision is not None:
+        setup = replace(setup, tower=model.vision.implementation)
+    setup = replace(setup, **frozen) if frozen != LORA else setup
+    (rank,) = ranks(model, setup)
+    assert least_states(model, setup) == rank.parameters + rank.gradients + sum(size for _, size in rank.states)
+    several = changed(setup, pp=2)
+    most = max(one.parameters + one.gradients + sum(size for _, size in one.states) for one in ranks(model, several))
+    assert least_states(model, several) <= most

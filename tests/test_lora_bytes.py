@@ -100,3 +100,13 @@ def test_every_linear_layer_is_every_part_of_a_fused_projection_too() -> None:
     line = "--seq 64 --framework litgpt --precision bf16-pure --lora-rank 8"
     attention = 2 * (4096 + 4096) + 2 * (4096 + 1024)
     assert memory(line).values["memory/gradients"] == 2 * 32 * 8 * (attention + 3 * (4096 + 14336))
+
+
+def test_fp32_adapters_of_experts_are_cast_to_the_weights_type() -> None:
+    """Mixtral, fp32 matrices of rank 4 next to 16-bit experts: each layer keeps what 2 · 128 rows read, the merged
+    tensor of 8 experts, and the 16-bit casts of both matrices, which the sum saves (peft 0.21, ParamWrapper)."""
+    line = "--seq 128 --precision frozen=bf16,param=fp32 --lora-rank 4 --lora-targets"
+    alone = memory(f"{line} q_proj", "mixtral-8x7b").values[SAVED]
+    both = memory(f"{line} q_proj,experts.gate_up_proj", "mixtral-8x7b").values[SAVED]
+    wide = 2 * 14336
+    assert both - alone == 32 * 2 * (2 * 128 * 4096 + 8 * 4096 * wide + 8 * 4 * (4096 + wide))

@@ -61,13 +61,29 @@ def joined(model: Model) -> Stack:
     return Stack("both", before, (*patterns, *last.patterns), last.after)
 
 
-def seen_layers(model: Model) -> tuple[int, int, int]:
-    """Return the layers of the joined stack that are the tower's, those with the projector, and all that precede the
-    language model's."""
+@record
+class TowerPart:
+    """What of the joined stack precedes the language model: the vision tower, its projector, and images in place.
+
+    before     operations before the tower's layers      patterns   the tower's and the projector's
+    tower      the tower's layers                         projected  those and the projector's
+    layers     all layers before the language model's
+    """
+
+    before: int = 0
+    patterns: int = 0
+    tower: int = 0
+    projected: int = 0
+    layers: int = 0
+
+
+def tower_part(model: Model) -> TowerPart:
+    """Return what of the joined stack precedes the language model; nothing without a tower."""
     if model.vision is None:
-        return 0, 0, 0
+        return TowerPart()
+    (patches,), (tower,), _ = (part.stacks for part in model.vision.parts)
     depth = model.vision.tower.depth
-    return depth, depth + 1, depth + 2
+    return TowerPart(len(patches.before) + len(tower.before), len(tower.patterns) + 1, depth, depth + 1, depth + 2)
 
 
 def legs_of(
@@ -86,7 +102,7 @@ def legs_of(
         return [text]
     vision, whole = model.vision, replace(split, context=1, sequence=1)
     patches, tokens, features = shape.lengths
-    count = len(vision.tower.stacks[0].patterns)
+    count = tower_part(model).patterns - 1
     images, asleep = shape.images, frozen in (VISION, PROJECTOR)
     idle = not is_array(images) and images == 0
     found = [

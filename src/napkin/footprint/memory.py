@@ -13,10 +13,10 @@ from napkin.footprint.activations import total
 from napkin.footprint.kept import dot, saved_bytes
 from napkin.footprint.moments import moments_of
 from napkin.footprint.optimizer_buffers import tensor_sizes
-from napkin.footprint.prepared import PreparedStep, bare, stack_of_step, table_of
+from napkin.footprint.prepared import PreparedStep, layers_asleep, stack_of_step, weights_on_a_rank
 from napkin.footprint.rank import Rank
 from napkin.footprint.stages import Stage, stage_of
-from napkin.footprint.states import HeldWeights, gathered, held_weights, still
+from napkin.footprint.states import HeldWeights, gathered, still
 from napkin.operations.model import Model
 from napkin.record import replace
 from napkin.training.setup import Setup
@@ -82,19 +82,21 @@ def states_of(mine: HeldWeights, setup: Setup) -> tuple[Number, Number, tuple[tu
 
 
 def least_states(model: Model, setup: Setup) -> Number:
-    """Return bytes of states that the fullest stage of a pipeline holds at least: those of the mean stage. A tied
-    embedding, which one stage or two may hold, is left out."""
+    """Return bytes of states that the fullest stage of a pipeline holds at least: those of the mean stage, with what is
+    frozen as it is stored. A tied embedding, which one stage or two may hold, counts once."""
     stack = stack_of_step(model, setup)
-    parts: list[tuple[Number, HeldWeights]] = [
-        (count, held_weights(layer.operations, setup)) for _, count, layer in stack.kinds()
-    ]
-    parts += [
-        (1, held_weights(stack.before, setup)),
-        (1, held_weights(stack.after, setup)),
-        (1, held_weights(model.shared, bare(setup))),
-    ]
+    kinds = tuple({id(layer): layer for _, layer in stack.runs}.values())
+    held = weights_on_a_rank(model, stack, setup, kinds)
+    of_layer = {id(layer): part for layer, part in zip(kinds, held.layers, strict=True)}
+    parts: list[tuple[Number, HeldWeights]] = [(1, held.before), (1, held.head)]
+    parts += [(1, held.shared)] if held.shared is not None else []
+    asleep = layers_asleep(model, setup)
+    for count, layer in stack.runs:
+        fixed, part = min(asleep, count), of_layer[id(layer)]
+        asleep -= fixed
+        parts += [(count - fixed, part), (fixed, still(part, setup))]
     if model.tied:
-        parts.append((-1, held_weights((table_of(stack),), bare(setup))))
+        parts.append((-1, held.table))
     parameters, gradients, states = states_of(gathered(parts), setup)
     kept = 0 if setup.in_backward else gradients
     return ratio(parameters + kept + total(size for _, size in states), setup.layout.pp)

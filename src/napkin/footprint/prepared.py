@@ -9,7 +9,7 @@ from napkin.autograd.tensors import sized
 from napkin.elementwise import Flag, Number, is_array, where
 from napkin.footprint import activations
 from napkin.footprint.activations import Pass, Piece
-from napkin.footprint.legs import PROJECTOR, VISION, joined, legs_of, seen_layers
+from napkin.footprint.legs import PROJECTOR, VISION, joined, legs_of, tower_part
 from napkin.footprint.states import HeldWeights, gathered, held_weights, still
 from napkin.operations.base import Operation
 from napkin.operations.lowering import Shape, Split
@@ -232,18 +232,18 @@ def _first(run: Pass, setup: Setup, replays: Replays) -> Replay | None:
 def order_of_run(model: Model, run: Pass, setup: Setup) -> Order:
     """Return the order of the layers of a pass under a setup's recomputation."""
     between = [number for number, layer in enumerate(run.kinds) if not layer.block]
-    return order_of(run.patterns, setup.layout.recompute, _asleep(model, setup), between)
+    return order_of(run.patterns, setup.layout.recompute, layers_asleep(model, setup), between)
 
 
-def _asleep(model: Model, setup: Setup) -> int:
+def layers_asleep(model: Model, setup: Setup) -> int:
     """Return the layers of the joined stack that no gradient reaches, all before the first one that is trained."""
     tuning = setup.implementation.tuning
-    tower, with_projector, ahead = seen_layers(model)
+    part = tower_part(model)
     if setup.frozen is not None:
-        return ahead + setup.frozen
+        return part.layers + setup.frozen
     if setup.asleep:
-        return tower if setup.asleep == VISION else with_projector
-    return FROZEN_LAYERS.get(tuning.method, 0) if tuning is not None and not ahead else 0
+        return part.tower if setup.asleep == VISION else part.projected
+    return FROZEN_LAYERS.get(tuning.method, 0) if tuning is not None and not part.layers else 0
 
 
 def weights_on_a_rank(model: Model, stack: Stack, setup: Setup, kinds: Iterable[Layer]) -> Weights:
@@ -270,15 +270,12 @@ def weights_on_a_rank(model: Model, stack: Stack, setup: Setup, kinds: Iterable[
 
 def _of_tower(model: Model, stack: Stack) -> set[int]:
     """Return which layers of the joined stack are the tower's and the projector's."""
-    if model.vision is None:
-        return set()
-    own = len(model.vision.tower.stacks[0].patterns) + 1
-    return {id(layer) for _, runs in stack.patterns[:own] for _, layer in runs}
+    return {id(layer) for _, runs in stack.patterns[: tower_part(model).patterns] for _, layer in runs}
 
 
 def _before(model: Model, stack: Stack, setup: Setup) -> HeldWeights:
     """Return what a rank holds of what precedes the layers."""
-    seen = sum(len(one.before) for part in model.vision.parts[:2] for one in part.stacks) if model.vision else 0
+    seen = tower_part(model).before
     own = held_weights(stack.before[seen:], setup)
     own = own if setup.frozen is None else still(own, setup)
     if not seen:

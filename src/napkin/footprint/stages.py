@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from math import gcd
 
 from napkin.elementwise import Number, ceil_div, floor_div, is_array, maximum, minimum, ratio, where
-from napkin.footprint.legs import seen_layers
+from napkin.footprint.legs import tower_part
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.states import weights_of
 from napkin.operations.base import Operation
@@ -82,7 +82,7 @@ def _matrix_weights(operations: Iterable[Operation]) -> int:
 
 def bounds(step: PreparedStep, index: Number) -> tuple[Number, Number]:
     """Return the first layer of stage `index` and the one after its last; a vision tower is on the first."""
-    ahead = seen_layers(step.model)[2]
+    ahead = tower_part(step.model).layers
     low, high = _bounds(step, index, step.order.depth - ahead)
     return (where(index == 0, 0, low + ahead), high + ahead) if ahead else (low, high)
 
@@ -204,7 +204,7 @@ def _unlike(order: Order, runs: list[_Run], places: Iterable[Number], last: int)
 def _runs(model: Model, order: Order, setup: Setup) -> list[_Run]:
     """Return (layers per stage, first stage, one after the last, origin) of runs of stages of one size: stage i begins
     with layer i · size + origin."""
-    layout, partition, seen = setup.layout, setup.framework.partition, seen_layers(model)[2]
+    layout, partition, seen = setup.layout, setup.framework.partition, tower_part(model).layers
     if layout.stages:
         found: list[_Run] = []
         begin, low = 0, seen

@@ -69,7 +69,7 @@ def adapted_rows(run: Lowering, ids: Tensor, count: Number, rows: Number, width:
     """Look up `count` of an embedding adapter's `rows`, and multiply them by its second matrix (peft, Embedding)."""
     tape, tuning = run.tape, run.implementation.tuning
     assert tuning is not None
-    stored = "fp32" if tape.autocast else tape.compute
+    stored = tuning.kept_in or ("fp32" if tape.autocast else tape.compute)
     outer, tape.frozen = tape.frozen, False
     thin = tape.new(count * tuning.rank, stored, "adapter's rows")
     thin = tape.record("embedding", (ids,), thin, (ids,), weight=rows * tuning.rank * BYTES[stored])
@@ -80,13 +80,14 @@ def adapted_rows(run: Lowering, ids: Tensor, count: Number, rows: Number, width:
 
 def _with_merged(run: Lowering, part: LinearPart, x: Tensor, d_out: Number, rank: int) -> Tensor:
     """Multiply by one frozen parameter to which the product of LoRA's two matrices, a matmul of its own, is added."""
-    tape = run.tape
+    tape, tuning = run.tape, run.implementation.tuning
     stored = "fp32" if tape.autocast else tape.compute
+    kept_in = tuning.kept_in if tuning is not None and tuning.kept_in else stored
     elements, count = rank * (part.d_in + d_out), part.d_in * d_out
     outer, tape.frozen = tape.frozen, False
     copies = [tape.weight_copy(elements, f"{part.path}/adapter")] if tape.autocast else []
-    delta = tape.new(count, tape.autocast or stored, "adapter's product")
-    delta = tape.record("matmul", (), delta, copies, weight=elements * BYTES[stored])
+    delta = tape.new(count, tape.autocast or kept_in, "adapter's product")
+    delta = tape.record("matmul", (), delta, copies, weight=elements * BYTES[kept_in])
     merged = tape.shift(tape.cast(tape.scale(delta), stored), "merged weight")
     tape.frozen = outer
     return tape.matmul(x, merged, x.count // part.d_in * d_out, "output")
@@ -95,10 +96,13 @@ def _with_merged(run: Lowering, part: LinearPart, x: Tensor, d_out: Number, rank
 def _merged(run: Lowering, count: Number, elements: Number, what: str) -> Tensor:
     """Return a frozen weight of `count` elements plus the product of its adapter's matrices, of `elements` together: a
     tensor of its own, made outside of autocast (peft, ParamWrapper)."""
-    tape = run.tape
+    tape, tuning = run.tape, run.implementation.tuning
     stored = "fp32" if tape.autocast else tape.compute
     outer, tape.frozen = tape.frozen, False
-    made = tape.record("baddbmm", (), tape.new(count, stored, what), weight=elements * BYTES[stored])
+    kept_in = tuning.kept_in if tuning is not None and tuning.kept_in else stored
+    casts = [tape.new(elements, stored, f"{what} cast", no_grad=True)] if kept_in != stored else []
+    made = tape.new(count, stored, what)
+    made = tape.record("baddbmm", (), made, casts, weight=elements * BYTES[kept_in])
     tape.frozen = outer
     return made
 

@@ -79,7 +79,7 @@ class Embedding(Lookup):
         out = tape.record("embedding", (ids,), out, (ids,), weight=grads)
         tuning = run.implementation.tuning
         if tuning is not None and any(adapted_lookups(self, tuning)):
-            out = tape.add(out, adapted_rows(run, ids, shape, rows_here, self.width))
+            out = tape.cast(tape.add(out, adapted_rows(run, ids, shape, rows_here, self.width)), stored)
         return Value(out, self.width)
 
 

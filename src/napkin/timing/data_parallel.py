@@ -78,7 +78,7 @@ def shards_of(clock: Clock, stages: Stages, model: Model) -> Shards:
     ways = clock.groups.shards.ranks
     over_experts = term.multiply("ranks_of_experts", size("ep", layout.ep), size("etp", layout.etp))
 
-    def alike(name: str, ranks: Term) -> Term:
+    def with_same_experts(name: str, ranks: Term) -> Term:
         """Of as many ranks with the same dense weights, those with the same experts (training/layout.py)."""
         exact = term.divide(f"{name}/exact", term.multiply(f"{name}/tp", ranks, clock.tp), over_experts)
         return term.largest(name, term.floor(f"{name}/whole", exact), ONE)
@@ -88,9 +88,9 @@ def shards_of(clock: Clock, stages: Stages, model: Model) -> Shards:
         on_a_stage("weights/experts", [one.weights.experts for _, one in runs]),
         Held(frozen, on_a_stage("frozen/experts", [one.frozen.experts for _, one in runs])),
         replicas,
-        alike("expert_replicas", replicas),
+        with_same_experts("expert_replicas", replicas),
         ways,
-        alike("expert_shards", ways),
+        with_same_experts("expert_shards", ways),
     )
 
 

@@ -39,12 +39,12 @@ class StepTime:
     weights: Number
 
 
-def seeing(model: Model, layout: StepLayout, rates: Rates) -> list[tuple[Number, LayerTime]]:
+def image_layers(model: Model, layout: StepLayout, rates: Rates) -> list[tuple[Number, LayerTime]]:
     """Return the time of a vision tower's layers and of its projector, where there are images."""
     if model.vision is None or (not is_array(layout.images) and not layout.images):
         return []
     (tower,), (projector,) = model.vision.tower.stacks, model.vision.projector.stacks
-    clock, last = (Clock(rates, layout.seeing(length)) for length in (layout.tower_tokens, layout.image_tokens))
+    clock, last = (Clock(rates, layout.over_images(length)) for length in (layout.tower_tokens, layout.image_tokens))
     found = [(count, layer_time(clock, layer, f"tower/{kind}")) for kind, count, layer in tower.kinds()]
     return [*found, (1, layer_time(last, Layer("projector", projector.before), "projector"))]
 
@@ -54,7 +54,7 @@ def layers_of_step(model: Model, layout: StepLayout, rates: Rates) -> Layers:
     clock = Clock(rates, layout)
     last = clock if len(model.stacks) == 1 else Clock(rates, layout.decoding())
     # what comes before the layers, and after them but for the logits and the loss, is not timed yet
-    runs = seeing(model, layout, rates)
+    runs = image_layers(model, layout, rates)
     runs += [
         (count, layer_time(clock if stack is model.stacks[0] else last, layer, kind))
         for stack in model.stacks

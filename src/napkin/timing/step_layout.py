@@ -78,7 +78,7 @@ class StepLayout:
         """Tokens of a sequence that cross-attention reads."""
         return where(self.source > 0, self.source, self.sequence)
 
-    def seeing(self, length: Number) -> StepLayout:
+    def over_images(self, length: Number) -> StepLayout:
         """Return the layout over the images, of `length` tokens each: every rank of a sequence sees them whole."""
         return replace(self, sequence=length, micro_batch=self.micro_batch * self.images, cp=1, sequence_parallel=0)
 
