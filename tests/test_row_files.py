@@ -191,6 +191,12 @@ def test_init_writes_rows_that_are_predicted_and_never_overwrites(tmp_path: path
     assert path.read_text() == before
 
 
+def test_a_file_of_which_no_row_can_be_read_names_the_problem_of_each(tmp_path: pathlib.Path) -> None:
+    outcome = validated(tmp_path / "rows.yaml", [{}, 3, 7])
+    assert outcome.status == 2
+    assert [line for line in outcome.err.splitlines() if line.startswith("error:")][2].endswith("is not a mapping")
+
+
 def test_one_bad_row_of_memory_does_not_refuse_the_file(tmp_path: pathlib.Path) -> None:
     good = {**row(LAYOUT, memory={"gib": 60.0, "what": "used"}), "id": "good"}
     rows = [

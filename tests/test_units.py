@@ -73,6 +73,7 @@ def test_read(reader: Callable[[str], object], text: str, value: object) -> None
         (units.positive_count, "0", "above zero", None),
         (units.count, "", "missing", None),
         (units.count, "7B7", "unknown unit", None),
+        (units.bandwidth, "0", "has no unit", None),
         (units.bandwidth, "10Gb/s", "bits or bytes", "Gbit/s"),
         (units.shape, "4x", "not a shape", None),
         (units.shape, "4x-1", "not a shape", None),

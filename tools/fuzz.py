@@ -169,8 +169,7 @@ def size_of(case: Case) -> int:
 def run_range(work: tuple[int, int, bool]) -> dict[str, Any]:
     """Run the cases of a range; returns statuses, the failures by what is wrong, and the slowest."""
     first, count, real = work
-    gc.set_threshold(50_000, 20, 20)  # the trees of an answer are many objects, and all are let go at its end
-    gc.freeze()
+    gc.set_threshold(50_000)  # the trees of an answer are many objects, and all are let go at its end
     failures: dict[str, list[int]] = {}
     slowest = (0.0, first)
     for seed in range(first, first + count):

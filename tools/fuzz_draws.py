@@ -345,6 +345,20 @@ SNAPSHOT = {
         [{"action": "alloc", "addr": 1, "size": 4000}, {"action": "free_completed", "addr": 1, "size": 4000}]
     ],
 }
+FOREIGN: tuple[dict[str, Any], ...] = (
+    {"dim": 64, "n_layers": 4, "n_heads": 8, "n_kv_heads": 2, "vocab_size": 128, "multiple_of": 16, "norm_eps": 1e-5},
+    {"dim": 64, "n_layers": 4, "n_heads": 8, "hidden_dim": 96, "head_dim": 8, "vocab_size": 128, "moe": None},
+    {"n_layer": 4, "n_head": 8, "n_embd": 64, "block_size": 128, "bias": True, "vocab_size": 128},
+    {"n_layer": 4, "n_head": 8, "n_embd": 64, "padded_vocab_size": 128, "mlp_class_name": "GptNeoxMLP"},
+    {"model": {"name": "mpt", "d_model": 64, "n_heads": 8, "n_layers": 4, "vocab_size": 128, "no_bias": True,
+               "max_seq_len": "${a.b}", "attn_config": {"alibi": True}}, "a": {"b": 128}},
+    {"model": {"d_model": 64, "n_heads": 8, "n_layers": 4, "rope": True, "include_bias": False, "weight_tying": True,
+               "layer_norm_with_affine": False, "vocab_size": 128, "embedding_size": 256}},
+    {"model": {"model_config": {"is_llama_config": True, "hidden_size": 64, "intermediate_size": 96,
+                                "num_hidden_layers": 4, "num_attention_heads": 8, "vocab_size": 129}},
+     "parallelism": {"tp": 2}},
+)  # fmt: skip
+"""Model files of other projects."""
 RUNS: tuple[dict[str, Any], ...] = (
     {
         "command": "train-time",
@@ -542,7 +556,7 @@ def _content(rng: random.Random, name: str) -> bytes:
             else rng.choice((b"", b" " * 50_000, b"time: " * 5_000, b"\n" * 50_000, data))
         )
     base: Any = {
-        "model": dict(PRESETS[rng.choice(list(PRESETS))]["config"]) if stem == "model" else None,
+        "model": _model(rng) if stem == "model" else None,
         "hardware": HARDWARE,
         "profile": PROFILE,
         "run": rng.choice(RUNS),
@@ -554,6 +568,13 @@ def _content(rng: random.Random, name: str) -> bytes:
         value = mutated(rng, value)
     data = _written(value, form)
     return _broken(rng, data) if rng.random() < 0.1 else data
+
+
+def _model(rng: random.Random) -> dict[str, Any]:
+    """Return the config of a preset, or now and then another project's model file."""
+    if rng.random() < 0.08:
+        return rng.choice(FOREIGN)
+    return dict(PRESETS[rng.choice(list(PRESETS))]["config"])
 
 
 def _written(value: Any, form: str) -> bytes:

@@ -51,7 +51,8 @@ def judged(case: Case, status: int, out: str, err: str) -> str | None:
 
 
 def asks_json(case: Case) -> bool:
-    return "--json" in case.argv and not {"--help", "-h", "help", "--help-all", "-V", "--version"} & set(case.argv)
+    options = set(case.argv[: case.argv.index("--")] if "--" in case.argv else case.argv)
+    return "--json" in options and not {"--help", "-h", "help", "--help-all", "-V", "--version"} & options
 
 
 MORE = re.compile(r"error: and \d+ more")

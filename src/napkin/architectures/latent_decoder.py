@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from napkin.architectures.arrangements import Arrangement, hyper_connected, pre_norm
 from napkin.architectures.assembly import embedding, head, last_layer, runs_of
@@ -209,7 +209,7 @@ def _indexers(config: Config, otherwise: list[bool]) -> list[bool]:
 _SCHEDULE = ("index_topk_pattern", "index_topk_freq", "index_skip_topk_offset")
 
 
-def _by_schedule(config: Config, layers: int) -> list[Any] | None:
+def _by_schedule(config: Config, layers: int) -> list[object] | None:
     """Read which layers choose keys (full) from a pattern (FSSF…) or a period and its offset; None: no field says."""
     if not any(config.has(field) and config.matters(field) for field in _SCHEDULE):
         return None

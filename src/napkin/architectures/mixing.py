@@ -1,4 +1,4 @@
-"""What adapters of networks with recurrences share: reading their fields, and putting a network together.
+"""What families with recurrent layers share: reading their fields, and putting a network together.
 
 Field names and arrangements are facts of the classes of Hugging Face transformers 5.23.0
 (src/transformers/models/<model type>/).

@@ -30,7 +30,7 @@ REQUIRED: Final = object()
 class ConfigClass:
     """A configuration class, where it is not a network's own: of a block of fields within config.json.
 
-    model_type    the block's, by which an adapter asks for it
+    model_type    the block's, by which a family asks for it
     config_class  the class that the facts were read from
     defaults      the value of a field that the file omits; None: the class derives it from other fields or has none.
                   Width and depth are never here: napkin does not guess them

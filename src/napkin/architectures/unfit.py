@@ -35,7 +35,7 @@ def every_problem(config: Config, first: NapkinError, build: Callable[[Config], 
 
 
 def _with(fields: Any, prefix: tuple[str, ...], spellings: list[str], value: object) -> dict[str, Any]:
-    """Return fields in which the field below `prefix` has the value, under its first spelling alone."""
+    """Return fields in which the field below `prefix` has the value, under its first spelling only."""
     if prefix:
         return {**fields, prefix[0]: _with(fields[prefix[0]], prefix[1:], spellings, value)}
     return {**{name: one for name, one in fields.items() if name not in spellings}, spellings[0]: value}

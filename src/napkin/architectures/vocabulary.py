@@ -1,4 +1,4 @@
-"""A vocabulary padded with ids of no token: rows of the embedding and columns of the logits."""
+"""Pad a vocabulary with rows of the embedding, and columns of the logits, that belong to no token."""
 
 from __future__ import annotations
 

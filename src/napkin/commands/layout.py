@@ -15,6 +15,7 @@ from napkin.options.layout import LAYOUT_DEGREES, OF_REPLICA
 from napkin.planning.fewest import machines
 from napkin.training.layout import Layout
 from napkin.training.recomputation import recompute
+from napkin.units.numbers import LARGEST_DEGREE
 
 MORE_RANKS = "a larger --global-batch, which more ranks can divide"
 
@@ -216,6 +217,8 @@ def read_machines(inputs: Inputs, node: int) -> list[int]:
 def _read_data_parallel(inputs: Inputs, model_parallel: int, heads: int = 0) -> int:
     """Return dp, from --gpus and the other degrees where it is not given; heads: what tp must divide, for hints."""
     gpus, dp = inputs.integer_or_none("gpus"), inputs.integer_or_none("dp")
+    if gpus is not None and gpus > LARGEST_DEGREE:
+        raise NapkinError("--gpus is out of range", "at most 1e15")
     if gpus is None:
         count = inputs.integer("dp", default="1")
         inputs.record("gpus", count * model_parallel, "solved" if "dp" in inputs else "default", "GPU")

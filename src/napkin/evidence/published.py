@@ -13,7 +13,7 @@ rate or time of a row never reaches the part that predicts.
 
 from __future__ import annotations
 
-from napkin.errors import NapkinError
+from napkin.errors import NapkinError, Problems
 from napkin.evidence.preset_dimensions import dimensions_of
 from napkin.evidence.recognize import of_memory, of_step, recognized
 from napkin.evidence.row_files import MEMORY, RUNS, STEPS, TUNING, read_rows
@@ -88,6 +88,7 @@ def read(path: str) -> Published:
         raise NapkinError(f"{document.place('rows')}: is empty", "a row a run")
     found = Published(schema, [], [], [], [], [])
     names: set[str] = set()
+    problems: list[NapkinError] = []
     for index, fields in enumerate(data["rows"]):
         row = RowFields(document, index, fields if isinstance(fields, dict) else {})
         try:
@@ -104,8 +105,9 @@ def read(path: str) -> Published:
             name = row.fields.get("id")
             shown = printable(name, 60) if isinstance(name, str) and name else f"row {index + 1:,}"
             found.unread.append(UnreadRow(shown, MAIN[schema], problem.message))
-            if len(found.unread) == len(data["rows"]):
-                raise
+            problems.append(problem)
+    if len(problems) == len(data["rows"]):
+        raise Problems(problems)
     return found
 
 

@@ -68,7 +68,7 @@ def name_of(path: str) -> str:
 
 def read_bytes(path: str, largest: int = LARGEST) -> bytes:
     """Return the content of a regular file or pipe; "-" is standard input. Errors (2) name the reason."""
-    name = printable(path)
+    name = name_of(path)
     try:
         if path == "-":
             data = sys.stdin.buffer.read(largest + 1)
@@ -94,7 +94,7 @@ def read_text(path: str, largest: int = LARGEST) -> str:
     try:
         return read_bytes(path, largest).decode("utf-8-sig")
     except UnicodeDecodeError as problem:
-        raise NapkinError(f"{printable(path)}: is not UTF-8 (byte {problem.start})", "save it as UTF-8") from None
+        raise NapkinError(f"{name_of(path)}: is not UTF-8 (byte {problem.start})", "save it as UTF-8") from None
 
 
 def read_json(path: str, *, infinite: bool = False) -> Document:

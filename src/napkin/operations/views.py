@@ -6,6 +6,7 @@ from napkin.autograd.tensors import BYTES, WEIGHT_COPY, Tensor
 from napkin.elementwise import Number
 from napkin.operations.base import Operation
 from napkin.operations.facts import SHARED_OUTPUT
+from napkin.operations.implementations import QKV
 from napkin.operations.lora import JOINED
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.ordinary import NOT_TIMED, Elementwise, Ordinary, View
@@ -103,6 +104,8 @@ class Slice(View):
         x = run.read(self)
         cuts = run.implementation.qkv == "apart" and self.role in JOINED
         part = run.tape.slice(x.tensor, x.tensor.count * self.width // x.width, cuts)
+        if self.role in JOINED and QKV in run.implementation.variables:
+            run.scopes.local(x.tensor)
         if self.indexed:
             index = run.tape.new(1, "int64", "index", no_grad=True)
             taken = run.tape.new(part.count, part.dtype, "taken")

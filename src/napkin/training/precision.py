@@ -94,7 +94,10 @@ def precision(text: str, where: str = "--precision") -> Precision:
         if field in parts:
             raise NapkinError(f"{where}: {field} is given twice", "keep one of them")
         if value not in TRAINED and not (field == "master" and value == "none"):
-            raise NapkinError(f"{where}: unknown dtype {value[:40]!r} for {field}", did_you_mean(value, TRAINED))
+            raise NapkinError(
+                f"{where}: unknown dtype {value[:40]!r} for {field}",
+                did_you_mean(value, TRAINED) or f"one of {', '.join(TRAINED)}",
+            )
         parts[field] = value
     if "param" not in parts:
         raise NapkinError(f"{where}: param is missing", "for example param=bf16,grad=fp32,state=fp32,master=fp32")

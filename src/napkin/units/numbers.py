@@ -91,7 +91,8 @@ def scaled(text: str, units: dict[str, tuple[int, int]], example: str) -> Value:
     digits, exponent, suffix = split(text)
     key = suffix.lower()
     if key not in units:
-        raise Unreadable(f"{text.strip()!r}: unknown unit {suffix!r}", example)
+        wrong = f": unknown unit {suffix!r}" if suffix else " has no unit"
+        raise Unreadable(f"{text.strip()!r}{wrong}", example)
     top, bottom = units[key]
     return value_of(digits, exponent, top, bottom, text)
 

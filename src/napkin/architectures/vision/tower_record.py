@@ -12,7 +12,7 @@ from napkin.record import record, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    pass
 
 
 WHOLE = replace(HF, kernel_mask="", closure=(), buffers=(), positions="buffer")
@@ -94,7 +94,7 @@ class Tower:
     implementation  how the class runs it
     """
 
-    defaults: Mapping[str, Any]
+    defaults: Mapping[str, object]
     names: Names = Names()
     stem: Stem = Stem()
     mixing: Mixing = Mixing()

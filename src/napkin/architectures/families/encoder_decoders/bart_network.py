@@ -120,7 +120,7 @@ class Bart:
         alone = runs_alone(config)
         has_decoder, has_head = (True, True) if alone else parts_of(config)
         if not has_decoder:
-            raise config.refuse("architectures", "napkin does not know the encoder of this family alone")
+            raise config.refuse("architectures", "napkin does not know the encoder of this family by itself")
         if not alone:
             must_be_both(config)
         same = config.flag(self.may_share) if self.may_share else True

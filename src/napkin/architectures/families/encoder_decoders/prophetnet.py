@@ -73,7 +73,7 @@ def _prophetnet(config: Config) -> Model:
     positions, function = config.integer("max_position_embeddings"), activation(config, "activation_function")
     has_decoder, has_head = parts_of(config)
     if not has_decoder:
-        raise config.refuse("architectures", "napkin does not know the encoder of this family alone")
+        raise config.refuse("architectures", "napkin does not know the encoder of this family by itself")
     config.must_be("is_encoder_decoder", True)
     config.must_be("add_cross_attention", True)
     config.must_be("is_decoder", False)

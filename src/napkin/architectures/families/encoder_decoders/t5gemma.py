@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import gcd
-from typing import Any
 
 from napkin.architectures import assembly, reading
 from napkin.architectures.attention import Attention
@@ -130,7 +129,7 @@ def checked_classes(config: Config) -> bool:
     """Return whether the class that is named has a head. Refuse (3) the encoder alone."""
     has_decoder, has_head = parts_of(config)
     if not has_decoder:
-        raise config.refuse("architectures", "napkin does not know the encoder of this family alone")
+        raise config.refuse("architectures", "napkin does not know the encoder of this family by itself")
     config.must_be("is_encoder_decoder", True)
     config.ignore("vocab_size", "initializer_range")  # each side has its own
     return has_head
@@ -199,7 +198,7 @@ def head_of(of: Side, there: bool) -> Operations:
     return (*last(of), head, *capped)
 
 
-CALLS: dict[str, Any] = {"passes": (MASKS, POSITION_IDS), "closure": ("tables", "masks")}
+CALLS: dict[str, object] = {"passes": (MASKS, POSITION_IDS), "closure": ("tables", "masks")}
 T5GEMMA = Architecture(
     "t5gemma",
     t5gemma,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from math import gcd
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.assembly import runs_of
@@ -237,7 +237,7 @@ def _sizes(config: Config, kinds: list[str]) -> dict[str, dict[str, int]]:
         config.ignore(*(f"swa_{field}" for field in SIZES))
         own = _by_layer(config, kinds)
     else:
-        near: dict[str, Any] = {f: config.optional_integer(f"swa_{f}") or IN_WINDOWS[f] for f in IN_WINDOWS}
+        near: dict[str, int] = {f: config.optional_integer(f"swa_{f}") or IN_WINDOWS[f] for f in IN_WINDOWS}
         rotary = config.optional_integer("swa_qk_rope_head_dim")
         near["qk_rope_head_dim"] = near["head_dim"] - near["qk_nope_head_dim"] if rotary is None else rotary
         own = {kind: near if kind == WINDOWED else {} for kind in kinds}

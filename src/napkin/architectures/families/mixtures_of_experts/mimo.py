@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from napkin.architectures.attention import Attention
 from napkin.architectures.attention_parts import Rope, Scaling
@@ -86,7 +85,7 @@ def _experts(config: Config, layers: int) -> Callable[[int], bool]:
     return lambda i: given[i] == 1
 
 
-def _ones(config: Config, field: str, layers: int) -> list[Any] | None:
+def _ones(config: Config, field: str, layers: int) -> list[object] | None:
     given = config.items(field, required=False)
     if given is not None and (len(given) != layers or any(entry not in (0, 1) for entry in given)):
         raise config.wrong(field, f"is not a list of {layers} times 0 or 1")
