@@ -337,7 +337,10 @@ def test_frozen_layers_keep_nothing_and_have_no_states(tmp_path: pathlib.Path, f
     line = f"memory {path} --seq 128 --micro-batch 2 --precision bf16-pure"
     values = ask_json(f"{line} --freeze-layers {frozen}")["values"]
     seen = {0: 18_471_060, 2: 12_748_900, 6: 1_288_196}[frozen]
-    assert values["memory/activations/saved"] == seen + 4 * 256 * 256 + 4 * 256
+    beyond = (
+        4 * 256 * 256 + 4 * 256 if frozen == 6 else 0
+    )  # the final norm's input and deviations, which need no gradient
+    assert values["memory/activations/saved"] == seen + beyond
     layer = 2 * 256**2 + 2 * 256 * 128 + 3 * 256 * 688 + 2 * 256
     trained = (6 - frozen) * layer + 1000 * 256 + 256
     assert values["memory/gradients"] == 2 * trained
@@ -348,7 +351,7 @@ def test_frozen_layers_keep_nothing_and_have_no_states(tmp_path: pathlib.Path, f
 
 def test_what_cannot_be_frozen_is_refused() -> None:
     for model, options, status in (
-        ("gpt2", "--freeze-layers 2", 3),
+        ("flan-t5-xl", "--freeze-layers 2", 3),
         ("llama3-8b", "--freeze-layers 33", 2),
         ("llama3-8b", "--freeze-layers 2 --lora-rank 8", 2),
     ):

@@ -130,9 +130,17 @@ KEEP: list[Any] = []
 
 
 def trace(
-    fields: dict[str, Any], precision: str, kernel: str, batch: tuple[int, int], every: int, how: Any, many: int
+    fields: dict[str, Any],
+    precision: str,
+    kernel: str,
+    batch: tuple[int, int],
+    every: int,
+    how: Any,
+    many: int,
+    frozen: int | None = None,
 ) -> Any:
-    """Return what a step of `many` micro-batches holds, by SEEN."""
+    """Return what a step of `many` micro-batches holds, by SEEN; `frozen`: layers that are not trained, nor what is
+    before them."""
     cuda_on_meta.KERNEL = kernel
     model = network(fields, precision, kernel)
     if sum(weight.numel() for weight in model.parameters()) != params(reading(fields))["params/total"].value:
@@ -142,11 +150,13 @@ def trace(
         blocks = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
         for number, module in enumerate(blocks):  # of an encoder, then of its decoder
             module.gradient_checkpointing = number % every == 0
+    if frozen is not None:
+        freeze(model, frozen)
     kind, options = OPTIMIZERS[how[0]]
     forms = {"foreach": how[1] == "foreach"} | ({"fused": how[1] == "fused"} if kind is not torch.optim.RMSprop else {})
     if kind is torch.optim.Adadelta:
         forms.pop("fused")
-    optimizer = kind(model.parameters(), **options, **forms)
+    optimizer = kind([weight for weight in model.parameters() if weight.requires_grad], **options, **forms)
     watch = Watch()
     with torch.device("meta"):
         ids, labels = (torch.zeros(batch, dtype=torch.long) for _ in range(2))
@@ -170,15 +180,37 @@ def trace(
     return {name: found[name] for name in SEEN}
 
 
+def freeze(model: Any, layers: int) -> None:
+    """Freeze the embeddings of a decoder or encoder and its first layers."""
+    body = model.base_model
+    stack = body.encoder.layer if hasattr(body, "encoder") else body.h if hasattr(body, "h") else body.layers
+    parts = [body.get_input_embeddings(), *(getattr(body, name, None) for name in ("wpe", "embeddings"))]
+    for part in (*filter(None, parts), *list(stack)[:layers]):
+        part.requires_grad_(False)
+
+
 def said(
-    fields: dict[str, Any], precision: str, kernel: str, batch: tuple[int, int], every: int, how: Any, many: int
+    fields: dict[str, Any],
+    precision: str,
+    kernel: str,
+    batch: tuple[int, int],
+    every: int,
+    how: Any,
+    many: int,
+    frozen: int | None = None,
 ) -> Any:
     """Return the same as napkin computes it."""
     model = reading(fields)
     recompute = Recompute("every", every) if every > 1 else Recompute("full" if every else "none")
     layout = Layout(seq=batch[1], micro=batch[0], micro_batches=many, recompute=recompute)
     setup = Setup(
-        implementation_of("hf", model.family), layout, POLICIES[POLICY[precision]], find(how[0])[0], how[1], kernel
+        implementation_of("hf", model.family),
+        layout,
+        POLICIES[POLICY[precision]],
+        find(how[0])[0],
+        how[1],
+        kernel,
+        frozen=frozen,
     )
     rank = memory.rank_of(prepare(model, setup), 0)
     at = {moment.name: moment for moment in rank.moments}
@@ -228,8 +260,11 @@ def main() -> int:
     parser.add_argument("types", nargs="*", help="model types (default: all that napkin reads)")
     parser.add_argument("--cases", type=int, default=6, help="steps of each")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--freeze", type=int, help="this many first layers, and the embedding, are not trained")
     parser.add_argument("--write", action="store_true", help="keep some equal cases")
     asked = parser.parse_args()
+    if asked.write and asked.freeze is not None:
+        parser.error("--write keeps steps that train everything")
     emulate()
     rows = json.loads(CASES.read_text(encoding="utf-8"))["rows"] if CASES.exists() else []
     for model_type in asked.types or drawn_types():
@@ -237,7 +272,7 @@ def main() -> int:
         counts = dict.fromkeys(SEEN, 0)
         errors: list[float] = []
         for number in range(asked.cases):
-            one = case(asked.seed, model_type, number)
+            one = (*case(asked.seed, model_type, number), asked.freeze)
             try:
                 found, expected = trace(*one), said(*one)
             except NapkinError as problem:
@@ -251,7 +286,7 @@ def main() -> int:
             for name in SEEN:
                 counts[name] += found[name] == expected[name]
             if found == expected:
-                equal.append([model_type, *one[1:], list(found.values()), one[0]])
+                equal.append([model_type, *one[1:7], list(found.values()), one[0]])
             else:
                 off = {name: expected[name] - found[name] for name in SEEN if expected[name] != found[name]}
                 print(f"   {number}: {one[1:]} off {off}, peak {errors[-1]:+.3%}")

@@ -88,11 +88,22 @@ def replays(
     return Replay(run.peak, run.live), Replay(run.peak_if_freed, run.live - run.let_go)
 
 
+def before_recomputation(nodes: Sequence[Node]) -> Number:
+    """Return the bytes that a piece's backward pass has allocated when it first needs a saved tensor, and with it the
+    piece is recomputed: the gradients of sums and casts at its end."""
+    run = _Backward(nodes, 0, True, False)
+    for node in reversed(nodes):
+        if node.kept:
+            break
+        run.accumulate(run.step(node))
+    return run.live
+
+
 def read_by_others(nodes: Sequence[Node]) -> tuple[Tensor, ...]:
-    """Return the tensors with a gradient that nodes read and other pieces read too."""
-    made = {id(node.output.root) for node in nodes}
-    roots = {id(x.root): x.root for node in nodes for x in node.inputs if not x.no_grad and id(x.root) not in made}
-    return tuple(x for x in roots.values() if any(s.shared and s.kind == ACTIVATION for _, s in x.storages))
+    """Return the tensors with a gradient that nodes read and other pieces read too, those that the nodes make among
+    them."""
+    roots = {id(x.root): x.root for node in nodes for x in node.inputs if not x.no_grad}
+    return tuple(x for x in roots.values() if any(s.shared and s.kind in (ACTIVATION, WEIGHT) for _, s in x.storages))
 
 
 class _Backward:

@@ -198,6 +198,12 @@ class Tape:
         kept = ([] if y.no_grad else [x]) + ([] if x.no_grad else [y])
         return self.record("mul", (x, y), out, kept, broadcast=True)
 
+    def divide(self, x: Tensor, y: Tensor, what: str = "quotient") -> Tensor:
+        """Divide elementwise by y, broadcast over x. Backward, y's gradient is −g·(x/y)/y, with two temporaries."""
+        out = self.multiply(x, y, what)
+        self.nodes[-1].scratch = 2 * out.size
+        return out
+
     def power(self, x: Tensor) -> Tensor:
         given, x = x, self.raised(x)
         out = self.record("pow", (x,), self.new(x.count, x.dtype, "power"), (x,), scratch=2 * x.size)

@@ -9,7 +9,7 @@ from napkin.operations.frameworks import IMPLEMENTATIONS
 from napkin.operations.implementations import Implementation
 from napkin.operations.lora_targets import resolved
 from napkin.operations.model import Model
-from napkin.operations.trained import Frozen, as_trained
+from napkin.operations.trained import Frozen, as_trained, head_of
 from napkin.operations.tuning import Tuning
 from napkin.options.training import ADAPTED, FROZEN
 from napkin.record import replace
@@ -45,15 +45,20 @@ def read_trained(inputs: Inputs, model: Model) -> Model:
 
 
 def _check_freezable(inputs: Inputs, model: Model, frozen: int) -> None:
-    """Raise an error where freezing the embedding would freeze the head, or where LoRA freezes everything anyway."""
+    """Raise an error where LoRA freezes everything anyway, or where it is not clear which layers are the first; note
+    that a tied head is frozen with the embedding."""
     depth = model.stacks[-1].depth
     if frozen > depth:
         raise NapkinError(f"--freeze-layers {frozen:,}: {model.name} has {depth:,} layers", f"at most {depth:,}")
     if "lora-rank" in inputs:
         raise NapkinError("--freeze-layers and --lora-rank cannot be combined", "LoRA freezes every layer")
-    if model.tied or len(model.stacks) > 1:
-        why = "it has tied embeddings" if model.tied else "it has an encoder"
-        raise Refused(f"--freeze-layers: {model.name}: {why}", "a model with untied embeddings, or --lora-rank")
+    if len(model.stacks) > 1:
+        raise Refused(f"--freeze-layers: {model.name}: it has an encoder", "a model without one, or --lora-rank")
+    head = head_of(model)
+    if model.tied and (head is None or head.linear() is None):
+        raise Refused(f"--freeze-layers: {model.name}: a part of its head is the embedding", "--lora-rank")
+    if model.tied:
+        inputs.note("the embedding is frozen with the first layers, and so is the head, which is the same matrix")
 
 
 def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, word: str) -> Implementation:
@@ -68,7 +73,9 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
     stored = inputs.text_or_none("quantized") or ""
     experts = _read_quantized_experts(inputs, model, stored)
     dropout = float(inputs.number_or_none("dropout") or 0.0)
-    tuning = Tuning("lora", rank, dropout, (), stored, library, experts)
+    inputs.default("adapter", "lora")
+    weighted = inputs.text("adapter") == "dora"
+    tuning = Tuning("lora", rank, dropout, (), stored, library, experts, magnitude=weighted)
     return replace(implementation, tuning=resolved(tuning, inputs.texts("lora-targets"), model, implementation))
 
 

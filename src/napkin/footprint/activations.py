@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import isqrt
 
-from napkin.autograd.live import forward_peak, forward_peaks
+from napkin.autograd.live import before_recomputation, forward_peak, forward_peaks
 from napkin.autograd.tape import Tape
 from napkin.autograd.tensors import ACTIVATION, BYTES, INPUT, INPUT_LABEL, WEIGHT_COPY, Node, Storage, Tensor, sized
 from napkin.elementwise import Number, ceil_div, minimum, where
@@ -17,7 +17,8 @@ from napkin.errors import Refused
 from napkin.footprint.legs import Leg
 from napkin.operations.attention_kernels import cuts_keys, is_masked
 from napkin.operations.base import Operation
-from napkin.operations.implementations import EAGER
+from napkin.operations.facts import POSITION_SCORES
+from napkin.operations.implementations import ALIBI, ALWAYS, EAGER
 from napkin.operations.losses import LOSSES, Loss
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.model import Layer, Numbered, Stack
@@ -47,13 +48,16 @@ class Piece:
              order of the calls (torchtitan, apply_ac with mode selective and option op)
     burst    the peak of its forward pass, with its input and what it has kept so far
     dropped  the same where nothing is kept
-    anew     the same where it is recomputed, until all that is kept is there
+    anew     the same where it is recomputed, until all that is kept is there, with the gradients that are there already
+    made     storages that it makes and others share: it makes them anew where it is recomputed
+    leaf     bytes of the zeros that it reads in place of position biases and that a gradient reaches
     biases   autocast's copies of biases, which its cache holds to the end of the forward pass
     arguments  storages that the layer is called with next to its input, which its checkpoint keeps: those that all
              layers share
     carried  bytes of those that are its own
     rest     bytes of what it keeps beyond its checkpointed block
     masks    bytes of the causal masks that it reads, by what tells them apart
+    returned what it returns next to the stream, which lives until the next layer returns
     delayed  what the gradients of weights need where they are computed apart from those of activations: the input of
              each linear layer and its output's gradient (Qi et al. 2023, arXiv:2401.10241, table 1: 32·T·h of a GPT
              layer)
@@ -77,6 +81,9 @@ class Piece:
     carried: Number = 0
     rest: Number = 0
     masks: tuple[tuple[object, Number], ...] = ()
+    returned: tuple[Storage, ...] = ()
+    made: tuple[Storage, ...] = ()
+    leaf: Number = 0
 
     @property
     def stashed(self) -> Number:
@@ -232,8 +239,7 @@ def forward(
     held = body_output(stack) == STREAM or any(s.label == INPUT_LABEL for s in after.kept)
     gone = where(held, 0, after.input)  # the stream, once it is normalized
     after = replace(after, burst=after.burst - gone)
-    places = (place for value in lowering.shared_tensors.values() for place in value.tensor.storages)
-    shared_tensors = tuple({id(storage): storage for _, storage in places}.values())
+    shared_tensors = lowering.shared_values()
     return Pass(
         before,
         tuple(layers),
@@ -360,13 +366,29 @@ def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, tuple[Storage, .
     refers = lowering.implementation.closure
     stream = "fp32" if lowering.tape.autocast else lowering.tape.compute
     ids = lowering.own * BYTES["int64"] * (("ids" in refers) + lowering.b * ("each ids" in refers))
+    if "distances" in refers and any(op.pattern() == POSITION_SCORES for one in stack.layers for op in one.operations):
+        ids = ids + lowering.own * lowering.s * BYTES["int64"]
     attends = [core for layer in stack.layers for op in layer.operations if (core := op.attends()) is not None]
     heads = max((op.heads for op in attends if op.position == "alibi"), default=0)
     slopes = sized(lowering.b * heads * lowering.s, stream) if "alibi" in refers else 0
     pairs = lowering.tables.values() if "tables" in refers else ()
     tables = tuple(storage for pair in pairs for t in pair for _, storage in t.storages)
+    tables += tuple(storage for mask in _shared_masks(lowering) for _, storage in mask.storages)
     spread = total(lowering.spread.values()) * ("tables" in refers)
     return ids + slopes + spread, tables
+
+
+def _shared_masks(lowering: Lowering) -> tuple[Tensor, ...]:
+    """Return the masks that are made once for all layers: with ALiBi's biases for a kernel, boolean otherwise."""
+    return tuple(lowering.masks[name] for name in (ALIBI, "mask") if name in lowering.masks)
+
+
+def _mask_beside(lowering: Lowering, layer: Layer, kept: tuple[Storage, ...]) -> tuple[Storage, ...]:
+    """Return the masks of all layers that a layer with attention reads and that are not among what it keeps."""
+    if not any(op.attends() is not None for op in layer.operations):
+        return ()
+    read = (storage for mask in _shared_masks(lowering) for _, storage in mask.storages)
+    return tuple(storage for storage in read if not any(storage is one for one in kept))
 
 
 def _masks(lowering: Lowering, layer: Layer) -> tuple[tuple[object, Number], ...]:
@@ -384,11 +406,12 @@ def _masks(lowering: Lowering, layer: Layer) -> tuple[tuple[object, Number], ...
                 core.causal
                 or cuts_keys(lowering, core)
                 or (bounded and lowering.implementation.kernel_mask == "windows")
-            )
+            ) and lowering.implementation.mask != "shared"
             made = ("mask" in refers or "masks" in refers) and hides and not core.cross
             size = sized(lowering.b * lowering.own * keys, stream)
         else:  # boolean, made for windows and for both stacks' keys; one for all sequences, but where one is inverted
-            made = "masks" in refers and (bounded or core.merged) and is_masked(lowering, core)
+            always = lowering.implementation.kernel_mask == ALWAYS and core.position != ALIBI
+            made = "masks" in refers and (bounded or core.merged or always) and is_masked(lowering, core)
             size = lowering.own * keys * (lowering.b if inverts or core.merged else 1)
         if made:
             found[lowering.stack, (core.window, core.chunk) if "masks" in refers else None] = size
@@ -399,11 +422,15 @@ def one_layer(lowering: Lowering, layer: Layer, width: Number, dtype: str) -> tu
     """Return what a layer keeps, and the dtype of its output."""
     tape = lowering.tape.fresh()
     outer, lowering.tape = lowering.tape, tape
+    before = {id(storage) for storage in lowering.shared_storages()}
     x = lowering.residual(width, dtype)
+    x.tensor.no_grad = layer.begins
     out = lowering.run(rewrite(layer.operations, lowering.implementation), x)
     lowering.tape = outer
     made = piece(layer.kind, tape, 0, 0, x.tensor.size)
     taken = lowering.arguments.values()
+    own = tuple(storage for storage in lowering.shared_storages() if id(storage) not in before)
+    zeros = () if lowering.zeros is None else (lowering.zeros.storage,)
     beyond = lowering.starts[layer.beyond] if layer.beyond else len(made.nodes)
     rest = {id(s): s for node in made.nodes[beyond:] for _, s in node.kept if s.label != INPUT_LABEL}
     made = replace(
@@ -412,6 +439,13 @@ def one_layer(lowering: Lowering, layer: Layer, width: Number, dtype: str) -> tu
         carried=total(s.size for s in taken if not s.shared),
         rest=total(s.size * s.kept for s in rest.values() if s.kind == ACTIVATION),
         masks=_masks(lowering, layer),
+        shared=(*made.shared, *_mask_beside(lowering, layer, made.shared)),
+        anew=made.anew
+        + (before_recomputation(made.nodes) if lowering.implementation.late else 0)
+        + total(storage.size for storage in own),
+        made=own,
+        leaf=total(s.size for s in zeros if any(s is one for one in (*own, *taken))),
+        returned=tuple(storage for x in lowering.scopes.returned for _, storage in x.storages),
     )
     return (made, out.tensor.dtype) if layer.read else (unread(made), dtype)
 
@@ -419,7 +453,7 @@ def one_layer(lowering: Lowering, layer: Layer, width: Number, dtype: str) -> tu
 def unread(made: Piece) -> Piece:
     """Return a layer whose result nothing reads: it runs, and no gradient reaches it."""
     nothing: tuple[object, ...] = ()
-    changes = dict.fromkeys(("kept", "nodes", "shared", "arguments", "masks"), nothing)
+    changes = dict.fromkeys(("kept", "nodes", "shared", "arguments", "masks", "returned", "made"), nothing)
     sizes = dict.fromkeys(("saved", "casts", "recomputed", "chosen", "carried", "rest", "delayed", "input"), 0)
     return replace(made, burst=made.dropped, **changes, **sizes)
 
@@ -522,7 +556,7 @@ def fused_loss(lowering: Lowering, operations: tuple[Operation, ...], residual: 
     rows = next_power(ceil_div(lowering.tokens, ceil_div(vocabulary, head.d_in)))
     rows = minimum(rows, lowering.tokens)
     of_hidden = tape.new(hidden.count, hidden.dtype, "gradient of the hidden state", no_grad=True)
-    trained = vocabulary * head.d_in * (lowering.implementation.tuning is None)
+    trained = vocabulary * head.d_in * (lowering.implementation.tuning is None and head.learning.trained)
     of_weight = tape.new(trained, tape.compute, "gradient of the head's weight", no_grad=True)
     logits = sized(rows * vocabulary, tape.autocast or hidden.dtype)
     tape.record(

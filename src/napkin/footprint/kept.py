@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from napkin.autograd.tensors import INPUT_LABEL, WEIGHT_COPY, Storage
-from napkin.elementwise import Number, ceil_div, maximum, minimum, product, where
+from napkin.elementwise import Number, ceil_div, is_array, maximum, minimum, product, where
 from napkin.footprint import activations
 from napkin.footprint.activations import total
 from napkin.footprint.prepared import PreparedStep
@@ -88,12 +88,30 @@ def mask_bytes(step: PreparedStep, counts: Counts) -> Number:
     return total(where(checkpointed > 0, size, 0) for size, checkpointed in masks.values())
 
 
+def returned_bytes(step: PreparedStep, stage: Stage, layer: Number) -> Number:
+    """Return the bytes that the layer before `layer` (counted in the whole stack) returned next to the stream and does
+    not keep for backward: they live until `layer`, or what follows the last one, has run."""
+    order = step.order
+    sizes = [
+        total(
+            s.size * (1 if one.checkpointed or one.no_grad else 1 - minimum(s.kept, 1))
+            for s in step.run.layers[one.kind][1].returned
+        )
+        for one in order.variants
+    ]
+    if not any(is_array(size) or size for size in sizes):
+        return 0
+    return where(layer > stage.low, dot(order.between(maximum(layer - 1, 0), layer), sizes), 0)
+
+
 def rotary_bytes(step: PreparedStep, stage: Stage) -> Number:
-    """Return the bytes of rotary tables that checkpointed layers refer to and no other layer keeps."""
+    """Return the bytes of rotary tables, and of masks made once for all layers, that checkpointed layers refer to and
+    no other layer keeps."""
     found: Number = 0
     for storage in step.run.tables:
         checkpointed, others = _users(step, stage.variants, storage)
-        found = found + where((checkpointed > 0) & (others == 0), storage.size, 0)
+        keep = where(others > 0, minimum(storage.kept, 1), 0)
+        found = found + where(checkpointed > 0, storage.size * (1 - keep), 0)
     return found
 
 
@@ -133,7 +151,8 @@ def _uses(step: PreparedStep, variant: Variant, storage: Storage) -> bool:
     """Return whether layers of a variant keep a storage, or refer to it where they are checkpointed."""
     piece = step.run.layers[variant.kind][1]
     reads = (*piece.shared, *piece.arguments) if variant.checkpointed else () if variant.no_grad else piece.shared
-    return any(storage is other for other in reads)
+    makes = variant.checkpointed and any(storage is other for other in piece.made)  # and lets go of it
+    return not makes and any(storage is other for other in reads)
 
 
 @record

@@ -119,7 +119,7 @@ def parts_of(step: PreparedStep, stage: Stage) -> list[tuple[Number, HeldWeights
     if setup.freezes:
         fixed: list[Number] = [0] * len(layers)
         for n, variant in zip(stage.variants, step.order.variants, strict=True):
-            fixed[variant.kind] = fixed[variant.kind] + n * variant.no_grad
+            fixed[variant.kind] = fixed[variant.kind] + n * variant.still
         frozen = [(n, still(part, setup)) for n, part in zip(fixed, weights.layers, strict=True)]
         layers = [(n - less, part) for (n, part), less in zip(layers, fixed, strict=True)]
     return [(stage.first, weights.before), *layers, (stage.last, weights.after), *shared, *frozen]

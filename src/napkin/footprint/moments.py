@@ -8,7 +8,7 @@ from napkin.autograd.tensors import INPUT_LABEL, sized
 from napkin.elementwise import Number, ceil_div, is_array, is_zero, maximum, product, where
 from napkin.footprint.activations import total
 from napkin.footprint.gathers import flat_gradient, gathered_bytes
-from napkin.footprint.kept import dot, mask_bytes, rotary_bytes, shared_kv_bytes
+from napkin.footprint.kept import dot, mask_bytes, returned_bytes, rotary_bytes, shared_kv_bytes
 from napkin.footprint.optimizer_buffers import optimizer_temporaries, table_elements
 from napkin.footprint.peaks import LayerPeak, layer_peaks
 from napkin.footprint.prepared import PreparedStep
@@ -178,7 +178,8 @@ class Moments:
         at_head = self.moment("forward", standing, rank.saved, rank.casts + self.cached, temporaries)
         if not run.layers:
             return at_head
-        norm = ("final_norm", product(stage.last, run.final))
+        last = returned_bytes(self.step, stage, stage.high)
+        norm = ("final_norm", product(stage.last, total((run.final, last))))
         temporaries = (("referred_to", held.around), ("last_loss", self.last), norm)
         return larger(at_head, self.moment("forward", standing, self.before_head, self.casts, temporaries))
 
@@ -190,10 +191,11 @@ class Moments:
 
     @property
     def outlives(self) -> Number:
-        """Return the bytes of what lives on when the backward pass is over: a checkpointed leaf and its gradient, and
-        a head's gradient that another is a view of."""
+        """Return the bytes of what lives on when the backward pass is over: a checkpointed leaf and its gradient (zeros
+        for position biases, or the embedding's output), and a head's gradient that another is a view of."""
         leaf = where(total(self.stage.checkpointed) > 0, 2 * self.run.zeros, 0)
-        return total((leaf, product(self.stage.last, self.run.undivided)))
+        woken = product(self.stage.first, 2 * self.run.after.input) if self.step.setup.wakes else 0
+        return total((leaf, woken, product(self.stage.last, self.run.undivided)))
 
     @property
     def through_backward(self) -> Number:
@@ -217,9 +219,12 @@ class Moments:
             ("referred_to", self.through_backward - self.references.freed_masks(peak.masks)),
             ("added_gradient", gradients.added),
             ("loss", 2 * self.loss),
+            ("leaf", peak.leaf),
             ("layer", peak.needs),
         )
         kept = self.before_head - peak.gone - peak.shared
+        if self.step.setup.framework.retains:
+            kept = kept + 2 * peak.gone
         casts = self.rank.casts - product(self.stage.last, self.run.after.casts) - peak.uncast
         made = gradients.parts_after(gradients.first + peak.made)
         return self.moment("backward", made, kept, casts, temporaries)

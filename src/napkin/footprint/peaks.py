@@ -14,6 +14,7 @@ from napkin.footprint.kept import (
     freed_bytes,
     kept_by_layers,
     mask_bytes,
+    returned_bytes,
     shared_storages,
 )
 from napkin.footprint.prepared import PreparedStep
@@ -32,10 +33,11 @@ class LayerPeak:
     gone    activations that are free again       shared  those of them that layers share
     uncast  autocast's copies of weights that are free again
     needs   what the layer's backward holds: its gradients, and what is recomputed
-    bursts  the peak of the layer's forward pass beyond what it keeps
+    bursts  the peak of the layer's forward pass beyond what it keeps, with what the layer before it returned
     later   copies of weights of it and of the layers after it, whether autograd keeps them or autocast's cache
     masks   causal masks that checkpointed layers up to it refer to
     seam    the gradient of an encoder's output, where it is the encoder's end that is next
+    leaf    the gradient of the zeros that layers after it read in place of position biases
     below   whether a later layer of its variant is on the stage too, before whose forward pass no less is kept
     """
 
@@ -49,6 +51,7 @@ class LayerPeak:
     later: Number
     masks: Number
     seam: Number = 0
+    leaf: Number = 0
     below: bool = False
 
 
@@ -74,12 +77,16 @@ class StageLayers:
         pairs = list(zip(order.variants, self.pieces, strict=True))
         self.idle = [one.no_grad and step.setup.freezes for one in order.variants]
         weights = step.weights.layers
-        trained = [(weights[one.kind].gradients(grad), not i) for i, one in zip(self.idle, order.variants, strict=True)]
+        fixed = [one.still and step.setup.freezes for one in order.variants]
+        trained = [
+            (weights[one.kind].gradients(grad), not still) for still, one in zip(fixed, order.variants, strict=True)
+        ]
         self.weights = [size * some for size, some in trained]
         self.copies = [0 if one.checkpointed or one.no_grad else piece.casts for one, piece in pairs]
         self.cached = [piece.biases if one.no_grad else total((piece.casts, piece.biases)) for one, piece in pairs]
         chosen = [piece.chosen if self.chooses else 0 for piece in self.pieces]
         self.reruns = [p.recomputed - c if one.checkpointed else 0 for (one, p), c in zip(pairs, chosen, strict=True)]
+        self.remade = [total(s.size * s.kept for s in p.made) if one.checkpointed else 0 for one, p in pairs]
         self.shared = shared_storages(step, stage)
 
     def corners(self) -> Iterator[Corner]:
@@ -118,25 +125,45 @@ class StageLayers:
             ahead = [a - b for a, b in zip(upto, self.begin, strict=True)]
             alike = (variant, *(n > 0 for n in ahead), sum(ahead) == 1)
             backward = kept + gradients_of(dot(done, self.weights)) - dot(done, self.copies) + recomputed
-            return alike, backward, kept - dot(done, self.cached)
+            return alike, backward, kept - dot(done, self.cached) + returned_bytes(step, stage, sum(upto) - 1)
 
         return most_held(self.corners(), held)
 
-    def needed(self, variant: int, ahead: Counts, recomputed: Number, done: Number) -> Number:
+    def carried(self, variant: int, done: Counts) -> Number:
+        """Return the bytes of the gradients that layers after a layer have left and that it adds to."""
+        shares = self.step.replays.shares
+        kind = self.order.variants[variant].kind
+        own = shares(kind)
+        if not own:
+            return 0
+        after = zip(done, (shares(one.kind) for one in self.order.variants), strict=True)
+        count: dict[int, Number] = dict.fromkeys(own, 0)
+        for n, theirs in after:
+            for key in own.keys() & theirs.keys():
+                count[key] = count[key] + n
+        return total(where(n > 0, own[key], 0) for key, n in count.items())
+
+    def leaf(self, done: Counts) -> Number:
+        """Return the bytes of the gradient that `done` layers have given to the zeros they read."""
+        leaves = [piece.leaf for piece in self.pieces]
+        there = where(total(self.stage.checkpointed) > 0, dot(done, [leaf > 0 for leaf in leaves]), 0)
+        return where(there > 0, self.step.run.zeros, 0)
+
+    def needed(self, variant: int, ahead: Counts, recomputed: Number, done: Counts) -> Number:
         """Return the bytes that a layer's backward pass holds at its peak. `ahead`: layers up to it on the stage;
-        `done`: how many there are after it."""
+        `done`: those after it."""
         step, one, piece = self.step, self.order.variants[variant], self.pieces[variant]
         if self.idle[variant]:
             return 0
         peak = step.replay(one.kind, one.checkpointed).peak
-        carrying = step.carrying(one.kind, one.checkpointed)
+        carrying, carried = step.carrying(one.kind, one.checkpointed), self.carried(variant, done)
         if carrying is not None:
-            peak = where(done > 0, carrying.peak, peak)
+            peak = where(carried > 0, carrying.peak, peak)
         if step.first is not None and not one.checkpointed:
             peak = where((total(ahead) == 1) & (self.stage.first == 1), step.first.peak, peak)
-        needs = recomputed + piece.input + peak
+        needs = recomputed + self.remade[variant] + piece.input + peak
         if one.checkpointed:  # the layer's tensors are allocated once more as it is recomputed
-            needs = maximum(needs, recomputed - self.reruns[variant] + piece.anew)
+            needs = maximum(needs, recomputed - self.reruns[variant] + piece.anew + carried)
         return needs
 
     def burst(self, variant: int) -> Number:
@@ -185,11 +212,12 @@ def layer_peaks(
             whole - kept_by_layers(step, ahead, checkpoints),
             freed_bytes(layers.shared, ahead),
             dot(done, layers.copies),
-            layers.needed(variant, ahead, recomputed, total(done)),
-            layers.burst(variant),
+            layers.needed(variant, ahead, recomputed, tuple(done)),
+            total((layers.burst(variant), returned_bytes(step, stage, total(upto) - 1))),
             total((dot(done, layers.cached), layers.cached[variant])),
             layers.masks(ahead),
             layers.seam(variant),
+            layers.leaf(tuple(done)),
             variant in later and holds_for_all(later[variant]),
         )
         if is_array(valid):  # else those that hold the most are in no order

@@ -15,6 +15,7 @@ from napkin.operations.base import Operation
 from napkin.operations.lowering import Shape, Split
 from napkin.operations.model import Layer, Model, Stack
 from napkin.operations.roles import TOKEN
+from napkin.operations.trained import with_first_trained, with_frozen_head, with_frozen_layers
 from napkin.operations.tuning import FROZEN_LAYERS
 from napkin.record import record, replace
 from napkin.training.layout import Layout
@@ -49,12 +50,13 @@ class Replays:
     def __init__(self, run: Pass, table: Number = 0) -> None:
         self.run = run
         self.table = table
-        self._shared: dict[int, bool] = {}
+        self._shared: dict[int, dict[int, Number]] = {}
 
-    def adds(self, kind: int) -> bool:
-        """Return whether a layer adds to gradients that later layers have left."""
+    def shares(self, kind: int) -> dict[int, Number]:
+        """Return the bytes of the tensors with a gradient that a layer reads and others read too, by storage."""
         if kind not in self._shared:
-            self._shared[kind] = bool(read_by_others(self.run.layers[kind][1].nodes))
+            read = read_by_others(self.run.layers[kind][1].nodes)
+            self._shared[kind] = {id(x.storage): x.size for x in read}
         return self._shared[kind]
 
     def piece(self, which: int) -> tuple[Piece, Number]:
@@ -119,9 +121,9 @@ class PreparedStep:
 
     def carrying(self, kind: int, recomputed: bool) -> Replay | None:
         """Return the replay of a layer that adds to gradients which later layers have left; None where it has none."""
-        return (
-            self.replays.of(self.setup, kind, recomputed=recomputed, carried=True) if self.replays.adds(kind) else None
-        )
+        if not self.replays.shares(kind):
+            return None
+        return self.replays.of(self.setup, kind, recomputed=recomputed, carried=True)
 
     def under(self, setup: Setup) -> PreparedStep:
         """Return the same step under another setup, one that changes nothing on the tape."""
@@ -141,6 +143,10 @@ def prepare(model: Model, setup: Setup) -> PreparedStep:
 def stack_of_step(model: Model, setup: Setup) -> Stack:
     """Return what a step runs as one stack."""
     stack = joined(model)
+    if model.tied and setup.frozen is not None:
+        stack = with_frozen_head(stack)
+    if setup.frozen is not None and model.vision is None:
+        stack = (with_frozen_layers if setup.wakes else with_first_trained)(stack, setup.frozen)
     return cropped(stack, setup.layout.seq) if setup.implementation.crops else stack
 
 
@@ -184,7 +190,8 @@ def pass_of(model: Model, stack: Stack, setup: Setup) -> Pass:
         setup.dropout,
         layout.recompute.kind == "selective",
         setup.asleep,
-        setup.frozen is None,
+        setup.frozen,
+        setup.wakes,
     )
     several = any(is_array(number) for part in (shape, split) for number in part.__dict__.values())
     if not several:
@@ -193,6 +200,8 @@ def pass_of(model: Model, stack: Stack, setup: Setup) -> Pass:
                 return run
     asleep = PROJECTOR if setup.frozen is not None else setup.asleep
     legs = legs_of(model, setup.implementation, setup.tower, shape, split, asleep)
+    if len(legs) == 1:
+        legs = [replace(legs[0], patterns=len(stack.patterns))]
     run = activations.forward(stack, legs, *asked[4:8])
     if not several:
         _PASSES[:] = [*_PASSES[1 - KEPT_PASSES :], (model, asked, run)]
@@ -232,7 +241,7 @@ def _first(run: Pass, setup: Setup, replays: Replays) -> Replay | None:
 def order_of_run(model: Model, run: Pass, setup: Setup) -> Order:
     """Return the order of the layers of a pass under a setup's recomputation."""
     between = [number for number, layer in enumerate(run.kinds) if not layer.block]
-    return order_of(run.patterns, setup.layout.recompute, layers_asleep(model, setup), between)
+    return order_of(run.patterns, setup.layout.recompute, layers_asleep(model, setup), between, setup.wakes)
 
 
 def layers_asleep(model: Model, setup: Setup) -> int:
@@ -247,16 +256,21 @@ def layers_asleep(model: Model, setup: Setup) -> int:
 
 
 def weights_on_a_rank(model: Model, stack: Stack, setup: Setup, kinds: Iterable[Layer]) -> Weights:
-    """Return what a rank holds. A tied head's matrix is the embedding; on another pipeline stage it is a copy."""
+    """Return what a rank holds. A tied head's matrix is the embedding, frozen where that is; on another pipeline stage
+    it is a copy."""
     after = head = held_weights(stack.after, setup if not model.tied else _as_tied(setup))
     table = held_weights((table_of(stack),), bare(setup))
     if model.tied:
-        both = where(setup.layout.pp == 1, 1, 0)
+        single, still_head = where(setup.layout.pp == 1, 1, 0), setup.frozen is not None
+        both = 1 if still_head else single
         minus = tuple((n, -d * both, -e * both) for n, d, e in table.states)
         states = gathered([(1, after), (1, HeldWeights(0, 0, minus))]).states
         tensors = after.tensors - both * table.tensors
-        frozen = after.frozen - both * table.frozen
+        copied = table.gradients(sized(1, setup.precision.param)) * (1 - single) * still_head
+        frozen = after.frozen - both * table.frozen + copied
         after = HeldWeights(after.dense - both * table.dense, after.expert, states, tensors, frozen, after.wide)
+        if still_head:
+            head, table = after, HeldWeights(0, 0)
     seen = _of_tower(model, stack)
     layers = []
     for layer in kinds:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from napkin.autograd.live import Replay
 from napkin.autograd.tensors import Storage, sized
-from napkin.elementwise import Flag, is_array, where
+from napkin.elementwise import Flag, Number, is_array, where
 from napkin.footprint.activations import Pass, Piece
 from napkin.footprint.prepared import (
     AFTER,
@@ -52,7 +52,9 @@ class Rows:
         self.stack = stack_of_step(model, setup)
         self.run = pass_of(model, self.stack, setup)
         self.table = (
-            held_weights((table_of(self.stack),), bare(setup)).all * sized(1, setup.precision.grad) * model.tied
+            held_weights((table_of(self.stack),), bare(setup)).all
+            * sized(1, setup.precision.grad)
+            * (model.tied and setup.frozen is None)
         )
         self._replays = Replays(self.run)
         self._known: dict[tuple[int, bool, bool, bool, bool], tuple[Replay, Replay]] = {}
@@ -81,9 +83,9 @@ class Rows:
             self._known_weights[single] = weights_on_a_rank(self.model, self.stack, setup, self.run.kinds)
         return self._known_weights[single]
 
-    def adds(self, kind: int) -> bool:
-        """Return whether a layer adds to gradients that later layers have left."""
-        return self._replays.adds(kind)
+    def shares(self, kind: int) -> dict[int, Number]:
+        """Return the bytes of the tensors with a gradient that a layer and others read, by storage, in every row."""
+        return self._replays.shares(kind)
 
     def of(self, which: int, recomputed: bool, alone: bool, waits: bool, carried: bool) -> tuple[Replay, Replay]:
         """Return the replays of a piece in every row; waits: whether the head's gradient waits for the embedding's."""
@@ -102,8 +104,9 @@ class _OfRows(Replays):
         self._rows, self._taken = rows, _Taken(index)
         self._of_layouts: dict[tuple[object, ...], Replay] = {}
 
-    def adds(self, kind: int) -> bool:
-        return self._rows.adds(kind)
+    def shares(self, kind: int) -> dict[int, Number]:
+        sizes = self._rows.shares(kind)
+        return {key: self._taken.all(size) for key, size in sizes.items()}
 
     def of(
         self,

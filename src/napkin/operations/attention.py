@@ -75,7 +75,8 @@ class Rotary(Elementwise):
             turned = tape.multiply(tape.cast(tensor, "fp32"), turns)
             return Value(tape.cast(turned, tensor.dtype), x.width, x.divided, x.gathered)
         out = by_angles(run, self, tensor, cos, sin)
-        return Value(out, x.width, x.divided, x.gathered, run.implementation.joins or self.dim != self.head_dim)
+        joined = run.implementation.joins or self.dim != self.head_dim or self.pairing == "halves"
+        return Value(out, x.width, x.divided, x.gathered, joined)
 
 
 @record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import Tensor, select
 from napkin.elementwise import Number
-from napkin.operations.attention_kernels import expanded, keys_of, no_bias, position_bias
+from napkin.operations.attention_kernels import expanded, keys_of, mask_with_biases, no_bias, position_bias
 from napkin.operations.facts import AttentionCost
 from napkin.operations.implementations import ALIBI, ALWAYS
 from napkin.operations.lowering import Lowering, either
@@ -36,7 +36,7 @@ def eager(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Numb
     if implementation.few_heads == "unchanged":  # by the product itself
         k, v = tape.lowered(k), tape.lowered(v)
     k, v = repeated = tuple(repeat_heads(run, t, heads, kv_heads) for t in (k, v))
-    value_type = v.dtype
+    weights_type = v.dtype if implementation.softmax == "fp32_scores" else q.dtype
     if implementation.softmax == "fp32_scores":
         q, k = tape.cast(q, "fp32"), tape.cast(k, "fp32")
     if op.upcast:  # outside of autocast
@@ -68,7 +68,7 @@ def eager(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Numb
         return with_sinks(run, scores, v, heads, scores_count, op)
     share = beside_sink(run, scores, heads) if op.sinks else None
     weights = tape.softmax(scores, "fp32" if implementation.softmax == "fp32" else "")
-    weights = tape.cast(weights, value_type)
+    weights = tape.cast(weights, weights_type)
     if implementation.softmax == "fp32":
         tape.hold(scores)
     weights = tape.dropout(weights, dropped_share(run, op))
@@ -132,9 +132,10 @@ def written_out(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads
     """Run scaled_dot_product_attention's math backend, where no kernel takes the heads: elementary operations, in fp32
     (ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math)."""
     tape = run.tape
+    mask = (tape.lowered(mask_with_biases(run, heads)),) if op.position == ALIBI else ()
     q, k, v = (tape.lowered(t) for t in qkv)
     narrow = q.dtype
-    q, k, v = (tape.cast(t, "fp32") for t in (q, k, v))
+    variables = q, k, v = tuple(tape.cast(t, "fp32") for t in (q, k, v))
     q, k = tape.scale(q), tape.scale(k)
     k, v = (repeat_heads(run, t, heads, kv_heads) for t in (k, v))
     q, k = (folded(run, t, heads) for t in (q, k))
@@ -144,5 +145,7 @@ def written_out(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads
     weights = tape.dropout(weights, dropped_share(run, op))
     v = folded(run, v, heads)
     out = tape.new(run.tokens * heads * op.v_dim, "fp32", "values")
-    out = tape.cast(tape.record("matmul", (weights, v), out, (weights, v)), narrow)
+    made = tape.record("matmul", (weights, v), out, (weights, v))
+    out = tape.cast(made, narrow)
+    tape.hold(*mask, *variables, scores, made)
     return tape.copy(out, "attended")

@@ -205,12 +205,17 @@ def kernel_mask(run: Lowering, op: AttentionCost, heads: Number, kernel: str) ->
     if op.position != "alibi":
         return tape.new(run.b * run.own * keys, tape.autocast or tape.compute, "mask", no_grad=True)
     rows = run.b * heads * run.own
-    if ALIBI not in run.masks:
-        stored = "fp32" if tape.autocast else tape.compute
-        run.masks[ALIBI] = tape.new(rows * run.s, stored, "mask with biases", no_grad=True)
-        run.masks[ALIBI].storage.shared = True
-    mask = tape.lowered(run.masks[ALIBI])
+    mask = tape.lowered(mask_with_biases(run, heads))
     return mask if keys == run.s else tape.copy(mask.view(rows * keys), "padded mask")
+
+
+def mask_with_biases(run: Lowering, heads: Number) -> Tensor:
+    """Return ALiBi's biases as an additive mask, one for all layers."""
+    if ALIBI not in run.masks:
+        stored = "fp32" if run.tape.autocast else run.tape.compute
+        run.masks[ALIBI] = run.tape.new(run.b * heads * run.own * run.s, stored, "mask with biases", no_grad=True)
+        run.masks[ALIBI].storage.shared = True
+    return run.masks[ALIBI]
 
 
 def repeated_by_model(run: Lowering, x: Tensor, heads: Number, kv_heads: Number) -> Tensor:

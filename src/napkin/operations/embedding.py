@@ -55,6 +55,7 @@ class Embedding(Lookup):
         rows = run.tokens // run.split.sequence
         if self.role == "distance":
             run.distances = run.weight(self.rows * self.width)
+            run.distances.storage.shared = True
             return Value(run.distances, self.width)
         if self.role == "token" or (self.role == "layers" and run.implementation.token_ids != "bounded"):
             # a decoder's tokens are the labels, shifted: a tensor that the step makes

@@ -10,7 +10,7 @@ _LIBRARY = Implementation(buffers=(), norms_last=False, closure=())
 _NANOGPT = replace(
     _LIBRARY,
     buffers=(("masks", ""),),
-    weights_late=False,
+    weights_to="attention",
     embeddings="loss",
     softmax="native",
     mask="layer",

@@ -48,6 +48,9 @@ IDS = ("ids", "int64")
 MASKS, POSITION_IDS, PADDING, PAIRS, ANGLES = "masks", "ids", "padding", "pairs", "angles"
 """What a class passes to its layers by position."""
 
+QKV, ROTATED = "qkv", "rotated"
+"""What variables of attention can hold."""
+
 ALWAYS, ALIBI, NEVER = "always", "alibi", "never"
 
 
@@ -83,7 +86,11 @@ class Implementation:
                  projection stays allocated as long as any part does · apart: one by one
     packed       sequences lie one behind the other in one, and each attends in a call of its own
     query_scale  each query is multiplied by a factor of its position
-    weights_late attention's weights are returned to the layer, which holds them until it returns
+    weights_to   how far attention returns its weights. attention: they end with it · layer: to the layer, which holds
+                 them until it returns · loop: to the loop over the layers, whose variable holds them until the next
+                 layer returns
+    variables    what variables of attention hold until it returns, beside query, key and value. qkv: the fused
+                 projection · rotated: the parts that are rotated, before and after
     norms_inline query and key are normalized as each is made, before the next projection
 
     Rotary positions
@@ -158,13 +165,15 @@ class Implementation:
                  vocabulary · scale: the factor of each embedding · factors: two of layers' own inputs · scalar: one for
                  each layer · scalars: two for each layer
     checkpoints  the class supports activation checkpointing
+    late         a checkpointed layer is recomputed when its backward pass first needs a tensor (use_reentrant=False)
+    wakes        with checkpointing, the embedding's output requires a gradient, though nothing before it is trained
     fp32_weights weights (`module/weight`, the module's end alone; norm for a norm's, nothing where none is named) that
                  loading a checkpoint in a 16-bit type leaves in fp32 (_keep_in_fp32_modules_strict)
     fp16_excepts those that only loading in fp16 leaves in fp32 (_keep_in_fp32_modules)
     norms_last   a layer registers its norms after its linear layers
     closure      what a checkpointed layer refers to: tables (cos and sin), ids (one row of positions), each ids (a row
-                 for each sequence), masks (eager attention's, one for each window), mask (one for all), alibi (slopes
-                 times positions)
+                 for each sequence), distances (an id for each query and key, where relative positions have scores),
+                 masks (eager attention's, one for each window), mask (one for all), alibi (slopes times positions)
     embeddings   the model holds what it looked up until the layers are done: "layers", or the loss: "loss"
     """
 
@@ -220,13 +229,16 @@ class Implementation:
     fp16_excepts: tuple[str, ...] = ()
     norms_last: bool = True
     checkpoints: bool = True
+    late: bool = False
+    wakes: bool = False
     closure: tuple[str, ...] = ("tables", "ids", "masks")
-    weights_late: bool = True
+    weights_to: str = "layer"
+    variables: tuple[str, ...] = ()
     norms_inline: bool = False
     embeddings: str = "layers"
 
 
-HF = Implementation(kernel_mask="long")
+HF = Implementation(kernel_mask="long", late=True, wakes=True)
 """Most decoders of transformers: every kernel of torch's attention, fp32 softmax and loss, tables made once."""
 HF_EAGER = replace(HF, kernels=(EAGER,))
 """Attention as elementary operations only."""

@@ -14,6 +14,7 @@ from napkin.autograd.tensors import INPUT_LABEL, WEIGHT, Storage, Tensor, select
 from napkin.elementwise import Number, ceil_div, maximum
 from napkin.operations.activation_functions import activated
 from napkin.operations.implementations import ANGLES, PADDING, PAIRS, POSITION_IDS, Implementation
+from napkin.operations.learning import Learning
 from napkin.operations.scopes import ScopeNames, Scopes
 from napkin.record import record
 
@@ -101,6 +102,8 @@ class Lowered(Readable, Protocol):
     def module(self) -> str: ...
     @property
     def short(self) -> str: ...
+    @property
+    def learning(self) -> Learning: ...
     def normalizes(self) -> bool: ...
     def lower(self, run: Lowering) -> Value: ...
 
@@ -214,6 +217,16 @@ class Lowering:
         """Note that the layer that runs is called with a tensor next to the stream, which its checkpoint keeps."""
         self.arguments |= {id(storage): storage for _, storage in tensor.storages}
 
+    def shared_values(self) -> tuple[Storage, ...]:
+        """Return what operations share with all layers that follow, each storage once."""
+        places = (place for value in self.shared_tensors.values() for place in value.tensor.storages)
+        return tuple({id(storage): storage for _, storage in places}.values())
+
+    def shared_storages(self) -> tuple[Storage, ...]:
+        """Return the same with the zeros that stand for position biases."""
+        shares = self.zeros is not None and self.zeros.storage.shared
+        return (*self.shared_values(), *((self.zeros.storage,) if shares and self.zeros is not None else ()))
+
     def reads_encoder(self, name: str, width: Number, dtype: str) -> None:
         """Provide the encoder's output, which the following layers share and read by this name."""
         self.memory = name
@@ -238,7 +251,7 @@ class Lowering:
         self.factor = None
         self.orders = {}
         self.derived = {}
-        self.scopes = Scopes(self.tape, program.scopes, x is not None, self.implementation.weights_late)
+        self.scopes = Scopes(self.tape, program.scopes, x is not None, self.implementation.weights_to)
         for op in program.operations:
             self.tape.scope = op.name
             self.starts[op.name] = len(self.tape.nodes)
@@ -261,9 +274,12 @@ class Lowering:
         return self.values[program.operations[-1].name]
 
     def freezes(self, op: Lowered) -> bool:
-        """Return whether an operation's own weights get no gradient: all next to adapters, but norms in adapter_v2."""
+        """Return whether an operation's own weights get no gradient: those of frozen layers, all next to adapters, but
+        norms in adapter_v2."""
         tuning = self.implementation.tuning
-        return tuning is not None and not (tuning.method == "adapter_v2" and op.normalizes())
+        if tuning is None:
+            return not op.learning.trained
+        return not (tuning.method == "adapter_v2" and op.normalizes())
 
     def read(self, op: Readable, index: int = 0) -> Value:
         return self.values[op.reads[index]]

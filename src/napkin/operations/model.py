@@ -17,6 +17,7 @@ class Layer:
     block   whether it is a block, which recomputation checkpoints; else what a class runs between its blocks
     beyond  the first operation that the class runs after the checkpointed block; "": none
     read    whether anything reads its output; else no gradient reaches it
+    begins  whether the first trained one: what it reads has no gradient
     """
 
     kind: str
@@ -24,6 +25,7 @@ class Layer:
     block: bool = True
     beyond: str = ""
     read: bool = True
+    begins: bool = False
 
 
 Runs = tuple[tuple[int, Layer], ...]

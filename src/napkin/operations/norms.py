@@ -117,12 +117,13 @@ class Norm(Elementwise):
         if arithmetic == "fp32_rstd":
             centered = given
         variance = tape.mean(tape.power(deviation), rows)
+        divides = self.kind == "layer" and arithmetic == "fp32_norm"
         shifted_variance = tape.shift(variance)
         if self.power:
             rstd = tape.power(shifted_variance)
         else:
             rstd = (run.implementation.rstd or _by_rsqrt)(run, shifted_variance)
-        out = tape.multiply(centered, rstd, "normalized")
+        out = (tape.divide if divides else tape.multiply)(centered, rstd, "normalized")
         if not self.weight:
             return tape.cast(out, out_dtype)
         weight = run.weight(size)

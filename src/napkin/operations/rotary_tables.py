@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.autograd.tensors import Tensor
-from napkin.operations.implementations import ANGLES
+from napkin.operations.implementations import ANGLES, ROTATED
 from napkin.operations.lowering import Lowering
 
 TYPE_CHECKING = False
@@ -80,6 +80,8 @@ def by_angles(run: Lowering, op: Rotation, tensor: Tensor, cos: Tensor, sin: Ten
     out = tape.add(turned, other)
     if op.upcast or op.narrow or (run.implementation.rotary_fp32 and run.implementation.rotary == "table"):
         out = tape.cast(out, narrow)
+    if ROTATED in run.implementation.variables:
+        run.scopes.local(tensor, out)
     if run.implementation.joins or op.dim != op.head_dim:
         joined = tape.new(tensor.count, out.dtype, "joined")
         out = tape.record("cat", (out,) if op.dim == op.head_dim else (out, tensor), joined)

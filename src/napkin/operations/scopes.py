@@ -3,8 +3,8 @@
 A tensor lives until its last reader has run, or until the local variable that refers to it goes out of scope. A layer's
 forward pass is a function for attention, one for the MLP, and the layer around both. Each holds its argument (the
 normalized stream) until it returns; attention holds query, key and value, and query and key from before RoPE until both
-are rotated, and returns its weights to the layer, which holds them until it returns. Operands of one expression live
-until the expression has been evaluated.
+are rotated, and returns its weights to the layer, which holds them until it returns and may return them in turn.
+Operands of one expression live until the expression has been evaluated.
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ class ScopeNames:
 class Scopes:
     """Follow one layer's operations and hold their values on the tape."""
 
-    def __init__(self, tape: Tape, names: ScopeNames, inside_layer: bool, late: bool) -> None:
+    def __init__(self, tape: Tape, names: ScopeNames, inside_layer: bool, weights_to: str) -> None:
         self.tape = tape
         self.names = names
         self.inside_layer = inside_layer
-        self.late = late
+        self.weights_to = weights_to
         self.here: list[Tensor] = []
         self.unrotated: list[Tensor] = []
         self.summed: list[Tensor] = []
         self.to_the_end: list[Tensor] = []
+        self.returned: list[Tensor] = []
 
     def enter(self, name: str, reads: Iterable[Tensor]) -> None:
         """Release variables that go out of scope before an operation reads its inputs."""
@@ -74,9 +75,15 @@ class Scopes:
             self.tape.hold(*self.summed)
             self.summed = []
 
+    def local(self, *tensors: Tensor) -> None:
+        """Hold tensors that local variables of attention refer to."""
+        self.here += tensors
+
     def weights(self, tensor: Tensor) -> None:
         """Hold attention's weights, which it returns."""
-        (self.to_the_end if self.late else self.here).append(tensor)
+        (self.here if self.weights_to == "attention" else self.to_the_end).append(tensor)
+        if self.weights_to == "loop":
+            self.returned.append(tensor)
 
     def close(self, *tensors: Tensor) -> None:
         """Release everything: the layer returns."""

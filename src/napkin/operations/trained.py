@@ -29,11 +29,13 @@ class Frozen:
     implementation  its `tuning`: adapters, which freeze all else
     layers          this many first layers of the language model, and the embedding before them; None: not even that
     part            of a multimodal model the last one that is frozen: vision, or projector, with it the tower
+    wakes           gradients pass through the frozen layers all the same
     """
 
     implementation: Implementation
     layers: int | None = None
     part: str = ""
+    wakes: bool = False
 
     @property
     def anything(self) -> bool:
@@ -61,7 +63,49 @@ def as_trained(model: Model, frozen: Frozen) -> Model:
         found, flows = _stack(stack, frozen, flows, first, frozen.layers is not None, outside)
         stacks.append(found)
         outside, flows = flows, False  # a decoder's stream begins anew; it reads the encoder's result
+    if frozen.layers is not None and model.tied:
+        stacks[-1] = with_frozen_head(stacks[-1])
     return replace(model, stacks=tuple(stacks), vision=vision)
+
+
+STILL = Learning(0, 1, False)
+"""Of frozen weights through which gradients pass to what is read."""
+
+
+def with_frozen_head(stack: Stack) -> Stack:
+    """Return a stack whose head is the embedding that is frozen."""
+    after = tuple(replace(op, learning=STILL) if op.role == LM_HEAD else op for op in stack.after)
+    return replace(stack, after=after)
+
+
+def with_frozen_layers(stack: Stack, layers: int) -> Stack:
+    """Return a stack whose first layers are frozen."""
+    runs: list[tuple[int, Layer]] = []
+    known: dict[int, Layer] = {}
+    for count, layer in stack.runs:
+        fixed = min(count, layers)
+        if fixed:
+            still = tuple(replace(op, learning=STILL) for op in layer.operations)
+            runs.append((fixed, known.setdefault(id(layer), replace(layer, operations=still))))
+        if count > fixed:
+            runs.append((count - fixed, layer))
+        layers -= fixed
+    return stack_of(stack.name, stack.before, runs, stack.after)
+
+
+def with_first_trained(stack: Stack, layers: int) -> Stack:
+    """Return a stack of which no gradient reaches the first layers, nor what the layer after them reads."""
+    runs: list[tuple[int, Layer]] = []
+    for count, layer in stack.runs:
+        if 0 <= layers < count:
+            runs += [(layers, layer)] * (layers > 0) + [(1, replace(layer, begins=True))]
+            count -= layers + 1
+            layers = -1
+        elif layers >= count:
+            layers -= count
+        if count:
+            runs.append((count, layer))
+    return stack_of(stack.name, stack.before, runs, stack.after)
 
 
 def _stack(
@@ -72,6 +116,7 @@ def _stack(
     flows   whether gradients pass on to what is before it      outside  to what it reads of another stack
     still   this many first layers are frozen                   asleep   so is what is before the layers"""
     before, flows = _operations(stack.before, frozen, asleep, flows, outside)
+    flows = flows or frozen.wakes
     runs: list[tuple[int, Layer]] = []
     known: dict[tuple[int, bool, bool], tuple[Layer, bool]] = {}
     place = 0
@@ -150,6 +195,7 @@ def _adapters(
                 linear.shard,
                 drops,
                 role=ADAPTER,
+                magnitude=tuning.magnitude,
                 learning=learning,
             )
     routed = op.routed()

@@ -23,11 +23,13 @@ class Variant:
     kind          index of the layer type
     checkpointed  whether it keeps its input and is recomputed in backward
     no_grad       whether it precedes the first trained layer and keeps nothing
+    still         whether its weights are not trained
     """
 
     kind: int
     checkpointed: bool = False
     no_grad: bool = False
+    still: bool = False
 
 
 @record
@@ -194,17 +196,27 @@ def _cut(distance: Number, period: int, most: int, count: int) -> tuple[Number, 
 
 
 def order_of(
-    patterns: Iterable[Numbered], recompute: Recompute, untrained: int = 0, between: Container[int] = ()
+    patterns: Iterable[Numbered],
+    recompute: Recompute,
+    untrained: int = 0,
+    between: Container[int] = (),
+    awake: bool = False,
 ) -> Order:
     """Return the order of layers in patterns under recomputation: `every:K` checkpoints blocks 0, K, 2K, …, the other
-    ways all or none. `untrained`: layers before the first trained one. `between`: types that are no blocks."""
+    ways all or none.
+
+    untrained  layers before the first trained one        awake  gradients pass through them all the same
+    between    types that are no blocks"""
     always = recompute.kind in ("full", "group", OPERATIONS)
     variants: dict[Variant, int] = {}
     skipped = 0
 
     def variant(kind: int, layer: int) -> int:
+        still = layer < untrained
         again = always or (recompute.kind == "every" and (layer - skipped) % recompute.k == 0)
-        return variants.setdefault(Variant(kind, again and kind not in between, layer < untrained), len(variants))
+        return variants.setdefault(
+            Variant(kind, again and kind not in between, still and not awake, still), len(variants)
+        )
 
     segments: list[Segment] = []
 

@@ -87,10 +87,17 @@ class Setup:
         """Return whether the first layers are not trained and save nothing."""
         return self.frozen is not None or self.asleep != ""
 
+    @property
+    def wakes(self) -> bool:
+        """Return whether gradients pass through the frozen layers: where layers are checkpointed, transformers makes
+        the embedding's output require one (PreTrainedModel.enable_input_require_grads)."""
+        checkpoints = self.layout.recompute.kind not in ("none", "selective")
+        return self.frozen is not None and checkpoints and self.implementation.wakes
+
     def trained(self, model: Model) -> Model:
         """Return the model with what is frozen marked and its adapters among its operations: what the FLOPs and the
         time of a step are of."""
-        return as_trained(model, Frozen(self.implementation, self.frozen, self.asleep))
+        return as_trained(model, Frozen(self.implementation, self.frozen, self.asleep, self.wakes))
 
     @property
     def compute(self) -> str:

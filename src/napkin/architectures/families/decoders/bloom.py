@@ -86,7 +86,7 @@ BLOOM = Architecture(
     bloom,
     config_class="BloomConfig",
     aliases={"n_embed": "hidden_size", "n_head": "num_attention_heads", "n_layer": "num_hidden_layers"},
-    implementation=replace(HF_EAGER, norms_last=False, closure=("mask", "alibi")),
+    implementation=replace(HF_EAGER, norms_last=False, closure=("mask", "alibi"), weights_to="loop"),
     defaults={
         "apply_residual_connection_post_layernorm": False, "num_attention_heads": 8, "tie_word_embeddings": True,
         "vocab_size": 250880,
@@ -101,7 +101,7 @@ MPT = Architecture(
     mpt,
     config_class="MptConfig",
     aliases={"d_model": "hidden_size", "n_heads": "num_attention_heads", "n_layers": "num_hidden_layers"},
-    implementation=replace(HF_EAGER, mask="shared", drops=NEVER, norms_last=False),
+    implementation=replace(HF_EAGER, mask="shared", drops=NEVER, norms_last=False, weights_to="loop"),
     defaults={
         "embedding_fraction": 1.0, "expansion_ratio": 4, "learned_pos_emb": True, "max_seq_len": 2048,
         "no_bias": True, "norm_type": "low_precision_layernorm", "num_attention_heads": 16,

@@ -131,7 +131,8 @@ GPT_NEO = Architecture(
     config_class="GPTNeoConfig",
     aliases={"num_heads": "num_attention_heads", "num_layers": "num_hidden_layers"},
     implementation=replace(
-        HF_EAGER, softmax="fp32_scores", buffers=(("masks", "bool"),), norms_last=False, closure=("mask",)
+        HF_EAGER, softmax="fp32_scores", buffers=(("masks", "bool"),), norms_last=False, closure=("mask",),
+        weights_to="loop",
     ),
     defaults={
         "activation_function": "gelu_new", "intermediate_size": None, "max_position_embeddings": 2048,

@@ -25,7 +25,7 @@ from napkin.architectures.families.decoders.gpt2 import DROPPED, SAME_HEADS, SHO
 from napkin.architectures.layer_plans import EVERYWHERE, Plan
 from napkin.architectures.record import Architecture, Wrapper, like
 from napkin.inputs.model import Config
-from napkin.operations.implementations import HF_EAGER, PARTIAL_ROTARY
+from napkin.operations.implementations import HF_EAGER, PARTIAL_ROTARY, QKV, ROTATED
 from napkin.record import replace
 
 
@@ -61,7 +61,13 @@ GPTJ = Architecture(
     config_class="GPTJConfig",
     aliases=SHORT_NAMES,
     implementation=replace(
-        HF_EAGER, softmax="fp32_scores", rotary="pair", buffers=(("angles", "fp32"),), norms_last=False
+        HF_EAGER,
+        softmax="fp32_scores",
+        rotary="pair",
+        variables=(ROTATED,),
+        buffers=(("angles", "fp32"),),
+        norms_last=False,
+        weights_to="loop",
     ),
     defaults={
         "activation_function": "gelu_new", "max_position_embeddings": 2048, "n_inner": None,
@@ -82,9 +88,11 @@ CODEGEN = like(
         HF_EAGER,
         softmax="fp32_scores",
         rotary="pair",
+        variables=(QKV, ROTATED),
         rotary_fp32=True,
         buffers=(("angles", "fp32"),),
         norms_last=False,
+        weights_to="loop",
     ),
     modules={
         "qkv": "attn.qkv_proj",
@@ -131,7 +139,7 @@ GPT_NEOX_JAPANESE = Architecture(
         gated=False,
     ),
     config_class="GPTNeoXJapaneseConfig",
-    implementation=replace(HF_EAGER, softmax="native", joins=True, checkpoints=False),
+    implementation=replace(HF_EAGER, softmax="native", joins=True, checkpoints=False, weights_to="loop"),
     defaults={
         "hidden_act": "gelu", "intermediate_multiple_size": 4, "max_position_embeddings": 2048,
         "num_attention_heads": 32, "tie_word_embeddings": True, "vocab_size": 32000,

@@ -274,7 +274,7 @@ DEBERTA = Architecture(
     },
     implementation=replace(
         OWN_LABELS, mask="each", positions="buffer", segments="each", kernels=(EAGER,), buffers=(ROTARY, IDS),
-        closure=("tables",), passes=(PAIRS,),
+        closure=("tables", "distances"), passes=(PAIRS,),
     ),
     modules=bert_modules("deberta") | {
         "relative_positions": "deberta.encoder.rel_embeddings", "in_proj": "attention.self.in_proj",
@@ -289,7 +289,7 @@ DEBERTA_V2 = like(
     defaults={"intermediate_size": 6144, "num_attention_heads": 24, "vocab_size": 128100},
     implementation=replace(
         OWN_LABELS, positions="buffer", kernels=(EAGER,), buffers=(ROTARY, IDS),
-        closure=("tables",), passes=(PAIRS,),
+        closure=("tables", "distances"), passes=(PAIRS,),
     ),
     modules=bert_modules("deberta") | {
         "relative_positions": "deberta.encoder.rel_embeddings", "q": "attention.self.query_proj",

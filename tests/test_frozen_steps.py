@@ -1,0 +1,98 @@
+"""Steps of which the embedding and the first layers are not trained, tied and untied, against traced ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from napkin.architectures import build, implementation_of
+from napkin.footprint import memory
+from napkin.footprint.prepared import prepare
+from napkin.inputs.load import Document
+from napkin.inputs.model_file import config_from
+from napkin.training.layout import Layout
+from napkin.training.optimizers import find
+from napkin.training.precision import POLICIES
+from napkin.training.recomputation import Recompute
+from napkin.training.setup import Setup
+
+from .conftest import run_line
+
+
+def ask_json(line: str) -> dict[str, Any]:
+    return run_line(f"{line} --json").data
+
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama", "vocab_size": 97, "hidden_act": "linear", "attention_bias": False, "mlp_bias": False,
+    "tie_word_embeddings": True,
+}  # fmt: skip
+QWEN3: dict[str, Any] = {
+    "model_type": "qwen3", "sliding_window": 16, "max_window_layers": 4, "attention_bias": False,
+    "use_sliding_window": False,
+}  # fmt: skip
+WIDTHS = (
+    "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size",
+)  # fmt: skip
+STEPS = [
+    (
+        LLAMA, (96, 2, 4, 4, 24, 144), "amp-bf16", "eager", (2, 64), "full", 1,
+        (1297032, 1609040, 1709836, 1930376, 2425360, 2024332),
+    ),
+    (
+        LLAMA, (48, 4, 6, 1, 8, 144), "bf16-pure", "efficient", (2, 40), "none", 2,
+        (430316, 800980, 535248, 855876, 862420, 640176),
+    ),
+    (
+        LLAMA | {"hidden_act": "relu"}, (96, 4, 6, 6, 24, 104), "bf16-pure", "eager", (2, 33), "full", 2,
+        (1387468, 1510368, 1754768, 1646320, 2088336, 2096720),
+    ),
+    (
+        QWEN3 | {"hidden_act": "leaky_relu", "vocab_size": 97, "tie_word_embeddings": True}, (32, 4, 2, 2, 8, 104),
+        "fp32", "eager", (2, 64), "none", 1, (499496, 1906992, 644972, 1974080, 2005296, 790444),
+    ),
+]  # fmt: skip
+"""Live bytes before the step, after the forward and the backward pass, and the largest in each of them and in AdamW's
+step: tools/traced_steps.py --freeze, torch 2.13.0, transformers 5.23.0."""
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: "-".join(map(str, (step[0]["model_type"], *step[2:7]))))
+def test_a_step_of_frozen_layers_is_equal_to_the_byte(step: Any) -> None:
+    """Where layers are checkpointed, transformers makes the embedding's output require a gradient: frozen layers are
+    recomputed, and that output and its gradient live on."""
+    fixed, widths, policy, kernel, batch, recompute, frozen, seen = step
+    fields = fixed | dict(zip(WIDTHS, widths, strict=True)) | {"max_position_embeddings": batch[1]}
+    model = build(config_from("config", Document("config", fields), fields))
+    layout = Layout(seq=batch[1], micro=batch[0], recompute=Recompute(recompute))
+    optimizer = find("adamw")[0]
+    setup = Setup(
+        implementation_of("hf", model.family), layout, POLICIES[policy], optimizer, "foreach", kernel, frozen=frozen
+    )
+    rank = memory.rank_of(prepare(model, setup), 0)
+    at = {moment.name: moment for moment in rank.moments}
+    after = {moment.name: moment.live for moment in rank.between}
+    assert seen == (
+        rank.parameters + rank.optimizer + at["forward"].inputs,
+        after["forward"],
+        after["backward"],
+        at["forward"].live,
+        max(at["loss"].live, at["backward"].live),
+        at["step"].live,
+    )
+
+
+def test_a_frozen_tied_embedding_is_a_frozen_head() -> None:
+    """Llama 3.2 1B: 128,256 × 2,048 weights that are embedding and head, and 12 of 16 layers and the norm trained."""
+    answer = ask_json("memory llama3.2-1b --freeze-layers 4 --precision bf16-pure --seq 512")
+    layer = 2 * 2048**2 + 2 * 2048 * 512 + 3 * 2048 * 8192 + 2 * 2048
+    assert answer["values"]["memory/gradients"] == 2 * (12 * layer + 2048)
+    assert any("so is the head" in note for note in answer["notes"])
+    assert run_line("step llama3.2-1b --gpus 1 --hardware h100 --freeze-layers 4").status == 0
+
+
+def test_a_pipelines_last_stage_holds_a_frozen_copy_of_the_embedding() -> None:
+    line = "memory llama3.2-1b --pp 2 --precision bf16-pure --seq 512"
+    frozen, whole = (ask_json(f"{line}{more}")["stages"] for more in (" --freeze-layers 4", ""))
+    assert [row["parameters"] for row in frozen] == [row["parameters"] for row in whole]
+    assert frozen[1]["optimizer"] < whole[1]["optimizer"] - 2 * 2 * 128256 * 2048 + 10**6
