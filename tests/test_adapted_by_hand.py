@@ -211,6 +211,24 @@ def test_flops_of_frozen_networks() -> None:
     assert found["flops/attention"] == 3 * T * L * square
 
 
+def test_dora_multiplies_both_results_and_makes_norms() -> None:
+    """Next to down: 14 bytes more of each output's element forward, 16 backward; and in each forward pass, B·A of an
+    identity matrix, and 14 bytes for each element of the weight (peft, tuners/lora/dora.py)."""
+    plain = replace(LORA, targets=("down",))
+    weighted = replace(plain, magnitude=True)
+    base, found = parts(lora(plain)), parts(lora(weighted))
+    moved = L * (T * (14 + 16) * H + 14 * F * H)
+    elementwise = "step/memory_bound/elementwise"
+    assert found[elementwise] - base[elementwise] == pytest.approx(moved)
+    more = found["step/compute/matmul"] - base["step/compute/matmul"]
+    assert more == pytest.approx(L * (product(F, F, R) + product(F, R, H)))
+    again = (
+        parts(lora(weighted), layers_recomputed=1)[elementwise] - parts(lora(plain), layers_recomputed=1)[elementwise]
+    )
+    assert again == pytest.approx(moved + L * (T * 14 * H + 14 * F * H))
+    assert parts(lora(weighted), optimizer_bytes=30)["step/optimizer"] == pytest.approx(30 * L * (R * (F + H) + H))
+
+
 def test_nothing_frozen_is_the_model_itself() -> None:
     model = decoder(DENSE)
     assert as_trained(model, Frozen(HF)) is model

@@ -251,3 +251,11 @@ def test_bert_as_a_decoder_sees_no_later_token() -> None:
     assert forward(usual, 64) == forward(causal, 64)
     assert forward(usual, 64, pairs="exact") == forward(usual, 64)
     assert forward(causal, 64, pairs="exact") < forward(causal, 64)
+
+
+def test_esm_c_and_ultrabert_are_the_class_s() -> None:
+    """Parameters of the default configurations of EsmcForMaskedLM and UltrabertForMaskedLM, transformers 5.23.0."""
+    esmc = model(model_type="esmc", hidden_size=2560, num_hidden_layers=80)
+    ultrabert = model(model_type="ultrabert", hidden_size=4096, num_hidden_layers=32)
+    assert params(esmc)["params/total"].value == 6_352_005_184
+    assert params(ultrabert)["params/total"].value == 6_744_707_072

@@ -37,6 +37,8 @@ NOT_BUILT = {
     "deepseek_ocr2": "chooses None experts: its step fails",
     "deepseek_ocr2_text": "the same",
     "deepseek_v2": "chooses None experts: its step fails",
+    "diffusion_gemma": "has None experts: TypeError",
+    "diffusion_gemma_text": "the same",
     "dots1": "has None experts: TypeError",
     "esm": "has None tokens: TypeError",
     "gemma4_unified_assistant": "has no training step of its own",

@@ -112,3 +112,44 @@ def test_adapters_of_evolla_follow_its_layers() -> None:
     adapter = 4 * hidden * (hidden + 1) + 8 * hidden * hidden + 3 * hidden + 2
     totals = [params(model_of({**fields, "aligner_num_add_layers": n}))["params/total"].value for n in (3, 6)]
     assert totals[1] - totals[0] == 3 * adapter
+
+
+DIFFUSION = {
+    "model_type": "diffusion_gemma_text", **SHAPE, "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "num_experts": 5, "top_k_experts": 2, "moe_intermediate_size": 24, "global_head_dim": 32,
+}  # fmt: skip
+
+
+def test_both_passes_of_diffusion_gemma_share_their_weights() -> None:
+    """Without sharing, the encoder has all weights again but those that condition the canvas."""
+    once, twice = (model_of({**DIFFUSION, "tie_word_embeddings": tied}) for tied in (True, False))
+    shared, apart = (params(model)["params/total"].value for model in (once, twice))
+    hidden, inner, rows = 64, 96, 99
+    conditioning = 3 * hidden * inner + hidden
+    head = rows * hidden
+    assert apart - shared == (shared - conditioning) + head
+
+
+def test_the_canvas_sees_the_prompt() -> None:
+    """A token of the canvas has scores with each of the prompt and of the canvas, in every layer."""
+    model = model_of({**DIFFUSION, "tie_word_embeddings": True})
+    work = [flops.forward(model, flops.works(model, 1, prompt, target=8)).value for prompt in (16, 32, 48)]
+    squares = 16 * 16 * 2  # second difference of the prompt's own scores, s² for s of 16, 32, 48
+    each_layer = [4 * 4 * size for size in (16, 32, 16, 32)]  # products of queries and keys, weights and values
+    assert (work[2] - work[1]) - (work[1] - work[0]) == squares * sum(each_layer)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"model_type": "idefics", "hidden_size": 64, "num_hidden_layers": 2}, "IdeficsForVisionText2Text"),
+        ({"model_type": "evolla", "hidden_size": 64, "num_hidden_layers": 2}, "EvollaForProteinText2Text"),
+        (
+            {"model_type": "pix2struct_text_model", "hidden_size": 64, "num_layers": 2, "num_heads": 4, "d_kv": 16},
+            "Pix2StructTextModel",
+        ),
+    ],
+)
+def test_published_files_name_a_class_with_a_head(fields: dict[str, Any], named: str) -> None:
+    totals = [params(model_of(one))["params/total"].value for one in (fields, {**fields, "architectures": [named]})]
+    assert totals[0] == totals[1]

@@ -118,6 +118,7 @@ class Measured(NamedTuple):
 
 
 LOOPED = (
+    "glm5_next_text",
     "dbrx",
     "prophetnet",
     "reformer",

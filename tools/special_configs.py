@@ -832,3 +832,52 @@ def _narrow_experts(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]
     own: dict[str, Any] = {"layer_rope_theta": rng.choice((None, bases)), "moe_hidden_size": rng.choice((24, 40))}
     own |= {"head_dim": rng.choice((8, 16)), "final_logit_softcapping": 20.0, "hidden_act": "silu"}
     return own | {"sliding_window": rng.choice((16, 4096)), "output_router_logits": False}
+
+
+@special("diffusion_gemma_text")
+def _canvas(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    layers = drawn["num_hidden_layers"]
+    own: dict[str, Any] = {"layer_types": _kinds(rng, layers, "full_attention", "sliding_attention")}
+    own |= {"num_experts": 5, "top_k_experts": rng.choice((1, 2)), "moe_intermediate_size": rng.choice((24, 40))}
+    drawn.pop("per_layer_config", None)
+    own |= {"use_bidirectional_attention": None, "sliding_window": 4096, "head_dim": rng.choice((8, 16))}
+    kv_heads = rng.choice([n for n in (1, 2) if drawn["num_attention_heads"] % n == 0])
+    full = {"global_head_dim": rng.choice((16, 32)), "num_global_key_value_heads": rng.choice((None, kv_heads))}
+    return own | full | {"tie_word_embeddings": True}
+
+
+@special("inkling2_text")
+def _block_sums(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    own = {k: v for k, v in _by_distance(rng, drawn).items() if k != "local_layer_ids"}
+    own |= {"unpadded_vocab_size": rng.choice((drawn["vocab_size"], 90)), "log_scaling_n_floor": 8}
+    own |= {"n_layers_per_attn_res_block": rng.choice((1, 2, 3, 6)), "final_logit_softcapping": 30.0}
+    return own | {"scoring_func": "sigmoid", "log_scaling_alpha": 0.1}
+
+
+@special("glm5_next_text")
+def _pools_and_streams(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    layers, heads, pool = drawn["num_hidden_layers"], drawn["num_attention_heads"], rng.choice((2, 4))
+    own: dict[str, Any] = {"layer_types": _kinds(rng, layers, "linear_attention", "indexed_attention")}
+    own |= {"linear_num_heads": rng.choice((1, 2)), "linear_head_dim": rng.choice((8, 16)), "hidden_act": "silu"}
+    own |= {"num_key_value_heads": heads, "qk_rope_head_dim": 0, "head_dim": 0, "q_lora_rank": 28}
+    own |= {"index_kpool": pool, "index_topk": 4 * pool, "index_head_dim": rng.choice((8, 12)), "hc_mult": 2}
+    own |= {"hc_sinkhorn_iters": 3, "indexer_types": ["full"] * layers, "n_shared_experts": rng.choice((1, 2))}
+    return own | {"output_router_logits": False, "linear_lower_bound": rng.choice((None, -5.0))}
+
+
+@special("esmc")
+def _all_heads(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    return {"num_key_value_heads": drawn["num_attention_heads"], "tie_word_embeddings": False}
+
+
+@special("ultrabert")
+def _windows_both_ways(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    drawn.pop("layer_types", None)
+    listed = [rng.choice(("full_attention", "sliding_attention")) for _ in range(drawn["num_hidden_layers"])]
+    own = {"layer_types": listed, "sliding_window": rng.choice((8, 4096))}
+    return own | {"prediction_head_size": rng.choice((40, 56))}
+
+
+@special("luke")
+def _entities(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    return {"entity_vocab_size": 50, "entity_emb_size": rng.choice((16, drawn["hidden_size"]))}

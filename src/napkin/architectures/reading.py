@@ -173,7 +173,10 @@ def tied(config: Config) -> bool:
 Only = tuple[tuple[str, tuple[object, ...]], ...]
 """Fields of config.json, each with the values that napkin knows of it."""
 
-LANGUAGE_HEADS = ("LM", "Generation", "ModelFor", "ModelingFor", "Pretraining", "PreTraining")
+LANGUAGE_HEADS = (
+    *("LM", "Generation", "ModelFor", "ModelingFor", "Pretraining", "PreTraining"),
+    *("Text2Text", "BlockDiffusion"),
+)
 """Words in the names of classes that have a language model's head."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 
 from napkin.commands.signature import OptionText, Signature
-from napkin.errors import NapkinError, did_you_mean, listed
+from napkin.errors import NapkinError, listed, nearest
 from napkin.options.registry import OPTIONS, spelled
 
 
@@ -17,9 +17,10 @@ def unknown_option(command: Signature, head: str, spelling: str) -> NapkinError:
     if what is not None:
         hint = f"leave it out: what it states ({what}) changes neither memory nor time"
     else:
-        known = [OPTIONS[name].shown for name in (*command.takes, *command.figures)]
-        begun = [name for name in known if name.startswith(f"--{spelling}")] if len(spelling) > 1 else []
-        close = f"did you mean {' or '.join(begun[:3])}?" if begun else did_you_mean(f"--{spelling}", known)
+        known = (*command.takes, *command.figures)
+        begun = [name for name in known if name.startswith(spelling)] if len(spelling) > 1 else []
+        near = begun[:3] or nearest(spelling, known)  # without the dashes, which all have alike
+        close = f"did you mean {' or '.join(OPTIONS[name].shown for name in near)}?" if near else None
         elsewhere = None if begun else _elsewhere(spelling)
         hint = elsewhere or close or f"napkin {command.name} --help lists the options"
     return NapkinError(f"{command.name} has no option {head[:60]}", hint)

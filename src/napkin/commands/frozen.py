@@ -73,7 +73,9 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
     stored = inputs.text_or_none("quantized") or ""
     experts = _read_quantized_experts(inputs, model, stored)
     dropout = float(inputs.number_or_none("dropout") or 0.0)
-    tuning = Tuning("lora", rank, dropout, (), stored, library, experts)
+    inputs.default("adapter", "lora")
+    weighted = inputs.text("adapter") == "dora"
+    tuning = Tuning("lora", rank, dropout, (), stored, library, experts, magnitude=weighted)
     return replace(implementation, tuning=resolved(tuning, inputs.texts("lora-targets"), model, implementation))
 
 

@@ -28,7 +28,7 @@ from napkin.training.setup import Setup, keeps_adapters
 from napkin.training.trainers import LOOP, TRAINERS, Trainer
 
 TASKS = ("sft",)
-KINDS = ("full", "lora")
+KINDS = ("full", "lora", "dora")
 STORED = {
     **{name: name for name in ("", *FROZEN_FORMATS)},
     **dict.fromkeys(("gptq-int4", "awq-int4"), "int4"),
@@ -93,12 +93,14 @@ def fine_tuning(row: RowFields) -> FineTuning:
     model, trainer = model_of(row), trainer_of(row)
     stack = row.text("layout.stack").lower()
     framework = framework_of(row, stack, trainer)
+    if framework.name == "fsdp" and kind != "full" and OLD_TRANSFORMERS.search(row.text("layout.versions")):
+        framework = replace(framework, retains=True)
     name = framework.implementation if framework.implementation != "hf" else trainer.implementation
     precision = framework.formats(precision_of(row, trainer, framework, kind))
     layout, untimed = layout_of(row, model)
     implementation = with_kernels(row, model, implementation_of(name, model.family), framework)
-    if kind == "lora":
-        tuning = tuning_of(row)
+    if kind != "full":
+        tuning = replace(tuning_of(row), magnitude=kind == "dora")
         targets = targets_of(row)
         tuning = resolved(tuning, targets, model, implementation)
         implementation = keeps_adapters(replace(implementation, tuning=tuning), precision)
@@ -273,7 +275,8 @@ def layout_of(row: RowFields, model: Model) -> tuple[Layout, str]:
 
 OLD_TRANSFORMERS = re.compile(r"transformers[ =]*4\.")
 """A version whose experts are modules with linear layers of their own, and whose Trainer takes torch's AdamW as it is:
-foreach on a GPU (training_args.py, optim; fused from 5 on)."""
+foreach on a GPU (training_args.py, optim; fused from 5 on). Its checkpoints are reentrant (modeling_utils.py,
+gradient_checkpointing_enable)."""
 FUSED_LOSSES = ("liger", "cut cross entropy", "fused")
 """Words of losses that materialize no logits."""
 

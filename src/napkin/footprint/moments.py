@@ -223,6 +223,8 @@ class Moments:
             ("layer", peak.needs),
         )
         kept = self.before_head - peak.gone - peak.shared
+        if self.step.setup.framework.retains:
+            kept = kept + 2 * peak.gone
         casts = self.rank.casts - product(self.stage.last, self.run.after.casts) - peak.uncast
         made = gradients.parts_after(gradients.first + peak.made)
         return self.moment("backward", made, kept, casts, temporaries)

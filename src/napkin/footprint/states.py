@@ -153,10 +153,12 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
             pairs, made = lora_pairs(linear, operations, setup.implementation, tuning)
             if pairs:
                 trained += [(tuning.rank * pairs, linear.d_in), (made, tuning.rank)]
+                trained += [(made,)] * tuning.magnitude
             if tuning.method == "adapter_v2":
                 trained += [(linear.d_out,), (linear.d_out,)]
         for copies, rank, d_in, d_out in other_adapters(op, setup.implementation, tuning):
             trained += [(copies * rank, d_in), (d_out, copies * rank)]
+            trained += [(copies * d_out,)] * tuning.magnitude
         if core is not None and tuning.method.startswith("adapter"):
             trained += [(PROMPT, core.heads * core.v_dim), (core.heads,)]
     states: dict[str, Number] = {}

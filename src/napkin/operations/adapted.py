@@ -90,6 +90,7 @@ def _with_merged(run: Lowering, part: LinearPart, x: Tensor, d_out: Number, rank
     delta = tape.record("matmul", (), delta, copies, weight=elements * BYTES[kept_in])
     merged = tape.shift(tape.cast(tape.scale(delta), stored), "merged weight")
     tape.frozen = outer
+    merged = merged if tape.autocast else tape.cast(merged, x.dtype)
     return tape.matmul(x, merged, x.count // part.d_in * d_out, "output")
 
 

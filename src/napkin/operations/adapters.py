@@ -25,6 +25,7 @@ class Adapter(Ordinary):
     drops       dropout before A         looked_up  A is an embedding, looked up by token ids
     shard       the linear layer's: B of a column-parallel one is divided, A of a row-parallel one (peft
                 tuners/lora/tp_layer.py)
+    magnitude   of DoRA: the weight's norm is made in each forward pass, and both results are multiplied
     copies      pairs of matrices, one for each expert that is a module, of which a token passes through `used`
     """
 
@@ -35,6 +36,7 @@ class Adapter(Ordinary):
     shard: str = REPLICATED
     drops: bool = False
     looked_up: bool = False
+    magnitude: bool = False
     copies: int = 1
     used: int = 1
 
@@ -48,9 +50,12 @@ class Adapter(Ordinary):
             shards = EXPERT, EXPERT
         else:
             shards = ROW if self.shard == ROW else REPLICATED, COLUMN if self.shard == COLUMN else REPLICATED
-        return (
+        found = (
             Weight("A", (self.thin, self.d_in), shards[0], self.copies, self.used),
             Weight("B", (self.d_out, self.rank), shards[1], self.copies, self.used),
+        )
+        return (
+            (*found, Weight("magnitude", (self.d_out,), shards[1], self.copies, self.used)) if self.magnitude else found
         )
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
@@ -69,13 +74,17 @@ class Adapter(Ordinary):
     def traffic(self) -> tuple[Number, Number]:
         """Forward: the result scaled (read, written) and added (two read, one written); dropout reads, writes, and
         writes a mask of bytes. Backward: scaled again; through dropout; the input's two gradients added (peft 0.21,
-        tuners/lora/layer.py, Linear.forward: `result + lora_B(lora_A(dropout(x))) * scaling`)."""
+        tuners/lora/layer.py, Linear.forward: `result + lora_B(lora_A(dropout(x))) * scaling`). DoRA multiplies both
+        results and adds them: 4 + 4 + 6 bytes an element of the output; backward their gradients, and the vector's."""
         dropped = 5 * self.d_in * self.drops
         inputs = self.learning.inputs * (6 * self.d_in * (not self.looked_up) + dropped)
-        return self.used * (10 * self.d_out + dropped), self.used * (4 * self.d_out + inputs)
+        ahead, back = (24, 20) if self.magnitude else (10, 4)
+        return self.used * (ahead * self.d_out + dropped), self.used * (back * self.d_out + inputs)
 
     def time(self, timer: Timer) -> None:
         timer.adapter(self)
+        if self.magnitude:
+            timer.norm_of_weight(self)
 
     def lower(self, run: Lowering) -> Value:
         raise Refused(WITHIN)

@@ -57,6 +57,10 @@ class Timer:
         """Run an adapter: two thin matmuls next to a linear layer."""
         raise NotImplementedError
 
+    def norm_of_weight(self, op: ThinPair) -> None:
+        """Make the norm of a weight with its adapter, as DoRA does in every forward pass."""
+        raise NotImplementedError
+
     def merged(self, op: MergedExperts) -> None:
         """Add the product of an adapter's matrices to the weights of all experts."""
         raise NotImplementedError

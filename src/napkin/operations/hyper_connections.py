@@ -28,6 +28,21 @@ class CopyToStreams(Elementwise):
 
 
 @record
+class MeanOfStreams(Elementwise):
+    """The mean of `streams` streams of `width` elements per token."""
+
+    width: int
+    streams: int
+
+    def traffic(self) -> tuple[Number, Number]:
+        return 2 * (1 + self.streams) * self.width, 2 * (1 + self.streams) * self.width
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self).tensor
+        return Value(run.tape.record("mean", (x,), run.tape.new(x.count // self.streams, x.dtype, "mean")), self.width)
+
+
+@record
 class ReadStreams(Ordinary):
     """What a branch reads: Σ over the n streams of a weight each. A linear layer of all streams together makes that
     and the n weights of the branch's result; where the streams `mix`, n² more, which `iterations` of dividing by the

@@ -29,7 +29,10 @@ class Indexer(Module):
     Reads the layer's normalized input and the latent query; `tempered`: in place of the latter the input again,
     which it normalizes, and a learned factor of the position multiplies each head's query. FLOP over the full square:
     2·b·s²·H·(D + 1). The loss's gradient does not reach its weights: a choice has none (transformers runs it without
-    autograd)."""
+    autograd).
+
+    pool  the keys of this many tokens are one, their average by weights that a linear layer and learned positions make;
+          scores are those of whole pools"""
 
     d_in: int
     q_rank: int
@@ -37,6 +40,7 @@ class Indexer(Module):
     head_dim: int
     rotary: int = 0
     tempered: bool = False
+    pool: int = 1
 
     def weights(self) -> tuple[Weight, ...]:
         shapes: tuple[tuple[str, tuple[int, ...]], ...] = (
@@ -50,17 +54,25 @@ class Indexer(Module):
             vectors = (("input_norm", self.d_in), ("input_norm_bias", self.d_in))
             factors = (("temper_scale", self.heads), ("temper_bias", self.heads))
             shapes = (*shapes, *((name, (size,)) for name, size in (*vectors, *factors)))
+        if self.pool > 1:
+            shapes = (
+                *shapes,
+                ("pool_gate", (self.head_dim, self.d_in)),
+                ("pool_positions", (self.pool, self.head_dim)),
+            )
         return tuple(Weight(name, shape, trained=False) for name, shape in shapes)
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         t, s, each = work.tokens, work.length, work.sequences
-        wide = self.heads * self.head_dim
+        wide, keys = self.heads * self.head_dim, s // self.pool
+        pooled = (gemm(f"{self.name}/pool_gate", t, self.d_in, self.head_dim),) if self.pool > 1 else ()
         products = (
+            *pooled,
             gemm(f"{self.name}/query", t, self.q_rank, wide),
             gemm(f"{self.name}/key", t, self.d_in, self.head_dim),
             gemm(f"{self.name}/head_weights", t, self.d_in, self.heads),
-            gemm(f"{self.name}/scores", s, self.head_dim, s, each * self.heads, weight=False),
-            gemm(f"{self.name}/sum", 1, self.heads, s, t, weight=False),
+            gemm(f"{self.name}/scores", s, self.head_dim, keys, each * self.heads, weight=False),
+            gemm(f"{self.name}/sum", 1, self.heads, keys, t, weight=False),
         )
         return chosen_by(work, products)
 
@@ -95,7 +107,7 @@ class Indexer(Module):
         tape = run.tape
         outer, tape.recomputed = tape.recomputed, True
         stream = "fp32" if tape.autocast else tape.compute
-        pairs = run.tokens * run.s
+        pairs = run.tokens * (run.s // self.pool)
 
         queries, keys, head_weights = self.linear_parts(run.implementation)
         asked = tape.layer_norm(latent.tensor, run.tokens, (), 0) if self.tempered else latent.tensor

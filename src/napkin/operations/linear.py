@@ -100,11 +100,28 @@ class Matmul(Module):
             wide = pair(run, x, d_in, width // run.split.tensor, several)
             if run.implementation.qkv == "joined":  # put into its place among the parts of the fused projection
                 wide = tape.record("pad", (wide,), tape.new(wide.count, wide.dtype, "padded"), (wide,))
-            out = tape.cast(tape.add(out, wide.view(out.count)), out.dtype)
+            wide = wide.view(out.count)
+            if tuning.magnitude:
+                wide = self.rescaled(run, x, out, wide, (d_in, d_out))
+            out = tape.cast(tape.add(out, wide), out.dtype)
         if tuning.method == "adapter_v2":
             out = tape.multiply(out, run.tape.given(d_out, tape.compute, "scale", kind=WEIGHT))
         tape.frozen = True
         return out
+
+    def rescaled(self, run: Lowering, x: Tensor, out: Tensor, wide: Tensor, shape: tuple[Number, Number]) -> Tensor:
+        """Run DoRA's (m/‖W'‖ − 1)·Wx + m/‖W'‖·BAx, which saves both results for the gradient of m. The norm is
+        detached: the identity, BA twice, and W + BA are there while it is made. Behind dropout, Wx is made again."""
+        tape = run.tape
+        d_in, d_out = shape
+        elements = d_in * d_in + 3 * d_in * d_out
+        norm = tape.new(d_out, out.dtype, "norms", no_grad=True)
+        tape.record("weight norm", (), norm, forward_scratch=sized(elements, out.dtype))
+        base = out
+        if run.implementation.tuning is not None and run.implementation.tuning.dropout:
+            base = tape.record("frozen", (x,), tape.new(out.count, out.dtype, "output without dropped inputs"))
+        magnitude = tape.given(d_out, tape.compute, "magnitude", kind=WEIGHT)
+        return tape.add(tape.multiply(base, magnitude), tape.multiply(wide, magnitude))
 
 
 def quantized(run: Lowering, x: Tensor, d_in: Number, d_out: Number, tuning: Tuning) -> Tensor:

@@ -11,6 +11,7 @@ from napkin.operations.expert_kernels import (
 )
 from napkin.operations.facts import LinearPart
 from napkin.operations.implementations import Implementation
+from napkin.operations.lora import times_rank
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.ordinary import NOT_TIMED, Elementwise, Module
 from napkin.operations.roles import ROUTER
@@ -92,7 +93,8 @@ class Router(Module):
         if self.noise:
             noise = tape.new(tensor.count, tensor.dtype, "noise", no_grad=True)
             tensor = tape.record("mul", (tensor, noise), tensor.view(), (noise,))
-        logits = linear(run, self.linear_parts(implementation)[0], tensor, label=f"{self.name}/weight")
+        part = self.linear_parts(implementation)[0]
+        logits = linear(run, part, tensor, label=f"{self.name}/weight")
         made_in = logits.dtype
         if self.softcap:
             logits = run.capped(tape.cast(logits, "fp32"))
@@ -103,7 +105,8 @@ class Router(Module):
         kept = [chosen]
         if self.masked:
             kept.append(tape.new(rows * e, "bool", "outside the groups", no_grad=True))
-        if self.upcast and not implementation.fp32_router and tape.compute != "fp32":
+        merged = part.parameter and times_rank(part, implementation.tuning)  # the matmul keeps its cast
+        if self.upcast and not implementation.fp32_router and tape.compute != "fp32" and not merged:
             kept.append(tape.new(self.d_in * e, "fp32", "wide weight", no_grad=True))
         if self.score.endswith("_top_k"):
             read = logits if self.score == "sigmoid_top_k" else wide

@@ -195,6 +195,7 @@ def _adapters(
                 linear.shard,
                 drops,
                 role=ADAPTER,
+                magnitude=tuning.magnitude,
                 learning=learning,
             )
     routed = op.routed()

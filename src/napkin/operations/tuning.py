@@ -21,6 +21,8 @@ class Tuning:
     kept_in    number format of LoRA's matrices where it is not that of the network: they are multiplied in it, and what
                they read is cast to it, or, under `autocast`, cast on to the network's again: a copy for each layer
                (peft 0.21, tuners/lora/layer.py, _cast_input_dtype)
+    magnitude  each adapted weight is divided by its norm and multiplied by a learned vector of its outputs (DoRA:
+               Liu et al. 2024, arXiv:2402.09353, section 4.1; peft 0.21, tuners/lora/dora.py)
     experts    whether experts whose weights are one tensor are quantized too. Transformers 5 quantizes linear layers
                alone; in transformers 4 most experts were linear layers, and axolotl quantizes while it loads
     """
@@ -34,6 +36,7 @@ class Tuning:
     experts: bool = False
     parameters: tuple[tuple[str, int], ...] = ()
     kept_in: str = ""
+    magnitude: bool = False
     autocast: bool = False
 
     @property

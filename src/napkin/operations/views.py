@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tensors import BYTES, WEIGHT_COPY, Tensor
+from napkin.autograd.tensors import BYTES, INPUT, WEIGHT_COPY, Tensor
 from napkin.elementwise import Number
 from napkin.operations.base import Operation
 from napkin.operations.facts import SHARED_OUTPUT
@@ -185,6 +185,22 @@ class SideInput(View):
         given = tape.new(run.tokens * self.width, dtype, "from the layer before")
         run.takes(given)
         return Value(given, self.width)
+
+
+@record
+class EncoderKeys(View):
+    """Keys or values that the encoder's layer at the same place made, `width` elements per token: kept there."""
+
+    width: int
+
+    def traffic(self) -> tuple[Number, Number]:
+        """Nothing: the tensor is there already."""
+        return 0, 0
+
+    def lower(self, run: Lowering) -> Value:
+        tape = run.tape
+        count = run.b * run.source * self.width // run.split.tensor
+        return Value(tape.given(count, tape.autocast or tape.compute, "encoder's keys", kind=INPUT), self.width, True)
 
 
 @record

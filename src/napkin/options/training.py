@@ -58,6 +58,9 @@ OPTIONS = (
     flag("async-tp", "Tensor-parallel collectives overlapped"),
     Option("factor", units.positive, "Time of your steps over napkin's (napkin calibrate)", metavar="X"),
     Option("lora-rank", units.positive_count, "Train LoRA matrices of this rank, freeze the rest", metavar="R"),
+    Option(
+        "adapter", choice("lora", "dora"), "lora, or dora: LoRA with a learned norm", metavar="KIND", default="lora"
+    ),
     Option("lora-targets", lowercase_names, "LoRA target modules, e.g. q,v", metavar="NAME,…", default="all-linear"),
     Option(
         "quantized",
@@ -80,7 +83,7 @@ SETUP_OPTIONS = (*DEGREES, "distributed-optimizer", *SEQUENCE_OPTIONS, "recomput
 UNTIMED = ("ema", "offload")
 """What the step model does not time; the commands that predict a step refuse it, and name `napkin memory`."""
 
-ADAPTED = ("lora-rank", "lora-targets", "quantized", "quantize-experts")
+ADAPTED = ("lora-rank", "adapter", "lora-targets", "quantized", "quantize-experts")
 FROZEN = ("freeze-layers", "freeze", *ADAPTED)
 """What is trained of a model, and how the rest is stored."""
 

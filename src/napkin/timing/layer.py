@@ -151,6 +151,17 @@ class LayerClock(Timer):
         for forward, backward in pairs:
             self.add({"matmul": forward}, {"matmul": backward})
 
+    def norm_of_weight(self, op: ThinPair) -> None:
+        """Add B·A·1, made of an identity matrix, and the elements of W + B·A: the scaled product, the sum and the norm
+        read two, write one, read two, write one, read one (peft, tuners/lora/dora.py, forward)."""
+        clock, name = self.clock, f"{self.kind}/{op.name}/norm"
+        d_in, thin = size(f"{name}/d_in", op.d_in), size(f"{name}/thin", op.thin)
+        rank, d_out = size(f"{name}/rank", op.rank), size(f"{name}/d_out", op.d_out)
+        down, up = clock.gemm(f"{name}/A", d_in, d_in, thin), clock.gemm(f"{name}/B", d_in, rank, d_out)
+        each = term.constant("bytes_of_a_norm", 14, BYTE, "16 bits: seven elements read or written")
+        moved = clock.move(f"{name}/moved", term.multiply(f"{name}/bytes", each, d_in, d_out))
+        self.add({"matmul": term.add(f"{name}/products", down, up), "elementwise": moved}, {})
+
     def merged(self, op: MergedExperts) -> None:
         """Add the matmul B·A of every expert on this GPU, and its sum with the weights: two read, one written after the
         product is."""

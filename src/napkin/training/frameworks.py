@@ -54,6 +54,9 @@ class Framework:
     keeps_stage   with a pipeline the stage's parameters stay gathered and its gradients unsharded
     unsynced      gradients of a layer's flat parameter, with its frozen weights, stay unsharded until the last
                   micro-batch
+    retains       a checkpointed block whose parameters are frozen leaves its input, and the gradient of that, until the
+                  backward pass is over: FSDP's hook on the recomputed input (torch/distributed/fsdp/_runtime_utils.py,
+                  _register_post_backward_reshard_only_hook) refers to it, where checkpoints are reentrant
     pads          the vocabulary is padded to a multiple of this · tp, where a launch line does not say otherwise
     reported      whose memory its log prints: the worst rank's, the first stage's, the larger of both ends'
     differs       fields of the `Implementation` that the framework sets to other values
@@ -77,6 +80,7 @@ class Framework:
     frees_last: bool = False
     keeps_stage: bool = False
     unsynced: bool = False
+    retains: bool = False
     pads: int = 0
     reported: str = WORST
     differs: tuple[tuple[str, object], ...] = ()

@@ -216,6 +216,25 @@ GLM_OCR = replace(
     inner=None,
 )  # fmt: skip
 
+GLM5_NEXT = replace(
+    GLM_OCR,
+    defaults={**GLM_OCR.defaults, "depth": 24, "image_size": 336, "projection_intermediate_size": 10240},
+)
+INKLING2 = Tower(
+    {**LARGE, "num_hidden_layers": 23, "intermediate_size": None, "mlp_ratio": 4.0, "patch_size": 20,
+     "spatial_merge_size": 2, "posemb_grid_size": 32, "projection_hidden_dim": 4096, "projector_bias": False},
+    stem=Stem(
+        bias=False, tokens=1, norm=LAYER, linear=True,
+        positions=lambda config: config.integer("posemb_grid_size") ** 2 + 1,
+    ),
+    mixing=Mixing(rope=lambda size: replace(axial(size), pairing="interleaved")),
+    inner=lambda config: config.optional_integer("intermediate_size")
+    or int((config.real("mlp_ratio") or 0) * config.integer("hidden_size")),
+    scaled=True,
+    last=False,
+    implementation=PACKED,
+)  # fmt: skip
+
 TOWERS: Mapping[str, Tower] = {
     "siglip_vision_model": SIGLIP,
     "siglip2_vision_model": SIGLIP2,
@@ -245,5 +264,7 @@ TOWERS: Mapping[str, Tower] = {
     "glm4v_vision": GLM4V,
     "glm4v_moe_vision": GLM4V,
     "glm_ocr_vision": GLM_OCR,
+    "glm5_next_vision": GLM5_NEXT,
+    "inkling2_vision": INKLING2,
 }
 """model_type of vision_config → its tower."""

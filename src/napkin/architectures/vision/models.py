@@ -19,6 +19,7 @@ from napkin.architectures.vision.projectors import (
     llama4,
     llava,
     merged_and_projected,
+    merged_mlp,
     merger,
     minimax,
     mistral3,
@@ -113,6 +114,7 @@ SIGHTS: Mapping[str, Sight] = {
     "smolvlm": replace(IDEFICS3, tower="smolvlm_vision"),
     "mistral3": MISTRAL3,
     "lighton_ocr": MISTRAL3,
+    "mistral_large4": MISTRAL3,
     "internvl": INTERNVL,
     "qianfan_ocr": replace(INTERNVL, tower="qianfan_ocr_vision"),
     "deepseek_vl": Sight("siglip_vision_model", aligned),
@@ -154,6 +156,11 @@ SIGHTS: Mapping[str, Sight] = {
     "glm4v_moe": replace(GLM4V, tower="glm4v_moe_vision"),
     "glm46v": GLM4V,
     "glmga": GLM4V,
+    "glm5_next": Sight(
+        "glm5_next_vision",
+        partial(glm, inner=lambda vision: vision.integer("projection_intermediate_size")),
+    ),
+    "inkling2": Sight("inkling2_vision", merged_mlp),
     "glm_ocr": Sight(
         "glm_ocr_vision",
         partial(

@@ -163,6 +163,16 @@ def lfm2(sees: Sees) -> Projected:
     )
 
 
+def merged_mlp(sees: Sees) -> Projected:
+    """Return Inkling 2's: two linear layers over squares of patches."""
+    vision = sees.vision
+    squares, bias = vision.integer("spatial_merge_size") ** 2, vision.flag("projector_bias")
+    first, source = sees.read(squares, ordered=True)
+    widths = squares * sees.width, vision.integer("projection_hidden_dim"), sees.hidden
+    found = two_linears(widths, vision.text("hidden_act"), bias, source)
+    return Projected((*first, *found), sees.patches // squares, squares)
+
+
 def kimi(sees: Sees) -> Projected:
     """Return Kimi K2.5's: a norm of each patch and two linear layers over rectangles of them."""
     sides = sees.vision.items("merge_kernel_size") or []

@@ -26,7 +26,11 @@ def run_on(model: str, gpus: int, hardware: str) -> str:
 def trained_part(setup: Setup) -> list[str]:
     """Return what is trained, and how the rest is stored, as clauses; none where all of the model is."""
     tuning = setup.implementation.tuning
-    adapter = [] if tuning is None else [f"LoRA rank {tuning.rank}" if tuning.rank else tuning.method]
+    adapter = (
+        []
+        if tuning is None
+        else [f"{'DoRA' if tuning.magnitude else 'LoRA'} rank {tuning.rank}" if tuning.rank else tuning.method]
+    )
     if tuning is not None and tuning.quantized:
         adapter.append(f"{tuning.quantized} weights")
     frozen = [f"{setup.frozen} layers frozen"] if setup.frozen else []

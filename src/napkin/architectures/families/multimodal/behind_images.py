@@ -75,6 +75,7 @@ BLIP = Architecture(
 
 def pix2struct(config: Config) -> Model:
     """Return Pix2Struct's decoder (arXiv:2210.03347): T5's with gated MLPs."""
+    config.restate("architectures", None)  # the class that is named a model has the head too
     sizes = dimensions(config, kv_heads="", own_head_dim=False, max_length="")
     hidden, rows = sizes.hidden, sizes.vocabulary
     config.must_be("d_kv", sizes.head_dim)
@@ -100,8 +101,7 @@ def pix2struct(config: Config) -> Model:
     final: Operations = (RMS_T5("final_norm", "x", hidden), Dropout("final_dropped", ("final_norm",), hidden))
     head = Matmul("lm_head", ("final_dropped",), hidden, rows, False, VOCABULARY, role=LM_HEAD)
     before = (*embedding(rows, hidden), Dropout("embedding_dropped", ("embedding",), hidden))
-    after = final if sizes.headless else (*final, head)
-    return decoder_only(sizes, before, runs_of((not i for i in range(sizes.layers)), layer), after)
+    return decoder_only(sizes, before, runs_of((not i for i in range(sizes.layers)), layer), (*final, head))
 
 
 PIX2STRUCT = Architecture(
