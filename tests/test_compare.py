@@ -84,6 +84,26 @@ def test_flip_finds_the_nearest_change_on_either_side() -> None:
     assert flip(lambda x: None, 2.0, 0.1, 10.0) is None
 
 
+def test_flip_asks_no_further_than_the_nearest_change() -> None:
+    """A change at 3 from 2 is found on the second step of the grid: twice as far is never asked, on neither side."""
+    asked: list[float] = []
+
+    def decide(x: float) -> str:
+        asked.append(x)
+        return "a" if 0.2 < x < 3 else "b"
+
+    assert flip(decide, 2.0, 0.1, 1000.0) == Flip(cast(float, pytest.approx(3.0, rel=1e-8)), "b")
+    assert min(asked) == pytest.approx(1)
+    assert max(asked) == pytest.approx(4)
+
+
+@given(st.floats(1.01, 60), st.floats(1.01, 60))
+def test_flip_is_the_nearer_of_two(down: float, up: float) -> None:
+    found = flip(lambda x: "same" if 10 / down < x < 10 * up else "other", 10.0, 10 / 64, 640.0)
+    assert found is not None
+    assert max(found.value / 10, 10 / found.value) == pytest.approx(min(down, up), rel=1e-8)
+
+
 @given(st.integers(1, 500), st.integers(1, 500))
 def test_flip_of_a_count_is_the_first_whole_number(now: int, edge: int) -> None:
     found = flip(lambda n: "under" if n < edge else "over", now, 1, 1000, whole=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from napkin.commands import wrapped
 from napkin.commands.command import Command
@@ -29,7 +29,8 @@ from napkin.units import human
 REACH = 64.0
 """A decision's flip is searched between 1/64 and 64 times the present value."""
 
-Asked = Callable[[Changes], "Answer | None"]
+Asked = Callable[[Changes, Container[str]], "Answer | None"]
+"""The answer to the question with these changes, of which these quantities are read; None where it cannot be asked."""
 
 
 def run(inputs: Inputs) -> Answer:
@@ -55,9 +56,7 @@ def _run(inputs: Inputs) -> Answer:
     value, unit = found[path]
     change = inputs.number("change")
 
-    read = {path, (inputs.text_or_none("limit") or "").partition(" ")[0]}
-
-    def asked(changes: Changes) -> Answer | None:
+    def asked(changes: Changes, read: Container[str]) -> Answer | None:
         try:
             return wrapped.answer_quietly(command, wrapped.changed(question, changes), read, {})
         except NapkinError:
@@ -166,7 +165,7 @@ def _moved(
             there = round(step) if whole else step
             if there == now or there <= 0 or (whole and further and step != there):
                 continue
-            answer = asked({option.name: written(option, there)})
+            answer = asked({option.name: written(option, there)}, {path})
             found = {} if answer is None else answer.quantities()
             if path in found:
                 ends[end] = (there, found[path][0])
@@ -187,14 +186,15 @@ Decision = Callable[[Changes], "str | None"]
 def _decision(
     limit: str | None, against: str | None, command: Command, asked: Asked, base: Answer, path: str
 ) -> Decision | None:
-    """Return what decides for changed inputs: a limit's outcome, the side that has less, or the verdict."""
+    """Return what decides for changed inputs: a limit's outcome, the side that has less, or the verdict. Each asks for
+    the quantities that it reads and no others; a verdict needs none."""
     if limit is not None and against is not None:
         raise NapkinError("--limit and --against are two decisions", "ask one at a time")
     if limit is not None:
         name, _, condition = limit.partition(" ")
 
         def held(changes: Changes) -> str | None:
-            answer = asked(changes)
+            answer = asked(changes, {name})
             if answer is None or name not in answer.quantities():
                 return None
             outcomes, problems = hold({name: condition}, answer.quantities(), answer.intervals, {name: "--limit"})
@@ -210,8 +210,8 @@ def _decision(
         other = wrapped.assignments(against, command, "--against")
 
         def less(changes: Changes) -> str | None:
-            first = asked(changes)
-            second = asked({**changes, **other})
+            first = asked(changes, {path})
+            second = asked({**changes, **other}, {path})
             if first is None or second is None:
                 return None
             a, b = first.quantities().get(path), second.quantities().get(path)
@@ -222,7 +222,7 @@ def _decision(
         return less
 
     def verdict(changes: Changes) -> str | None:
-        return getattr(asked(changes), "verdict", None)
+        return getattr(asked(changes, ()), "verdict", None)
 
     return verdict if base.verdict is not None and verdict({}) is not None else None
 

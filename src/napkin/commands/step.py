@@ -12,7 +12,7 @@ from napkin.commands.machine import RATES, WHICH
 from napkin.commands.model import read_model
 from napkin.commands.screens.step import screen
 from napkin.commands.step_model import StepQuestion, memory_terms, read_step
-from napkin.evidence.utilization import utilization_terms
+from napkin.evidence.utilization import PATHS, utilization_terms
 from napkin.inputs.hardware import Hardware
 from napkin.operations.queries import has_scan
 from napkin.options.files import DRAWS
@@ -37,7 +37,8 @@ BINDS = {
 def run(inputs: Inputs) -> Answer:
     """Answer for a model, a layout and an accelerator."""
     question = read(inputs)
-    return answer(question, inputs.wants("memory/total"), inputs.has("plot"))
+    utilized = any(inputs.wants(path) for path in PATHS)
+    return answer(question, inputs.wants("memory/total"), utilized, inputs.has("plot"))
 
 
 def read(inputs: Inputs) -> StepQuestion:
@@ -50,19 +51,22 @@ def read(inputs: Inputs) -> StepQuestion:
     return question
 
 
-def answer(question: StepQuestion, with_memory: bool = True, draw: bool = False) -> Answer:
-    """Answer with the step's seconds and their parts; with_memory: also the bytes; draw: also pictures."""
+def answer(question: StepQuestion, weighed: bool = True, utilized: bool = True, draw: bool = False) -> Answer:
+    """Answer with the step's seconds and their parts; weighed: also the bytes; utilized: also MFU, its like and
+    the screen; draw: also pictures."""
     model, setup, prediction = question.model, question.setup, question.prediction
     found = prediction.step()
     half, close = prediction.half_width(question.confidence, named=question.stack_named)
-    terms = [found.time, *parts_of(found), *utilization_terms(model, setup, prediction.peak, found)]
+    terms = [found.time, *parts_of(found)]
+    if utilized:
+        terms += utilization_terms(model, setup, prediction.peak, found)
     fit: str | None = None
     notes: list[str] = []
-    if with_memory:
+    if weighed:
         memory, fit, notes = memory_terms(model, setup, question.implementation, question.hardware.capacity)
         terms += [*memory, question.hardware.term("capacity", "memory/capacity", "byte")]
     answer = Answer("step", terms, notes=notes, verdict=_binding(found))
-    if next(term.value for term in terms if term.name == "mfu") > 1:
+    if any(term.value > 1 for term in terms if term.name == "mfu"):
         answer.notes.append("mfu counts attention's full square, which no kernel computes here; mfu/exact does not")
     _add_ends(answer, half)
     answer.extra["evidence"] = [
@@ -70,7 +74,8 @@ def answer(question: StepQuestion, with_memory: bool = True, draw: bool = False)
         for far, one in close
     ]
     answer.notes += _remarks(question, half, [one.id for _, one in close])
-    answer.screen = screen(question, answer, found.time.parts, fit)
+    if utilized:
+        answer.screen = screen(question, answer, found.time.parts, fit)
     if draw:
         from napkin.commands.timeline import charts
 

@@ -9,6 +9,9 @@ from napkin.term import TRUE, Term, add, constant, divide, leaf, multiply, subtr
 from napkin.timing.step import StepTime
 from napkin.training.setup import Setup
 
+PATHS = ("mfu", "mfu/exact", "hfu", "tokens_per_second_per_gpu")
+"""What `utilization_terms` returns, by path."""
+
 
 def utilization_terms(model: Model, setup: Setup, peak: Term, found: StepTime) -> list[Term]:
     """Return mfu, mfu/exact (attention's allowed pairs only), hfu and tokens_per_second_per_gpu."""

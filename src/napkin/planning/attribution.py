@@ -8,6 +8,7 @@ question at all (a layout that does not divide the machine), the mean runs over 
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Generic, TypeVar
@@ -128,26 +129,37 @@ class Flip:
 
 def flip(decide: Decide, now: float, low: float, high: float, whole: bool = False) -> Flip | None:
     """Return the value nearest to `now` (as a factor) between `low` and `high`, all above 0, at which the answer of
-    `decide` changes: outwards on a grid, then by bisection, to the integer or to 1e-9 of the value."""
+    `decide` changes: outwards on a grid, both ways at once and no further than the nearest change, then by bisection,
+    to the integer or to 1e-9 of the value."""
     here = decide(now)
     if here is None:
         return None
-    found = [one for end in (low, high) if (one := _walk(decide, here, now, end, whole)) is not None]
-    return min(found, key=lambda one: max(one.value / now, now / one.value), default=None)
+    reached = {low: now, high: now}  # end → the value up to which the decision has been the same
+    found: dict[float, Flip] = {}
 
+    def far(value: float) -> float:
+        return max(value / now, now / value)
 
-def _walk(decide: Decide, here: str, now: float, end: float, whole: bool) -> Flip | None:
-    inside = now
-    while inside != end:
-        if end > now:
-            outside = min(max(int(inside * GRID), inside + 1) if whole else inside * GRID, end)
-        else:
-            outside = max(min(int(inside / GRID), inside - 1) if whole else inside / GRID, end)
+    while reached:
+        end = min(reached, key=lambda end: far(reached[end]))
+        inside = reached.pop(end)
+        most = min((far(one.value) for one in found.values()), default=math.inf)
+        if inside == end or far(inside) >= most:
+            continue
+        outside = _next(inside, now, end, whole)
         word = decide(outside)
-        if word is not None and word != here:
-            return _bisected(decide, here, inside, outside, whole)
-        inside = outside
-    return None
+        if word is None or word == here:
+            reached[end] = outside
+        else:
+            found[end] = _bisected(decide, here, inside, outside, whole)
+    return min((found[end] for end in (low, high) if end in found), key=lambda one: far(one.value), default=None)
+
+
+def _next(inside: float, now: float, end: float, whole: bool) -> float:
+    """Return the next value of the grid on the way from `now` to `end`."""
+    if end > now:
+        return min(max(int(inside * GRID), inside + 1) if whole else inside * GRID, end)
+    return max(min(int(inside / GRID), inside - 1) if whole else inside / GRID, end)
 
 
 def _bisected(decide: Decide, here: str, inside: float, outside: float, whole: bool) -> Flip:
