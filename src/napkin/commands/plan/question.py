@@ -15,8 +15,8 @@ from napkin.commands.layout import read_zero
 from napkin.commands.machine import RATES, WHICH, read_hardware
 from napkin.commands.model import read_images_of_sequence, read_model, read_sequence
 from napkin.commands.nodes import read_gpus
-from napkin.commands.setup import read_setup_around
-from napkin.commands.step_model import read_rates_profile
+from napkin.commands.setup import read_setup_around, read_trainer_recompute
+from napkin.commands.step_model import read_rates_profile, read_stack
 from napkin.commands.untimed import read_untimed
 from napkin.counting import flops
 from napkin.errors import NapkinError
@@ -169,10 +169,11 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
         inputs.note(note)
     seq = read_sequence(inputs, model)
     images, image_tokens = read_images_of_sequence(inputs, model, seq)
+    read_trainer_recompute(inputs)
     setup = read_setup_around(inputs, model, Layout(seq=seq, images=images, image_tokens=image_tokens))
     overlapped, factor = inputs.flag("async-tp"), float(inputs.number_or_none("factor") or 1.0)
     kernel = inputs.text("attention") if "attention" in inputs else None
-    prediction = single.asked(model, setup, hardware, inputs.text("stack"), kernel, overlapped, factor)
+    prediction = single.asked(model, setup, hardware, read_stack(inputs, setup), kernel, overlapped, factor)
     profile = read_rates_profile(inputs, hardware)
     if profile is not None:
         for what in single.with_profile(prediction.rates, hardware, profile, setup.compute)[1]:
