@@ -11,6 +11,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any, Protocol, TypeAlias, TypeGuard
 
     Operand: TypeAlias = Any
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
         def max(self) -> Number: ...
         def min(self) -> Number: ...
         def tobytes(self) -> bytes: ...
+        def astype(self, kind: type, /) -> Array: ...
         def take(self, indices: object, axis: int | None = None) -> Array: ...
 
     class _Numpy(Protocol):
@@ -86,6 +88,7 @@ if TYPE_CHECKING:
         def floor(self, a: Number, /) -> Number: ...
         def sqrt(self, a: Number, /) -> Number: ...
         def log2(self, a: Number, /) -> Number: ...
+        def take(self, table: Sequence[int], at: Array, /) -> Number: ...
 
 else:
     Number = Flag = Array = object
@@ -133,6 +136,11 @@ def where(condition: Number | Flag, yes: Number, no: Number) -> Number:
         if not condition.any():
             return no
     return _numpy().where(condition, yes, no)
+
+
+def looked_up(table: Sequence[int], at: Number) -> Number:
+    """Return the entries of a table at whole numbers."""
+    return _numpy().take(table, at.astype(int)) if is_array(at) else table[int(at)]
 
 
 def floor_log2(x: Number) -> Number:
