@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from napkin.planning.grid import Request
+from napkin.planning.layouts import LayoutQuestion
+from napkin.planning.search import Fastest
 from tests.conftest import Napkin, Outcome
 
 RUN = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.4 --price 2"
@@ -108,3 +111,32 @@ def test_the_tornado_names_its_inputs(napkin: Napkin, tmp_path: pathlib.Path) ->
     picture = tmp_path / "tornado.svg"
     assert napkin(f"sensitivity {RUN} --plot {picture}").status == 0
     assert all(words in picture.read_text() for words in ("time (days)", "peak FLOPs", "input lower"))
+
+
+def test_a_deadline_is_moved_without_another_search(napkin: Napkin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deadline and tokens leave the layouts as they are; memory bandwidth does not."""
+    searches: list[int] = []
+    fastest = LayoutQuestion.fastest
+
+    def counted(question: LayoutQuestion, request: Request) -> Fastest:
+        searches.append(request.gpus)
+        return fastest(question, request)
+
+    monkeypatch.setattr(LayoutQuestion, "fastest", counted)
+    line = "plan llama3-8b --gpus 16 --hardware h100 --seq 4096 --global-batch 32 --tokens 100B --within 30d"
+    found = rows(napkin(f"sensitivity {line} --vary within,tokens --json"))
+    assert searches == [16]
+    assert found["tokens"]["flip"] is not None
+    moved = rows(napkin(f"sensitivity {line} --vary memory-bandwidth --json"))["memory-bandwidth"]
+    assert len(searches) > 2
+    bandwidth = f"{moved['low']:.17g}B/s"
+    assert napkin(f"{line} --memory-bandwidth {bandwidth} --json").values["time"] == moved["at_low"]
+
+
+def test_the_fit_of_a_plan_flips_where_its_layouts_are_counted(napkin: Napkin) -> None:
+    """Whether the chosen layout fits is judged only along with how many do."""
+    line = "plan llama3-8b --gpus 16 --hardware h100 --seq 4096 --global-batch 32"
+    counted = napkin(f"sensitivity {line} --show layouts/fit --vary memory-size --json")
+    assert counted.data["verdict"] == "fits"
+    assert rows(counted)["memory-size"]["becomes"] == "too close to call"
+    assert "flip" not in rows(napkin(f"sensitivity {line} --vary memory-size --json")).get("memory-size", {})

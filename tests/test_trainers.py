@@ -53,3 +53,39 @@ def test_every_policy_is_one_that_the_option_takes() -> None:
             for policy in (trainer.policy_of_all(framework), trainer.policy_of_adapters(framework, True)):
                 frozen = " --lora-rank 8" if policy.frozen else ""
                 assert run_line(f"{LINE} --precision {policy.stated}{frozen}").status == 0
+
+
+TUNED = "llama3-8b --hardware h100 --gpus 8 --lora-rank 16 --global-batch 64"
+
+
+@pytest.mark.parametrize(
+    ("trainer", "stack", "recompute"),
+    [
+        ("trl", "fsdp-eager", None),
+        ("unsloth", "lean", "full"),
+        ("unsloth --recompute none", "lean", "none"),
+        ("unsloth --stack fsdp-eager", "fsdp-eager", "full"),
+    ],
+)
+def test_plan_searches_what_the_library_runs(trainer: str, stack: str, recompute: str | None) -> None:
+    found = run_line(f"plan {TUNED} --trainer {trainer} --json")
+    assert found.data["inputs"]["stack"]["value"] == stack
+    chosen = next(row for row in found.data["rows"] if row["recommended"])
+    if recompute is not None:
+        assert {row["recompute"] for row in found.data["rows"]} == {recompute}
+    step = run_line(f"{chosen['command'].removeprefix('napkin ')} --json").values
+    assert step["step/time"] == pytest.approx(found.values["step/time"])
+
+
+@pytest.mark.parametrize("trainer", ["trl", "unsloth", "nemo"])
+def test_plan_and_train_time_agree_on_the_run_of_a_library(trainer: str) -> None:
+    run = f"{TUNED} --trainer {trainer} --dp 8 --zero 1 --micro-batch 1 --tokens 100M --json"
+    plan = run_line(f"plan {run} --tp 1 --pp 1 --cp 1 --recompute full").values
+    assert plan["time"] == pytest.approx(run_line(f"train-time {run} --recompute full").values["time"])
+
+
+def test_usual_layouts_recompute_what_the_library_does() -> None:
+    data = run_line(f"plan {TUNED} --trainer unsloth --json").data
+    usual = {row["name"]: row["step/time"] for row in data["popular"] if row.get("step/time")}
+    assert min(usual.values()) >= min(row["step/time"] for row in data["rows"])
+    assert "FSDP, full recomputation" not in usual

@@ -43,6 +43,8 @@ class Line(OtherTools):
         self._arguments(loose)
         if self._shape:
             self._model_of_shape()
+        if self._megatron and "samples" in self.given:
+            self._fill_samples()
         if self._several:
             self._ask_sweep()
 

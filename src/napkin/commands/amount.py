@@ -39,7 +39,9 @@ def read_amount(inputs: Inputs, seq: int | None, of_layout: Callable[[], int] | 
         if given == ["epochs"]:
             repeated = inputs.integer("tokens") * float(inputs.number("epochs"))
             hint = f"--tokens {to_type(repeated)}: the tokens of all epochs together"
-        raise NapkinError(f"--tokens and --{given[0]} both say how much is trained on", hint)
+        where = inputs.given[given[0]].where  # as a launch of another tool spells it
+        typed = where if where.startswith("--") else f"--{given[0]}"
+        raise NapkinError(f"--tokens and {typed} both say how much is trained on", hint)
     if seq is None:
         raise NapkinError(f"--{given[0]} needs a MODEL, whose sequences have a length", "or --tokens")
     found = _read_steps(inputs, seq, of_layout) if "steps" in inputs else _read_samples(inputs, seq)

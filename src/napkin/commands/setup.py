@@ -25,10 +25,15 @@ from napkin.training.trainers import find as find_trainer
 
 def read_setup(inputs: Inputs, model: Model) -> Setup:
     """Return all that the memory and the time of a step depend on, but for the model and the hardware."""
+    read_trainer_recompute(inputs)
+    return read_setup_around(inputs, model, read_layout(inputs, model))
+
+
+def read_trainer_recompute(inputs: Inputs) -> None:
+    """Take full recomputation as the default where the trainer checkpoints every block unless told otherwise."""
     trainer = _read_trainer(inputs)
     if trainer is not None and trainer.checkpoints:
         inputs.redefault("recompute", "full")
-    return read_setup_around(inputs, model, read_layout(inputs, model))
 
 
 def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:

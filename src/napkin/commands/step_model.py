@@ -79,7 +79,7 @@ def read_prediction(inputs: Inputs, model: Model, setup: Setup, hardware: Hardwa
         model,
         setup,
         hardware,
-        _read_stack(inputs, setup),
+        read_stack(inputs, setup),
         inputs.text("attention") if "attention" in inputs else None,
         inputs.flag("async-tp"),
         float(inputs.number_or_none("factor") or 1.0),
@@ -107,9 +107,9 @@ def read_rates_profile(inputs: Inputs, hardware: Hardware) -> Profile | None:
     return profile
 
 
-def _read_stack(inputs: Inputs, setup: Setup) -> str:
-    """Return --stack, else that of the framework, else what the layout suggests: FSDP under ZeRO-3, Megatron for other
-    layouts of several GPUs."""
+def read_stack(inputs: Inputs, setup: Setup) -> str:
+    """Return --stack, else that of the trainer or the framework, else the command's default, else what the layout
+    suggests: FSDP under ZeRO-3, Megatron for other layouts of several GPUs."""
     if inputs.has("trainer"):
         inputs.redefault("stack", find_trainer(inputs.text("trainer")).software)
     elif setup.framework.name in STACK_OF:

@@ -39,6 +39,7 @@ class LayoutQuestion:
     timed           plan and rates of a setup                         peak        its dense peak, FLOP/s
     half_width      half the interval of ln t for a number of GPUs    per_sequence  FLOPs of one sequence
     known, layers   layouts that have been evaluated, and times of layers: several layouts share them
+    chosen          the recommended layout by the number of GPUs, and how many layouts there are
     """
 
     request: Request
@@ -49,6 +50,7 @@ class LayoutQuestion:
     per_sequence: float
     known: dict[Layout, Scored]
     layers: dict[object, Layers]
+    chosen: dict[int, tuple[Scored | None, int]]
 
     def on(self, gpus: int) -> Request:
         """Return the request for this many GPUs."""
@@ -163,6 +165,14 @@ def quickly(question: LayoutQuestion, fastest: Fastest) -> Scored | None:
         enough = np.count_nonzero(found.surely) >= TRIED or fastest.reached >= _furthest(question, found, leader)
         if chosen.fit == FITS or fastest.complete or enough:
             return chosen
+
+
+def chosen_on(question: LayoutQuestion, gpus: int) -> tuple[Scored | None, int]:
+    """Return the recommended layout of this many GPUs, None where none fits, and how many layouts there are."""
+    if gpus not in question.chosen:
+        fastest = question.fastest(question.on(gpus))
+        question.chosen[gpus] = quickly(question, fastest), fastest.layouts
+    return question.chosen[gpus]
 
 
 def fewest_gpus(

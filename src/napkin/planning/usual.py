@@ -39,10 +39,14 @@ class UsualChoice:
 
 
 def usual_choices(question: LayoutQuestion, request: Request, winner: Scored) -> Iterator[UsualChoice]:
-    """Yield whether each usual choice fits, and by how much it loses to the winner."""
+    """Yield whether each usual choice fits, and by how much it loses to the winner; each recomputes what the request
+    asks for first, which is nothing where it leaves that open."""
+    first = request.recomputes[0]
     for name, choice in USUAL:
         wanted = {**{name: 1 for name in BOUNDED if name != "zero"}, **choice}
-        again = recompute(str(wanted.pop("recompute", "none")))
+        again = recompute(str(wanted.pop("recompute", first.word)))
+        if "recompute" in choice and (again == first or again not in request.recomputes):
+            continue
         only = {key: request.node if value == NODE else int(value) for key, value in wanted.items()}
         only["sp"] = int(only["tp"] > 1)
         layout = only_layout(replace(request, only=only, below={}, recomputes=(again,)))

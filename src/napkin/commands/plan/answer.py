@@ -31,7 +31,7 @@ from napkin.planning.alternatives import nearest, reasons
 from napkin.planning.fewest import LIMIT, TRIED_IN_EIGHTHS
 from napkin.planning.found import Found
 from napkin.planning.grid import Request
-from napkin.planning.layouts import Scored, best, fewest_gpus, quickly, recommended, scored
+from napkin.planning.layouts import Scored, best, chosen_on, fewest_gpus, recommended, scored
 from napkin.planning.usual import usual_choices
 from napkin.planning.verdicts import FITS
 from napkin.render.answer import Answer, Shown
@@ -152,11 +152,10 @@ def _ranked(question: PlanQuestion, found: Found) -> tuple[Answer, Scored]:
 def _quantities(question: PlanQuestion, request: Request) -> tuple[Answer, Scored]:
     """Answer with the recommended layout's quantities only, for a command that reads no more."""
     layouts = question.layouts
-    fastest = layouts.fastest(request)
-    chosen = quickly(layouts, fastest)
+    chosen, count = chosen_on(layouts, request.gpus)
     if chosen is None:  # another command reads the answer to its own question, not to one nearby
         raise NapkinError("; ".join(reasons(layouts, request, None)), "another --gpus", status=BROKEN)
-    terms, notes = _terms(question, chosen, fastest.layouts)
+    terms, notes = _terms(question, chosen, count)
     terms += _run_terms(question, chosen)
     answer = Answer("plan", terms, notes=notes)
     answer.intervals = _ends(question, answer.terms, layouts.half_width(request.gpus))
@@ -212,10 +211,9 @@ def _each(question: PlanQuestion) -> Answer:
     rows: list[dict[str, Any]] = []
     first: Scored | None = None
     for gpus in counts:
-        fastest = layouts.fastest(layouts.on(gpus))
-        winner = quickly(layouts, fastest)
+        winner, count = chosen_on(layouts, gpus)
         if winner is None:
-            rows.append({"gpus": gpus, "why": "no layout fits" if fastest.layouts else "no layout divides it"})
+            rows.append({"gpus": gpus, "why": "no layout fits" if count else "no layout divides it"})
             continue
         first = first or winner
         rows.append(machine_row(question, gpus, winner, first))

@@ -134,9 +134,11 @@ def command_line(question: PlanQuestion, layout: Layout) -> str:
     """Return the same layout as a question to `napkin step`."""
     changes: dict[str, Text] = {"gpus": None, "seq": str(layout.seq)}
     changes |= dict.fromkeys(idle_links(int(layout.gpus), question.layouts.request.node))
+    own = ("recompute",) if "trainer" in question.given else ()  # a trainer's default is its own
     for name, value in degrees(layout).items():
         if name == "sp":
             changes[name] = None if value == (layout.tp > 1) else bool(value)
         else:
-            changes[name] = None if str(value) == SETUP_DEFAULTS.get(name) else str(value)
+            usual = name not in own and str(value) == SETUP_DEFAULTS.get(name)
+            changes[name] = None if usual else str(value)
     return " ".join(pieces_of("step", question.given, changes))
