@@ -728,8 +728,8 @@ def test_zero_3_in_smaller_groups_reduces_experts_over_the_ranks_that_hold_the_s
 
 def test_gradients_hide_behind_the_backward_pass_and_its_share_of_the_launches() -> None:
     """A layer that waits for the host: norm, q k v, rotary, core, o, sum, norm, gate, up, activation, product, down and
-    sum are 13 launches forward; backward 13 for inputs and 7 for weights (q k v, o, gate, up, down and two norms). Experts
-    and their router stand for the five of the feed-forward network: 10 forward, 10 and 6 backward.
+    sum are 13 launches forward; backward 13 for inputs and 7 for weights (q k v, o, gate, up, down, two norms).
+    Experts and their router stand for the five of the feed-forward network: 10 forward, 10 and 6 backward.
 
     The share has no sizes in it: longer sequences and faster matmuls leave it as it is."""
     seconds = 1e15
