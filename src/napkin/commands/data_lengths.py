@@ -6,7 +6,7 @@ from napkin.commands.following import under
 from napkin.commands.inputs import Inputs
 from napkin.inputs.lengths import Lengths, count_lengths
 from napkin.render.answer import Answer
-from napkin.render.figures import amount, share
+from napkin.render.figures import amount, share, to_type
 from napkin.render.screen import Screen, quantities
 from napkin.term import TRUE, Term, leaf
 
@@ -42,7 +42,7 @@ def answer(path: str, found: Lengths) -> Answer:
         (f"Lengths of the samples of {path}",),
         (f"{found.samples:,} samples", f"{amount(found.tokens)} tokens", f"{found.mean:,.0f} on average"),
         table=quantities(rows),
-        next=under("train-time", {"params": "8B", "tokens": amount(found.tokens), "hardware": "h100", "gpus": "8"}),
+        next=under("train-time", {"params": "8B", "tokens": to_type(found.tokens), "hardware": "h100", "gpus": "8"}),
     )
     reply = Answer("data", terms=terms, screen=screen)
     reply.extra["histogram"] = [list(pair) for pair in found.counts]
