@@ -11,7 +11,6 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Any, Protocol, TypeAlias, TypeGuard
 
     Operand: TypeAlias = Any
@@ -75,7 +74,6 @@ if TYPE_CHECKING:
         def max(self) -> Number: ...
         def min(self) -> Number: ...
         def tobytes(self) -> bytes: ...
-        def astype(self, kind: type, /) -> Array: ...
         def take(self, indices: object, axis: int | None = None) -> Array: ...
 
     class _Numpy(Protocol):
@@ -88,7 +86,6 @@ if TYPE_CHECKING:
         def floor(self, a: Number, /) -> Number: ...
         def sqrt(self, a: Number, /) -> Number: ...
         def log2(self, a: Number, /) -> Number: ...
-        def take(self, table: Sequence[int], at: Array, /) -> Number: ...
 
 else:
     Number = Flag = Array = object
@@ -136,11 +133,6 @@ def where(condition: Number | Flag, yes: Number, no: Number) -> Number:
         if not condition.any():
             return no
     return _numpy().where(condition, yes, no)
-
-
-def looked_up(table: Sequence[int], at: Number) -> Number:
-    """Return the entries of a table at whole numbers."""
-    return _numpy().take(table, at.astype(int)) if is_array(at) else table[int(at)]
 
 
 def floor_log2(x: Number) -> Number:

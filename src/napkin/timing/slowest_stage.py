@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from napkin.elementwise import Number, ceil_div, holds_for_all, is_array, looked_up, maximum, minimum, where
+from napkin.elementwise import Number, ceil_div, holds_for_all, is_array, maximum, minimum, where
 from napkin.record import record
 
 
@@ -22,14 +22,20 @@ class Order:
     first: tuple[tuple[int, int], ...]
     kinds: int
 
-    def tables(self) -> list[list[int]]:
-        """Return for each kind how many of the first n layers are of it, for every n."""
-        tables = [[0] for _ in range(self.kinds)]
+    def depth(self) -> Number:
+        """Return how many layers there are."""
+        found: Number = 0
+        for count, _ in self.runs:
+            found = found + count
+        return found
+
+    def among_first(self, layers: Number) -> list[Number]:
+        """Return how many of the first layers are of each kind."""
+        found: list[Number] = [0] * self.kinds
         for count, place in self.runs:
-            for kind, table in enumerate(tables):
-                step = int(kind == place)
-                table += [table[-1] + step * (n + 1) for n in range(int(count))]
-        return tables
+            found[place] = found[place] + maximum(minimum(layers, count), 0)
+            layers = layers - count
+        return found
 
 
 @record
@@ -48,15 +54,15 @@ def slowest_stage(
     """Return how many layers of each kind the slowest stage holds, and whether it has the head (1 or 0).
 
     seconds  of one layer of each kind        head  seconds of the head, which is on the last stage"""
-    tables, pp = order.tables(), degrees.pp
-    slowest = _counts(tables, degrees, pp - 1, True)
+    pp = degrees.pp
+    slowest = _counts(order, degrees, pp - 1, True)
     for count, place in order.first:
         slowest[place] = where(pp == 1, count, 0)
     longest = head + _taken(slowest, seconds)
     with_head: Number = 1
     tried: list[list[Number]] = []
     for stage in range(max(int(pp.max() if is_array(pp) else pp) - 1, 1)):
-        counts = _counts(tables, degrees, minimum(stage, maximum(pp - 2, 0)), False)
+        counts = _counts(order, degrees, minimum(stage, maximum(pp - 2, 0)), False)
         for count, place in order.first if stage == 0 else ():
             counts[place] = count
         if any(_same(counts, other) for other in tried):
@@ -81,19 +87,19 @@ def _same(counts: Sequence[Number], others: Sequence[Number]) -> bool:
     return all(holds_for_all(a == b) for a, b in zip(counts, others, strict=True))
 
 
-def _counts(tables: Sequence[Sequence[int]], degrees: Degrees, stage: Number, is_last: bool) -> list[Number]:
+def _counts(order: Order, degrees: Degrees, stage: Number, is_last: bool) -> list[Number]:
     """Return how many layers of each kind a stage holds: one run of neighbors, or one in each of its chunks. Of the
     stages before the last one, the fullest counts."""
     pp, vp, before, last = degrees.pp, degrees.vp, degrees.before, degrees.last
-    depth = len(tables[0]) - 1
+    depth = order.depth()
     size = ceil_div(before, vp)
     held = last if is_last else before
     first = depth - last if is_last else minimum(stage * before, maximum(depth - last - before, 0))
-    found: list[Number] = [0] * len(tables)
+    found: list[Number] = [0] * order.kinds
     for chunk in range(int(vp.max() if is_array(vp) else vp)):
         start = minimum(where(vp > 1, (chunk * pp + stage) * size, first), depth)
         end = minimum(start + where(vp > 1, size, held), depth)
         end = where(vp > chunk, end, start)
-        for kind, table in enumerate(tables):
-            found[kind] = found[kind] + looked_up(table, end) - looked_up(table, start)
+        for kind, (upto, skipped) in enumerate(zip(order.among_first(end), order.among_first(start), strict=True)):
+            found[kind] = found[kind] + upto - skipped
     return found
