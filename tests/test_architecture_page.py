@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from napkin.commands import model
 from tests.conftest import ROOT, run_line
 
 with open(os.path.join(ROOT, "docs", "architecture.md"), encoding="utf-8") as _file:
@@ -19,7 +20,8 @@ NAMED = re.findall(r"\[`([a-z]\w*)`\]\(\.\./(src/napkin/[\w/]+\.py)\)", PAGE)
 (COMMAND,) = re.findall(r"^napkin (.*)$", PAGE, re.MULTILINE)
 
 
-def test_the_functions_named_are_called_by_that_command() -> None:
+def test_the_functions_named_are_called_by_that_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "_BUILT", [])  # no model that an earlier test built
     called: set[tuple[str, str]] = set()
 
     def see(frame: FrameType, event: str, _: Any) -> None:

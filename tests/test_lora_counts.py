@@ -43,7 +43,7 @@ def trained(fields: dict[str, Any], *targets: str) -> int:
     counts, layers = zip(*((n, layer) for _, n, layer in stack.kinds()), strict=True)
     held = weights_on_a_rank(model, stack, setup, layers)
     ends = [(1, one) for one in (held.before, held.after, held.shared) if one is not None]
-    return int(gathered([*zip(counts, held.layers, strict=True), *ends]).dense)
+    return int(gathered([*zip(counts, held.layers, strict=True), *ends]).all)
 
 
 @pytest.mark.parametrize(("model_type", "counts", "fields"), ROWS, ids=[row[0] for row in ROWS])

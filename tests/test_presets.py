@@ -271,14 +271,17 @@ def test_defaults_are_named_as_the_aliases_say() -> None:
 
 
 def test_nothing_ignorable_is_a_fact_of_some_class() -> None:
-    """A field that some class needs must be read by its adapter; lengths are both, and how experts are chosen."""
+    """A field that some class needs must be read by its adapter; lengths are both, how experts are chosen, and which
+    layers do not rotate."""
     facts = {field for defaults in CLASS_DEFAULTS.values() for field in defaults} - {"max_position_embeddings"}
     facts |= {"hidden_size", "num_hidden_layers"} | {alias for aliases in ALIASES.values() for alias in aliases}
     facts -= {"n_ctx", "model_max_length", "norm_topk_prob", "n_group", "topk_group"}
+    facts -= {"routed_scaling_factor", "scoring_func", "no_rope_layers", "layer_rope_theta"}
     harmless = re.compile("|".join(f"(?:{p})" for p in IGNORABLE_PATTERNS))
     assert not facts & IGNORABLE
     assert not [field for field in facts if harmless.fullmatch(field)]
-    held_to = {"per_layer_config", "add_cross_attention"}  # read: refused unless empty, and where ProphetNet lacks it
+    # read: refused unless empty, where ProphetNet lacks it, and where it makes a decoder of a stack
+    held_to = {"per_layer_config", "add_cross_attention", "is_decoder"}
     assert facts & set(IGNORABLE_WHEN) <= held_to
 
 

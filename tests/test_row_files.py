@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from napkin.evidence.generic import decoder
 from napkin.evidence.preset_dimensions import dimensions_of
+from napkin.evidence.printed import printed_decoder
 from napkin.evidence.recognize import of_step, recognized
 from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import StepRow, step_row
@@ -212,3 +214,29 @@ def test_one_bad_row_of_memory_does_not_refuse_the_file(tmp_path: pathlib.Path) 
     assert "memory.gib: 'plenty' is not a number" in whys["figure"]
     assert "memory.what" in whys["what"]
     assert "does not divide the 64 accelerators" in whys["split"]
+
+
+def test_init_without_a_name_says_what_it_wrote_and_asks_about_it(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = run_line("validate --init").out
+    assert "wrote rows.yaml: replace its rows" in shown
+    assert shown.splitlines()[-1] == "next: napkin validate rows.yaml --explain"
+
+
+def test_a_file_whose_rows_of_memory_are_all_wrong_is_refused(tmp_path: pathlib.Path) -> None:
+    bad = {**row(LAYOUT, memory={"gib": "plenty"})}
+    answer = validated(tmp_path / "rows.yaml", [bad], "memory/1")
+    assert answer.status == 2
+    assert "memory.gib: 'plenty' is not a number" in answer.err
+
+
+def test_latent_attention_without_a_compressed_query_reads_the_stream() -> None:
+    """DeepSeek-V2-Lite: 27 · 2048 · 16 · (128 + 64) weights of the query, none of a compression."""
+    dims: Any = dimensions_of("deepseek-v2-lite")["mla"]
+    assert (dims["q_lora_rank"], dims["kv_lora_rank"], dims["qk_rope_head_dim"]) == (0, 512, 64)
+    shape = printed_decoder(RowFields(Document("rows.yaml", None), 0, {"model": dimensions_of("deepseek-v2-lite")}))
+    assert shape is not None
+    queries = [op for op in decoder(shape).operations if op.name == "q"]
+    assert {(op.linear().d_in, op.linear().d_out) for op in queries} == {(2048, 16 * 192)}  # type: ignore[union-attr]

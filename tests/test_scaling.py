@@ -108,3 +108,34 @@ def test_every_option_of_a_layout_bounds_the_largest() -> None:
     assert megatron["fits/layers"] % 8 == 0
     offloaded = run_line(f"{line} --offload optimizer").values
     assert offloaded["fits/params"] > plain["fits/params"]
+
+
+@pytest.mark.parametrize(
+    ("trained", "said"),
+    [
+        ("--lora-rank 16", "LoRA rank 16"),
+        ("--lora-rank 16 --quantized nf4", "LoRA rank 16, nf4 weights"),
+        ("--freeze-layers 10", "10 layers frozen"),
+        ("--freeze-layers 100 --quiet", ""),
+    ],
+)
+def test_of_a_model_that_is_trained_in_part_only_what_fits_is_said(trained: str, said: str) -> None:
+    """The ceiling of states takes every parameter as trained; a shape has at least the layers that are frozen."""
+    line = f"max-params --hardware h100 --gpus 1 --like llama3 {trained}"
+    answer = run_line(line)
+    assert answer.status == 0, answer.err
+    assert said in answer.out.splitlines()[0]
+    assert "at most" not in answer.out
+    values = run_line(f"{line.removesuffix(' --quiet')} --json").values
+    assert not {"params/max", "bytes_per_param", "like/params"} & set(values)
+    assert values["fits/memory"] <= values["fits/capacity"]
+    whole = run_line("max-params --hardware h100 --gpus 1 --like llama3 --zero 0 --json").values
+    assert values["fits/params"] > whole["fits/params"]
+    if "freeze-layers" in trained:
+        assert values["fits/layers"] >= int(trained.split()[1])
+
+
+def test_what_a_frozen_layer_takes_is_not_asked_per_parameter(napkin: Napkin) -> None:
+    outcome = napkin("max-params --hardware h100 --like llama3 --lora-rank 8 --bytes-per-param 12")
+    assert outcome.status == 2
+    assert "--bytes-per-param" in outcome.err

@@ -131,3 +131,12 @@ def test_a_deadline_is_moved_without_another_search(napkin: Napkin, monkeypatch:
     assert len(searches) > 2
     bandwidth = f"{moved['low']:.17g}B/s"
     assert napkin(f"{line} --memory-bandwidth {bandwidth} --json").values["time"] == moved["at_low"]
+
+
+def test_the_fit_of_a_plan_flips_where_its_layouts_are_counted(napkin: Napkin) -> None:
+    """Whether the chosen layout fits is judged only along with how many do."""
+    line = "plan llama3-8b --gpus 16 --hardware h100 --seq 4096 --global-batch 32"
+    counted = napkin(f"sensitivity {line} --show layouts/fit --vary memory-size --json")
+    assert counted.data["verdict"] == "fits"
+    assert rows(counted)["memory-size"]["becomes"] == "too close to call"
+    assert "flip" not in rows(napkin(f"sensitivity {line} --vary memory-size --json")).get("memory-size", {})

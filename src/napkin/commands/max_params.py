@@ -11,6 +11,7 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.machine import WHICH, check_dtype, read_hardware
 from napkin.commands.nodes import read_gpus
 from napkin.commands.screens.max_params import screen
+from napkin.commands.screens.setup import trained_part
 from napkin.commands.setup import read_optimizer, read_setup
 from napkin.errors import BROKEN, NapkinError
 from napkin.footprint import capacity
@@ -19,7 +20,7 @@ from napkin.inputs.model import Config
 from napkin.inputs.model_file import load_config
 from napkin.operations.model import Model
 from napkin.options.layout import MACHINE_SIZE
-from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
+from napkin.options.training import FROZEN, SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.term import TRUE, Term, leaf
@@ -43,12 +44,16 @@ class LayoutFit:
     """A layout under which the largest shape must fit: a model's setup and implementation, and the search's steps.
 
     tp, pp, stages  tensor-parallel ranks, pipeline stages, and stages times chunks that the layers divide by (1: none)
+    least           layers that a shape has at least: those that are frozen
+    part            whether only a part is trained: then not every parameter has gradients and optimizer states
     """
 
     setup_for: Callable[[Model], tuple[Setup, str]]
     tp: int
     pp: int
     stages: int
+    least: int = 1
+    part: bool = False
 
 
 @record
@@ -81,8 +86,8 @@ def read(inputs: Inputs) -> MaxParamsQuestion:
         inputs.default("gpus", "1")
         inputs.assume("1 GPU")
     hardware = read_hardware(inputs, ("memory-size",))
-    inputs.note(CEILING)
     if inputs.flag("inference"):
+        inputs.note(CEILING)
         return _read_inference(inputs, hardware)
     check_dtype(inputs)
     each = _read_bytes_per_param(inputs)
@@ -91,6 +96,12 @@ def read(inputs: Inputs) -> MaxParamsQuestion:
     if like is None and laid_out:
         raise NapkinError(f"--{laid_out[0]} needs a shape", "--like llama3 gives one")
     layout = _read_layout_fit(inputs) if laid_out else None
+    if layout is None or not layout.part:
+        inputs.note(CEILING)
+    elif inputs.has("bytes-per-param"):
+        raise NapkinError(
+            "--bytes-per-param takes every parameter as trained, and a part is frozen", "leave out one of the two"
+        )
     return MaxParamsQuestion(hardware, inputs.term("gpus"), each, like=like, layout=layout)
 
 
@@ -131,6 +142,8 @@ def _read_layout_fit(inputs: Inputs) -> LayoutFit:
         tp=tp,
         pp=pp,
         stages=pp * vp if vp > 1 else 1,
+        least=inputs.integer_or_none("freeze-layers") or 1,
+        part=any(name in inputs and inputs.has(name) for name in FROZEN),
     )
 
 
@@ -149,6 +162,8 @@ def answer(question: MaxParamsQuestion) -> Answer:
         answer = Answer("max-params", terms)
         answer.screen = screen(answer, count, question.weights, None, False)
         return answer
+    if question.layout is not None and question.layout.part:
+        return _answer_trained_part(question, question.layout, int(most.value), [total, per_gpu], count)
     shape, notes = _largest_shape(question, most) if question.like is not None else ([], [])
     fitting = [term for term in shape if term.name == "fits/params"]  # next to the ceiling
     rest = [term for term in shape if term.name != "fits/params"]
@@ -158,21 +173,67 @@ def answer(question: MaxParamsQuestion) -> Answer:
     return answer
 
 
+def _answer_trained_part(
+    question: MaxParamsQuestion, layout: LayoutFit, limit: int, capacity: list[Term], count: str
+) -> Answer:
+    """Answer for a model of which a part is trained: with the shape that fits, without the ceiling of one trained
+    whole. limit: that ceiling, about which the first shape is looked for."""
+    config = _proportions(str(question.like), limit)
+    terms, notes = _fitting(layout, question.hardware, config)
+    nearer = _proportions(str(question.like), _fitted(terms) or limit)
+    if nearer.name != config.name:  # of a family, the member that is nearest to what fits
+        others, more = _fitting(layout, question.hardware, nearer)
+        if _fitted(others) > _fitted(terms):
+            config, terms, notes = nearer, others, more
+    answer = Answer("max-params", [*terms, *capacity], notes=[_keeps(config), *notes])
+    setup, _ = layout.setup_for(_deep_enough(config, layout.least))
+    answer.screen = screen(answer, count, None, question.like, True, trained_part(setup))
+    return answer
+
+
+def _fitted(terms: list[Term]) -> int:
+    """Return the parameters of the shape that fits; 0 where none does."""
+    return next((int(term.value) for term in terms if term.name == "fits/params"), 0)
+
+
+def _proportions(name: str, limit: int) -> Config:
+    """Return the model whose proportions a shape keeps: of a family, the member whose size is nearest to `limit`."""
+    from napkin.inputs.presets import is_preset
+    from napkin.planning.scaling import nearest_of_family
+
+    return (None if is_preset(name) else nearest_of_family(name, limit)) or load_config(name)
+
+
+def _keeps(config: Config) -> str:
+    return f"the shape keeps the proportions of {config.name}: head size, width to depth, inner width to width"
+
+
 def _largest_shape(question: MaxParamsQuestion, most: Term) -> tuple[list[Term], list[str]]:
     """Return the largest shape in a published model's proportions, counted exactly; under a layout the one that
     fits; and notes."""
-    from napkin.inputs.presets import is_preset
-    from napkin.planning.scaling import at_most, largest_of_family, nearest_of_family
+    from napkin.planning.scaling import at_most, largest_of_family
 
-    name, limit = str(question.like), int(most.value)
-    config = (None if is_preset(name) else nearest_of_family(name, limit)) or load_config(name)
+    limit = int(most.value)
+    config = _proportions(str(question.like), limit)
     model, parameters = largest_of_family(config, at_most(limit))
-    notes = [f"the shape keeps the proportions of {config.name}: head size, width to depth, inner width to width"]
+    notes = [_keeps(config)]
     terms = _shape("like", model, parameters)
     if question.layout is not None:
         fitting, more = _fitting(question.layout, question.hardware, config)
         return [*terms, *fitting], [*notes, *more]
     return terms, notes
+
+
+def _deep_enough(config: Config, least: int) -> Model:
+    """Return the published shape, with as many layers as are frozen where it has fewer."""
+    from napkin.architectures import build
+    from napkin.planning.scaling import Proportions
+
+    model = build(config)
+    if len(model.stacks) > 1 or model.depth >= least:
+        return model
+    shape = Proportions(config)
+    return shape.model(shape.heads, least)
 
 
 def _shape(path: str, model: Model, parameters: int) -> list[Term]:
@@ -191,11 +252,12 @@ def _shape(path: str, model: Model, parameters: int) -> list[Term]:
 def _fitting(layout: LayoutFit, hardware: Hardware, config: Config) -> tuple[list[Term], list[str]]:
     """Return the largest shape whose whole step fits: states as the layout divides them, activations, the loss,
     overhead; and notes."""
-    from napkin.architectures import build
     from napkin.planning import verdicts
     from napkin.planning.scaling import largest_of_family
 
-    layout.setup_for(build(config))  # an option that makes no layout is refused here, not taken for a lack of memory
+    layout.setup_for(
+        _deep_enough(config, layout.least)
+    )  # an option that makes no layout is refused here, not taken for a lack of memory
     available = hardware.term("capacity", "fits/capacity", "byte")
 
     def evaluated(model: Model) -> verdicts.Fit:
@@ -205,7 +267,7 @@ def _fitting(layout: LayoutFit, hardware: Hardware, config: Config) -> tuple[lis
         return bool(evaluated(model).reported.used.value <= available.value)
 
     try:
-        model, parameters = largest_of_family(config, fits, layout.tp, layout.pp, layout.stages)
+        model, parameters = largest_of_family(config, fits, layout.tp, layout.pp, layout.stages, layout.least)
     except NapkinError as problem:
         if problem.status != BROKEN:
             raise

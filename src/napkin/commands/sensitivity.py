@@ -187,7 +187,7 @@ def _decision(
     limit: str | None, against: str | None, command: Command, asked: Asked, base: Answer, path: str
 ) -> Decision | None:
     """Return what decides for changed inputs: a limit's outcome, the side that has less, or the verdict. Each asks for
-    the quantities that it reads and no others; a verdict needs none."""
+    the quantities that it needs: a verdict for none, or for `path` where the command gives a verdict only then."""
     if limit is not None and against is not None:
         raise NapkinError("--limit and --against are two decisions", "ask one at a time")
     if limit is not None:
@@ -221,10 +221,15 @@ def _decision(
 
         return less
 
-    def verdict(changes: Changes) -> str | None:
-        return getattr(asked(changes, ()), "verdict", None)
+    if base.verdict is None:
+        return None
+    reads: tuple[tuple[str, ...], ...] = ((), (path,))
+    return next((judged for judged in (_judged(asked, read) for read in reads) if judged({}) is not None), None)
 
-    return verdict if base.verdict is not None and verdict({}) is not None else None
+
+def _judged(asked: Asked, read: Container[str]) -> Decision:
+    """Return what decides by the verdict of the answer of which these quantities are read."""
+    return lambda changes: getattr(asked(changes, read), "verdict", None)
 
 
 def _flip(decide: Decision, option: Option, now: float) -> attribution.Flip | None:

@@ -10,7 +10,7 @@ from napkin.commands.confidence import read_confidence
 from napkin.commands.first_file import write_first
 from napkin.commands.inputs import Inputs
 from napkin.commands.screens.validate import UNITS, screen
-from napkin.errors import NapkinError
+from napkin.errors import NapkinError, Problems
 from napkin.evidence import facts, footprint, validate, validate_runs
 from napkin.evidence.compared import Compared
 from napkin.evidence.error_statistics import ErrorStatistics, by_group, by_quantity, errors_of
@@ -40,7 +40,7 @@ rows:
     hardware: {chip: H100 SXM 80GB, count: 8, per_node: 8}
     layout: {framework: torchtitan, compile: true, zero: 3, dp: 8, micro_batch: 1, global_batch: 8, recompute: none,
       precision: bf16}
-    measured: {tokens_per_second_per_gpu: 6500}
+    measured: {tokens_per_second_per_gpu: 7900}
   - id: a model of our own
     source: {title: our own runs, where: the log of 2026-01-31}
     model: {name: ours, layers: 32, hidden: 4096, heads: 32, kv_heads: 8, ffn: 14336, vocab: 128256, gated: true,
@@ -110,7 +110,7 @@ def _read_worst(inputs: Inputs) -> int:
     """Return how many of the worst rows to show: none unless asked for, all that fit a screen of a user's own."""
     text = inputs.text_or_none("worst")
     if text is None:
-        return MOST_OWN if inputs.has("file") else 0
+        return MOST_OWN if inputs.has("file") or inputs.flag("init") else 0
     if not (text.isascii() and text.isdigit() and len(text) < 6):
         raise NapkinError(f"--worst: {text[:40]!r} is not a whole number", "for example --worst 20")
     return int(text)
@@ -140,15 +140,18 @@ def answer(question: ValidateQuestion) -> Answer:
 
 
 def _compared(question: ValidateQuestion) -> list[Compared]:
-    """Return every row with its prediction."""
+    """Return every row with its prediction. Errors (2) name the fields of a file in which no row can be read."""
     rows, level, inside = question.rows, question.confidence, question.inside
-    return [
+    found = [
         *(validate.steps(rows.steps, level, inside) if rows.steps else ()),
         *(footprint.compared(row, level) for row in rows.memory),
         *(validate_runs.compared(rows.runs, level, inside) if rows.runs else ()),
         *(one for row in rows.tuning for one in finetune.compared(row, level)),
-        *(Compared(one.id, one.quantity, None, None, None, None, "", one.why) for one in rows.unread),
+        *(Compared(one.id, one.quantity, None, None, None, None, "", one.why, wrong=True) for one in rows.unread),
     ]
+    if found and all(one.wrong for one in found):
+        raise Problems([NapkinError(one.why, "correct it, or leave the field out") for one in found])
+    return found
 
 
 def _row(one: Compared) -> Row:

@@ -7,7 +7,8 @@ from napkin.record import record
 
 @record
 class Compared:
-    """One row of `validate`. None where nothing is predicted; then `why`. `verdict`: of runs that ran out of memory."""
+    """One row of `validate`. None where nothing is predicted; then `why`. `verdict`: of runs that ran out of memory.
+    `wrong`: a field holds what it cannot."""
 
     id: str
     quantity: str
@@ -20,6 +21,7 @@ class Compared:
     verdict: str = ""
     suspect: str = ""
     group: str = ""
+    wrong: bool = False
 
     @property
     def error(self) -> float | None:

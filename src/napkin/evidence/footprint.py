@@ -243,7 +243,7 @@ def compared(row: RowFields, level: float = margins.LEVEL) -> Compared:
     try:
         return _by_framework(row, level)
     except WrongRow as problem:
-        return Compared(row.text("id"), "memory_unstated", None, None, None, None, "", problem.message)
+        return Compared(row.text("id"), "memory_unstated", None, None, None, None, "", problem.message, wrong=True)
 
 
 def _by_framework(row: RowFields, level: float) -> Compared:

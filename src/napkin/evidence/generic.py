@@ -28,10 +28,11 @@ def _attention(dims: SimpleNamespace, like: PrintedDecoder, window: int) -> list
     if like.kv_rank:
         down = dims.q_rank + dims.kv_rank + dims.rope
         heads, wide = dims.heads, dims.nope + dims.rope
+        source, size = ("compressed", dims.q_rank) if like.q_rank else ("norm", dims.hidden)
         return [
             Matmul("compress", ("norm",), dims.hidden, down),
             Norm("compressed", ("compress",), dims.q_rank + dims.kv_rank),
-            Matmul("q", ("compressed",), dims.q_rank, heads * wide, shard=COLUMN),
+            Matmul("q", (source,), size, heads * wide, shard=COLUMN),
             Matmul("kv", ("compressed", "compress"), dims.kv_rank, heads * (dims.nope + dims.v_dim), shard=COLUMN),
             Rotary("rotary", ("q",), heads, dims.rope, dims.rope),
             AttentionCore("core", ("rotary", "kv", "kv"), heads, heads, wide, dims.v_dim),

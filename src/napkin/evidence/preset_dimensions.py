@@ -50,7 +50,7 @@ def _decoder(model: Model) -> Dimensions | None:
     }
     if sparse:
         dims["experts"] = _experts(sparse[0][1], sum(count for count, _ in dense))
-    return dims | _latent(first, model.heads)
+    return dims | _latent(first, model.heads, model.hidden)
 
 
 def _chooses(layer: Layer) -> int:
@@ -80,7 +80,7 @@ def _experts(layer: Layer, dense: int) -> Dimensions:
     }
 
 
-def _latent(operations: Sequence[Operation], heads: int) -> Dimensions:
+def _latent(operations: Sequence[Operation], heads: int, hidden: int) -> Dimensions:
     """Return the ranks and head sizes of latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1)."""
     linears = [one for op in operations if (one := op.linear()) is not None]
     place = next((n for n, one in enumerate(linears) if one.role == KV_LATENT), None)
@@ -91,7 +91,7 @@ def _latent(operations: Sequence[Operation], heads: int) -> Dimensions:
     rope = down.d_out - up.d_in
     return {
         "mla": {
-            "q_lora_rank": int(query.d_in),
+            "q_lora_rank": int(query.d_in) if query.d_in != hidden else 0,
             "kv_lora_rank": int(up.d_in),
             "qk_rope_head_dim": int(rope),
             "qk_nope_head_dim": int(query.d_out // heads - rope),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from math import prod
 
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, ceil_div, ceiling
 from napkin.footprint.activations import total
 from napkin.formats import stored_bytes
 from napkin.operations.base import Operation
-from napkin.operations.lora import lora_pairs, other_adapters, stored_format
+from napkin.operations.lora import adapter_shards, lora_pairs, other_adapters, stored_format
 from napkin.operations.roles import EXPERT, REPLICATED, VOCABULARY
 from napkin.operations.tuning import Tuning
 from napkin.operations.work import Weight
@@ -130,10 +129,12 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
     lora        r·(d_in + d_out) for each target module, an embedding's rows being its d_in
     adapter     a prompt of 10 embeddings, and a gate for each head
     adapter_v2  the same, a scale and a bias of d_out for each linear layer, and the norms' weights
+
+    Tensor and expert parallelism divide LoRA's matrices as `adapter_shards` says; the others are whole on every rank.
     """
     width = sized(1, setup.precision.frozen or setup.precision.param)
     stored = stored_bytes(tuning.quantized) if tuning.quantized else width
-    trained: list[tuple[int, ...]] = []
+    trained: list[Weight] = []
     frozen: Number = 0
     own = {op.module for op in operations if op.linear() is not None}
     for op in operations:
@@ -145,32 +146,43 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
         for weight in op.weights():
             part = ceil_div(weight.count, divided(weight, setup.layout))
             if tuning.method == "adapter_v2" and op.normalizes():
-                trained.append(weight.shape)
+                trained.append(Weight(weight.name, weight.shape))
             else:
                 kept = sized(1, "fp32") if stays_wide(op, weight, setup) else width
                 frozen = frozen + part * (stored if narrow and len(weight.shape) > 1 else kept)
         if linear is not None:
             pairs, made = lora_pairs(linear, operations, setup.implementation, tuning)
             if pairs:
-                trained += [(tuning.rank * pairs, linear.d_in), (made, tuning.rank)]
-                trained += [(made,)] * tuning.magnitude
+                trained += _pair(linear.shard, 1, (tuning.rank * pairs, linear.d_in), (made, tuning.rank), tuning)
             if tuning.method == "adapter_v2":
-                trained += [(linear.d_out,), (linear.d_out,)]
+                trained += [Weight("scale", (linear.d_out,)), Weight("bias", (linear.d_out,))]
         for copies, rank, d_in, d_out in other_adapters(op, setup.implementation, tuning):
-            trained += [(copies * rank, d_in), (d_out, copies * rank)]
-            trained += [(copies * d_out,)] * tuning.magnitude
+            trained += _pair(REPLICATED, copies, (copies * rank, d_in), (d_out, copies * rank), tuning)
         if core is not None and tuning.method.startswith("adapter"):
-            trained += [(PROMPT, core.heads * core.v_dim), (core.heads,)]
-    states: dict[str, Number] = {}
-    for shape in trained:
+            trained += [Weight("prompt", (PROMPT, core.heads * core.v_dim)), Weight("gate", (core.heads,))]
+    states: dict[str, list[Number]] = {}
+    elements: list[Number] = [0, 0]
+    for weight in trained:
+        ways, is_expert, shape = divided(weight, setup.layout), weight.shard == EXPERT, weight.shape
+        elements[is_expert] = elements[is_expert] + ceil_div(weight.count, ways)
         matrix = len(shape) == 2
-        for state in (setup.optimizer if matrix or not setup.optimizer.only_matrices else OPTIMIZERS["adamw"]).kept(
-            shape
-        ):
-            states[state.name] = states.get(state.name, 0) + _state_size(state, shape, setup.precision.state)
-    elements = sum(prod(shape) for shape in trained)
-    named = tuple((name, size, 0) for name, size in states.items())
-    return HeldWeights(elements, 0, named, len(trained), ceiling(frozen))
+        optimizer = setup.optimizer if matrix or not setup.optimizer.only_matrices else OPTIMIZERS["adamw"]
+        for state in optimizer.kept(shape):
+            both = states.setdefault(state.name, [0, 0])
+            size = _state_size(state, shape, setup.precision.state)
+            both[is_expert] = both[is_expert] + ceil_div(size, ways)
+    named = tuple((name, both[0], both[1]) for name, both in states.items())
+    return HeldWeights(elements[0], elements[1], named, len(trained), ceiling(frozen))
+
+
+def _pair(shard: str, copies: int, down: tuple[int, int], up: tuple[int, int], tuning: Tuning) -> Iterator[Weight]:
+    """Yield A and B of these shapes next to a layer with this shard, for `copies` experts together, and DoRA's
+    vector."""
+    shards = adapter_shards(shard, copies)
+    yield Weight("A", down, shards[0])
+    yield Weight("B", up, shards[1])
+    if tuning.magnitude:
+        yield Weight("magnitude", (copies * up[0],), shards[1])
 
 
 def _state_size(state: State, shape: tuple[int, ...], kind: str) -> Number:

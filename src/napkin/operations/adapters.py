@@ -7,9 +7,10 @@ from __future__ import annotations
 from napkin.elementwise import Number
 from napkin.errors import Refused
 from napkin.operations.base import Timer
+from napkin.operations.lora import adapter_shards
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.ordinary import Ordinary
-from napkin.operations.roles import COLUMN, EXPERT, MEMORY, REPLICATED, ROW
+from napkin.operations.roles import MEMORY, REPLICATED
 from napkin.operations.work import Gemm, Weight, Work, division_of, gemm
 from napkin.record import record, replace
 
@@ -23,8 +24,7 @@ class Adapter(Ordinary):
 
     thin, rank  what A gives per token, and what B takes: a fused projection has one A for each of its parts
     drops       dropout before A         looked_up  A is an embedding, looked up by token ids
-    shard       the linear layer's: B of a column-parallel one is divided, A of a row-parallel one (peft
-                tuners/lora/tp_layer.py)
+    shard       the linear layer's, which says how A and B are divided (`adapter_shards`)
     magnitude   of DoRA: the weight's norm is made in each forward pass, and both results are multiplied
     copies      pairs of matrices, one for each expert that is a module, of which a token passes through `used`
     """
@@ -46,10 +46,7 @@ class Adapter(Ordinary):
         return self.reads == (MEMORY,)
 
     def weights(self) -> tuple[Weight, ...]:
-        if self.copies > 1:
-            shards = EXPERT, EXPERT
-        else:
-            shards = ROW if self.shard == ROW else REPLICATED, COLUMN if self.shard == COLUMN else REPLICATED
+        shards = adapter_shards(self.shard, self.copies)
         found = (
             Weight("A", (self.thin, self.d_in), shards[0], self.copies, self.used),
             Weight("B", (self.d_out, self.rank), shards[1], self.copies, self.used),
@@ -102,10 +99,10 @@ class MergedAdapter(Ordinary):
     d_out: int
 
     def weights(self) -> tuple[Weight, ...]:
-        shard = EXPERT if self.copies > 1 else REPLICATED
+        shards = adapter_shards(REPLICATED, self.copies)
         return (
-            Weight("A", (self.rank, self.d_in), shard, self.copies),
-            Weight("B", (self.d_out, self.rank), shard, self.copies),
+            Weight("A", (self.rank, self.d_in), shards[0], self.copies),
+            Weight("B", (self.d_out, self.rank), shards[1], self.copies),
         )
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:

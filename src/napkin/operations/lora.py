@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from napkin.operations.facts import LinearLayer, LinearPart, Named
 from napkin.operations.implementations import Implementation
-from napkin.operations.roles import EXPERT, KEY, QKV, QUERY, VALUE, VOCABULARY
+from napkin.operations.roles import COLUMN, EXPERT, KEY, QKV, QUERY, REPLICATED, ROW, VALUE, VOCABULARY
 from napkin.operations.tuning import Tuning
 
 TYPE_CHECKING = False
@@ -61,6 +61,14 @@ def times_rank(part: LinearPart, tuning: Tuning | None) -> int:
     if part.parameter:
         return max((times for target, times in tuning.parameters if path_ends(part.path, target)), default=0)
     return int(tuning.everything or any(path_ends(part.path, target) for target in tuning.targets))
+
+
+def adapter_shards(shard: str, copies: int = 1) -> tuple[str, str]:
+    """Return how A and B of an adapter are divided: A where the layer divides its input, B where it divides its output
+    (peft 0.21, tuners/lora/tp_layer.py), and the pairs of experts as the experts are. DoRA's vector is divided as B."""
+    if copies > 1:
+        return EXPERT, EXPERT
+    return ROW if shard == ROW else REPLICATED, COLUMN if shard == COLUMN else REPLICATED
 
 
 def other_adapters(op: Operation, implementation: Implementation, tuning: Tuning) -> Iterator[Adapted]:

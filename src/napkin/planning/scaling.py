@@ -127,13 +127,14 @@ def nearest_of_family(family: str, limit: int) -> Config | None:
 
 
 def largest_of_family(
-    config: Config, fits: Callable[[Model], bool], tp: int = 1, pp: int = 1, chunks: int = 1
+    config: Config, fits: Callable[[Model], bool], tp: int = 1, pp: int = 1, chunks: int = 1, least: int = 1
 ) -> tuple[Model, int]:
     """Return the largest model of the config's proportions that fits, and its parameters. Larger never fits where
-    smaller does not. Heads are multiples of `tp`, layers at least `pp` and multiples of `chunks`."""
+    smaller does not. Heads are multiples of `tp`, layers at least `pp` and `least`, and multiples of
+    `chunks`."""
     shape = Proportions(config)
     step = math.lcm(shape.step, tp)
-    fewest = max(pp, chunks)
+    fewest = -(-max(pp, least) // chunks) * chunks
 
     def whole(layers: int) -> int:
         return max(fewest, round(layers / chunks) * chunks)

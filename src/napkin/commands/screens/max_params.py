@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from napkin.render.answer import Answer
 from napkin.render.figures import amount, size, size_of
 from napkin.render.screen import Next, Screen, quantities
@@ -13,10 +15,14 @@ TRAINED = "a ceiling: states perfectly sharded, no activations"
 PARTS = {"parameters": "weights", "gradients": "gradients", "master": "master weights", "optimizer": "optimizer states"}
 
 
-def screen(answer: Answer, machine: str, weights: str | None, like: str | None, laid_out: bool) -> Screen:
+def screen(
+    answer: Answer, machine: str, weights: str | None, like: str | None, laid_out: bool, part: Sequence[str] = ()
+) -> Screen:
     """Return the screen; weights: the number format of inference, like: whose proportions the shape keeps, laid_out:
-    whether the shape must fit under a layout."""
+    whether the shape must fit under a layout, part: what is trained of it, where not all is."""
     terms = answer.by_path()
+    if "params/max" not in terms:
+        return _of_trained_part(terms, machine, str(like), part)
     each, capacity = terms["bytes_per_param"].value, terms["memory/capacity"].value
     most = human(terms["params/max"].value, "param")
     head = [most, f"{human(capacity, 'byte').partition(' (')[0]} at {each:g} {'byte' if each == 1 else 'bytes'} each"]
@@ -35,6 +41,18 @@ def screen(answer: Answer, machine: str, weights: str | None, like: str | None, 
         quantities(_formats(terms) if weights else _rows(terms), right=False),
         [SERVED if weights else TRAINED],
         next=_next(weights, like, laid_out),
+    )
+
+
+def _of_trained_part(terms: dict[str, Term], machine: str, like: str, part: Sequence[str]) -> Screen:
+    """Return the screen of a model of which a part is trained: what fits under the layout, and its shape."""
+    found = "fits/params" in terms
+    return Screen(
+        [f"the largest model on {machine}", *part, f"shaped like {like}"],
+        [f"{human(terms['fits/params'].value, 'param')} fit" if found else "nothing fits under this layout"],
+        "",
+        quantities(_rows(terms), right=False),
+        next=Next({"explain": True}),
     )
 
 

@@ -64,7 +64,9 @@ def screen(where: str, level: float, compared: Sequence[Compared], worst: int, p
         headline.append(f"{_word(quantity)}: median error {share(found.median)}")
         if found.coverage is not None:
             headline.append(f"{share(found.coverage)} of measurements inside their interval")
-    following = Next({"explain": True, "init": None}) if path else Next({"worst": None if worst else "10"})
+    following = (
+        Next({"file": path, "explain": True, "init": None}) if path else Next({"worst": None if worst else "10"})
+    )
     if worst:
         said = unpredicted(compared) if path else []
         if wrote:
