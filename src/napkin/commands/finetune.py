@@ -22,7 +22,7 @@ TIMES = ("tokens_per_second_per_gpu", "samples_per_second", "step_seconds")
 LONGER, MOVES = 4, 1.02
 """The longest sequence over the mean one, and from which ratio on memory depends on it."""
 PHASES = ("gen_seconds", "logprob_seconds", "update_seconds")
-BESIDE = "oom what kind unit printed gb gib mib derived steps samples tokens runs mean_tokens_per_sample".split()
+BESIDE = ("oom", "what", "kind", "unit", "printed", "gb", "gib", "mib", "derived", "steps", "samples", "tokens", "runs")
 """Fields of `measured` that say more of a quantity, or of the run, and are none themselves."""
 
 
