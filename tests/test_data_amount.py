@@ -65,7 +65,7 @@ def test_lengths_of_a_file_and_a_run_on_them(samples: pathlib.Path, tmp_path: pa
     assert answer.values["data/padding/2"] == pytest.approx(1 - 150 / mean)
     assert run_line(f"data lengths {samples} --tokens-field n --json").values == answer.values
     proposed = run_line(f"data lengths {samples} --tokens-field n").out.partition("next: napkin ")[2]
-    assert "--tokens 6000" in proposed
+    assert "--lengths lengths.json" in proposed
     file = tmp_path / "lengths.json"
     file.write_text(answer.out)
     packed = run_line(f"{RUN} --lengths {file} --epochs 2").values
