@@ -65,7 +65,7 @@ def test_lengths_of_a_file_and_a_run_on_them(samples: pathlib.Path, tmp_path: pa
     assert answer.values["data/padding/2"] == pytest.approx(1 - 150 / mean)
     assert run_line(f"data lengths {samples} --tokens-field n --json").values == answer.values
     proposed = run_line(f"data lengths {samples} --tokens-field n").out.partition("next: napkin ")[2]
-    assert "--tokens 6000" in proposed
+    assert "--lengths lengths.json" in proposed
     file = tmp_path / "lengths.json"
     file.write_text(answer.out)
     packed = run_line(f"{RUN} --lengths {file} --epochs 2").values
@@ -92,7 +92,7 @@ def test_plan_takes_samples_too() -> None:
         (f"{RUN} --samples 5 --sample-tokens 4096", "longer than a sequence of 2,048"),
         ("train-time --params 8B --gpus 1 --hardware h100 --samples 5 --sample-tokens 9", "needs a MODEL"),
         ("data lengths no-such-file --tokens-field n", "No such file"),
-        ("data lengths no-such-file", "--tokens-field is missing"),
+        ("data lengths no-such-file", "no-such-file: No such file"),
         ("data --tokens 1T --vocab 5 --tokens-field n", "--tokens-field"),
     ],
 )
@@ -109,6 +109,7 @@ def test_what_is_refused(line: str, says: str) -> None:
         ('{"input_ids": [1]}\n{"other": [1]}\n', ":2: has no field input_ids"),
         ('{"input_ids": "a text"}\n', "neither a list of token ids nor their number"),
         ('{"input_ids": []}\n', "neither a list"),
+        ("100\n0\n", ":2: it is neither a list"),
         ("\n\n", "has no samples"),
     ],
 )
@@ -127,6 +128,29 @@ def test_lengths_that_cannot_be_read_back(tmp_path: pathlib.Path, text: str) -> 
     file = tmp_path / "lengths.json"
     file.write_text(text)
     assert run_line(f"{RUN} --lengths {file}").status == 2
+
+
+def test_a_field_is_needed_where_samples_have_fields(samples: pathlib.Path) -> None:
+    found = run_line(f"data lengths {samples}")
+    assert found.status == 2
+    assert ":1: --tokens-field is missing" in found.err
+    assert "one of input_ids, n" in found.err
+
+
+@pytest.mark.parametrize("text", ["100\n300\n300\n", "[7, 7]\n", '{"input_ids": [1]}\n{"input_ids": [1, 2]}\n'])
+def test_samples_given_as_lengths_name_what_counts_them(tmp_path: pathlib.Path, text: str) -> None:
+    """The command that the error names, and the pair that it proposes next, both work."""
+    file = tmp_path / "samples.jsonl"
+    file.write_text(text)
+    found = run_line(f"{RUN} --lengths {file}")
+    assert found.status == 2
+    assert f"napkin data lengths {file} --tokens-field input_ids --json -o lengths.json" in found.err
+    counted = run_line(f"data lengths {file} --tokens-field input_ids")
+    assert counted.status == 0, counted.err
+    pair = " ".join(counted.out.partition("next:")[2].replace("\\\n", " ").split())
+    first, second = (line.replace("lengths.json", str(tmp_path / "lengths.json")) for line in pair.split(" && "))
+    assert run_line(first.removeprefix("napkin ")).status == 0
+    assert run_line(second.removeprefix("napkin ")).status == 0
 
 
 @pytest.mark.parametrize("command", ["train-time", "plan"])

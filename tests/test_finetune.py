@@ -182,3 +182,21 @@ def test_reentrant_checkpoints_of_frozen_blocks_stay_until_the_backward_pass_is_
     found = validated(tmp_path, *rows)
     old, new = (found[version, "memory_allocated"]["predicted"] for version in ("v4", "v5"))
     assert 0.9 < (old - new) / (32 * 4 * 4096 * 4096 * 2) <= 1.01
+
+
+@pytest.mark.parametrize(
+    ("measured", "why"),
+    [
+        ("memory_gib: 55.3", "measured.memory_gib: not read; measured takes peak_bytes"),
+        ("oom: false", "nothing is measured; measured takes peak_bytes"),
+        ("peak_bytes: much", "'much' is not a number"),
+    ],
+)
+def test_a_row_that_nothing_is_read_of_says_why_and_leaves_the_others(
+    tmp_path: pathlib.Path, measured: str, why: str
+) -> None:
+    found = validated(tmp_path, {"measured": measured}, {"id": "b"})
+    assert why in found["a", "memory_used"]["why"]
+    assert "predicted" not in found["a", "memory_used"]
+    assert found["b", "memory_allocated"]["predicted"] > 0
+    assert why in run_line(f"validate {tmp_path / 'finetune.yaml'}").out.replace("\n  ", " ")

@@ -89,3 +89,23 @@ def test_usual_layouts_recompute_what_the_library_does() -> None:
     usual = {row["name"]: row["step/time"] for row in data["popular"] if row.get("step/time")}
     assert min(usual.values()) >= min(row["step/time"] for row in data["rows"])
     assert "FSDP, full recomputation" not in usual
+
+
+@pytest.mark.parametrize("command", ["memory", "step"])
+@pytest.mark.parametrize("adapted", ["--lora-rank 16", "--lora-rank 16 --trainer hf-trainer", ""])
+def test_weights_that_are_not_quantized_can_be_said(command: str, adapted: str) -> None:
+    line = f"{command} llama3-8b --hardware h100 --seq 2048 {adapted} --json"
+    assert run_line(f"{line} --quantized none").values == run_line(line).values
+
+
+def test_a_sweep_over_formats_begins_with_none() -> None:
+    line = "memory llama3-8b --hardware h100 --lora-rank 16 --seq 2048"
+    rows = run_line(f"sweep {line} --over quantized=none,nf4 --json").data["rows"]
+    assert [row["memory/total"] for row in rows] == [
+        run_line(f"{line} {more} --json").values["memory/total"] for more in ("", "--quantized nf4")
+    ]
+
+
+def test_a_served_model_that_is_not_quantized() -> None:
+    line = "memory llama3-8b --hardware h100 --inference --json"
+    assert run_line(f"{line} --quantized none").values == run_line(line).values

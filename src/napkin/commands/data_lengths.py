@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from napkin.commands.following import under
 from napkin.commands.inputs import Inputs
 from napkin.inputs.lengths import Lengths, count_lengths
+from napkin.options.command_line import quoted
 from napkin.render.answer import Answer
-from napkin.render.figures import amount, share, to_type
+from napkin.render.figures import amount, share
 from napkin.render.screen import Screen, quantities
 from napkin.term import TRUE, Term, leaf
 
@@ -18,12 +18,11 @@ TOGETHER = (2, 4, 8, 16)
 def run(inputs: Inputs) -> Answer:
     """Answer for a file of samples."""
     inputs.need_all({"samples-file": "which file? JSON lines, one sample each"})
-    field = inputs.text("tokens-field", "which field holds the token ids? for example --tokens-field input_ids")
-    path = inputs.text("samples-file")
-    return answer(path, count_lengths(path, field))
+    field, path = inputs.text_or_none("tokens-field"), inputs.text("samples-file")
+    return answer(path, field, count_lengths(path, field))
 
 
-def answer(path: str, found: Lengths) -> Answer:
+def answer(path: str, field: str | None, found: Lengths) -> Answer:
     """Answer with the lengths' distribution, and the share of tokens that padding would be."""
     terms: list[Term] = [
         leaf("data/samples", found.samples, "1", TRUE),
@@ -42,8 +41,15 @@ def answer(path: str, found: Lengths) -> Answer:
         (f"Lengths of the samples of {path}",),
         (f"{found.samples:,} samples", f"{amount(found.tokens)} tokens", f"{found.mean:,.0f} on average"),
         table=quantities(rows),
-        next=under("train-time", {"params": "8B", "tokens": to_type(found.tokens), "hardware": "h100", "gpus": "8"}),
+        next=_next(path, field),
     )
     reply = Answer("data", terms=terms, screen=screen)
     reply.extra["histogram"] = [list(pair) for pair in found.counts]
     return reply
+
+
+def _next(path: str, field: str | None) -> str:
+    """Return the pair of commands that trains on these samples: one keeps the lengths, the other reads them."""
+    named = f" --tokens-field {quoted(field)}" if field is not None else ""
+    kept = f"napkin data lengths {quoted(path)}{named} --json -o lengths.json"
+    return f"{kept} && napkin train-time llama3-8b --hardware h100 --gpus 8 --lora-rank 16 --lengths lengths.json"

@@ -9,7 +9,10 @@ from napkin.errors import NapkinError
 from napkin.evidence import single
 from napkin.evidence.compared import Compared
 from napkin.evidence.finetune_rows import FineTuning, fine_tuning
+from napkin.evidence.published import MAIN
+from napkin.evidence.row_files import TUNING
 from napkin.evidence.rows import RowFields, WrongRow
+from napkin.inputs.load import printable
 from napkin.planning.verdicts import evaluate
 from napkin.record import replace
 
@@ -19,6 +22,8 @@ TIMES = ("tokens_per_second_per_gpu", "samples_per_second", "step_seconds")
 LONGER, MOVES = 4, 1.02
 """The longest sequence over the mean one, and from which ratio on memory depends on it."""
 PHASES = ("gen_seconds", "logprob_seconds", "update_seconds")
+BESIDE = ("oom", "what", "kind", "unit", "printed", "gb", "gib", "mib", "derived", "steps", "samples", "tokens", "runs")
+"""Fields of `measured` that say more of a quantity, or of the run, and are none themselves."""
 
 
 def measured(row: RowFields) -> Iterator[tuple[str, float | None]]:
@@ -42,7 +47,28 @@ def measured(row: RowFields) -> Iterator[tuple[str, float | None]]:
 
 
 def compared(row: RowFields, level: float) -> list[Compared]:
-    """Return what a row measured next to the predictions; where one is not made, why."""
+    """Return what a row measured next to the predictions; where one is not made, why: a row has an entry at least."""
+    try:
+        return _compared(row, level) or [_silent(row, _unmeasured(row))]
+    except WrongRow as problem:
+        return [_silent(row, problem.message)]
+
+
+def _silent(row: RowFields, why: str) -> Compared:
+    """Return the entry of a row of which nothing is read."""
+    return Compared(row.text("id"), MAIN[TUNING], None, None, None, None, "", why)
+
+
+def _unmeasured(row: RowFields) -> str:
+    """Return why a row has nothing to hold a prediction against: which fields it states, and which are read."""
+    stated = [name for name, value in row.part("measured").items() if value is not None and name not in BESIDE]
+    names = ", ".join(printable(f"measured.{name}", 60) for name in stated[:3])
+    said = f"{names}: not read" if names else "nothing is measured"
+    return f"{said}; measured takes peak_bytes, driver_bytes, {', '.join(TIMES)}, run_seconds or oom: true"
+
+
+def _compared(row: RowFields, level: float) -> list[Compared]:
+    """Return an entry for each quantity that a row measured."""
     source = row.text("source.title") or row.text("source")
     quantities = list(measured(row))
     asked: FineTuning | None = None

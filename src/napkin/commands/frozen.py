@@ -11,7 +11,7 @@ from napkin.operations.lora_targets import resolved
 from napkin.operations.model import Model
 from napkin.operations.trained import Frozen, as_trained, head_of
 from napkin.operations.tuning import Tuning
-from napkin.options.training import ADAPTED, FROZEN
+from napkin.options.training import ADAPTED, FROZEN, UNQUANTIZED
 from napkin.record import replace
 
 
@@ -24,6 +24,12 @@ def read_implementation(inputs: Inputs) -> str:
             did_you_mean(word, IMPLEMENTATIONS) or f"one of {', '.join(IMPLEMENTATIONS)}",
         )
     return word
+
+
+def read_quantized(inputs: Inputs) -> str:
+    """Return the format of the frozen weights, "" where they are not quantized."""
+    stored = inputs.text_or_none("quantized")
+    return "" if stored in (None, UNQUANTIZED) else str(stored)
 
 
 def read_frozen(inputs: Inputs, model: Model, implementation: Implementation, word: str) -> Frozen:
@@ -63,14 +69,13 @@ def _check_freezable(inputs: Inputs, model: Model, frozen: int) -> None:
 
 def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, word: str) -> Implementation:
     """Return the implementation with LoRA on frozen weights where --lora-rank asks for it."""
-    rank = inputs.integer_or_none("lora-rank")
+    rank, stored = inputs.integer_or_none("lora-rank"), read_quantized(inputs)
     if rank is None:
         for name in ADAPTED[1:]:
-            if name in inputs and inputs.has(name):
+            if name in inputs and inputs.has(name) and (stored or name != "quantized"):
                 raise NapkinError(f"--{name} needs --lora-rank", "for example --lora-rank 8")
         return implementation
     library = {"litgpt": "bitsandbytes", "torchtune": "torchao"}.get(word, "transformers")
-    stored = inputs.text_or_none("quantized") or ""
     experts = _read_quantized_experts(inputs, model, stored)
     dropout = float(inputs.number_or_none("dropout") or 0.0)
     inputs.default("adapter", "lora")

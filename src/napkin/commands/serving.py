@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from napkin import formats
+from napkin.commands.frozen import read_quantized
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_hardware
 from napkin.commands.memory_question import STATUS
@@ -47,7 +48,7 @@ def run(inputs: Inputs, model: Model) -> Answer:
 
     inputs.need("hardware", "which accelerator must it fit on?")
     check_free(inputs, ("gpus", "nodes", "tp"))
-    if "quantized" in inputs and "dtype" not in inputs:
+    if "dtype" not in inputs and read_quantized(inputs):
         inputs.means("quantized", "dtype")
 
     def fits(ranks: int) -> bool:
@@ -64,7 +65,7 @@ def run(inputs: Inputs, model: Model) -> Answer:
 
 def read(inputs: Inputs, model: Model) -> ServingQuestion:
     """Read the question."""
-    if "quantized" in inputs and "dtype" not in inputs:
+    if "dtype" not in inputs and read_quantized(inputs):
         inputs.means("quantized", "dtype")  # how the weights are stored
     inputs.because(("max",), "it belongs to training; the largest batch and context are part of the answer")
     inputs.because(inputs.command.options, "it belongs to training, not to --inference", "leave out one of the two")

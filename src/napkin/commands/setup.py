@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.architectures import implementation_of
-from napkin.commands.frozen import read_frozen, read_implementation
+from napkin.commands.frozen import read_frozen, read_implementation, read_quantized
 from napkin.commands.inputs import Inputs
 from napkin.commands.layout import check_divides, read_layout
 from napkin.errors import NapkinError, Refused, did_you_mean
@@ -146,7 +146,7 @@ def _read_policy(inputs: Inputs, framework: Framework) -> Precision:
     trainer = _read_trainer(inputs)
     if trainer is not None:
         adapters = inputs.has("lora-rank")
-        quantized = inputs.has("quantized")
+        quantized = bool(read_quantized(inputs))
         usual = trainer.policy_of_adapters(framework, quantized) if adapters else trainer.policy_of_all(framework)
         inputs.redefault("precision", usual.stated)
     return precision(inputs.text("precision"))

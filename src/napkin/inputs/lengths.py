@@ -8,7 +8,8 @@ import stat
 import sys
 
 from napkin.errors import NapkinError
-from napkin.inputs.load import name_of, printable, read_json
+from napkin.inputs.load import name_of, parse_json, printable, read_text
+from napkin.options.command_line import quoted
 from napkin.record import record
 
 TYPE_CHECKING = False
@@ -19,7 +20,9 @@ LONGEST_LINE = 64 * 10**6
 """Bytes of one sample."""
 LONGEST = 10**9
 """Tokens of one sample."""
-FORM = 'napkin data lengths FILE --tokens-field input_ids --json writes it; or {"histogram": [[length, count], …]}'
+COUNTED_BY = "napkin data lengths {} --tokens-field input_ids --json -o lengths.json"
+"""What counts the lengths of a file of samples."""
+FORM = f'{COUNTED_BY.format("FILE")} writes it; or {{"histogram": [[length, count], …]}}'
 
 
 @record
@@ -67,9 +70,10 @@ class Lengths:
         return mean
 
 
-def count_lengths(path: str, field: str) -> Lengths:
-    """Count the lengths of a file's samples, JSON objects one a line: the numbers in a list, or a number itself. Lines
-    are read one by one, and only the counts are kept. `-` is standard input. Errors (2) name the line."""
+def count_lengths(path: str, field: str | None) -> Lengths:
+    """Count the lengths of a file's samples, one a line: the numbers in a list, or a number itself, which is the line
+    or a field of the JSON object in it. Lines are read one by one, and only the counts are kept. `-` is standard input.
+    Errors (2) name the line."""
     name = name_of(path)
     try:
         if path == "-":
@@ -84,7 +88,7 @@ def count_lengths(path: str, field: str) -> Lengths:
         raise NapkinError(f"{name}: {problem.strerror or 'cannot be read'}", "check the path") from None
 
 
-def _counted(stream: BinaryIO, name: str, field: str) -> Lengths:
+def _counted(stream: BinaryIO, name: str, field: str | None) -> Lengths:
     counts: dict[int, int] = {}
     number = 0
     while line := stream.readline(LONGEST_LINE + 1):
@@ -99,21 +103,27 @@ def _counted(stream: BinaryIO, name: str, field: str) -> Lengths:
     return Lengths(tuple(sorted(counts.items())))
 
 
-def _length(line: bytes, where: str, field: str) -> int:
+def _length(line: bytes, where: str, field: str | None) -> int:
     """Return the tokens of one sample."""
     try:
         sample = json.loads(line)
     except (ValueError, RecursionError):
         raise NapkinError(f"{where}: is no JSON", "one JSON object a line, as `datasets` writes them") from None
-    if not isinstance(sample, dict) or field not in sample:
-        known = ", ".join(printable(str(key), 40) for key in list(sample)[:8]) if isinstance(sample, dict) else ""
-        raise NapkinError(f"{where}: has no field {printable(field, 40)}", f"one of {known}" if known else "an object")
-    found = sample[field]
+    found, what = sample, "it"
+    if isinstance(sample, dict):
+        known = ", ".join(printable(str(key), 40) for key in list(sample)[:8])
+        if field is None:
+            hint = f"--tokens-field NAME, one of {known}" if known else "--tokens-field NAME"
+            raise NapkinError(f"{where}: --tokens-field is missing: which field holds the token ids?", hint)
+        what = printable(field, 40)
+        if field not in sample:
+            raise NapkinError(f"{where}: has no field {what}", f"one of {known}" if known else "an object")
+        found = sample[field]
     if isinstance(found, list):
         found = len(found)
     if isinstance(found, bool) or not isinstance(found, int) or not 0 < found <= LONGEST:
         raise NapkinError(
-            f"{where}: {printable(field, 40)} is neither a list of token ids nor their number",
+            f"{where}: {what} is neither a list of token ids nor their number",
             "text is not tokenized here: give the field of the ids",
         )
     return found
@@ -121,11 +131,16 @@ def _length(line: bytes, where: str, field: str) -> int:
 
 def read_lengths(path: str) -> Lengths:
     """Read counted lengths back: the answer of `napkin data lengths --json`, or any object with a `histogram`."""
-    document = read_json(path)
+    text = read_text(path)
+    hint = FORM.replace("FILE", quoted(path))
+    try:
+        document = parse_json(text, name_of(path))
+    except NapkinError as problem:
+        raise NapkinError(f"{problem.message}: --lengths takes lengths that are counted, not samples", hint) from None
     data = document.data
     pairs = data.get("histogram") if isinstance(data, dict) else None
     if not isinstance(pairs, list) or not pairs:
-        raise NapkinError(f"{document.name}: has no histogram of lengths", FORM)
+        raise NapkinError(f"{document.name}: has no histogram of lengths", hint)
     counts: dict[int, int] = {}
     for at, pair in enumerate(pairs):
         whole = isinstance(pair, list) and len(pair) == 2 and all(type(one) is int and one > 0 for one in pair)

@@ -11,6 +11,8 @@ GROUP = "Training"
 TORCH_LOSS = "torch"
 """The form of cross entropy that torch has: log-softmax, then the likelihood."""
 FROZEN_FORMATS = ("nf4", "nf4-dq", "int4", "int8", "fp8")
+UNQUANTIZED = "none"
+"""The word for frozen weights that keep their 16 or 32 bits."""
 """Formats that frozen weights of layers are stored in: int4 as GPTQ and AWQ have it, 8 bits with scales of rows."""
 LOSSES = (
     TORCH_LOSS,
@@ -64,8 +66,8 @@ OPTIONS = (
     Option("lora-targets", lowercase_names, "LoRA target modules, e.g. q,v", metavar="NAME,…", default="all-linear"),
     Option(
         "quantized",
-        choice(*FROZEN_FORMATS),
-        "Format of the frozen weights: nf4, nf4-dq, int4, int8, fp8",
+        choice(*FROZEN_FORMATS, UNQUANTIZED),
+        "Format of the frozen weights: nf4, nf4-dq, int4, int8, fp8; or none",
         metavar="FORMAT",
     ),
     flag("quantize-experts", "The routed experts are quantized too"),
