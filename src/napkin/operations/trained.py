@@ -53,7 +53,8 @@ def as_trained(model: Model, frozen: Frozen) -> Model:
         parts: list[Model] = []
         for part, still in zip(vision.parts, asleep, strict=True):
             (stack,) = part.stacks
-            found, flows = _stack(stack, frozen, flows, 0, still or frozen.layers is not None)
+            whole = still or frozen.layers is not None
+            found, flows = _stack(stack, frozen, flows, stack.depth if whole else 0, whole)
             parts.append(replace(part, stacks=(found,)))
         vision = replace(vision, patches=parts[0], tower=parts[1], projector=parts[2])
     stacks: list[Stack] = []
