@@ -64,6 +64,8 @@ def test_lengths_of_a_file_and_a_run_on_them(samples: pathlib.Path, tmp_path: pa
     mean = 100 * 0.75**2 + 300 * (1 - 0.75**2)
     assert answer.values["data/padding/2"] == pytest.approx(1 - 150 / mean)
     assert run_line(f"data lengths {samples} --tokens-field n --json").values == answer.values
+    proposed = run_line(f"data lengths {samples} --tokens-field n").out.partition("next: napkin ")[2]
+    assert "--lengths lengths.json" in proposed
     file = tmp_path / "lengths.json"
     file.write_text(answer.out)
     packed = run_line(f"{RUN} --lengths {file} --epochs 2").values
@@ -149,3 +151,22 @@ def test_samples_given_as_lengths_name_what_counts_them(tmp_path: pathlib.Path, 
     first, second = (line.replace("lengths.json", str(tmp_path / "lengths.json")) for line in pair.split(" && "))
     assert run_line(first.removeprefix("napkin ")).status == 0
     assert run_line(second.removeprefix("napkin ")).status == 0
+
+
+@pytest.mark.parametrize("command", ["train-time", "plan"])
+@pytest.mark.parametrize("amount", ["--train-iters 1000", "--train-samples=32000"])
+def test_a_pasted_launch_says_how_much_is_trained_on(command: str, amount: str) -> None:
+    """1,000 steps of 32 sequences of 4,096 tokens; a sample of such a launch is a whole sequence."""
+    line = f"{command} llama3-8b --hardware h100 --gpus 8 {amount} --global-batch-size 32 --seq-length 4096 --json"
+    tokens = f"{command} llama3-8b --hardware h100 --gpus 8 --tokens 131072000 --global-batch 32 --seq 4096 --json"
+    assert run_line(line).values["time"] == pytest.approx(run_line(tokens).values["time"])
+
+
+@pytest.mark.parametrize("option", ["--train-iters", "--train-samples"])
+def test_the_amount_of_a_pasted_launch_is_stated_once(option: str) -> None:
+    line = f"llama3-8b --hardware h100 --gpus 8 {option} 1000 --global-batch-size 32 --seq-length 4096"
+    answer = run_line(f"train-time {line} --tokens 1T")
+    assert answer.status == 2
+    assert f"--tokens and {option} both say how much is trained on" in answer.err
+    for command in ("step", "memory"):
+        assert f"do not change the answer: {option}" in run_line(f"{command} {line} -v").out

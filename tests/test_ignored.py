@@ -38,6 +38,8 @@ train-time --params 7B --gpus 256 --hardware a100 --mfu 0.45 --price 2 --budget 
 train-time --params 7B --gpus 256 --hardware a100 --tokens 1T --within 30d
 train-time llama3-8b --tokens 1T --hardware h100 --within 30d
 train-time llama3-8b --tokens 1T --gpus 64 --hardware h100 --tp 2 --zero 1 --global-batch 512 --seq 8192
+train-time llama3-8b --samples 52k --sample-tokens 350 --lora-rank 16 --gpus 8 --hardware h100 --seq 2048
+train-time llama3-8b --steps 1000 --global-batch 64 --gpus 8 --zero 3 --hardware h100 --seq 2048
 plan gpt2 --gpus 4 --hardware h100 --seq 1024 --global-batch 16
 plan gpt2 --hardware h100 --tokens 10B --within 30d
 mfu llama3-8b --tokens-per-second 98000 --gpus 8 --hardware h100 --seq 8192
@@ -61,6 +63,7 @@ params deepseek-v3
 checkpoint --params 70B --write-bandwidth 10GB/s --mtbf 24h
 checkpoint gpt2
 data --tokens 15T --vocab 128256
+data lengths tests/data/samples.jsonl --tokens-field tokens
 init --fan-in 4096 --depth 32
 optimizer adamw --params 7B
 optimizer adamw --shape 96x64
@@ -86,6 +89,7 @@ VALUES = {
         for line in """
 accelerator=b200
 active-params=2B
+adapter=dora
 against=mfu=0.5
 assume-ignorable=no_such_field
 attention=eager|efficient
@@ -109,6 +113,7 @@ dp-shard=2|4
 dropout=0.1
 dtype=fp8|fp16|fp32
 ep=2|4
+epochs=2
 etp=2
 factor=1.5
 family=llama
@@ -130,6 +135,7 @@ image-tokens=300
 images=2
 index=1,2
 last-stage-layers=5
+lengths=tests/data/lengths.json
 like=qwen2.5
 limit=time <= 150d
 link=pcie4
@@ -178,6 +184,8 @@ pue=1.5
 quantized=nf4
 recompute=full|selective
 rows=3
+sample-tokens=100
+samples=1M
 samples-per-second=5
 schedule=gpipe|interleaved
 search=meta
@@ -191,15 +199,18 @@ stack=megatron-core|lean
 stage-layers=7,8,8,9
 std=0.02
 step-time=2.5s
+steps=1000
 target-seq=256
 tdp=500
 theme=dark
 tflops=300
 time=0.5s
 tokens=500B
+tokens-field=input_ids
 tokens-per-second=40000
 tokens-per-second-per-gpu=5000
 tp=2|4
+trainer=trl|unsloth|nemo
 vary=mfu
 vendor=AMD
 view=2x16
@@ -376,6 +387,6 @@ def test_reading_is_what_makes_an_option_matter() -> None:
     inputs.integer("micro-batch")
     inputs.depends(("micro-batch",), False, "of a reason")
     inputs.integer("tp")  # its default
-    assert inputs.unused() == {"micro-batch": ("of a reason", "")}
+    assert inputs.unused() == {"micro-batch": ("of a reason", "leave it out")}
     inputs.depends(("micro-batch",), True)
     assert not inputs.unused()

@@ -447,3 +447,40 @@ def test_progress_is_told_to_a_terminal_only(monkeypatch: pytest.MonkeyPatch) ->
                 time.sleep(0.001)
         assert ("searching: " in screen.getvalue()) == terminal
         assert screen.getvalue().endswith(CLEAR) == terminal
+
+
+RUN = "plan llama3-8b --hardware h100 --tokens 1T --gpus 64 --price 2"
+
+
+@pytest.mark.parametrize(
+    ("limits", "mark", "following"),
+    [
+        ("--budget 10", "over", "step"),
+        ("--budget 50k --within 10d", "late, over", "step"),
+        ("--budget 90k --within 10d", "late", "plan"),
+        ("--within 1h", "late", "step"),
+        ("--within 10d", "late", "plan"),
+    ],
+)
+def test_a_missed_limit_is_marked_and_what_follows_can_be_answered(
+    napkin: Napkin, limits: str, mark: str, following: str
+) -> None:
+    """More GPUs keep a deadline, but hardly lower a cost: the fewest are proposed only where there are some."""
+    answer = napkin(f"{RUN} {limits}")
+    first, head, _, row, *_ = answer.out.splitlines()
+    assert answer.status == 1
+    assert row.endswith(f"  {mark}")
+    assert "BROKEN" in head
+    if "--budget" in limits:
+        assert ", for $" in first
+        assert head.split()[2].startswith("$6")
+    line = " ".join(answer.out.partition("next: napkin ")[2].replace("\\\n", " ").split())
+    assert line.split()[0] == following
+    assert napkin(line).status in (0, 4)
+
+
+def test_the_best_of_several_machines_has_its_cost_next_to_the_budget(napkin: Napkin) -> None:
+    lines = napkin("plan llama3-8b --hardware h100 --tokens 1T --gpus 64,128 --price 2 --budget 10k").out.splitlines()
+    assert "for $10,000" in lines[0]
+    assert "$60," in lines[1]
+    assert all(line.endswith("over") for line in lines[3:5])

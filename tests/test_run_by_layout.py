@@ -161,3 +161,25 @@ def test_a_deadline_that_only_layouts_too_large_would_meet_is_refused(napkin: Na
     found = napkin(f"train-time {LARGE} --zero 0 --min gpus --within 1h")
     assert found.status == 1
     assert "no number of GPUs up to 1,048,576 fits and trains" in found.err
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "llama3-8b --tokens 10B --within 2d --budget 1k --price 2",
+        "llama3-8b --tokens 100B --gpus 64 --budget 1000 --price 2",
+        "llama3-8b --tokens 10B --gpus 11 --within 2d --budget 1k --price 2",
+        "llama3-8b --tokens 10B --within 2d --mfu 0.4 --budget 1k --price 2",
+        "llama3-8b --tokens 1T --gpus 64 --tp 2 --budget 10 --price 2",
+        "llama3-8b --tokens 1T --gpus 64 --tp 2 --budget 10 --price 2 --within 10d",
+        "--params 8B --tokens 10B --within 2d --budget 1k --price 2",
+        "--params 8B --tokens 100B --gpus 64 --budget 1000 --price 2",
+    ],
+)
+def test_what_follows_a_budget_is_another_question_with_an_answer(napkin: Napkin, asked: str) -> None:
+    line = f"train-time {asked} --hardware h100"
+    proposed = napkin(line).out.partition("next: napkin ")[2].replace("\\\n", " ").split()
+    assert sorted(proposed) != sorted(line.split())
+    answer = napkin(" ".join(proposed))
+    assert answer.out, answer.err
+    assert not answer.err

@@ -143,6 +143,7 @@ def test_the_batch_of_a_training_step_is_the_micro_batch(napkin: Napkin) -> None
         ("train-time 7B 1T --gpus 8 --hardware h100", "--tokens 1T"),
         ("memory 1e30", "name a model"),
         ("memory 8x7B --hardware h100", "mixtral-8x7b"),
+        ("params 30B-A3B", "qwen3-30b-a3b"),
     ],
 )
 def test_a_size_in_another_place_gets_the_right_hint(line: str, hint: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from napkin.cli.words import Words
+from napkin.commands.signature import OptionText
 from napkin.options.option import Option
 from napkin.options.registry import OPTIONS
 
@@ -103,6 +104,10 @@ class OtherTools(Words):
         if means is not None:
             self._mean(head, means, value)
             return True
+        amount = launches.MEGATRON_AMOUNT.get(spelling)
+        if amount is not None and "tokens" in self._taken:
+            self._value(OPTIONS[amount], head, value)
+            return True
         number = launches.others(launches.SHAPE).get(spelling)
         if number is not None and "model" in self._taken:
             self._shape[spelling] = "true" if number == "0" else (self._next() if value is None else value) or ""
@@ -116,6 +121,13 @@ class OtherTools(Words):
         if value is None:
             self._skip(unused[spelling])
         return True
+
+    def _fill_samples(self) -> None:
+        """Take a launch's samples as whole sequences, unless something else is said of their length."""
+        if self.given.get("seq") is None or any(name in self.given for name in ("sample-tokens", "lengths")):
+            return
+        if self.given["samples"].where == "--train-samples":
+            self.given["sample-tokens"] = OptionText(self.given["seq"].text, where="--train-samples", shared=True)
 
     def _skip(self, number: str) -> None:
         """Pass over the values of an option: this many, or all (`*`)."""

@@ -10,6 +10,7 @@ from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError, Problems
+from napkin.options.option import Option
 from napkin.options.registry import OPTIONS
 from napkin.units import Unreadable
 
@@ -42,6 +43,8 @@ class Line(OtherTools):
         self._arguments(loose)
         if self._shape:
             self._model_of_shape()
+        if self._megatron and "samples" in self.given:
+            self._fill_samples()
         if self._several:
             self._ask_sweep()
 
@@ -97,6 +100,8 @@ class Line(OtherTools):
                 self._second_model(plain.pop(0))
             if name in self.given or not plain:
                 continue
+            if _is_another_size(option, plain[0]):
+                break
             taken = plain if option.many else plain[:1]
             plain = plain[len(taken) :]
             self._put(option, taken if option.many else taken[0], option.shown)
@@ -158,6 +163,16 @@ class Line(OtherTools):
 def _is_shape(word: str) -> bool:
     """Return whether a word states the shape of an operation: `4096x4096`, `1024`."""
     return word.lower().replace("x", "").isdigit()
+
+
+def _is_another_size(option: Option, word: str) -> bool:
+    """Return whether a word is a size, `300B`, in the place of an argument that takes one of a few words: it belongs to
+    an option."""
+    if not option.choices or word.lower() in option.choices:
+        return False
+    from napkin.cli.spellings import is_size
+
+    return is_size(word)
 
 
 def read(command: Command, words: Sequence[str]) -> Line:

@@ -9,7 +9,7 @@ from napkin.errors import NapkinError
 from napkin.inputs.lengths import Lengths, read_lengths
 from napkin.options.data import AMOUNT, SAMPLES
 from napkin.record import record
-from napkin.render.figures import amount
+from napkin.render.figures import to_type
 from napkin.term import GIVEN, TRUE, Term, divide, leaf, multiply, subtract
 from napkin.term import constant as fixed
 
@@ -38,8 +38,10 @@ def read_amount(inputs: Inputs, seq: int | None, of_layout: Callable[[], int] | 
         hint = "leave out one of the two"
         if given == ["epochs"]:
             repeated = inputs.integer("tokens") * float(inputs.number("epochs"))
-            hint = f"--tokens {amount(repeated)}: the tokens of all epochs together"
-        raise NapkinError(f"--tokens and --{given[0]} both say how much is trained on", hint)
+            hint = f"--tokens {to_type(repeated)}: the tokens of all epochs together"
+        where = inputs.given[given[0]].where  # as a launch of another tool spells it
+        typed = where if where.startswith("--") else f"--{given[0]}"
+        raise NapkinError(f"--tokens and {typed} both say how much is trained on", hint)
     if seq is None:
         raise NapkinError(f"--{given[0]} needs a MODEL, whose sequences have a length", "or --tokens")
     found = _read_steps(inputs, seq, of_layout) if "steps" in inputs else _read_samples(inputs, seq)
@@ -77,10 +79,10 @@ def _read_samples(inputs: Inputs, seq: int) -> Amount:
     samples = leaf("samples", inputs.integer("samples"), "1", GIVEN)
     epochs = leaf("epochs", float(inputs.number("epochs")), "1", GIVEN)
     real = multiply("tokens/real", samples, epochs, leaf("tokens_of_a_sample", mean, "token", GIVEN))
-    packed = inputs.flag_or_none("packing")
-    if packed or packed is None:
-        if packed is None:
-            inputs.assume("samples packed without padding")
+    if "packing" not in inputs:
+        inputs.assume("samples packed without padding")
+    inputs.default("packing", True)
+    if inputs.flag("packing"):
         return Amount(real.renamed("tokens"))
     each = leaf("sequence", seq, "token", GIVEN)
     if lengths is not None:

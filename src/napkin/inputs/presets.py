@@ -85,13 +85,16 @@ def preset(name: str) -> Preset:
 
 
 def _of_like_family(name: str) -> list[str]:
-    """Return the presets whose name begins with a word like that of a name: a Whisper is no Mistral."""
+    """Return the presets whose name begins with a word like that of a name: a Whisper is no Mistral. A name that begins
+    with a number, `8x7B`, leaves out that word: it may be any family's."""
     from napkin._tables.models import PRESETS
 
     def begins(text: str) -> str:
         word = "".join(c if c.isalpha() else " " for c in text.lower()).split()
         return word[0] if word else ""
 
+    if name[:1].isdigit():
+        return list(PRESETS)
     families = {begins(slug) for slug in PRESETS}
     like = {begins(name), *nearest(begins(name), families, len(families))}
     return [slug for slug in PRESETS if begins(slug) in like]

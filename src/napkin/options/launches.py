@@ -70,6 +70,10 @@ MEGATRON_MEANS: dict[str, Mapping[str, str]] = {
 }
 """What Megatron-LM means by some names that mean something else, or nothing exact, elsewhere."""
 
+MEGATRON_AMOUNT = {"train-iters": "steps", "train-samples": "samples"}
+"""Megatron-LM's options that say how much is trained on → options of the commands that ask for a whole run; a sample is
+one sequence, filled from several documents."""
+
 MEGATRON_UNUSED = """use-mcore-models:0 use-legacy-models:0 transformer-impl:1 overlap-grad-reduce:0
     overlap-param-gather:0 overlap-param-gather-with-optimizer-step:0 no-gradient-accumulation-fusion:0
     accumulate-allreduce-grads-in-fp32:0 no-masked-softmax-fusion:0 no-bias-gelu-fusion:0

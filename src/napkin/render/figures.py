@@ -43,11 +43,16 @@ def _scale(value: float) -> tuple[int, str]:
 
 
 def amount(value: Number) -> str:
-    """Return a count as it is typed: 70B, 15T, 8.03B; below a million all digits."""
+    """Return a count as people write it: 70B, 15T, 8.03B; below a million all digits."""
     for scale, letter in COUNTS:
         if abs(value) >= scale:
             return f"{figures(float(value) / scale, 3, strip=True)}{letter}" if value < 10**18 else f"{value:.2e}"
     return f"{value:,}" if isinstance(value, int) else figures(float(value), strip=True)
+
+
+def to_type(value: Number) -> str:
+    """Return a count as `amount` does, for a line to paste: without commas, which separate several values there."""
+    return amount(value).replace(",", "")
 
 
 def compact(value: Number, unit: str) -> str:

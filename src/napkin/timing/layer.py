@@ -36,7 +36,6 @@ Groups = dict[str, list[Term]]
 """Seconds by group."""
 RECOMPUTED = ("layers_recomputed", "attention_recomputed", "products_recomputed")
 """Fields of a layout that say what the backward pass computes again."""
-NANOSECOND = term.constant("a_nanosecond", 1e-9, SECOND)
 TRAINING_STACK = Implementation(swiglu="generated")
 """How the stacks whose step times are calibrated fuse elementwise operations."""
 
@@ -313,22 +312,25 @@ def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
     launches = clock.rate(f"{kind}/launch", launch, SECOND, STACK)
     groups["host"] = host_time(kind, groups, launches)
     seconds = term.add(f"{kind}/seconds", *groups.values())
-    behind = term.subtract(f"{kind}/behind", seconds, forward_time(own, launches))
+    behind = term.subtract(f"{kind}/behind", seconds, forward_time(own, operations, launches))
     return LayerTime(groups, behind, weights, frozen)
 
 
-def forward_time(own: LayerClock, launches: Term) -> Term:
+def forward_time(own: LayerClock, operations: Sequence[Operation], launches: Term) -> Term:
     """Return the seconds of the forward pass with its waits for the host: its work on the device, or its share of the
-    launches where these take longer, split as the work of both passes is. What is recomputed changes neither, so that
-    it never makes a step faster."""
+    launches where these take longer. What is recomputed changes neither, so that it never makes a step faster."""
     kind = own.kind
-    forward, backward = (
-        total(f"{kind}/{way}", (one for terms in groups.values() for one in terms))
-        for way, groups in (("forward", own.forward), ("backward", own.backward))
-    )
-    some = term.largest(f"{kind}/both", term.add(f"{kind}/both/exact", forward, backward), NANOSECOND)
-    launched = term.multiply(f"{kind}/launch/forward", launches, term.divide(f"{kind}/forward/share", forward, some))
-    return term.largest(f"{kind}/forward/waited", forward, launched)
+    forward = total(f"{kind}/forward", (one for terms in own.forward.values() for one in terms))
+    share = term.leaf(f"{kind}/forward/share", forward_launches(operations), "1", term.TRUE, "counted operations")
+    return term.largest(f"{kind}/forward/waited", forward, term.multiply(f"{kind}/launch/forward", launches, share))
+
+
+def forward_launches(operations: Sequence[Operation]) -> float:
+    """Return the forward pass's share of a layer's launches: one for each operation, against one for each gradient that
+    the backward pass computes, of inputs and of weights. It has no sizes in it: more work on the device would else
+    leave the backward pass more of the same launches to hide behind, and make a step faster."""
+    gradients = sum(op.learning.inputs + bool(op.weights() and op.learning.weights) for op in operations)
+    return len(operations) / max(len(operations) + gradients, 1)
 
 
 def by_group(own: LayerClock, last: Term | None, accumulation: Term) -> dict[str, Term]:

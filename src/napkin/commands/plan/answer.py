@@ -48,7 +48,12 @@ def answer(question: PlanQuestion) -> Answer:
     else:
         found = _fewest(question)
     if not question.brief:
-        found.screen = screen(question, found)
+        ranked = bool(question.counts) and "reasons" not in found.extra
+        late = ranked and any(row.get("recommended") and row["misses"] for row in found.rows or ())
+        enough = _fewest_of(question) if late else None
+        if late:
+            found.notes.append(_says_enough(question, enough))
+        found.screen = screen(question, found, enough is not None)
     return found
 
 
@@ -61,10 +66,7 @@ def _one(question: PlanQuestion, request: Request) -> Answer:
         if not len(found):
             return _impossible(question, request, question.layouts.least(request) if found.layouts else found)
         answer, chosen = _ranked(question, found)
-    late = missed(question, whole_run(question, chosen))
     _judge(question, answer, chosen.fit)
-    if late and question.counts:
-        answer.notes.append(f"the recommended layout {late}: --min gpus finds how many GPUs it takes")
     return answer
 
 
@@ -252,6 +254,29 @@ def _chosen_terms(row: Row) -> list[Term]:
 
 def _fewest(question: PlanQuestion) -> Answer:
     """Answer with the fewest GPUs on which a layout surely fits and keeps the deadline and the budget, if any."""
+    layouts, gpus = question.layouts, _fewest_of(question)
+    if gpus is None:
+        return _impossible(question, layouts.on(LIMIT // layouts.request.node * layouts.request.node), None)
+    answer = _one(question, layouts.on(gpus))
+    answer.terms = (leaf("gpus", gpus, "GPU"), *answer.terms)
+    answer.inputs["gpus"] = Shown(gpus, None, "solved", "GPU")
+    answer.notes.append(f"gpus is the fewest of those tried: {TRIED_IN_EIGHTHS}")
+    return answer
+
+
+def _says_enough(question: PlanQuestion, gpus: int | None) -> str:
+    """Return whether another number of GPUs keeps what the recommended layout misses."""
+    kept = " and ".join(
+        f"--{name}" for name, one in (("within", question.deadline), ("budget", question.budget)) if one
+    )
+    if gpus is None:
+        return f"no number of GPUs that was tried keeps {kept}"
+    return f"{gpus:,} GPUs keep {kept}: --min gpus finds them"
+
+
+def _fewest_of(question: PlanQuestion) -> int | None:
+    """Return the fewest GPUs on which a layout surely fits and keeps the deadline and the budget, if any; None where no
+    number that is tried does."""
     layouts = question.layouts
 
     def enough(one: Scored) -> bool:
@@ -260,11 +285,4 @@ def _fewest(question: PlanQuestion) -> Answer:
     def in_time(gpus: int, token: float) -> bool:
         return missed(question, run_of(question, gpus, token)) is None
 
-    gpus = fewest_gpus(layouts, enough, in_time).gpus
-    if gpus is None:
-        return _impossible(question, layouts.on(LIMIT // layouts.request.node * layouts.request.node), None)
-    answer = _one(question, layouts.on(gpus))
-    answer.terms = (leaf("gpus", gpus, "GPU"), *answer.terms)
-    answer.inputs["gpus"] = Shown(gpus, None, "solved", "GPU")
-    answer.notes.append(f"gpus is the fewest of those tried: {TRIED_IN_EIGHTHS}")
-    return answer
+    return fewest_gpus(layouts, enough, in_time).gpus

@@ -140,7 +140,7 @@ def _read_objective(inputs: Inputs, fewest: bool) -> None:
     if least is not None:
         inputs.redefault("objective", least)
     elif fewest:
-        inputs.default("objective", "gpus")  # what is left out is what is asked for
+        inputs.defaults({"min": "gpus", "objective": "gpus"})  # what is left out is what is asked for
 
 
 def _read_given(inputs: Inputs) -> dict[str, Text]:

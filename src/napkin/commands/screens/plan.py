@@ -20,8 +20,9 @@ REASONS = 3
 DEGREES = ("tp", "pp", "vp", "dp", "cp", "ep")
 
 
-def screen(question: PlanQuestion, answer: Answer) -> Screen:
-    """Return the screen of the best layouts of one machine, or of the best of several machines."""
+def screen(question: PlanQuestion, answer: Answer, kept_by_more: bool = False) -> Screen:
+    """Return the screen of the best layouts of one machine, or of the best of several machines; kept_by_more: whether
+    another number of GPUs keeps the limits that this one misses."""
     rows = list(answer.rows or ())
     several = any("efficiency" in row or "why" in row for row in rows)
     return Screen(
@@ -30,7 +31,7 @@ def screen(question: PlanQuestion, answer: Answer) -> Screen:
         answer.verdict or "",
         _machines(question, rows) if several else _layouts(question, rows, _usual(answer)),
         _remarks(question, answer, rows),
-        next=_next(question, rows),
+        next=_next(rows, kept_by_more),
     )
 
 
@@ -48,6 +49,8 @@ def _question(question: PlanQuestion, several: bool) -> list[str]:
         asked.append(f"{amount(question.tokens)} tokens")
     if question.deadline is not None:
         asked.append(f"within {briefly(question.deadline, 'second')}")
+    if question.budget is not None:
+        asked.append(f"for {human(question.budget, 'USD')}")
     return [*asked, f"{batch} × {request.seq:,} tokens a step"]
 
 
@@ -59,19 +62,21 @@ def _headline(question: PlanQuestion, answer: Answer) -> list[str]:
         return ["IMPOSSIBLE: no layout", f"nearest: {answer.extra['nearest']}"]
     verdict = answer.verdict or ""
     judged = [f"{verdict.upper()}: {_limits(question)}"] if verdict in HELD.values() else []
+    costs = [human(terms["cost"].value, "USD")] if "cost" in terms else []
     if "gpus" in terms:
         head.append(human(terms["gpus"].value, "GPU"))
     step = f"{human(terms['step/time'].value, 'second')} a step"
     ends = answer.intervals
     if question.tokens is not None and "time" in terms:
-        head += [human(terms["time"].value, "second"), *(judged if question.limits and question.counts else [])]
+        head.append(human(terms["time"].value, "second"))
+        head += costs if question.budget is not None else []
+        head += judged if question.limits and question.counts else []
         head += [interval(ends["time"], "second", question.confidence)] if "time" in ends else []
         head.append(step)
     else:
         head += [step, *([interval(ends["step/time"], "second", question.confidence)] if "step/time" in ends else [])]
     head.append(f"MFU {human(terms['mfu'].value, '1', 3)}")
-    if "cost" in terms:
-        head.append(human(terms["cost"].value, "USD"))
+    head += costs if question.budget is None else []
     if "memory/total" in terms and "memory/capacity" in terms:
         fit = f"{answer.verdict.upper()} " if answer.verdict in VERDICTS else ""
         head.append(fit + size_of(terms["memory/total"].value, terms["memory/capacity"].value))
@@ -123,7 +128,7 @@ def _layouts(question: PlanQuestion, rows: Sequence[Row], usual: Sequence[Row]) 
                 f"{number_in(row, 'mfu'):.3f}",
                 f"{number_in(row, 'memory/total') / 2**30:.1f}",
                 _fit(str(row["fit"])),
-                "<- use" if row["recommended"] else "late" if row.get("misses") else "",
+                "<- use" if row["recommended"] else _missed(question, row),
             ]
         )
     for row in _usual_rows(question, usual):
@@ -150,6 +155,13 @@ def _layout(row: Row) -> str:
 
 def _fit(word: str) -> str:
     return "close" if word == UNDECIDED else word
+
+
+def _missed(question: PlanQuestion, row: Row) -> str:
+    """Return which limits a layout's run misses: `late` the deadline, `over` the budget."""
+    late = question.deadline is not None and number_in(row, "time") > question.deadline
+    over = question.budget is not None and number_in(row, "cost") > question.budget
+    return ", ".join(word for word, missed in (("late", late), ("over", over)) if missed)
 
 
 def _machines(question: PlanQuestion, rows: Sequence[Row]) -> Table:
@@ -184,7 +196,7 @@ def _machines(question: PlanQuestion, rows: Sequence[Row]) -> Table:
                 f"{number_in(row, 'memory/total') / 2**30:.1f}",
                 _fit(str(row["fit"])),
                 f"{number_in(row, 'tokens_per_second'):,.0f}",
-                "late" if row.get("misses") else "",
+                _missed(question, row),
             ]
         )
     return Table(columns, cells)
@@ -212,11 +224,10 @@ def _remarks(question: PlanQuestion, answer: Answer, rows: Sequence[Row]) -> lis
     return said
 
 
-def _next(question: PlanQuestion, rows: Sequence[Row]) -> Next | str:
-    """Return what to ask next: the step of the recommended layout, or how many GPUs a deadline takes."""
+def _next(rows: Sequence[Row], kept_by_more: bool) -> Next | str:
+    """Return what to ask next: the step of the recommended layout, or how many GPUs a missed limit takes."""
     chosen = next((row for row in rows if row.get("recommended")), None)
-    late = chosen is not None and chosen.get("misses") and question.counts
-    if late:
+    if kept_by_more:
         return Next({"gpus": None, "min": "gpus", "objective": None})
     found = chosen or next((row for row in reversed(rows) if "command" in row), None)
     return str(found["command"]) if found is not None else Next({"explain": True})

@@ -170,8 +170,9 @@ def _next(question: TrainTimeQuestion, terms: Mapping[str, Term], wanted: str, v
     if wanted == "gpus":
         taken = {} if question.solved is None else question.solved.options
         return Next({"gpus": str(terms["gpus"].value), "within": None, "budget": None, "min": None, **taken})
-    if wanted == "mfu":
-        return Next({"within": None})
+    if wanted == "mfu":  # what a deadline and a budget take; without the budget, the machine or the time is free
+        machine = "gpus" in question.known
+        return Next({"within": None, "budget": None} if machine else {"budget": None})
     if "mfu" in question.known:
         return Next({"mfu": None})
     if wanted == "time" and question.named and question.step is None:
@@ -179,7 +180,11 @@ def _next(question: TrainTimeQuestion, terms: Mapping[str, Term], wanted: str, v
 
         return under("plan")
     if question.step is not None and question.limits and verdict not in (None, HELD[OK]):
-        return Next({"gpus": None, "dp": None})
+        if "time" in question.limits and "budget" not in question.limits:
+            return Next({"gpus": None, "dp": None})
+        from napkin.commands.following import FREE, under
+
+        return under("plan", less=FREE)
     allowed = next((text for text, seconds in ROUND if seconds < terms["time"].value / 1.5), None)
     if wanted == "time" and allowed and question.budget is None and question.step is None:
         return Next({"gpus": None, "within": allowed})
