@@ -96,3 +96,14 @@ def test_a_pipelines_last_stage_holds_a_frozen_copy_of_the_embedding() -> None:
     frozen, whole = (ask_json(f"{line}{more}")["stages"] for more in (" --freeze-layers 4", ""))
     assert [row["parameters"] for row in frozen] == [row["parameters"] for row in whole]
     assert frozen[1]["optimizer"] < whole[1]["optimizer"] - 2 * 2 * 128256 * 2048 + 10**6
+
+
+def test_a_pipeline_waits_for_a_stage_that_is_trained_as_a_whole() -> None:
+    """32 layers on 4 stages, the first 16 frozen: the last two stages are as slow as they were, the first two have no
+    backward pass, and the idle slots are shorter. On 8 chunks each stage has as many frozen layers as any other."""
+    line = "step llama3-8b --hardware h100 --pp 4 --global-batch 32"
+    whole, half = ask_json(line)["values"], ask_json(f"{line} --freeze-layers 16")["values"]
+    assert half["step/compute"] == pytest.approx(whole["step/compute"])
+    assert 0.5 * whole["step/bubble"] < half["step/bubble"] < 0.8 * whole["step/bubble"]
+    chunks = [ask_json(f"{line} --vp 2{more}")["values"]["step/compute"] for more in ("", " --freeze-layers 16")]
+    assert 0.5 * chunks[0] < chunks[1] < 0.8 * chunks[0]

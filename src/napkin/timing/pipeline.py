@@ -10,6 +10,7 @@ from napkin.record import record
 from napkin.term import Term
 from napkin.timing.clock import BYTE, ONE, STACK, Clock, size, total, zero
 from napkin.timing.layer import GROUPS, LayerTime
+from napkin.timing.slowest_stage import Degrees, Order, slowest_stage
 
 ZERO = term.constant("0", 0)
 
@@ -20,11 +21,13 @@ class Layers:
     context and expert parallelism, the micro-batch, recomputation; none of it from the pipeline or data parallelism.
 
     runs   how many layers of each kind, and the time of one       depth         how many there are
+    order  in which they follow each other
     mean   seconds of the mean layer by group                      layer         of all its groups
     head   time of the head                                        head_seconds  of all its groups
     """
 
     runs: tuple[tuple[Number, LayerTime], ...]
+    order: Order
     head: LayerTime
     depth: Term
     mean: Mapping[str, Term]
@@ -32,12 +35,12 @@ class Layers:
     head_seconds: Term
 
 
-def layers_of(runs: Sequence[tuple[Number, LayerTime]], head: LayerTime) -> Layers:
+def layers_of(runs: Sequence[tuple[Number, LayerTime]], order: Order, head: LayerTime) -> Layers:
     """Return the layers of these runs, with the mean of them."""
     depth = term.leaf("depth", sum(count for count, _ in runs), "1", term.TRUE)
     mean = mean_layer(runs, depth)
     return Layers(
-        tuple(runs), head, depth, mean, total("layer", mean.values()), total("model/head", head.groups.values())
+        tuple(runs), order, head, depth, mean, total("layer", mean.values()), total("model/head", head.groups.values())
     )
 
 
@@ -55,18 +58,20 @@ def mean_layer(runs: Sequence[tuple[Number, LayerTime]], depth: Term) -> dict[st
 
 @record
 class Stages:
-    """A pipeline: its layers, how many stages it has, and what the slowest of them holds of layers and head."""
+    """A pipeline: its layers, how many stages it has, and what the slowest of them holds of each kind of layer, and of
+    the head."""
 
     layers: Layers
     pp: Term
-    layers_on: Term
+    layers_on: tuple[Term, ...]
     head_on: Term
 
     def slowest(self, group: str) -> Term:
         """Return the seconds of a group on the slowest stage for one micro-batch."""
+        found = [one.groups[group] for _, one in self.layers.runs]
         return term.add(
             f"stage/{group}",
-            term.multiply(f"stage/{group}/layers", self.layers_on, self.layers.mean[group]),
+            *(term.multiply(f"{one.name}/stage", on, one) for on, one in zip(self.layers_on, found, strict=True)),
             term.multiply(f"stage/{group}/head", self.head_on, self.layers.head.groups[group]),
         )
 
@@ -78,8 +83,9 @@ class Stages:
 
 def stages_of(clock: Clock, layers: Layers) -> Stages:
     """Assign layers to stages: every stage but the last holds ⌈L/p⌉, the last one the rest, and the head; or as the
-    user assigned them."""
-    layout, depth = clock.layout, layers.depth
+    user assigned them. A vision tower is on the first one."""
+    layout = clock.layout
+    depth = term.leaf("stage/depth", sum(count for count, _ in layers.order.runs), "1", term.TRUE)
     pp = clock.groups.stages.ranks
     each = term.ceil_divide("stage/even", depth, pp)
     before = term.multiply("stage/before_last", term.subtract("stage/others", pp, ONE), each)
@@ -88,16 +94,12 @@ def stages_of(clock: Clock, layers: Layers) -> Stages:
     by_hand = term.greater("stage/by_hand", term.add("stage/given", given_before, given_last), ZERO)
     full = term.choose("stage/full", by_hand, given_before, each)
     last = term.choose("stage/last", by_hand, given_last, rest)
-    with_head = term.add(
-        "stage/last/seconds", term.multiply("stage/last/layers", last, layers.layer), layers.head_seconds
-    )
-    head_on = term.greater(
-        "stage/head",
-        with_head,
-        term.multiply("stage/full/seconds", full, layers.layer),
-        "1 where the slowest has the head",
-    )
-    layers_on = term.choose("stage/layers", head_on, last, full, "of the slowest pipeline stage")
+    every = [total("layer/seconds", one.groups.values()).value for _, one in layers.runs]
+    degrees = Degrees(layout.pp, layout.vp, full.value, last.value)
+    counts, has_head = slowest_stage(layers.order, degrees, every, layers.head_seconds.value)
+    head_on = term.leaf("stage/head", has_head, "1", term.TRUE, "1 where the slowest has the head")
+    source = "of the slowest pipeline stage"
+    layers_on = tuple(term.leaf("stage/layers", count, "1", term.TRUE, source) for count in counts)
     return Stages(layers, pp, layers_on, head_on)
 
 

@@ -7,7 +7,8 @@ data degrees, m micro-batches of a replica. Where each part is computed:
     layer.py              one layer: GEMMs, attention, elementwise work, casts, accumulation, the host; and the head
     attention.py, experts.py, layer_collectives.py
                           what of a layer has formulas of its own
-    pipeline.py           the slowest stage, the bubble, what stages send each other
+    slowest_stage.py      which layers the slowest stage holds
+    pipeline.py           what the slowest stage takes, the bubble, what stages send each other
     data_parallel.py      gradients' reduction, ZeRO-3's gathers, the optimizer
     placement.py          which ranks exchange data, and how far apart they lie
     clock.py, efficiency.py, collectives.py
@@ -26,6 +27,7 @@ from napkin.timing.data_parallel import data_time, optimizer_time, reduction_tim
 from napkin.timing.layer import COMMUNICATION, COMPUTE, GROUPS, MEMORY, LayerTime, head_time, layer_time
 from napkin.timing.pipeline import Layers, boundary_time, bubble_time, layers_of, stages_of
 from napkin.timing.rates import Rates
+from napkin.timing.slowest_stage import Order
 from napkin.timing.step_layout import StepLayout
 
 
@@ -55,12 +57,16 @@ def layers_of_step(model: Model, layout: StepLayout, rates: Rates) -> Layers:
     last = clock if len(model.stacks) == 1 else Clock(rates, layout.decoding())
     # what comes before the layers, and after them but for the logits and the loss, is not timed yet
     runs = image_layers(model, layout, rates)
-    runs += [
-        (count, layer_time(clock if stack is model.stacks[0] else last, layer, kind))
-        for stack in model.stacks
-        for kind, count, layer in stack.kinds()
-    ]
-    return layers_of(runs, head_time(last, model))
+    first = tuple((int(count), place) for place, (count, _) in enumerate(runs))
+    order: list[tuple[Number, int]] = []
+    for stack in model.stacks:
+        place = {id(layer): len(runs) + at for at, layer in enumerate(stack.layers)}
+        order += [(count, place[id(layer)]) for count, layer in stack.runs]
+        runs += [
+            (count, layer_time(clock if stack is model.stacks[0] else last, layer, kind))
+            for kind, count, layer in stack.kinds()
+        ]
+    return layers_of(runs, Order(tuple(order), first, len(runs)), head_time(last, model))
 
 
 def step(model: Model, layout: StepLayout, rates: Rates, layers: Layers | None = None) -> StepTime:
