@@ -105,6 +105,7 @@ def test_the_fewest_gpus_carry_the_interval_of_the_step(napkin: Napkin) -> None:
     found = napkin(f"{line} --within 30d --json").data
     low, high = found["low"]["gpus"], found["high"]["gpus"]
     assert low <= found["values"]["gpus"] <= high
+    line += f" --zero {found['inputs']['zero']['value']} --recompute {found['inputs']['recompute']['value']}"
     there = napkin(f"{line} --gpus {found['values']['gpus']} --within 30d --json").data
     for name in ("values", "low", "high"):
         assert there[name]["time"] == pytest.approx(found[name]["time"])
@@ -128,6 +129,38 @@ def test_where_no_number_of_gpus_serves_the_reason_is_kept(napkin: Napkin, line:
     found = napkin(line)
     assert found.status == status
     assert why in found.err
+
+
+LARGE = "llama3-70b --hardware h100 --lora-rank 16 --tokens 100M"
+
+
+@pytest.mark.parametrize(("more", "status"), [("", 0), ("--within 2h", 1)])
+def test_a_layout_that_does_not_fit_says_so_as_memory_does(napkin: Napkin, more: str, status: int) -> None:
+    found = napkin(f"train-time {LARGE} --gpus 24 {more} --json")
+    memory = napkin(f"memory {LARGE.replace(' --tokens 100M', '')} --gpus 24 --json")
+    assert found.data["verdict"] == memory.data["verdict"] == "does not fit"
+    assert found.values["memory/total"] == memory.values["memory/total"]
+    assert found.status == status
+    assert "DOES NOT FIT 273.1 of 79.2 GiB" in napkin(f"train-time {LARGE} --gpus 24 {more}").out.splitlines()[1]
+
+
+@pytest.mark.parametrize("more", ["", "--zero 3", "--tp 8", "--zero 1 --recompute full --tp 8"])
+def test_the_fewest_gpus_in_time_are_some_that_fit(napkin: Napkin, more: str) -> None:
+    line = f"{LARGE} {more}"
+    found = napkin(f"train-time {line} --min gpus --within 1h --json")
+    taken = {name: found.data["inputs"][name]["value"] for name in ("zero", "recompute")}
+    options = " ".join(f"--{name} {text}" for name, text in taken.items() if f"--{name}" not in more)
+    held = napkin(f"memory {line.replace('--tokens 100M', '')} {options} --gpus {found.values['gpus']} --json")
+    assert held.data["verdict"] == "fits"
+    again = napkin(f"train-time {line} {options} --gpus {found.values['gpus']} --json").values
+    assert again["time"] == pytest.approx(found.values["time"])
+    assert again["time"] <= 3600
+
+
+def test_a_deadline_that_only_layouts_too_large_would_meet_is_refused(napkin: Napkin) -> None:
+    found = napkin(f"train-time {LARGE} --zero 0 --min gpus --within 1h")
+    assert found.status == 1
+    assert "no number of GPUs up to 1,048,576 fits and trains" in found.err
 
 
 @pytest.mark.parametrize(

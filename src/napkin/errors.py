@@ -9,6 +9,8 @@ OK, BROKEN, USAGE, REFUSED, CLOSE, ABSENT = 0, 1, 2, 3, 4, 5
 truthfully · too close to call · what must be measured is not here."""
 IMPOSSIBLE = "impossible"
 """The verdict of an answer that no machine can give, with status BROKEN."""
+DOES_NOT_FIT = "does not fit"
+"""The verdict on memory that is too large."""
 UNDECIDED = "too close to call"
 """The verdict whose status is CLOSE: whether something holds is open."""
 HELD = {OK: "holds", BROKEN: "broken", CLOSE: UNDECIDED}

@@ -10,7 +10,7 @@ from napkin.commands.screens.train_time import screen
 from napkin.commands.train_time_question import TrainTimeQuestion
 from napkin.commands.train_time_read import PREDICTS, read
 from napkin.counting.six_n import against_count
-from napkin.errors import BROKEN, HELD, IMPOSSIBLE, OK
+from napkin.errors import BROKEN, DOES_NOT_FIT, HELD, IMPOSSIBLE, OK, UNDECIDED
 from napkin.options.data import AMOUNT
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.option import choice
@@ -40,20 +40,42 @@ def answer(question: TrainTimeQuestion) -> Answer:
         add_estimate(answer, known, hardware, price is not None, run, question.confidence, question.goodput)
         if question.solved is not None and question.solved.ends is not None:
             answer.intervals["gpus"] = question.solved.ends
-    _judge(question, answer)
+    _judge(question, answer, _weigh(question, answer))
     answer.screen = screen(question, answer)
     return answer
 
 
-def _judge(question: TrainTimeQuestion, answer: Answer) -> None:
-    """Say whether the run keeps a deadline and a budget that were given although the rest determines it."""
-    if not question.limits or answer.verdict is not None:
-        return
-    from napkin.inputs.limits import status_of_most
+def _weigh(question: TrainTimeQuestion, answer: Answer) -> str | None:
+    """Add the memory of the layout's step as `step` gives it; return whether it fits, None where that is not known."""
+    step = question.step
+    if step is None or not question.weighed:
+        return None
+    from napkin.commands.step_model import memory_terms
 
-    most = {{"time": "time", "budget": "cost"}[name]: limit.value for name, limit in question.limits.items()}
-    answer.status = status_of_most(most, answer.quantities(), answer.intervals)
-    answer.verdict = HELD[answer.status]
+    capacity = step.hardware.capacity
+    terms, fit, notes = memory_terms(step.model, step.setup, step.implementation, capacity)
+    answer.notes += notes
+    if terms:
+        answer.terms = (*answer.terms, *terms, step.hardware.term("capacity", "memory/capacity", "byte"))
+    return fit
+
+
+def _judge(question: TrainTimeQuestion, answer: Answer, fit: str | None) -> None:
+    """Say whether the run keeps a deadline and a budget that were given although the rest determines it, and whether
+    its layout fits: one that does not keeps neither."""
+    if answer.verdict is not None:
+        return
+    if question.limits:
+        from napkin.inputs.limits import status_of_most
+
+        most = {{"time": "time", "budget": "cost"}[name]: limit.value for name, limit in question.limits.items()}
+        answer.status = status_of_most(most, answer.quantities(), answer.intervals)
+        answer.verdict = HELD[answer.status]
+    if fit == DOES_NOT_FIT:
+        answer.verdict = fit
+        answer.status = BROKEN if question.limits else OK
+    elif fit == UNDECIDED and not question.limits:
+        answer.verdict = fit
 
 
 def _answer_from(question: TrainTimeQuestion, found: Mapping[str, Term]) -> Answer:
@@ -117,7 +139,7 @@ COMMAND = Command(
     "How long a training run takes; leave out something else and give --within to solve for that",
     run,
     brief="How long a run takes, what it costs, or what it needs",
-    verdicts=(*HELD.values(), IMPOSSIBLE),
+    verdicts=(*HELD.values(), DOES_NOT_FIT, IMPOSSIBLE),
     success=HELD[OK],
     options=(
         "params",

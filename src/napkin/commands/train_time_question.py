@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 @record
 class SolvedMachine:
     """The fewest GPUs with which a layout meets a deadline; ends: how many at either end of the interval of a step's
-    time, None where no number that was tried is certain to."""
+    time, None where no number that was tried is certain to; options: what was taken, where nothing was given, for the
+    step to fit."""
 
     gpus: Term
     allowed: Term
     ends: tuple[int, int] | None
+    options: Mapping[str, str]
 
 
 @record
@@ -37,6 +39,7 @@ class TrainTimeQuestion:
     confidence  of the intervals where MFU is estimated; None: it is given or solved for
     goodput    share of the calendar time that is training
     step       the layout whose step the estimate rests on, if any
+    weighed    whether that step's memory is evaluated too
     named      what the model is called; "" where only its size is given
     data       of samples: their real tokens, and the share that padding wastes
     solved     the GPUs that a given layout takes to meet a deadline, where they are what is asked for
@@ -59,3 +62,4 @@ class TrainTimeQuestion:
     named: str
     solved: SolvedMachine | None = None
     data: tuple[Term, ...] = ()
+    weighed: bool = True

@@ -83,6 +83,7 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
         named=named,
         solved=solved,
         data=data,
+        weighed=inputs.wants("memory/total"),
     )
 
 

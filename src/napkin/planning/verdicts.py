@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number
-from napkin.errors import UNDECIDED
+from napkin.errors import DOES_NOT_FIT, UNDECIDED
 from napkin.footprint import allocator, memory
 from napkin.footprint.allocator import Reported
 from napkin.footprint.prepared import PreparedStep, prepare
@@ -18,7 +18,7 @@ from napkin.record import record, replace
 from napkin.term import TRUE, leaf
 from napkin.training.setup import EXACT, Setup, Width
 
-FITS, NOT = "fits", "does not fit"
+FITS, NOT = "fits", DOES_NOT_FIT
 VERDICTS = (FITS, UNDECIDED, NOT)
 
 

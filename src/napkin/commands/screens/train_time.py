@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from napkin.commands.train_time_question import TrainTimeQuestion
-from napkin.errors import HELD, IMPOSSIBLE, OK
+from napkin.errors import DOES_NOT_FIT, HELD, IMPOSSIBLE, OK, UNDECIDED
 from napkin.render.answer import Answer
-from napkin.render.figures import amount, briefly, interval
+from napkin.render.figures import amount, briefly, interval, size_of
 from napkin.render.screen import Next, Screen, quantities
 from napkin.term import Term
 from napkin.units import figures, human
@@ -80,8 +80,12 @@ def _headline(question: TrainTimeQuestion, answer: Answer, terms: Mapping[str, T
     value = f"MFU {what.value:.3g} needed" if wanted == "mfu" else human(what.value, what.unit)
     impossible = [f"IMPOSSIBLE: {value}, more than the hardware's peak"]
     found = impossible if answer.verdict == IMPOSSIBLE else [value]
-    if question.limits and answer.verdict not in (None, IMPOSSIBLE):
+    if answer.verdict == DOES_NOT_FIT:
+        found.append(f"DOES NOT FIT {_memory(terms)}")
+    elif question.limits and answer.verdict not in (None, IMPOSSIBLE):
         found.append(f"{str(answer.verdict).upper()}: {' and '.join(_limits(question))}")
+    elif answer.verdict == UNDECIDED:
+        found.append(f"memory TOO CLOSE TO CALL: {_memory(terms)}")
     if wanted in answer.intervals and question.confidence is not None:
         found.append(interval(answer.intervals[wanted], what.unit, question.confidence))
     if wanted != "time" and ("time/allowed" in terms or "time" not in question.known):
@@ -120,11 +124,18 @@ def _rows(
     if "padding/share" in terms:
         real = amount(terms["tokens/real"].value)
         rows.append(("padding", f"{terms['padding/share'].value:.0%}", f"of the tokens; {real} are real"))
+    if "memory/total" in terms:
+        rows.append(("memory", f"{_memory(terms)} per GPU", ""))
     if question.named:
         rows.append(("model", human(terms["params"].value, "param"), ""))
     if "energy" in terms:
         rows.append(("energy", human(terms["energy"].value, "joule"), _emitted(terms)))
     return rows
+
+
+def _memory(terms: Mapping[str, Term]) -> str:
+    """Return the bytes of the layout's step, of those of a GPU."""
+    return size_of(terms["memory/total"].value, terms["memory/capacity"].value)
 
 
 def _compared(answer: Answer, terms: Mapping[str, Term]) -> str:
@@ -152,8 +163,13 @@ def _emitted(terms: Mapping[str, Term]) -> str:
 
 def _next(question: TrainTimeQuestion, terms: Mapping[str, Term], wanted: str, verdict: str | None) -> Next:
     """Return what to ask next: with the MFU that published runs reach, the best layout, the GPUs for a deadline."""
+    if verdict == DOES_NOT_FIT:
+        from napkin.commands.following import under
+
+        return under("memory")
     if wanted == "gpus":
-        return Next({"gpus": str(terms["gpus"].value), "within": None, "budget": None, "min": None})
+        taken = {} if question.solved is None else question.solved.options
+        return Next({"gpus": str(terms["gpus"].value), "within": None, "budget": None, "min": None, **taken})
     if wanted == "mfu":  # what a deadline and a budget take; without the budget, the machine or the time is free
         machine = "gpus" in question.known
         return Next({"within": None, "budget": None} if machine else {"budget": None})
