@@ -433,3 +433,22 @@ def test_the_fewest_gpus_are_not_asked_for_and_given() -> None:
     nothing = run_line("memory llama3-405b --hardware rtx-4090 --seq 131072 --min gpus")
     assert nothing.status == 1
     assert "on any number of GPUs" in nothing.err
+
+
+@pytest.mark.parametrize(
+    ("line", "permuted"),
+    [
+        (
+            "memory gemma2-9b --gpus 8 --hardware h100 --zero 1 --seq 8192",
+            "memory --seq 8192 gemma2-9b --zero 1 --hardware h100 --gpus 8",
+        ),
+        (
+            "plan gpt2 --gpus 4 --hardware h100 --seq 1024 --global-batch 16",
+            "plan --global-batch 16 gpt2 --hardware h100 --seq 1024 --gpus 4",
+        ),
+    ],
+)
+def test_the_order_of_options_changes_no_row(line: str, permuted: str) -> None:
+    first, second = ask_json(line), ask_json(permuted)
+    for key in ("values", "rows", "suggestions", "verdict"):
+        assert first.get(key) == second.get(key)
