@@ -281,3 +281,11 @@ def test_ranks_make_the_norms_and_merged_weights_of_their_own_parts() -> None:
     names = [name for name in whole if name.endswith("merged_1/added")]
     assert names
     assert all(quarter[name] == pytest.approx(whole[name] / 4) for name in names)
+
+
+def test_layers_without_a_backward_pass_cast_nothing_in_it() -> None:
+    """Of L layers, half are frozen and read nothing that is trained: they cast forward alone."""
+    found = [parts(Frozen(HF, layers), low=1) for layers in (0, L // 2, L)]
+    casts = [next(value for name, value in one.items() if name == "step/memory_bound/casts") for one in found]
+    assert 0 < casts[2] < casts[0]
+    assert casts[1] == pytest.approx((casts[0] + casts[2]) / 2)

@@ -275,7 +275,7 @@ class LayerClock(Timer):
             name = f"{self.kind}/casts/{way}"
             part = term.multiply(f"{name}/bytes", split(f"casts/{way}", share), cast)
             seconds.append(clock.move(name, part))
-        self.add({"casts": seconds[0]}, {"casts": seconds[1]})
+        self.add({"casts": seconds[0]}, {"casts": seconds[1]} if self.learns else {})
         return last
 
 
