@@ -267,3 +267,25 @@ def test_flops_and_mfu_count_what_runs() -> None:
     adapted = run_line(f"mfu llama3-8b {rate} --lora-rank 16").values
     assert adapted["mfu"] == pytest.approx(adapted["mfu/torch"])
     assert adapted["mfu/torch"] == pytest.approx(12250 * counted / 989.4e12, rel=1e-3)
+
+
+def test_ranks_make_the_norms_and_merged_weights_of_their_own_parts() -> None:
+    """A rank of tp 2 has half of each weight whose norm DoRA makes; one of ep 2 and etp 2 a quarter of the experts."""
+    dora = Frozen(replace(HF, tuning=replace(LORA, magnitude=True)))
+    whole, half = (parts(dora, tp=tp) for tp in (1, 2))
+    names = [name for name in whole if name.endswith("lora/norm/moved")]
+    assert names
+    assert all(half[name] == pytest.approx(whole[name] / 2) for name in names)
+    merged = lora(replace(LORA, parameters=(("experts.down_proj", 1),)))
+    whole, quarter = parts(merged, MOE), parts(merged, MOE, dp=4, tp=2, ep=2, etp=2)
+    names = [name for name in whole if name.endswith("merged_1/added")]
+    assert names
+    assert all(quarter[name] == pytest.approx(whole[name] / 4) for name in names)
+
+
+def test_layers_without_a_backward_pass_cast_nothing_in_it() -> None:
+    """Of L layers, half are frozen and read nothing that is trained: they cast forward alone."""
+    found = [parts(Frozen(HF, layers), low=1) for layers in (0, L // 2, L)]
+    casts = [next(value for name, value in one.items() if name == "step/memory_bound/casts") for one in found]
+    assert 0 < casts[2] < casts[0]
+    assert casts[1] == pytest.approx((casts[0] + casts[2]) / 2)

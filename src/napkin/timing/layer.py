@@ -156,6 +156,10 @@ class LayerClock(Timer):
         clock, name = self.clock, f"{self.kind}/{op.name}/norm"
         d_in, thin = size(f"{name}/d_in", op.d_in), size(f"{name}/thin", op.thin)
         rank, d_out = size(f"{name}/rank", op.rank), size(f"{name}/d_out", op.d_out)
+        if op.shard == ROW:
+            d_in = term.divide(f"{name}/A/k", d_in, clock.tp)
+        if op.shard == COLUMN:
+            d_out = term.divide(f"{name}/B/n", d_out, clock.tp)
         down, up = clock.gemm(f"{name}/A", d_in, d_in, thin), clock.gemm(f"{name}/B", d_in, rank, d_out)
         each = term.constant("bytes_of_a_norm", 14, BYTE, "16 bits: seven elements read or written")
         moved = clock.move(f"{name}/moved", term.multiply(f"{name}/bytes", each, d_in, d_out))
@@ -167,7 +171,8 @@ class LayerClock(Timer):
         clock, name = self.clock, f"{self.kind}/{op.name}"
         m, k, n = (size(f"{name}/{what}", getattr(op, what)) for what in ("d_out", "rank", "d_in"))
         copies = size(f"{name}/copies", op.copies)
-        local = term.divide(f"{name}/local", copies, size("ep", clock.layout.ep)) if op.copies > 1 else copies
+        ranks = size("ep", clock.layout.ep), size("etp", clock.layout.etp)
+        local = term.divide(f"{name}/local", copies, *ranks) if op.copies > 1 else copies
         forward, backward = clock.linear(name, m, k, n, local)
         each = term.constant("bytes_of_a_sum", 6, BYTE, "16 bits: two read, one written")
         added = clock.move(f"{name}/added", term.multiply(f"{name}/added/bytes", each, local, m, n))
@@ -270,7 +275,7 @@ class LayerClock(Timer):
             name = f"{self.kind}/casts/{way}"
             part = term.multiply(f"{name}/bytes", split(f"casts/{way}", share), cast)
             seconds.append(clock.move(name, part))
-        self.add({"casts": seconds[0]}, {"casts": seconds[1]})
+        self.add({"casts": seconds[0]}, {"casts": seconds[1]} if self.learns else {})
         return last
 
 
