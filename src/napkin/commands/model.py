@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from napkin.architectures import build
 from napkin.commands.inputs import Inputs
+from napkin.commands.tasks import for_task
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs.load import printable
 from napkin.inputs.model import CLASS_DEFAULT, LARGEST_DIMENSION, PRESET, Config
 from napkin.inputs.model_file import load_config
 from napkin.inputs.sizes import size_of
 from napkin.operations.model import Model
-from napkin.options.training import FROZEN
+from napkin.options.training import FROZEN, TASKED
 from napkin.term import Term
+from napkin.training.tasks import Passes
 
 DEFAULT_SEQ = 4096
 COUNTS = ("params", "flops")
@@ -38,7 +40,7 @@ def read_model(inputs: Inputs) -> Model:
         inputs.note(note)
     if ignorable:
         inputs.note(f"config fields ignored: {', '.join(ignorable)}")
-    return _read_padded(inputs, model)
+    return for_task(inputs, _read_padded(inputs, model))
 
 
 _BUILT: list[tuple[tuple[object, ...], Config, Model]] = []
@@ -220,12 +222,14 @@ def read_per_token(inputs: Inputs, model: Model) -> tuple[Term, Term]:
     and as counted."""
     from napkin.counting import conventions, flops
 
-    trained = model
-    if any(option in inputs for option in FROZEN):
-        from napkin.commands.frozen import read_trained
+    passes = Passes(model)
+    if any(option in inputs for option in (*FROZEN, *TASKED)):
+        from napkin.commands.frozen import read_passes
 
-        trained = read_trained(inputs, model)
-    name = parse_convention(inputs.text("flops", default="6nd" if trained is model else "torch"))
-    over = flops.works(model, 1, read_sequence(inputs, model))
-    named = conventions.per_token(trained if name == "torch" else model, over, name)
-    return named, conventions.per_token(trained, over, "torch")
+        passes = read_passes(inputs, model)
+    name = parse_convention(inputs.text("flops", default="6nd" if passes == Passes(model) else "torch"))
+    seq = read_sequence(inputs, model)
+    counted = conventions.counted_per_token(passes, lambda one, times: flops.works(one, times, seq))
+    if name == "torch":
+        return counted, counted
+    return conventions.per_token(model, flops.works(model, 1, seq), name), counted
