@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from napkin.architectures import build
 from napkin.commands.inputs import Inputs
-from napkin.commands.tasks import for_task
+from napkin.commands.named import named_config
+from napkin.commands.tasks import read_as_trained
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs.load import printable
 from napkin.inputs.model import CLASS_DEFAULT, LARGEST_DIMENSION, PRESET, Config
-from napkin.inputs.model_file import load_config
-from napkin.inputs.sizes import size_of
 from napkin.operations.model import Model
 from napkin.options.training import FROZEN, TASKED
 from napkin.term import Term
@@ -40,7 +39,7 @@ def read_model(inputs: Inputs) -> Model:
         inputs.note(note)
     if ignorable:
         inputs.note(f"config fields ignored: {', '.join(ignorable)}")
-    return for_task(inputs, _read_padded(inputs, model))
+    return read_as_trained(inputs, _read_padded(inputs, model))
 
 
 _BUILT: list[tuple[tuple[object, ...], Config, Model]] = []
@@ -68,16 +67,6 @@ def _read_config(inputs: Inputs) -> Config:
         inputs.assume(described)
     inputs.shown["model"].where = config.document.name
     return config
-
-
-def named_config(text: str) -> tuple[Config, str]:
-    """Return the config of a text in the place of MODEL, and in words the shape that is taken for a bare size."""
-    size = size_of(text)
-    if size is None:
-        return load_config(text), ""
-    from napkin.planning.llama_shapes import config_of_size
-
-    return config_of_size(size, text.strip())
 
 
 def _read_padded(inputs: Inputs, model: Model) -> Model:

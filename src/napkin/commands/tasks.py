@@ -35,7 +35,7 @@ def read_task(inputs: Inputs) -> Task:
     return task
 
 
-def for_task(inputs: Inputs, model: Model) -> Model:
+def read_as_trained(inputs: Inputs, model: Model) -> Model:
     """Return the model as the task trains it: with a score in place of the language model's head."""
     if not read_task(inputs).scalar:
         return model
@@ -64,7 +64,7 @@ def read_forwards(inputs: Inputs, framework: Framework) -> tuple[ForwardPass, ..
 def _read_other(inputs: Inputs, text: str) -> Model:
     """Return another model, named by a preset, an id or a path. On several stages it is not divided."""
     from napkin.architectures import build
-    from napkin.commands.model import named_config
+    from napkin.commands.named import named_config
 
     if inputs.has("pp") and inputs.integer("pp") > 1:
         raise Refused(
