@@ -17,6 +17,7 @@ from napkin.commands.model import read_images_of_sequence, read_model, read_sequ
 from napkin.commands.nodes import read_gpus
 from napkin.commands.setup import read_setup_around, read_trainer_recompute
 from napkin.commands.step_model import read_rates_profile, read_stack
+from napkin.commands.tasks import read_task
 from napkin.commands.untimed import read_untimed
 from napkin.counting import flops
 from napkin.errors import NapkinError
@@ -40,6 +41,7 @@ from napkin.timing.step_layout import StepLayout
 from napkin.training.layout import Layout
 from napkin.training.recomputation import recompute
 from napkin.training.setup import Setup
+from napkin.training.tasks import Passes
 
 LARGEST_STEP = 16 * 2**20
 """Tokens in a step up to which a free batch grows: what the largest published dense run settled on (Llama 3 405B,
@@ -170,7 +172,9 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     seq = read_sequence(inputs, model)
     images, image_tokens = read_images_of_sequence(inputs, model, seq)
     read_trainer_recompute(inputs)
-    setup = read_setup_around(inputs, model, Layout(seq=seq, images=images, image_tokens=image_tokens))
+    setup = read_setup_around(
+        inputs, model, Layout(seq=seq, rows=read_task(inputs).rows, images=images, image_tokens=image_tokens)
+    )
     overlapped, factor = inputs.flag("async-tp"), float(inputs.number_or_none("factor") or 1.0)
     kernel = inputs.text("attention") if "attention" in inputs else None
     prediction = single.asked(model, setup, hardware, read_stack(inputs, setup), kernel, overlapped, factor)
@@ -179,7 +183,7 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
         for what in single.with_profile(prediction.rates, hardware, profile, setup.compute)[1]:
             inputs.note(f"measured by the profile: {what}")
     node = int(machine(hardware, setup.compute).node)
-    request = _read_request(inputs, model, prediction.trained, setup, seq, node)
+    request = _read_request(inputs, model, prediction.passes, setup, seq, node)
     confidence = read_confidence(inputs)
     asked = (
         *(request, hardware, profile, overlapped, confidence, prediction.peak.value, prediction.factor),
@@ -200,8 +204,7 @@ def _layouts(
     request: Request, hardware: Hardware, timed: Timed, half_width: Callable[[int], float], peak: Term
 ) -> LayoutQuestion:
     """Return a question of layouts about which nothing is known yet."""
-    trained = request.trained
-    counted = flops.step(trained, flops.works(trained, 1, request.seq))["flops/total"].value
+    counted = flops.of_passes(request.passes, lambda model, times: flops.works(model, times, request.seq)).value
     return LayoutQuestion(
         request=request,
         hardware=hardware,
@@ -215,7 +218,7 @@ def _layouts(
     )
 
 
-def _read_request(inputs: Inputs, model: Model, trained: Model, setup: Setup, seq: int, node: int) -> Request:
+def _read_request(inputs: Inputs, model: Model, passes: Passes, setup: Setup, seq: int, node: int) -> Request:
     """Read the freedom of every degree and of the batch; node: GPUs that share a link."""
     free = not inputs.has("global-batch")
     inputs.depends(("max-global-batch",), free, "--global-batch says how large a step is", "leave out one of the two")
@@ -243,7 +246,7 @@ def _read_request(inputs: Inputs, model: Model, trained: Model, setup: Setup, se
         inputs.note(f"layouts beyond {', '.join(bounds)} were not tried")
     request = Request(
         model=model,
-        trained=trained,
+        passes=passes,
         setup=setup,
         gpus=1,
         node=node,
