@@ -452,3 +452,10 @@ def test_the_order_of_options_changes_no_row(line: str, permuted: str) -> None:
     first, second = ask_json(line), ask_json(permuted)
     for key in ("values", "rows", "suggestions", "verdict"):
         assert first.get(key) == second.get(key)
+
+
+def test_a_remedy_of_a_trillionth_of_the_time_is_shown(napkin: Napkin) -> None:
+    """1 + extra_time rounds to 0 there, which is no divisor."""
+    outcome = napkin(f"memory llama3-8b --hardware a100 --seq 128 --lora-rank {10**40}")
+    assert outcome.status == 0
+    assert "-100%" in outcome.out
