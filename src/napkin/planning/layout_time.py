@@ -11,10 +11,11 @@ from napkin.elementwise import is_array
 from napkin.planning.grid import CELL, Array, Block, Request
 from napkin.record import fields, replace
 from napkin.term import Term
-from napkin.timing.layer import RECOMPUTED, Held, LayerTime
+from napkin.timing.layer import RECOMPUTED, LayerTime
+from napkin.timing.layer_weights import Held
 from napkin.timing.pipeline import Layers
 from napkin.timing.rates import Rates
-from napkin.timing.step import layers_of_step, step
+from napkin.timing.step import layers_of_passes, step_of_passes
 from napkin.timing.step_layout import StepLayout
 from napkin.training.setup import Setup
 
@@ -52,12 +53,12 @@ def _seconds(request: Request, block: Block, timed: Timed) -> Array:
     _, first, index = np.unique(block.row, return_index=True, return_inverse=True)
     found = []
     with np.errstate(all="ignore"):  # entries that are not valid may divide by zero
-        of_rows = layers_of_step(request.trained, *(_picked(one, len(block), first) for one in (plan, rates)))
+        of_rows = layers_of_passes(request.passes, *(_picked(one, len(block), first) for one in (plan, rates)))
         for start in range(0, len(block), AT_ONCE):
             some = np.arange(start, min(start + AT_ONCE, len(block)))
             layers = _picked(of_rows, len(first), index.reshape(-1)[some])
             here, rates_here = (_picked(one, len(block), some) for one in (plan, rates))
-            seconds = step(request.trained, here, rates_here, layers).time.value
+            seconds = step_of_passes(request.passes, here, rates_here, layers).time.value
             found.append(np.broadcast_to(seconds, (*seconds.shape[:-1], len(some))))
     return np.concatenate(found, axis=-1)
 
