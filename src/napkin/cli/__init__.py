@@ -152,11 +152,20 @@ def _answer(command: Command, line: Line) -> int:
 
         of_file = options_of_file(str(given["run"].text), command)
         given, forms = {**of_file, **given}, forms or _forms(of_file)  # the command line wins
+    launch = None
+    if "from" in given and command.name != "read":
+        from napkin.commands.launchfile import options_of_launch
+
+        launch = options_of_launch(_paths(given["from"]), command, given)
+        given = {**launch.given, **given}
     clash = _clash(given, forms)
     if clash:
         raise NapkinError(f"--{clash[0]} and --{clash[1]} cannot be combined", "choose one")
     target = str(given["output"].text) if "output" in given and not command.keeps else "-"
     answer = ask(command, given)
+    if launch is not None:
+        answer.notes += launch.notes
+        answer.assumed += launch.assumed
     if line.unused:
         idle = " ".join(dict.fromkeys(line.unused))
         answer.notes.append(f"options of the pasted line that do not change the answer: {idle}")
@@ -166,6 +175,11 @@ def _answer(command: Command, line: Line) -> int:
         draw(answer, str(given["plot"].text), str(given["theme"].text).lower() if "theme" in given else "light")
     _show(answer, forms[0] if forms else "text", given, target)
     return answer.status
+
+
+def _paths(files: OptionText) -> list[str]:
+    """Return the files of --from; a run file may state one as a text."""
+    return [str(one) for one in files.text] if isinstance(files.text, (list, tuple)) else [str(files.text)]
 
 
 _SEEN = ("verbose", "quiet", "paths")

@@ -1,4 +1,4 @@
-"""Keys that change neither memory nor time, whatever the framework: learning rates, seeds, data, logs, checkpoints' files."""
+"""Keys that change neither memory nor time in any framework: learning rates, seeds, data, logs, checkpoints' files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from napkin.options.launches import CHANGES_NOTHING, others
 
 WORDS = """name description debug run_name exp_name experiment_name project project_name group entity user_name
     work_group workspace tags note notes version dump_folder job_id comment main_training_function same_network
-    lr lrs peak_lr base_lr max_lr min_lr finetune_lr scheduler lr_scheduler sched betas eps epsilon beta_1 beta_2 weight_decay
+    lr lrs peak_lr base_lr max_lr min_lr finetune_lr scheduler lr_scheduler sched betas eps epsilon beta_1
+    beta_2 weight_decay
     warmup warmup_steps warmup_iters lr_warmup_steps lr_warmup_init min_lr_factor min_decay_lr decay_lr decay_ratio
     decay_type decoupled_lr decoupled_min_lr decay_norm_and_bias decay_embeddings cosine_min_lr_ratio
     override_opt_param_scheduler opt_param_scheduler max_grad_norm max_grad_norm_ratio clip_grad_norm max_norm
@@ -68,11 +69,45 @@ WORDS = """name description debug run_name exp_name experiment_name project proj
     train_data_path valid_data_path test_data_path lr_decay_steps lr_decay_iters lr_decay_style
     stderr_sink_level sink_level file_sink_level log_avg_skip_iterations log_avg_reset_interval"""
 """Names of keys and of blocks that mean the same in every framework, in addition to those that launch lines use."""
-BEGINS = (
-    "wandb_ mlflow_ comet_ hub_ swanlab_ neptune_ tensorboard_ save_ ray_ eval_ log_ logging_ dataset_ tokenizer_ lr_ "
-    "hf_hub_ profile_ tb_ warmup_ rope_ checkpoint_path enable_profil ckpt_ wandb- resume_ data_cache val_ test_ seed_ "
-    "early_stop load_ rdzv_ tpu_ nccl_ generate_ generation_ push_"
-).split()
+BEGINS = [
+    "wandb_",
+    "mlflow_",
+    "comet_",
+    "hub_",
+    "swanlab_",
+    "neptune_",
+    "tensorboard_",
+    "save_",
+    "ray_",
+    "eval_",
+    "log_",
+    "logging_",
+    "dataset_",
+    "tokenizer_",
+    "lr_",
+    "hf_hub_",
+    "profile_",
+    "tb_",
+    "warmup_",
+    "rope_",
+    "checkpoint_path",
+    "enable_profil",
+    "ckpt_",
+    "wandb-",
+    "resume_",
+    "data_cache",
+    "val_",
+    "test_",
+    "seed_",
+    "early_stop",
+    "load_",
+    "rdzv_",
+    "tpu_",
+    "nccl_",
+    "generate_",
+    "generation_",
+    "push_",
+]
 """Beginnings of such names."""
 
 

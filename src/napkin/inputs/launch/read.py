@@ -1,4 +1,4 @@
-"""Read one launch file, or several together: which format it is, what it says, and where files contradict each other."""
+"""Read one launch file, or several together: which format it is, and what it says."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from napkin.inputs.launch.reading import DEFAULT, Entry, Reading
 from napkin.inputs.launch.source import Source
 from napkin.inputs.launch.syntax import read_source
 
-MODULES = """llamafactory axolotl torchtune deepspeed accelerate hf_trainer"""
+MODULES = """primus verl openrlhf megatron nemo megatron_bridge llamafactory axolotl torchtune torchtitan nanotron
+    llm_foundry olmo litgpt maxtext gpt_neox deepspeed accelerate hf_trainer nanogpt hf_config meta_params"""
 """Modules of the formats, in the order in which they are tried: the one with the more telling marks first."""
 
 
 def formats() -> Iterator[Format]:
     """Yield every format that napkin reads."""
     for module in MODULES.split():
-        yield import_module(f"napkin.inputs.launch.formats.{module}").FORMAT
+        found: Format = import_module(f"napkin.inputs.launch.formats.{module}").FORMAT
+        yield found
 
 
 def read_launch(path: str) -> Reading:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
+from napkin.errors import NapkinError
 from napkin.inputs.launch.format import Format, is_named
 from napkin.inputs.launch.source import Source, Value
 from napkin.inputs.launch.values import Open, is_open
@@ -15,10 +16,23 @@ if TYPE_CHECKING:
     from typing import Any
 
 FROM_FILE, DERIVED, DEFAULT, ASSUMED = "from file", "derived", "default", "assumed"
-DIMENSIONS = (
-    "layers hidden heads kv_heads head_dim ffn expert_ffn experts top_k shared_experts dense_layers vocab positions "
-    "gated tied"
-).split()
+DIMENSIONS = [
+    "layers",
+    "hidden",
+    "heads",
+    "kv_heads",
+    "head_dim",
+    "ffn",
+    "expert_ffn",
+    "experts",
+    "top_k",
+    "shared_experts",
+    "dense_layers",
+    "vocab",
+    "positions",
+    "gated",
+    "tied",
+]
 """Names of a model's dimensions, in the order in which they are shown."""
 UNKNOWN = "napkin does not know what it changes"
 
@@ -37,14 +51,21 @@ class Entry:
 
 @record
 class Said:
-    """A key and what is said about it."""
+    """A key and what is said about it. option: that makes it moot where the command line states it."""
 
     key: str
     why: str
+    option: str = ""
 
 
 class Reading:
-    """What one launch file says. The readers of the formats fill it."""
+    """What one launch file says. The readers of the formats fill it.
+
+    inputs    option → Entry       shape  the model's dimensions, where the file gives them
+    config    the config.json that the file's model has; unbuilt: why napkin builds no such model
+    ignored, not_modelled, refused  the other keys
+    given_model  the preset that a file around this block names
+    """
 
     def __init__(self, source: Source, format: Format) -> None:
         self.source = source
@@ -54,6 +75,9 @@ class Reading:
         self.ignored: list[str] = []
         self.not_modelled: list[Said] = []
         self.refused: list[Said] = []
+        self.config: Mapping[str, Any] | None = None
+        self.unbuilt: NapkinError | None = None
+        self.given_model: str | None = None
         self._told: set[str] = set()
         self._covered: set[str] = set()
 
@@ -135,13 +159,34 @@ class Reading:
             self.shape[name] = value
         self._told.update(keys)
 
+    def describe(self, *keys: str, origin: str = FROM_FILE) -> None:
+        """State the model by its dimensions."""
+        layers, hidden = self.shape.get("layers"), self.shape.get("hidden")
+        words = f"{layers or '?'} layers of {hidden or '?'}"
+        if self.shape.get("experts"):
+            words += f", {self.shape['experts']} experts"
+        self.put("model", words, *(key for key in keys if key in self.source), origin=origin)
+
+    def build(self, how: Callable[[], Mapping[str, Any] | None]) -> None:
+        """Keep the config.json of the file's model, or why napkin builds no such model."""
+        from napkin.inputs.launch.names import preset_with
+
+        try:
+            self.config = how()
+        except NapkinError as problem:
+            self.unbuilt = problem
+        name = preset_with(self.config) if self.config is not None else None
+        entry = self.inputs.get("model")
+        if name is not None and entry is not None:
+            self.inputs["model"] = Entry(name, DERIVED, entry.where, entry.place)
+
     def omit(self, key: str, why: str) -> None:
         """Name a key that could change memory or time and has no meaning here."""
         self._say(self.not_modelled, key, why)
 
-    def refuse(self, key: str, why: str) -> None:
-        """Name a key that makes an answer wrong."""
-        self._say(self.refused, key, why)
+    def refuse(self, key: str, why: str, option: str = "") -> None:
+        """Name a key that makes an answer wrong, unless the command line states an option."""
+        self._say(self.refused, key, why, option)
 
     def ignore(self, *keys: str) -> None:
         """Name keys that change neither memory nor time."""
@@ -158,11 +203,21 @@ class Reading:
         entry = self.inputs.get(option)
         return entry.value if entry is not None else None
 
-    def _say(self, where: list[Said], key: str, why: str) -> None:
+    def _say(self, where: list[Said], key: str, why: str, option: str = "") -> None:
         shown = next(iter(self.written(key)), key)
         if all(one.key != shown for one in where):
-            where.append(Said(shown, why))
+            where.append(Said(shown, why, option))
         self._covered.add(key)
+
+    def adopt(self, inner: Reading, block: str) -> None:
+        """Take what another reading says of a block of this file."""
+        self.inputs |= inner.inputs
+        self.shape |= inner.shape
+        self.ignored += [one for one in inner.ignored if one not in self.ignored]
+        self.not_modelled += inner.not_modelled
+        self.refused += inner.refused
+        self.config, self.unbuilt = inner.config or self.config, inner.unbuilt or self.unbuilt
+        self.told(block)
 
     # the rest of the file
 

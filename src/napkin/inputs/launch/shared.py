@@ -30,7 +30,8 @@ SHARDING = {
 OFF_DEVICE = ("cpu", "nvme")
 NAMED_FSDP = """fsdp_forward_prefetch fsdp_backward_prefetch fsdp_transformer_layer_cls_to_wrap fsdp_auto_wrap_policy
     fsdp_min_num_params fsdp_use_orig_params fsdp_limit_all_gathers fsdp_ignored_modules fsdp_config.*prefetch*
-    fsdp_config.*layer_cls_to_wrap fsdp_config.*auto_wrap_policy fsdp_config.*use_orig_params fsdp_config.*min_num_params
+    fsdp_config.*layer_cls_to_wrap fsdp_config.*auto_wrap_policy fsdp_config.*use_orig_params
+    fsdp_config.*min_num_params
     fsdp_config.*limit_all_gathers fsdp_config.*ignored_modules fsdp.*prefetch fsdp.limit_all_gathers
     fsdp.use_orig_params"""
 WHY_FSDP = "which modules FSDP gathers together, and when, is the framework's usual in napkin"
@@ -49,7 +50,7 @@ def take_fsdp(reading: Reading, block: str, version_key: str = "") -> None:
     """Read FSDP's settings as accelerate and axolotl write them (accelerate/utils/dataclasses.py,
     FullyShardedDataParallelPlugin): what is sharded, what is on the host, which layers are recomputed."""
     strategy = find(reading, block, "sharding_strategy")
-    version = find(reading, block, "version") if not version_key else version_key
+    version = version_key or find(reading, block, "version")
     again = find(reading, block, "reshard_after_forward")
     reshard = reading.source.plain(again)
     newer = reading.read(version, whole) == 2
@@ -92,7 +93,9 @@ def take_deepspeed_block(reading: Reading, block: str, optimizer_key: str, param
         if device_of(reading, key) and (stage or 0) >= least
     ]
     if away:
-        keys = [one for _, key in away for one in (f"{key}.device", f"{key}_device", key) if one in reading.source.values]
+        keys = [
+            one for _, key in away for one in (f"{key}.device", f"{key}_device", key) if one in reading.source.values
+        ]
         reading.put("offload", ",".join(what for what, _ in away), *(keys or [block]))
     for key, least in ((optimizer_key, 1), (param_key, 3)):
         if device_of(reading, key) and stage is not None and stage < least:

@@ -11,9 +11,48 @@ from napkin.inputs.launch.shell_words import Statement, statements
 
 _SET = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=(.*)", re.S)
 _DECLARE = ("export", "declare", "local", "readonly", "typeset")
-_SKIPPED = ("{", "}", "(", ")", "do", "done", "fi", "esac", "then", "else", "set", "shift", "cd", "mkdir", "echo", "ls",
-            "return", "exit", "trap", "unset", "module", "conda", "printf", "wait", "true", "false", "rm", "cp", "mv",
-            "date", "ulimit", "sleep", "pip", "which", "nvidia-smi", "break", "continue", ":", "chmod", "function")  # fmt: skip
+_SKIPPED = (
+    "{",
+    "}",
+    "(",
+    ")",
+    "do",
+    "done",
+    "fi",
+    "esac",
+    "then",
+    "else",
+    "set",
+    "shift",
+    "cd",
+    "mkdir",
+    "echo",
+    "ls",
+    "return",
+    "exit",
+    "trap",
+    "unset",
+    "module",
+    "conda",
+    "printf",
+    "wait",
+    "true",
+    "false",
+    "rm",
+    "cp",
+    "mv",
+    "date",
+    "ulimit",
+    "sleep",
+    "pip",
+    "which",
+    "nvidia-smi",
+    "break",
+    "continue",
+    ":",
+    "chmod",
+    "function",
+)
 MOST_COMMANDS = 200
 
 

@@ -1,4 +1,4 @@
-"""Values of other projects' files: numbers with underscores, arithmetic, truth values, and values that are left open."""
+"""Values of other projects' files: numbers with underscores, arithmetic, truth values, and what is left open."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _folded(node: Any) -> float:
     import ast
 
     if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        return float(node.value) if isinstance(node.value, float) else int(node.value)
+        return node.value  # type: ignore[return-value]
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -_folded(node.operand)
     if isinstance(node, ast.BinOp):

@@ -31,7 +31,7 @@ class _Words(Builder):
 
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self._anchored:
-                raise self.fail(event, f"the alias *{printable(event.anchor, 40)} has no anchor before it")
+                raise self.fail(event, f"the alias *{printable(str(event.anchor), 40)} has no anchor before it")
             return self._anchored[event.anchor]
         anchor, tag = event.anchor, getattr(event, "tag", None)
         event.anchor = None

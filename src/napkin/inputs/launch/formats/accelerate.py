@@ -20,6 +20,7 @@ P = "parallelism_config.parallelism_config_"
 
 
 def is_this(source: Source) -> bool:
+    """Return whether a file is one of these."""
     return source.has_any("distributed_type", "compute_environment") and "model_name_or_path" not in source
 
 
@@ -144,11 +145,21 @@ FORMAT = Format(
         Key("num_machines", "nodes", whole),
     ),
     rules=(
-        Rule("distributed_type fsdp_config deepspeed_config megatron_lm_config", "framework zero offload recompute tp pp",
-             "FSDP: FULL_SHARD 3, SHARD_GRAD_OP 2, version 2 by reshard_after_forward; DeepSpeed: zero_stage", _kind),
-        Rule("parallelism_config", "tp cp dp dp-shard attention",
-             "sizes of parallelism_config; sp_size is Ulysses: cp", _sizes),
-        Rule("mixed_precision", "precision", "FSDP upcasts what it trains: amp-bf16; DeepSpeed: bf16-mixed", _precision),
+        Rule(
+            "distributed_type fsdp_config deepspeed_config megatron_lm_config",
+            "framework zero offload recompute tp pp",
+            "FSDP: FULL_SHARD 3, SHARD_GRAD_OP 2, version 2 by reshard_after_forward; DeepSpeed: zero_stage",
+            _kind,
+        ),
+        Rule(
+            "parallelism_config",
+            "tp cp dp dp-shard attention",
+            "sizes of parallelism_config; sp_size is Ulysses: cp",
+            _sizes,
+        ),
+        Rule(
+            "mixed_precision", "precision", "FSDP upcasts what it trains: amp-bf16; DeepSpeed: bf16-mixed", _precision
+        ),
         Rule("dynamo_config.dynamo_backend dynamo_backend", "compile", "a backend other than NO", _compile),
     ),
     ignored=f"""downcast_bf16 deepspeed_config.zero3_save_16bit_model deepspeed_config.deepspeed_multinode_launcher
@@ -163,4 +174,4 @@ FORMAT = Format(
         "deepspeed_config.deepspeed_moe_layer_cls_names": "which modules hold experts",
         "fp8_config": "fp8 layers",
     },
-)  # fmt: skip
+)

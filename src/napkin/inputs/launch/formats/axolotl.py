@@ -27,6 +27,7 @@ DEGREES = (
 
 
 def is_this(source: Source) -> bool:
+    """Return whether a file is one of these."""
     return "base_model" in source and source.has_any("micro_batch_size", "sequence_len", "sample_packing", "adapter")
 
 
@@ -126,8 +127,11 @@ def _layout(reading: Reading) -> None:
 def _precision(reading: Reading) -> None:
     """Weights are loaded in bf16 and autocast runs on top; FSDP under mixed precision casts what it trains to fp32, and
     DeepSpeed keeps a copy. bf16: auto is true on Ampere and later."""
-    keys = [key for key in ("bf16", "fp16", "bfloat16", "float16", "adapter", "fsdp_config", "deepspeed")
-            if key in reading.source and reading.source.plain(key) not in (None, False)]  # fmt: skip
+    keys = [
+        key
+        for key in ("bf16", "fp16", "bfloat16", "float16", "adapter", "fsdp_config", "deepspeed")
+        if key in reading.source and reading.source.plain(key) not in (None, False)
+    ]
     half, narrow = reading.source.plain("bf16"), "bf16"
     pure = reading.read("bfloat16|float16", flag)
     if half in (None, False) and not pure:
@@ -219,23 +223,34 @@ FORMAT = Format(
         Rule("base_model", "model", "a preset's name; a copy's is assumed, a fine-tune's asked", _model),
         Rule("rl reward_model pretraining_dataset", "task", "rl; pretraining_dataset: pretrain; else sft", _task),
         Rule("max_steps num_epochs", "steps epochs", "max_steps wins", _amount),
-        Rule("adapter lora_r lora_target_linear lora_target_modules load_in_4bit load_in_8bit peft_use_dora",
-             "adapter lora-rank lora-targets quantized", "4 bits are nf4 with double quantization", _adapter),
-        Rule("tensor_parallel_size context_parallel_size sequence_parallel_degree dp_shard_size dp_replicate_size "
-             "expert_parallel_size fsdp fsdp_config fsdp_version deepspeed",
-             "tp cp ep dp-shard gpus framework zero offload", "FSDP's settings as accelerate has them, with or without "
-             "fsdp_; a DeepSpeed file is read where it is", _layout),
+        Rule(
+            "adapter lora_r lora_target_linear lora_target_modules load_in_4bit load_in_8bit peft_use_dora",
+            "adapter lora-rank lora-targets quantized",
+            "4 bits are nf4 with double quantization",
+            _adapter,
+        ),
+        Rule(
+            "tensor_parallel_size context_parallel_size sequence_parallel_degree dp_shard_size dp_replicate_size "
+            "expert_parallel_size fsdp fsdp_config fsdp_version deepspeed",
+            "tp cp ep dp-shard gpus framework zero offload",
+            "FSDP's settings as accelerate has them, with or without fsdp_; a DeepSpeed file is read where it is",
+            _layout,
+        ),
         Rule("bf16 fp16 bfloat16 float16", "precision", "bf16-pure; FSDP: amp-bf16; DeepSpeed: bf16-mixed", _precision),
         Rule("gradient_checkpointing activation_offloading", "recompute offload", "true is full", _checkpointing),
-        Rule("optimizer attn_implementation flash_attention xformers_attention eager_attention sdp_attention "
-             "sample_packing pad_to_sequence_len plugins cut_cross_entropy torch_compile",
-             "optimizer attention packing loss compile", "plugins for cross entropy: a fused loss", _others),
+        Rule(
+            "optimizer attn_implementation flash_attention xformers_attention eager_attention sdp_attention "
+            "sample_packing pad_to_sequence_len plugins cut_cross_entropy torch_compile",
+            "optimizer attention packing loss compile",
+            "plugins for cross entropy: a fused loss",
+            _others,
+        ),
     ),
     ignored=f"""model_type tokenizer_type is_llama_derived_model is_mistral_derived_model lora_dropout
         gradient_checkpointing_kwargs fsdp_final_state_dict_type tf32 strict group_by_length.none
-        dataset_processes dataset_keep_in_memory dataloader* hf_use_auth_token xformers_none special_tokens tokens
+        dataset_processes dataset_keep_in_memory dataloader* hf_use_auth_token  special_tokens tokens
         added_tokens_overrides chat_template* weight_decay adam_beta* max_grad_norm curriculum_sampling
-        eval_table* save_first_step shuffle_merged_datasets skip_prepare_dataset overrides_of_model_none
+        eval_table* save_first_step shuffle_merged_datasets skip_prepare_dataset
         base_model_config base_model_ignore_patterns revision_of_model loss_watchdog* total_num_tokens
         sample_packing_eff_est roundrobin reinit_weights {IDLE_FSDP}""",
     not_modelled={
@@ -261,4 +276,4 @@ FORMAT = Format(
         "relora_steps relora": "adapters that are merged and started again",
         "unfreeze_layers": "which layers are trained",
     },
-)  # fmt: skip
+)

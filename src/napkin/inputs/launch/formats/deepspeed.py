@@ -14,6 +14,7 @@ MICRO, GLOBAL, STEPS = "train_micro_batch_size_per_gpu", "train_batch_size", "gr
 
 
 def is_this(source: Source) -> bool:
+    """Return whether a file is one of these."""
     return source.has_any(Z, MICRO, GLOBAL) and not source.has_any("num_layers", "model_name_or_path", "base_model")
 
 
@@ -93,10 +94,18 @@ FORMAT = Format(
     "deepspeedai/DeepSpeed deepspeed/runtime/{config,zero/config}.py, docs/_pages/config-json.md",
     is_this,
     rules=(
-        Rule(f"{MICRO} {GLOBAL} {STEPS}", "micro-batch global-batch grad-accum dp",
-             "global = micro × accumulation × ranks; auto is left to the trainer", _batch),
-        Rule(f"{Z}.stage {Z}.offload_optimizer {Z}.offload_param {Z}.cpu_offload", "framework zero offload",
-             "stage, 0 where left out; the optimizer on the host from stage 1, parameters in stage 3", _zero),
+        Rule(
+            f"{MICRO} {GLOBAL} {STEPS}",
+            "micro-batch global-batch grad-accum dp",
+            "global = micro × accumulation × ranks; auto is left to the trainer",
+            _batch,
+        ),
+        Rule(
+            f"{Z}.stage {Z}.offload_optimizer {Z}.offload_param {Z}.cpu_offload",
+            "framework zero offload",
+            "stage, 0 where left out; the optimizer on the host from stage 1, parameters in stage 3",
+            _zero,
+        ),
         Rule("bf16.enabled bfloat16.enabled fp16.enabled", "precision", "16-bit weights with an fp32 copy", _precision),
         Rule("optimizer.type", "optimizer", "Adam is FusedAdam, which decouples weight decay", _optimizer),
         Rule("tensor_parallel.autotp_size sequence_parallel_size compile", "tp cp compile", "degrees", _others),
@@ -111,8 +120,8 @@ FORMAT = Format(
         f"{Z}.*bucket* {Z}.*prefetch*": "the size of a buffer that napkin takes at its usual value",
         f"{Z}.*max_live_parameters {Z}.*max_reuse_distance": "how many gathered parameters stay",
         f"{Z}.*persistence_threshold {Z}.*sub_group_size": "which parameters stay, and how the step is cut",
-        f"{Z}.overlap_comm {Z}.contiguous_gradients {Z}.reduce_scatter {Z}.allgather_partitions {Z}.round_robin*":
-            "how gradients are reduced",
+        f"{Z}.overlap_comm {Z}.contiguous_gradients {Z}.reduce_scatter {Z}.allgather_partitions "
+        f"{Z}.round_robin*": "how gradients are reduced",
         f"{Z}.zero_hpz_partition_size {Z}.zero_quantized* {Z}.mics*": "ZeRO++ and MiCS",
         f"{Z}.offload_optimizer {Z}.offload_param": "how the host's memory is used",
         "communication_data_type data_types": "the format of gradients where they are added up",
@@ -120,4 +129,4 @@ FORMAT = Format(
         "sparse_attention sparse_gradients compression_training": "another computation",
         "pipeline hybrid_engine data_efficiency": "another computation",
     },
-)  # fmt: skip
+)

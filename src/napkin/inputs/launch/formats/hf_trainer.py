@@ -6,10 +6,10 @@ from napkin.inputs.launch.format import Format, Key, Rule
 from napkin.inputs.launch.names import take_attention, take_model, take_optimizer
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import (
-    NAMED_FSDP,
     IDLE_FSDP,
-    WHY_FSDP,
+    NAMED_FSDP,
     SHARDING,
+    WHY_FSDP,
     adapters,
     dtype,
     full_policy,
@@ -20,16 +20,45 @@ from napkin.inputs.launch.shared import (
 from napkin.inputs.launch.source import Source
 from napkin.inputs.launch.values import flag, number, whole
 
-ARGUMENTS = """per_device_train_batch_size gradient_accumulation_steps num_train_epochs max_steps
-    gradient_checkpointing learning_rate bf16 per_device_batch_size""".split()
-OF_TRL = """max_seq_length max_length packing beta dataset_text_field use_peft lora_r num_generations max_prompt_length
-    max_completion_length dataset_mixture dataset_mixer chat_template dataset_name loss_type use_liger use_vllm
-    reward_funcs desirable_weight undesirable_weight lora_target_modules padding_free""".split()
+ARGUMENTS = [
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "num_train_epochs",
+    "max_steps",
+    "gradient_checkpointing",
+    "learning_rate",
+    "bf16",
+    "per_device_batch_size",
+]
+OF_TRL = [
+    "max_seq_length",
+    "max_length",
+    "packing",
+    "beta",
+    "dataset_text_field",
+    "use_peft",
+    "lora_r",
+    "num_generations",
+    "max_prompt_length",
+    "max_completion_length",
+    "dataset_mixture",
+    "dataset_mixer",
+    "chat_template",
+    "dataset_name",
+    "loss_type",
+    "use_liger",
+    "use_vllm",
+    "reward_funcs",
+    "desirable_weight",
+    "undesirable_weight",
+    "lora_target_modules",
+    "padding_free",
+]
 GROUPED = ("num_generations", "reward_funcs", "max_completion_length")
 
 
 def is_this(source: Source) -> bool:
-    """A model's name with arguments of transformers' Trainer, and none of LLaMA-Factory's."""
+    """Recognize a model's name with arguments of transformers' Trainer, and none of LLaMA-Factory's."""
     named = source.has_any("model_name_or_path", "model_name", "model_id")
     return (
         named
@@ -103,7 +132,7 @@ def _seq(reading: Reading) -> None:
 
 
 def _amount(reading: Reading) -> None:
-    """A limit on steps wins over epochs unless it is -1."""
+    """Read the amount: a limit on steps wins over epochs unless it is -1."""
     steps = reading.read("max_steps", number)
     if steps and steps > 0:
         reading.put("steps", int(steps), "max_steps")
@@ -127,8 +156,13 @@ def _adapter(reading: Reading) -> None:
     if reading.read("load_in_4bit", flag):
         kind = reading.source.plain("bnb_4bit_quant_type") or "nf4"
         double = reading.read("use_bnb_nested_quant|bnb_4bit_use_double_quant", flag)
-        reading.put("quantized", ("nf4-dq" if double else "nf4") if kind == "nf4" else "int4", "load_in_4bit",
-                    "use_bnb_nested_quant", "bnb_4bit_use_double_quant")  # fmt: skip
+        reading.put(
+            "quantized",
+            ("nf4-dq" if double else "nf4") if kind == "nf4" else "int4",
+            "load_in_4bit",
+            "use_bnb_nested_quant",
+            "bnb_4bit_use_double_quant",
+        )
     elif reading.read("load_in_8bit", flag):
         reading.put("quantized", "int8", "load_in_8bit")
 
@@ -216,18 +250,38 @@ FORMAT = Format(
     rules=(
         Rule("model_name_or_path|model_name|model_id", "model", "a preset's name; a fine-tune's is asked", _model),
         Rule(" ".join(OF_TRL), "trainer", "trl where one of TRL's keys is there, else hf-trainer", _trainer),
-        Rule("num_generations reward_funcs beta desirable_weight simpo_gamma loss_type center_rewards_coefficient",
-             "task", "grpo by its own keys; beta is asked: DPO, ORPO and KTO share it", _task),
-        Rule("max_length max_seq_length max_prompt_length max_completion_length", "seq",
-             "longest sequence; GRPO: prompt + completion; TRL's default is 1024", _seq),
+        Rule(
+            "num_generations reward_funcs beta desirable_weight simpo_gamma loss_type center_rewards_coefficient",
+            "task",
+            "grpo by its own keys; beta is asked: DPO, ORPO and KTO share it",
+            _task,
+        ),
+        Rule(
+            "max_length max_seq_length max_prompt_length max_completion_length",
+            "seq",
+            "longest sequence; GRPO: prompt + completion; TRL's default is 1024",
+            _seq,
+        ),
         Rule("max_steps num_train_epochs", "steps epochs", "max_steps wins unless it is -1; 3 epochs", _amount),
-        Rule("use_peft lora_r lora_target_modules use_dora load_in_4bit load_in_8bit use_bnb_nested_quant",
-             "adapter lora-rank lora-targets quantized", "LoRA of rank 16; nf4-dq with use_bnb_nested_quant", _adapter),
+        Rule(
+            "use_peft lora_r lora_target_modules use_dora load_in_4bit load_in_8bit use_bnb_nested_quant",
+            "adapter lora-rank lora-targets quantized",
+            "LoRA of rank 16; nf4-dq with use_bnb_nested_quant",
+            _adapter,
+        ),
         Rule("deepspeed fsdp fsdp_config", "framework zero offload", "a DeepSpeed file, or FSDP's words", _framework),
-        Rule("torch_dtype dtype bf16 fp16", "precision",
-             "torch_dtype is what is loaded (left out: fp32), bf16 is autocast on top", _precision),
-        Rule("optim attn_implementation gradient_checkpointing use_liger use_liger_kernel packing torch_compile",
-             "optimizer attention recompute loss packing compile", "TRL checkpoints unless told otherwise", _others),
+        Rule(
+            "torch_dtype dtype bf16 fp16",
+            "precision",
+            "torch_dtype is what is loaded (left out: fp32), bf16 is autocast on top",
+            _precision,
+        ),
+        Rule(
+            "optim attn_implementation gradient_checkpointing use_liger use_liger_kernel packing torch_compile",
+            "optimizer attention recompute loss packing compile",
+            "TRL checkpoints unless told otherwise",
+            _others,
+        ),
     ),
     ignored="""gradient_checkpointing_kwargs lora_dropout lora_task_type tf32 dataset_batch_size ignore_data_skip """
     """weight_decay max_grad_norm adam_beta1 """ + IDLE_FSDP,
@@ -244,4 +298,4 @@ FORMAT = Format(
         "teacher_model* temperature": "part of distillation",
     },
     refused={"optim_target_modules": "the optimizer's states are smaller in these modules: no optimizer of napkin's"},
-)  # fmt: skip
+)

@@ -7,15 +7,22 @@ from napkin.inputs.launch.names import MASTER, MEGATRON, PURE, lora_targets, tak
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import IDLE_FSDP, NAMED_FSDP, WHY_FSDP, adapters, take_deepspeed_file, take_fsdp
 from napkin.inputs.launch.source import Source
-from napkin.inputs.launch.values import degree, flag, natural, names, number, whole, word
+from napkin.inputs.launch.values import degree, flag, names, natural, number, whole, word
 
 STAGES = {"pt": "pretrain", "sft": "sft", "rm": "rm", "ppo": "ppo", "dpo": "dpo", "kto": "kto"}
-CORE = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size",
-        "recompute_granularity", "use_distributed_optimizer", "virtual_pipeline_model_parallel_size")  # fmt: skip
+CORE = (
+    "tensor_model_parallel_size",
+    "pipeline_model_parallel_size",
+    "expert_model_parallel_size",
+    "recompute_granularity",
+    "use_distributed_optimizer",
+    "virtual_pipeline_model_parallel_size",
+)
 UPCAST = "amp-bf16"
 
 
 def is_this(source: Source) -> bool:
+    """Return whether a file is one of these."""
     return source.has_any("finetuning_type", "stage") and "model_name_or_path" in source
 
 
@@ -69,8 +76,11 @@ def _adapter(reading: Reading) -> None:
             reading.default("lora-targets", "all", "lora_target")
     elif kind == "freeze":
         layers = reading.read("freeze_trainable_layers", lambda value: int(number(value) or 2))
-        reading.refuse("finetuning_type", f"trains the {'last' if (layers or 2) > 0 else 'first'} {abs(layers or 2)} "
-                       "layers alone: state --freeze-layers, which counts the frozen ones")  # fmt: skip
+        reading.refuse(
+            "finetuning_type",
+            f"trains the {'last' if (layers or 2) > 0 else 'first'} {abs(layers or 2)} "
+            "layers alone: state --freeze-layers, which counts the frozen ones",
+        )
         reading.ask("freeze-layers", "freeze_trainable_layers", "finetuning_type")
     elif kind == "full":
         reading.told("finetuning_type")
@@ -85,8 +95,10 @@ def _adapter(reading: Reading) -> None:
 def _quantized(reading: Reading, bits: int) -> None:
     method = str(reading.source.plain("quantization_method") or "bnb").lower()
     if method not in ("bnb", "bitsandbytes") or bits not in (4, 8):
-        reading.refuse("quantization_method" if "quantization_method" in reading.source else "quantization_bit",
-                       f"napkin has no {bits} bits of {method[:30]}")  # fmt: skip
+        reading.refuse(
+            "quantization_method" if "quantization_method" in reading.source else "quantization_bit",
+            f"napkin has no {bits} bits of {method[:30]}",
+        )
         reading.ask("quantized", "quantization_bit")
         return
     if bits == 8:
@@ -110,9 +122,13 @@ def _framework(reading: Reading) -> None:
 
 def _of_megatron(reading: Reading) -> None:
     """Read the keys of mcore_adapter, which runs Megatron-core."""
-    for key, option in (("tensor_model_parallel_size", "tp"), ("pipeline_model_parallel_size", "pp"),
-                        ("expert_model_parallel_size", "ep"), ("context_parallel_size", "cp"),
-                        ("virtual_pipeline_model_parallel_size", "vp")):  # fmt: skip
+    for key, option in (
+        ("tensor_model_parallel_size", "tp"),
+        ("pipeline_model_parallel_size", "pp"),
+        ("expert_model_parallel_size", "ep"),
+        ("context_parallel_size", "cp"),
+        ("virtual_pipeline_model_parallel_size", "vp"),
+    ):
         size = reading.read(key, degree)
         if size:
             reading.put(option, size, key)
@@ -131,9 +147,12 @@ def _of_megatron(reading: Reading) -> None:
 
 
 def _precision(reading: Reading) -> None:
-    """What is trained is cast to fp32 unless pure_bf16, or ZeRO 3 keeps a copy of its own (model/adapter.py)."""
-    keys = [key for key in ("bf16", "fp16", "pure_bf16", "finetuning_type", "quantization_bit", "deepspeed")
-            if key in reading.source]  # fmt: skip
+    """Read the formats: what is trained is cast to fp32 unless pure_bf16, or ZeRO 3 keeps a copy (model/adapter.py)."""
+    keys = [
+        key
+        for key in ("bf16", "fp16", "pure_bf16", "finetuning_type", "quantization_bit", "deepspeed")
+        if key in reading.source
+    ]
     pure, framework = reading.read("pure_bf16", flag), reading.value_of("framework")
     narrow = "bf16" if reading.read("bf16", flag) or pure else "fp16" if reading.read("fp16", flag) else None
     if framework == "megatron-core":
@@ -195,30 +214,43 @@ FORMAT = Format(
         Rule("stage pref_loss", "task", "pt pretrain, sft, rm, ppo, dpo, kto; pref_loss orpo and simpo", _task),
         Rule("cutoff_len packing neat_packing", "seq packing", "2048; the longest sequence unless packed", _seq),
         Rule("max_steps num_train_epochs", "steps epochs", "max_steps wins unless -1; 3 epochs", _amount),
-        Rule("finetuning_type lora_rank lora_target use_dora quantization_bit quantization_method quantization_type "
-             "double_quantization freeze_trainable_layers", "adapter lora-rank lora-targets quantized freeze-layers",
-             "LoRA of rank 8 on all linears; 4 bits are nf4 with double quantization", _adapter),
-        Rule("deepspeed fsdp fsdp_config use_distributed_optimizer tensor_model_parallel_size "
-             "pipeline_model_parallel_size expert_model_parallel_size context_parallel_size sequence_parallel "
-             "virtual_pipeline_model_parallel_size recompute_granularity", "framework zero offload tp pp ep cp vp sp "
-             "recompute", "a DeepSpeed file is read where it is; Megatron's keys mean mcore_adapter", _framework),
+        Rule(
+            "finetuning_type lora_rank lora_target use_dora quantization_bit quantization_method quantization_type "
+            "double_quantization freeze_trainable_layers",
+            "adapter lora-rank lora-targets quantized freeze-layers",
+            "LoRA of rank 8 on all linears; 4 bits are nf4 with double quantization",
+            _adapter,
+        ),
+        Rule(
+            "deepspeed fsdp fsdp_config use_distributed_optimizer tensor_model_parallel_size "
+            "pipeline_model_parallel_size expert_model_parallel_size context_parallel_size sequence_parallel "
+            "virtual_pipeline_model_parallel_size recompute_granularity",
+            "framework zero offload tp pp ep cp vp sp recompute",
+            "a DeepSpeed file is read where it is; Megatron's keys mean mcore_adapter",
+            _framework,
+        ),
         Rule("bf16 fp16 pure_bf16", "precision", "trained weights in fp32 unless pure_bf16 or ZeRO 3", _precision),
-        Rule("disable_gradient_checkpointing optim flash_attn enable_liger_kernel use_unsloth",
-             "recompute optimizer attention loss trainer", "recompute full unless disabled", _others),
+        Rule(
+            "disable_gradient_checkpointing optim flash_attn enable_liger_kernel use_unsloth",
+            "recompute optimizer attention loss trainer",
+            "recompute full unless disabled",
+            _others,
+        ),
     ),
-    ignored=f"""lora_dropout additional_target_none ddp_find_unused_parameters image_max_pixels_none
-        preprocessing_batch_size tokenized_path max_samples_none interleave_probs mix_strategy
-        overwrite_cache new_special_tokens compute_accuracy pref_ftx_none upcast_layernorm_none data_shared_file_system
+    ignored=f"""lora_dropout  ddp_find_unused_parameters
+        preprocessing_batch_size tokenized_path  interleave_probs mix_strategy
+        overwrite_cache new_special_tokens compute_accuracy   data_shared_file_system
         dataset_dir tool_format ignore_pad_token_for_loss val_size {IDLE_FSDP}""",
     not_modelled={
         NAMED_FSDP: WHY_FSDP,
         "max_samples": "at most this many of each data set",
         "additional_target modules_to_save": "modules that are trained next to the adapters",
         "lora_target_parameters": "parameters with adapters",
-        "moe_* overlap_* bias_activation_fusion apply_rope_fusion recompute_method recompute_num_layers variable_seq_lengths":
-            "how Megatron-core runs",
+        "moe_* overlap_* bias_activation_fusion apply_rope_fusion recompute_method recompute_num_layers "
+        "variable_seq_lengths": "how Megatron-core runs",
         "group_by_length": "batches of like lengths hold less padding",
-        "image_max_pixels video_max_pixels image_min_pixels video_maxlen freeze_vision_tower freeze_multi_modal_projector "
+        "image_max_pixels video_max_pixels image_min_pixels video_maxlen freeze_vision_tower "
+        "freeze_multi_modal_projector "
         "freeze_language_model": "images in the sequence, and which parts of the model are trained",
         "rope_scaling shift_attn": "how attention is computed",
         "resize_vocab": "the embedding's rows",
@@ -234,6 +266,5 @@ FORMAT = Format(
         "use_llama_pro": "trains added blocks alone",
         "mixture_of_depths": "tokens skip layers",
         "oft_*": "OFT's adapters are not LoRA's",
-        "use_pissa_none": "",
     },
-)  # fmt: skip
+)

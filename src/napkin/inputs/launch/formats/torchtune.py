@@ -16,13 +16,16 @@ _BUILDER = re.compile(r"^(?:(q?lora|q?dora)_)?(.+)$")
 
 
 def is_this(source: Source) -> bool:
+    """Return whether a file is one of these."""
     return any(key.endswith("_component_") for key in source.values) and source.has_any(
         "model._component_", "policy_model._component_", "optimizer._component_", "base_model_path"
     )
 
 
 def _model_key(reading: Reading) -> str:
-    return next((k for k in ("model._component_", "policy_model._component_") if k in reading.source), "model._component_")
+    return next(
+        (k for k in ("model._component_", "policy_model._component_") if k in reading.source), "model._component_"
+    )
 
 
 def _model(reading: Reading) -> None:
@@ -41,7 +44,8 @@ def _model(reading: Reading) -> None:
         reading.put("adapter", "dora" if "dora" in method or reading.read(f"{block}.use_dora", flag) else "lora", key)
         rank = reading.read(f"{block}.lora_rank", whole)
         reading.put("lora-rank", rank, f"{block}.lora_rank") if rank else reading.default(
-            "lora-rank", 8, f"{block}.lora_rank")  # fmt: skip
+            "lora-rank", 8, f"{block}.lora_rank"
+        )
         _targets(reading, block)
     if (method and method.startswith("q")) or reading.read(f"{block}.quantize_base", flag):
         reading.put("quantized", "nf4", key)
@@ -67,7 +71,10 @@ def _targets(reading: Reading, block: str) -> None:
         return
     words = names(listed.value)
     keys = [f"{block}.lora_attn_modules"]
-    for key, more in (("apply_lora_to_mlp", ["gate_proj", "up_proj", "down_proj"]), ("apply_lora_to_output", ["lm_head"])):
+    for key, more in (
+        ("apply_lora_to_mlp", ["gate_proj", "up_proj", "down_proj"]),
+        ("apply_lora_to_output", ["lm_head"]),
+    ):
         if reading.read(f"{block}.{key}", flag):
             words += more
             keys.append(f"{block}.{key}")
@@ -75,13 +82,25 @@ def _targets(reading: Reading, block: str) -> None:
 
 
 def _layout(reading: Reading) -> None:
-    """The file does not say which recipe reads it: the distributed one shards everything, the one for a single device
+    """Tell the recipe, which the file does not name: the distributed one shards everything, the one for a single device
     nothing. A key that one of them alone has tells."""
     source = reading.source
-    shared = [key for key in ("fsdp", "custom_sharded_layers", "fsdp_cpu_offload", "fsdp_reshard_after_forward",
-                              "tensor_parallel_dim", "tensor_parallel_plan", "data_parallel_shard_dim",
-                              "data_parallel_replicate_dim", "fsdp_sharding_strategy", "context_parallel_dim")
-              if key in source]  # fmt: skip
+    shared = [
+        key
+        for key in (
+            "fsdp",
+            "custom_sharded_layers",
+            "fsdp_cpu_offload",
+            "fsdp_reshard_after_forward",
+            "tensor_parallel_dim",
+            "tensor_parallel_plan",
+            "data_parallel_shard_dim",
+            "data_parallel_replicate_dim",
+            "fsdp_sharding_strategy",
+            "context_parallel_dim",
+        )
+        if key in source
+    ]
     size = reading.read("tensor_parallel_dim", degree)
     if size:
         reading.put("tp", size, "tensor_parallel_dim")
@@ -96,12 +115,16 @@ def _layout(reading: Reading) -> None:
         key = "fsdp_reshard_after_forward" if whole_layers is not None else shared[0]
         reading.derive("zero", 2 if whole_layers is False else 3, key)
     elif _one_device(reading):
-        reading.assume("gpus", 1, "optimizer._component_", *(["optimizer_in_bwd"] if "optimizer_in_bwd" in source else []))
+        reading.assume(
+            "gpus", 1, "optimizer._component_", *(["optimizer_in_bwd"] if "optimizer_in_bwd" in source else [])
+        )
     else:
         reading.ask("gpus", "device")
         reading.ask("zero", "device")
     if reading.read("fsdp_cpu_offload", flag) or reading.read("fsdp.cpu_offload", flag):
-        reading.put("offload", "optimizer,parameters", *[k for k in ("fsdp_cpu_offload", "fsdp.cpu_offload") if k in source])
+        reading.put(
+            "offload", "optimizer,parameters", *[k for k in ("fsdp_cpu_offload", "fsdp.cpu_offload") if k in source]
+        )
 
 
 def _one_device(reading: Reading) -> bool:
@@ -151,8 +174,10 @@ def _others(reading: Reading) -> None:
         reading.assume("task", "sft", "dataset")
     length = reading.read("tokenizer.max_seq_len", whole)
     reading.put("seq", length, "tokenizer.max_seq_len") if length else reading.ask("seq", "tokenizer.max_seq_len")
-    for key, option, word in (("enable_activation_checkpointing", "recompute", "full"),
-                              ("enable_activation_offloading", "offload", "activations")):  # fmt: skip
+    for key, option, word in (
+        ("enable_activation_checkpointing", "recompute", "full"),
+        ("enable_activation_offloading", "offload", "activations"),
+    ):
         on = reading.read(key, flag)
         if on:
             before = reading.value_of(option)
@@ -177,17 +202,30 @@ FORMAT = Format(
         Key("gradient_accumulation_steps", "grad-accum", whole, 1),
     ),
     rules=(
-        Rule("model._component_ policy_model._component_ model.lora_rank model.lora_attn_modules model.apply_lora_to_mlp "
-             "model.apply_lora_to_output model.quantize_base model.use_dora",
-             "model adapter lora-rank lora-targets quantized", "the builder's name: lora_, qlora_, family, size", _model),
-        Rule("fsdp custom_sharded_layers fsdp_cpu_offload fsdp_reshard_after_forward tensor_parallel_dim "
-             "context_parallel_dim data_parallel_shard_dim data_parallel_replicate_dim device", "zero tp cp dp-shard gpus "
-             "offload", "keys of the distributed recipe: ZeRO 3, 2 without resharding", _layout),
+        Rule(
+            "model._component_ policy_model._component_ model.lora_rank model.lora_attn_modules "
+            "model.apply_lora_to_mlp "
+            "model.apply_lora_to_output model.quantize_base model.use_dora",
+            "model adapter lora-rank lora-targets quantized",
+            "the builder's name: lora_, qlora_, family, size",
+            _model,
+        ),
+        Rule(
+            "fsdp custom_sharded_layers fsdp_cpu_offload fsdp_reshard_after_forward tensor_parallel_dim "
+            "context_parallel_dim data_parallel_shard_dim data_parallel_replicate_dim device",
+            "zero tp cp dp-shard gpus offload",
+            "keys of the distributed recipe: ZeRO 3, 2 without resharding",
+            _layout,
+        ),
         Rule("dtype", "precision", "everything in this format, states too", _precision),
         Rule("epochs max_steps_per_epoch num_steps", "epochs steps", "a limit on steps wins", _amount),
-        Rule("optimizer._component_ optimizer.fused loss._component_ tokenizer.max_seq_len dataset.packed compile "
-             "enable_activation_checkpointing enable_activation_offloading", "optimizer optimizer-form loss task seq "
-             "recompute offload packing compile", "max_seq_len null is the longest sample: asked", _others),
+        Rule(
+            "optimizer._component_ optimizer.fused loss._component_ tokenizer.max_seq_len dataset.packed compile "
+            "enable_activation_checkpointing enable_activation_offloading",
+            "optimizer optimizer-form loss task seq recompute offload packing compile",
+            "max_seq_len null is the longest sample: asked",
+            _others,
+        ),
     ),
     ignored="""device checkpointer optimizer lr_scheduler clip_grad_norm model.lora_alpha model.lora_dropout
         metric_logger log_every_n_steps log_level log_peak_memory_stats profiler dataset_val batch_size_val
@@ -201,4 +239,4 @@ FORMAT = Format(
         "teacher_model ref_model": "another model of post-training",
         "tensor_parallel_plan": "which layers are divided",
     },
-)  # fmt: skip
+)
