@@ -103,6 +103,9 @@ def apply(format: Format, reading: Reading) -> None:
 def _read_key(one: Key, reading: Reading) -> None:
     """Read one key: its value, its default, or the question that it leaves open."""
     found = next((value for name in one.names if (value := reading.source.get(name)) is not None), None)
+    block = next((name for name in one.names if name in reading.source), None)
+    if found is None and block is not None:
+        raise reading.source.error(block, "is a block of keys, where a value belongs")
     if found is None or (found.value is None and not one.asks):
         if one.default is not None:
             reading.default(one.option, one.default, one.names[0])

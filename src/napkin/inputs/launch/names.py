@@ -217,6 +217,9 @@ def take_model(reading: Reading, *keys: str) -> None:
     """Read a model's name: a preset, an assumed one, or a question."""
     value = reading.find(*keys)
     if value is None:
+        block = next((key for key in keys if key in reading.source), None)
+        if block is not None:
+            reading.ask("model", block)
         return
     key = next(key for key in keys if reading.source.get(key) is value)
     if not isinstance(value.value, str):

@@ -37,7 +37,7 @@ def _each(text: str, sign: str) -> list[str]:
 
 def opened(what: str) -> str:
     """Return the mark of a value that is not known."""
-    return f"{OPENED}{clean(what)[:60]}{END}"
+    return f"{OPENED}{'_'.join(clean(what).split())[:60]}{END}"  # one word: it is split at blanks
 
 
 class Variables:

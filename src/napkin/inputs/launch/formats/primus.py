@@ -131,7 +131,7 @@ FORMAT = Format(
         Rule(f"{T}.model", "model", "the name of Primus' model file", _model),
         Rule(
             f"{T}.framework {V}",
-            "every option of the framework",
+            "",
             "the keys of Megatron-LM, torchtitan or MaxText; "
             "Primus sets bf16 and the distributed optimizer, and bf16 weights in MaxText",
             _overrides,
