@@ -46,11 +46,9 @@ class Request:
     only     the allowed value by degree        below    the largest value by degree
     deep     whether ZeRO-3 may be combined with a pipeline
     implementation  of the model, by name
-    trained  the model as the setup trains it, of which time is
     """
 
     model: Model
-    trained: Model
     setup: Setup
     gpus: int
     node: int

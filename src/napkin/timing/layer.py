@@ -54,8 +54,9 @@ class LayerTime:
 
     behind   the time in which gradients can be reduced behind the last micro-batch: all but the forward pass and its
              waits for the host. None of the head's: its backward pass is first, before any gradient is complete
-    weights  parameters that are trained, before ZeRO divides them        frozen  bytes of those that are not; both
-             without the tables of embedding and head, which shards_of counts"""
+    weights  parameters that are trained, before ZeRO divides them
+    frozen   bytes of those that are not, once for each pass that gathers them: forward, and backward where it runs;
+             both without the tables of embedding and head, which shards_of counts"""
 
     groups: dict[str, Term]
     behind: Term
@@ -63,27 +64,25 @@ class LayerTime:
     frozen: Held
 
 
-FROZEN_BYTES = 2
-"""Bytes of a frozen parameter that is not quantized, as it is gathered: in 16 bits."""
-
-
-def layer_weights(operations: Iterable[Operation], layout: StepLayout, kind: str) -> tuple[Held, Held]:
+def layer_weights(operations: Sequence[Operation], layout: StepLayout, kind: str) -> tuple[Held, Held]:
     """Return what one GPU holds of a layer before ZeRO divides it: its trained parameters, and the bytes of those that
-    are frozen."""
+    are frozen, once for each pass over the layer."""
     counts = dict.fromkeys(("whole", "sharded", "expert"), 0)
-    fixed: dict[str, float] = dict.fromkeys(counts, 0)
+    fixed: dict[str, Number] = dict.fromkeys(counts, 0)
+    passes = 1 + any(op.learning.runs for op in operations)
     for op in operations:
-        each = stored_bytes(op.learning.stored) if op.learning.stored else FROZEN_BYTES
+        each = stored_bytes(op.learning.stored) if op.learning.stored else layout.frozen_bytes
         for weight in op.weights():
             shard = {EXPERT: "expert", REPLICATED: "whole"}.get(weight.shard, "sharded")
             if op.learning.trained:
                 counts[shard] += weight.count
             else:
-                fixed[shard] += weight.count * (each if len(weight.shape) > 1 else FROZEN_BYTES)
+                size = weight.count * (each if len(weight.shape) > 1 else layout.frozen_bytes)
+                fixed[shard] = fixed[shard] + passes * size
     return held(f"{kind}/weights", counts, "param", layout), held(f"{kind}/frozen", fixed, BYTE, layout)
 
 
-def held(name: str, counts: Mapping[str, float], unit: str, layout: StepLayout) -> Held:
+def held(name: str, counts: Mapping[str, Number], unit: str, layout: StepLayout) -> Held:
     """Return what one GPU holds of weights by how they are divided: whole, sharded over tensor-parallel ranks, or of
     experts."""
     whole, sharded, expert = (

@@ -56,6 +56,7 @@ class Setup:
     frozen   this many first layers, and the embedding before them, are not trained and save nothing; None: all are
              trained
     tower    how a vision tower and its projector are run
+    woken    the embedding's output requires a gradient though nothing is checkpointed
     asleep   the last part of a multimodal model that is not trained and saves nothing: vision, or projector, with it
              the tower; "": none
     compiled the step runs under torch.compile
@@ -77,6 +78,7 @@ class Setup:
     in_backward: bool = False
     wide_tables: bool = False
     frozen: int | None = None
+    woken: bool = False
     tower: Implementation = HF
     asleep: str = ""
     compiled: bool = False
@@ -89,15 +91,22 @@ class Setup:
 
     @property
     def wakes(self) -> bool:
-        """Return whether gradients pass through the frozen layers: where layers are checkpointed, transformers makes
-        the embedding's output require one (PreTrainedModel.enable_input_require_grads)."""
+        """Return whether gradients pass through all frozen layers: where layers are checkpointed, transformers and peft
+        make the embedding's output require one (PreTrainedModel.enable_input_require_grads)."""
         checkpoints = self.layout.recompute.kind not in ("none", "selective")
-        return self.frozen is not None and checkpoints and self.implementation.wakes
+        tuning = self.implementation.tuning
+        fixed = self.frozen is not None or (tuning is not None and tuning.method == "lora")
+        return fixed and self.implementation.wakes and (checkpoints or self.woken)
 
     def trained(self, model: Model) -> Model:
-        """Return the model with what is frozen marked and its adapters among its operations: what the FLOPs and the
-        time of a step are of."""
+        """Return the model with what is frozen marked and its adapters among its operations: what the time of a step
+        and its hardware FLOPs are of."""
         return as_trained(model, Frozen(self.implementation, self.frozen, self.asleep, self.wakes))
+
+    def needed(self, model: Model) -> Model:
+        """Return the same without the gradients that pass through frozen layers only because their checkpoints need an
+        input that requires one: what model FLOPs, and so MFU, are of. They do not depend on what is recomputed."""
+        return as_trained(model, Frozen(self.implementation, self.frozen, self.asleep))
 
     @property
     def compute(self) -> str:

@@ -179,7 +179,7 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
         for what in single.with_profile(prediction.rates, hardware, profile, setup.compute)[1]:
             inputs.note(f"measured by the profile: {what}")
     node = int(machine(hardware, setup.compute).node)
-    request = _read_request(inputs, model, prediction.trained, setup, seq, node)
+    request = _read_request(inputs, model, setup, seq, node)
     confidence = read_confidence(inputs)
     asked = (
         *(request, hardware, profile, overlapped, confidence, prediction.peak.value, prediction.factor),
@@ -200,8 +200,8 @@ def _layouts(
     request: Request, hardware: Hardware, timed: Timed, half_width: Callable[[int], float], peak: Term
 ) -> LayoutQuestion:
     """Return a question of layouts about which nothing is known yet."""
-    trained = request.trained
-    counted = flops.step(trained, flops.works(trained, 1, request.seq))["flops/total"].value
+    needed = request.setup.needed(request.model)
+    counted = flops.step(needed, flops.works(needed, 1, request.seq))["flops/total"].value
     return LayoutQuestion(
         request=request,
         hardware=hardware,
@@ -215,7 +215,7 @@ def _layouts(
     )
 
 
-def _read_request(inputs: Inputs, model: Model, trained: Model, setup: Setup, seq: int, node: int) -> Request:
+def _read_request(inputs: Inputs, model: Model, setup: Setup, seq: int, node: int) -> Request:
     """Read the freedom of every degree and of the batch; node: GPUs that share a link."""
     free = not inputs.has("global-batch")
     inputs.depends(("max-global-batch",), free, "--global-batch says how large a step is", "leave out one of the two")
@@ -243,7 +243,6 @@ def _read_request(inputs: Inputs, model: Model, trained: Model, setup: Setup, se
         inputs.note(f"layouts beyond {', '.join(bounds)} were not tried")
     request = Request(
         model=model,
-        trained=trained,
         setup=setup,
         gpus=1,
         node=node,
