@@ -51,9 +51,8 @@ def test_adapters_keep_what_hooks_counted(
     )
     implementation = replace(implementation, tuning=tuning)
     layout = Layout(seq=length, micro=sequences)
-    setup = Setup(
-        implementation, layout, POLICIES[POLICY[precision]], find("adamw")[0], "foreach", attention, 0.0, woken=True
-    )
+    policy = POLICIES[POLICY[precision]]
+    setup = Setup(implementation, layout, policy, find("adamw")[0], "foreach", attention, 0.0, woken=True)
     rank = footprint.rank_of(prepare(model, setup), 0)
     assert (rank.saved, rank.casts) == (saved, casts)
 
@@ -129,8 +128,8 @@ UNWOKEN = [
     ("o_proj,lm_head", "autocast", "flash", 693652, 3080),
     ("embed_tokens", "bf16", "eager", 1464324, 0),
 ]
-"""Bytes that autograd saved on peft 0.21.2 and transformers 5.23.0, where nothing makes the embedding's output require a
-gradient: 2 sequences of 64 tokens, adapters of rank 4."""
+"""Bytes that autograd saved on peft 0.21.2 and transformers 5.23.0, where nothing makes the embedding's output require
+a gradient: 2 sequences of 64 tokens, adapters of rank 4."""
 
 
 @pytest.mark.parametrize(("targets", "precision", "attention", "saved", "casts"), UNWOKEN)
@@ -150,7 +149,7 @@ def test_nothing_is_kept_where_no_gradient_passes(
 
 
 def test_adapters_of_the_head_alone_keep_no_layer() -> None:
-    """Llama 3 8B, LoRA on the head: the fp32 logits of 4,096 tokens, and of each token the head's input, the adapter's 8
-    numbers, the label padded and the loss' weight; not 20 GB of layers."""
+    """Llama 3 8B, LoRA on the head: the fp32 logits of 4,096 tokens, and of each token the head's input, the adapter's
+    8 numbers, the label padded and the loss' weight; not 20 GB of layers."""
     saved = memory("--seq 4096 --precision bf16-pure --lora-rank 8 --lora-targets lm_head").values[SAVED]
     assert saved == 4096 * 128256 * 4 + 4096 * (4096 + 8) * 2 + 4097 * 8 + 4

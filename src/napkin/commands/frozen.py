@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.architectures import implementation_of
 from napkin.commands.inputs import Inputs
+from napkin.commands.tasks import read_forwards
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.operations.frameworks import IMPLEMENTATIONS
 from napkin.operations.implementations import Implementation
@@ -13,6 +14,8 @@ from napkin.operations.trained import Frozen, as_trained, head_of
 from napkin.operations.tuning import Tuning
 from napkin.options.training import ADAPTED, FROZEN, UNQUANTIZED
 from napkin.record import replace
+from napkin.training.frameworks import PLAIN
+from napkin.training.tasks import Passes, passes_of
 
 
 def read_implementation(inputs: Inputs) -> str:
@@ -48,6 +51,11 @@ def read_trained(inputs: Inputs, model: Model) -> Model:
         return model
     word = read_implementation(inputs) if inputs.has("implementation") else "hf"
     return as_trained(model, read_frozen(inputs, model, implementation_of(word, model.family), word))
+
+
+def read_passes(inputs: Inputs, model: Model) -> Passes:
+    """Return what a micro-batch runs, for commands that ask for no layout."""
+    return passes_of(read_trained(inputs, model), read_forwards(inputs, PLAIN))
 
 
 def _check_freezable(inputs: Inputs, model: Model, frozen: int) -> None:

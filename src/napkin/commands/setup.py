@@ -6,12 +6,12 @@ from napkin.architectures import implementation_of
 from napkin.commands.frozen import read_frozen, read_implementation, read_quantized
 from napkin.commands.inputs import Inputs
 from napkin.commands.layout import check_divides, read_layout
+from napkin.commands.tasks import read_forwards, read_loss, read_task
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.margins import widths_of
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
 from napkin.operations.queries import divides_heads, key_heads
-from napkin.options.training import TORCH_LOSS
 from napkin.record import replace
 from napkin.training import optimizers
 from napkin.training.frameworks import FRAMEWORKS, PLAIN, Framework
@@ -57,7 +57,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         raise NapkinError(
             "--offload parameters needs --zero 3", "which gathers a layer's parameters for its pass only; --zero 3"
         )
-    frozen = read_frozen(inputs, model, _read_loss(inputs, implementation), word)
+    frozen = read_frozen(inputs, model, read_loss(inputs, implementation, policy), word)
     if policy.frozen and not frozen.anything:
         raise NapkinError("--precision: frozen= needs weights that are not trained", "--lora-rank, or --freeze-layers")
     implementation = keeps_adapters(frozen.implementation, policy)
@@ -77,6 +77,8 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         tower=_tower(model, implementation, word),
         asleep=frozen.part,
         compiled=compiled,
+        task=read_task(inputs),
+        forwards=read_forwards(inputs, framework),
         widths=widths_of(framework.name),
     )
 
@@ -204,9 +206,3 @@ def _check_heads(model: Model, implementation: Implementation, word: str, tp: in
         f"--tp {tp:,} does not divide the key/value heads ({few:,}) of the {word} implementation",
         f"--tp {near:,} does{other}",
     )
-
-
-def _read_loss(inputs: Inputs, implementation: Implementation) -> Implementation:
-    """Return the implementation with the loss that is asked for."""
-    loss = inputs.text("loss", default=implementation.loss or TORCH_LOSS)
-    return replace(implementation, loss="" if loss == TORCH_LOSS else loss)

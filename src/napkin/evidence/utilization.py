@@ -18,13 +18,14 @@ def utilization_terms(model: Model, setup: Setup, peak: Term, found: StepTime) -
     layers are recomputed counts towards HFU, never MFU."""
     layout = setup.layout
     needed, trained = setup.needed(model), setup.trained(model)
-    over = flops.of_layout(needed, layout, layout.global_batch)
-    counted = flops.step(needed, over)
+    over = flops.of_layout(trained, layout, layout.global_batch)
+    counted = flops.step(needed.trained, over)
+    done = flops.of_passes(needed, lambda one, times: flops.of_layout(one, layout, times * layout.global_batch))
     gpus = leaf("gpus", layout.gpus, "GPU", TRUE)
     possible = multiply("flops/possible", peak, gpus, found.time)
-    mfu = divide("mfu", counted["flops/total"], possible)
+    mfu = divide("mfu", done, possible)
     masked = subtract("flops/attention/masked", counted["flops/attention"], counted["flops/attention/exact"])
-    exact = divide("mfu/exact", subtract("flops/exact", counted["flops/total"], masked), possible)
+    exact = divide("mfu/exact", subtract("flops/exact", done, masked), possible)
     more = [divide("hfu/recomputed", recomputed(trained, over, layout.recompute), possible)]
     if setup.wakes:
         passed = subtract("flops/passed_on", flops.passes("flops/run", trained, over), counted["flops/total"])

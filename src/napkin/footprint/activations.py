@@ -534,7 +534,10 @@ def special_loss(lowering: Lowering, logits: Value, form: Loss) -> None:
         kept = tape.new(1, "fp32", "buffer", no_grad=True)
         kept.storage.size = of(form.kept)
     given = Tensor(of(form.passed), "int8", logits.tensor.storages, base=logits.tensor)
-    others = of(form.peak) - of(form.kept) - given.size  # below 0: some of what is kept goes as the gradient comes
+    rest = of(form.row) // lowering.b if form.row else 0
+    others = (
+        of(form.peak) + rest - of(form.kept) - given.size
+    )  # below 0: some of what is kept goes as the gradient comes
     tape.record("loss", (given,), tape.new(1, logits.tensor.dtype, "loss"), (kept,), scratch=others)
 
 

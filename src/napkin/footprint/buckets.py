@@ -16,6 +16,8 @@ from napkin.operations.base import Operation
 from napkin.record import replace
 from napkin.term import TRUE, Term, add, ceil_divide, constant, largest, leaf, multiply
 
+MODELS = "trl/models/utils.py, prepare_deepspeed, prepare_fsdp: sharded under ZeRO-3 alone"
+
 
 def tree(step: PreparedStep, rank: Rank, source: str) -> dict[str, Term]:
     """Return the terms of a rank's memory by path. `source` cites the implementation that the activations are of."""
@@ -36,6 +38,9 @@ def tree(step: PreparedStep, rank: Rank, source: str) -> dict[str, Term]:
         put(add(f"{root}/optimizer", *states, source=step.setup.optimizer.source))
     else:
         put(leaf(f"{root}/optimizer", 0, "byte", TRUE, step.setup.optimizer.source))
+    if rank.others:
+        kept = [put(leaf(f"{root}/models/{name}", size, "byte", TRUE, MODELS)) for name, size in rank.others]
+        put(add(f"{root}/models", *kept))
     saved = put(_saved(step, rank, f"{root}/activations/saved", source))
     put(_in_flight(rank, f"{root}/activations", saved))
     put(leaf(f"{root}/weight_casts", rank.casts, "byte", TRUE, "torch.autocast keeps a copy of each weight it cast"))
@@ -56,6 +61,8 @@ def _moment(put: Callable[[Term], Term], moment: Moment, path: str, terms: Mappi
     """Return the live bytes of a moment: of each bucket, and of what each is the sum of. `terms`: those of the rank."""
     parts = []
     for bucket in BUCKETS:
+        if bucket == "models" and not moment.models:
+            continue
         size, there = getattr(moment, bucket), terms.get(f"memory/{bucket}")
         made = [leaf(f"{path}/{bucket}/{name}", n, "byte", TRUE) for name, n in moment.made.get(bucket, ()) if n]
         if there is not None and there.value == size:

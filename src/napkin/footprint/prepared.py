@@ -214,9 +214,9 @@ def pass_of(model: Model, stack: Stack, setup: Setup) -> Pass:
 def shape_of(model: Model, layout: Layout) -> Shape:
     """Return a micro-batch's sequences and images."""
     if len(model.stacks) > 1:
-        return Shape(layout.micro, layout.target or layout.seq, layout.seq)
+        return Shape(layout.sequences, layout.target or layout.seq, layout.seq)
     lengths = model.vision.lengths(layout.image_tokens) if model.vision is not None else None
-    return Shape(layout.micro, layout.seq, images=layout.micro * layout.images, lengths=lengths or (1, 1, 1))
+    return Shape(layout.sequences, layout.seq, images=layout.sequences * layout.images, lengths=lengths or (1, 1, 1))
 
 
 def replayed(

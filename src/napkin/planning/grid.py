@@ -178,7 +178,7 @@ def chunks(depth: int, pp: int) -> list[int]:
 def given(request: Request) -> Layout:
     """Return what every layout has: the sequences and their images."""
     layout = request.setup.layout
-    return Layout(seq=request.seq, images=layout.images, image_tokens=layout.image_tokens)
+    return Layout(seq=request.seq, rows=layout.rows, images=layout.images, image_tokens=layout.image_tokens)
 
 
 def near_values(free: Request, name: str, value: int) -> list[int]:

@@ -175,7 +175,7 @@ def _machine(setup: Setup, given: Options) -> Iterator[Axis]:
     layout = setup.layout
     levels = []
     for times in (1 << k for k in range(1, DOUBLINGS + 1)):
-        if "global-batch" in given and layout.global_batch % (layout.dp * times):
+        if "global-batch" in given and layout.global_samples % (layout.dp * times):
             break  # a step has no more sequences to share out
         options: dict[str, str | bool] = {}
         if "dp" in given:

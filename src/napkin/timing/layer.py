@@ -386,7 +386,7 @@ def head_time(clock: Clock, model: Model) -> LayerTime:
     head = head_of(model)
     learning = ALL if head is None else head.learning
     width = size("head/width", model.hidden)
-    local = term.divide("head/rows", size("vocabulary", model.vocabulary), clock.tp)
+    local = term.divide("head/rows", size("logits", model.logits), clock.tp)
     forward, backward = clock.linear("head/logits", clock.tokens, width, local, wide=True, learning=learning)
     own = LayerClock(clock, "head")
     adapters = tuple(op for stack in model.stacks for op in (*stack.before, *stack.after) if op.role == ADAPTER)

@@ -58,6 +58,8 @@ class Framework:
                   backward pass is over: FSDP's hook on the recomputed input (torch/distributed/fsdp/_runtime_utils.py,
                   _register_post_backward_reshard_only_hook) refers to it, where checkpoints are reentrant
     pads          the vocabulary is padded to a multiple of this · tp, where a launch line does not say otherwise
+    reference_first  a reference model's passes over all micro-batches of a step come before those of the model that is
+                  trained (modelscope/ms-swift swift/megatron/trainers/rlhf_base.py, _replace_data_iterator)
     reported      whose memory its log prints: the worst rank's, the first stage's, the larger of both ends'
     differs       fields of the `Implementation` that the framework sets to other values
     divided_loss  its cross entropy where tensor-parallel ranks divide the vocabulary, in editions before the first
@@ -82,6 +84,7 @@ class Framework:
     unsynced: bool = False
     retains: bool = False
     pads: int = 0
+    reference_first: bool = False
     reported: str = WORST
     differs: tuple[tuple[str, object], ...] = ()
     divided_loss: str = ""
@@ -152,6 +155,7 @@ FRAMEWORKS: dict[str, Framework] = {
             pads=128,
             implementation="megatron",
             wide_gradients=True,
+            reference_first=True,
         ),
         Framework(
             "deepspeed",

@@ -12,6 +12,7 @@ from napkin.training.frameworks import PLAIN, Framework
 from napkin.training.layout import Layout
 from napkin.training.optimizers import Optimizer
 from napkin.training.precision import Precision
+from napkin.training.tasks import PRETRAIN, ForwardPass, Passes, Task, passes_of
 
 
 @record
@@ -60,6 +61,7 @@ class Setup:
     asleep   the last part of a multimodal model that is not trained and saves nothing: vision, or projector, with it
              the tower; "": none
     compiled the step runs under torch.compile
+    task     what it is trained for            forwards  the passes without gradients that this needs
     widths   how far figures can lie from the formulas, on one GPU and on several: where what is kept was counted on
              the code itself, where not
     """
@@ -82,6 +84,8 @@ class Setup:
     tower: Implementation = HF
     asleep: str = ""
     compiled: bool = False
+    task: Task = PRETRAIN
+    forwards: tuple[ForwardPass, ...] = ()
     widths: tuple[tuple[Width, Width], tuple[Width, Width]] = ((EXACT, EXACT), (EXACT, EXACT))
 
     @property
@@ -99,14 +103,17 @@ class Setup:
         return fixed and self.implementation.wakes and (checkpoints or self.woken)
 
     def trained(self, model: Model) -> Model:
-        """Return the model with what is frozen marked and its adapters among its operations: what the time of a step
-        and its hardware FLOPs are of."""
+        """Return the model with what is frozen marked and its adapters among its operations."""
         return as_trained(model, Frozen(self.implementation, self.frozen, self.asleep, self.wakes))
 
-    def needed(self, model: Model) -> Model:
+    def passes(self, model: Model) -> Passes:
+        """Return what a micro-batch runs: what the time of a step and its hardware FLOPs are of."""
+        return passes_of(self.trained(model), self.forwards)
+
+    def needed(self, model: Model) -> Passes:
         """Return the same without the gradients that pass through frozen layers only because their checkpoints need an
         input that requires one: what model FLOPs, and so MFU, are of. They do not depend on what is recomputed."""
-        return as_trained(model, Frozen(self.implementation, self.frozen, self.asleep))
+        return passes_of(as_trained(model, Frozen(self.implementation, self.frozen, self.asleep)), self.forwards)
 
     @property
     def compute(self) -> str:

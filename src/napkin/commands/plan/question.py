@@ -17,6 +17,7 @@ from napkin.commands.model import read_images_of_sequence, read_model, read_sequ
 from napkin.commands.nodes import read_gpus
 from napkin.commands.setup import read_setup_around, read_trainer_recompute
 from napkin.commands.step_model import read_rates_profile, read_stack
+from napkin.commands.tasks import read_task
 from napkin.commands.untimed import read_untimed
 from napkin.counting import flops
 from napkin.errors import NapkinError
@@ -170,7 +171,9 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     seq = read_sequence(inputs, model)
     images, image_tokens = read_images_of_sequence(inputs, model, seq)
     read_trainer_recompute(inputs)
-    setup = read_setup_around(inputs, model, Layout(seq=seq, images=images, image_tokens=image_tokens))
+    setup = read_setup_around(
+        inputs, model, Layout(seq=seq, rows=read_task(inputs).rows, images=images, image_tokens=image_tokens)
+    )
     overlapped, factor = inputs.flag("async-tp"), float(inputs.number_or_none("factor") or 1.0)
     kernel = inputs.text("attention") if "attention" in inputs else None
     prediction = single.asked(model, setup, hardware, read_stack(inputs, setup), kernel, overlapped, factor)
@@ -201,7 +204,7 @@ def _layouts(
 ) -> LayoutQuestion:
     """Return a question of layouts about which nothing is known yet."""
     needed = request.setup.needed(request.model)
-    counted = flops.step(needed, flops.works(needed, 1, request.seq))["flops/total"].value
+    counted = flops.of_passes(needed, lambda model, times: flops.works(model, times, request.seq)).value
     return LayoutQuestion(
         request=request,
         hardware=hardware,

@@ -18,10 +18,16 @@ from napkin.term import Term
 from napkin.training.setup import Setup
 from napkin.units import human
 
-PHASES = {"forward": "forward pass", "backward": "backward pass", "step": "optimizer step"}
+PHASES = {
+    "forward": "forward pass",
+    "forward_only": "pass of the reference",
+    "backward": "backward pass",
+    "step": "optimizer step",
+}
 """Phase of a step → how a sentence calls it, where that is not its name."""
 WORKSPACE = {
     "forward": "one layer's workspace",
+    "forward_only": "logits of both models",
     "loss": "logits in the loss",
     "backward": "one layer's workspace",
     "step": "the optimizer's workspace",
@@ -158,6 +164,8 @@ def _says(name: str, found: Fit, peak: Moment, setup: Setup) -> str:
         kinds = dict.fromkeys(((tuning.quantized if tuning else "") or rest, rest, precision.param))
         kind = " and ".join(kinds)
         return f"{kind}{_split(setup, 3)}"
+    if name == "models":
+        return f"{', '.join(one for one, _ in found.rank.others)}{_split(setup, 3)}"
     if name == "gradients":
         return f"{precision.grad}{_split(setup, 2)}"
     if name == "optimizer":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from napkin.commands.plan.question import PlanQuestion
+from napkin.commands.screens.setup import trained_part
 from napkin.errors import HELD, UNDECIDED
 from napkin.planning.verdicts import VERDICTS
 from napkin.render.answer import Answer, Row, number_in
@@ -51,6 +52,7 @@ def _question(question: PlanQuestion, several: bool) -> list[str]:
         asked.append(f"within {briefly(question.deadline, 'second')}")
     if question.budget is not None:
         asked.append(f"for {human(question.budget, 'USD')}")
+    asked += trained_part(request.setup)
     return [*asked, f"{batch} × {request.seq:,} tokens a step"]
 
 
