@@ -194,6 +194,22 @@ def test_trained_parameters_are_gathered_after_the_step_as_they_are_stored(polic
     assert sent == pytest.approx(7 / 8 * (4 + each) * (32 * LAYER_8B + 2 * TABLE_8B), rel=1e-5)
 
 
+def test_adapters_launch_kernels_of_their_own() -> None:
+    """A dense layer is 13 launches forward, 13 for inputs' gradients and 7 for weights'. Without weights' gradients 26;
+    an adapter next to each of its four products adds A, B, the scale and the sum forward, and backward two weights'
+    gradients, B's input, the scale, and A's input and the sum; nf4 is expanded for each of the four both ways."""
+    seconds = 1e15
+
+    def host(tuning: Tuning) -> float:
+        plan = StepLayout(sequence=S, micro_batch=B, micro_batches=1)
+        found = step(as_trained(decoder(DENSE), lora(tuning)), plan, replace(UNIT, host_layer=seconds))
+        names = {node.name: float(node.value) for node in found.time.walk()}
+        return max(value for name, value in names.items() if name.endswith("/launch"))
+
+    assert host(replace(LORA, targets=("o",))) == pytest.approx(seconds * (26 + 4 + 6) / 33)
+    assert host(replace(LORA, targets=("o",), dropout=0.1)) == pytest.approx(seconds * (26 + 5 + 7) / 33)
+
+
 def test_tensor_parallel_adapters() -> None:
     """B of a column-parallel layer is divided, A of a row-parallel one; the first layer's inputs need no all-reduce."""
     forward, _ = linears(2)
