@@ -79,7 +79,7 @@ class Adapter(Ordinary):
         return self.used * (ahead * self.d_out + dropped), self.used * (back * self.d_out + inputs)
 
     def launch_counts(self) -> tuple[int, int]:
-        """A, B, the scaled result and the sum, and dropout; of DoRA the norm's three (`norm_of_weight`) and both scaled
+        """Count A, B, the scaled result and the sum, and dropout; of DoRA the norm's three and both scaled
         results. Backward: both weights' gradients, B's input, the scale and dropout; A's input and the sum where the
         gradient passes on."""
         more = 5 if self.magnitude else 0

@@ -10,7 +10,7 @@ from napkin.record import record
 from napkin.term import Term
 from napkin.timing.clock import ONE, PER_PARAM, SECOND, TWO, Clock, size
 from napkin.timing.collectives import gathered
-from napkin.timing.layer import Held, table_of
+from napkin.timing.layer_weights import Held, table_of
 from napkin.timing.pipeline import Stages
 
 
