@@ -12,6 +12,7 @@ from napkin.training.frameworks import PLAIN, Framework
 from napkin.training.layout import Layout
 from napkin.training.optimizers import Optimizer
 from napkin.training.precision import Precision
+from napkin.training.recomputation import Recompute
 from napkin.training.tasks import PRETRAIN, ForwardPass, Passes, Task, passes_of
 
 
@@ -41,6 +42,15 @@ def keeps_adapters(implementation: Implementation, precision: Precision) -> Impl
         return implementation
     apart = replace(tuning, kept_in=precision.param, autocast=precision.compute != precision.param)
     return replace(implementation, tuning=apart)
+
+
+def wakes(frozen: int | None, recompute: Recompute, implementation: Implementation, woken: bool = False) -> bool:
+    """Return whether gradients pass through frozen layers all the same: where layers are checkpointed, transformers and
+    peft make the embedding's output require one (PreTrainedModel.enable_input_require_grads)."""
+    tuning = implementation.tuning
+    fixed = frozen is not None or (tuning is not None and tuning.method == "lora")
+    checkpoints = recompute.kind not in ("none", "selective")
+    return fixed and implementation.wakes and (checkpoints or woken)
 
 
 @record
@@ -95,12 +105,8 @@ class Setup:
 
     @property
     def wakes(self) -> bool:
-        """Return whether gradients pass through all frozen layers: where layers are checkpointed, transformers and peft
-        make the embedding's output require one (PreTrainedModel.enable_input_require_grads)."""
-        checkpoints = self.layout.recompute.kind not in ("none", "selective")
-        tuning = self.implementation.tuning
-        fixed = self.frozen is not None or (tuning is not None and tuning.method == "lora")
-        return fixed and self.implementation.wakes and (checkpoints or self.woken)
+        """Return whether gradients pass through frozen layers all the same."""
+        return wakes(self.frozen, self.layout.recompute, self.implementation, self.woken)
 
     def trained(self, model: Model) -> Model:
         """Return the model with what is frozen marked and its adapters among its operations."""
