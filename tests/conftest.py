@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import io
 import json
 import os
@@ -16,9 +18,14 @@ from hypothesis import HealthCheck, settings
 
 from napkin.architectures import build
 from napkin.cli import main
+from napkin.cli.reader import read
+from napkin.commands.command import ask, named
 from napkin.inputs.load import Document
 from napkin.inputs.model_file import config_from, load_config
 from napkin.operations.model import Model
+from napkin.render import render
+from napkin.render.answer import Answer
+from napkin.render.screen import Display
 
 # Deterministic, so that a failure seen once is seen again; timing is not what these tests are about.
 settings.register_profile(
@@ -74,6 +81,18 @@ def run_line(line: str | list[str], stdin: str = "") -> Outcome:
     return Outcome(status, out.getvalue(), err.getvalue())
 
 
+@functools.cache
+def answered(line: str) -> Answer:
+    """Return the answer to a line that reads nothing but what napkin ships: tests that look at it share one."""
+    command, words = named(shlex.split(line))
+    return ask(command, read(command, words).given)
+
+
+def written(line: str, form: str = "text", **view: Any) -> str:
+    """Return that answer as it is written in a form."""
+    return render(answered(line), form, Display(**view))
+
+
 def model_of(fields: Mapping[str, Any], *ignorable: str) -> Model:
     """The model of a config.json with these fields."""
     return build(config_from("a test", Document("a test", fields), dict(fields)), ignorable)
@@ -93,7 +112,7 @@ SLOW = {
     "test_bench_": "the benchmark itself, on a fake device and on the CPU",
     "test_docs.py::test_the_page_says": "every example of the documentation",
     "test_evidence.py": "every published step, with sources held out",
-    "test_fuzz.py::test_drawn_questions": "two thousand drawn questions",
+    "test_fuzz.py::test_drawn_questions": "more than a thousand drawn questions",
     "test_laws.py": "properties of hundreds of drawn networks and layouts",
     "test_live.py::test_an_optimizer_s_step": "a step of every optimizer of torch, traced",
     "test_memory_published.py": "every published figure of memory",
@@ -114,6 +133,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.removeprefix("tests/").startswith(tuple(SLOW)):
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    """Keep what collection made, ten thousand tests and torch, out of every later garbage collection."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -148,7 +148,6 @@ def placed(row: StepRow) -> Placed | None:
 
     request = Request(
         model=model,
-        trained=model,
         setup=setup,
         gpus=row.gpus,
         node=int(at.node),

@@ -11,6 +11,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from typing import Any, Protocol, TypeAlias, TypeGuard
 
     Operand: TypeAlias = Any
@@ -86,6 +87,9 @@ if TYPE_CHECKING:
         def floor(self, a: Number, /) -> Number: ...
         def sqrt(self, a: Number, /) -> Number: ...
         def log2(self, a: Number, /) -> Number: ...
+        def array(self, values: Sequence[Number], dtype: type, /) -> Array: ...
+        def broadcast_to(self, a: Number, shape: tuple[int, ...], /) -> Operand: ...
+        def unique(self, a: Number, /, *, return_index: bool = ..., return_inverse: bool) -> tuple[Operand, ...]: ...
 
 else:
     Number = Flag = Array = object
@@ -133,6 +137,29 @@ def where(condition: Number | Flag, yes: Number, no: Number) -> Number:
         if not condition.any():
             return no
     return _numpy().where(condition, yes, no)
+
+
+def combinations(*values: Number) -> tuple[list[tuple[int, ...]], Array | None]:
+    """Return the different combinations of whole numbers, and of arrays which of them each layout has."""
+    if not any(is_array(value) for value in values):
+        return [tuple(int(value) for value in values)], None
+    key: Operand = 0.0
+    size = 1
+    for value in values:
+        if is_array(value):
+            more = int(value.max()) + 1
+            if size * more >= 2**53:  # beyond which floats are not exact: the combinations so far are numbered anew
+                key = _numpy().unique(key, return_inverse=True)[1].reshape(key.shape)
+                size = int(key.max()) + 1
+            key, size = key * more + value, size * more
+    _, first, which = _numpy().unique(key, return_index=True, return_inverse=True)
+    columns = [_numpy().broadcast_to(value, key.shape).reshape(-1)[first] for value in values]
+    return [tuple(int(value) for value in one) for one in zip(*columns, strict=True)], which.reshape(key.shape)
+
+
+def chosen(values: Sequence[Number], which: Array | None) -> Number:
+    """Return the value that each layout has; which: as `combinations` returns it."""
+    return values[0] if which is None else _numpy().array(values, float)[which]
 
 
 def floor_log2(x: Number) -> Number:
@@ -242,3 +269,20 @@ def power(a: Number, exponent: Number) -> Number:
     except OverflowError:
         return math.inf
     return raised
+
+
+def next_power(n: Number) -> Number:
+    """Return the smallest power of two that is at least n."""
+    power: Number = n * 0 + 1
+    for _ in range(40):  # 2^40 tokens
+        power = where(power < n, 2 * power, power)
+    return power
+
+
+def total(values: Iterable[Number]) -> Number:
+    """Return the sum of numbers or arrays."""
+    result: Number = 0
+    for value in values:
+        if value.__class__ is not int or value:
+            result = result + value if result.__class__ is not int or result else value
+    return result

@@ -8,7 +8,7 @@ import os
 import sys
 
 from napkin import __version__
-from napkin.errors import NapkinError, Problems, escaped
+from napkin.errors import BROKEN, IMPOSSIBLE, NapkinError, Problems, escaped
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
@@ -162,7 +162,12 @@ def _answer(command: Command, line: Line) -> int:
     if clash:
         raise NapkinError(f"--{clash[0]} and --{clash[1]} cannot be combined", "choose one")
     target = str(given["output"].text) if "output" in given and not command.keeps else "-"
-    answer = ask(command, given)
+    try:
+        answer = ask(command, given)
+    except NapkinError as problem:
+        if problem.status != BROKEN or forms[:1] != ["json"]:
+            raise
+        answer = _impossible(command, given, problem)
     if launch is not None:
         answer.notes += launch.notes
         answer.assumed += launch.assumed
@@ -180,6 +185,16 @@ def _answer(command: Command, line: Line) -> int:
 def _paths(files: OptionText) -> list[str]:
     """Return the files of --from; a run file may state one as a text."""
     return [str(one) for one in files.text] if isinstance(files.text, (list, tuple)) else [str(files.text)]
+
+
+def _impossible(command: Command, given: dict[str, OptionText], problem: NapkinError) -> Answer:
+    """Return the answer that there is none: an object for who reads JSON."""
+    from napkin.commands.inputs import Inputs
+    from napkin.render.answer import Answer
+
+    notes = [text for text in (problem.message, problem.hint) if text]
+    shown = Inputs(command, given).shown
+    return Answer(command.name, inputs=shown, verdict=IMPOSSIBLE, status=BROKEN, notes=notes, problems=(problem,))
 
 
 _SEEN = ("verbose", "quiet", "paths")

@@ -36,6 +36,7 @@ INSTEAD: Mapping[str, tuple[str, ...]] = {
 NEEDED = frozenset(
     [
         "model",
+        "task",
         "gpus",
         "zero",
         "offload",
@@ -51,8 +52,6 @@ NEEDED = frozenset(
     ]
 )
 """Options that a file leaves open and that change every answer: the command line must say them."""
-PLAIN_TASKS = ("pretrain", "sft")
-"""Tasks whose step is one forward and backward pass of one model."""
 
 
 class Launch:
@@ -78,8 +77,8 @@ def options_of_launch(paths: Sequence[str], command: Command, typed: Mapping[str
             continue
         if option == "model":
             _take_model(reading, entry, command, given, problems)
-        elif option == "task" and "task" not in OPTIONS:
-            _check_task(entry)
+        elif option == "task" and entry.value is not None and not _is_known("task", str(entry.value)):
+            problems.append(Refused(f"{entry.place}: napkin has no task {entry.value}", OPTIONS["task"].usage))
         elif option not in OPTIONS:
             continue
         elif entry.value is None:
@@ -133,13 +132,6 @@ def _take_model(
         given["model"] = OptionText(str(entry.value or entry.given), FROM_FILE, where)
     else:
         problems.append(NapkinError(f"{where}: names no model that napkin knows", "napkin … MODEL --from FILE"))
-
-
-def _check_task(entry: Entry) -> None:
-    """Refuse a task of more than one model, or of pairs, while napkin has no option for it."""
-    if entry.value not in PLAIN_TASKS:
-        what = entry.value or f"open ({entry.where})"
-        raise Refused(f"{entry.place}: the task is {what}, and napkin answers pretraining and fine-tuning", None)
 
 
 def _ask(option: str, entry: Entry, command: Command, problems: list[NapkinError], assumed: list[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, minimum, where
 from napkin.evidence import constants as shipped
 from napkin.evidence import software
@@ -18,12 +19,15 @@ from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.efficiency import depth_share, tile_share
 from napkin.timing.rates import Rates
-from napkin.timing.step import StepTime, step
+from napkin.timing.step import StepTime, step_of_passes
 from napkin.timing.step_layout import StepLayout
 from napkin.training.assigned_stages import Stages
 from napkin.training.layout import Layout
 from napkin.training.optimizer_step import step_traffic
+from napkin.training.precision import Precision
+from napkin.training.recomputation import OPERATIONS, SECOND_LINEARS
 from napkin.training.setup import Setup
+from napkin.training.tasks import Passes
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
@@ -35,10 +39,10 @@ UNKNOWN_SPREAD = 0.08
 
 @record
 class StepPrediction:
-    """The model as it is trained, plan and rates of the step; kernel: attention's; at: where the run lies among the
+    """What a micro-batch runs, plan and rates of the step; kernel: attention's; at: where the run lies among the
     evidence."""
 
-    trained: Model
+    passes: Passes
     plan: StepLayout
     rates: Rates
     stack: software.SoftwareStack
@@ -50,7 +54,7 @@ class StepPrediction:
 
     def step(self) -> StepTime:
         """Return the time of one step: what every command answers that is asked for it."""
-        return step(self.trained, self.plan, self.rates)
+        return step_of_passes(self.passes, self.plan, self.rates)
 
     def half_width(self, level: float, named: bool = True) -> tuple[float, Sequence[tuple[float, SeenStep]]]:
         """Return half the interval's width in ln t.
@@ -87,7 +91,7 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
     _, tower_tokens, image_tokens = lengths or (1, 1, 1)
     return StepLayout(
         sequence=layout.seq,
-        micro_batch=layout.micro,
+        micro_batch=layout.sequences,
         micro_batches=layout.micro_batches,
         tp=layout.tp,
         pp=layout.pp,
@@ -100,10 +104,13 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
         shards=minimum(setup.shards, layout.dp * layout.cp),
         layers_recomputed=share,
         attention_recomputed=1 if core else 0,
+        products_recomputed=SECOND_LINEARS if layout.recompute.kind == OPERATIONS else 0,
         flash=0 if kernel == "eager" else 1,
         idle=1 / 3 if layout.schedule == "zero-bubble" else 1,
         low=1 if low else 0,
         gradient_bytes=gradient,
+        gathered_bytes=gathered_bytes(setup.precision, layout.zero),
+        frozen_bytes=sized(1, setup.precision.network.gathered),
         optimizer_bytes=step_traffic(setup.precision, setup.optimizer.copies, 2 if pure else 4),
         etp=layout.etp,
         target=layout.target,
@@ -113,6 +120,11 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
         tower_tokens=tower_tokens,
         image_tokens=image_tokens,
     )
+
+
+def gathered_bytes(policy: Precision, zero: Number) -> Number:
+    """Return the bytes of a trained parameter as ranks gather it: under ZeRO-3 for a layer, else after the step."""
+    return where(zero >= 3, sized(1, policy.gathered), sized(1, policy.param))
 
 
 def ends(stages: Stages) -> tuple[int, int]:
@@ -183,7 +195,7 @@ def asked(
         reached = replace(reached, stack=reached.stack * factor)
     used = names(at.generation, int(at.bits), stack, kernel, "rdma", async_tp, "")
     return StepPrediction(
-        setup.trained(model), plan, reached, stack, kernel, place, peak, shipped.spreads()[used["matmul"]], factor
+        setup.passes(model), plan, reached, stack, kernel, place, peak, shipped.spreads()[used["matmul"]], factor
     )
 
 

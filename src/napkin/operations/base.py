@@ -35,7 +35,7 @@ LAYER_KERNELS, EXPERT_KERNELS = "layer", "experts"
 
 
 class Timer:
-    """Receives how an operation's matmuls run; timing/layer.py turns that into seconds."""
+    """Receives how an operation's matmuls run; timing/layer_clock.py turns that into seconds."""
 
     def gemms(self, op: Operation) -> None:
         """Run the operation's GEMMs one by one, their batch divided over tensor-parallel ranks."""
@@ -80,6 +80,7 @@ REQUIRED = (
     "elements_moved",
     "ring",
     "launches",
+    "launch_counts",
     "cache",
     "fused_into_multiplication",
     "multiplies",
@@ -209,6 +210,11 @@ class Operation:
 
     def launches(self) -> str:
         """Return which layer's number of kernel launches applies: LAYER_KERNELS or EXPERT_KERNELS."""
+        raise NotImplementedError
+
+    def launch_counts(self) -> tuple[int, int]:
+        """Return how many launches it counts as, forward and backward, where an operation is one, the gradient of its
+        inputs one and that of its weights one."""
         raise NotImplementedError
 
     def cache(self, over: Served) -> Cache | None:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from napkin.errors import Refused
 from napkin.operations.adapters import Adapter, MergedAdapter
 from napkin.operations.base import Operation
 from napkin.operations.implementations import Implementation
 from napkin.operations.learning import ALL, Learning
+from napkin.operations.linear import Matmul
 from napkin.operations.lora import adapted_lookups, adapted_parameters, adapted_parts, lora_pairs, stored_format
 from napkin.operations.model import Layer, Model, Stack, stack_of
 from napkin.operations.roles import ADAPTER, LM_HEAD, MEMORY, MERGED
@@ -92,6 +94,53 @@ def with_frozen_layers(stack: Stack, layers: int) -> Stack:
             runs.append((count - fixed, layer))
         layers -= fixed
     return stack_of(stack.name, stack.before, runs, stack.after)
+
+
+@record
+class Reach:
+    """Where the backward pass ends.
+
+    untouched  layers, from the first that run, which no gradient reaches: of a vision tower and its projector, images
+               in place, an encoder and its end, a decoder
+    begins     whether no gradient reaches what the piece after them reads either: it is the first that learns
+    """
+
+    untouched: int
+    begins: bool
+
+
+def reach_of(trained: Model) -> Reach:
+    """Return where the backward pass of a model ends, from the operations that learn (`as_trained`)."""
+    pieces = list(_pieces(trained))
+    count = 0
+    for layers, operations in pieces:
+        if any(op.learning.runs for op in operations):
+            break
+        count += layers
+    else:
+        operations = trained.stacks[-1].after
+    return Reach(count, not _passes_on(operations))
+
+
+def _pieces(trained: Model) -> Iterator[tuple[int, tuple[Operation, ...]]]:
+    """Yield (how many, operations of one) of what runs in order before a model's head."""
+    vision, (first, *_) = trained.vision, trained.stacks
+    if vision is not None:
+        (tower,), (projector,) = vision.tower.stacks, vision.projector.stacks
+        yield from ((count, layer.operations) for count, layer in tower.runs)
+        yield 1, projector.before
+        # images in place: gradients pass through it where the first layer of language passes them on
+        inside = next((layer.operations for _, layer in first.runs), first.after)
+        yield 1, tuple(op for op in inside if set(op.reads) == {STREAM} and op.learning.inputs)
+    for stack in trained.stacks:
+        yield from ((count, layer.operations) for count, layer in stack.runs)
+        if stack is not trained.stacks[-1] and stack.after:
+            yield 1, stack.after
+
+
+def _passes_on(operations: Iterable[Operation]) -> bool:
+    """Return whether a gradient passes on to what a piece reads: what reads nothing else tells."""
+    return any(op.learning.inputs for op in operations if set(op.reads) == {STREAM})
 
 
 def with_first_trained(stack: Stack, layers: int) -> Stack:
@@ -218,6 +267,41 @@ def _adapters(
         yield MergedAdapter(f"{name}/merged_{number + 1}", op.reads, copies, d_in, rank, d_out, role=MERGED)
     for _, rank, rows, width in adapted_lookups(op, tuning):
         yield Adapter(name, op.reads, rows, rank, rank, width, looked_up=True, role=ADAPTER, learning=learning)
+
+
+IDLE = Learning(0, 0, False)
+"""Of an operation in a pass without gradients."""
+
+
+def forward_only(model: Model, adapters: bool = True) -> Model:
+    """Return a model as a pass without gradients runs it; adapters: with those that it has among its operations."""
+
+    def of(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
+        kept = (op for op in operations if adapters or op.role not in (ADAPTER, MERGED))
+        return tuple(replace(op, learning=replace(IDLE, stored=op.learning.stored)) for op in kept)
+
+    known: dict[int, Layer] = {}
+    stacks = []
+    for stack in model.stacks:
+        runs = [
+            (count, known.setdefault(id(layer), replace(layer, operations=of(layer.operations))))
+            for count, layer in stack.runs
+        ]
+        stacks.append(stack_of(stack.name, of(stack.before), runs, of(stack.after)))
+    return replace(model, stacks=tuple(stacks))
+
+
+def with_score(model: Model) -> Model:
+    """Return a model whose head has a single output, a score of its own weights (transformers
+    AutoModelForSequenceClassification with num_labels 1: score, without a bias)."""
+    *others, last = model.stacks
+    place = next((n for n, op in enumerate(last.after) if op.role == LM_HEAD), None)
+    if place is None:
+        raise Refused(f"{model.name} has no head that a score could replace", "a model with a language model's head")
+    head = last.after[place]
+    score = Matmul("score", head.reads, model.hidden, 1, role=LM_HEAD, module="score")
+    after = (*last.after[:place], score)
+    return replace(model, stacks=(*others, replace(last, after=after)), tied=False, outputs=1, extra=())
 
 
 def head_of(model: Model) -> Operation | None:

@@ -5,9 +5,10 @@ Stages hold neighboring layers: where the first layers are frozen, or the first 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
-from napkin.elementwise import Number, ceil_div, holds_for_all, is_array, maximum, minimum, where
-from napkin.record import record
+from napkin.elementwise import Number, chosen, combinations, where
+from napkin.record import record, replace
 
 
 @record
@@ -21,21 +22,6 @@ class Order:
     runs: tuple[tuple[Number, int], ...]
     first: tuple[tuple[int, int], ...]
     kinds: int
-
-    def depth(self) -> Number:
-        """Return how many layers there are."""
-        found: Number = 0
-        for count, _ in self.runs:
-            found = found + count
-        return found
-
-    def among_first(self, layers: Number) -> list[Number]:
-        """Return how many of the first layers are of each kind."""
-        found: list[Number] = [0] * self.kinds
-        for count, place in self.runs:
-            found[place] = found[place] + maximum(minimum(layers, count), 0)
-            layers = layers - count
-        return found
 
 
 @record
@@ -54,20 +40,22 @@ def slowest_stage(
     """Return how many layers of each kind the slowest stage holds, and whether it has the head (1 or 0).
 
     seconds  of one layer of each kind        head  seconds of the head, which is on the last stage"""
-    pp = degrees.pp
-    slowest = _counts(order, degrees, pp - 1, True)
-    for count, place in order.first:
-        slowest[place] = where(pp == 1, count, 0)
+    four = (degrees.pp, degrees.vp, degrees.before, degrees.last)
+    different, which = combinations(*four, *(count for count, _ in order.runs))
+    unlike = []
+    for pp, vp, before, last, *layers in different:
+        runs = zip(layers, (kind for _, kind in order.runs), strict=True)
+        unlike.append(_unlike(replace(order, runs=tuple(runs)), pp, vp, before, last))
+
+    def held(place: int) -> list[Number]:
+        stages = [one[min(place, len(one) - 1)] for one in unlike]
+        return [chosen([counts[kind] for counts in stages], which) for kind in range(order.kinds)]
+
+    slowest = held(0)
     longest = head + _taken(slowest, seconds)
     with_head: Number = 1
-    tried: list[list[Number]] = []
-    for stage in range(max(int(pp.max() if is_array(pp) else pp) - 1, 1)):
-        counts = _counts(order, degrees, minimum(stage, maximum(pp - 2, 0)), False)
-        for count, place in order.first if stage == 0 else ():
-            counts[place] = count
-        if any(_same(counts, other) for other in tried):
-            continue
-        tried.append(counts)
+    for place in range(1, max(len(one) for one in unlike)):
+        counts = held(place)
         taken = _taken(counts, seconds)
         longer = taken > longest
         longest = where(longer, taken, longest)
@@ -83,23 +71,29 @@ def _taken(counts: Sequence[Number], seconds: Sequence[Number]) -> Number:
     return taken
 
 
-def _same(counts: Sequence[Number], others: Sequence[Number]) -> bool:
-    return all(holds_for_all(a == b) for a, b in zip(counts, others, strict=True))
+@lru_cache(maxsize=4096)
+def _unlike(order: Order, pp: int, vp: int, before: int, last: int) -> tuple[tuple[int, ...], ...]:
+    """Return how many layers of each kind the last stage holds, then the others: without those that hold no more of any
+    kind than an earlier one, which no stage can be slower than for."""
+    layers = [place for count, place in order.runs for _ in range(int(count))]
+    ahead = [place for count, place in order.first for _ in range(count)]
+    found: list[tuple[int, ...]] = []
+    for stage in (pp - 1, *range(pp - 1)):
+        held = _held(layers, stage, pp, vp, before, last) + (ahead if stage == 0 else [])
+        counts = tuple(held.count(kind) for kind in range(order.kinds))
+        if not any(all(a <= b for a, b in zip(counts, other, strict=True)) for other in found):
+            found.append(counts)
+    return tuple(found)
 
 
-def _counts(order: Order, degrees: Degrees, stage: Number, is_last: bool) -> list[Number]:
-    """Return how many layers of each kind a stage holds: one run of neighbors, or one in each of its chunks. Of the
-    stages before the last one, the fullest counts."""
-    pp, vp, before, last = degrees.pp, degrees.vp, degrees.before, degrees.last
-    depth = order.depth()
-    size = ceil_div(before, vp)
-    held = last if is_last else before
-    first = depth - last if is_last else minimum(stage * before, maximum(depth - last - before, 0))
-    found: list[Number] = [0] * order.kinds
-    for chunk in range(int(vp.max() if is_array(vp) else vp)):
-        start = minimum(where(vp > 1, (chunk * pp + stage) * size, first), depth)
-        end = minimum(start + where(vp > 1, size, held), depth)
-        end = where(vp > chunk, end, start)
-        for kind, (upto, skipped) in enumerate(zip(order.among_first(end), order.among_first(start), strict=True)):
-            found[kind] = found[kind] + upto - skipped
-    return found
+def _held(layers: list[int], stage: int, pp: int, vp: int, before: int, last: int) -> list[int]:
+    """Return the layers of a stage: one run of neighbors, or one in each of its chunks. Of the stages before the last
+    one, the fullest counts."""
+    if vp > 1:
+        size = -(-before // vp)
+        starts = ((chunk * pp + stage) * size for chunk in range(vp))
+        return [layer for start in starts for layer in layers[start : start + size]]
+    if stage == pp - 1:
+        return layers[len(layers) - last :]
+    first = min(stage * before, max(len(layers) - last - before, 0))
+    return layers[first : first + before]

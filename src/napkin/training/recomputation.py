@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from math import isqrt
+
 from napkin.errors import NapkinError
 from napkin.record import record
 
 OPERATIONS = "operations"
+SECOND_LINEARS = 0.5
+"""Share of the linear layers that recomputation by operations runs again: every second one (pytorch/torchtitan
+torchtitan/parallelisms/parallelize_llama.py, _save_list and meta["forward_mm_count"] % 2)."""
 
 
 @record
@@ -19,6 +24,12 @@ class Recompute:
 
     kind: str = "none"
     k: int = 1
+
+    def group(self, depth: int) -> int:
+        """Return how many of the `depth` blocks share a checkpoint."""
+        if self.kind != "group":
+            return 1
+        return self.k or isqrt(max(depth - 1, 0)) + 1  # ⌈√L⌉
 
     @property
     def word(self) -> str:
