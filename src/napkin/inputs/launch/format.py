@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.tables import Tables
 from napkin.record import record
 
 TYPE_CHECKING = False
@@ -12,7 +14,6 @@ if TYPE_CHECKING:
     from dataclasses import KW_ONLY
     from typing import Any
 
-    from napkin.inputs.launch.reading import Reading
     from napkin.inputs.launch.source import Source
 
 
@@ -73,21 +74,16 @@ class Format:
     refused: Mapping[str, str] = MappingProxyType({})
 
     @property
-    def consulted(self) -> set[str]:
-        """Keys that the rules look at."""
-        return {key for rule in self.rules for name in rule.keys.split() for key in name.split("|")}
+    def tables(self) -> Tables:
+        """What the format says of keys that mean no option, and which keys its meanings look at."""
+        looked = [name for one in self.keys for name in one.names]
+        looked += [key for rule in self.rules for name in rule.keys.split() for key in name.split("|")]
+        return Tables(self.name, self.says, self.ignored, self.not_modelled, self.refused, frozenset(looked))
 
 
-def is_named(key: str, patterns: Mapping[str, str] | str) -> str | None:
-    """Return the remark of the first pattern that a key or a block around it matches; "" in a list without remarks."""
-    from fnmatch import fnmatchcase
-
-    table = dict.fromkeys(patterns.split(), "") if isinstance(patterns, str) else patterns
-    for words, why in table.items():
-        for pattern in words.split():
-            if key == pattern or key.startswith(f"{pattern}.") or ("*" in pattern and fnmatchcase(key, pattern)):
-                return why
-    return None
+def open_reading(format: Format, source: Source) -> Reading:
+    """Return an empty reading of a source in a format."""
+    return Reading(source, format.tables)
 
 
 def apply(format: Format, reading: Reading) -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
-from napkin.inputs.presets import is_preset, preset, presets
+from napkin.inputs.presets import is_preset, preset
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from napkin.inputs.launch.reading import Reading
 
 PURE, AUTOCAST, MASTER = "bf16-pure", "amp-bf16", "bf16-mixed"
@@ -185,32 +182,6 @@ def model_of(name: str) -> tuple[str | None, bool]:
             return None, False
         word = shorter
     return None, False
-
-
-_SIZES = (
-    ("hidden_size", "d_model", "n_embd"),
-    ("num_hidden_layers", "n_layers", "n_layer"),
-    ("num_attention_heads", "n_heads", "n_head"),
-    ("vocab_size",),
-)
-
-
-def preset_with(config: Mapping[str, Any]) -> str | None:
-    """Return the preset whose config.json has the same fields, as far as both state them; both state width, depth,
-    heads and vocabulary."""
-    for one in presets():
-        mine = one.config
-        if mine.get("model_type") != config.get("model_type"):
-            continue
-        sized = all(any(key in mine and mine[key] == config.get(key) for key in keys) for keys in _SIZES)
-        skipped = ("max_position_embeddings", "n_positions", "max_seq_len")
-        if sized and all(
-            mine[key] == value
-            for key, value in config.items()
-            if key in mine and value is not None and key not in skipped
-        ):
-            return one.name
-    return None
 
 
 def take_model(reading: Reading, *keys: str) -> None:

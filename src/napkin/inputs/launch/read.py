@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 
 from napkin.errors import NapkinError
-from napkin.inputs.launch.format import Format, apply
+from napkin.inputs.launch.format import Format, apply, open_reading
 from napkin.inputs.launch.reading import DEFAULT, Entry, Reading
 from napkin.inputs.launch.source import Source
 from napkin.inputs.launch.syntax import read_source
@@ -33,7 +33,7 @@ def reading_of(source: Source) -> Reading:
     """Return what a source says, in the first format that recognizes it."""
     for format in formats():
         if format.is_this(source):
-            reading = Reading(source, format)
+            reading = open_reading(format, source)
             apply(format, reading)
             return reading.finish()
     shown = ", ".join(list(source.values)[:3])

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from napkin.errors import NapkinError
-from napkin.inputs.launch.format import Format, is_named
+from napkin.inputs.launch.shapes import preset_with
 from napkin.inputs.launch.source import Source, Value
+from napkin.inputs.launch.tables import Tables, is_named
 from napkin.inputs.launch.values import Open, is_open
 from napkin.record import record
 from napkin.units import Unreadable
@@ -67,7 +68,7 @@ class Reading:
     given_model  the preset that a file around this block names
     """
 
-    def __init__(self, source: Source, format: Format) -> None:
+    def __init__(self, source: Source, format: Tables) -> None:
         self.source = source
         self.format = format
         self.inputs: dict[str, Entry] = {}
@@ -169,8 +170,6 @@ class Reading:
 
     def build(self, how: Callable[[], Mapping[str, Any] | None]) -> None:
         """Keep the config.json of the file's model, or why napkin builds no such model."""
-        from napkin.inputs.launch.names import preset_with
-
         try:
             self.config = how()
         except NapkinError as problem:
@@ -225,7 +224,7 @@ class Reading:
         """Account for every key of the file that no option names."""
         from napkin.inputs.launch.harmless import is_harmless
 
-        looked = {key for one in self.format.keys for key in one.names} | self.format.consulted
+        looked = self.format.looked
         for key, value in self.source.values.items():
             if key in self._told or any(part in self._covered for part in _ways(key)):
                 continue

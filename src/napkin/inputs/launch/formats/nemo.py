@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.inputs.launch import megatron_core as core
 from napkin.inputs.launch.checks import check_batch, check_gpus
-from napkin.inputs.launch.format import Format, Rule, apply
+from napkin.inputs.launch.format import Format, Rule, apply, open_reading
 from napkin.inputs.launch.names import FP32, MEGATRON
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import Source
@@ -51,7 +51,7 @@ def _precision(reading: Reading) -> None:
 
 def _model(reading: Reading) -> None:
     """Read model: with the tables that Megatron-core's users share."""
-    inner = Reading(reading.source.under("model"), OF_MODEL)
+    inner = open_reading(OF_MODEL, reading.source.under("model"))
     apply(OF_MODEL, inner)
     for name in ("gpus",):
         if reading.value_of(name) is not None:

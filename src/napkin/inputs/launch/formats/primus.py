@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.inputs.launch import megatron_core as core
-from napkin.inputs.launch.format import Format, Rule, apply
+from napkin.inputs.launch.format import Format, Rule, apply, open_reading
 from napkin.inputs.launch.names import MEGATRON, model_of
 from napkin.inputs.launch.reading import DEFAULT, Reading
 from napkin.inputs.launch.source import Source
@@ -110,7 +110,7 @@ def _overrides(reading: Reading) -> None:
     else:
         reading.refuse(f"{T}.framework", f"napkin reads no overrides of {kind[:40]!r}")
         return
-    inner = Reading(source, tables)
+    inner = open_reading(tables, source)
     inner.given_model = reading.value_of("model")
     apply(tables, inner)
     inner.finish()
