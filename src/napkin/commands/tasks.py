@@ -7,6 +7,7 @@ from napkin.errors import NapkinError, Refused
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
 from napkin.operations.trained import with_score
+from napkin.options.rollout import ROLLOUT
 from napkin.options.training import TORCH_LOSS
 from napkin.record import replace
 from napkin.training.frameworks import Framework
@@ -14,7 +15,9 @@ from napkin.training.precision import Precision
 from napkin.training.tasks import (
     ADAPTERS_OFF,
     LOG_PROBS,
+    NONE,
     OVER_LOG_PROBS,
+    PRECOMPUTED,
     PRETRAIN,
     SAME,
     TASKS,
@@ -30,9 +33,22 @@ def read_task(inputs: Inputs) -> Task:
     if "task" not in inputs.command.names:
         return PRETRAIN
     task = TASKS[inputs.text("task")] if inputs.has("task") else PRETRAIN
+    if task.rollout and "prompt-tokens" not in inputs.command.names:
+        raise Refused(
+            f"--task {task.name}: {inputs.command.name} does not answer for steps that generate",
+            "napkin memory, step and train-time do",
+        )
     if task.source:
         inputs.note(f"{task.name}: {task.source}")
     return task
+
+
+def is_rollout(inputs: Inputs) -> bool:
+    """Return whether the task is reinforcement learning; else what belongs to it is refused."""
+    found = read_task(inputs).rollout
+    if not found:
+        inputs.because(ROLLOUT, "only reinforcement learning generates answers", "--task grpo, rloo or ppo")
+    return found
 
 
 def read_as_trained(inputs: Inputs, model: Model) -> Model:
@@ -47,18 +63,25 @@ def read_forwards(inputs: Inputs, framework: Framework) -> tuple[ForwardPass, ..
     task = read_task(inputs)
     if "reference" not in inputs.command.names:
         return ()
-    if not task.reference:
+    if not (task.reference or task.rollout):
         why = f"--task {task.name} has no reference model" if inputs.has("task") else "no task has a reference model"
         inputs.depends(("reference",), False, why, "--task dpo or kto")
         return ()
     adapters = inputs.has("lora-rank")
-    word = inputs.text("reference", default=ADAPTERS_OFF if adapters else SAME)
+    usual = ADAPTERS_OFF if adapters else SAME
+    if task.rollout and not task.penalized:
+        usual = NONE
+    word = inputs.text("reference", default=usual)
+    if word == NONE and not task.rollout:
+        raise NapkinError(f"--reference none: --task {task.name} compares with a reference", "--task simpo has none")
+    if word == PRECOMPUTED and task.rollout:
+        raise NapkinError("--reference precomputed: answers are generated in each step", "same, adapters-off or none")
     if word == ADAPTERS_OFF and not adapters:
         raise NapkinError("--reference adapters-off needs adapters", "--lora-rank, or --reference same")
-    model = _read_other(inputs, word) if word not in (SAME, ADAPTERS_OFF, "precomputed") else None
-    if word == "precomputed":
+    model = _read_other(inputs, word) if word not in (SAME, ADAPTERS_OFF, PRECOMPUTED, NONE) else None
+    if word == PRECOMPUTED:
         inputs.note("the reference's log-probabilities are computed once, before training: that pass is not in a step")
-    return forward_passes(task, word, model, framework.reference_first)
+    return forward_passes(task, word, model, framework.reference_first or task.rollout)
 
 
 def _read_other(inputs: Inputs, text: str) -> Model:

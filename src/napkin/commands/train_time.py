@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.screens.train_time import screen
+from napkin.commands.tasks import is_rollout
 from napkin.commands.train_time_question import TrainTimeQuestion
 from napkin.commands.train_time_read import PREDICTS, read
 from napkin.counting.six_n import against_count
@@ -14,6 +15,7 @@ from napkin.errors import BROKEN, DOES_NOT_FIT, HELD, IMPOSSIBLE, OK, UNDECIDED
 from napkin.options.data import AMOUNT
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.option import choice
+from napkin.options.rollout import ROLLOUT
 from napkin.options.training import UNTIMED
 from napkin.render.answer import Answer, Shown
 from napkin.term import Term
@@ -22,6 +24,10 @@ from napkin.timing import time
 
 def run(inputs: Inputs) -> Answer:
     """Answer for a model or its number of parameters."""
+    if is_rollout(inputs):
+        from napkin.commands.rollout import run_time
+
+        return run_time(inputs)
     return answer(read(inputs))
 
 
@@ -166,6 +172,7 @@ COMMAND = Command(
         "strict-config",
         "confidence",
         *PREDICTS,
+        *ROLLOUT,
         *UNTIMED,
     ),
     arguments=("model",),

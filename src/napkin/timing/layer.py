@@ -315,6 +315,11 @@ def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
     several = any(op.launches() == EXPERT_KERNELS for op in operations)
     launch = rates.host_experts if several else rates.host_layer
     launches = clock.rate(f"{kind}/launch", launch, SECOND, STACK)
+    if not own.learns:  # calibrated on layers that are trained
+        forward = term.leaf(
+            f"{kind}/launch/share", forward_launches(operations, ALL), "1", term.TRUE, "no backward pass"
+        )
+        launches = term.multiply(f"{kind}/launch/alone", launches, forward)
     groups["host"] = host_time(kind, groups, launches)
     seconds = term.add(f"{kind}/seconds", *groups.values())
     behind = term.subtract(f"{kind}/behind", seconds, forward_time(own, operations, launches))
@@ -330,11 +335,13 @@ def forward_time(own: LayerClock, operations: Sequence[Operation], launches: Ter
     return term.largest(f"{kind}/forward/waited", forward, term.multiply(f"{kind}/launch/forward", launches, share))
 
 
-def forward_launches(operations: Sequence[Operation]) -> float:
+def forward_launches(operations: Sequence[Operation], learning: Learning | None = None) -> float:
     """Return the forward pass's share of a layer's launches: one for each operation, against one for each gradient that
     the backward pass computes, of inputs and of weights. It has no sizes in it: more work on the device would else
-    leave the backward pass more of the same launches to hide behind, and make a step faster."""
-    gradients = sum(op.learning.inputs + bool(op.weights() and op.learning.weights) for op in operations)
+    leave the backward pass more of the same launches to hide behind, and make a step faster.
+    learning: of all operations, where it is not their own."""
+    each = ((op, learning or op.learning) for op in operations)
+    gradients = sum(one.inputs + bool(op.weights() and one.weights) for op, one in each)
     return len(operations) / max(len(operations) + gradients, 1)
 
 

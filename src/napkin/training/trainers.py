@@ -22,6 +22,7 @@ class Trainer:
     widens    what is not quantized is cast to fp32 (peft's prepare_model_for_kbit_training)
     checkpoints  every block is checkpointed unless a run says otherwise
     framework  that it runs on where none is named, ""
+    sleeps    an inference engine on the same GPUs gives its memory back while the model is trained
     software  the stack whose measured steps are most like its own (evidence/software.py)
     source    where its code says so
     """
@@ -36,6 +37,7 @@ class Trainer:
     widens: bool = False
     checkpoints: bool = False
     framework: str = ""
+    sleeps: bool = True
     software: str = "fsdp-eager"
 
     def policy_of_all(self, framework: Framework, narrow: str = "bf16", autocast: bool | None = None) -> Precision:
@@ -85,8 +87,10 @@ TRAINERS: dict[str, Trainer] = {
         Trainer("accelerate", "accelerate accelerator.py, prepare_model: forward under autocast; peft's adapters"),
         Trainer(
             "trl",
-            "huggingface/trl trl/trainer/sft_trainer.py: adapters of a quantized base are cast to bf16",
+            "huggingface/trl trl/trainer/sft_trainer.py: adapters of a quantized base are cast to bf16; "
+            "grpo_config.py: vllm_enable_sleep_mode off",
             beside_quantized="bf16",
+            sleeps=False,
         ),
         Trainer(
             "axolotl", "axolotl-ai-cloud/axolotl src/axolotl/loaders/{model,adapter}.py: norms back to torch_dtype"
