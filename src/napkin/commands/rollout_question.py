@@ -25,6 +25,7 @@ from napkin.record import record, replace
 from napkin.term import Term
 from napkin.training.setup import Setup
 from napkin.training.tasks import CRITIC, LOGPROBS, REWARD, ForwardPass
+from napkin.training.trainers import LOOP
 from napkin.training.trainers import find as find_trainer
 
 APART = 0.9
@@ -84,22 +85,21 @@ def read(inputs: Inputs) -> RolloutQuestion:
     lengths = _read_lengths(inputs)
     read_gpus(inputs)
     total = inputs.integer("gpus", default="1")
-    where, _, size = inputs.text("rollout", default="colocated:0.5").partition(":")
+    trainer = find_trainer(inputs.text("trainer")) if inputs.has("trainer") else LOOP
+    where, _, size = inputs.text("rollout", default=f"colocated:{trainer.share:g}").partition(":")
     apart = int(size) if where == "separate" else 0
     if apart >= total:
         raise NapkinError(
             f"--rollout separate:{apart}: --gpus {total:,} counts all, the trainer's too", f"--gpus {apart + 8}"
         )
     away = inputs.texts("offload")
-    trainer = find_trainer(inputs.text("trainer")) if inputs.has("trainer") else None
     setup, prediction = _read_passes(inputs, model, hardware, lengths, total - apart)
     engine = _read_engine(inputs, model, hardware, lengths, where, total, size)
-    asleep = trainer is None or trainer.sleeps
-    if engine is not None and not engine.apart and trainer is None:
+    if engine is not None and not engine.apart and trainer is LOOP:
         inputs.assume("the engine asleep while training")
     _note(inputs, task.name, away)
     return RolloutQuestion(
-        *(model, setup, hardware, read_implementation(inputs), lengths, engine, asleep, away, prediction),
+        *(model, setup, hardware, read_implementation(inputs), lengths, engine, trainer.sleeps, away, prediction),
         stack_named="stack" in inputs,
         confidence=read_confidence(inputs),
     )

@@ -14,17 +14,16 @@ from napkin.training.frameworks import Framework
 from napkin.training.precision import Precision
 from napkin.training.tasks import (
     ADAPTERS_OFF,
-    LOG_PROBS,
     NONE,
     OVER_LOG_PROBS,
     PRECOMPUTED,
     PRETRAIN,
     SAME,
     TASKS,
-    WIDE_LOG_PROBS,
     ForwardPass,
     Task,
     forward_passes,
+    loss_of,
 )
 
 
@@ -102,10 +101,7 @@ def _read_other(inputs: Inputs, text: str) -> Model:
 def read_loss(inputs: Inputs, implementation: Implementation, policy: Precision) -> Implementation:
     """Return the implementation with the loss that is asked for, or that the task has."""
     task = read_task(inputs)
-    usual = implementation.loss or TORCH_LOSS
-    if task.preference and usual not in OVER_LOG_PROBS:
-        usual = WIDE_LOG_PROBS if policy.autocast or policy.param == "fp32" else LOG_PROBS
-    loss = inputs.text("loss", default=usual)
+    loss = inputs.text("loss", default=loss_of(task, implementation.loss, policy) or TORCH_LOSS)
     if task.preference and loss not in OVER_LOG_PROBS:
         raise Refused(
             f"--loss {loss}: what a loss over log-probabilities keeps in this form is not modeled",

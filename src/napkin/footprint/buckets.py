@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 
 from napkin.autograd.tensors import ACTIVATION, sized
 from napkin.elementwise import Number, ceil_div
-from napkin.footprint import activations, memory
-from napkin.footprint.activations import Piece
+from napkin.footprint import memory
 from napkin.footprint.offload import host_bytes
+from napkin.footprint.pieces import Piece
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import BUCKETS, Moment, Rank
 from napkin.footprint.states import divided
@@ -160,7 +160,7 @@ def _state(step: PreparedStep, rank: Rank, path: str, name: str, size: Number) -
 def _saved(step: PreparedStep, rank: Rank, path: str, source: str) -> Term:
     """Return the bytes kept by each operation of each layer type, by checkpointed blocks, and outside the layers."""
     stage, run, recompute = rank.stage, step.run, step.setup.layout.recompute
-    size = activations.group_size(recompute, step.order.depth)
+    size = recompute.group(step.order.depth)
     parts: list[Term] = []
     shared: dict[int, Term] = {}
     checkpointed: Number = 0

@@ -8,8 +8,7 @@ Symbols: t, p, c, d, e tensor, pipeline, context, data and expert degrees, m mic
 from __future__ import annotations
 
 from napkin.autograd.tensors import sized
-from napkin.elementwise import Number, maximum, ratio
-from napkin.footprint.activations import total
+from napkin.elementwise import Number, maximum, ratio, total
 from napkin.footprint.kept import dot, saved_bytes
 from napkin.footprint.moments import moments_of
 from napkin.footprint.optimizer_buffers import tensor_sizes

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin.autograd.tensors import INPUT_LABEL, sized
-from napkin.elementwise import Number, ceil_div, is_array, is_zero, maximum, product, where
-from napkin.footprint.activations import total
+from napkin.elementwise import Number, ceil_div, is_array, is_zero, maximum, product, total, where
 from napkin.footprint.gathers import flat_gradient, gathered_bytes
 from napkin.footprint.kept import dot, mask_bytes, returned_bytes, rotary_bytes, shared_kv_bytes
 from napkin.footprint.optimizer_buffers import optimizer_temporaries, table_elements

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from napkin.autograd.tensors import sized
-from napkin.elementwise import Number, ceil_div, maximum, product, where
-from napkin.footprint.activations import Pass, total
+from napkin.elementwise import Number, ceil_div, maximum, product, total, where
+from napkin.footprint.pieces import Pass
 from napkin.footprint.prepared import PreparedStep, pass_of, stack_of_step, weights_on_a_rank
 from napkin.footprint.rank import Made
 from napkin.footprint.stages import Stage

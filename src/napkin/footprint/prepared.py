@@ -8,8 +8,8 @@ from napkin.autograd.live import Replay, read_by_others, replays
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Flag, Number, is_array, where
 from napkin.footprint import activations
-from napkin.footprint.activations import Pass, Piece
 from napkin.footprint.legs import PROJECTOR, VISION, joined, legs_of, tower_part
+from napkin.footprint.pieces import Pass, Piece
 from napkin.footprint.states import HeldWeights, gathered, held_weights, still
 from napkin.operations.base import Operation
 from napkin.operations.lowering import Shape, Split

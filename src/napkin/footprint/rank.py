@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from napkin.elementwise import Number, ceil_div, holds_for_all, is_array, maximum, where
-from napkin.footprint.activations import total
+from napkin.elementwise import Number, ceil_div, holds_for_all, is_array, maximum, total, where
 from napkin.footprint.allocator import Flow
 from napkin.footprint.stages import Stage
 from napkin.footprint.states import HeldWeights

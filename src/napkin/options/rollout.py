@@ -40,7 +40,7 @@ OPTIONS = (
         engine,
         "Engine: colocated:SHARE of the memory, separate:GPUS, none",
         metavar="WHERE",
-        default="colocated:0.5",
+        default="colocated, the trainer's share",
     ),
     Option("rollout-tp", units.degree, "Tensor-parallel ranks of the engine", metavar="N", default="as it needs"),
     Option("reward", units.words, "Reward model, or none", metavar="MODEL", default="none"),

@@ -11,7 +11,8 @@ from napkin.elementwise import is_array
 from napkin.planning.grid import CELL, Array, Block, Request
 from napkin.record import fields, replace
 from napkin.term import Term
-from napkin.timing.layer import RECOMPUTED, Held, LayerTime
+from napkin.timing.layer import RECOMPUTED, LayerTime
+from napkin.timing.layer_weights import Held
 from napkin.timing.pipeline import Layers
 from napkin.timing.rates import Rates
 from napkin.timing.step import layers_of_passes, step_of_passes

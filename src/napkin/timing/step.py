@@ -24,7 +24,8 @@ from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.clock import SECOND, Clock
 from napkin.timing.data_parallel import data_time, optimizer_time, reduction_time, sharded_time, shards_of
-from napkin.timing.layer import COMMUNICATION, COMPUTE, GROUPS, MEMORY, LayerTime, head_time, layer_time
+from napkin.timing.layer import LayerTime, head_time, layer_time
+from napkin.timing.layer_clock import COMMUNICATION, COMPUTE, GROUPS, MEMORY
 from napkin.timing.pipeline import Layers, boundary_time, bubble_time, layers_of, stages_of
 from napkin.timing.rates import Rates
 from napkin.timing.slowest_stage import Order

@@ -8,6 +8,7 @@ from __future__ import annotations
 from napkin.operations.model import Model
 from napkin.operations.trained import forward_only
 from napkin.record import record
+from napkin.training.precision import Precision
 
 REFERENCE, MISMATCHED = "reference", "mismatched"
 LOGPROBS, REWARD, CRITIC = "logprobs", "reward", "critic"
@@ -69,6 +70,14 @@ class ForwardPass:
     trained: bool = False
     first: bool = False
     dtype: str = ""
+
+
+def loss_of(task: Task, loss: str, precision: Precision) -> str:
+    """Return the form of a task's loss where an implementation has `loss` for text: over log-probabilities of the type
+    that the logits have."""
+    if not task.preference or loss in OVER_LOG_PROBS:
+        return loss
+    return WIDE_LOG_PROBS if precision.autocast or precision.param == "fp32" else LOG_PROBS
 
 
 @record
