@@ -127,7 +127,6 @@ COMMAND = Command(
         *MODEL_OPTIONS,
         *PADDED,
         *ROLLOUT,
-        "compile",
         "must-fit",
         "confidence",
         "max",

@@ -8,10 +8,10 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.memory_notes import source_of
 from napkin.commands.memory_question import STATUS
 from napkin.commands.rollout_question import RolloutQuestion, read
+from napkin.commands.rollout_seconds import seconds_of
 from napkin.commands.screens import rollout as screen
 from napkin.counting.params import params
 from napkin.errors import UNDECIDED, NapkinError
-from napkin.evidence.rollouts import seconds_of
 from napkin.planning import verdicts
 from napkin.planning.rollouts import held_by_rollout
 from napkin.planning.step_memory import terms_of

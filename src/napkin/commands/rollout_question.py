@@ -156,20 +156,20 @@ def _read_others(inputs: Inputs, model: Model, setup: Setup) -> list[ForwardPass
     found = [ForwardPass(LOGPROBS, adapters=True, first=True)]
     reward = inputs.text("reward", default="none")
     if reward != "none":
-        found.append(ForwardPass(REWARD, with_score(_named(inputs, reward)), held=True, first=True))
+        found.append(ForwardPass(REWARD, with_score(_read_named(inputs, reward)), held=True, first=True))
     if not task.critic:
         inputs.depends(("critic",), False, f"--task {task.name} has no model of values", "--task ppo")
         return found
     critic = inputs.text_or_none("critic")
     if critic == "none":
         return found
-    values = with_score(model if critic is None else _named(inputs, critic))
+    values = with_score(model if critic is None else _read_named(inputs, critic))
     found.append(ForwardPass("values", values, first=True))
     found.append(ForwardPass(CRITIC, values, held=True, trained=True, first=True))
     return found
 
 
-def _named(inputs: Inputs, text: str) -> Model:
+def _read_named(inputs: Inputs, text: str) -> Model:
     """Return another model, named by a preset, an id or a path."""
     if inputs.integer("pp", default="1") > 1:
         raise NapkinError("how a pipeline's stages divide another model is not modeled", "--pp 1")

@@ -19,14 +19,18 @@ def utilization_terms(model: Model, setup: Setup, peak: Term, found: StepTime) -
     passes = setup.passes(model)
     trained = passes.trained
     over = flops.of_layout(trained, layout, layout.global_batch)
-    counted = flops.step(trained, over)
-    done = flops.of_passes(passes, lambda one, times: flops.of_layout(one, layout, times * layout.global_batch))
+    needed = setup.needed(model) if setup.wakes else passes
+    counted = flops.step(needed.trained, over)
+    done = flops.of_passes(needed, lambda one, times: flops.of_layout(one, layout, times * layout.global_batch))
     gpus = leaf("gpus", layout.gpus, "GPU", TRUE)
     possible = multiply("flops/possible", peak, gpus, found.time)
     mfu = divide("mfu", done, possible)
     masked = subtract("flops/attention/masked", counted["flops/attention"], counted["flops/attention/exact"])
     exact = divide("mfu/exact", subtract("flops/exact", done, masked), possible)
-    again = divide("hfu/recomputed", _recomputed(trained, setup, over), possible)
+    more = [_recomputed(trained, setup, over)]
+    if setup.wakes:
+        more.append(subtract("flops/passed_on", flops.passes("flops/run", trained, over), counted["flops/total"]))
+    again = divide("hfu/recomputed", flops.summed("flops/again", more), possible)
     tokens = leaf("tokens", layout.global_batch * layout.seq, "token", TRUE)
     rate = divide("tokens_per_second_per_gpu", tokens, found.time, gpus)
     return [mfu, exact, add("hfu", mfu, again), rate]

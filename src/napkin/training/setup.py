@@ -12,6 +12,7 @@ from napkin.training.frameworks import PLAIN, Framework
 from napkin.training.layout import Layout
 from napkin.training.optimizers import Optimizer
 from napkin.training.precision import Precision
+from napkin.training.recomputation import Recompute
 from napkin.training.tasks import PRETRAIN, ForwardPass, Passes, Task, passes_of
 
 
@@ -41,6 +42,12 @@ def keeps_adapters(implementation: Implementation, precision: Precision) -> Impl
         return implementation
     apart = replace(tuning, kept_in=precision.param, autocast=precision.compute != precision.param)
     return replace(implementation, tuning=apart)
+
+
+def wakes(frozen: int | None, recompute: Recompute, implementation: Implementation) -> bool:
+    """Return whether gradients pass through frozen layers all the same: where layers are checkpointed, transformers
+    makes the embedding's output require one (PreTrainedModel.enable_input_require_grads)."""
+    return frozen is not None and recompute.kind not in ("none", "selective") and implementation.wakes
 
 
 @record
@@ -93,10 +100,8 @@ class Setup:
 
     @property
     def wakes(self) -> bool:
-        """Return whether gradients pass through the frozen layers: where layers are checkpointed, transformers makes
-        the embedding's output require one (PreTrainedModel.enable_input_require_grads)."""
-        checkpoints = self.layout.recompute.kind not in ("none", "selective")
-        return self.frozen is not None and checkpoints and self.implementation.wakes
+        """Return whether gradients pass through the frozen layers all the same."""
+        return wakes(self.frozen, self.layout.recompute, self.implementation)
 
     def trained(self, model: Model) -> Model:
         """Return the model with what is frozen marked and its adapters among its operations."""
@@ -105,6 +110,10 @@ class Setup:
     def passes(self, model: Model) -> Passes:
         """Return what a micro-batch runs: what the FLOPs and the time of a step are of."""
         return passes_of(self.trained(model), self.forwards)
+
+    def needed(self, model: Model) -> Passes:
+        """Return the same without the gradients that only checkpointing makes: what the MFU counts."""
+        return passes_of(as_trained(model, Frozen(self.implementation, self.frozen, self.asleep)), self.forwards)
 
     @property
     def compute(self) -> str:

@@ -28,6 +28,7 @@ from napkin.inputs.hardware import Hardware
 from napkin.inputs.profile import Profile
 from napkin.operations.model import Model
 from napkin.options.command_line import Text, Texts
+from napkin.options.data import SAMPLES
 from napkin.options.layout import BOUNDED, SEARCHED
 from napkin.options.training import SETUP_DEFAULTS
 from napkin.planning.grid import Request
@@ -46,6 +47,9 @@ from napkin.training.tasks import Passes
 LARGEST_STEP = 16 * 2**20
 """Tokens in a step up to which a free batch grows: what the largest published dense run settled on (Llama 3 405B,
 Grattafiori et al. 2024, arXiv:2407.21783, section 3.4.1)."""
+LARGEST_OF_TUNING = 128
+"""Sequences in a step up to which a free batch grows where samples are trained on, or adapters: those of Tülu 3 8B and
+70B (Lambert et al. 2024, arXiv:2411.15124, hyperparameters of supervised fine-tuning)."""
 RECOMPUTES = ("none", "selective", "full")
 REPEATED = ("precision", "optimizer", "implementation", "stack")
 """Options whose defaults `napkin step` may have otherwise: its line repeats them."""
@@ -223,7 +227,7 @@ def _read_request(inputs: Inputs, model: Model, passes: Passes, setup: Setup, se
     free = not inputs.has("global-batch")
     inputs.depends(("max-global-batch",), free, "--global-batch says how large a step is", "leave out one of the two")
     if free:
-        inputs.default("max-global-batch", str(max(LARGEST_STEP // seq, 1)))
+        inputs.default("max-global-batch", str(_read_largest_batch(inputs, setup, seq)))
     chosen = inputs.text_or_none("recompute")
     only = {name: inputs.integer(name) for name in SEARCHED if name != "zero" and inputs.has(name)}
     if inputs.has("zero") or inputs.has("distributed-optimizer"):
@@ -265,6 +269,18 @@ def _read_request(inputs: Inputs, model: Model, passes: Passes, setup: Setup, se
             "it; --max-zero 3 includes it"
         )
     return request
+
+
+def _read_largest_batch(inputs: Inputs, setup: Setup, seq: int) -> int:
+    """Return the sequences up to which a free batch grows: those of pre-training or of fine-tuning, and no more than
+    the run has."""
+    tuned = setup.implementation.tuning is not None or any(name in inputs for name in SAMPLES)
+    usual = LARGEST_OF_TUNING if tuned else LARGEST_STEP // seq
+    trained = inputs.peek("tokens")
+    run = trained // seq if isinstance(trained, int) else usual
+    if tuned:
+        inputs.assume(f"batch up to {usual}")
+    return max(min(usual, run), 1)
 
 
 def _timed(

@@ -115,7 +115,7 @@ def _binding(found: LargestFit) -> list[tuple[str, str, str]]:
 def _headline(question: MemoryQuestion, found: Fit, answer: Answer) -> list[str]:
     """Return the verdict, the memory used of what there is, and its interval."""
     used, capacity = found.reported.used.value, question.capacity
-    ends = interval(answer.intervals["memory/total"], "byte", question.confidence)
+    ends = interval(answer.intervals["memory/total"], used, "byte", question.confidence)
     if capacity is None:
         return [f"{size(used)} per GPU", ends]
     return [(found.verdict or "").upper(), f"{size_of(used, capacity.value)} per GPU", ends]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from napkin.commands.following import under
 from napkin.commands.rollout_question import RolloutQuestion
+from napkin.commands.rollout_seconds import RolloutSeconds
 from napkin.commands.screens.setup import degrees_of, run_on, trained_part
-from napkin.evidence.rollouts import RolloutSeconds
 from napkin.render.answer import Answer
 from napkin.render.figures import interval, size, size_of
 from napkin.render.screen import Bar, Next, Screen, quantities
@@ -66,7 +66,7 @@ def of_memory(question: RolloutQuestion, answer: Answer, phases: Sequence[Term])
         left = engine.cache(question.capacity)
         weights = size(engine.weights().value)
         remarks.append(f"the engine: weights {weights}, tp {engine.ranks}, cache {size(left.value)}")
-    ends = interval(answer.intervals["memory/total"], "byte", question.confidence)
+    ends = interval(answer.intervals["memory/total"], total, "byte", question.confidence)
     head = [(answer.verdict or "").upper(), f"{size_of(total, capacity)} per GPU", ends]
     following = under("step", {})
     return Screen(_question(question), head, answer.verdict or "", quantities(rows), remarks, next=following)
@@ -80,7 +80,7 @@ def of_step(question: RolloutQuestion, answer: Answer, found: RolloutSeconds) ->
     more = [("speed", f"{human(rate.value, 'token/s')} per GPU", "prompts and answers")]
     head = [
         f"{human(step.value, 'second')} a step",
-        interval(answer.intervals["step/time"], "second", question.confidence),
+        interval(answer.intervals["step/time"], step.value, "second", question.confidence),
     ]
     following = under("train-time", {"steps": "200"})
     return Screen(_question(question), head, "", quantities(rows), more=quantities(more, right=False), next=following)
@@ -100,12 +100,18 @@ def _phases(step: Term) -> list[tuple[str | Bar, ...]]:
 def of_time(question: RolloutQuestion, answer: Answer) -> Screen:
     """Return the screen of a run's hours."""
     terms = answer.by_path()
-    ends = interval(answer.intervals["time"], "second", question.confidence)
+    ends = interval(answer.intervals["time"], terms["time"].value, "second", question.confidence)
     head = [human(terms["time"].value, "second"), ends, human(terms["gpu_hours"].value, "GPU-hour")]
     rows: list[tuple[str, str, str]] = [("steps", human(terms["steps"].value, "1"), "")]
     rows.append(("a step", human(terms["step/time"].value, "second"), ""))
     if "cost" in terms:
-        rows.append(("cost", human(terms["cost"].value, "USD"), interval(answer.intervals["cost"], "USD")))
+        rows.append(
+            (
+                "cost",
+                human(terms["cost"].value, "USD"),
+                interval(answer.intervals["cost"], terms["cost"].value, "USD"),
+            )
+        )
     table = quantities(rows, right=False)
     phases = quantities(_phases(terms["step/time"]))
     return Screen(_question(question), head, "", table, more=phases, next=Next({"explain": True}))
