@@ -12,7 +12,7 @@ from napkin.commands.model import read_model
 from napkin.commands.screens import memory as screen
 from napkin.commands.screens.kept import listed
 from napkin.commands.single import run_single
-from napkin.commands.tasks import is_rollout
+from napkin.commands.tasks import read_whether_rollout
 from napkin.errors import UNDECIDED
 from napkin.options.files import DRAWS
 from napkin.options.layout import STAGE_OPTIONS
@@ -36,7 +36,7 @@ def run(inputs: Inputs) -> Answer:
         return small
     if "batch" in inputs and "micro-batch" not in inputs and not inputs.flag("inference"):
         inputs.means("batch", "micro-batch")
-    if is_rollout(inputs):
+    if read_whether_rollout(inputs):
         from napkin.commands.rollout import run_memory
 
         return run_memory(inputs)

@@ -12,7 +12,7 @@ from napkin.commands.machine import RATES, WHICH
 from napkin.commands.model import read_model
 from napkin.commands.screens.step import screen
 from napkin.commands.step_model import StepQuestion, memory_terms, read_step
-from napkin.commands.tasks import is_rollout
+from napkin.commands.tasks import read_whether_rollout
 from napkin.evidence.utilization import PATHS, utilization_terms
 from napkin.inputs.hardware import Hardware
 from napkin.operations.queries import has_scan
@@ -38,7 +38,7 @@ BINDS = {
 
 def run(inputs: Inputs) -> Answer:
     """Answer for a model, a layout and an accelerator."""
-    if is_rollout(inputs):
+    if read_whether_rollout(inputs):
         from napkin.commands.rollout import run_step
 
         return run_step(inputs)

@@ -42,7 +42,7 @@ def read_task(inputs: Inputs) -> Task:
     return task
 
 
-def is_rollout(inputs: Inputs) -> bool:
+def read_whether_rollout(inputs: Inputs) -> bool:
     """Return whether the task is reinforcement learning; else what belongs to it is refused."""
     found = read_task(inputs).rollout
     if not found:

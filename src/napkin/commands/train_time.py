@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.screens.train_time import screen
-from napkin.commands.tasks import is_rollout
 from napkin.commands.train_time_question import TrainTimeQuestion
 from napkin.commands.train_time_read import PREDICTS, read
 from napkin.counting.six_n import against_count
@@ -24,10 +23,13 @@ from napkin.timing import time
 
 def run(inputs: Inputs) -> Answer:
     """Answer for a model or its number of parameters."""
-    if is_rollout(inputs):
-        from napkin.commands.rollout import run_time
+    if any(name in inputs for name in ("task", *ROLLOUT)):
+        from napkin.commands.tasks import read_whether_rollout
 
-        return run_time(inputs)
+        if read_whether_rollout(inputs):
+            from napkin.commands.rollout import run_time
+
+            return run_time(inputs)
     return answer(read(inputs))
 
 
