@@ -33,6 +33,7 @@ HINTS = {
     "energy power co2 carbon emissions kwh": "napkin train-time REST: energy and CO2 next to the time",
     "optimal best": "napkin train-time --gpus 64 --within 30d --hardware h100 --tokens 1T: the largest model",
     "profile profiler trace breakdown bottleneck": "napkin step MODEL --hardware h100: where the time of a step goes",
+    "completion completions autocomplete shell-completion": "napkin --install-completion, or --show-completion",
     "list ls show": "napkin models, or napkin hardware",
     "matmul gemm": "napkin roofline matmul MxKxN --hardware h100, or napkin flops matmul MxKxN",
     "throughput tps": "napkin step MODEL: tokens per second of a layout; napkin mfu: from measured ones",
@@ -106,6 +107,8 @@ def _hint(given: str, word: str, rest: Sequence[str]) -> str:
 
     for spellings, hint in HINTS.items():
         if word in spellings.split():
+            if "REST" in hint and len(rest) < 3:  # a model only: the complete question
+                hint = hint.replace("REST", "REST --tokens 1T --gpus 64 --hardware h100") if rest else hint
             return hint.replace("MODEL", _model_in(rest) or "MODEL").replace("REST", " ".join(rest) or "…")
     if word in ASKS:
         asked = {one.lower().strip("?,.") for one in rest}

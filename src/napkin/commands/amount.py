@@ -71,7 +71,11 @@ def _read_samples(inputs: Inputs, seq: int) -> Amount:
             raise NapkinError("--lengths and --sample-tokens both say how long samples are", "leave out one of the two")
         inputs.default("samples", str(lengths.samples))
     inputs.need("samples", "how many?")
-    mean = float(lengths.mean if lengths is not None else inputs.number("sample-tokens", "or --lengths FILE"))
+    if lengths is None and not inputs.has("sample-tokens"):
+        raise NapkinError(
+            "--samples needs the length of a sample", "--sample-tokens N: their mean; or --lengths FILE: all of them"
+        )
+    mean = float(lengths.mean if lengths is not None else inputs.number("sample-tokens"))
     if mean > seq:
         raise NapkinError(
             f"--sample-tokens {mean:,.0f}: is longer than a sequence of {seq:,}", "--seq, or the mean of what is kept"

@@ -156,7 +156,7 @@ def _read_policy(inputs: Inputs, framework: Framework) -> Precision:
 
 def _read_framework(inputs: Inputs) -> Framework:
     """Return the training framework, plain torch where none is named; its defaults replace those of the command."""
-    _read_trainer(inputs)
+    trainer = _read_trainer(inputs)
     name = inputs.text_or_none("framework")
     if name is None:
         return PLAIN
@@ -167,6 +167,10 @@ def _read_framework(inputs: Inputs) -> Framework:
             did_you_mean(word, FRAMEWORKS) or f"one of {', '.join(FRAMEWORKS)}",
         )
     framework = FRAMEWORKS[word]
+    if trainer is not None and not trainer.runs_on(framework):
+        raise NapkinError(
+            f"--trainer {trainer.name} does not run on --framework {framework.name}", "leave out one of the two"
+        )
     inputs.redefault("implementation", framework.implementation)
     inputs.redefault("attention", framework.attention)
     inputs.redefault("dropout", f"{framework.dropout:g}")

@@ -63,7 +63,7 @@ OPTIONS = (
     flag("compile", "The step runs under torch.compile"),
     flag("async-tp", "Tensor-parallel collectives overlapped"),
     Option("factor", units.positive, "Time of your steps over napkin's (napkin calibrate)", metavar="X"),
-    Option("task", choice(*TASKS), "What it is trained for: sft, dpo, kto, rm, …", metavar="TASK", default="pretrain"),
+    Option("task", choice(*TASKS), "Objective: sft, dpo, kto, rm, …", metavar="TASK", default="pretrain"),
     Option(
         "reference",
         units.words,
@@ -104,7 +104,7 @@ ADAPTED = ("lora-rank", "adapter", "lora-targets", "quantized", "quantize-expert
 FROZEN = ("freeze-layers", "freeze", *ADAPTED)
 """What is trained of a model, and how the rest is stored."""
 
-STATE_OPTIONS = ("dp-shard", "loss", "framework", "trainer", *TASKED, *FROZEN, *UNTIMED)
+STATE_OPTIONS = ("dp-shard", "loss", "framework", "trainer", "compile", *TASKED, *FROZEN, *UNTIMED)
 """What a training step depends on in addition, mostly in memory."""
 
 SETUP_DEFAULTS: dict[str, str | bool] = {
@@ -145,6 +145,7 @@ STEP_MODEL = (
     "loss",
     "framework",
     "trainer",
+    "compile",
     "stack",
     "async-tp",
     "factor",

@@ -18,6 +18,7 @@ from napkin.timing.rates import Rates
 from napkin.timing.step import layers_of_passes, step_of_passes
 from napkin.timing.step_layout import StepLayout
 from napkin.training.setup import Setup
+from napkin.training.tasks import Passes
 
 Timed = Callable[[Setup], "tuple[StepLayout, Rates]"]
 """From a setup to its layout, as the formulas of time take it, and the rates of the machine and software."""
@@ -44,21 +45,33 @@ def _joined(parts: Sequence[Block]) -> Block:
 
 
 def _seconds(request: Request, block: Block, timed: Timed) -> Array:
-    """Return step/time as [recomputation, zero, cell], from one evaluation in which recomputation is an axis too."""
-    setups = (replace(request.setup, layout=block.layout.replaced(recompute=one)) for one in request.recomputes)
-    asked = [timed(setup) for setup in setups]
+    """Return step/time as [recomputation, zero, cell]: one evaluation for the kinds of recomputation under which
+    gradients reach the same layers, in which they are an axis too."""
+    setups = [replace(request.setup, layout=block.layout.replaced(recompute=one)) for one in request.recomputes]
+    found: dict[int, Array] = {}
+    for wakes in {setup.wakes for setup in setups}:
+        alike = [number for number, setup in enumerate(setups) if setup.wakes == wakes]
+        passes = setups[alike[0]].passes(request.model)
+        seconds = _of_kinds(passes, block, [timed(setups[number]) for number in alike])
+        seconds = np.broadcast_to(seconds, (len(alike), *seconds.shape[1:]))
+        found |= dict(zip(alike, seconds, strict=True))
+    return np.stack([found[number] for number in range(len(setups))])
+
+
+def _of_kinds(passes: Passes, block: Block, asked: Sequence[tuple[StepLayout, Rates]]) -> Array:
+    """Return step/time as [recomputation, zero, cell]; asked: the plan and the rates of each kind."""
     plan, rates = asked[0]
     shares = {name: np.array([float(getattr(p, name)) for p, _ in asked]).reshape(-1, 1, 1) for name in RECOMPUTED}
     plan = replace(plan, **shares)
     _, first, index = np.unique(block.row, return_index=True, return_inverse=True)
     found = []
     with np.errstate(all="ignore"):  # entries that are not valid may divide by zero
-        of_rows = layers_of_passes(request.passes, *(_picked(one, len(block), first) for one in (plan, rates)))
+        of_rows = layers_of_passes(passes, *(_picked(one, len(block), first) for one in (plan, rates)))
         for start in range(0, len(block), AT_ONCE):
             some = np.arange(start, min(start + AT_ONCE, len(block)))
             layers = _picked(of_rows, len(first), index.reshape(-1)[some])
             here, rates_here = (_picked(one, len(block), some) for one in (plan, rates))
-            seconds = step_of_passes(request.passes, here, rates_here, layers).time.value
+            seconds = step_of_passes(passes, here, rates_here, layers).time.value
             found.append(np.broadcast_to(seconds, (*seconds.shape[:-1], len(some))))
     return np.concatenate(found, axis=-1)
 

@@ -71,6 +71,8 @@ def _adapter(model: Model, setup: Setup) -> Iterator[Axis]:
         return
     if not tuning.quantized:
         yield Axis("quantized", ({"quantized": "nf4"}, {"quantized": "nf4-dq"}), "frozen weights rounded to 4 bits")
+    elif model.experts and not tuning.experts:
+        yield Axis("quantize-experts", ({"quantize-experts": True},), "frozen experts rounded to 4 bits")
     if tuning.rank > LEAST_RANK:
         yield Axis("lora-rank", ({"lora-rank": str(LEAST_RANK)},), "fewer trained parameters")
 

@@ -12,6 +12,7 @@ from napkin.training.frameworks import PLAIN, Framework
 from napkin.training.layout import Layout
 from napkin.training.optimizers import Optimizer
 from napkin.training.precision import Precision
+from napkin.training.recomputation import Recompute
 from napkin.training.tasks import PRETRAIN, ForwardPass, Passes, Task, passes_of
 
 
@@ -43,6 +44,15 @@ def keeps_adapters(implementation: Implementation, precision: Precision) -> Impl
     return replace(implementation, tuning=apart)
 
 
+def wakes(frozen: int | None, recompute: Recompute, implementation: Implementation, woken: bool = False) -> bool:
+    """Return whether gradients pass through frozen layers all the same: where layers are checkpointed, transformers and
+    peft make the embedding's output require one (PreTrainedModel.enable_input_require_grads)."""
+    tuning = implementation.tuning
+    fixed = frozen is not None or (tuning is not None and tuning.method == "lora")
+    checkpoints = recompute.kind not in ("none", "selective")
+    return fixed and implementation.wakes and (checkpoints or woken)
+
+
 @record
 class Setup:
     """What a step runs: everything that its memory depends on, except the model and the hardware.
@@ -57,6 +67,7 @@ class Setup:
     frozen   this many first layers, and the embedding before them, are not trained and save nothing; None: all are
              trained
     tower    how a vision tower and its projector are run
+    woken    the embedding's output requires a gradient though nothing is checkpointed
     asleep   the last part of a multimodal model that is not trained and saves nothing: vision, or projector, with it
              the tower; "": none
     compiled the step runs under torch.compile
@@ -79,6 +90,7 @@ class Setup:
     in_backward: bool = False
     wide_tables: bool = False
     frozen: int | None = None
+    woken: bool = False
     tower: Implementation = HF
     asleep: str = ""
     compiled: bool = False
@@ -93,18 +105,21 @@ class Setup:
 
     @property
     def wakes(self) -> bool:
-        """Return whether gradients pass through the frozen layers: where layers are checkpointed, transformers makes
-        the embedding's output require one (PreTrainedModel.enable_input_require_grads)."""
-        checkpoints = self.layout.recompute.kind not in ("none", "selective")
-        return self.frozen is not None and checkpoints and self.implementation.wakes
+        """Return whether gradients pass through frozen layers all the same."""
+        return wakes(self.frozen, self.layout.recompute, self.implementation, self.woken)
 
     def trained(self, model: Model) -> Model:
         """Return the model with what is frozen marked and its adapters among its operations."""
         return as_trained(model, Frozen(self.implementation, self.frozen, self.asleep, self.wakes))
 
     def passes(self, model: Model) -> Passes:
-        """Return what a micro-batch runs: what the FLOPs and the time of a step are of."""
+        """Return what a micro-batch runs: what the time of a step and its hardware FLOPs are of."""
         return passes_of(self.trained(model), self.forwards)
+
+    def needed(self, model: Model) -> Passes:
+        """Return the same without the gradients that pass through frozen layers only because their checkpoints need an
+        input that requires one: what model FLOPs, and so MFU, are of. They do not depend on what is recomputed."""
+        return passes_of(as_trained(model, Frozen(self.implementation, self.frozen, self.asleep)), self.forwards)
 
     @property
     def compute(self) -> str:

@@ -77,6 +77,7 @@ COMMAND = Command(
         "loss",
         "framework",
         "trainer",
+        "compile",
         *TASKED,
         *FROZEN,
         *UNTIMED,

@@ -34,7 +34,9 @@ def trained_part(setup: Setup) -> list[str]:
     )
     if tuning is not None and tuning.quantized:
         adapter.append(f"{tuning.quantized} weights")
-    frozen = [f"{setup.frozen} layers frozen"] if setup.frozen else []
+    frozen = []
+    if setup.frozen is not None:
+        frozen.append(f"{setup.frozen} layers frozen" if setup.frozen else "embedding frozen")
     frozen += [{VISION: "tower frozen", PROJECTOR: "tower and projector frozen"}[setup.asleep]] if setup.asleep else []
     return [*task_of(setup), *adapter, *frozen]
 
