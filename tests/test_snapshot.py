@@ -284,9 +284,8 @@ def test_a_pipe_is_read_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_events_of_odd_types_are_not_events(tmp_path: pathlib.Path) -> None:
-    events: list[dict[str, Any]] = [
-        {"action": odd, "addr": odd, "size": 1, "frames": odd} for odd in ([1], {}, None, 5)
-    ]
+    odd: list[Any] = [[1], {}, None, 5]
+    events: list[dict[str, Any]] = [{"action": one, "addr": one, "size": 1, "frames": one} for one in odd]
     found = read_snapshot(
         written(tmp_path, traced([*events, {"action": "alloc", "addr": {}, "size": 3, "frames": 5}], []))
     )
