@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import os
@@ -16,9 +17,14 @@ from hypothesis import HealthCheck, settings
 
 from napkin.architectures import build
 from napkin.cli import main
+from napkin.cli.reader import read
+from napkin.commands.command import ask, named
 from napkin.inputs.load import Document
 from napkin.inputs.model_file import config_from, load_config
 from napkin.operations.model import Model
+from napkin.render import render
+from napkin.render.answer import Answer
+from napkin.render.screen import Display
 
 # Deterministic, so that a failure seen once is seen again; timing is not what these tests are about.
 settings.register_profile(
@@ -72,6 +78,18 @@ def run_line(line: str | list[str], stdin: str = "") -> Outcome:
     finally:
         sys.stdout, sys.stderr, sys.stdin = kept
     return Outcome(status, out.getvalue(), err.getvalue())
+
+
+@functools.cache
+def answered(line: str) -> Answer:
+    """Return the answer to a line that reads nothing but what napkin ships: tests that look at it share one."""
+    command, words = named(shlex.split(line))
+    return ask(command, read(command, words).given)
+
+
+def written(line: str, form: str = "text", **view: Any) -> str:
+    """Return that answer as it is written in a form."""
+    return render(answered(line), form, Display(**view))
 
 
 def model_of(fields: Mapping[str, Any], *ignorable: str) -> Model:

@@ -12,7 +12,7 @@ import pytest
 from napkin.commands.command import MODULES, find
 from napkin.inputs.limits import BROKEN_WORD
 from napkin.render.findings import PROBLEM, Finding, escaped, to_annotations, to_junit
-from tests.conftest import Napkin
+from tests.conftest import Napkin, written
 
 TIME = "command: train-time\nparams: 70B\ntokens: 15T\ngpus: 1024\nhardware: h100\nmfu: 0.5\n"
 FITS = "command: memory\nmodel: gpt2\nhardware: h100\n"
@@ -315,8 +315,8 @@ VERDICTS = [
 
 
 @pytest.mark.parametrize(("name", "line"), VERDICTS)
-def test_a_verdict_is_one_that_its_command_names(napkin: Napkin, name: str, line: str) -> None:
-    assert napkin(f"{line} --json").data["verdict"] in (None, *find(name).verdicts)
+def test_a_verdict_is_one_that_its_command_names(name: str, line: str) -> None:
+    assert json.loads(written(line, "json"))["verdict"] in (None, *find(name).verdicts)
 
 
 def test_init_writes_a_file_that_passes(

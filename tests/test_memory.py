@@ -7,7 +7,7 @@ import pathlib
 
 import pytest
 
-from napkin.footprint.activations import group_size, next_power
+from napkin.elementwise import next_power
 from napkin.training.recomputation import Recompute
 
 from .conftest import Outcome, run_line
@@ -373,9 +373,9 @@ def test_experts_of_one_tensor_are_quantized_only_where_that_is_asked_for() -> N
 @pytest.mark.parametrize(("layers", "size"), [(1, 1), (2, 2), (4, 2), (5, 3), (16, 4), (17, 5), (80, 9), (81, 9)])
 def test_the_square_root_of_the_layers_share_a_checkpoint(layers: int, size: int) -> None:
     """⌈√L⌉ blocks (Chen et al. 2016, arXiv:1604.06174); a given size as it is; one without groups."""
-    assert group_size(Recompute("group", 0), layers) == size
-    assert group_size(Recompute("group", 7), layers) == 7
-    assert group_size(Recompute("full"), layers) == 1
+    assert Recompute("group", 0).group(layers) == size
+    assert Recompute("group", 7).group(layers) == 7
+    assert Recompute("full").group(layers) == 1
 
 
 @pytest.mark.parametrize(("n", "power"), [(1, 1), (2, 2), (3, 4), (1024, 1024), (1025, 2048), (2**39 + 1, 2**40)])

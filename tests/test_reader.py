@@ -68,6 +68,10 @@ def test_spellings_that_mean_the_same(line: str, same: str) -> None:
 @pytest.mark.parametrize(
     ("line", "hints"),
     [
+        ("flops llama3-8b --adapter dora", ["napkin memory"]),
+        (f"{MEMORY} --precision param=bf16,frozen=nf4", ["--quantized nf4"]),
+        ("train-time 7B --tokens 1T --hardware h100 --within 2 months", ["60d"]),
+        ("train-time llama3-8b --samples 50000 --hardware h100 --gpus 8", ["--sample-tokens", "--lengths"]),
         (f"{MEMORY} --bf16", ["--precision bf16-mixed"]),
         (f"{MEMORY} --mixed-precision bf16", ["--precision bf16-mixed"]),
         (f"{MEMORY} --precision bf16", ["--precision bf16-mixed"]),

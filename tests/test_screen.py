@@ -7,15 +7,13 @@ import re
 
 import pytest
 
-from napkin.cli.reader import read
-from napkin.commands.command import ask, named
 from napkin.render import render
 from napkin.render.answer import Answer, Shown
 from napkin.render.figures import amount, between, briefly, size
 from napkin.render.screen import Bar, Column, Display, Next, Screen, Table, quantities
 from napkin.render.terminal import readable, wants_color, width_of
 from napkin.units import human
-from tests.conftest import Napkin, run_line
+from tests.conftest import Napkin, answered, run_line, written
 
 WIDTHS = (60, 80, 100, 200)
 HEIGHT = 24
@@ -70,11 +68,6 @@ SCREENS = (
 IDS = [line for line, _ in SCREENS]
 
 
-def answered(line: str) -> Answer:
-    command, words = named(line.split())
-    return ask(command, read(command, words).given)
-
-
 @pytest.mark.parametrize(("line", "path"), SCREENS, ids=IDS)
 def test_a_screen_at_every_width(line: str, path: str) -> None:
     answer = answered(line)
@@ -105,7 +98,7 @@ def words(text: str) -> set[str]:
 
 @pytest.mark.parametrize(("line", "path"), SCREENS, ids=IDS)
 def test_the_next_command_is_answered(line: str, path: str) -> None:
-    text = run_line(line).out
+    text = written(line)
     assert "next: " in text
     command = text.partition("next: ")[2].replace("\\\n", " ")
     outcome = run_line(command.split()[1:])
@@ -114,10 +107,16 @@ def test_the_next_command_is_answered(line: str, path: str) -> None:
 
 @pytest.mark.parametrize(("line", "path"), SCREENS, ids=IDS)
 def test_quiet_is_the_second_line(line: str, path: str) -> None:
+    quiet = written(line, quiet=True)
+    assert len(quiet.splitlines()) == 1
+    assert quiet.strip().startswith(written(line).splitlines()[1].strip())
+
+
+@pytest.mark.parametrize("line", [LECTURE, "memory llama3-8b --gpus 8 --hardware h100 --must-fit"])
+def test_quiet_says_no_more_and_exits_the_same(line: str) -> None:
     full, quiet = run_line(line), run_line(f"{line} --quiet")
     assert quiet.status == full.status
     assert quiet.err == ""
-    assert len(quiet.out.splitlines()) == 1
     assert quiet.out.strip().startswith(full.out.splitlines()[1].strip())
 
 

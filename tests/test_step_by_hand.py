@@ -26,7 +26,7 @@ from napkin.record import fields, replace
 from napkin.timing.attention import core_time
 from napkin.timing.clock import Clock
 from napkin.timing.experts import expert_time
-from napkin.timing.layer import LayerClock
+from napkin.timing.layer_clock import LayerClock
 from napkin.timing.rates import Rates
 from napkin.timing.step import step
 from napkin.timing.step_layout import StepLayout

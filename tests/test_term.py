@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 from typing import Any
 
 import pytest
@@ -12,13 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from napkin import term, units
-from napkin.cli.reader import read
-from napkin.commands.command import MODULES, ask, find, named
+from napkin.commands.command import MODULES, find
 from napkin.render import render
-from napkin.render.answer import Answer
 from napkin.render.screen import Display
 from napkin.render.term_table import table_of
 from napkin.term import Term, add, constant, divide, fold, leaf, multiply
+from tests.conftest import answered
 
 BIG = st.integers(1, 10**40)
 
@@ -78,15 +76,9 @@ EXAMPLES = [example for name in MODULES for example in find(name).examples if na
 FORMS = ("text", "json", "csv", "markdown")
 
 
-def asked(example: str) -> Answer:
-    """The answer to a documented example."""
-    command, words = named(shlex.split(example))
-    return ask(command, read(command, words).given)
-
-
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_every_example_recomputes_from_its_leaves_and_shows_in_every_form(example: str) -> None:
-    answer = asked(example)
+    answer = answered(example)
     assert answer.terms or answer.rows
     for published in answer.finite():
         for node in published.walk():
@@ -118,7 +110,7 @@ def test_a_term_is_written_once_by_its_path() -> None:
 
 def test_the_largest_table_of_terms_stays_small_and_recomputes() -> None:
     line = "step deepseek-v3 --tp 4 --pp 16 --ep 32 --gpus 2048 --hardware h800 --global-batch 15360 --seq 4096"
-    answer = asked(line)
+    answer = answered(line)
     text = render(answer, "json", Display(explain=True))
     assert len(text) < 1e6
     data = json.loads(text)

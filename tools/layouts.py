@@ -33,6 +33,7 @@ from napkin.training.layout import Layout
 from napkin.training.precision import POLICIES
 from napkin.training.recomputation import recompute
 from napkin.training.setup import Setup
+from napkin.training.tasks import Passes
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "plan.md"
 BEGIN, END = "<!-- made by tools/layouts.py -->", "<!-- end -->"
@@ -148,7 +149,7 @@ def placed(row: StepRow) -> Placed | None:
 
     request = Request(
         model=model,
-        trained=model,
+        passes=Passes(model),
         setup=setup,
         gpus=row.gpus,
         node=int(at.node),

@@ -11,7 +11,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from typing import Any, Protocol, TypeAlias, TypeGuard
 
     Operand: TypeAlias = Any
@@ -269,3 +269,20 @@ def power(a: Number, exponent: Number) -> Number:
     except OverflowError:
         return math.inf
     return raised
+
+
+def next_power(n: Number) -> Number:
+    """Return the smallest power of two that is at least n."""
+    power: Number = n * 0 + 1
+    for _ in range(40):  # 2^40 tokens
+        power = where(power < n, 2 * power, power)
+    return power
+
+
+def total(values: Iterable[Number]) -> Number:
+    """Return the sum of numbers or arrays."""
+    result: Number = 0
+    for value in values:
+        if value.__class__ is not int or value:
+            result = result + value if result.__class__ is not int or result else value
+    return result

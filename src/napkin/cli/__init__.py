@@ -8,7 +8,7 @@ import os
 import sys
 
 from napkin import __version__
-from napkin.errors import NapkinError, Problems, escaped
+from napkin.errors import BROKEN, IMPOSSIBLE, NapkinError, Problems, escaped
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
@@ -156,7 +156,12 @@ def _answer(command: Command, line: Line) -> int:
     if clash:
         raise NapkinError(f"--{clash[0]} and --{clash[1]} cannot be combined", "choose one")
     target = str(given["output"].text) if "output" in given and not command.keeps else "-"
-    answer = ask(command, given)
+    try:
+        answer = ask(command, given)
+    except NapkinError as problem:
+        if problem.status != BROKEN or forms[:1] != ["json"]:
+            raise
+        answer = _impossible(command, given, problem)
     if line.unused:
         idle = " ".join(dict.fromkeys(line.unused))
         answer.notes.append(f"options of the pasted line that do not change the answer: {idle}")
@@ -166,6 +171,16 @@ def _answer(command: Command, line: Line) -> int:
         draw(answer, str(given["plot"].text), str(given["theme"].text).lower() if "theme" in given else "light")
     _show(answer, forms[0] if forms else "text", given, target)
     return answer.status
+
+
+def _impossible(command: Command, given: dict[str, OptionText], problem: NapkinError) -> Answer:
+    """Return the answer that there is none: an object for who reads JSON."""
+    from napkin.commands.inputs import Inputs
+    from napkin.render.answer import Answer
+
+    notes = [text for text in (problem.message, problem.hint) if text]
+    shown = Inputs(command, given).shown
+    return Answer(command.name, inputs=shown, verdict=IMPOSSIBLE, status=BROKEN, notes=notes, problems=(problem,))
 
 
 _SEEN = ("verbose", "quiet", "paths")

@@ -32,7 +32,7 @@ class OtherTools(Words):
             if same is not None:
                 self._value(self._in_its_place(OPTIONS[same]), head, value)
                 return
-            means = meanings.meanings(name)
+            means = None if name in OPTIONS else meanings.meanings(name)  # else one of another command
             if means is None and name[:3] == "no-":
                 means = meanings.meanings(name[3:])
                 means = {"": means["false"]} if means and "false" in means else None
@@ -94,7 +94,8 @@ class OtherTools(Words):
     def _texts(self) -> dict[str, str]:
         """Return the options of the whole line as texts, for hints that compute with them."""
         pairs = zip(self._words, self._words[1:], strict=False)
-        return {word[2:]: text for word, text in pairs if word.startswith("--")}
+        first = {"params": self._words[0]} if self._words and not self._words[0].startswith("-") else {}
+        return {**first, **{word[2:]: text for word, text in pairs if word.startswith("--")}}
 
     def _of_megatron(self, head: str, spelling: str, value: str | None) -> bool:
         """Read an option of a line pasted from a Megatron launch; whether Megatron gives it a meaning of its own."""

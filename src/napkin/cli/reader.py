@@ -55,10 +55,8 @@ class Line(OtherTools):
         one = self.given.get(name)
         if not (word.isalpha() and number.replace(".", "", 1).isdigit() and one is not None and one.text == number):
             return False
-        try:
-            OPTIONS[name].parse(number + word)
-        except Unreadable:
-            return False
+        if not _reads(name, number + word) and _reads(name, number):
+            return False  # else the refusal is about both words
         self.given[name] = OptionText(number + word, where=one.where, shared=one.shared)
         return True
 
@@ -158,6 +156,15 @@ class Line(OtherTools):
         from napkin.cli.refusals import ask_sweep
 
         self.problems += ask_sweep(self.command, self.given, self._several)
+
+
+def _reads(name: str, text: str) -> bool:
+    """Return whether a text is a value of an option."""
+    try:
+        OPTIONS[name].parse(text)
+    except Unreadable:
+        return False
+    return True
 
 
 def _is_shape(word: str) -> bool:

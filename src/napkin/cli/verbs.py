@@ -33,6 +33,7 @@ HINTS = {
     "energy power co2 carbon emissions kwh": "napkin train-time REST: energy and CO2 next to the time",
     "optimal best": "napkin train-time --gpus 64 --within 30d --hardware h100 --tokens 1T: the largest model",
     "profile profiler trace breakdown bottleneck": "napkin step MODEL --hardware h100: where the time of a step goes",
+    "completion completions autocomplete shell-completion": "napkin --install-completion, or --show-completion",
     "list ls show": "napkin models, or napkin hardware",
     "matmul gemm": "napkin roofline matmul MxKxN --hardware h100, or napkin flops matmul MxKxN",
     "throughput tps": "napkin step MODEL: tokens per second of a layout; napkin mfu: from measured ones",

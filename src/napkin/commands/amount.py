@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from napkin.commands.inputs import Inputs
+from napkin.commands.tasks import read_task
 from napkin.errors import NapkinError
 from napkin.inputs.lengths import Lengths, read_lengths
 from napkin.options.data import AMOUNT, SAMPLES
@@ -70,7 +71,11 @@ def _read_samples(inputs: Inputs, seq: int) -> Amount:
             raise NapkinError("--lengths and --sample-tokens both say how long samples are", "leave out one of the two")
         inputs.default("samples", str(lengths.samples))
     inputs.need("samples", "how many?")
-    mean = float(lengths.mean if lengths is not None else inputs.number("sample-tokens", "or --lengths FILE"))
+    if lengths is None and not inputs.has("sample-tokens"):
+        raise NapkinError(
+            "--samples needs the length of a sample", "--sample-tokens N: their mean; or --lengths FILE: all of them"
+        )
+    mean = float(lengths.mean if lengths is not None else inputs.number("sample-tokens"))
     if mean > seq:
         raise NapkinError(
             f"--sample-tokens {mean:,.0f}: is longer than a sequence of {seq:,}", "--seq, or the mean of what is kept"
@@ -78,7 +83,15 @@ def _read_samples(inputs: Inputs, seq: int) -> Amount:
     inputs.default("epochs", "1")
     samples = leaf("samples", inputs.integer("samples"), "1", GIVEN)
     epochs = leaf("epochs", float(inputs.number("epochs")), "1", GIVEN)
-    real = multiply("tokens/real", samples, epochs, leaf("tokens_of_a_sample", mean, "token", GIVEN))
+    rows = read_task(inputs).rows
+    several = [leaf("sequences_of_a_sample", rows, "1", TRUE, read_task(inputs).source)] if rows > 1 else []
+    real = multiply(
+        "tokens/real",
+        samples,
+        *several,
+        epochs,
+        leaf("tokens_of_a_sequence" if rows > 1 else "tokens_of_a_sample", mean, "token", GIVEN),
+    )
     if "packing" not in inputs:
         inputs.assume("samples packed without padding")
     inputs.default("packing", True)
@@ -86,9 +99,9 @@ def _read_samples(inputs: Inputs, seq: int) -> Amount:
         return Amount(real.renamed("tokens"))
     each = leaf("sequence", seq, "token", GIVEN)
     if lengths is not None:
-        together = inputs.integer_or_none("micro-batch") or 1
+        together = (inputs.integer_or_none("micro-batch") or 1) * rows
         each = leaf("padded_sample", lengths.padded(together), "token", TRUE, LONGEST_OF)
-    tokens = multiply("tokens", samples, epochs, each)
+    tokens = multiply("tokens", samples, *several, epochs, each)
     wasted = subtract("padding/share", fixed("1", 1), divide("tokens/real_share", real, tokens))
     return Amount(tokens, (real, wasted))
 

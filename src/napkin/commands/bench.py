@@ -139,7 +139,7 @@ def _read_model(inputs: Inputs) -> Model | None:
     if name is None:
         return None
     from napkin.architectures import build
-    from napkin.commands.model import named_config
+    from napkin.commands.named import named_config
 
     config, described = named_config(name)
     if described:

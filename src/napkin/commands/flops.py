@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from napkin.commands.command import Command
 from napkin.commands.following import under
-from napkin.commands.frozen import read_trained
+from napkin.commands.frozen import read_passes
 from napkin.commands.inputs import Inputs
 from napkin.commands.model import (
     read_documents,
@@ -18,16 +18,19 @@ from napkin.commands.model import (
     read_target,
 )
 from napkin.commands.single import run_single
+from napkin.commands.tasks import read_task
 from napkin.counting import conventions, flops, vision
 from napkin.errors import NapkinError
 from napkin.operations.model import Model
 from napkin.options.model import MODEL_OPTIONS, PADDED
 from napkin.options.small import LINEAR_OPTIONS
+from napkin.options.training import TASKED
 from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.render.figures import amount, share
 from napkin.render.screen import Screen, Table, shares
-from napkin.term import Term, multiply
+from napkin.term import GIVEN, Term, add, divide, leaf, multiply
+from napkin.training.tasks import Passes
 from napkin.units import figures, human
 
 
@@ -35,8 +38,9 @@ from napkin.units import figures, human
 class FlopsQuestion:
     """One step of a model.
 
-    trained  the model as it is trained: what is frozen marked, adapters among its operations
-    batch   sequences                            seq     tokens in each
+    passes  of a micro-batch: the model as it is trained, what is frozen marked, adapters among its operations
+    batch   samples of `rows` sequences          seq     tokens in each
+    task    what it is trained for, in words, "" of pretraining
     target  tokens of the decoder's, or None     mtp     whether multi-token prediction modules count
     pairs   (query, key) pairs: full, half, exact
     indexer_loss  whether a loss trains the indexers of sparse attention
@@ -46,7 +50,7 @@ class FlopsQuestion:
     """
 
     model: Model
-    trained: Model
+    passes: Passes
     batch: int
     seq: int
     target: int | None
@@ -57,6 +61,8 @@ class FlopsQuestion:
     images: int = 0
     image_tokens: int = 0
     tokens: Term | None = None
+    rows: int = 1
+    task: str = ""
 
 
 def run(inputs: Inputs) -> Answer:
@@ -70,11 +76,23 @@ def read(inputs: Inputs) -> FlopsQuestion:
     batch, seq = inputs.integer("batch"), read_sequence(inputs, model)
     target, documents, mtp = read_target(inputs, model), read_documents(inputs, seq), read_mtp(inputs, model)
     indexer_loss, images = read_indexer_loss(inputs, model), read_images(inputs, model)
-    trained = read_trained(inputs, model)
+    passes, task = read_passes(inputs, model), read_task(inputs)
     tokens = inputs.term("tokens") if inputs.has("tokens") else None
     pairs = _read_pairs(inputs)
     return FlopsQuestion(
-        model, trained, batch, seq, target, mtp, pairs, documents, indexer_loss, *images, tokens=tokens
+        model,
+        passes,
+        batch,
+        seq,
+        target,
+        mtp,
+        pairs,
+        documents,
+        indexer_loss,
+        *images,
+        tokens=tokens,
+        rows=task.rows,
+        task=task.says,
     )
 
 
@@ -89,21 +107,25 @@ def _read_pairs(inputs: Inputs) -> str:
 
 def answer(question: FlopsQuestion) -> Answer:
     """Answer with the counted FLOPs and every convention's, and their ratio."""
-    model, batch, seq = question.model, question.batch, question.seq
-    over = flops.works(
-        model,
-        batch,
-        seq,
-        target=question.target,
-        pairs=question.pairs,
-        documents=question.documents,
-        indexer_loss=question.indexer_loss,
-    )
-    counted = flops.step(question.trained, over, question.mtp)
+    model, passes, batch = question.model, question.passes, question.batch * question.rows
+
+    def over_times(one: Model, times: int) -> flops.Works:
+        return flops.works(
+            one,
+            times * batch,
+            question.seq,
+            target=question.target,
+            pairs=question.pairs,
+            documents=question.documents,
+            indexer_loss=question.indexer_loss,
+        )
+
+    over = over_times(model, 1)
+    counted = _counted(question, over, flops.forwards_of(passes, over_times))
     named = conventions.all_conventions(model, over, question.mtp)
-    frozen = question.trained is not model
-    if frozen:  # the other conventions count the gradients of all weights
-        named["torch"] = conventions.per_token(question.trained, over, "torch", question.mtp)
+    frozen = passes.trained is not model
+    if passes != Passes(model):  # the other conventions count the gradients of all weights, and one model
+        named["torch"] = conventions.counted_per_token(passes, over_times, question.mtp)
     terms = list(counted.values())
     terms += named.values()
     terms += [conventions.ratio(name, term, counted["flops/per_token"]) for name, term in named.items()]
@@ -121,6 +143,17 @@ def answer(question: FlopsQuestion) -> Answer:
     return answer
 
 
+def _counted(question: FlopsQuestion, over: flops.Works, others: Sequence[Term]) -> dict[str, Term]:
+    """Return the FLOPs of a step by path; others: of the passes without gradients, which its total has too."""
+    counted = flops.step(question.passes.trained, over, question.mtp)
+    if not others:
+        return counted
+    total = add("flops/total", counted["flops/total"].renamed("flops/trained"), *others)
+    count = leaf("tokens", flops.tokens(over), "token", GIVEN)
+    counted |= {total.name: total, "flops/per_token": divide("flops/per_token", total, count)}
+    return counted | {one.name: one for one in others}
+
+
 MOST_OPERATIONS = 9
 """Operations that are listed one by one, the largest first; the others are one row."""
 ATTENTION = {flops.FULL: "in full", flops.HALF: "by half (causal)", flops.EXACT: "as masked"}
@@ -134,7 +167,8 @@ def _screen(question: FlopsQuestion, terms: Mapping[str, Term], whole: Term | No
     all tokens of a run."""
     asked = (
         f"One training step of {question.model.name}",
-        f"{question.batch:,} × {question.seq:,} tokens",
+        *([question.task] if question.task else []),
+        f"{question.batch * question.rows:,} × {question.seq:,} tokens",
         f"attention counted {ATTENTION[question.pairs]}",
     )
     headline = [human(terms["flops/total"].value, "FLOP"), f"{_giga(terms['flops/per_token'])} per token"]
@@ -143,16 +177,18 @@ def _screen(question: FlopsQuestion, terms: Mapping[str, Term], whole: Term | No
         headline = [run_of, f"{headline[0]} a step", headline[1]]
     asked_tokens = {} if question.tokens is not None else {"tokens": "1T"}
     run = under("train-time", {**asked_tokens, "gpus": "64", "hardware": "h100"})
-    return Screen(asked, headline, table=_table(terms), next=run)
+    others = [one.name for one in question.passes.others]
+    return Screen(asked, headline, table=_table(terms, others), next=run)
 
 
-def _table(terms: Mapping[str, Term]) -> Table:
+def _table(terms: Mapping[str, Term], others: Sequence[str]) -> Table:
     """Return the table: forward and backward, the forward pass by operation, the conventions of published figures."""
     total, forward = terms["flops/total"].value, terms["flops/forward"].value
     rows = [
         ("forward pass", forward, total, ""),
         ("backward pass", terms["flops/backward"].value, total, ""),
     ]
+    rows += [(f"{name} pass", terms[f"flops/{name}"].value, total, "") for name in others]
     path = "flops/operation/"
     each = [(name.removeprefix(path), term.value) for name, term in terms.items() if name.startswith(path)]
     each.sort(key=lambda one: -one[1])
@@ -194,6 +230,7 @@ COMMAND = Command(
         "indexer-loss",
         "images",
         "image-tokens",
+        *TASKED,
         "freeze-layers",
         "lora-rank",
         "lora-targets",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.architectures import implementation_of
 from napkin.commands.inputs import Inputs
+from napkin.commands.tasks import read_forwards
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.operations.frameworks import IMPLEMENTATIONS
 from napkin.operations.implementations import Implementation
@@ -13,6 +14,10 @@ from napkin.operations.trained import Frozen, as_trained, head_of
 from napkin.operations.tuning import Tuning
 from napkin.options.training import ADAPTED, FROZEN, UNQUANTIZED
 from napkin.record import replace
+from napkin.training.frameworks import PLAIN
+from napkin.training.recomputation import Recompute
+from napkin.training.setup import wakes
+from napkin.training.tasks import Passes, passes_of
 
 
 def read_implementation(inputs: Inputs) -> str:
@@ -42,12 +47,20 @@ def read_frozen(inputs: Inputs, model: Model, implementation: Implementation, wo
     return Frozen(_read_adapter(inputs, model, implementation, word), layers, part)
 
 
-def read_trained(inputs: Inputs, model: Model) -> Model:
-    """Return a model as it is trained, for commands that ask for no layout; itself where nothing is frozen."""
+def read_trained(inputs: Inputs, model: Model, again: Recompute | None = None) -> Model:
+    """Return a model as it is trained, for commands that ask for no layout; itself where nothing is frozen. again:
+    recomputation, which lets gradients pass through frozen layers."""
     if not any(name in inputs for name in FROZEN):
         return model
     word = read_implementation(inputs) if inputs.has("implementation") else "hf"
-    return as_trained(model, read_frozen(inputs, model, implementation_of(word, model.family), word))
+    frozen = read_frozen(inputs, model, implementation_of(word, model.family), word)
+    woken = again is not None and wakes(frozen.layers, again, frozen.implementation)
+    return as_trained(model, replace(frozen, wakes=woken))
+
+
+def read_passes(inputs: Inputs, model: Model) -> Passes:
+    """Return what a micro-batch runs, for commands that ask for no layout."""
+    return passes_of(read_trained(inputs, model), read_forwards(inputs, PLAIN))
 
 
 def _check_freezable(inputs: Inputs, model: Model, frozen: int) -> None:
@@ -91,6 +104,7 @@ def _read_quantized_experts(inputs: Inputs, model: Model, stored: str) -> bool:
         why = f"{model.name} has no experts" if stored else "nothing is quantized"
         raise NapkinError(f"--quantize-experts: {why}", "leave it out" if stored else "--quantized nf4")
     if stored and model.experts and not asked:
+        inputs.assume("experts not quantized")
         inputs.note(
             "transformers 5 leaves experts that are one tensor in 16 bits; they are quantized in transformers 4, where "
             "they are linear layers, or while loading: --quantize-experts"

@@ -8,6 +8,7 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.model import read_images_of_sequence, read_sequence, read_target
 from napkin.commands.nodes import read_gpus
 from napkin.commands.stages import read_pipeline
+from napkin.commands.tasks import read_task
 from napkin.errors import NapkinError, Refused
 from napkin.operations.model import Model
 from napkin.operations.queries import expert_widths, has_separate_experts
@@ -31,7 +32,7 @@ def degrees(layout: Layout) -> dict[str, int | bool | str]:
     return {
         **found,
         "sp": bool(layout.sp),
-        "global-batch": int(layout.global_batch),
+        "global-batch": int(layout.global_samples),
         "recompute": layout.recompute.word,
     }
 
@@ -97,6 +98,7 @@ def read_layout(inputs: Inputs, model: Model) -> Layout:
     return Layout(
         seq=seq,
         micro=micro,
+        rows=read_task(inputs).rows,
         micro_batches=micro_batches,
         tp=tp,
         pp=pp,

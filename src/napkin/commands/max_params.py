@@ -29,10 +29,7 @@ from napkin.training.setup import Setup
 
 STATES = (*MACHINE_SIZE, "precision", "optimizer", "momentum")
 """Options that the ceiling depends on."""
-LAYOUT = (
-    *(name for name in (*SETUP_OPTIONS, *STATE_OPTIONS) if name not in STATES),
-    "compile",
-)
+LAYOUT = tuple(name for name in (*SETUP_OPTIONS, *STATE_OPTIONS) if name not in STATES)
 """Options that ask what fits under a layout, in addition to the ceiling."""
 
 INFERENCE_DTYPES = ("fp32", "bf16", "fp8", "mxfp8", "int8", "nvfp4", "mxfp4")

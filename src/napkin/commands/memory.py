@@ -120,7 +120,6 @@ COMMAND = Command(
         *STAGE_OPTIONS,
         *MODEL_OPTIONS,
         *PADDED,
-        "compile",
         "must-fit",
         "confidence",
         "max",

@@ -35,15 +35,16 @@ def run_fewest(inputs: Inputs, model: Model, answer: Callable[[Inputs], Answer])
         if found.gpus is not None:
             break
     claim = f"{model.name} is not certain to fit on any number of GPUs up to {found.most:,} with this layout"
-    gpus = found.or_refuse(claim, _read_ways(inputs))
+    gpus = found.or_refuse(claim, _read_ways(inputs, model))
     return run_on_fewest(gpus, inputs, options, answer, f"on which the step surely fits, of {TRIED}")
 
 
-def _read_ways(inputs: Inputs) -> str:
+def _read_ways(inputs: Inputs, model: Model) -> str:
     """Return what would take less memory of each GPU, of what the options leave open."""
     ways = [MORE_RANKS] if "global-batch" in inputs.given else []
     ways += ["a smaller --micro-batch"] if inputs.integer("micro-batch") > 1 else []
     ways += ["a shorter --seq"] + (["--tp 8"] if inputs.integer("tp") == 1 else [])
+    ways += ["--ep 8"] if model.experts and inputs.integer("ep") == 1 else []
     return ", or ".join([", ".join(ways[:-1]), ways[-1]] if len(ways) > 1 else ways)
 
 

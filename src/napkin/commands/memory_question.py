@@ -120,4 +120,4 @@ def title(model: Model, setup: Setup) -> str:
     """Return the question about a step in one line."""
     layout = setup.layout
     where = f" on {layout.gpus:,} GPUs ({divisions(layout)})" if layout.gpus > 1 else ""
-    return f"{model.name}, {layout.micro:,} × {layout.seq:,} tokens, {setup.precision.name}{where}: bytes per GPU"
+    return f"{model.name}, {layout.sequences:,} × {layout.seq:,} tokens, {setup.precision.name}{where}: bytes per GPU"

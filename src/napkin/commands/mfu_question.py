@@ -127,7 +127,7 @@ def _read_counted(inputs: Inputs) -> tuple[str, Counted, Term]:
     if trained is not model:  # the other conventions count the gradients of all weights
         per_token["torch"] = conventions.per_token(trained, over, "torch")
     counted = Counted(per_token, seq, VERDICT_BY if trained is model else "torch")
-    return model.name, counted, utilization.repeated(trained, over, again)
+    return model.name, counted, utilization.repeated(trained, read_trained(inputs, model, again), over, again)
 
 
 def _read_basis(inputs: Inputs, counted: Counted) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from napkin.architectures import build
 from napkin.commands.inputs import Inputs
+from napkin.commands.named import named_config
+from napkin.commands.tasks import read_as_trained
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs.load import printable
 from napkin.inputs.model import CLASS_DEFAULT, LARGEST_DIMENSION, PRESET, Config
-from napkin.inputs.model_file import load_config
-from napkin.inputs.sizes import size_of
 from napkin.operations.model import Model
-from napkin.options.training import FROZEN
+from napkin.options.training import FROZEN, TASKED
 from napkin.term import Term
+from napkin.training.tasks import Passes
 
 DEFAULT_SEQ = 4096
 COUNTS = ("params", "flops")
@@ -38,7 +39,7 @@ def read_model(inputs: Inputs) -> Model:
         inputs.note(note)
     if ignorable:
         inputs.note(f"config fields ignored: {', '.join(ignorable)}")
-    return _read_padded(inputs, model)
+    return read_as_trained(inputs, _read_padded(inputs, model))
 
 
 _BUILT: list[tuple[tuple[object, ...], Config, Model]] = []
@@ -66,16 +67,6 @@ def _read_config(inputs: Inputs) -> Config:
         inputs.assume(described)
     inputs.shown["model"].where = config.document.name
     return config
-
-
-def named_config(text: str) -> tuple[Config, str]:
-    """Return the config of a text in the place of MODEL, and in words the shape that is taken for a bare size."""
-    size = size_of(text)
-    if size is None:
-        return load_config(text), ""
-    from napkin.planning.llama_shapes import config_of_size
-
-    return config_of_size(size, text.strip())
 
 
 def _read_padded(inputs: Inputs, model: Model) -> Model:
@@ -220,12 +211,14 @@ def read_per_token(inputs: Inputs, model: Model) -> tuple[Term, Term]:
     and as counted."""
     from napkin.counting import conventions, flops
 
-    trained = model
-    if any(option in inputs for option in FROZEN):
-        from napkin.commands.frozen import read_trained
+    passes = Passes(model)
+    if any(option in inputs for option in (*FROZEN, *TASKED)):
+        from napkin.commands.frozen import read_passes
 
-        trained = read_trained(inputs, model)
-    name = parse_convention(inputs.text("flops", default="6nd" if trained is model else "torch"))
-    over = flops.works(model, 1, read_sequence(inputs, model))
-    named = conventions.per_token(trained if name == "torch" else model, over, name)
-    return named, conventions.per_token(trained, over, "torch")
+        passes = read_passes(inputs, model)
+    name = parse_convention(inputs.text("flops", default="6nd" if passes == Passes(model) else "torch"))
+    seq = read_sequence(inputs, model)
+    counted = conventions.counted_per_token(passes, lambda one, times: flops.works(one, times, seq))
+    if name == "torch":
+        return counted, counted
+    return conventions.per_token(model, flops.works(model, 1, seq), name), counted

@@ -6,12 +6,12 @@ from napkin.architectures import implementation_of
 from napkin.commands.frozen import read_frozen, read_implementation, read_quantized
 from napkin.commands.inputs import Inputs
 from napkin.commands.layout import check_divides, read_layout
+from napkin.commands.tasks import read_forwards, read_loss, read_task
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.margins import widths_of
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
 from napkin.operations.queries import divides_heads, key_heads
-from napkin.options.training import TORCH_LOSS
 from napkin.record import replace
 from napkin.training import optimizers
 from napkin.training.frameworks import FRAMEWORKS, PLAIN, Framework
@@ -57,7 +57,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         raise NapkinError(
             "--offload parameters needs --zero 3", "which gathers a layer's parameters for its pass only; --zero 3"
         )
-    frozen = read_frozen(inputs, model, _read_loss(inputs, implementation), word)
+    frozen = read_frozen(inputs, model, read_loss(inputs, implementation, policy), word)
     if policy.frozen and not frozen.anything:
         raise NapkinError("--precision: frozen= needs weights that are not trained", "--lora-rank, or --freeze-layers")
     implementation = keeps_adapters(frozen.implementation, policy)
@@ -77,6 +77,8 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         tower=_tower(model, implementation, word),
         asleep=frozen.part,
         compiled=compiled,
+        task=read_task(inputs),
+        forwards=read_forwards(inputs, framework),
         widths=widths_of(framework.name),
     )
 
@@ -154,7 +156,7 @@ def _read_policy(inputs: Inputs, framework: Framework) -> Precision:
 
 def _read_framework(inputs: Inputs) -> Framework:
     """Return the training framework, plain torch where none is named; its defaults replace those of the command."""
-    _read_trainer(inputs)
+    trainer = _read_trainer(inputs)
     name = inputs.text_or_none("framework")
     if name is None:
         return PLAIN
@@ -165,6 +167,10 @@ def _read_framework(inputs: Inputs) -> Framework:
             did_you_mean(word, FRAMEWORKS) or f"one of {', '.join(FRAMEWORKS)}",
         )
     framework = FRAMEWORKS[word]
+    if trainer is not None and not trainer.runs_on(framework):
+        raise NapkinError(
+            f"--trainer {trainer.name} does not run on --framework {framework.name}", "leave out one of the two"
+        )
     inputs.redefault("implementation", framework.implementation)
     inputs.redefault("attention", framework.attention)
     inputs.redefault("dropout", f"{framework.dropout:g}")
@@ -204,9 +210,3 @@ def _check_heads(model: Model, implementation: Implementation, word: str, tp: in
         f"--tp {tp:,} does not divide the key/value heads ({few:,}) of the {word} implementation",
         f"--tp {near:,} does{other}",
     )
-
-
-def _read_loss(inputs: Inputs, implementation: Implementation) -> Implementation:
-    """Return the implementation with the loss that is asked for."""
-    loss = inputs.text("loss", default=implementation.loss or TORCH_LOSS)
-    return replace(implementation, loss="" if loss == TORCH_LOSS else loss)

@@ -10,8 +10,9 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.machine import RATES, read_hardware, record_rates
 from napkin.commands.setup import read_setup
 from napkin.commands.untimed import check_shards, read_untimed
-from napkin.errors import Refused
+from napkin.errors import NapkinError, Refused
 from napkin.evidence import single
+from napkin.evidence.software import stack
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.options.training import UNTIMED
@@ -32,6 +33,8 @@ STACK_OF = {
     "torchtitan": "fsdp-compiled",
 }
 """Framework → the software whose measured steps are its own."""
+FSDP = ("fsdp-eager", "fsdp-compiled")
+"""PyTorch's own software without and with torch.compile."""
 
 
 @record
@@ -109,7 +112,26 @@ def read_rates_profile(inputs: Inputs, hardware: Hardware) -> Profile | None:
 
 def read_stack(inputs: Inputs, setup: Setup) -> str:
     """Return --stack, else that of the trainer or the framework, else the command's default, else what the layout
-    suggests: FSDP under ZeRO-3, Megatron for other layouts of several GPUs."""
+    suggests: FSDP under ZeRO-3, Megatron for other layouts of several GPUs; compiled or not where --compile says."""
+    named = _read_named_stack(inputs, setup)
+    if "compile" not in inputs:
+        return named
+    compiled, foreign = inputs.flag("compile"), STACK_OF.get(setup.framework.name, FSDP[0]) not in FSDP
+    if "stack" not in inputs and not foreign and stack(named).compiled != compiled:
+        inputs.redefault("stack", FSDP[compiled])
+        return FSDP[compiled]
+    if stack(named).compiled != compiled:
+        asked = "--compile" if compiled else "--no-compile"
+        what = f"--stack {named}" if "stack" in inputs else f"--framework {setup.framework.name}"
+        raise NapkinError(
+            f"{asked} and {what} contradict each other: its measured steps are {'not ' * compiled}compiled",
+            f"--stack {FSDP[compiled]}, or leave out {asked}",
+        )
+    return named
+
+
+def _read_named_stack(inputs: Inputs, setup: Setup) -> str:
+    """Return the stack that options other than --compile say."""
     if inputs.has("trainer"):
         inputs.redefault("stack", find_trainer(inputs.text("trainer")).software)
     elif setup.framework.name in STACK_OF:

@@ -19,9 +19,9 @@ from napkin.options.layout import OF_REPLICA
 from napkin.options.training import SETUP_DEFAULTS
 from napkin.planning.fewest import EIGHTHS, TRIED_IN_EIGHTHS, fewest
 from napkin.planning.verdicts import FITS
+from napkin.render.figures import amount, briefly
 from napkin.term import TRUE, Term, leaf
 from napkin.timing.goodput import Goodput
-from napkin.units import human
 
 
 def read_degrees(inputs: Inputs, known: dict[str, Term]) -> None:
@@ -46,7 +46,7 @@ def read_fewest(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -
         found = fewest(runs.enough, counts, EIGHTHS)
         if found.gpus is not None or not runs.too_large:
             break
-    trains = f"trains {human(tokens, 'token')} within {human(allowed.value, 'second')} with this layout"
+    trains = f"trains {amount(tokens)} tokens within {briefly(allowed.value, 'second')} with this layout"
     claim = f"no number of GPUs up to {found.most:,} {'fits and ' if runs.too_large else ''}{trains}"
     hint = f"{MORE_RANKS}; " if "global-batch" in inputs.given else ""
     gpus = found.or_refuse(claim, f"{hint}napkin plan searches the layouts")

@@ -14,7 +14,7 @@ from napkin.inputs.hardware import Hardware
 from napkin.options.data import AMOUNT
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.model import MODEL_OPTIONS
-from napkin.options.training import FROZEN, STEP_MODEL, UNTIMED
+from napkin.options.training import FROZEN, STEP_MODEL, TASKED, UNTIMED
 from napkin.term import Term
 from napkin.timing import time
 
@@ -22,7 +22,7 @@ TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to loa
 if TYPE_CHECKING:
     from napkin.commands.step_model import StepQuestion
 
-PREDICTS = (*STEP_MODEL, "profile")
+PREDICTS = (*STEP_MODEL, *TASKED, "profile")
 """What the step model takes to estimate the MFU of a MODEL."""
 LAYOUT = tuple(name for name in PREDICTS if name not in FROZEN)
 """Those of them that change the MFU alone, not the FLOPs."""

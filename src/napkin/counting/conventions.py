@@ -17,6 +17,8 @@ tables that are looked up alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from napkin.counting import flops
 from napkin.counting.flops import FULL, Works
 from napkin.counting.params import params
@@ -24,6 +26,7 @@ from napkin.counting.six_n import six
 from napkin.elementwise import Number
 from napkin.operations.model import Model
 from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply, subtract
+from napkin.training.tasks import Passes
 
 NAMES = ("6nd", "6nd_non_embedding", "palm", "nanogpt", "megatron", "causal", "torch")
 SOURCES = {
@@ -76,6 +79,18 @@ def per_token(model: Model, over: Works, name: str, mtp: bool = False) -> Term:
         step = flops.passes(f"{path}/step", model, flops.with_pairs(over, FULL), mtp)
         return divide(path, step, _tokens(over), source=source)
     raise KeyError(name)
+
+
+def counted_per_token(passes: Passes, over: Callable[[Model, int], Works], mtp: bool = False) -> Term:
+    """Return the FLOPs per token as counted, of the model that is trained and of the passes without gradients. over: as
+    of `flops.forwards_of`."""
+    own = over(passes.trained, 1)
+    found = per_token(passes.trained, own, "torch", mtp)
+    others = flops.forwards_of(passes, lambda model, times: flops.with_pairs(over(model, times), FULL))
+    if not others:
+        return found
+    each = (divide(f"{found.name}/{one.name.rpartition('/')[2]}", one, _tokens(own)) for one in others)
+    return add(found.name, found.renamed(f"{found.name}/trained"), *each)
 
 
 def all_conventions(model: Model, over: Works, mtp: bool = False) -> dict[str, Term]:

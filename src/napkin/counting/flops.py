@@ -19,6 +19,7 @@ from napkin.operations.work import Gemm, Pairs, Work
 from napkin.record import replace
 from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply
 from napkin.training.layout import Layout
+from napkin.training.tasks import Passes
 
 MULTIPLY_ADD = "a multiply-add is 2 FLOP"
 BACKWARD = "backward makes two products of the forward's size: one for the input's gradient, one for the weight's"
@@ -240,6 +241,19 @@ def step(model: Model, over: Works, mtp: bool = False) -> dict[str, Term]:
         *operations.values(),
     ]
     return {term.name: term for term in found}
+
+
+def forwards_of(passes: Passes, over: Callable[[Model, int], Works]) -> list[Term]:
+    """Return the FLOPs of each pass without gradients. over: the work of a model on the step's sequences, as many times
+    as the number says."""
+    return [forward(one.model, over(one.model, one.times)).renamed(f"flops/{one.name}") for one in passes.others]
+
+
+def of_passes(passes: Passes, over: Callable[[Model, int], Works]) -> Term:
+    """Return the FLOPs of a step with its passes without gradients."""
+    trained = step(passes.trained, over(passes.trained, 1))["flops/total"]
+    others = forwards_of(passes, over)
+    return trained if not others else add("flops/total", trained.renamed("flops/trained"), *others)
 
 
 def remarks(model: Model) -> list[str]:

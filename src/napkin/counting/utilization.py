@@ -11,7 +11,7 @@ from napkin.counting.flops import Works
 from napkin.elementwise import Number
 from napkin.errors import NapkinError
 from napkin.operations.model import Model
-from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply
+from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply, subtract
 from napkin.training.order import order_of
 from napkin.training.recomputation import Recompute
 
@@ -50,13 +50,17 @@ def hfu(name: str, model_utilisation: Term, repeated: Term) -> Term:
     return multiply(f"hfu/{name}", model_utilisation, repeated, source=PALM)
 
 
-def repeated(model: Model, over: Works, recompute: Recompute) -> Term:
-    """Return 1 + recomputed FLOPs / FLOPs of a step (forward and backward)."""
+def repeated(model: Model, run: Model, over: Works, recompute: Recompute) -> Term:
+    """Return 1 + recomputed FLOPs / FLOPs of a step (forward and backward); run: the model as it runs with that
+    recomputation, which lets gradients pass through frozen layers."""
     one = constant("1", 1)
     if recompute.kind == "none":
         return constant("no_recomputation", 1)
     step = flops.passes("flops/step", model, over)
-    return add("with_recomputation", one, divide("recomputed_share", recomputed(model, over, recompute), step))
+    again = recomputed(model, over, recompute)
+    if run != model:
+        again = add("flops/again", again, subtract("flops/passed_on", flops.passes("flops/run", run, over), step))
+    return add("with_recomputation", one, divide("recomputed_share", again, step))
 
 
 def repeated_of_parameters(recompute: Recompute) -> Term:

@@ -7,7 +7,7 @@ import math
 from napkin.evidence.single import StepPrediction
 from napkin.record import record, replace
 from napkin.term import SEEN, TRUE, Term, divide, leaf, multiply
-from napkin.timing.step import step
+from napkin.timing.step import step_of_passes
 from napkin.training.layout import Layout
 
 EXPLAINS = 0.06
@@ -51,7 +51,7 @@ def gap_of(layout: Layout, prediction: StepPrediction, rate: Term, confidence: f
 def causes_of(prediction: StepPrediction, measured: float) -> list[str]:
     """Return the single causes whose own prediction meets the measured step (ln seconds)."""
     plan, rates = prediction.plan, prediction.rates
-    now = math.log(step(prediction.trained, plan, rates).time.value)
+    now = math.log(step_of_passes(prediction.passes, plan, rates).time.value)
     if abs(measured - now) <= EXPLAINS:
         return []
     others = {
@@ -72,7 +72,7 @@ def causes_of(prediction: StepPrediction, measured: float) -> list[str]:
     }
     meets: list[tuple[float, str]] = []
     for cause, (other, reached) in others.items():
-        then = math.log(step(prediction.trained, other, reached).time.value)
+        then = math.log(step_of_passes(prediction.passes, other, reached).time.value)
         if abs(then - now) > EXPLAINS / 2 and abs(then - measured) <= EXPLAINS:
             meets.append((abs(then - measured), cause))
     if meets:

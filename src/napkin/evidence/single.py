@@ -18,12 +18,13 @@ from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.efficiency import depth_share, tile_share
 from napkin.timing.rates import Rates
-from napkin.timing.step import StepTime, step
+from napkin.timing.step import StepTime, step_of_passes
 from napkin.timing.step_layout import StepLayout
 from napkin.training.assigned_stages import Stages
 from napkin.training.layout import Layout
 from napkin.training.optimizer_step import step_traffic
 from napkin.training.setup import Setup
+from napkin.training.tasks import Passes
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
@@ -35,10 +36,10 @@ UNKNOWN_SPREAD = 0.08
 
 @record
 class StepPrediction:
-    """The model as it is trained, plan and rates of the step; kernel: attention's; at: where the run lies among the
+    """What a micro-batch runs, plan and rates of the step; kernel: attention's; at: where the run lies among the
     evidence."""
 
-    trained: Model
+    passes: Passes
     plan: StepLayout
     rates: Rates
     stack: software.SoftwareStack
@@ -50,7 +51,7 @@ class StepPrediction:
 
     def step(self) -> StepTime:
         """Return the time of one step: what every command answers that is asked for it."""
-        return step(self.trained, self.plan, self.rates)
+        return step_of_passes(self.passes, self.plan, self.rates)
 
     def half_width(self, level: float, named: bool = True) -> tuple[float, Sequence[tuple[float, SeenStep]]]:
         """Return half the interval's width in ln t.
@@ -87,7 +88,7 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
     _, tower_tokens, image_tokens = lengths or (1, 1, 1)
     return StepLayout(
         sequence=layout.seq,
-        micro_batch=layout.micro,
+        micro_batch=layout.sequences,
         micro_batches=layout.micro_batches,
         tp=layout.tp,
         pp=layout.pp,
@@ -183,7 +184,7 @@ def asked(
         reached = replace(reached, stack=reached.stack * factor)
     used = names(at.generation, int(at.bits), stack, kernel, "rdma", async_tp, "")
     return StepPrediction(
-        setup.trained(model), plan, reached, stack, kernel, place, peak, shipped.spreads()[used["matmul"]], factor
+        setup.passes(model), plan, reached, stack, kernel, place, peak, shipped.spreads()[used["matmul"]], factor
     )
 
 

@@ -16,15 +16,21 @@ PATHS = ("mfu", "mfu/exact", "hfu", "tokens_per_second_per_gpu")
 def utilization_terms(model: Model, setup: Setup, peak: Term, found: StepTime) -> list[Term]:
     """Return mfu, mfu/exact (attention's allowed pairs only), hfu and tokens_per_second_per_gpu."""
     layout = setup.layout
-    trained = setup.trained(model)
+    passes = setup.passes(model)
+    trained = passes.trained
     over = flops.of_layout(trained, layout, layout.global_batch)
-    counted = flops.step(trained, over)
+    needed = setup.needed(model) if setup.wakes else passes
+    counted = flops.step(needed.trained, over)
+    done = flops.of_passes(needed, lambda one, times: flops.of_layout(one, layout, times * layout.global_batch))
     gpus = leaf("gpus", layout.gpus, "GPU", TRUE)
     possible = multiply("flops/possible", peak, gpus, found.time)
-    mfu = divide("mfu", counted["flops/total"], possible)
+    mfu = divide("mfu", done, possible)
     masked = subtract("flops/attention/masked", counted["flops/attention"], counted["flops/attention/exact"])
-    exact = divide("mfu/exact", subtract("flops/exact", counted["flops/total"], masked), possible)
-    again = divide("hfu/recomputed", _recomputed(trained, setup, over), possible)
+    exact = divide("mfu/exact", subtract("flops/exact", done, masked), possible)
+    more = [_recomputed(trained, setup, over)]
+    if setup.wakes:
+        more.append(subtract("flops/passed_on", flops.passes("flops/run", trained, over), counted["flops/total"]))
+    again = divide("hfu/recomputed", flops.summed("flops/again", more), possible)
     tokens = leaf("tokens", layout.global_batch * layout.seq, "token", TRUE)
     rate = divide("tokens_per_second_per_gpu", tokens, found.time, gpus)
     return [mfu, exact, add("hfu", mfu, again), rate]
@@ -36,7 +42,7 @@ def _recomputed(model: Model, setup: Setup, over: flops.Works) -> Term:
     if core:
         return flops.summed("flops/recomputed", list(flops.by_operation(model, over, only=flops.is_attention).values()))
     tokens = setup.layout.global_batch * (setup.layout.target or setup.layout.seq)
-    head = leaf("flops/head", 2 * tokens * model.hidden * model.vocabulary, "FLOP", TRUE, "2·T·h·V")
+    head = leaf("flops/head", 2 * tokens * model.hidden * model.logits, "FLOP", TRUE, "2·T·h·V")
     again = list(flops.by_operation(model, over, only=lambda op: op.learning.runs).values())
     blocks = add(
         "flops/blocks", flops.summed("flops/learning", again), multiply("flops/less_head", constant("-1", -1), head)

@@ -6,15 +6,17 @@ from collections.abc import Callable, Mapping
 
 from napkin.autograd.tensors import ACTIVATION, sized
 from napkin.elementwise import Number, ceil_div
-from napkin.footprint import activations, memory
-from napkin.footprint.activations import Piece
+from napkin.footprint import memory
 from napkin.footprint.offload import host_bytes
+from napkin.footprint.pieces import Piece
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import BUCKETS, Moment, Rank
 from napkin.footprint.states import divided
 from napkin.operations.base import Operation
 from napkin.record import replace
 from napkin.term import TRUE, Term, add, ceil_divide, constant, largest, leaf, multiply
+
+MODELS = "trl/models/utils.py, prepare_deepspeed, prepare_fsdp: sharded under ZeRO-3 alone"
 
 
 def tree(step: PreparedStep, rank: Rank, source: str) -> dict[str, Term]:
@@ -36,6 +38,9 @@ def tree(step: PreparedStep, rank: Rank, source: str) -> dict[str, Term]:
         put(add(f"{root}/optimizer", *states, source=step.setup.optimizer.source))
     else:
         put(leaf(f"{root}/optimizer", 0, "byte", TRUE, step.setup.optimizer.source))
+    if rank.others:
+        kept = [put(leaf(f"{root}/models/{name}", size, "byte", TRUE, MODELS)) for name, size in rank.others]
+        put(add(f"{root}/models", *kept))
     saved = put(_saved(step, rank, f"{root}/activations/saved", source))
     put(_in_flight(rank, f"{root}/activations", saved))
     put(leaf(f"{root}/weight_casts", rank.casts, "byte", TRUE, "torch.autocast keeps a copy of each weight it cast"))
@@ -56,6 +61,8 @@ def _moment(put: Callable[[Term], Term], moment: Moment, path: str, terms: Mappi
     """Return the live bytes of a moment: of each bucket, and of what each is the sum of. `terms`: those of the rank."""
     parts = []
     for bucket in BUCKETS:
+        if bucket == "models" and not moment.models:
+            continue
         size, there = getattr(moment, bucket), terms.get(f"memory/{bucket}")
         made = [leaf(f"{path}/{bucket}/{name}", n, "byte", TRUE) for name, n in moment.made.get(bucket, ()) if n]
         if there is not None and there.value == size:
@@ -153,7 +160,7 @@ def _state(step: PreparedStep, rank: Rank, path: str, name: str, size: Number) -
 def _saved(step: PreparedStep, rank: Rank, path: str, source: str) -> Term:
     """Return the bytes kept by each operation of each layer type, by checkpointed blocks, and outside the layers."""
     stage, run, recompute = rank.stage, step.run, step.setup.layout.recompute
-    size = activations.group_size(recompute, step.order.depth)
+    size = recompute.group(step.order.depth)
     parts: list[Term] = []
     shared: dict[int, Term] = {}
     checkpointed: Number = 0

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin.autograd.tensors import sized
-from napkin.elementwise import Number, maximum, where
-from napkin.footprint.activations import total
+from napkin.elementwise import Number, maximum, total, where
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.stages import Stage
 from napkin.footprint.states import HeldWeights

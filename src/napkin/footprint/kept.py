@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from napkin.autograd.tensors import INPUT_LABEL, WEIGHT_COPY, Storage
-from napkin.elementwise import Number, ceil_div, is_array, maximum, minimum, product, where
-from napkin.footprint import activations
-from napkin.footprint.activations import total
+from napkin.elementwise import Number, ceil_div, is_array, maximum, minimum, product, total, where
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.stages import Stage
 from napkin.operations.implementations import MASKS
@@ -35,7 +33,7 @@ def saved_bytes(step: PreparedStep, stage: Stage) -> tuple[Number, Number, Numbe
             casts = casts + product(n, piece.casts)
         for storage in piece.arguments if variant.checkpointed else piece.shared:
             shared[id(storage)] = (storage, shared.get(id(storage), (storage, 0))[1] + n)
-    size = activations.group_size(recompute, step.order.depth)
+    size = recompute.group(step.order.depth)
     layers = kept_by_layers(step, stage.variants, ceil_div(total(stage.checkpointed), size))
     passed = mask_bytes(step, stage.checkpointed) if MASKS in step.setup.implementation.passes else 0
     once = [(s.kind, where(keep > 0, product(s.size, _held_part(step, s)), 0)) for s, keep in shared.values()]
@@ -71,7 +69,7 @@ def kept_by_layers(step: PreparedStep, counts: Counts, checkpoints: Number) -> N
                 layers = layers + n * piece.chosen
         elif not variant.no_grad:
             layers = layers + n * piece.saved
-    if activations.group_size(setup.layout.recompute, step.order.depth) > 1:
+    if setup.layout.recompute.group(step.order.depth) > 1:
         inputs = checkpoints * maximum(0, *(piece.stashed for piece in pieces))
     if "activations" in setup.offload:  # copied to the host as they are computed
         layers = minimum(layers, LAYERS_IN_TRANSIT * maximum(0, *(piece.saved for piece in pieces)))

@@ -8,11 +8,11 @@ Symbols: t, p, c, d, e tensor, pipeline, context, data and expert degrees, m mic
 from __future__ import annotations
 
 from napkin.autograd.tensors import sized
-from napkin.elementwise import Number, ceil_div, maximum, ratio, where
-from napkin.footprint.activations import total
+from napkin.elementwise import Number, ceil_div, maximum, ratio, total, where
 from napkin.footprint.kept import dot, saved_bytes
 from napkin.footprint.moments import moments_of
 from napkin.footprint.optimizer_buffers import tensor_sizes
+from napkin.footprint.other_models import held_models
 from napkin.footprint.prepared import PreparedStep, layers_asleep, stack_of_step, weights_on_a_rank
 from napkin.footprint.rank import Rank
 from napkin.footprint.stages import Stage, stage_of
@@ -39,7 +39,9 @@ def holding(step: PreparedStep, index: Number) -> Rank:
     layers, casts, outside = saved_bytes(step, stage)
     saved = layers + outside
     head = 0 if layout.schedule == "gpipe" else stage.last * step.run.after.saved
-    return Rank(stage, mine, parameters, gradients, states, saved, casts, saved - head, _delayed(step, stage), ())
+    others = held_models(step, mine)
+    late = _delayed(step, stage)
+    return Rank(stage, mine, parameters, gradients, states, saved, casts, saved - head, late, (), others=others)
 
 
 def with_moments(step: PreparedStep, rank: Rank) -> Rank:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin.autograd.tensors import INPUT_LABEL, sized
-from napkin.elementwise import Number, ceil_div, is_array, is_zero, maximum, product, where
-from napkin.footprint.activations import total
+from napkin.elementwise import Number, ceil_div, is_array, is_zero, maximum, product, total, where
 from napkin.footprint.gathers import flat_gradient, gathered_bytes
 from napkin.footprint.kept import dot, mask_bytes, returned_bytes, rotary_bytes, shared_kv_bytes
 from napkin.footprint.optimizer_buffers import optimizer_temporaries, table_elements
+from napkin.footprint.other_models import pass_peak
 from napkin.footprint.peaks import LayerPeak, layer_peaks
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import Made, Moment, MomentSums, Rank, larger
@@ -107,7 +107,7 @@ def pixel_bytes(model: Model, layout: Layout) -> Number:
         return 0
     (patches,) = model.vision.patches.stacks
     elements = sum(op.d_in for one in patches.before if (op := one.linear()) is not None)
-    return layout.micro * layout.images * lengths[0] * sized(elements, "fp32")
+    return layout.sequences * layout.images * lengths[0] * sized(elements, "fp32")
 
 
 class Moments:
@@ -125,7 +125,7 @@ class Moments:
         setup, run, stage = step.setup, step.run, rank.stage
         layout = setup.layout
         self.stage, self.run = stage, run
-        given = 2 * layout.micro * (layout.seq // layout.cp) * 8 + pixel_bytes(step.model, layout)
+        given = 2 * layout.sequences * (layout.seq // layout.cp) * 8 + pixel_bytes(step.model, layout)
         self.inputs = stage.first * given + buffers(step, stage)
         gathered = gathered_bytes(step, stage, parts)
         at_loss = gathered_bytes(step, stage, parts, 0) if setup.framework.frees_last else gathered
@@ -142,7 +142,7 @@ class Moments:
         self.casts = rank.casts + cached - product(stage.last, run.after.casts)
         self.before_head = rank.saved - product(stage.last, run.after.saved)
         self.waiting, self.optimizer = rank.waiting, rank.optimizer
-        self.held = rank.parameters + rank.optimizer
+        self.held = rank.parameters + rank.models + rank.optimizer
         self.in_passes = total((self.waiting, self.inputs, setup.bucket))
 
     def moment(self, name: str, gradients: Made, kept: Number, casts: Number, temporaries: Made) -> Moment:
@@ -167,6 +167,7 @@ class Moments:
             self.inputs,
             sums["temporaries"],
             made,
+            self.rank.models,
         )
 
     def forward(self) -> Moment:
@@ -182,6 +183,11 @@ class Moments:
         norm = ("final_norm", product(stage.last, total((run.final, last))))
         temporaries = (("referred_to", held.around), ("last_loss", self.last), norm)
         return larger(at_head, self.moment("forward", standing, self.before_head, self.casts, temporaries))
+
+    def other_pass(self, peak: Number) -> Moment:
+        """Return the moment of a pass without gradients that follows the forward pass."""
+        temporaries = (("referred_to", self.references.closure), ("pass", peak), ("last_loss", self.last))
+        return self.moment("forward_only", self.standing, self.rank.saved, self.rank.casts + self.cached, temporaries)
 
     def bursting(self, peak: LayerPeak) -> Moment:
         """Return the moment of a layer's forward pass."""
@@ -274,7 +280,9 @@ class Moments:
             ("checkpointed_leaf", self.outlives),
         )
         needed, made = total(size for _, size in temporaries), {"temporaries": temporaries}
-        return Moment("step", rank.parameters, rank.gradients, self.optimizer, 0, 0, self.inputs, needed, made)
+        return Moment(
+            "step", rank.parameters, rank.gradients, self.optimizer, 0, 0, self.inputs, needed, made, rank.models
+        )
 
     def between(self) -> tuple[Moment, Moment]:
         """Return what is live after the forward pass, and after the backward pass."""
@@ -301,5 +309,7 @@ def moments_of(step: PreparedStep, rank: Rank, parts: Parts) -> tuple[tuple[Mome
         if is_array(peak.seam) or peak.seam:
             backward = larger(backward, moments.at_seam(peak), peak.valid)
     backward = larger(backward, moments.end_of_backward())
-    found = forward, moments.at_loss(), backward, moments.optimizer_step()
+    alone = pass_peak(step, rank.stage)
+    others = (moments.other_pass(alone),) if is_array(alone) or alone else ()
+    found = forward, *others, moments.at_loss(), backward, moments.optimizer_step()
     return found, () if is_array(forward.live) else moments.between()

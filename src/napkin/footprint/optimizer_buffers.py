@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from napkin.autograd.tensors import sized
-from napkin.elementwise import Number, ceil_div, maximum, where
-from napkin.footprint.activations import total
+from napkin.elementwise import Number, ceil_div, maximum, total, where
 from napkin.footprint.prepared import PreparedStep, table_of
 from napkin.footprint.rank import Rank
 from napkin.footprint.states import divided, optimizer_of, weights_of

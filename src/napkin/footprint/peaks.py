@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from napkin.elementwise import Flag, Number, ceil_div, holds_for_all, is_array, maximum, minimum, where
-from napkin.footprint import activations
-from napkin.footprint.activations import total
+from napkin.elementwise import Flag, Number, ceil_div, holds_for_all, is_array, maximum, minimum, total, where
 from napkin.footprint.kept import (
     LAYERS_IN_TRANSIT,
     STASHED,
@@ -72,7 +70,7 @@ class StageLayers:
         self.step, self.stage, self.order = step, stage, order
         self.pieces = [step.run.layers[variant.kind][1] for variant in order.variants]
         self.chooses = recompute.kind == OPERATIONS
-        self.size = activations.group_size(recompute, order.depth)
+        self.size = recompute.group(order.depth)
         self.begin, self.end = order.before(stage.low), order.before(stage.high)
         pairs = list(zip(order.variants, self.pieces, strict=True))
         self.idle = [one.no_grad and step.setup.freezes for one in order.variants]

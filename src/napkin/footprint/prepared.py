@@ -8,8 +8,8 @@ from napkin.autograd.live import Replay, read_by_others, replays
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Flag, Number, is_array, where
 from napkin.footprint import activations
-from napkin.footprint.activations import Pass, Piece
 from napkin.footprint.legs import PROJECTOR, VISION, joined, legs_of, tower_part
+from napkin.footprint.pieces import Pass, Piece
 from napkin.footprint.states import HeldWeights, gathered, held_weights, still
 from napkin.operations.base import Operation
 from napkin.operations.lowering import Shape, Split
@@ -211,9 +211,9 @@ def pass_of(model: Model, stack: Stack, setup: Setup) -> Pass:
 def shape_of(model: Model, layout: Layout) -> Shape:
     """Return a micro-batch's sequences and images."""
     if len(model.stacks) > 1:
-        return Shape(layout.micro, layout.target or layout.seq, layout.seq)
+        return Shape(layout.sequences, layout.target or layout.seq, layout.seq)
     lengths = model.vision.lengths(layout.image_tokens) if model.vision is not None else None
-    return Shape(layout.micro, layout.seq, images=layout.micro * layout.images, lengths=lengths or (1, 1, 1))
+    return Shape(layout.sequences, layout.seq, images=layout.sequences * layout.images, lengths=lengths or (1, 1, 1))
 
 
 def replayed(

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from napkin.elementwise import Number, ceil_div, holds_for_all, is_array, maximum, where
-from napkin.footprint.activations import total
+from napkin.elementwise import Number, ceil_div, holds_for_all, is_array, maximum, total, where
 from napkin.footprint.allocator import Flow
 from napkin.footprint.stages import Stage
 from napkin.footprint.states import HeldWeights
 from napkin.record import record, replace
 from napkin.training.setup import Setup
 
-BUCKETS = ("parameters", "gradients", "optimizer", "activations", "weight_casts", "inputs", "temporaries")
+BUCKETS = ("parameters", "models", "gradients", "optimizer", "activations", "weight_casts", "inputs", "temporaries")
 
 
 Made = tuple[tuple[str, Number], ...]
@@ -25,6 +24,7 @@ NOTHING: Mapping[str, Made] = {}
 class Moment:
     """Live bytes at one moment, by bucket.
 
+    models  weights of other models, which run forward only
     made  {bucket: what it is the sum of}, of those that are more than one thing; nothing where sizes are arrays
     """
 
@@ -37,6 +37,7 @@ class Moment:
     inputs: Number
     temporaries: Number
     made: Mapping[str, Made] = NOTHING
+    models: Number = 0
 
     @property
     def passing(self) -> Number:
@@ -45,7 +46,7 @@ class Moment:
 
     @property
     def live(self) -> Number:
-        return self.passing + (self.parameters + self.optimizer) + self.gradients
+        return self.passing + (self.parameters + self.models + self.optimizer) + self.gradients
 
 
 class MomentSums(Moment):
@@ -92,6 +93,7 @@ class Rank:
     delayed  bytes of a micro-batch whose weight gradients are still to be computed
     states   bytes of the optimizer's states by name, with master weights
     between  what is live when the forward pass is over, and when the backward pass is
+    others   bytes of the weights of each other model
     """
 
     stage: Stage
@@ -105,6 +107,7 @@ class Rank:
     delayed: Number
     moments: tuple[Moment, ...]
     between: tuple[Moment, ...] = ()
+    others: Made = ()
 
     def alone(self) -> Rank:
         """Return the same with a single micro-batch in flight."""
@@ -120,9 +123,14 @@ class Rank:
         return total(size for _, size in self.states)
 
     @property
+    def models(self) -> Number:
+        """Bytes of the weights of other models."""
+        return total(size for _, size in self.others)
+
+    @property
     def least(self) -> Number:
         """Bytes that are live at the loss, and more: weights, states, and what the micro-batches in flight keep."""
-        return self.parameters + self.optimizer + self.waiting + self.saved
+        return self.parameters + self.models + self.optimizer + self.waiting + self.saved
 
     @property
     def live(self) -> Number:

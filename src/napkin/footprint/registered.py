@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from napkin.autograd.tensors import sized
-from napkin.elementwise import Number
-from napkin.footprint.activations import total
+from napkin.elementwise import Number, total
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.stages import Stage
 from napkin.operations.implementations import EAGER

@@ -9,7 +9,7 @@ from __future__ import annotations
 from napkin.autograd.live import Replay
 from napkin.autograd.tensors import Storage, sized
 from napkin.elementwise import Flag, Number, is_array, where
-from napkin.footprint.activations import Pass, Piece
+from napkin.footprint.pieces import Pass, Piece
 from napkin.footprint.prepared import (
     AFTER,
     PreparedStep,

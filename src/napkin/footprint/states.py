@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from napkin.autograd.tensors import sized
-from napkin.elementwise import Number, ceil_div, ceiling
-from napkin.footprint.activations import total
+from napkin.elementwise import Number, ceil_div, ceiling, total
 from napkin.formats import stored_bytes
 from napkin.operations.base import Operation
 from napkin.operations.lora import adapter_shards, lora_pairs, other_adapters, stored_format

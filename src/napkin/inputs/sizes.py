@@ -10,7 +10,7 @@ from napkin.errors import NapkinError
 LEAST = 10**6
 """A plain number below is a size without its letter: `7` for `7B`."""
 
-_NUMBER = r"[+-]?[0-9][0-9.,_ ]*(e[+-]?[0-9]+)?[a-zµ%]{0,2}"
+_NUMBER = r"[+-]?[0-9][0-9.,_ ]*(e[+-]?[0-9]+)?([a-zµ%]{0,2}|thousand|million|billion|trillion)"
 
 
 def size_of(model: str) -> int | None:

@@ -35,7 +35,7 @@ LAYER_KERNELS, EXPERT_KERNELS = "layer", "experts"
 
 
 class Timer:
-    """Receives how an operation's matmuls run; timing/layer.py turns that into seconds."""
+    """Receives how an operation's matmuls run; timing/layer_clock.py turns that into seconds."""
 
     def gemms(self, op: Operation) -> None:
         """Run the operation's GEMMs one by one, their batch divided over tensor-parallel ranks."""

@@ -15,6 +15,9 @@ class Loss:
             stand side by side
     held    by the training loop, until the backward pass is over
     fused   with the head's product, one part of the tokens at a time: no logits leave it, gradients are made at once
+    local   held by the loss function next to what is kept, until it returns
+    again   of a reference's logits there, at the largest moment
+    row     of one sequence, in addition to the peak
     """
 
     kept: float
@@ -23,6 +26,9 @@ class Loss:
     chunks: int = 1
     held: float = 0.0
     fused: bool = False
+    local: float = 0.0
+    again: float = 0.0
+    row: float = 0.0
     source: str = ""
 
 
@@ -69,6 +75,24 @@ LOSSES = {
         source="linkedin/Liger-Kernel src/liger_kernel/ops/fused_linear_cross_entropy.py: parts of "
         "2^⌈log2⌈T / ⌈V/h⌉⌉⌉ tokens, whose logits become their gradient in place; gradients of the hidden state and of "
         "the head's weight are made in the forward pass and kept",
+    ),
+    "log-probs": Loss(
+        2,
+        4,
+        local=2,
+        again=4,
+        source="huggingface/trl trl/trainer/utils.py selective_log_softmax, 16-bit logits: the log-softmax of each "
+        "sequence is kept, its gradients are stacked; dpo_trainer.py holds both models' logits to the end, and "
+        "entropy_from_logits copies those without the last token",
+    ),
+    "log-probs-fp32": Loss(
+        4,
+        8,
+        passed=4,
+        again=8,
+        row=4,
+        source="the same, of logits that accelerate casts to fp32 (utils/operations.py convert_outputs_to_fp32): "
+        "logsumexp keeps the logits, the gradients of all sequences are stacked",
     ),
     "held": Loss(
         4, 4, 0, held=4, source="LitGPT finetune/*.py: logits cast to fp32 as they leave the model, held by the loop"

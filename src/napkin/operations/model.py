@@ -159,6 +159,7 @@ class Model:
     family    the config's model_type, which selects the reference implementation
     streams   residual streams of `hidden` elements each (hyper-connections)
     vision    what a multimodal model does with images, where that is known
+    outputs     of the head, where they are not the vocabulary (0: they are)
     max_target  tokens that the decoder's positions hold, where they are fewer than the encoder's
     """
 
@@ -178,6 +179,12 @@ class Model:
     streams: int = 1
     vision: Vision | None = None
     max_target: int | None = None
+    outputs: int = 0
+
+    @property
+    def logits(self) -> int:
+        """Outputs of the head for one token."""
+        return self.outputs or self.vocabulary
 
     @property
     def depth(self) -> int:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from napkin.errors import Refused
 from napkin.operations.adapters import Adapter, MergedAdapter
 from napkin.operations.base import Operation
 from napkin.operations.implementations import Implementation
 from napkin.operations.learning import ALL, Learning
+from napkin.operations.linear import Matmul
 from napkin.operations.lora import adapted_lookups, adapted_parameters, adapted_parts, lora_pairs, stored_format
 from napkin.operations.model import Layer, Model, Stack, stack_of
 from napkin.operations.roles import ADAPTER, LM_HEAD, MEMORY, MERGED
@@ -218,6 +220,41 @@ def _adapters(
         yield MergedAdapter(f"{name}/merged_{number + 1}", op.reads, copies, d_in, rank, d_out, role=MERGED)
     for _, rank, rows, width in adapted_lookups(op, tuning):
         yield Adapter(name, op.reads, rows, rank, rank, width, looked_up=True, role=ADAPTER, learning=learning)
+
+
+IDLE = Learning(0, 0, False)
+"""Of an operation in a pass without gradients."""
+
+
+def forward_only(model: Model, adapters: bool = True) -> Model:
+    """Return a model as a pass without gradients runs it; adapters: with those that it has among its operations."""
+
+    def of(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
+        kept = (op for op in operations if adapters or op.role not in (ADAPTER, MERGED))
+        return tuple(replace(op, learning=replace(IDLE, stored=op.learning.stored)) for op in kept)
+
+    known: dict[int, Layer] = {}
+    stacks = []
+    for stack in model.stacks:
+        runs = [
+            (count, known.setdefault(id(layer), replace(layer, operations=of(layer.operations))))
+            for count, layer in stack.runs
+        ]
+        stacks.append(stack_of(stack.name, of(stack.before), runs, of(stack.after)))
+    return replace(model, stacks=tuple(stacks))
+
+
+def with_score(model: Model) -> Model:
+    """Return a model whose head has a single output, a score of its own weights (transformers
+    AutoModelForSequenceClassification with num_labels 1: score, without a bias)."""
+    *others, last = model.stacks
+    place = next((n for n, op in enumerate(last.after) if op.role == LM_HEAD), None)
+    if place is None:
+        raise Refused(f"{model.name} has no head that a score could replace", "a model with a language model's head")
+    head = last.after[place]
+    score = Matmul("score", head.reads, model.hidden, 1, role=LM_HEAD, module="score")
+    after = (*last.after[:place], score)
+    return replace(model, stacks=(*others, replace(last, after=after)), tied=False, outputs=1, extra=())
 
 
 def head_of(model: Model) -> Operation | None:

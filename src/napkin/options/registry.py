@@ -34,10 +34,10 @@ _RARE = """assume-ignorable strict-config target-seq images image-tokens mean-do
     vocab-multiple cache-dtype mtp nodes gpus-per-node grad-accum implementation active-params etp schedule
     distributed-optimizer dp-shard stage-layers first-stage-layers last-stage-layers embedding-as-layer
     loss-as-layer chunk-layers max-global-batch max-tp max-pp max-cp max-ep max-vp max-zero max-micro-batch
-    optimizer-form momentum attention loss async-tp factor ema freeze freeze-layers lora-targets quantized
-    quantize-experts adapter trainer vp sp profile epochs sample-tokens lengths packing steps indexer-loss
+    optimizer-form momentum attention loss compile async-tp factor ema freeze freeze-layers lora-targets quantized
+    quantize-experts adapter trainer reference vp sp profile epochs sample-tokens lengths packing steps indexer-loss
     dropout stack snapshot-device peak-flops memory-size memory-bandwidth link-bandwidth network-bandwidth tdp
-    power-overhead pue carbon-intensity samples-per-second bytes-per-param width widths depth csv markdown paths
+    power-overhead pue carbon-intensity goodput samples-per-second bytes-per-param width widths depth csv markdown paths
     theme run pareto tensors size hardware-file snapshot confidence quiet plot"""
 SECOND_LEVEL = frozenset(_RARE.split())
 """Options that `--help` leaves to `--help-all` where a command has too many to show."""

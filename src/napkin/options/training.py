@@ -10,6 +10,8 @@ from napkin.options.parsers import frozen_parts, lowercase_names, offloads
 GROUP = "Training"
 TORCH_LOSS = "torch"
 """The form of cross entropy that torch has: log-softmax, then the likelihood."""
+TASKS = ("pretrain", "sft", "dpo", "orpo", "simpo", "kto", "rm")
+"""What a model can be trained for."""
 FROZEN_FORMATS = ("nf4", "nf4-dq", "int4", "int8", "fp8")
 UNQUANTIZED = "none"
 """The word for frozen weights that keep their 16 or 32 bits."""
@@ -24,6 +26,8 @@ LOSSES = (
     "sharded",
     "dtensor",
     "fused",
+    "log-probs",
+    "log-probs-fp32",
     "held",
 )
 
@@ -59,6 +63,14 @@ OPTIONS = (
     flag("compile", "The step runs under torch.compile"),
     flag("async-tp", "Tensor-parallel collectives overlapped"),
     Option("factor", units.positive, "Time of your steps over napkin's (napkin calibrate)", metavar="X"),
+    Option("task", choice(*TASKS), "Objective: sft, dpo, kto, rm, …", metavar="TASK", default="pretrain"),
+    Option(
+        "reference",
+        units.words,
+        "Reference model: same, adapters-off, precomputed, or a MODEL",
+        metavar="WHICH",
+        default="same, adapters-off with LoRA",
+    ),
     Option("lora-rank", units.positive_count, "Train LoRA matrices of this rank, freeze the rest", metavar="R"),
     Option(
         "adapter", choice("lora", "dora"), "lora, or dora: LoRA with a learned norm", metavar="KIND", default="lora"
@@ -85,11 +97,14 @@ SETUP_OPTIONS = (*DEGREES, "distributed-optimizer", *SEQUENCE_OPTIONS, "recomput
 UNTIMED = ("ema", "offload")
 """What the step model does not time; the commands that predict a step refuse it, and name `napkin memory`."""
 
+TASKED = ("task", "reference")
+"""What it is trained for."""
+
 ADAPTED = ("lora-rank", "adapter", "lora-targets", "quantized", "quantize-experts")
 FROZEN = ("freeze-layers", "freeze", *ADAPTED)
 """What is trained of a model, and how the rest is stored."""
 
-STATE_OPTIONS = ("dp-shard", "loss", "framework", "trainer", *FROZEN, *UNTIMED)
+STATE_OPTIONS = ("dp-shard", "loss", "framework", "trainer", "compile", *TASKED, *FROZEN, *UNTIMED)
 """What a training step depends on in addition, mostly in memory."""
 
 SETUP_DEFAULTS: dict[str, str | bool] = {
@@ -130,6 +145,7 @@ STEP_MODEL = (
     "loss",
     "framework",
     "trainer",
+    "compile",
     "stack",
     "async-tp",
     "factor",

@@ -22,6 +22,7 @@ from napkin.record import record
 from napkin.training.layout import Layout
 from napkin.training.recomputation import Recompute
 from napkin.training.setup import Setup
+from napkin.training.tasks import Passes
 
 Array = Any
 
@@ -46,11 +47,11 @@ class Request:
     only     the allowed value by degree        below    the largest value by degree
     deep     whether ZeRO-3 may be combined with a pipeline
     implementation  of the model, by name
-    trained  the model as the setup trains it, of which time is
+    passes   what a micro-batch runs, of which time is
     """
 
     model: Model
-    trained: Model
+    passes: Passes
     setup: Setup
     gpus: int
     node: int
@@ -180,7 +181,7 @@ def chunks(depth: int, pp: int) -> list[int]:
 def given(request: Request) -> Layout:
     """Return what every layout has: the sequences and their images."""
     layout = request.setup.layout
-    return Layout(seq=request.seq, images=layout.images, image_tokens=layout.image_tokens)
+    return Layout(seq=request.seq, rows=layout.rows, images=layout.images, image_tokens=layout.image_tokens)
 
 
 def near_values(free: Request, name: str, value: int) -> list[int]:

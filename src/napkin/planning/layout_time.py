@@ -13,10 +13,11 @@ from napkin.planning.grid import CELL, Array, Block, Request, score
 from napkin.planning.layout_memory import ROUNDING
 from napkin.record import fields, replace
 from napkin.term import Term
-from napkin.timing.layer import RECOMPUTED, Held, LayerTime
+from napkin.timing.layer import RECOMPUTED, LayerTime
+from napkin.timing.layer_weights import Held
 from napkin.timing.pipeline import Layers
 from napkin.timing.rates import Rates
-from napkin.timing.step import layers_of_step, least_step, step
+from napkin.timing.step import layers_of_passes, least_step, step_of_passes
 from napkin.timing.step_layout import StepLayout
 from napkin.training.setup import Setup
 
@@ -47,19 +48,19 @@ class Times:
         _, first, index = np.unique(block.row, return_index=True, return_inverse=True)
         self._row, self._rows = index.reshape(-1), len(first)
         plan, rates = (_picked(one, len(block), first) for one in (self._plan, self._rates))
-        self._layers = layers_of_step(request.trained, plan, rates)
+        self._layers = layers_of_passes(request.passes, plan, rates)
         self.seconds = np.full((len(request.recomputes), *block.valid.shape), math.inf)
 
     def evaluate(self, cells: Array) -> None:
         """Evaluate some of the cells."""
         for some, plan, rates, layers in self._parts(cells):
-            self.seconds[..., some] = step(self._request.trained, plan, rates, layers).time.value
+            self.seconds[..., some] = step_of_passes(self._request.passes, plan, rates, layers).time.value
 
     def least(self) -> Array:
         """Return the GPU-seconds of a token of every cell below which none of its layouts is."""
         found = np.zeros(len(self._block))
         for some, plan, rates, layers in self._parts(np.arange(len(found))):
-            seconds = least_step(plan, rates, layers).value
+            seconds = least_step(plan, rates, layers[0]).value
             found[some] = seconds.min(axis=tuple(range(seconds.ndim - 1)))
         return ROUNDING * score(self._request, found, self._block.sequences)
 
@@ -72,7 +73,7 @@ class Times:
         """Return values of all cells block by block."""
         return np.split(values, self._ends, axis=-1)
 
-    def _parts(self, cells: Array) -> Iterator[tuple[Array, StepLayout, Rates, Layers]]:
+    def _parts(self, cells: Array) -> Iterator[tuple[Array, StepLayout, Rates, tuple[Layers, ...]]]:
         """Yield some of the cells at a time, with how their steps are laid out and computed, and their layers."""
         with np.errstate(all="ignore"):  # entries that are not valid may divide by zero
             for start in range(0, len(cells), AT_ONCE):

@@ -18,7 +18,7 @@ from napkin.planning.verdicts import FITS, evaluate
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.pipeline import Layers
-from napkin.timing.step import StepTime, layers_of_step, step
+from napkin.timing.step import StepTime, layers_of_passes, step_of_passes
 from napkin.training.layout import Layout
 from napkin.training.setup import Setup
 
@@ -50,7 +50,7 @@ class LayoutQuestion:
     peak: float
     per_sequence: float
     known: dict[Layout, Scored]
-    layers: dict[object, Layers]
+    layers: dict[object, tuple[Layers, ...]]
     least: dict[int, float]
     chosen: dict[int, tuple[Scored | None, int]]
 
@@ -109,12 +109,12 @@ def scored(question: LayoutQuestion, layout: Layout) -> Scored:
 
 def _timed_step(question: LayoutQuestion, layout: Layout) -> StepTime:
     """Return the time of a step; layouts that differ in the pipeline and data parallelism alone share their layers."""
-    model = question.request.trained
+    passes = question.request.passes
     plan, rates = question.timed(question.setup(layout))
     key = replace(plan, pp=1, vp=1, dp=1, zero=0, shards=1, micro_batches=1, idle=1), rates
     if key not in question.layers:
-        question.layers[key] = layers_of_step(model, plan, rates)
-    return step(model, plan, rates, question.layers[key])
+        question.layers[key] = layers_of_passes(passes, plan, rates)
+    return step_of_passes(passes, plan, rates, question.layers[key])
 
 
 def _evaluated(question: LayoutQuestion, layout: Layout) -> Scored:

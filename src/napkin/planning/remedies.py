@@ -28,7 +28,10 @@ class Remedy:
     costs: tuple[str, ...]
 
 
-TRAINER = ("attention", "optimizer-form", "sp", "quantized", "zero", "micro-batch", "recompute", "lora-rank")
+TRAINER = (
+    *("attention", "optimizer-form", "sp", "quantized", "quantize-experts", "zero", "micro-batch", "recompute"),
+    "lora-rank",
+)
 """Settings of the trainer: the same GPUs, the same tokens in a step, the same model."""
 GROUPS: tuple[tuple[str, ...], ...] = (
     (*TRAINER, "tp"),
@@ -43,7 +46,7 @@ GROUPS: tuple[tuple[str, ...], ...] = (
 """What else may change on the same GPUs, one group after the other."""
 RELAXED = (
     *(QLORA, LORA, "lora-rank", "gpus", "seq", "offload", "optimizer", "pp", "recompute", "cp", "tp", "ep"),
-    *("micro-batch", "zero", "quantized", "sp", "optimizer-form", "attention"),
+    *("micro-batch", "zero", "quantize-experts", "quantized", "sp", "optimizer-form", "attention"),
 )
 """The order in which axes are relaxed: what no one wants to change first, what costs nothing last."""
 WITHOUT_ZERO = ("zero", *(name for name in RELAXED if name != "zero"))

@@ -71,6 +71,8 @@ def _adapter(model: Model, setup: Setup) -> Iterator[Axis]:
         return
     if not tuning.quantized:
         yield Axis("quantized", ({"quantized": "nf4"}, {"quantized": "nf4-dq"}), "frozen weights rounded to 4 bits")
+    elif model.experts and not tuning.experts:
+        yield Axis("quantize-experts", ({"quantize-experts": True},), "frozen experts rounded to 4 bits")
     if tuning.rank > LEAST_RANK:
         yield Axis("lora-rank", ({"lora-rank": str(LEAST_RANK)},), "fewer trained parameters")
 
@@ -175,7 +177,7 @@ def _machine(setup: Setup, given: Options) -> Iterator[Axis]:
     layout = setup.layout
     levels = []
     for times in (1 << k for k in range(1, DOUBLINGS + 1)):
-        if "global-batch" in given and layout.global_batch % (layout.dp * times):
+        if "global-batch" in given and layout.global_samples % (layout.dp * times):
             break  # a step has no more sequences to share out
         options: dict[str, str | bool] = {}
         if "dp" in given:

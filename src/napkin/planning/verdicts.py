@@ -37,7 +37,7 @@ def mode_of(setup: Setup) -> str:
     numbers = setup.precision
     precision = "autocast" if numbers.autocast else "fp32" if numbers.param == "fp32" else "bf16"
     recompute = setup.layout.recompute.word
-    return mode(precision, setup.attention, setup.dropout > 0, int(setup.layout.micro), recompute)
+    return mode(precision, setup.attention, setup.dropout > 0, int(setup.layout.sequences), recompute)
 
 
 def is_measured(model: Model, setup: Setup, implementation: str) -> bool:

@@ -77,12 +77,14 @@ def briefly(value: Number, unit: str) -> str:
     return (number.rstrip("0").rstrip(".") if "." in number else number) + blank + word
 
 
-def between(low: Number, high: Number, unit: str) -> str:
-    """Return an interval with its unit once where both ends have the same: `160 to 386 days`."""
+def between(low: Number, high: Number, unit: str, value: Number | None = None) -> str:
+    """Return an interval with its unit once where both ends have the same: `160 to 386 days`; value: what it is of,
+    which says the unit of a time."""
     if unit == "second" and float(high) < WIDE * float(low):
-        scale, name = duration_unit(float(low))
+        scale, name = duration_unit(float(low if value is None else value))
         return f"{figures(float(low) / scale, 3)} to {figures(float(high) / scale, 3)} {name}"
-    ends = [size(end, high) if unit == "byte" else human(end, unit, 3) for end in (low, high)]
+    largest = high if value is None else value
+    ends = [size(end, largest) if unit == "byte" else human(end, unit, 3) for end in (low, high)]
     if ends[0] == ends[1] == OUT_OF_RANGE:
         return OUT_OF_RANGE
     words = [end.split(" ", 1) for end in ends]
@@ -91,6 +93,6 @@ def between(low: Number, high: Number, unit: str) -> str:
     return f"{ends[0]} to {ends[1]}"
 
 
-def interval(ends: Sequence[Number] | None, unit: str, level: float = 0.9) -> str:
-    """Return an interval with its level: `90%: 160 to 386 days`; nothing where there is none."""
-    return "" if ends is None else f"{level:.0%}: {between(ends[0], ends[1], unit)}"
+def interval(ends: Sequence[Number] | None, of: Number, unit: str, level: float = 0.9) -> str:
+    """Return the interval of a value with its level: `90%: 160 to 386 days`; nothing where there is none."""
+    return "" if ends is None else f"{level:.0%}: {between(ends[0], ends[1], unit, of)}"

@@ -10,7 +10,7 @@ from napkin.record import record
 from napkin.term import Term
 from napkin.timing.clock import ONE, PER_PARAM, SECOND, TWO, Clock, size
 from napkin.timing.collectives import gathered
-from napkin.timing.layer import FROZEN_BYTES, Held, table_of
+from napkin.timing.layer_weights import FROZEN_BYTES, Held, table_of
 from napkin.timing.pipeline import ZERO, Stages
 
 GATHERED_BYTES = term.constant("bytes_gathered", 2, PER_PARAM, "16-bit parameters")

@@ -5,47 +5,28 @@ Seconds stay apart in groups to the end, so that the printed breakdown adds up t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 from napkin import term
-from napkin.elementwise import Number, is_array, where
-from napkin.formats import stored_bytes
-from napkin.operations.base import EXPERT_KERNELS, Operation, Timer
-from napkin.operations.facts import AttentionCost, LinearLayer, MergedExperts, RoutedExperts, ThinPair
+from napkin.elementwise import Number, is_array
+from napkin.operations.base import EXPERT_KERNELS, Operation
 from napkin.operations.implementations import Implementation
-from napkin.operations.learning import ALL, Learning
+from napkin.operations.learning import ALL
 from napkin.operations.model import Layer, Model
-from napkin.operations.rewrite import FusedLinear, divided_outputs, fuse, fuse_linears
-from napkin.operations.roles import ADAPTER, COLUMN, EXPERT, HEADS, REPLICATED, ROW
+from napkin.operations.rewrite import fuse, fuse_linears
+from napkin.operations.roles import ADAPTER
 from napkin.operations.trained import head_of
-from napkin.operations.work import Work
 from napkin.record import record, replace
 from napkin.term import Term
-from napkin.timing.attention import core_time, score_time
-from napkin.timing.clock import BYTE, ONE, PER_PARAM, SECOND, STACK, WIDE_BYTES, Clock, size, total, zero
-from napkin.timing.experts import CAST_BACKWARD, CAST_FORWARD, expert_time, split
+from napkin.timing.clock import BYTE, PER_PARAM, SECOND, STACK, Clock, size, total, zero
+from napkin.timing.layer_clock import GROUPS, LayerClock
 from napkin.timing.layer_collectives import ring_time, tensor_time
-from napkin.timing.step_layout import StepLayout
+from napkin.timing.layer_weights import Held, layer_weights, table_of
 
-GROUPS = ("matmul", "attention", "elementwise", "casts", "accumulation", "tensor", "context", "expert", "host")
-"""What a layer's time is made of. compute: matmul, attention · memory-bound: elementwise, casts, accumulation ·
-communication: tensor, context, expert · overhead: host, the time in which kernels wait for their launch."""
-
-COMPUTE, MEMORY, COMMUNICATION = GROUPS[:2], GROUPS[2:5], GROUPS[5:8]
-Groups = dict[str, list[Term]]
-"""Seconds by group."""
 RECOMPUTED = ("layers_recomputed", "attention_recomputed", "products_recomputed")
 """Fields of a layout that say what the backward pass computes again."""
 TRAINING_STACK = Implementation(swiglu="generated")
 """How the stacks whose step times are calibrated fuse elementwise operations."""
-
-
-@record
-class Held:
-    """What one GPU holds of weights, dense ones and those of experts, before ZeRO divides them."""
-
-    dense: Term
-    experts: Term
 
 
 @record
@@ -61,232 +42,6 @@ class LayerTime:
     behind: Term
     weights: Held
     frozen: Held
-
-
-FROZEN_BYTES = 2
-"""Bytes of a frozen parameter that is not quantized, as it is gathered: in 16 bits."""
-
-
-def layer_weights(operations: Iterable[Operation], layout: StepLayout, kind: str) -> tuple[Held, Held]:
-    """Return what one GPU holds of a layer before ZeRO divides it: its trained parameters, and the bytes of those that
-    are frozen."""
-    counts = dict.fromkeys(("whole", "sharded", "expert"), 0)
-    fixed: dict[str, float] = dict.fromkeys(counts, 0)
-    for op in operations:
-        each = stored_bytes(op.learning.stored) if op.learning.stored else FROZEN_BYTES
-        for weight in op.weights():
-            shard = {EXPERT: "expert", REPLICATED: "whole"}.get(weight.shard, "sharded")
-            if op.learning.trained:
-                counts[shard] += weight.count
-            else:
-                fixed[shard] += weight.count * (each if len(weight.shape) > 1 else FROZEN_BYTES)
-    return held(f"{kind}/weights", counts, "param", layout), held(f"{kind}/frozen", fixed, BYTE, layout)
-
-
-def held(name: str, counts: Mapping[str, float], unit: str, layout: StepLayout) -> Held:
-    """Return what one GPU holds of weights by how they are divided: whole, sharded over tensor-parallel ranks, or of
-    experts."""
-    whole, sharded, expert = (
-        term.leaf(f"{name}/{shard}", count, unit, term.TRUE, "exact count") for shard, count in counts.items()
-    )
-    ranks = term.multiply("expert_ranks", size("ep", layout.ep), size("etp", layout.etp))
-    return Held(
-        term.add(name, whole, term.divide(f"{name}/divided", sharded, size("tp", layout.tp))),
-        term.divide(f"{name}/experts", expert, ranks),
-    )
-
-
-class LayerClock(Timer):
-    """Collects the seconds of a layer's operations by group, forward and backward."""
-
-    def __init__(self, clock: Clock, kind: str) -> None:
-        self.clock, self.kind = clock, kind
-        self.forward: Groups = {group: [] for group in GROUPS}
-        self.backward: Groups = {group: [] for group in GROUPS}
-        self.linears: list[LinearLayer] = []
-        self.learns = True
-        self.work = Work(clock.layout.micro_batch, clock.layout.sequence / clock.layout.cp)
-
-    def add(self, forward: dict[str, Term], backward: dict[str, Term]) -> None:
-        """Add seconds by group."""
-        for group, seconds in forward.items():
-            self.forward[group].append(seconds)
-        for group, seconds in backward.items():
-            self.backward[group].append(seconds)
-
-    def attention(self, op: AttentionCost) -> None:
-        """Add the core of attention, by the fused kernel or eager."""
-        forward, backward = core_time(self.clock, op, f"{self.kind}/{op.name}")
-        self.add({"attention": forward}, {"attention": backward} if op.learning.inputs else {})
-
-    def experts(self, op: RoutedExperts) -> None:
-        """Routed experts, their tokens exchanged over ep."""
-        self.add(*expert_time(self.clock, op, f"{self.kind}/{op.name}"))
-        if op.learning.stored:
-            local = size(f"{self.kind}/{op.name}/local", op.experts / self.clock.layout.ep / self.clock.layout.etp)
-            each = size(f"{self.kind}/{op.name}/matrices", (3 if op.gated else 2) * op.d_model * op.d_ff)
-            elements = term.multiply(f"{self.kind}/{op.name}/elements", local, each)
-            self.expand(f"{self.kind}/{op.name}", elements, op.learning)
-
-    def linear(self, op: LinearLayer) -> None:
-        """Add a linear layer, timed with those that it is fused with."""
-        self.linears.append(op)
-
-    def adapter(self, op: ThinPair) -> None:
-        """Add two thin matmuls, each a kernel of its own; the first is a lookup next to an embedding."""
-        clock, name = self.clock, f"{self.kind}/{op.name}"
-        rows = clock.read if op.reads_encoder else clock.tokens
-        if op.used > 1:
-            rows = term.multiply(f"{name}/rows", size(f"{name}/used", op.used), rows)
-        d_in, d_out = size(f"{name}/d_in", op.d_in), size(f"{name}/d_out", op.d_out)
-        thin, rank = size(f"{name}/thin", op.thin), size(f"{name}/rank", op.rank)
-        if op.shard == ROW:
-            d_in = term.divide(f"{name}/A/k", d_in, clock.tp)
-        if op.shard == COLUMN:
-            d_out = term.divide(f"{name}/B/n", d_out, clock.tp)
-        pairs = [clock.linear(f"{name}/B", rows, rank, d_out)]
-        if not op.looked_up:
-            pairs.append(clock.linear(f"{name}/A", rows, d_in, thin, learning=op.learning))
-        for forward, backward in pairs:
-            self.add({"matmul": forward}, {"matmul": backward})
-
-    def norm_of_weight(self, op: ThinPair) -> None:
-        """Add B·A·1, made of an identity matrix, and the elements of W + B·A: the scaled product, the sum and the norm
-        read two, write one, read two, write one, read one (peft, tuners/lora/dora.py, forward)."""
-        clock, name = self.clock, f"{self.kind}/{op.name}/norm"
-        d_in, thin = size(f"{name}/d_in", op.d_in), size(f"{name}/thin", op.thin)
-        rank, d_out = size(f"{name}/rank", op.rank), size(f"{name}/d_out", op.d_out)
-        if op.shard == ROW:
-            d_in = term.divide(f"{name}/A/k", d_in, clock.tp)
-        if op.shard == COLUMN:
-            d_out = term.divide(f"{name}/B/n", d_out, clock.tp)
-        down, up = clock.gemm(f"{name}/A", d_in, d_in, thin), clock.gemm(f"{name}/B", d_in, rank, d_out)
-        each = term.constant("bytes_of_a_norm", 14, BYTE, "16 bits: seven elements read or written")
-        moved = clock.move(f"{name}/moved", term.multiply(f"{name}/bytes", each, d_in, d_out))
-        self.add({"matmul": term.add(f"{name}/products", down, up), "elementwise": moved}, {})
-
-    def merged(self, op: MergedExperts) -> None:
-        """Add the matmul B·A of every expert on this GPU, and its sum with the weights: two read, one written after the
-        product is."""
-        clock, name = self.clock, f"{self.kind}/{op.name}"
-        m, k, n = (size(f"{name}/{what}", getattr(op, what)) for what in ("d_out", "rank", "d_in"))
-        copies = size(f"{name}/copies", op.copies)
-        ranks = size("ep", clock.layout.ep), size("etp", clock.layout.etp)
-        local = term.divide(f"{name}/local", copies, *ranks) if op.copies > 1 else copies
-        forward, backward = clock.linear(name, m, k, n, local)
-        each = term.constant("bytes_of_a_sum", 6, BYTE, "16 bits: two read, one written")
-        added = clock.move(f"{name}/added", term.multiply(f"{name}/added/bytes", each, local, m, n))
-        self.add({"matmul": forward, "elementwise": added}, {"matmul": backward})
-
-    def expand(self, name: str, elements: Term, learning: Learning) -> None:
-        """Add the bytes of quantized weights that are expanded to 16 bits before a product, forward and again for the
-        inputs' gradient: read as they are stored, written wide (bitsandbytes/autograd/_functions.py, MatMul4Bit)."""
-        stored = term.leaf("bytes_stored", stored_bytes(learning.stored), BYTE, term.TRUE, learning.stored)
-        each = term.add(f"{name}/expanded/each", stored, WIDE_BYTES)
-        moved = term.multiply(f"{name}/expanded/bytes", each, elements)
-        if stored.value == 1:  # products of 8 bits take them as they are
-            moved = term.choose(f"{name}/expanded/wide", self.clock.low, term.constant("no bytes", 0, BYTE), moved)
-        seconds = self.clock.move(f"{name}/expanded", moved)
-        self.add({"casts": seconds}, {"casts": seconds} if learning.inputs else {})
-
-    def gemms(self, op: Operation) -> None:
-        """Any other operation's GEMMs: routers, block-diagonal ones, scans in chunks. Their heads or blocks divide."""
-        clock, t = self.clock, self.clock.tp
-        for one in op.products(self.work):
-            name = f"{self.kind}/{one.name}"
-            m, k, n = (
-                term.largest(f"{name}/{axis}/at_least", size(f"{name}/{axis}", getattr(one, axis)), ONE)
-                for axis in ("m", "k", "n")
-            )
-            batch = term.largest(f"{name}/batch", term.divide(f"{name}/batch/local", size("batch", one.batch), t), ONE)
-            learning = op.learning if one.weight else replace(op.learning, weights=op.learning.inputs)
-            forward, backward = clock.linear(name, m, k, n, batch, learning=learning)
-            if not one.backward:
-                self.add({"matmul": forward}, {})
-                continue
-            if is_array(one.flops):  # a GEMM that only some of the layouts run (a last, shorter chunk)
-                runs = term.leaf(f"{name}/runs", where(one.flops > 0, 1, 0), "1", term.TRUE, "1 where it is run at all")
-                forward = term.multiply(f"{name}/forward", runs, forward)
-                backward = term.multiply(f"{name}/backward", runs, backward)
-            self.add({"matmul": forward}, {"matmul": backward})
-        self.moved_scores(op)
-
-    def moved_scores(self, op: Operation) -> None:
-        """Add the way of an operation's attention scores through memory; backward, where its products have one."""
-        scores = op.scores(self.work)
-        if not is_array(scores) and not scores:
-            return
-        name = f"{self.kind}/{op.name}"
-        every = size(f"{name}/scores/all", scores)
-        forward, backward = score_time(self.clock, term.divide(f"{name}/scores", every, self.clock.tp), name)
-        learns = any(one.backward for one in op.products(self.work))
-        self.add({"attention": forward}, {"attention": backward} if learns else {})
-
-    def elementwise(self, operations: Iterable[Operation]) -> None:
-        """Add the bytes that elementwise operations move; tensors that tensor parallelism divides are 1/t as large."""
-        operations = tuple(operations)
-        divided = divided_outputs(operations)
-        clock = self.clock
-        moved: tuple[list[Term], list[Term]] = ([], [])
-        for op in operations:
-            ranks = clock.tp if op.name in divided or op.division() == HEADS else clock.stream
-            for parts, way, each in zip(moved, ("forward", "backward"), op.traffic(), strict=True):
-                if (is_array(each) or each) and (way == "forward" or op.learning.runs):
-                    name = f"{self.kind}/{op.name}/{way}/bytes"
-                    per_token = term.leaf(f"{name}/per_token", each, BYTE, term.TRUE, "16-bit tensors")
-                    parts.append(term.divide(name, term.multiply(f"{name}/all", clock.tokens, per_token), ranks))
-        more = clock.rate("elementwise", clock.rates.elementwise)
-        seconds = []
-        for way, parts in zip(("forward", "backward"), moved, strict=True):
-            name = f"{self.kind}/elementwise/{way}"
-            least = term.add(f"{name}/least", *parts) if parts else term.constant(f"{name}/least", 0, BYTE)
-            seconds.append(clock.move(name, term.multiply(f"{name}/bytes", more, least)))
-        self.add({"elementwise": seconds[0]}, {"elementwise": seconds[1]})
-
-    def fused(self, linears: Iterable[FusedLinear]) -> Term | None:
-        """Linear layers, those that read the same tensor and are divided the same way as one GEMM; the casts of their
-        inputs where they run in 8 or 4 bits. Returns the last one's seconds, of which recomputation skips a part."""
-        clock = self.clock
-        last: Term | None = None
-        inputs: list[Term] = []
-        for one in linears:
-            name = f"{self.kind}/{one.name}"
-            rows = clock.read if one.reads_encoder else clock.tokens
-            k, n = local_shape(one, name, clock.tp)
-            last, backward = clock.linear(name, rows, k, n, learning=one.learning)
-            self.add({"matmul": last}, {"matmul": backward})
-            if one.learning.stored:
-                self.expand(name, term.multiply(f"{name}/elements", k, n), one.learning)
-            inputs.append(term.multiply(f"{name}/inputs", rows, k))
-        elements = (
-            term.add(f"{self.kind}/cast_elements", *inputs)
-            if inputs
-            else term.constant(f"{self.kind}/cast_elements", 0)
-        )
-        cast = term.multiply(
-            f"{self.kind}/cast",
-            clock.rate("cast_bytes", clock.rates.cast_bytes, BYTE),
-            clock.low,
-            size("casts", clock.layout.casts),
-            elements,
-        )
-        seconds = []
-        for way, share in (("forward", CAST_FORWARD), ("backward", CAST_BACKWARD)):
-            name = f"{self.kind}/casts/{way}"
-            part = term.multiply(f"{name}/bytes", split(f"casts/{way}", share), cast)
-            seconds.append(clock.move(name, part))
-        self.add({"casts": seconds[0]}, {"casts": seconds[1]} if self.learns else {})
-        return last
-
-
-def local_shape(linear: FusedLinear, name: str, tp: Term) -> tuple[Term, Term]:
-    """Return (k, n) on one rank: a row-parallel layer divides its input, a column-parallel one its output."""
-    k, n = size(f"{name}/d_in", linear.d_in), size(f"{name}/d_out", linear.d_out)
-    if linear.shard == ROW:
-        k = term.divide(f"{name}/k", k, tp)
-    if linear.shard == COLUMN:
-        n = term.divide(f"{name}/n", n, tp)
-    return k, n
 
 
 def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
@@ -387,7 +142,7 @@ def head_time(clock: Clock, model: Model) -> LayerTime:
     head = head_of(model)
     learning = ALL if head is None else head.learning
     width = size("head/width", model.hidden)
-    local = term.divide("head/rows", size("vocabulary", model.vocabulary), clock.tp)
+    local = term.divide("head/rows", size("logits", model.logits), clock.tp)
     forward, backward = clock.linear("head/logits", clock.tokens, width, local, wide=True, learning=learning)
     own = LayerClock(clock, "head")
     adapters = tuple(op for stack in model.stacks for op in (*stack.before, *stack.after) if op.role == ADAPTER)
@@ -409,9 +164,3 @@ def head_time(clock: Clock, model: Model) -> LayerTime:
         added = term.multiply("head/accumulation/bytes", each, table_of(clock, model))
         groups["accumulation"] = clock.move("head/accumulation", added)
     return LayerTime(groups, zero("head/behind"), *layer_weights(adapters, clock.layout, "head"))
-
-
-def table_of(clock: Clock, model: Model) -> Term:
-    """Return the parameters of the head, or of the embedding of tokens, on one tensor-parallel rank."""
-    local = term.divide("head/rows", size("vocabulary", model.vocabulary), clock.tp)
-    return term.multiply("head/weights", term.leaf("head/columns", model.hidden, "param", term.GIVEN), local)

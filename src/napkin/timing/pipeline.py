@@ -9,7 +9,8 @@ from napkin.elementwise import Number
 from napkin.record import record
 from napkin.term import Term
 from napkin.timing.clock import BYTE, ONE, STACK, Clock, size, total, zero
-from napkin.timing.layer import GROUPS, LayerTime
+from napkin.timing.layer import LayerTime
+from napkin.timing.layer_clock import GROUPS
 from napkin.timing.slowest_stage import Degrees, Order, slowest_stage
 
 ZERO = term.constant("0", 0)

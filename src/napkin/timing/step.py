@@ -20,15 +20,17 @@ from __future__ import annotations
 from napkin import term
 from napkin.elementwise import Number, is_array
 from napkin.operations.model import Layer, Model
-from napkin.record import record
+from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.clock import SECOND, Clock
 from napkin.timing.data_parallel import data_time, optimizer_time, reduction_time, sharded_time, shards_of
-from napkin.timing.layer import COMMUNICATION, COMPUTE, GROUPS, MEMORY, LayerTime, head_time, layer_time
+from napkin.timing.layer import LayerTime, head_time, layer_time
+from napkin.timing.layer_clock import COMMUNICATION, COMPUTE, GROUPS, MEMORY
 from napkin.timing.pipeline import Layers, boundary_time, bubble_time, layers_of, stages_of
 from napkin.timing.rates import Rates
 from napkin.timing.slowest_stage import Order
 from napkin.timing.step_layout import StepLayout
+from napkin.training.tasks import Passes, Passing
 
 
 @record
@@ -39,6 +41,44 @@ class StepTime:
 
     time: Term
     weights: Number
+
+
+def layers_of_passes(passes: Passes, layout: StepLayout, rates: Rates) -> tuple[Layers, ...]:
+    """Return what one micro-batch takes in the layers and the head of each pass."""
+    first = layers_of_step(passes.trained, layout, rates)
+    return (first, *(layers_of_step(one.model, _over(layout, one), rates) for one in passes.others))
+
+
+def _over(layout: StepLayout, one: Passing) -> StepLayout:
+    """Return the layout of a pass without gradients."""
+    return replace(layout, micro_batch=layout.micro_batch * one.times)
+
+
+def step_of_passes(
+    passes: Passes, layout: StepLayout, rates: Rates, layers: tuple[Layers, ...] | None = None
+) -> StepTime:
+    """Return the seconds of one optimizer step with the passes without gradients, each of which is a part of its own.
+    layers: `layers_of_passes`, where it is known."""
+    each = layers or layers_of_passes(passes, layout, rates)
+    found = step(passes.trained, layout, rates, each[0])
+    if not passes.others:
+        return found
+    forward = [
+        pass_time(one, step(one.model, _over(layout, one), rates, of_pass))
+        for one, of_pass in zip(passes.others, each[1:], strict=True)
+    ]
+    return replace(found, time=term.add("step/time", *found.time.parts, *forward))
+
+
+ONCE = ("step/optimizer", "step/overhead/fixed")
+"""Parts of a step that a pass without gradients does not have."""
+
+
+def pass_time(one: Passing, found: StepTime) -> Term:
+    """Return the seconds of the micro-batches of a pass without gradients, from those of a step that trains nothing."""
+    parts = [part for whole in found.time.parts for part in (whole, *whole.parts) if part.name in ONCE]
+    less = term.add(f"step/{one.name}/once", *parts)
+    return term.subtract(f"step/{one.name}", found.time.renamed(f"step/{one.name}/all"), less)
 
 
 def image_layers(model: Model, layout: StepLayout, rates: Rates) -> list[tuple[Number, LayerTime]]:

@@ -52,9 +52,10 @@ def unknowns(known: Mapping[str, Term], with_budget: bool) -> list[str]:
     names = {"time": "--within", **{name: f"--{name}" for name in UNKNOWNS[:4]}}
     if len(missing) > equations:
         asked = ", ".join(f"{names[n]} {EXAMPLE[n]}" for n in missing)
+        more = "; GPU-hours and their cost depend little on which" if missing == ["gpus", "time"] else ""
         raise NapkinError(
             f"too much is missing: {', '.join(names[n] for n in missing)}",
-            f"give all but {'two' if with_budget else 'one'} of them: {asked}",
+            f"give all but {'two' if with_budget else 'one'} of them: {asked}{more}",
         )
     return missing
 
@@ -118,7 +119,7 @@ def _take_rest(have: dict[str, Term], peak: Term, goodput: Goodput, busy: Term |
     elif "time" not in have and "gpus" not in have:
         raise NapkinError(
             "--gpus and --within are both missing, and a budget only fixes their product",
-            "give one of them, and leave out --params, --tokens or --mfu",
+            "--gpus 64 says whether the budget is kept; without --tokens, what it is enough for",
         )
 
 

@@ -58,7 +58,10 @@ class Framework:
                   backward pass is over: FSDP's hook on the recomputed input (torch/distributed/fsdp/_runtime_utils.py,
                   _register_post_backward_reshard_only_hook) refers to it, where checkpoints are reentrant
     pads          the vocabulary is padded to a multiple of this · tp, where a launch line does not say otherwise
+    reference_first  a reference model's passes over all micro-batches of a step come before those of the model that is
+                  trained (modelscope/ms-swift swift/megatron/trainers/rlhf_base.py, _replace_data_iterator)
     reported      whose memory its log prints: the worst rank's, the first stage's, the larger of both ends'
+    program       it is a training program itself: no other library runs on it
     differs       fields of the `Implementation` that the framework sets to other values
     divided_loss  its cross entropy where tensor-parallel ranks divide the vocabulary, in editions before the first
     editions      what it changed later, oldest first; a run that states no version is of the newest
@@ -82,7 +85,9 @@ class Framework:
     unsynced: bool = False
     retains: bool = False
     pads: int = 0
+    reference_first: bool = False
     reported: str = WORST
+    program: bool = False
     differs: tuple[tuple[str, object], ...] = ()
     divided_loss: str = ""
     editions: tuple[Edition, ...] = ()
@@ -152,6 +157,7 @@ FRAMEWORKS: dict[str, Framework] = {
             pads=128,
             implementation="megatron",
             wide_gradients=True,
+            reference_first=True,
         ),
         Framework(
             "deepspeed",
@@ -172,6 +178,7 @@ FRAMEWORKS: dict[str, Framework] = {
             "models/base.py build_model, "
             "optim/gradient_accumulator.py (fp32 buffers of all weights)",
             implementation="nanotron",
+            program=True,
             partition=COST,
             accumulator=4,
             reported=FIRST,
@@ -181,6 +188,7 @@ FRAMEWORKS: dict[str, Framework] = {
             "torchtitan: FSDP2 with bf16 compute, fp32 shards",
             "pytorch/torchtitan torchtitan/parallelisms/parallelize_llama.py, train.py, metrics.py (December 2024)",
             implementation="torchtitan",
+            program=True,
             gathers=True,
             keeps_stage=True,
             divided_loss="dtensor",
@@ -199,6 +207,7 @@ FRAMEWORKS: dict[str, Framework] = {
             "meta-pytorch/torchtune torchtune/modules/{rms_norm,attention}.py, modules/loss/ce_chunked_output_loss.py; "
             "recipes/configs/llama3_1/70B_full.yaml, custom_sharded_layers",
             implementation="torchtune",
+            program=True,
             ends_apart=True,
         ),
         Framework(
@@ -206,6 +215,7 @@ FRAMEWORKS: dict[str, Framework] = {
             "LitGPT's fine-tuning scripts",
             "Lightning-AI/litgpt lit_gpt/{model,lora,adapter,adapter_v2,rmsnorm}.py, finetune/*.py (October 2023)",
             implementation="litgpt",
+            program=True,
             frees_last=True,
             unsynced=True,
         ),

@@ -20,7 +20,8 @@ class Layout:
 
     tp pp dp cp ep etp   tensor, pipeline, data, context, expert and expert-tensor parallel degrees (ep inside dp)
     vp        model chunks a stage (1: none)      sp  sequence parallelism (0 or 1)     zero  ZeRO stage 0..3
-    micro     sequences in one forward pass       micro_batches  forward passes of one rank in one step
+    micro     samples in one forward pass         micro_batches  forward passes of one rank in one step
+    rows      sequences of a sample: 2 where an answer that is preferred is paired with another
     seq       tokens in a sequence                target  tokens of the decoder's, in an encoder-decoder (0: as many)
     images    in a sequence                         image_tokens  what the language model sees of one (0: as the
                                                     config says)
@@ -29,6 +30,7 @@ class Layout:
 
     seq: Number
     micro: Number = 1
+    rows: int = 1
     micro_batches: Number = 1
     tp: Number = 1
     pp: Number = 1
@@ -51,9 +53,19 @@ class Layout:
         return self.tp * self.pp * self.dp * self.cp
 
     @property
+    def sequences(self) -> Number:
+        """Sequences in one forward pass."""
+        return self.micro * self.rows
+
+    @property
+    def global_samples(self) -> Number:
+        """Samples in one optimizer step: what --global-batch counts."""
+        return self.micro * self.micro_batches * self.dp
+
+    @property
     def global_batch(self) -> Number:
         """Sequences in one optimizer step."""
-        return self.micro * self.micro_batches * self.dp
+        return self.global_samples * self.rows
 
     def with_experts(self, ranks: Number) -> Number:
         """Of as many ranks as hold the same dense weights, those that hold the same experts."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.errors import NapkinError, did_you_mean
 from napkin.formats import RECIPES, TRAINED
+from napkin.options.training import FROZEN_FORMATS
 from napkin.record import record, replace
 from napkin.units import number_format
 
@@ -94,9 +95,10 @@ def precision(text: str, where: str = "--precision") -> Precision:
         if field in parts:
             raise NapkinError(f"{where}: {field} is given twice", "keep one of them")
         if value not in TRAINED and not (field == "master" and value == "none"):
+            quantized = f"--quantized {value} with --lora-rank 16" if value in FROZEN_FORMATS else None
             raise NapkinError(
                 f"{where}: unknown dtype {value[:40]!r} for {field}",
-                did_you_mean(value, TRAINED) or f"one of {', '.join(TRAINED)}",
+                quantized or did_you_mean(value, TRAINED) or f"one of {', '.join(TRAINED)}",
             )
         parts[field] = value
     if "param" not in parts:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isqrt
+
 from napkin.errors import NapkinError
 from napkin.record import record
 
@@ -19,6 +21,12 @@ class Recompute:
 
     kind: str = "none"
     k: int = 1
+
+    def group(self, depth: int) -> int:
+        """Return how many of the `depth` blocks share a checkpoint."""
+        if self.kind != "group":
+            return 1
+        return self.k or isqrt(max(depth - 1, 0)) + 1  # ⌈√L⌉
 
     @property
     def word(self) -> str:

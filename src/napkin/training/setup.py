@@ -12,6 +12,8 @@ from napkin.training.frameworks import PLAIN, Framework
 from napkin.training.layout import Layout
 from napkin.training.optimizers import Optimizer
 from napkin.training.precision import Precision
+from napkin.training.recomputation import Recompute
+from napkin.training.tasks import PRETRAIN, ForwardPass, Passes, Task, passes_of
 
 
 @record
@@ -42,6 +44,12 @@ def keeps_adapters(implementation: Implementation, precision: Precision) -> Impl
     return replace(implementation, tuning=apart)
 
 
+def wakes(frozen: int | None, recompute: Recompute, implementation: Implementation) -> bool:
+    """Return whether gradients pass through frozen layers all the same: where layers are checkpointed, transformers
+    makes the embedding's output require one (PreTrainedModel.enable_input_require_grads)."""
+    return frozen is not None and recompute.kind not in ("none", "selective") and implementation.wakes
+
+
 @record
 class Setup:
     """What a step runs: everything that its memory depends on, except the model and the hardware.
@@ -59,6 +67,7 @@ class Setup:
     asleep   the last part of a multimodal model that is not trained and saves nothing: vision, or projector, with it
              the tower; "": none
     compiled the step runs under torch.compile
+    task     what it is trained for            forwards  the passes without gradients that this needs
     widths   how far figures can lie from the formulas, on one GPU and on several: where what is kept was counted on
              the code itself, where not
     """
@@ -80,6 +89,8 @@ class Setup:
     tower: Implementation = HF
     asleep: str = ""
     compiled: bool = False
+    task: Task = PRETRAIN
+    forwards: tuple[ForwardPass, ...] = ()
     widths: tuple[tuple[Width, Width], tuple[Width, Width]] = ((EXACT, EXACT), (EXACT, EXACT))
 
     @property
@@ -89,15 +100,20 @@ class Setup:
 
     @property
     def wakes(self) -> bool:
-        """Return whether gradients pass through the frozen layers: where layers are checkpointed, transformers makes
-        the embedding's output require one (PreTrainedModel.enable_input_require_grads)."""
-        checkpoints = self.layout.recompute.kind not in ("none", "selective")
-        return self.frozen is not None and checkpoints and self.implementation.wakes
+        """Return whether gradients pass through the frozen layers all the same."""
+        return wakes(self.frozen, self.layout.recompute, self.implementation)
 
     def trained(self, model: Model) -> Model:
-        """Return the model with what is frozen marked and its adapters among its operations: what the FLOPs and the
-        time of a step are of."""
+        """Return the model with what is frozen marked and its adapters among its operations."""
         return as_trained(model, Frozen(self.implementation, self.frozen, self.asleep, self.wakes))
+
+    def passes(self, model: Model) -> Passes:
+        """Return what a micro-batch runs: what the FLOPs and the time of a step are of."""
+        return passes_of(self.trained(model), self.forwards)
+
+    def needed(self, model: Model) -> Passes:
+        """Return the same without the gradients that only checkpointing makes: what the MFU counts."""
+        return passes_of(as_trained(model, Frozen(self.implementation, self.frozen, self.asleep)), self.forwards)
 
     @property
     def compute(self) -> str:

@@ -38,6 +38,13 @@ class Trainer:
     framework: str = ""
     software: str = "fsdp-eager"
 
+    def runs_on(self, framework: Framework) -> bool:
+        """Return whether the library runs on a framework: its own, or one that wraps the model that it trains."""
+        if framework.name == self.framework:
+            return True
+        wraps = self.implementation == "hf" or framework.implementation == self.implementation
+        return wraps and not framework.program
+
     def policy_of_all(self, framework: Framework, narrow: str = "bf16", autocast: bool | None = None) -> Precision:
         """Return which type each kind of tensor has where all weights are trained; narrow: the type of 16 bits.
 

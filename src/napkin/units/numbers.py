@@ -108,7 +108,8 @@ def prefixed(words: tuple[str, ...], bare: bool) -> dict[str, tuple[int, int]]:
     return table
 
 
-COUNTS = prefixed((), bare=True)
+WORDED = {"thousand": (10**3, 1), "million": (10**6, 1), "billion": (10**9, 1), "trillion": (10**12, 1)}
+COUNTS = {**prefixed((), bare=True), **WORDED}
 
 
 def number(text: str) -> Value:

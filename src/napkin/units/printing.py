@@ -95,7 +95,7 @@ def human(value: Number, unit: str, digits: int = 4) -> str:
     if unit == "USD":
         return f"${real:,.0f}" if real >= 100 else f"${real:,.4g}"
     if unit == "joule":
-        return f"{figures(real, digits)} J" if real < 3.6e6 else f"{_prefixed_text(real / 3600, 'Wh', digits=digits)}"
+        return _prefixed_text(real / 3600, "Wh", digits=digits)
     if unit == "GPU":
         return (f"{value:,}" if isinstance(value, int) else figures(real, digits)) + (" GPU" if value == 1 else " GPUs")
     if unit == "GPU-hour":

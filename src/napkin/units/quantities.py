@@ -29,21 +29,31 @@ SECONDS = {
     "sec": (1, 1),
     "second": (1, 1),
     "seconds": (1, 1),
+    "secs": (1, 1),
     "min": (60, 1),
+    "mins": (60, 1),
+    "minute": (60, 1),
     "minutes": (60, 1),
     "h": (3600, 1),
+    "hr": (3600, 1),
+    "hrs": (3600, 1),
     "hour": (3600, 1),
     "hours": (3600, 1),
     "d": (86400, 1),
     "day": (86400, 1),
     "days": (86400, 1),
     "w": (604800, 1),
+    "wk": (604800, 1),
     "week": (604800, 1),
     "weeks": (604800, 1),
     "y": (31536000, 1),
+    "yr": (31536000, 1),
+    "yrs": (31536000, 1),
     "year": (31536000, 1),
     "years": (31536000, 1),
 }
+MONTHS = ("mo", "mon", "month", "months")
+"""Units of time without a length."""
 _BYTE = {"bytes": (1, 1), "byte": (1, 1), **prefixed(("b",), bare=False)}
 _TIMES: dict[str, dict[str, tuple[int, int]]] = {}
 
@@ -83,11 +93,19 @@ def duration(text: str) -> Value:
     digits, exponent, suffix = split(text)
     plain = text.strip()
     if not suffix:
-        raise Unreadable(f"{plain!r} has no unit of time", f"write {plain}s, {plain}h or {plain}d")
+        raise Unreadable(f"{plain!r} has no unit of time", f"write {plain}ms, {plain}s, {plain}h or {plain}d")
     if suffix.lower() == "m":
         stem = plain[:-1].strip()
-        raise Unreadable(f"{plain!r} is ambiguous: minutes or months", f"write {stem}min for minutes")
+        hint = f"write {stem}min for minutes, {_in_days(digits, exponent)} for months"
+        raise Unreadable(f"{plain!r} is ambiguous: minutes or months", hint)
+    if suffix.lower() in MONTHS:
+        raise Unreadable(f"{plain!r}: months differ in length", f"write {_in_days(digits, exponent)}, of 30 days each")
     return above_zero(scaled(text, SECONDS, "us, ms, s, min, h, d, w, y"), text)
+
+
+def _in_days(digits: int, exponent: int) -> str:
+    """Return months as days, as they are typed."""
+    return f"{value_of(digits * 30, exponent, 1, 1, 'months'):g}d"
 
 
 def _rate_table(words: tuple[str, ...], bits: bool) -> dict[str, tuple[int, int]]:

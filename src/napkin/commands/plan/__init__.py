@@ -11,7 +11,7 @@ from napkin.options.layout import BOUNDED, MACHINE_SIZE, SEARCHED
 from napkin.options.model import MODEL_OPTIONS
 from napkin.options.ranges import values
 from napkin.options.registry import OPTIONS
-from napkin.options.training import FROZEN, POLICY_OPTIONS, UNTIMED
+from napkin.options.training import FROZEN, POLICY_OPTIONS, TASKED, UNTIMED
 from napkin.planning.verdicts import FITS
 from napkin.render.answer import Answer
 from napkin.units import Unreadable, positive_count
@@ -77,6 +77,8 @@ COMMAND = Command(
         "loss",
         "framework",
         "trainer",
+        "compile",
+        *TASKED,
         *FROZEN,
         *UNTIMED,
         "stack",

@@ -37,6 +37,7 @@ from napkin.planning.verdicts import FITS
 from napkin.render.answer import Answer, Shown
 from napkin.term import TRUE, Term, leaf
 from napkin.training.layout import Layout
+from napkin.units import human
 
 
 def answer(question: PlanQuestion) -> Answer:
@@ -224,6 +225,8 @@ def _each(question: PlanQuestion) -> Answer:
         return _impossible(question, layouts.on(counts[-1]), None)
     in_time = [row for row in done if row["misses"] is None]
     chosen = min(in_time or done, key=lambda row: _goal(question, row))
+    for row in done:
+        row["recommended"] = row is chosen
     answer = Answer(
         "plan",
         _chosen_terms(chosen),
@@ -256,11 +259,33 @@ def _fewest(question: PlanQuestion) -> Answer:
     """Answer with the fewest GPUs on which a layout surely fits and keeps the deadline and the budget, if any."""
     layouts, gpus = question.layouts, _fewest_of(question)
     if gpus is None:
-        return _impossible(question, layouts.on(LIMIT // layouts.request.node * layouts.request.node), None)
+        return _none_is_enough(question)
     answer = _one(question, layouts.on(gpus))
     answer.terms = (leaf("gpus", gpus, "GPU"), *answer.terms)
     answer.inputs["gpus"] = Shown(gpus, None, "solved", "GPU")
     answer.notes.append(f"gpus is the fewest of those tried: {TRIED_IN_EIGHTHS}")
+    return answer
+
+
+def _none_is_enough(question: PlanQuestion) -> Answer:
+    """Answer with the machine that comes nearest, with status 1: with a budget the fewest GPUs on which a step fits,
+    with a deadline alone the most that are tried."""
+    layouts = question.layouts
+    most = layouts.on(LIMIT // layouts.request.node * layouts.request.node)
+    if not question.limits:
+        return _impossible(question, most, None)
+    least = None if question.budget is None else fewest_gpus(layouts, lambda one: one.fit == FITS, lambda *_: True).gpus
+    request = most if least is None else layouts.on(least)
+    found = layouts.find(request)
+    near = ("", found) if len(found) else nearest(layouts, request)
+    if near is None:
+        return _impossible(question, request, found)
+    answer, _ = _ranked(question, near[1])
+    run = answer.by_path()
+    said = [human(near[1].request.gpus, "GPU"), human(run["time"].value, "second")]
+    answer.status, answer.verdict = BROKEN, IMPOSSIBLE
+    answer.extra["reasons"] = [_says_enough(question, None)]
+    answer.extra["nearest"] = ", ".join([*said, *([human(run["cost"].value, "USD")] if "cost" in run else [])])
     return answer
 
 

@@ -17,6 +17,7 @@ from napkin.commands.model import read_images_of_sequence, read_model, read_sequ
 from napkin.commands.nodes import read_gpus
 from napkin.commands.setup import read_setup_around, read_trainer_recompute
 from napkin.commands.step_model import read_rates_profile, read_stack
+from napkin.commands.tasks import read_task
 from napkin.commands.untimed import read_untimed
 from napkin.counting import flops
 from napkin.errors import NapkinError
@@ -27,6 +28,7 @@ from napkin.inputs.hardware import Hardware
 from napkin.inputs.profile import Profile
 from napkin.operations.model import Model
 from napkin.options.command_line import Text, Texts
+from napkin.options.data import SAMPLES
 from napkin.options.layout import BOUNDED, SEARCHED
 from napkin.options.training import SETUP_DEFAULTS
 from napkin.planning.grid import Request
@@ -40,10 +42,14 @@ from napkin.timing.step_layout import StepLayout
 from napkin.training.layout import Layout
 from napkin.training.recomputation import recompute
 from napkin.training.setup import Setup
+from napkin.training.tasks import Passes
 
 LARGEST_STEP = 16 * 2**20
 """Tokens in a step up to which a free batch grows: what the largest published dense run settled on (Llama 3 405B,
 Grattafiori et al. 2024, arXiv:2407.21783, section 3.4.1)."""
+LARGEST_OF_TUNING = 128
+"""Sequences in a step up to which a free batch grows where samples are trained on, or adapters: those of Tülu 3 8B and
+70B (Lambert et al. 2024, arXiv:2411.15124, hyperparameters of supervised fine-tuning)."""
 RECOMPUTES = ("none", "selective", "full")
 REPEATED = ("precision", "optimizer", "implementation", "stack")
 """Options whose defaults `napkin step` may have otherwise: its line repeats them."""
@@ -170,7 +176,9 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     seq = read_sequence(inputs, model)
     images, image_tokens = read_images_of_sequence(inputs, model, seq)
     read_trainer_recompute(inputs)
-    setup = read_setup_around(inputs, model, Layout(seq=seq, images=images, image_tokens=image_tokens))
+    setup = read_setup_around(
+        inputs, model, Layout(seq=seq, rows=read_task(inputs).rows, images=images, image_tokens=image_tokens)
+    )
     overlapped, factor = inputs.flag("async-tp"), float(inputs.number_or_none("factor") or 1.0)
     kernel = inputs.text("attention") if "attention" in inputs else None
     prediction = single.asked(model, setup, hardware, read_stack(inputs, setup), kernel, overlapped, factor)
@@ -179,7 +187,7 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
         for what in single.with_profile(prediction.rates, hardware, profile, setup.compute)[1]:
             inputs.note(f"measured by the profile: {what}")
     node = int(machine(hardware, setup.compute).node)
-    request = _read_request(inputs, model, prediction.trained, setup, seq, node)
+    request = _read_request(inputs, model, prediction.passes, setup, seq, node)
     confidence = read_confidence(inputs)
     asked = (
         *(request, hardware, profile, overlapped, confidence, prediction.peak.value, prediction.factor),
@@ -202,8 +210,7 @@ def _layouts(
     request: Request, hardware: Hardware, timed: Timed, half_width: Callable[[int], float], peak: Term
 ) -> LayoutQuestion:
     """Return a question of layouts about which nothing is known yet."""
-    trained = request.trained
-    counted = flops.step(trained, flops.works(trained, 1, request.seq))["flops/total"].value
+    counted = flops.of_passes(request.passes, lambda model, times: flops.works(model, times, request.seq)).value
     return LayoutQuestion(
         request=request,
         hardware=hardware,
@@ -218,12 +225,12 @@ def _layouts(
     )
 
 
-def _read_request(inputs: Inputs, model: Model, trained: Model, setup: Setup, seq: int, node: int) -> Request:
+def _read_request(inputs: Inputs, model: Model, passes: Passes, setup: Setup, seq: int, node: int) -> Request:
     """Read the freedom of every degree and of the batch; node: GPUs that share a link."""
     free = not inputs.has("global-batch")
     inputs.depends(("max-global-batch",), free, "--global-batch says how large a step is", "leave out one of the two")
     if free:
-        inputs.default("max-global-batch", str(max(LARGEST_STEP // seq, 1)))
+        inputs.default("max-global-batch", str(_read_largest_batch(inputs, setup, seq)))
     chosen = inputs.text_or_none("recompute")
     only = {name: inputs.integer(name) for name in SEARCHED if name != "zero" and inputs.has(name)}
     if inputs.has("zero") or inputs.has("distributed-optimizer"):
@@ -246,7 +253,7 @@ def _read_request(inputs: Inputs, model: Model, trained: Model, setup: Setup, se
         inputs.note(f"layouts beyond {', '.join(bounds)} were not tried")
     request = Request(
         model=model,
-        trained=trained,
+        passes=passes,
         setup=setup,
         gpus=1,
         node=node,
@@ -265,6 +272,18 @@ def _read_request(inputs: Inputs, model: Model, trained: Model, setup: Setup, se
             "it; --max-zero 3 includes it"
         )
     return request
+
+
+def _read_largest_batch(inputs: Inputs, setup: Setup, seq: int) -> int:
+    """Return the sequences up to which a free batch grows: those of pre-training or of fine-tuning, and no more than
+    the run has."""
+    tuned = setup.implementation.tuning is not None or any(name in inputs for name in SAMPLES)
+    usual = LARGEST_OF_TUNING if tuned else LARGEST_STEP // seq
+    trained = inputs.peek("tokens")
+    run = trained // seq if isinstance(trained, int) else usual
+    if tuned:
+        inputs.assume(f"batch up to {usual}")
+    return max(min(usual, run), 1)
 
 
 def _timed(

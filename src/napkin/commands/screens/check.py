@@ -44,7 +44,8 @@ def value_of(outcome: LimitOutcome) -> str:
 def beside(outcome: LimitOutcome) -> str:
     """Return the text next to a limit: by how much it is broken, or the interval that makes it too close."""
     if outcome.low is not None and outcome.high is not None and outcome.status == CLOSE_WORD:
-        return f"may be {between(outcome.low, outcome.high, outcome.unit)}"
+        value = None if isinstance(outcome.value, str) else outcome.value
+        return f"may be {between(outcome.low, outcome.high, outcome.unit, value)}"
     if outcome.status == BROKEN_WORD and not isinstance(outcome.value, str):
         part = f" ({outcome.beyond / abs(outcome.value):.1%})" if outcome.value else ""
         return f"by {compact(outcome.beyond, outcome.unit)}{part}"

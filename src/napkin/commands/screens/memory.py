@@ -18,10 +18,16 @@ from napkin.term import Term
 from napkin.training.setup import Setup
 from napkin.units import human
 
-PHASES = {"forward": "forward pass", "backward": "backward pass", "step": "optimizer step"}
+PHASES = {
+    "forward": "forward pass",
+    "forward_only": "pass of the reference",
+    "backward": "backward pass",
+    "step": "optimizer step",
+}
 """Phase of a step → how a sentence calls it, where that is not its name."""
 WORKSPACE = {
     "forward": "one layer's workspace",
+    "forward_only": "logits of both models",
     "loss": "logits in the loss",
     "backward": "one layer's workspace",
     "step": "the optimizer's workspace",
@@ -109,7 +115,7 @@ def _binding(found: LargestFit) -> list[tuple[str, str, str]]:
 def _headline(question: MemoryQuestion, found: Fit, answer: Answer) -> list[str]:
     """Return the verdict, the memory used of what there is, and its interval."""
     used, capacity = found.reported.used.value, question.capacity
-    ends = interval(answer.intervals["memory/total"], "byte", question.confidence)
+    ends = interval(answer.intervals["memory/total"], used, "byte", question.confidence)
     if capacity is None:
         return [f"{size(used)} per GPU", ends]
     return [(found.verdict or "").upper(), f"{size_of(used, capacity.value)} per GPU", ends]
@@ -158,6 +164,8 @@ def _says(name: str, found: Fit, peak: Moment, setup: Setup) -> str:
         kinds = dict.fromkeys(((tuning.quantized if tuning else "") or rest, rest, precision.param))
         kind = " and ".join(kinds)
         return f"{kind}{_split(setup, 3)}"
+    if name == "models":
+        return f"{', '.join(one for one, _ in found.rank.others)}{_split(setup, 3)}"
     if name == "gradients":
         return f"{precision.grad}{_split(setup, 2)}"
     if name == "optimizer":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from napkin.commands.plan.question import PlanQuestion
+from napkin.commands.screens.setup import trained_part
 from napkin.errors import HELD, UNDECIDED
 from napkin.planning.verdicts import VERDICTS
 from napkin.render.answer import Answer, Row, number_in
@@ -13,7 +14,7 @@ from napkin.render.screen import Column, Next, Screen, Table
 from napkin.units import human
 
 LISTED = 8
-"""Rows that a screen has room for; where --rows asks for more than the default, all are shown."""
+"""Layouts that a screen has room for; where --rows asks for more than the default, all are shown."""
 USUAL_ROWS = 10
 REASONS = 3
 """Reasons why no layout fits that are listed."""
@@ -44,13 +45,14 @@ def _question(question: PlanQuestion, several: bool) -> list[str]:
     else:
         machine = f"{counts[0]:,} × {hardware.name}" if counts else hardware.name
     batch = f"{request.batch:,}" if request.batch else f"up to {request.most:,}"
-    asked = [f"{request.model.name} on {machine}"]
+    asked = [f"{request.model.name} on {machine}", *trained_part(request.setup)]
     if question.tokens is not None:
         asked.append(f"{amount(question.tokens)} tokens")
     if question.deadline is not None:
         asked.append(f"within {briefly(question.deadline, 'second')}")
     if question.budget is not None:
         asked.append(f"for {human(question.budget, 'USD')}")
+    asked += trained_part(request.setup)
     return [*asked, f"{batch} × {request.seq:,} tokens a step"]
 
 
@@ -59,22 +61,28 @@ def _headline(question: PlanQuestion, answer: Answer) -> list[str]:
     terms = answer.by_path()
     head = []
     if "reasons" in answer.extra:
-        return ["IMPOSSIBLE: no layout", f"nearest: {answer.extra['nearest']}"]
+        late = any(row.get("recommended") and row.get("misses") for row in answer.rows or ())
+        what = _limits(question) if late and not question.counts else "no layout"
+        return [f"IMPOSSIBLE: {what}", f"nearest: {answer.extra['nearest']}"]
     verdict = answer.verdict or ""
     judged = [f"{verdict.upper()}: {_limits(question)}"] if verdict in HELD.values() else []
     costs = [human(terms["cost"].value, "USD")] if "cost" in terms else []
     if "gpus" in terms:
         head.append(human(terms["gpus"].value, "GPU"))
     step = f"{human(terms['step/time'].value, 'second')} a step"
-    ends = answer.intervals
+
+    def ends(path: str) -> list[str]:
+        found = answer.intervals.get(path)
+        return [] if found is None else [interval(found, terms[path].value, "second", question.confidence)]
+
     if question.tokens is not None and "time" in terms:
         head.append(human(terms["time"].value, "second"))
         head += costs if question.budget is not None else []
         head += judged if question.limits and question.counts else []
-        head += [interval(ends["time"], "second", question.confidence)] if "time" in ends else []
+        head += ends("time")
         head.append(step)
     else:
-        head += [step, *([interval(ends["step/time"], "second", question.confidence)] if "step/time" in ends else [])]
+        head += [step, *ends("step/time")]
     head.append(f"MFU {human(terms['mfu'].value, '1', 3)}")
     head += costs if question.budget is None else []
     if "memory/total" in terms and "memory/capacity" in terms:
@@ -114,7 +122,8 @@ def _layouts(question: PlanQuestion, rows: Sequence[Row], usual: Sequence[Row]) 
     ]
     ranked = [row for row in rows if row["rank"]]
     many = question.rows > USUAL_ROWS
-    shown = [row for row in ranked if many or number_in(row, "rank") <= LISTED or row["recommended"]]
+    room = LISTED - run  # a run has a remark more
+    shown = [row for row in ranked if many or number_in(row, "rank") <= room or row["recommended"]]
     cells = []
     for row in shown:
         cells.append(
@@ -196,7 +205,7 @@ def _machines(question: PlanQuestion, rows: Sequence[Row]) -> Table:
                 f"{number_in(row, 'memory/total') / 2**30:.1f}",
                 _fit(str(row["fit"])),
                 f"{number_in(row, 'tokens_per_second'):,.0f}",
-                _missed(question, row),
+                "<- use" if row["recommended"] else _missed(question, row),
             ]
         )
     return Table(columns, cells)
@@ -217,6 +226,8 @@ def _remarks(question: PlanQuestion, answer: Answer, rows: Sequence[Row]) -> lis
         if names and not isinstance(reasons, list):
             said.append(f"{word}: {'; '.join(names)}")
     terms = {term.name: term.value for term in answer.terms}
+    if question.tokens is not None:
+        said.append("timed by the layout's step; napkin train-time goes by published runs' MFU")
     if "layouts" in terms:
         ties = answer.extra.get("ties")
         within = f", {ties:,} within the interval of the best" if isinstance(ties, int) else ""
@@ -229,5 +240,4 @@ def _next(rows: Sequence[Row], kept_by_more: bool) -> Next | str:
     chosen = next((row for row in rows if row.get("recommended")), None)
     if kept_by_more:
         return Next({"gpus": None, "min": "gpus", "objective": None})
-    found = chosen or next((row for row in reversed(rows) if "command" in row), None)
-    return str(found["command"]) if found is not None else Next({"explain": True})
+    return str(chosen["command"]) if chosen is not None else Next({"explain": True})

@@ -41,7 +41,7 @@ def screen(
 def _headline(found: ServedMemory, answer: Answer) -> list[str]:
     """Return the verdict, the memory used of what there is, and its interval."""
     terms = {term.name: term.value for term in answer.terms}
-    ends = interval(answer.intervals["memory/total"], "byte")
+    ends = interval(answer.intervals["memory/total"], found.total.value, "byte")
     if "memory/capacity" not in terms:
         return [f"{size(found.total.value)} per GPU", ends]
     return [(answer.verdict or "").upper(), f"{size_of(found.total.value, terms['memory/capacity'])} per GPU", ends]

@@ -6,6 +6,7 @@ from napkin.footprint.legs import PROJECTOR, VISION
 from napkin.operations.model import Model
 from napkin.training.layout import Layout
 from napkin.training.setup import Setup
+from napkin.training.tasks import REFERENCE
 
 DEGREES = ("tp", "pp", "vp", "cp", "ep", "dp")
 
@@ -24,7 +25,7 @@ def run_on(model: str, gpus: int, hardware: str) -> str:
 
 
 def trained_part(setup: Setup) -> list[str]:
-    """Return what is trained, and how the rest is stored, as clauses; none where all of the model is."""
+    """Return the task, what is trained, and how the rest is stored, as clauses; none where all of the model is."""
     tuning = setup.implementation.tuning
     adapter = (
         []
@@ -33,9 +34,24 @@ def trained_part(setup: Setup) -> list[str]:
     )
     if tuning is not None and tuning.quantized:
         adapter.append(f"{tuning.quantized} weights")
-    frozen = [f"{setup.frozen} layers frozen"] if setup.frozen else []
+    frozen = []
+    if setup.frozen is not None:
+        frozen.append(f"{setup.frozen} layers frozen" if setup.frozen else "embedding frozen")
     frozen += [{VISION: "tower frozen", PROJECTOR: "tower and projector frozen"}[setup.asleep]] if setup.asleep else []
-    return [*adapter, *frozen]
+    return [*task_of(setup), *adapter, *frozen]
+
+
+def task_of(setup: Setup) -> list[str]:
+    """Return what is trained for, and where a reference's log-probabilities come from, as a clause; none of
+    pretraining."""
+    task = setup.task
+    names = [one.model.name if one.model is not None else "a copy" for one in setup.forwards if one.held]
+    said = (
+        f", reference {names[0]}"
+        if names
+        else ", reference the model without adapters" * any(one.name == REFERENCE for one in setup.forwards)
+    )
+    return [f"{task.says}{said}"] if task.says else []
 
 
 def of_setup(model: Model, setup: Setup, hardware: str) -> list[str]:
@@ -52,7 +68,7 @@ def of_setup(model: Model, setup: Setup, hardware: str) -> list[str]:
         first,
         *rest,
         *trained_part(setup),
-        f"{int(layout.micro):,} × {source} tokens",
+        f"{int(layout.sequences):,} × {source} tokens",
         *images,
         *recompute,
         *offload,

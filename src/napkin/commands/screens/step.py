@@ -30,7 +30,7 @@ def screen(question: StepQuestion, answer: Answer, parts: Sequence[Term], fit: s
     terms = answer.by_path()
     layout = question.setup.layout
     step = terms["step/time"]
-    ends = interval(answer.intervals["step/time"], "second", question.confidence)
+    ends = interval(answer.intervals["step/time"], step.value, "second", question.confidence)
     first = run_on(question.model.name, int(layout.gpus), question.hardware.name)
     divided = degrees_of(layout)
     return Screen(

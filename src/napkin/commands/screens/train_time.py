@@ -27,8 +27,16 @@ def screen(question: TrainTimeQuestion, answer: Answer) -> Screen:
         _headline(question, answer, terms, wanted),
         answer.verdict or "",
         quantities(_rows(question, answer, terms, wanted), right=False),
+        _remarks(question, wanted),
         next=_next(question, terms, wanted, answer.verdict),
     )
+
+
+def _remarks(question: TrainTimeQuestion, wanted: str) -> list[str]:
+    """Return why `plan` answers otherwise, where a model's run is estimated without a layout."""
+    if question.confidence is None or question.step is not None or not question.named or wanted not in ("time", "gpus"):
+        return []
+    return ["by the MFU of published runs; napkin plan times the best layout instead"]
 
 
 def _wanted(question: TrainTimeQuestion) -> str:
@@ -87,7 +95,7 @@ def _headline(question: TrainTimeQuestion, answer: Answer, terms: Mapping[str, T
     elif answer.verdict == UNDECIDED:
         found.append(f"memory TOO CLOSE TO CALL: {_memory(terms)}")
     if wanted in answer.intervals and question.confidence is not None:
-        found.append(interval(answer.intervals[wanted], what.unit, question.confidence))
+        found.append(interval(answer.intervals[wanted], what.value, what.unit, question.confidence))
     if wanted != "time" and ("time/allowed" in terms or "time" not in question.known):
         found.append(f"done in {human(terms['time'].value, 'second')}")
     if "cost" in terms:
@@ -106,7 +114,7 @@ def _rows(
     rows.append(("speed", speed, f"of {human(peak, 'FLOP/s')} dense peak"))
     if "mfu" not in question.known and wanted != "mfu":
         ends = answer.intervals.get("mfu")
-        said = "" if ends is None or question.confidence is None else interval(ends, "1", question.confidence)
+        said = "" if ends is None or question.confidence is None else interval(ends, mfu, "1", question.confidence)
         counted = f"of the whole run, by {question.convention}"
         parts = [part for part in (said, *_rests_on(answer), counted) if part]
         rows.append(("MFU", human(mfu, "1", 3), "; ".join(parts)))
@@ -180,8 +188,6 @@ def _next(question: TrainTimeQuestion, terms: Mapping[str, Term], wanted: str, v
 
         return under("plan")
     if question.step is not None and question.limits and verdict not in (None, HELD[OK]):
-        if "time" in question.limits and "budget" not in question.limits:
-            return Next({"gpus": None, "dp": None})
         from napkin.commands.following import FREE, under
 
         return under("plan", less=FREE)

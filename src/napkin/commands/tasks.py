@@ -1,0 +1,91 @@
+"""What a model is trained for, from the options: the task, the models next to it, and the loss."""
+
+from __future__ import annotations
+
+from napkin.commands.inputs import Inputs
+from napkin.errors import NapkinError, Refused
+from napkin.operations.implementations import Implementation
+from napkin.operations.model import Model
+from napkin.operations.trained import with_score
+from napkin.options.training import TORCH_LOSS
+from napkin.record import replace
+from napkin.training.frameworks import Framework
+from napkin.training.precision import Precision
+from napkin.training.tasks import (
+    ADAPTERS_OFF,
+    LOG_PROBS,
+    OVER_LOG_PROBS,
+    PRETRAIN,
+    SAME,
+    TASKS,
+    WIDE_LOG_PROBS,
+    ForwardPass,
+    Task,
+    forward_passes,
+)
+
+
+def read_task(inputs: Inputs) -> Task:
+    """Return the task; pretraining where none is named. Fine-tuning on text alone trains as pretraining does."""
+    if "task" not in inputs.command.names:
+        return PRETRAIN
+    task = TASKS[inputs.text("task")] if inputs.has("task") else PRETRAIN
+    if task.source:
+        inputs.note(f"{task.name}: {task.source}")
+    return task
+
+
+def read_as_trained(inputs: Inputs, model: Model) -> Model:
+    """Return the model as the task trains it: with a score in place of the language model's head."""
+    if not read_task(inputs).scalar:
+        return model
+    return with_score(model)
+
+
+def read_forwards(inputs: Inputs, framework: Framework) -> tuple[ForwardPass, ...]:
+    """Return the passes without gradients that the task needs."""
+    task = read_task(inputs)
+    if "reference" not in inputs.command.names:
+        return ()
+    if not task.reference:
+        why = f"--task {task.name} has no reference model" if inputs.has("task") else "no task has a reference model"
+        inputs.depends(("reference",), False, why, "--task dpo or kto")
+        return ()
+    adapters = inputs.has("lora-rank")
+    word = inputs.text("reference", default=ADAPTERS_OFF if adapters else SAME)
+    if word == ADAPTERS_OFF and not adapters:
+        raise NapkinError("--reference adapters-off needs adapters", "--lora-rank, or --reference same")
+    model = _read_other(inputs, word) if word not in (SAME, ADAPTERS_OFF, "precomputed") else None
+    if word == "precomputed":
+        inputs.note("the reference's log-probabilities are computed once, before training: that pass is not in a step")
+    return forward_passes(task, word, model, framework.reference_first)
+
+
+def _read_other(inputs: Inputs, text: str) -> Model:
+    """Return another model, named by a preset, an id or a path. On several stages it is not divided."""
+    from napkin.architectures import build
+    from napkin.commands.named import named_config
+
+    if inputs.has("pp") and inputs.integer("pp") > 1:
+        raise Refused(
+            "--reference: how a pipeline's stages divide another model is not modeled", "--pp 1, or --reference same"
+        )
+    config, described = named_config(text)
+    if described:
+        inputs.assume(f"reference: {described}")
+    return build(config)
+
+
+def read_loss(inputs: Inputs, implementation: Implementation, policy: Precision) -> Implementation:
+    """Return the implementation with the loss that is asked for, or that the task has."""
+    task = read_task(inputs)
+    usual = implementation.loss or TORCH_LOSS
+    if task.preference and usual not in OVER_LOG_PROBS:
+        usual = WIDE_LOG_PROBS if policy.autocast or policy.param == "fp32" else LOG_PROBS
+    loss = inputs.text("loss", default=usual)
+    if task.preference and loss not in OVER_LOG_PROBS:
+        raise Refused(
+            f"--loss {loss}: what a loss over log-probabilities keeps in this form is not modeled",
+            f"one of {', '.join(OVER_LOG_PROBS)}",
+        )
+    return replace(implementation, loss="" if loss == TORCH_LOSS else loss)

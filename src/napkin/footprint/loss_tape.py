@@ -1,0 +1,153 @@
+"""The loss on the tape: a cross entropy in torch's operations, one that works in its own buffers, and one fused with
+the head's matmul."""
+
+from __future__ import annotations
+
+from napkin.autograd.tensors import BYTES, INPUT, Tensor, sized
+from napkin.elementwise import Number, ceil_div, minimum, next_power, where
+from napkin.errors import Refused
+from napkin.operations.base import Operation
+from napkin.operations.losses import LOSSES, Loss
+from napkin.operations.lowering import Lowering, Value
+from napkin.operations.model import Stack
+from napkin.operations.rewrite import rewrite
+from napkin.operations.roles import LM_HEAD
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+STREAM = "x"
+"""The name under which operations read the residual stream."""
+QUARTERS = 4
+"""Bytes for each logit are multiples of a quarter: whole numbers stay exact."""
+
+
+def run_head(lowering: Lowering, stack: Stack, residual: Value) -> Number:
+    """Run what follows the layers, and the loss; return the bytes of logits that the training loop keeps."""
+    form = LOSSES.get(lowering.implementation.loss)
+    kept_on: Number = 0
+    if form is not None and form.fused:
+        fused_loss(lowering, stack.after, residual)
+    else:
+        logits = lowering.run(rewrite(stack.after, lowering.implementation), residual)
+        if form is None:
+            cross_entropy(lowering, logits, lowering.values[body_output(stack)].tensor)
+        else:
+            special_loss(lowering, logits, form)
+            kept_on = int(form.held) * logits.tensor.count
+    return kept_on
+
+
+def body_output(stack: Stack) -> str:
+    """Return the name of the tensor that the class without its head returns, and the class with it holds until the
+    loss: the stream, or what norms and projections of the body make of it."""
+    root = stack.before[0].module.partition(".")[0] if stack.before else ""
+    found = STREAM
+    for op in stack.after:
+        linear = op.linear() is not None
+        if linear and op.module.partition(".")[0] != root:
+            break
+        if linear or op.normalizes():
+            found = op.name
+    return found
+
+
+def cross_entropy(lowering: Lowering, logits: Value, hidden: Tensor) -> None:
+    """Record a log-softmax, kept in its input's dtype, and the negative log-likelihood, which keeps the labels and the
+    weight of all tokens. `hidden`: what the class holds as the output of its body."""
+    tape, implementation = lowering.tape, lowering.implementation
+    tape.scope = "loss"
+    if logits.divided and not implementation.parallel_loss:
+        logits = lowering.gather_parts(logits)
+    scored, tokens = logits.tensor, lowering.tokens
+    if implementation.cuts:
+        scored = _cut(lowering, scored)
+        tokens = tokens - lowering.b
+    wide = tape.cast(scored, "fp32") if implementation.fp32_loss else tape.raised(scored)
+    held = [logits.tensor, scored, wide] if implementation.cuts else [logits.tensor, wide]
+    if implementation.shifted:
+        ids = tape.given(tokens, "int64", "labels", kind=INPUT, no_grad=True)
+        padded = tape.new(lowering.b * (lowering.own + 1), "int64", "padded labels", no_grad=True)
+        padded.storage.size = where(lowering.b == 1, 0, padded.size)  # one sequence's stay, and are counted there
+        held.append(tape.record("pad", (ids,), padded))
+    out = tape.softmax(wide)
+    if implementation.shifted:
+        # a single sequence's shifted labels are a view of the padded ones, one longer
+        target = tape.new(tokens, "int64", "labels", no_grad=True)
+        target.storage.size = where(lowering.b == 1, lowering.own + 1, tokens) * BYTES["int64"]
+    elif implementation.cuts:
+        target = tape.new(tokens, "int64", "labels", no_grad=True)
+        target.storage.size = where(lowering.b == 1, 0, target.size)  # one sequence's are a view
+    else:
+        target = tape.given(tokens, "int64", "labels", kind=INPUT, no_grad=True)
+    weight = tape.new(1, out.dtype, "weight of all tokens", no_grad=True)
+    tape.record("nll_loss", (out,), tape.new(1, out.dtype, "loss"), (target, weight))
+    tape.hold(*held, hidden)
+
+
+def _cut(lowering: Lowering, logits: Tensor) -> Tensor:
+    """Record the logits without those of each sequence's last token: a copy, but of one sequence a view."""
+    tape = lowering.tape
+    left = tape.new(logits.count - logits.count // lowering.tokens * lowering.b, logits.dtype, "cut logits")
+    left.storage.size = where(lowering.b == 1, 0, left.size)
+    return tape.record("cut", (logits,), left)
+
+
+def special_loss(lowering: Lowering, logits: Value, form: Loss) -> None:
+    """Record a cross entropy that works in its own buffers: what it keeps, and their peak."""
+    tape = lowering.tape
+    tape.scope = "loss"
+    head = tape.nodes[-1]
+    if form.chunks > 1:
+        head.scratch = head.scratch + head.weight
+    if logits.divided and not lowering.implementation.parallel_loss:
+        logits = lowering.gather_parts(logits)
+    count = logits.tensor.count
+
+    def of(bytes_each: float) -> Number:
+        return ceil_div(count * int(bytes_each * QUARTERS), QUARTERS)
+
+    kept = logits.tensor
+    if form.kept != BYTES[kept.dtype]:  # other bytes than the logits themselves
+        kept = tape.new(1, "fp32", "buffer", no_grad=True)
+        kept.storage.size = of(form.kept)
+    given = Tensor(of(form.passed), "int8", logits.tensor.storages, base=logits.tensor)
+    rest = of(form.row) // lowering.b if form.row else 0
+    others = of(form.peak) + rest - of(form.kept) - given.size  # below 0: some of it goes as the gradient comes
+    tape.record("loss", (given,), tape.new(1, logits.tensor.dtype, "loss"), (kept,), scratch=others)
+
+
+def fused_loss(lowering: Lowering, operations: tuple[Operation, ...], residual: Value) -> None:
+    """Record the head's matmul and the cross entropy as one kernel; what follows the head runs inside it.
+
+    It keeps the gradients of the hidden state and of the head's weight, which backward returns as they are. Forward
+    also holds the logits of one chunk, its part of the weight's gradient, and an fp32 loss per token."""
+    tape = lowering.tape
+    place = next((n for n, op in enumerate(operations) if op.role == LM_HEAD), None)
+    if place is None:
+        raise Refused("a loss fused with the head's matmul needs a head", "omit --loss")
+    head: Any = operations[place]
+    hidden = (
+        lowering.run(rewrite(operations[:place], lowering.implementation), residual).tensor
+        if place
+        else residual.tensor
+    )
+    tape.scope = "loss"
+    vocabulary = head.d_out // lowering.split.tensor
+    rows = next_power(ceil_div(lowering.tokens, ceil_div(vocabulary, head.d_in)))
+    rows = minimum(rows, lowering.tokens)
+    of_hidden = tape.new(hidden.count, hidden.dtype, "gradient of the hidden state", no_grad=True)
+    trained = vocabulary * head.d_in * (lowering.implementation.tuning is None and head.learning.trained)
+    of_weight = tape.new(trained, tape.compute, "gradient of the head's weight", no_grad=True)
+    logits = sized(rows * vocabulary, tape.autocast or hidden.dtype)
+    tape.record(
+        "fused_loss",
+        (hidden,),
+        tape.new(1, "fp32", "loss"),
+        (of_hidden, of_weight),
+        weight=of_weight.size,
+        scratch=-of_weight.size - of_hidden.size,  # both are kept already: returned, not computed
+        forward_scratch=logits + of_weight.size + sized(lowering.tokens, "fp32"),
+    )

@@ -1,0 +1,94 @@
+"""Models that run forward only next to the one that is trained: their weights, and the moment of their pass."""
+
+from __future__ import annotations
+
+from napkin.autograd.tensors import sized
+from napkin.elementwise import Number, ceil_div, maximum, product, total, where
+from napkin.footprint.pieces import Pass
+from napkin.footprint.prepared import PreparedStep, pass_of, stack_of_step, weights_on_a_rank
+from napkin.footprint.rank import Made
+from napkin.footprint.stages import Stage
+from napkin.footprint.states import HeldWeights, gathered
+from napkin.operations.losses import LOSSES
+from napkin.record import replace
+from napkin.training.setup import Setup
+from napkin.training.tasks import ForwardPass
+
+
+def held_models(step: PreparedStep, mine: HeldWeights) -> Made:
+    """Return the bytes of the weights of each other model on a rank that holds `mine` of the model that is trained."""
+    return tuple((one.name, _held(one, step, mine)) for one in step.setup.forwards if one.held)
+
+
+def _held(one: ForwardPass, step: PreparedStep, mine: HeldWeights) -> Number:
+    """Return the bytes of a model's weights on a rank: divided as the trained model's are, without optimizer states.
+
+    Under ZeRO-3 it is sharded, in lower stages whole (trl/models/utils.py, prepare_deepspeed, prepare_fsdp)."""
+    setup = step.setup
+    if one.model is not None:
+        mine = _whole(one, setup)
+    width = sized(1, one.dtype or setup.precision.frozen or setup.precision.param)
+    trained = setup.implementation.tuning is None or one.model is not None
+    dense = (mine.dense * width + mine.widened(width)) * trained + mine.frozen
+    expert = mine.expert * width * trained
+    shards = setup.shards
+    over = ceil_div(dense, shards) + ceil_div(expert, setup.layout.with_experts(shards))
+    return where(setup.layout.zero >= 3, over, dense + expert)
+
+
+def _whole(one: ForwardPass, setup: Setup) -> HeldWeights:
+    """Return what a rank of a single stage holds of another model."""
+    model, bare = one.model, _alone(setup)
+    assert model is not None
+    stack = stack_of_step(model, bare)
+    kinds = tuple({id(layer): layer for _, layer in stack.runs}.values())
+    held = weights_on_a_rank(model, stack, bare, kinds)
+    counts = {id(layer): 0 for layer in kinds}
+    for count, layer in stack.runs:
+        counts[id(layer)] += count
+    layers = [(counts[id(layer)], part) for layer, part in zip(kinds, held.layers, strict=True)]
+    shared = [(1, held.shared)] if held.shared is not None else []
+    return gathered([(1, held.before), *layers, (1, held.after), *shared])
+
+
+def _alone(setup: Setup) -> Setup:
+    """Return the setup of another model: nothing of it is frozen, adapted or recomputed, and its loss keeps logits."""
+    plain = replace(setup.implementation, tuning=None)
+    return replace(setup, implementation=plain, frozen=None, asleep="", forwards=())
+
+
+def pass_peak(step: PreparedStep, stage: Stage) -> Number:
+    """Return the most bytes that a pass without gradients has at a time, of those that run when the activations of the
+    model that is trained are there, with what the loss holds of its logits; 0 where there is none."""
+    after = [one for one in step.setup.forwards if not one.first]
+    if not after:
+        return 0
+    return maximum(0, *(_peak(one, step, stage) for one in after))
+
+
+def _peak(one: ForwardPass, step: PreparedStep, stage: Stage) -> Number:
+    """Return the larger of its head with the loss, and of a layer's pass that keeps nothing."""
+    setup = step.setup
+    form = LOSSES[setup.implementation.loss]
+    model = one.model or step.model
+    run: Pass = step.run
+    if one.model is not None:
+        alone = _alone(setup)
+        run = pass_of(model, stack_of_step(model, alone), alone)
+    layer = maximum(0, *(piece.dropped for _, piece in run.layers))
+    mine, its = (product(stage.last, logits_of(each, setup)) for each in (step.model.logits, model.logits))
+    held = _of(form.local, mine)
+    chunk = run.after.burst - run.after.saved if form.fused else _of(form.again, its)
+    return held + maximum(layer, total((run.after.input, product(stage.last, chunk))))
+
+
+def logits_of(outputs: int, setup: Setup) -> Number:
+    """Return the logits of a micro-batch on one rank: elements."""
+    layout = setup.layout
+    rows = outputs // layout.tp if setup.implementation.parallel_loss else outputs
+    return layout.sequences * (layout.seq // layout.cp) * rows
+
+
+def _of(each: float, logits: Number) -> Number:
+    """Return bytes of logits; `each` has quarters of a byte."""
+    return logits * int(4 * each) // 4

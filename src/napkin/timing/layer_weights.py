@@ -1,0 +1,62 @@
+"""The weights of a layer that one GPU holds, before ZeRO divides them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from napkin import term
+from napkin.formats import stored_bytes
+from napkin.operations.base import Operation
+from napkin.operations.model import Model
+from napkin.operations.roles import EXPERT, REPLICATED
+from napkin.record import record
+from napkin.term import Term
+from napkin.timing.clock import BYTE, Clock, size
+from napkin.timing.step_layout import StepLayout
+
+
+@record
+class Held:
+    """What one GPU holds of weights, dense ones and those of experts, before ZeRO divides them."""
+
+    dense: Term
+    experts: Term
+
+
+FROZEN_BYTES = 2
+"""Bytes of a frozen parameter that is not quantized, as it is gathered: in 16 bits."""
+
+
+def layer_weights(operations: Iterable[Operation], layout: StepLayout, kind: str) -> tuple[Held, Held]:
+    """Return what one GPU holds of a layer before ZeRO divides it: its trained parameters, and the bytes of those that
+    are frozen."""
+    counts = dict.fromkeys(("whole", "sharded", "expert"), 0)
+    fixed: dict[str, float] = dict.fromkeys(counts, 0)
+    for op in operations:
+        each = stored_bytes(op.learning.stored) if op.learning.stored else FROZEN_BYTES
+        for weight in op.weights():
+            shard = {EXPERT: "expert", REPLICATED: "whole"}.get(weight.shard, "sharded")
+            if op.learning.trained:
+                counts[shard] += weight.count
+            else:
+                fixed[shard] += weight.count * (each if len(weight.shape) > 1 else FROZEN_BYTES)
+    return held(f"{kind}/weights", counts, "param", layout), held(f"{kind}/frozen", fixed, BYTE, layout)
+
+
+def held(name: str, counts: Mapping[str, float], unit: str, layout: StepLayout) -> Held:
+    """Return what one GPU holds of weights by how they are divided: whole, sharded over tensor-parallel ranks, or of
+    experts."""
+    whole, sharded, expert = (
+        term.leaf(f"{name}/{shard}", count, unit, term.TRUE, "exact count") for shard, count in counts.items()
+    )
+    ranks = term.multiply("expert_ranks", size("ep", layout.ep), size("etp", layout.etp))
+    return Held(
+        term.add(name, whole, term.divide(f"{name}/divided", sharded, size("tp", layout.tp))),
+        term.divide(f"{name}/experts", expert, ranks),
+    )
+
+
+def table_of(clock: Clock, model: Model) -> Term:
+    """Return the parameters of the head, or of the embedding of tokens, on one tensor-parallel rank."""
+    local = term.divide("head/rows", size("vocabulary", model.vocabulary), clock.tp)
+    return term.multiply("head/weights", term.leaf("head/columns", model.hidden, "param", term.GIVEN), local)

@@ -1,0 +1,149 @@
+"""What a model is trained for: the sequences of a sample, the models that run forward only next to it, and its loss.
+
+Each task is a record, and each fact that of its public code: huggingface/trl at f2cd5771.
+"""
+
+from __future__ import annotations
+
+from napkin.operations.model import Model
+from napkin.operations.trained import forward_only
+from napkin.record import record
+
+REFERENCE, MISMATCHED = "reference", "mismatched"
+SAME, ADAPTERS_OFF, PRECOMPUTED = "same", "adapters-off", "precomputed"
+"""Where a reference model's log-probabilities come from: a copy of the model, the model with its adapters switched off,
+or a pass over the data before training. Any other word names a model."""
+LOG_PROBS, WIDE_LOG_PROBS = "log-probs", "log-probs-fp32"
+"""Forms of the loss over log-probabilities (operations/losses.py), by the type of the logits."""
+OVER_LOG_PROBS = (LOG_PROBS, WIDE_LOG_PROBS, "fused", "vocabulary")
+"""Forms that losses over log-probabilities can have."""
+
+
+@record
+class Task:
+    """A task.
+
+    says         in the first line of an answer
+    rows         sequences of one sample in a pass with gradients
+    preference   the loss is over the log-probabilities of complete answers
+    reference    they are compared with those of a reference model
+    mismatched   a batch's answers with prompts of others run too, without gradients (KTO's estimate of the KL term)
+    scalar       the head has one output, a score
+    """
+
+    name: str
+    says: str = ""
+    rows: int = 1
+    preference: bool = False
+    reference: bool = False
+    mismatched: bool = False
+    scalar: bool = False
+    source: str = ""
+
+
+@record
+class ForwardPass:
+    """A forward pass without gradients in each micro-batch.
+
+    name      of the model, or of what it runs over
+    model     whose; None: the model that is trained
+    times     sequences that it runs over, for each of the micro-batch
+    held      its weights are a copy of their own        dtype  in this number format ("": as the model is loaded)
+    adapters  the adapters of the model that is trained run too
+    first     it runs before the pass with gradients, whose activations are not there yet
+    """
+
+    name: str
+    model: Model | None = None
+    times: int = 1
+    held: bool = False
+    adapters: bool = False
+    first: bool = False
+    dtype: str = ""
+
+
+@record
+class Passing:
+    """A pass without gradients in each micro-batch. model: as such a pass runs it; times: sequences that it runs over,
+    for each of the micro-batch."""
+
+    name: str
+    model: Model
+    times: int = 1
+
+
+@record
+class Passes:
+    """What a micro-batch runs: the model as it is trained, forward and backward, and the passes without gradients."""
+
+    trained: Model
+    others: tuple[Passing, ...] = ()
+
+
+def passes_of(trained: Model, forwards: tuple[ForwardPass, ...]) -> Passes:
+    """Return what a micro-batch runs. trained: the model as it is trained."""
+    others = tuple(
+        Passing(one.name, forward_only(trained if one.model is None else one.model, one.adapters), one.times)
+        for one in forwards
+    )
+    return Passes(trained, others)
+
+
+PRETRAIN = Task("pretrain")
+TASKS: dict[str, Task] = {
+    one.name: one
+    for one in (
+        PRETRAIN,
+        Task("sft", "SFT", source="trl/trainer/sft_trainer.py"),
+        Task(
+            "dpo",
+            "DPO",
+            rows=2,
+            preference=True,
+            reference=True,
+            source="trl/trainer/dpo_trainer.py, _compute_loss: chosen and rejected are one batch; then the reference",
+        ),
+        Task(
+            "orpo",
+            "ORPO",
+            rows=2,
+            preference=True,
+            source="trl/experimental/orpo/orpo_trainer.py, concatenated_forward: no reference",
+        ),
+        Task(
+            "simpo",
+            "SimPO",
+            rows=2,
+            preference=True,
+            source="trl/experimental/cpo/cpo_trainer.py, loss_type simpo: no reference",
+        ),
+        Task(
+            "kto",
+            "KTO",
+            preference=True,
+            reference=True,
+            mismatched=True,
+            source="trl/trainer/kto_trainer.py, _compute_kl_logps and _compute_loss: one answer a sample; mismatched "
+            "answers run through the model and the reference without gradients",
+        ),
+        Task(
+            "rm",
+            "reward model",
+            rows=2,
+            scalar=True,
+            source="trl/trainer/reward_trainer.py: num_labels 1, chosen and rejected are one batch",
+        ),
+    )
+}
+
+
+def forward_passes(task: Task, reference: str, model: Model | None, first: bool) -> tuple[ForwardPass, ...]:
+    """Return the passes without gradients of a task. reference: where the reference's log-probabilities come from;
+    model: the reference, where it is another model; first: the framework runs the reference before the model."""
+    found = []
+    if task.mismatched:
+        found.append(ForwardPass(MISMATCHED, adapters=True, first=True))
+    if task.reference and reference != PRECOMPUTED:
+        times = 2 if task.mismatched else 1
+        found.append(ForwardPass(REFERENCE, model, times, held=reference != ADAPTERS_OFF, first=first))
+    return tuple(found)

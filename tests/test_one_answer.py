@@ -1,0 +1,109 @@
+"""One question, one answer: commands that are asked the same thing agree, or say why they do not."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from tests.conftest import run_line
+
+FROZEN = "llama3-8b --gpus 8 --hardware h100 --zero 3 --freeze-layers 16 --seq 4096 --global-batch 8"
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_mfu_of_frozen_layers_is_one_number(recompute: str) -> None:
+    """A gradient that passes through frozen layers only because they are checkpointed is no work of the model's: the
+    FLOPs behind an MFU are the same with and without recomputation, in every command."""
+    line = f"{FROZEN} --recompute {recompute}"
+    step = run_line(f"step {line} --json").values
+    rate = step["tokens_per_second_per_gpu"]
+    measured = run_line(f"mfu {line} --tokens-per-second-per-gpu {rate!r} --json").values
+    assert measured["mfu"] == pytest.approx(step["mfu"], rel=1e-6)
+    assert measured["hfu/torch"] == pytest.approx(step["hfu"], rel=1e-6)
+    run = run_line(f"train-time {line} --tokens 1B --json").values
+    assert run["mfu"] == pytest.approx(step["mfu"] * run["goodput"], rel=1e-6)
+    counted = run_line("flops llama3-8b --freeze-layers 16 --seq 4096 --json").values["flops/per_token"]
+    assert step["mfu"] == pytest.approx(counted * rate / 989.4e12, rel=1e-3)
+
+
+def test_plan_and_train_time_say_why_they_differ() -> None:
+    asked = "llama3-70b --hardware h100 --tokens 1T --within 30d"
+    assert "napkin plan" in run_line(f"train-time {asked}").out
+    assert "napkin train-time" in run_line(f"plan {asked}").out
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "memory llama3.1-405b --hardware rtx-4090 --micro-batch 64 --min gpus",
+        "train-time llama3-70b --hardware h100 --tokens 15T --tp 8 --pp 8 --within 1h",
+    ],
+)
+def test_an_impossible_question_still_prints_its_object(line: str) -> None:
+    found = run_line(f"{line} --json")
+    assert found.status == 1
+    said = json.loads(found.out)
+    assert said["verdict"] == "impossible"
+    assert said["notes"][0] in found.err
+
+
+def test_a_budget_that_no_machine_keeps_is_named_as_the_reason() -> None:
+    asked = "plan llama3-8b --hardware h100 --min gpus --tokens 1T --price 2"
+    found = run_line(f"{asked} --budget 100")
+    assert found.status == 1
+    assert "IMPOSSIBLE: for $100" in found.out
+    assert "no number of GPUs that was tried keeps --budget" in found.out
+    assert run_line(f"{asked} --budget 100 --json").values["cost"] > 100
+
+
+def test_a_step_is_no_larger_than_the_run_nor_than_a_step_of_tuning() -> None:
+    line = "plan llama3-8b --gpus 8 --hardware h100 --seq 4096 --json"
+    run = run_line(f"{line} --tokens 1M").data["rows"]
+    assert max(row["global_batch"] for row in run) <= 1_000_000 // 4096
+    tuned = run_line(f"{line} --lora-rank 16 --samples 10000 --sample-tokens 500").data["rows"]
+    assert max(row["global_batch"] for row in tuned) == 128
+
+
+def test_compiled_steps_are_timed_as_compiled_software() -> None:
+    line = "step llama3-8b --gpus 8 --hardware h100 --zero 3 --json"
+    compiled = run_line(f"{line} --compile")
+    assert compiled.data["inputs"]["stack"]["value"] == "fsdp-compiled"
+    assert run_line(f"{line} --no-compile").data["inputs"]["stack"]["value"] == "fsdp-eager"
+    memory = run_line("memory llama3-8b --gpus 8 --hardware h100 --zero 3 --compile --json").values["memory/total"]
+    assert compiled.values["memory/total"] == memory
+    clash = run_line(f"{line} --compile --framework megatron-core")
+    assert clash.status == 2
+    assert "contradict" in clash.err
+
+
+@pytest.mark.parametrize(
+    ("trainer", "framework", "runs"),
+    [
+        ("trl", "torchtitan", False),
+        ("trl", "deepspeed", True),
+        ("torchtune", "fsdp", False),
+        ("torchtune", "torchtune", True),
+        ("nemo", "plain", False),
+        ("nemo", "megatron-core", True),
+    ],
+)
+def test_a_library_runs_on_frameworks_that_wrap_its_models(trainer: str, framework: str, runs: bool) -> None:
+    found = run_line(f"memory llama3-8b --gpus 8 --trainer {trainer} --framework {framework}")
+    assert found.status == (0 if runs else 2)
+
+
+def test_unquantized_experts_are_said_and_quantizing_them_is_a_remedy() -> None:
+    found = run_line("memory mixtral-8x7b --hardware h100 --lora-rank 16 --quantized nf4")
+    assert "experts not quantized" in found.out
+    assert "--quantize-experts" in found.out
+
+
+def test_an_interval_is_in_the_unit_of_its_value() -> None:
+    line = "train-time llama3-70b --hardware h100 --tokens 15T --gpus 512 --tp 8 --pp 8"
+    headline = run_line(line).out.splitlines()[1]
+    ends = run_line(f"{line} --json").data
+    low, high = (ends[end]["time"] / 31_536_000 for end in ("low", "high"))
+    assert math.floor(low) >= 1  # below two years, where a time on its own is in days
+    assert f"{low:.2f} to {high:.2f} years" in headline

@@ -1,0 +1,145 @@
+"""What a model is trained for: sequences of a sample, models next to it, logits, FLOPs and time, by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from napkin.training.tasks import TASKS
+from tests.conftest import run_line
+
+GPT2 = 124_439_808
+"""Parameters of gpt2, whose head is tied to its embedding."""
+LLAMA = 8_030_261_248
+SMALL = "gpt2 --seq 512 --precision bf16-pure"
+
+
+def values(line: str) -> dict[str, Any]:
+    return run_line(f"{line} --json").values
+
+
+def test_a_pair_is_two_sequences() -> None:
+    """A loss fused with the head keeps no logits, so that a pair is a micro-batch of two and nothing else."""
+    pair = values(f"memory {SMALL} --task dpo --reference precomputed --loss fused")
+    two = values(f"memory {SMALL} --micro-batch 2 --loss fused")
+    assert pair["memory/live"] == two["memory/live"]
+    assert pair["memory/activations/saved"] == two["memory/activations/saved"]
+
+
+def test_a_reference_is_a_second_copy_of_the_weights_that_zero_3_alone_divides() -> None:
+    line = "memory llama3-8b --task dpo --gpus 8 --recompute full --seq 512"
+    assert values(f"{line} --zero 1")["memory/models/reference"] == 2 * LLAMA
+    assert values(f"{line} --zero 3")["memory/models/reference"] == pytest.approx(2 * LLAMA / 8, rel=1e-6)
+    other = values(f"{line} --zero 1 --reference gpt2")
+    assert other["memory/models/reference"] == 2 * GPT2
+    assert other["memory/parameters"] == 2 * LLAMA
+    assert "memory/models" not in values(f"{line} --lora-rank 8")
+    assert "memory/models" not in values(f"{line} --reference precomputed")
+
+
+def test_logits_of_both_models_and_a_copy_are_there_at_once() -> None:
+    """Of the pair's 2 · 512 · 50,257 logits: 2 bytes that the loss holds, 2 of the reference, 2 of a copy of them for
+    the entropy; and the hidden states that the reference's head reads."""
+    found = values(f"memory {SMALL} --task dpo")
+    logits = 2 * 512 * 50_257
+    hidden = 2 * 512 * 768 * 2
+    assert found["memory/at/forward_only/temporaries"] == 6 * logits + hidden
+    wide = values("memory gpt2 --seq 512 --precision amp-bf16 --task dpo")
+    assert wide["memory/at/forward_only/temporaries"] == 8 * logits + 2 * hidden
+
+
+def test_the_log_softmax_is_kept_in_16_bits_and_the_logits_in_fp32() -> None:
+    """Next to a loss that keeps no logits but two gradients: of the hidden states, and of the head."""
+    kept = {
+        name: values(f"memory {SMALL} --task simpo --loss {name}")["memory/activations/saved"]
+        for name in ("fused", "log-probs", "log-probs-fp32")
+    }
+    logits = 2 * 512 * 50_257
+    assert kept["log-probs-fp32"] - kept["log-probs"] == 2 * logits
+    fused = 2 * 512 * 768 * 2 + 50_257 * 768 * 2
+    assert kept["log-probs"] - kept["fused"] == pytest.approx(2 * logits - fused, abs=2 * 512 * 768 * 2 + 16)
+
+
+@pytest.mark.parametrize(
+    ("task", "sequences", "passes"),
+    [
+        ("sft", 1, 3),
+        ("dpo", 2, 4),
+        ("simpo", 2, 3),
+        ("orpo", 2, 3),
+        ("kto", 1, 6),
+        ("dpo --reference precomputed", 2, 3),
+    ],
+)
+def test_flops_are_those_of_the_passes(task: str, sequences: int, passes: int) -> None:
+    """Forward once and backward twice; the reference forward; KTO's mismatched answers forward in both models."""
+    one = values("flops gpt2 --seq 512")["flops/forward"]
+    found = values(f"flops gpt2 --seq 512 --task {task}")
+    assert found["flops/forward"] == sequences * one
+    assert found["flops/total"] == sequences * passes * one
+    assert found["flops/per_token"] == pytest.approx(passes * one / 512)
+
+
+def test_a_reward_model_has_one_output() -> None:
+    """Its head is a vector of 768 weights instead of the embedding: 2 · 512 tokens · 768 multiply-adds of two."""
+    assert values(f"memory {SMALL} --task rm")["memory/parameters"] == 2 * (GPT2 + 768)
+    found = values("flops gpt2 --seq 512 --task rm")
+    assert found["flops/operation/score"] == 2 * (2 * 512) * 768
+    assert "flops/operation/lm_head" not in found
+
+
+def test_the_time_of_a_step_has_the_reference_as_a_part() -> None:
+    line = "step llama3-8b --gpus 8 --hardware h100 --zero 3 --seq 2048"
+    without = values(f"{line} --task dpo --reference precomputed")
+    found = values(f"{line} --task dpo")
+    assert found["step/time"] == pytest.approx(without["step/time"] + found["step/reference"])
+    assert without["step/time"] == pytest.approx(values(f"{line} --micro-batch 2")["step/time"])
+    # a forward pass is a third of the three, and has less to wait for
+    assert 0.2 < found["step/reference"] / without["step/time"] < 0.4
+    # without its adapters the model passes faster than with them
+    adapters = values(f"{line} --task dpo --lora-rank 16")
+    assert adapters["step/reference"] < adapters["step/time"] / 2
+    assert found["mfu"] > 0
+
+
+def test_plan_and_step_say_the_same() -> None:
+    """The line that a row of the plan gives for `step`."""
+    rows = run_line("plan llama3-8b --task dpo --gpus 8 --hardware h100 --seq 1024 --global-batch 32 --json").data[
+        "rows"
+    ]
+    row = next(one for one in rows if one["recommended"])
+    found = values(row["command"].removeprefix("napkin "))
+    assert found["step/time"] == pytest.approx(row["time"])
+    assert found["memory/total"] == row["memory"]
+    assert found["step/reference"] > 0
+
+
+def test_samples_are_pairs() -> None:
+    line = "train-time llama3-8b --gpus 8 --hardware h100 --zero 3 --seq 1024 --samples 60k --sample-tokens 600"
+    assert values(f"{line} --task dpo")["tokens"] == 2 * 60_000 * 600
+    assert values(f"{line} --task kto")["tokens"] == 60_000 * 600
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("memory gpt2 --task simpo --reference same", "--task simpo has no reference model"),
+        ("memory gpt2 --reference same", "no task has a reference model"),
+        ("memory gpt2 --task dpo --reference adapters-off", "needs adapters"),
+        ("memory gpt2 --task dpo --loss chunked", "log-probabilities"),
+        ("memory gpt2 --task ppq", "is not one of"),
+        ("memory llama3-8b --task dpo --reference gpt2 --gpus 2 --pp 2", "another model"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(line: str, says: str) -> None:
+    answer = run_line(line)
+    assert answer.status in (2, 3)
+    assert says in answer.err
+
+
+def test_every_task_is_an_option_and_says_its_source() -> None:
+    from napkin.options.training import TASKS as WORDS
+
+    assert set(WORDS) == set(TASKS)
+    assert all(task.source for name, task in TASKS.items() if name != "pretrain")
