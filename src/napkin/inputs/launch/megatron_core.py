@@ -78,6 +78,12 @@ IGNORED = """manual_gc manual_gc_interval tiktoken_pattern num_workers no_mmap_b
 
 def take_sharding(reading: Reading, default: int = 0, *, default_key: str = "use_distributed_optimizer") -> None:
     """Read what data-parallel ranks divide: the distributed optimizer is stage 1, FSDP of torch or Megatron stage 3."""
+    stage = reading.read("zero_stage", natural)
+    if stage is not None:
+        reading.put("zero", stage, "zero_stage")
+        reading.derive("framework", "megatron-deepspeed", "zero_stage")
+        reading.inputs.pop("implementation", None)
+        return
     if reading.read("use_torch_fsdp2", flag):
         reading.put("zero", 3, "use_torch_fsdp2")
         reading.told("use_distributed_optimizer")
@@ -115,6 +121,9 @@ def take_recompute(
     layers: str = "recompute_num_layers",
 ) -> None:
     """Read what is recomputed: selective (attention's inside), or full in groups of layers or in the first of them."""
+    if reading.read("checkpoint_activations", flag):
+        reading.put("recompute", "full", "checkpoint_activations")
+        return
     if reading.read("recompute_activations", flag):
         reading.put("recompute", "selective", "recompute_activations")
         return

@@ -107,7 +107,7 @@ def _values(words: Sequence[str]) -> tuple[object, tuple[str, ...]]:
 def _value(texts: list[str], defaulted: tuple[str, ...], unknown: str) -> tuple[object, tuple[str, ...]]:
     """Return an option's value: True without one, a list of several."""
     if unknown:
-        return Open(unknown), defaulted
+        return Open(unknown, " ".join(texts)), defaulted
     if not texts:
         return True, defaulted
     found = [_scalar(text) if text else "" for text in texts]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from napkin.inputs.launch.checks import take_machine
 from napkin.inputs.launch.format import Format, Key, Rule
 from napkin.inputs.launch.names import take_attention, take_model, take_optimizer
+from napkin.inputs.launch.read import merge_into
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import (
     IDLE_FSDP,
@@ -15,6 +17,7 @@ from napkin.inputs.launch.shared import (
     full_policy,
     take_deepspeed_file,
     take_fsdp,
+    take_linked,
     take_lora,
 )
 from napkin.inputs.launch.source import Source
@@ -168,6 +171,17 @@ def _adapter(reading: Reading) -> None:
 
 
 def _framework(reading: Reading) -> None:
+    """Read what the launch line and its files say of the machine, and what distributes the model."""
+    take_machine(reading)
+    count = reading.read("num_processes", whole)
+    if count:
+        reading.put("gpus", count, "num_processes")
+    if reading.source.plain("config_file") is not None:
+        linked = take_linked(reading, "config_file")
+        if linked is not None:
+            merge_into(reading, linked, "config_file")
+            return
+        reading.omit("config_file", "the launcher's file is not here: GPUs and what they divide are in it")
     if take_deepspeed_file(reading):
         return
     words = str(reading.source.plain("fsdp") or "").lower().split()
