@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from napkin.inputs.launch.shell_values import Variables, marks
@@ -58,11 +58,13 @@ MOST_COMMANDS = 200
 
 class Script:
     """A script that was followed. commands: expanded words of what it would start; undecided: what its branches turn on
-    that is not known; exported: names of exported variables."""
+    that is not known; exported: names of exported variables. known: variables that are set before it starts."""
 
-    def __init__(self, text: str, name: str) -> None:
+    def __init__(self, text: str, name: str, known: Mapping[str, str] | None = None) -> None:
         self.name = name
         self.variables = Variables()
+        self.variables.texts |= known or {}
+        self.variables.used |= set(known or ())
         self.commands: list[list[str]] = []
         self.undecided: dict[str, str] = {}
         self.exported: set[str] = set()

@@ -66,7 +66,7 @@ def is_this(source: Source) -> bool:
     return (
         named
         and source.has_any(*ARGUMENTS)
-        and sum(one in source for one in ARGUMENTS) >= 2
+        and (sum(one in source for one in ARGUMENTS) >= 2 or source.has_any(*OF_TRL))
         and not source.has_any("finetuning_type", "stage", "base_model")
     )
 
@@ -141,28 +141,30 @@ def _amount(reading: Reading) -> None:
         reading.put("steps", int(steps), "max_steps")
         reading.told("num_train_epochs")
         return
-    epochs = reading.read("num_train_epochs", number)
+    epochs = reading.read("num_train_epochs|num_epochs", number)
     if epochs:
-        reading.put("epochs", epochs, "num_train_epochs")
+        reading.put("epochs", epochs, "num_train_epochs", "num_epochs")
     else:
         reading.default("epochs", 3, "num_train_epochs")
 
 
 def _adapter(reading: Reading) -> None:
-    if reading.read("use_peft", flag) or (
+    if reading.read("use_peft|use_lora|use_qlora", flag) or (
         reading.read("use_peft", flag) is None and reading.read("lora_r|lora_rank", whole)
     ):
         take_lora(reading, "lora_r|lora_rank", "lora_target_modules|lora_target", 16, None)
-        reading.told("use_peft")
+        for key in ("use_peft", "use_lora", "use_qlora"):
+            reading.told(key)
         if reading.read("use_dora", flag):
             reading.put("adapter", "dora", "use_dora")
-    if reading.read("load_in_4bit", flag):
+    if reading.read("load_in_4bit|use_qlora", flag):
         kind = reading.source.plain("bnb_4bit_quant_type") or "nf4"
         double = reading.read("use_bnb_nested_quant|bnb_4bit_use_double_quant", flag)
         reading.put(
             "quantized",
             ("nf4-dq" if double else "nf4") if kind == "nf4" else "int4",
             "load_in_4bit",
+            "use_qlora",
             "use_bnb_nested_quant",
             "bnb_4bit_use_double_quant",
         )
