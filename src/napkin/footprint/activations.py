@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from napkin.autograd.live import before_recomputation, forward_peak
+from napkin.autograd.forward_peaks import forward_peak
+from napkin.autograd.live import before_recomputation
 from napkin.autograd.tape import Tape
 from napkin.autograd.tensors import ACTIVATION, BYTES, INPUT_LABEL
 from napkin.elementwise import Number, minimum, total, where

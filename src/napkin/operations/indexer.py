@@ -144,6 +144,7 @@ def unkept(run: Lowering, part: LinearPart, read: Tensor) -> Tensor:
     given, read = read, tape.lowered(read)
     copy = part.d_in * part.d_out * BYTES[tape.autocast] if tape.autocast and not tape.frozen else 0
     made = tape.new(read.count // part.d_in * part.d_out, read.dtype, "output")
-    made = tape.record("linear", (read,), made, cached=copy)
+    made = tape.record("linear", (read,), made)
+    tape.nodes[-1].cached = copy
     times = times_rank(part, run.implementation.tuning)
     return tape.add(made, pair(run, given, part.d_in, part.d_out, times)) if times else made
