@@ -8,9 +8,10 @@ from napkin.operations.adapted import pair
 from napkin.operations.facts import Cache, LinearPart, Served
 from napkin.operations.implementations import Implementation
 from napkin.operations.lora import times_rank
-from napkin.operations.lowering import Lowering, Value, either
+from napkin.operations.lowering import Lowering, either
 from napkin.operations.ordinary import NOT_TIMED, Module
 from napkin.operations.roles import KV_LATENT, QUERY, ROTATED_KEY, ROTATED_QUERY
+from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, chosen_by, gemm
 from napkin.record import record
 
