@@ -247,26 +247,23 @@ def forward_peaks(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]]) ->
 
     `holds`: (index of the last node that runs while a local variable refers to a tensor, that tensor). Tensors shared
     with other pieces are not counted; autocast's weight copies are."""
-    passes = _passes(nodes, holds)
     keeps = [number for number, node in enumerate(nodes) if node.kept]
-    again = _passes(nodes[: keeps[-1] + 1] if keeps else (), holds, early=True)
-    return _peak(passes), _peak(passes, dropped=True), _peak(again)
+    again = _moves(nodes[: keeps[-1] + 1] if keeps else (), holds, early=True)
+    return *_peaks(_moves(nodes, holds)), _peaks(again)[0]
 
 
 def forward_peak(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]]) -> Number:
     """Return the peak bytes of tensors that a forward pass creates which saves for backward."""
-    return _peak(_passes(nodes, holds))
+    return _peaks(_moves(nodes, holds))[0]
 
 
-_Parts = list[tuple[Number, Storage]]
-"""Storages, each with the part of it that is made: 1, or 0 on a branch that is not taken."""
+_Moved = tuple[Number, Number, Number, Number]
+"""Bytes of what a node makes, its temporary bytes, and the bytes of what nothing reads after it: where autograd saves,
+and where nothing is saved but autocast's copies of weights."""
 
 
-def _passes(
-    nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]], early: bool = False
-) -> list[tuple[Node, _Parts, _Parts]]:
-    """Return the nodes that run, each with what it makes and with what nothing reads after it. early: the pass ends
-    before the last node's output exists."""
+def _moves(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]], early: bool = False) -> list[_Moved]:
+    """Return what the nodes that run move. early: the pass ends before the last node's output exists."""
     makes = [[id(storage) for _, storage in node.output.storages] for node in nodes]
     reads = [
         [id(storage) for tensor in node.inputs for _, storage in tensor.storages] + [id(s) for _, s in node.kept]
@@ -274,27 +271,44 @@ def _passes(
     ]
     held = [(number, id(storage)) for number, tensor in holds for _, storage in tensor.storages]
     last: dict[int, int] = {}
-    for number, keys in enumerate(reads):
-        last.update(dict.fromkeys(keys, number))
-        last.update(dict.fromkeys(makes[number], number))
+    for number, (made, read) in enumerate(zip(makes, reads, strict=True)):
+        for key in read:
+            last[key] = number
+        for key in made:
+            last[key] = number
     for number, key in held:
         last[key] = max(last.get(key, 0), number)
     there: set[int] = set()
-    ends: dict[int, _Parts] = {}
-    found = []
+    ends: dict[int, list[tuple[Number, Number, Storage]]] = {}
+    found: list[_Moved] = []
     for number in _used(makes, reads, {key for _, key in held}):
         node = nodes[number]
-        new: _Parts = [] if early and number == len(nodes) - 1 else [*node.output.storages]
-        new += [(1, storage) for _, storage in node.kept]
-        made = []
-        for part in new:
-            key = id(part[1])
-            if key not in there and not part[1].shared and part[1].label != INPUT_LABEL:
+        new: Number = node.cached
+        parts = [] if early and number == len(nodes) - 1 else [*node.output.storages]
+        for weight, storage in (*parts, *((1, storage) for _, storage in node.kept)):
+            key = id(storage)
+            if key not in there and not storage.shared and storage.label != INPUT_LABEL:
                 there.add(key)
-                made.append(part)
-                ends.setdefault(last[key], []).append(part)
-        found.append((node, made, ends.get(number, [])))
+                size = product(storage.size, weight)
+                new = size if is_zero(new) else new + size
+                ends.setdefault(last[key], []).append((size, weight, storage))
+        found.append((new, node.forward_scratch, *_gone(ends.get(number, ()))))
     return found
+
+
+def _gone(parts: Sequence[tuple[Number, Number, Storage]]) -> tuple[Number, Number]:
+    """Return the bytes of storages that nothing reads any longer, without those that autograd saves, and without
+    autocast's copies of weights only. parts: bytes, the part of a storage that is made (1, or 0 on a branch that is not
+    taken), and the storage."""
+    saving: Number = 0
+    dropping: Number = 0
+    for size, weight, storage in parts:
+        stays = storage.kept
+        left = size if is_zero(stays) else product(storage.size, weight - minimum(stays, weight))
+        saving = left if is_zero(saving) else saving + left
+        less = left if storage.kind == WEIGHT_COPY else size
+        dropping = less if is_zero(dropping) else dropping + less
+    return saving, dropping
 
 
 def _used(makes: Sequence[list[int]], reads: Sequence[list[int]], held: set[int]) -> list[int]:
@@ -309,22 +323,22 @@ def _used(makes: Sequence[list[int]], reads: Sequence[list[int]], held: set[int]
     return found[::-1]
 
 
-def _peak(passes: Sequence[tuple[Node, _Parts, _Parts]], dropped: bool = False) -> Number:
-    """Return the most live bytes. dropped: nothing is saved for backward but autocast's weight copies."""
+def _peaks(moves: Sequence[_Moved]) -> tuple[Number, Number]:
+    """Return the most live bytes where autograd saves, and where nothing is saved but autocast's copies of weights."""
     live: Number = 0
+    low: Number = 0
     peak: Number = 0
-    for node, made, gone in passes:
-        for weight, storage in made:
-            live = live + product(storage.size, weight)
-        if not is_zero(node.cached):
-            live = live + node.cached
-        scratch = not is_zero(node.forward_scratch)
-        if made or scratch or not is_zero(node.cached):  # else no more is live than before
-            peak = maximum(peak, live + node.forward_scratch if scratch else live)
-        for weight, storage in gone:
-            stays = 0 if dropped and storage.kind != WEIGHT_COPY else storage.kept
-            live = live - product(storage.size, weight if is_zero(stays) else weight - minimum(stays, weight))
-    return peak
+    lowest: Number = 0
+    for made, scratch, saving, dropping in moves:
+        if not is_zero(made):
+            live, low = live + made, low + made
+        if not is_zero(scratch):
+            peak, lowest = maximum(peak, live + scratch), maximum(lowest, low + scratch)
+        elif not is_zero(made):  # else no more is live than before
+            peak, lowest = maximum(peak, live), maximum(lowest, low)
+        if not is_zero(dropping):
+            live, low = live - saving, low - dropping
+    return peak, lowest
 
 
 def _freed(nodes: Sequence[Node], alone: bool) -> dict[int, list[Storage]]:
