@@ -148,13 +148,66 @@ def test_adapters_alone_are_reduced_added_up_and_updated() -> None:
 
 @pytest.mark.parametrize(("quantized", "layer"), [("", 2.0), ("nf4", QUANTIZED["nf4"])])
 def test_zero_3_gathers_frozen_weights_as_they_are_stored(quantized: str, layer: float) -> None:
-    """Twice a micro-batch, and no gradients of them are scattered; norms and tables stay 16-bit."""
+    """Twice a micro-batch, the embedding once, and no gradients of them are scattered; norms and tables stay 16-bit."""
     tuning = replace(LORA, quantized=quantized, library="transformers")
     found = parts(lora(tuning), dp=4, zero=3, shards=4, gradient_bytes=4, micro_batches=2)
-    frozen = L * (LAYER * layer + NORMS * 2) + 2 * V * H * 2
-    gathers = 3 / 4 * 2 * (2 * frozen + (2 + 2 + 4) * L * PAIRS_OF_LAYER)
+    frozen = 2 * L * (LAYER * layer + NORMS * 2) + (1 + 2) * V * H * 2
+    gathers = 3 / 4 * 2 * (frozen + (2 + 2 + 4) * L * PAIRS_OF_LAYER)
     work = found["step/work"]
     assert found["step/communication/data"] == pytest.approx(joined(work, gathers) - work, rel=1e-6)
+
+
+def explained(line: str, name: str) -> float:
+    """The value of one term of a step."""
+    return float(run_line(f"step {line} --explain --json").data["terms"][name]["value"])
+
+
+def gathered(line: str) -> float:
+    """The bytes of frozen weights that one GPU gathers in a micro-batch."""
+    return explained(line, "sharded/frozen")
+
+
+EIGHT_B = "llama3-8b --hardware h100 --gpus 8 --zero 3"
+TABLE_8B, LAYER_8B = 128256 * 4096, 2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096
+"""Llama 3 8B's embedding, as large as its head, and one of its 32 layers with its norms."""
+
+
+def test_frozen_fp32_weights_are_gathered_in_fp32() -> None:
+    """7/8 of 4 bytes for each weight of layers and head, forward and backward, and of the embedding, forward."""
+    by_hand = 7 / 8 * 4 * (2 * (32 * LAYER_8B + TABLE_8B) + TABLE_8B)
+    assert by_hand == pytest.approx(54.4e9, rel=1e-3)
+    assert gathered(f"{EIGHT_B} --precision fp32 --lora-rank 8") == pytest.approx(by_hand)
+    # autocast's 16 bits, to which shards are cast
+    assert gathered(f"{EIGHT_B} --precision amp-bf16 --lora-rank 8") == pytest.approx(by_hand / 2)
+
+
+def test_frozen_layers_without_a_backward_pass_are_gathered_once() -> None:
+    by_hand = 7 / 8 * 2 * (31 * LAYER_8B + TABLE_8B)
+    assert by_hand == pytest.approx(12.75e9, rel=1e-3)
+    assert gathered(f"{EIGHT_B} --freeze-layers 31") == pytest.approx(by_hand)
+
+
+@pytest.mark.parametrize(("policy", "each"), [("fp32", 4), ("amp-bf16", 4), ("bf16-mixed", 2)])
+def test_trained_parameters_are_gathered_after_the_step_as_they_are_stored(policy: str, each: int) -> None:
+    """ZeRO-1: fp32 gradients scattered, and 7/8 of all parameters gathered."""
+    sent = explained(f"{EIGHT_B.replace('zero 3', 'zero 1')} --precision {policy}", "data/bytes")
+    assert sent == pytest.approx(7 / 8 * (4 + each) * (32 * LAYER_8B + 2 * TABLE_8B), rel=1e-5)
+
+
+def test_adapters_launch_kernels_of_their_own() -> None:
+    """A dense layer is 13 launches forward, 13 for inputs' gradients and 7 for weights'. Without weights' gradients 26;
+    an adapter next to each of its four products adds A, B, the scale and the sum forward, and backward two weights'
+    gradients, B's input, the scale, and A's input and the sum; nf4 is expanded for each of the four both ways."""
+    seconds = 1e15
+
+    def host(tuning: Tuning) -> float:
+        plan = StepLayout(sequence=S, micro_batch=B, micro_batches=1)
+        found = step(as_trained(decoder(DENSE), lora(tuning)), plan, replace(UNIT, host_layer=seconds))
+        names = {node.name: float(node.value) for node in found.time.walk()}
+        return max(value for name, value in names.items() if name.endswith("/launch"))
+
+    assert host(replace(LORA, targets=("o",))) == pytest.approx(seconds * (26 + 4 + 6) / 33)
+    assert host(replace(LORA, targets=("o",), dropout=0.1)) == pytest.approx(seconds * (26 + 5 + 7) / 33)
 
 
 def test_tensor_parallel_adapters() -> None:

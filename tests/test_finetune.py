@@ -200,3 +200,16 @@ def test_a_row_that_nothing_is_read_of_says_why_and_leaves_the_others(
     assert "predicted" not in found["a", "memory_used"]
     assert found["b", "memory_allocated"]["predicted"] > 0
     assert why in run_line(f"validate {tmp_path / 'finetune.yaml'}").out.replace("\n  ", " ")
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"), [("--adapter dora", "use_dora=True"), ("--dropout 0.1", "lora_dropout != 0")]
+)
+def test_what_peft_refuses_next_to_experts_in_one_tensor_is_refused(asked: str, says: str) -> None:
+    """peft 0.21.2 raises "lora.ParamWrapper does not work with …" for Mixtral's all-linear; attention alone is fine."""
+    line = f"memory mixtral-8x7b --lora-rank 8 --hardware h100 {asked}"
+    refused = run_line(line)
+    assert (refused.status, refused.err.count("error:")) == (2, 1)
+    assert says in refused.err
+    assert run_line(f"{line} --lora-targets q_proj,v_proj").status == 0
+    assert run_line(f"{line} --lora-targets q_proj,w1,w2,w3").status == 2

@@ -107,3 +107,32 @@ def test_a_pipeline_waits_for_a_stage_that_is_trained_as_a_whole() -> None:
     assert 0.5 * whole["step/bubble"] < half["step/bubble"] < 0.8 * whole["step/bubble"]
     chunks = [ask_json(f"{line} --vp 2{more}")["values"]["step/compute"] for more in ("", " --freeze-layers 16")]
     assert 0.5 * chunks[0] < chunks[1] < 0.8 * chunks[0]
+
+
+PEAK = 989.4e12
+"""Dense bf16 FLOP/s of an H100 SXM (datasheet)."""
+
+
+def test_what_checkpoints_pass_on_counts_towards_hfu_alone() -> None:
+    """Llama 3 8B, 16 of 32 layers frozen: model FLOPs are those of no recomputation. Checkpoints run all 32 layers
+    again and pass gradients through the frozen ones: one product for each linear layer, and two for attention's."""
+    line = "step llama3-8b --gpus 1 --hardware h100 --seq 4096 --freeze-layers 16 --recompute"
+    none, full = (ask_json(f"{line} {kind}")["values"] for kind in ("none", "full"))
+    assert full["mfu"] * full["step/time"] == pytest.approx(none["mfu"] * none["step/time"])
+    tokens = 4096
+    linear = 2 * tokens * (2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
+    attention = 2 * 2 * tokens * 4096 * 4096
+    again = 32 * (linear + attention) + 16 * (linear + 2 * attention)
+    share = (full["hfu"] - full["mfu"]) * full["step/time"] * PEAK
+    assert share == pytest.approx(again, rel=1e-4)
+    assert none["hfu"] == none["mfu"]
+
+
+def test_recomputation_by_operations_takes_time_and_flops() -> None:
+    """Half of the linear layers run again, one after the other, and no attention."""
+    line = "step llama3-8b --gpus 1 --hardware h100 --seq 4096 --recompute"
+    none, some = (ask_json(f"{line} {kind}")["values"] for kind in ("none", "operations"))
+    linear = 32 * 2 * 4096 * (2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
+    more = (some["hfu"] - some["mfu"]) * some["step/time"] * PEAK
+    assert more == pytest.approx(linear / 2, rel=1e-4)
+    assert some["step/compute/matmul"] > none["step/compute/matmul"] * 1.1

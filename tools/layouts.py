@@ -33,7 +33,6 @@ from napkin.training.layout import Layout
 from napkin.training.precision import POLICIES
 from napkin.training.recomputation import recompute
 from napkin.training.setup import Setup
-from napkin.training.tasks import Passes
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "plan.md"
 BEGIN, END = "<!-- made by tools/layouts.py -->", "<!-- end -->"
@@ -149,7 +148,6 @@ def placed(row: StepRow) -> Placed | None:
 
     request = Request(
         model=model,
-        passes=Passes(model),
         setup=setup,
         gpus=row.gpus,
         node=int(at.node),

@@ -360,7 +360,8 @@ def said(
             Tuning("lora", RANK, 0.0, library="transformers"), tuple(lora.split(",")), model, implementation
         )
         implementation = replace(implementation, tuning=tuning)
-    setup = Setup(implementation, layout, POLICIES[POLICY[precision]], find("adamw")[0], "foreach", kernel, dropout)
+    policy, optimizer, woken = POLICIES[POLICY[precision]], find("adamw")[0], lora != ""
+    setup = Setup(implementation, layout, policy, optimizer, "foreach", kernel, dropout, woken=woken)
     step = prepare(model, setup)
     return step, memory.rank_of(step, 0)
 

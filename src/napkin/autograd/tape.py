@@ -357,6 +357,6 @@ class Tape:
         """Multiply two activations, each saved if the other needs a gradient."""
         given, (x, y) = (x, y), (self.lowered(x), self.lowered(y))
         out = self.new(count, promoted(x, y), what)
-        self.record("matmul", (x, y), out, (x, y))
+        self.record("matmul", (x, y), out, ([] if y.no_grad else [x]) + ([] if x.no_grad else [y]))
         self.hold(*given)
         return out

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from napkin.commands.signature import OptionText
-from napkin.errors import NapkinError, Refused
+from napkin.errors import NapkinError, Refused, listed
 from napkin.units import Unreadable, positive_count
 
 
@@ -47,9 +47,16 @@ def config_of(shape: Mapping[str, str], given: Mapping[str, OptionText]) -> str:
         and "max_position_embeddings" in fields
     ):
         return _gpt2(fields)
+    llama = {
+        "--swiglu": gated,
+        "--position-embedding-type rope": rotary,
+        "--normalization RMSNorm": shape.get("normalization") == "RMSNorm",
+    }
+    lacks = [option for option, given in llama.items() if not given]
+    near = f"{listed(lacks)} would make it Llama's; else " if 0 < len(lacks) < len(llama) else ""
     raise Refused(
         "the launch's shape is not one of the decoders that napkin builds from a launch: Llama's, Mixtral's, GPT-2's",
-        "MODEL: a config.json with the same sizes",
+        f"{near}MODEL: a config.json with the same sizes",
     )
 
 

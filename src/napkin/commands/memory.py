@@ -44,6 +44,9 @@ def run(inputs: Inputs) -> Answer:
 
         return run_fewest(inputs, model, lambda chosen: answer(read(chosen, model)))
     question = read(inputs, model)
+    if question.snapshot is not None:
+        inputs.minor.add("hardware")
+        inputs.because(("hardware",), "what was measured is compared with the prediction, and nothing has to fit")
     found = answer(question)
     if question.advise and found.verdict in (NOT, UNDECIDED):
         inputs.depends(RATES, True)  # what the remedies cost

@@ -6,14 +6,17 @@ Recomputation counts towards HFU, never MFU. The peak is the datasheet's dense o
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from napkin.counting import flops
 from napkin.counting.flops import Works
 from napkin.elementwise import Number
 from napkin.errors import NapkinError
+from napkin.operations.base import Operation
 from napkin.operations.model import Model
 from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply, subtract
 from napkin.training.order import order_of
-from napkin.training.recomputation import Recompute
+from napkin.training.recomputation import OPERATIONS, SECOND_LINEARS, Recompute
 
 GOOD, FAIR, BAD = 0.46, 0.29, 0.05
 """MFU (palm) of published training steps, each source weighing the same: half of them reach GOOD, nine in ten FAIR. BAD
@@ -57,7 +60,7 @@ def repeated(model: Model, run: Model, over: Works, recompute: Recompute) -> Ter
     if recompute.kind == "none":
         return constant("no_recomputation", 1)
     step = flops.passes("flops/step", model, over)
-    again = recomputed(model, over, recompute)
+    again = recomputed(run, over, recompute)
     if run != model:
         again = add("flops/again", again, subtract("flops/passed_on", flops.passes("flops/run", run, over), step))
     return add("with_recomputation", one, divide("recomputed_share", again, step))
@@ -73,10 +76,17 @@ def repeated_of_parameters(recompute: Recompute) -> Term:
 
 
 def recomputed(model: Model, over: Works, recompute: Recompute) -> Term:
-    """Return the FLOPs done again in the backward pass: the attention's core, every block, or each K-th block."""
+    """Return the FLOPs done again in the backward pass: the attention's core, every block, each K-th block, or all but
+    attention and every second linear layer. No layer runs again that no gradient reaches."""
     path = "flops/recomputed"
     if recompute.kind == "selective":
-        parts = list(flops.by_operation(model, over, only=flops.is_attention).values())
+        parts = _learning(model, over, flops.is_attention)
+    elif recompute.kind == OPERATIONS:
+        layers = [op for stack in model.stacks for layer in stack.layers for op in layer.operations]
+        linears = _learning(model, over, lambda op: op in layers and op.linear() is not None)
+        second = constant("every_second", SECOND_LINEARS, source="of the linear layers, one after the other")
+        parts = [multiply(f"{one.name}/again", second, one) for one in linears]
+        parts += _learning(model, over, lambda op: op in layers and op.linear() is None and not flops.is_attention(op))
     else:
         parts = [
             multiply(f"{path}/{stack.name}/{kind}", leaf(f"{kind}_layers_recomputed", count, "1", GIVEN), block)
@@ -86,6 +96,11 @@ def recomputed(model: Model, over: Works, recompute: Recompute) -> Term:
     if not parts:
         return constant(path, 0, "FLOP")
     return parts[0].renamed(path) if len(parts) == 1 else add(path, *parts)
+
+
+def _learning(model: Model, over: Works, only: Callable[[Operation], bool]) -> list[Term]:
+    """Return the forward FLOPs, by name, of operations of layers that a gradient reaches."""
+    return list(flops.by_operation(model, over, only=lambda op: op.learning.runs and only(op)).values())
 
 
 def _blocks(model: Model, name: str, over: Works, recompute: Recompute) -> list[tuple[str, Number, Term]]:
@@ -98,4 +113,5 @@ def _blocks(model: Model, name: str, over: Works, recompute: Recompute) -> list[
     return [
         (kind, count, flops.layer_forward(f"flops/layer/{name}/{kind}", layer, over[name]))
         for count, (kind, _, layer) in zip(again, stack.kinds(), strict=True)
+        if any(op.learning.runs for op in layer.operations)
     ]

@@ -17,6 +17,7 @@ from napkin.evidence import software
 from napkin.evidence.generic import decoders
 from napkin.evidence.printed import PrintedDecoder
 from napkin.evidence.rates import Machine, machine, names, rates
+from napkin.evidence.single import gathered_bytes
 from napkin.evidence.step_rows import StepRow
 from napkin.inputs import hardware
 from napkin.operations.model import Model
@@ -26,6 +27,7 @@ from napkin.timing.step_layout import StepLayout
 from napkin.training.optimizer_step import step_traffic
 from napkin.training.optimizers import OPTIMIZERS
 from napkin.training.precision import POLICIES
+from napkin.training.recomputation import SECOND_LINEARS
 
 if TYPE_CHECKING:
     from napkin.evidence.arrays import Floats, Indices, Mask
@@ -35,9 +37,6 @@ MICRO_BATCHES = (1, 2, 4, 8, 16)
 INTERLEAVES = (1, 2, 3, 4)
 UNSTATED_VOCABULARY = 51200
 """GPT-2's vocabulary padded to a multiple of 128 × 8, where a table does not say."""
-
-SELECTIVE_MATMULS = 0.5
-"""Share of the matmuls that a selective recomputation by operations runs again: every second one (torchtitan)."""
 
 Structure = tuple["int | bool", ...]
 """What rows must share to be stacked: flags, the window, and which optional parts there are."""
@@ -79,6 +78,7 @@ def plan_of(row: StepRow, micro: float, chunks: int, bits: int) -> StepLayout:
         low=1 if bits < 16 else 0,
         casts=2 if row.rowwise else 1,
         gradient_bytes=gradient,
+        gathered_bytes=gathered_bytes(POLICIES[row.policy], zero),
         optimizer_bytes=updated_bytes(row.policy, row.optimizer or "adamw"),
     )
 
@@ -99,7 +99,7 @@ def recomputed(row: StepRow, stack: software.SoftwareStack) -> tuple[float, floa
         return 0.0, 1.0, 0.0
     if row.recompute_layers:
         return row.recompute_layers, 0.0, 0.0
-    return 0.0, 0.0, SELECTIVE_MATMULS if row.recompute == "selective" else row.recompute_matmuls
+    return 0.0, 0.0, SECOND_LINEARS if row.recompute == "selective" else row.recompute_matmuls
 
 
 def candidates(row: StepRow, dims: PrintedDecoder, bits: int) -> list[StepLayout]:

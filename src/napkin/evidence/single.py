@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, minimum, where
 from napkin.evidence import constants as shipped
 from napkin.evidence import software
@@ -23,6 +24,8 @@ from napkin.timing.step_layout import StepLayout
 from napkin.training.assigned_stages import Stages
 from napkin.training.layout import Layout
 from napkin.training.optimizer_step import step_traffic
+from napkin.training.precision import Precision
+from napkin.training.recomputation import OPERATIONS, SECOND_LINEARS
 from napkin.training.setup import Setup
 from napkin.training.tasks import Passes
 
@@ -101,10 +104,13 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
         shards=minimum(setup.shards, layout.dp * layout.cp),
         layers_recomputed=share,
         attention_recomputed=1 if core else 0,
+        products_recomputed=SECOND_LINEARS if layout.recompute.kind == OPERATIONS else 0,
         flash=0 if kernel == "eager" else 1,
         idle=1 / 3 if layout.schedule == "zero-bubble" else 1,
         low=1 if low else 0,
         gradient_bytes=gradient,
+        gathered_bytes=gathered_bytes(setup.precision, layout.zero),
+        frozen_bytes=sized(1, setup.precision.network.gathered),
         optimizer_bytes=step_traffic(setup.precision, setup.optimizer.copies, 2 if pure else 4),
         etp=layout.etp,
         target=layout.target,
@@ -114,6 +120,11 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
         tower_tokens=tower_tokens,
         image_tokens=image_tokens,
     )
+
+
+def gathered_bytes(policy: Precision, zero: Number) -> Number:
+    """Return the bytes of a trained parameter as ranks gather it: under ZeRO-3 for a layer, else after the step."""
+    return where(zero >= 3, sized(1, policy.gathered), sized(1, policy.param))
 
 
 def ends(stages: Stages) -> tuple[int, int]:

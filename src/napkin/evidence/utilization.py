@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from napkin.counting import flops
-from napkin.evidence.single import recomputed_share
+from napkin.counting.utilization import recomputed
 from napkin.operations.model import Model
-from napkin.term import TRUE, Term, add, constant, divide, leaf, multiply, subtract
+from napkin.term import TRUE, Term, add, divide, leaf, multiply, subtract
 from napkin.timing.step import StepTime
 from napkin.training.setup import Setup
 
@@ -14,12 +14,11 @@ PATHS = ("mfu", "mfu/exact", "hfu", "tokens_per_second_per_gpu")
 
 
 def utilization_terms(model: Model, setup: Setup, peak: Term, found: StepTime) -> list[Term]:
-    """Return mfu, mfu/exact (attention's allowed pairs only), hfu and tokens_per_second_per_gpu."""
+    """Return mfu, mfu/exact (attention's allowed pairs only), hfu and tokens_per_second_per_gpu. What runs only because
+    layers are recomputed counts towards HFU, never MFU."""
     layout = setup.layout
-    passes = setup.passes(model)
-    trained = passes.trained
+    needed, trained = setup.needed(model), setup.trained(model)
     over = flops.of_layout(trained, layout, layout.global_batch)
-    needed = setup.needed(model) if setup.wakes else passes
     counted = flops.step(needed.trained, over)
     done = flops.of_passes(needed, lambda one, times: flops.of_layout(one, layout, times * layout.global_batch))
     gpus = leaf("gpus", layout.gpus, "GPU", TRUE)
@@ -27,24 +26,10 @@ def utilization_terms(model: Model, setup: Setup, peak: Term, found: StepTime) -
     mfu = divide("mfu", done, possible)
     masked = subtract("flops/attention/masked", counted["flops/attention"], counted["flops/attention/exact"])
     exact = divide("mfu/exact", subtract("flops/exact", done, masked), possible)
-    more = [_recomputed(trained, setup, over)]
+    more = [divide("hfu/recomputed", recomputed(trained, over, layout.recompute), possible)]
     if setup.wakes:
-        more.append(subtract("flops/passed_on", flops.passes("flops/run", trained, over), counted["flops/total"]))
-    again = divide("hfu/recomputed", flops.summed("flops/again", more), possible)
+        passed = subtract("flops/passed_on", flops.passes("flops/run", trained, over), counted["flops/total"])
+        more.append(divide("hfu/passed_on", passed, possible))
     tokens = leaf("tokens", layout.global_batch * layout.seq, "token", TRUE)
     rate = divide("tokens_per_second_per_gpu", tokens, found.time, gpus)
-    return [mfu, exact, add("hfu", mfu, again), rate]
-
-
-def _recomputed(model: Model, setup: Setup, over: flops.Works) -> Term:
-    """Return the FLOPs of the forward passes that run again: the blocks' without the head, or only attention's core."""
-    share, core = recomputed_share(setup, model)
-    if core:
-        return flops.summed("flops/recomputed", list(flops.by_operation(model, over, only=flops.is_attention).values()))
-    tokens = setup.layout.global_batch * (setup.layout.target or setup.layout.seq)
-    head = leaf("flops/head", 2 * tokens * model.hidden * model.logits, "FLOP", TRUE, "2·T·h·V")
-    again = list(flops.by_operation(model, over, only=lambda op: op.learning.runs).values())
-    blocks = add(
-        "flops/blocks", flops.summed("flops/learning", again), multiply("flops/less_head", constant("-1", -1), head)
-    )
-    return multiply("flops/recomputed", leaf("recomputed", share, "1", TRUE), blocks)
+    return [mfu, exact, add("hfu", mfu, *more), rate]

@@ -43,9 +43,10 @@ def forward(
     attention: str,
     dropout: float,
     selective: bool = False,
+    begins: bool = False,
 ) -> Pass:
     """Run a stack once on a tape: what stands before the layers, each kind of layer once, the head and the loss. Each
-    of its stretches runs over its own sequences."""
+    of its stretches runs over its own sequences. `begins`: no gradient reaches what follows the layers."""
     tape = tape_for(precision)
     first = legs[0]
     lowering = Lowering(tape, first.implementation, first.shape, first.split, attention, dropout, selective)
@@ -59,6 +60,7 @@ def forward(
     layers, kinds, patterns, width, dtype = _run_layers(lowering, stack, legs, made)
     start, node = len(tape.kept), len(tape.nodes)
     residual = lowering.residual(width, dtype)
+    residual.tensor.no_grad = begins
     lowering.routers = total(n for _, n, layer in stack.kinds() if any(op.gives_logits() for op in layer.operations))
     kept_on = run_head(lowering, stack, residual)
     after = piece("after", tape, start, node, residual.tensor.size)

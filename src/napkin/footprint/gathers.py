@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin.autograd.tensors import sized
-from napkin.elementwise import Number, maximum, total, where
+from napkin.elementwise import Number, maximum, ratio, total, where
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.stages import Stage
 from napkin.footprint.states import HeldWeights
@@ -20,11 +20,13 @@ def gathered_bytes(
     """Return the bytes of parameters that FSDP (ZeRO-3) holds gathered: the root (embedding and head), and the blocks
     in use and prefetched."""
     setup = step.setup
-    weight = sized(1, setup.precision.param)
-    compute = sized(1, setup.layers_in.compute) if setup.precision.autocast else weight
+    policy, tuning = setup.precision, setup.implementation.tuning
+    trained, stored = sized(1, policy.gathered), sized(1, policy.network.param)
+    narrowed = 1 if tuning is not None and tuning.quantized else ratio(sized(1, policy.network.gathered), stored)
 
     def whole(part: HeldWeights) -> Number:
-        return part.all * compute + part.frozen
+        """Return the bytes of a piece as it is gathered; packed weights are as they are stored."""
+        return part.all * trained + part.frozen * narrowed
 
     blocks = maximum(0, *(whole(part) for _, part in parts[1 : 1 + len(step.run.layers)]))
     ends = stage.first * whole(parts[0][1]), stage.last * whole(parts[1 + len(step.run.layers)][1])

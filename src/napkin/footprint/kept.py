@@ -61,13 +61,13 @@ def kept_by_layers(step: PreparedStep, counts: Counts, checkpoints: Number) -> N
     pieces = [piece for _, piece in step.run.layers]
     for n, variant in zip(counts, step.order.variants, strict=True):
         piece = pieces[variant.kind]
-        if variant.no_grad and setup.freezes:
+        if variant.no_grad:
             continue
         if variant.checkpointed:
             inputs = inputs + n * piece.stashed
             if setup.layout.recompute.kind == OPERATIONS:
                 layers = layers + n * piece.chosen
-        elif not variant.no_grad:
+        else:
             layers = layers + n * piece.saved
     if setup.layout.recompute.group(step.order.depth) > 1:
         inputs = checkpoints * maximum(0, *(piece.stashed for piece in pieces))

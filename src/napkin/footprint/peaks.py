@@ -73,7 +73,7 @@ class StageLayers:
         self.size = recompute.group(order.depth)
         self.begin, self.end = order.before(stage.low), order.before(stage.high)
         pairs = list(zip(order.variants, self.pieces, strict=True))
-        self.idle = [one.no_grad and step.setup.freezes for one in order.variants]
+        self.idle = [one.no_grad for one in order.variants]
         weights = step.weights.layers
         fixed = [one.still and step.setup.freezes for one in order.variants]
         trained = [

@@ -8,14 +8,14 @@ from napkin.autograd.live import Replay, read_by_others, replays
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Flag, Number, is_array, where
 from napkin.footprint import activations
-from napkin.footprint.legs import PROJECTOR, VISION, joined, legs_of, tower_part
+from napkin.footprint.legs import PROJECTOR, VISION, TowerPart, joined, legs_of, tower_part
 from napkin.footprint.pieces import Pass, Piece
 from napkin.footprint.states import HeldWeights, gathered, held_weights, still
 from napkin.operations.base import Operation
 from napkin.operations.lowering import Shape, Split
 from napkin.operations.model import Layer, Model, Stack
 from napkin.operations.roles import TOKEN
-from napkin.operations.trained import with_first_trained, with_frozen_head, with_frozen_layers
+from napkin.operations.trained import Reach, reach_of, with_first_trained, with_frozen_head, with_frozen_layers
 from napkin.operations.tuning import FROZEN_LAYERS
 from napkin.record import record, replace
 from napkin.training.layout import Layout
@@ -145,8 +145,12 @@ def stack_of_step(model: Model, setup: Setup) -> Stack:
     stack = joined(model)
     if model.tied and setup.frozen is not None:
         stack = with_frozen_head(stack)
-    if setup.frozen is not None and model.vision is None:
-        stack = (with_frozen_layers if setup.wakes else with_first_trained)(stack, setup.frozen)
+    if model.vision is None and len(model.stacks) == 1:
+        reach = reach_of_step(model, setup)
+        if setup.wakes and setup.frozen is not None:
+            stack = with_frozen_layers(stack, setup.frozen)
+        elif reach.begins:
+            stack = with_first_trained(stack, reach.untouched)
     return cropped(stack, setup.layout.seq) if setup.implementation.crops else stack
 
 
@@ -177,7 +181,7 @@ KEPT_PASSES, KEPT_REPLAYS = 8, 64
 
 def pass_of(model: Model, stack: Stack, setup: Setup) -> Pass:
     """Return the forward pass of a model on the tape, from an earlier step where that ran the same."""
-    layout = setup.layout
+    layout, reach = setup.layout, reach_of_step(model, setup)
     split = Split(layout.tp, layout.cp, layout.ep, where(layout.sp == 1, layout.tp, 1), layout.etp)
     shape = shape_of(model, layout)
     asked = (
@@ -189,8 +193,7 @@ def pass_of(model: Model, stack: Stack, setup: Setup) -> Pass:
         setup.attention,
         setup.dropout,
         layout.recompute.kind == "selective",
-        setup.asleep,
-        setup.frozen,
+        reach,
         setup.wakes,
     )
     several = any(is_array(number) for part in (shape, split) for number in part.__dict__.values())
@@ -198,11 +201,11 @@ def pass_of(model: Model, stack: Stack, setup: Setup) -> Pass:
         for known, before, run in _PASSES:
             if known is model and before == asked:
                 return run
-    asleep = PROJECTOR if setup.frozen is not None else setup.asleep
+    asleep = _part_asleep(tower_part(model), reach.untouched)
     legs = legs_of(model, setup.implementation, setup.tower, shape, split, asleep)
     if len(legs) == 1:
         legs = [replace(legs[0], patterns=len(stack.patterns))]
-    run = activations.forward(stack, legs, *asked[4:8])
+    run = activations.forward(stack, legs, *asked[4:8], begins=reach.begins and reach.untouched == stack.depth)
     if not several:
         _PASSES[:] = [*_PASSES[1 - KEPT_PASSES :], (model, asked, run)]
     return run
@@ -245,14 +248,43 @@ def order_of_run(model: Model, run: Pass, setup: Setup) -> Order:
 
 
 def layers_asleep(model: Model, setup: Setup) -> int:
-    """Return the layers of the joined stack that no gradient reaches, all before the first one that is trained."""
+    """Return the layers of the joined stack before the first one that is trained."""
+    if setup.frozen is not None and setup.wakes:
+        return tower_part(model).layers + setup.frozen
+    return reach_of_step(model, setup).untouched
+
+
+_REACHES: list[tuple[Model, tuple[object, ...], Reach]] = []
+"""Of the last models: how they are trained and where their backward pass ends."""
+
+
+def reach_of_step(model: Model, setup: Setup) -> Reach:
+    """Return where the backward pass of a step ends."""
     tuning = setup.implementation.tuning
-    part = tower_part(model)
-    if setup.frozen is not None:
-        return part.layers + setup.frozen
-    if setup.asleep:
-        return part.tower if setup.asleep == VISION else part.projected
-    return FROZEN_LAYERS.get(tuning.method, 0) if tuning is not None and not part.layers else 0
+    if tuning is None and not setup.freezes:
+        return Reach(0, False)
+    if tuning is not None and (tuning.method != "lora" or flat(setup)):
+        return Reach(FROZEN_LAYERS.get(tuning.method, 0), False)
+    asked = setup.implementation, setup.frozen, setup.asleep, setup.wakes
+    for known, before, reach in _REACHES:
+        if known is model and before == asked:
+            return reach
+    reach = reach_of(setup.trained(model))
+    _REACHES[:] = [*_REACHES[1 - KEPT_PASSES :], (model, asked, reach)]
+    return reach
+
+
+def flat(setup: Setup) -> bool:
+    """Return whether a layer's frozen weights and its adapters are one flat parameter, which has a gradient."""
+    dp = setup.layout.dp
+    return setup.framework.unsynced and (is_array(dp) or dp > 1)
+
+
+def _part_asleep(part: TowerPart, untouched: int) -> str:
+    """Return the last part of a multimodal model that no gradient reaches, "" for none."""
+    if not part.layers or untouched < part.tower:
+        return ""
+    return PROJECTOR if untouched >= part.projected else VISION
 
 
 def weights_on_a_rank(model: Model, stack: Stack, setup: Setup, kinds: Iterable[Layer]) -> Weights:

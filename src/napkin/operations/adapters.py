@@ -78,6 +78,14 @@ class Adapter(Ordinary):
         ahead, back = (24, 20) if self.magnitude else (10, 4)
         return self.used * (ahead * self.d_out + dropped), self.used * (back * self.d_out + inputs)
 
+    def launch_counts(self) -> tuple[int, int]:
+        """Count A, B, the scaled result and the sum, and dropout; of DoRA the norm's three and both scaled
+        results. Backward: both weights' gradients, B's input, the scale and dropout; A's input and the sum where the
+        gradient passes on."""
+        more = 5 if self.magnitude else 0
+        inputs = self.learning.inputs and not self.looked_up
+        return 4 + self.drops + more, 4 + inputs * (2 + self.drops) + 2 * self.magnitude
+
     def time(self, timer: Timer) -> None:
         timer.adapter(self)
         if self.magnitude:

@@ -80,6 +80,7 @@ REQUIRED = (
     "elements_moved",
     "ring",
     "launches",
+    "launch_counts",
     "cache",
     "fused_into_multiplication",
     "multiplies",
@@ -209,6 +210,11 @@ class Operation:
 
     def launches(self) -> str:
         """Return which layer's number of kernel launches applies: LAYER_KERNELS or EXPERT_KERNELS."""
+        raise NotImplementedError
+
+    def launch_counts(self) -> tuple[int, int]:
+        """Return how many launches it counts as, forward and backward, where an operation is one, the gradient of its
+        inputs one and that of its weights one."""
         raise NotImplementedError
 
     def cache(self, over: Served) -> Cache | None:

@@ -113,6 +113,9 @@ class Experts(Module):
     def launches(self) -> str:
         return EXPERT_KERNELS
 
+    def launch_counts(self) -> tuple[int, int]:
+        return self.learning.launch_counts(True)
+
     def lower(self, run: Lowering) -> Value:
         """Tokens sorted by expert, two grouped matmuls, weighted, put back in order and summed.
 

@@ -25,6 +25,12 @@ class Learning:
         """Whether anything of the backward pass runs."""
         return bool(self.weights or self.inputs)
 
+    def launch_counts(self, weighs: bool) -> tuple[int, int]:
+        """Return the launches of an operation, forward and backward; one with weights expands them where they are
+        stored in a format of their own, for the product and for the gradient of its input."""
+        expands = int(weighs and self.stored != "")
+        return 1 + expands, self.inputs * (1 + expands) + (weighs and self.weights)
+
     def of(self, product: Gemm) -> Gemm:
         """Return a matmul with as many in its backward pass as run there; a product of two activations has both or
         none."""

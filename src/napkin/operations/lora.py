@@ -51,7 +51,9 @@ def lora_pairs(
         ]
         return len(parts), sum(getattr(part, "d_out", 0) or getattr(part, "width", 0) for part in parts)
     chosen = op.shard != VOCABULARY if tuning.everything else is_target(op, tuning.targets)
-    return (1, op.d_out) if chosen else (0, 0)
+    # an adapter of a part that published rows name by its role is next to the whole fused projection
+    part = op.role == QKV and any(name in JOINED for name in tuning.targets)
+    return (1, op.d_out) if chosen or part else (0, 0)
 
 
 def times_rank(part: LinearPart, tuning: Tuning | None) -> int:

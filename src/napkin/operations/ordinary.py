@@ -57,6 +57,9 @@ class Ordinary(Operation, abstract=True):
     def launches(self) -> str:
         return LAYER_KERNELS
 
+    def launch_counts(self) -> tuple[int, int]:
+        return self.learning.launch_counts(bool(self.weights()))
+
     def cache(self, over: Served) -> Cache | None:
         return None
 

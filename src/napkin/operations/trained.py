@@ -96,6 +96,53 @@ def with_frozen_layers(stack: Stack, layers: int) -> Stack:
     return stack_of(stack.name, stack.before, runs, stack.after)
 
 
+@record
+class Reach:
+    """Where the backward pass ends.
+
+    untouched  layers, from the first that run, which no gradient reaches: of a vision tower and its projector, images
+               in place, an encoder and its end, a decoder
+    begins     whether no gradient reaches what the piece after them reads either: it is the first that learns
+    """
+
+    untouched: int
+    begins: bool
+
+
+def reach_of(trained: Model) -> Reach:
+    """Return where the backward pass of a model ends, from the operations that learn (`as_trained`)."""
+    pieces = list(_pieces(trained))
+    count = 0
+    for layers, operations in pieces:
+        if any(op.learning.runs for op in operations):
+            break
+        count += layers
+    else:
+        operations = trained.stacks[-1].after
+    return Reach(count, not _passes_on(operations))
+
+
+def _pieces(trained: Model) -> Iterator[tuple[int, tuple[Operation, ...]]]:
+    """Yield (how many, operations of one) of what runs in order before a model's head."""
+    vision, (first, *_) = trained.vision, trained.stacks
+    if vision is not None:
+        (tower,), (projector,) = vision.tower.stacks, vision.projector.stacks
+        yield from ((count, layer.operations) for count, layer in tower.runs)
+        yield 1, projector.before
+        # images in place: gradients pass through it where the first layer of language passes them on
+        inside = next((layer.operations for _, layer in first.runs), first.after)
+        yield 1, tuple(op for op in inside if set(op.reads) == {STREAM} and op.learning.inputs)
+    for stack in trained.stacks:
+        yield from ((count, layer.operations) for count, layer in stack.runs)
+        if stack is not trained.stacks[-1] and stack.after:
+            yield 1, stack.after
+
+
+def _passes_on(operations: Iterable[Operation]) -> bool:
+    """Return whether a gradient passes on to what a piece reads: what reads nothing else tells."""
+    return any(op.learning.inputs for op in operations if set(op.reads) == {STREAM})
+
+
 def with_first_trained(stack: Stack, layers: int) -> Stack:
     """Return a stack of which no gradient reaches the first layers, nor what the layer after them reads."""
     runs: list[tuple[int, Layer]] = []

@@ -22,7 +22,6 @@ from napkin.record import record
 from napkin.training.layout import Layout
 from napkin.training.recomputation import Recompute
 from napkin.training.setup import Setup
-from napkin.training.tasks import Passes
 
 Array = Any
 
@@ -47,11 +46,9 @@ class Request:
     only     the allowed value by degree        below    the largest value by degree
     deep     whether ZeRO-3 may be combined with a pipeline
     implementation  of the model, by name
-    passes   what a micro-batch runs, of which time is
     """
 
     model: Model
-    passes: Passes
     setup: Setup
     gpus: int
     node: int

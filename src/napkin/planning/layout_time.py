@@ -11,7 +11,7 @@ import numpy as np
 from napkin.elementwise import is_array
 from napkin.planning.grid import CELL, Array, Block, Request, score
 from napkin.planning.layout_memory import ROUNDING
-from napkin.record import fields, replace
+from napkin.record import fields, record, replace
 from napkin.term import Term
 from napkin.timing.layer import RECOMPUTED, LayerTime
 from napkin.timing.layer_weights import Held
@@ -20,12 +20,24 @@ from napkin.timing.rates import Rates
 from napkin.timing.step import layers_of_passes, least_step, step_of_passes
 from napkin.timing.step_layout import StepLayout
 from napkin.training.setup import Setup
+from napkin.training.tasks import Passes
 
 Timed = Callable[[Setup], "tuple[StepLayout, Rates]"]
 """From a setup to its layout, as the formulas of time take it, and the rates of the machine and software."""
 
 AT_ONCE = 1 << 12
 """Cells that are timed at a time: more would leave the processor's caches."""
+
+
+@record
+class _Kind:
+    """How steps under some recomputations (by number) are computed; layers: of every row."""
+
+    which: list[int]
+    passes: Passes
+    plan: StepLayout
+    rates: Rates
+    layers: tuple[Layers, ...]
 
 
 class Times:
@@ -39,29 +51,52 @@ class Times:
     def __init__(self, request: Request, parts: Sequence[Block], timed: Timed) -> None:
         self._request, self._block = request, _joined(parts)
         self._ends = np.cumsum([len(part) for part in parts])[:-1]
-        block = self._block
-        setups = (replace(request.setup, layout=block.layout.replaced(recompute=one)) for one in request.recomputes)
-        asked = [timed(setup) for setup in setups]
-        plan, self._rates = asked[0]
+        _, self._first, index = np.unique(self._block.row, return_index=True, return_inverse=True)
+        self._row = index.reshape(-1)
+        self._kinds = [self._kind(timed, which) for which in self._alike()]
+        self.seconds = np.full((len(request.recomputes), *self._block.valid.shape), math.inf)
+
+    def _setups(self) -> list[Setup]:
+        """Return the setup under each recomputation."""
+        layouts = (self._block.layout.replaced(recompute=one) for one in self._request.recomputes)
+        return [replace(self._request.setup, layout=layout) for layout in layouts]
+
+    def _alike(self) -> list[list[int]]:
+        """Return the recomputations by number, those under which gradients reach the same layers together."""
+        found: dict[object, list[int]] = {}
+        for number, setup in enumerate(self._setups()):
+            found.setdefault(setup.wakes, []).append(number)
+        return list(found.values())
+
+    def _kind(self, timed: Timed, which: list[int]) -> _Kind:
+        """Return how steps under some recomputations are computed, in which recomputation is an axis too."""
+        setups = self._setups()
+        passes = setups[which[0]].passes(self._request.model)
+        asked = [timed(setups[number]) for number in which]
+        plan, rates = asked[0]
         shares = {name: np.array([float(getattr(p, name)) for p, _ in asked]).reshape(-1, 1, 1) for name in RECOMPUTED}
-        self._plan = replace(plan, **shares)  # recomputation is an axis too
-        _, first, index = np.unique(block.row, return_index=True, return_inverse=True)
-        self._row, self._rows = index.reshape(-1), len(first)
-        plan, rates = (_picked(one, len(block), first) for one in (self._plan, self._rates))
-        self._layers = layers_of_passes(request.passes, plan, rates)
-        self.seconds = np.full((len(request.recomputes), *block.valid.shape), math.inf)
+        plan = replace(plan, **shares)
+        of_rows = (_picked(one, len(self._block), self._first) for one in (plan, rates))
+        with np.errstate(all="ignore"):  # entries that are not valid may divide by zero
+            return _Kind(which, passes, plan, rates, layers_of_passes(passes, *of_rows))
 
     def evaluate(self, cells: Array) -> None:
         """Evaluate some of the cells."""
-        for some, plan, rates, layers in self._parts(cells):
-            self.seconds[..., some] = step_of_passes(self._request.passes, plan, rates, layers).time.value
+        for kind in self._kinds:
+            for some, plan, rates, layers in self._parts(kind, cells):
+                seconds = step_of_passes(kind.passes, plan, rates, layers).time.value
+                for number, one in zip(
+                    kind.which, np.broadcast_to(seconds, (len(kind.which), *seconds.shape[1:])), strict=True
+                ):
+                    self.seconds[number][..., some] = one
 
     def least(self) -> Array:
         """Return the GPU-seconds of a token of every cell below which none of its layouts is."""
-        found = np.zeros(len(self._block))
-        for some, plan, rates, layers in self._parts(np.arange(len(found))):
-            seconds = least_step(plan, rates, layers[0]).value
-            found[some] = seconds.min(axis=tuple(range(seconds.ndim - 1)))
+        found = np.full(len(self._block), math.inf)
+        for kind in self._kinds:
+            for some, plan, rates, layers in self._parts(kind, np.arange(len(found))):
+                seconds = least_step(plan, rates, layers[0]).value
+                found[some] = np.minimum(found[some], seconds.min(axis=tuple(range(seconds.ndim - 1))))
         return ROUNDING * score(self._request, found, self._block.sequences)
 
     def scores(self, cells: Array) -> Array:
@@ -73,13 +108,13 @@ class Times:
         """Return values of all cells block by block."""
         return np.split(values, self._ends, axis=-1)
 
-    def _parts(self, cells: Array) -> Iterator[tuple[Array, StepLayout, Rates, tuple[Layers, ...]]]:
+    def _parts(self, kind: _Kind, cells: Array) -> Iterator[tuple[Array, StepLayout, Rates, tuple[Layers, ...]]]:
         """Yield some of the cells at a time, with how their steps are laid out and computed, and their layers."""
-        with np.errstate(all="ignore"):  # entries that are not valid may divide by zero
+        with np.errstate(all="ignore"):
             for start in range(0, len(cells), AT_ONCE):
                 some = cells[start : start + AT_ONCE]
-                plan, rates = (_picked(one, len(self._block), some) for one in (self._plan, self._rates))
-                yield some, plan, rates, _picked(self._layers, self._rows, self._row[some])
+                plan, rates = (_picked(one, len(self._block), some) for one in (kind.plan, kind.rates))
+                yield some, plan, rates, _picked(kind.layers, len(self._first), self._row[some])
 
 
 def timed_blocks(request: Request, parts: Sequence[Block], timed: Timed) -> list[Array]:

@@ -109,9 +109,10 @@ def scored(question: LayoutQuestion, layout: Layout) -> Scored:
 
 def _timed_step(question: LayoutQuestion, layout: Layout) -> StepTime:
     """Return the time of a step; layouts that differ in the pipeline and data parallelism alone share their layers."""
-    passes = question.request.passes
-    plan, rates = question.timed(question.setup(layout))
-    key = replace(plan, pp=1, vp=1, dp=1, zero=0, shards=1, micro_batches=1, idle=1), rates
+    setup = question.setup(layout)
+    passes = setup.passes(question.request.model)
+    plan, rates = question.timed(setup)
+    key = replace(plan, pp=1, vp=1, dp=1, zero=0, shards=1, micro_batches=1, idle=1), rates, setup.wakes
     if key not in question.layers:
         question.layers[key] = layers_of_passes(passes, plan, rates)
     return step_of_passes(passes, plan, rates, question.layers[key])

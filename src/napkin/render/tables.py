@@ -17,7 +17,7 @@ def to_csv(answer: Answer) -> str:
     if answer.rows:
         names = list(dict.fromkeys(name for row in answer.rows for name in row))
         writer.writerow(names)
-        writer.writerows([row.get(name) for name in names] for row in answer.rows)
+        writer.writerows([_whole(row.get(name)) for name in names] for row in answer.rows)
     else:
         writer.writerow(["path", "value", "unit"])
         writer.writerows([path, _whole(value), unit] for path, (value, unit) in answer.quantities().items())

@@ -10,17 +10,15 @@ from napkin.record import record
 from napkin.term import Term
 from napkin.timing.clock import ONE, PER_PARAM, SECOND, TWO, Clock, size
 from napkin.timing.collectives import gathered
-from napkin.timing.layer_weights import FROZEN_BYTES, Held, table_of
-from napkin.timing.pipeline import ZERO, Stages
-
-GATHERED_BYTES = term.constant("bytes_gathered", 2, PER_PARAM, "16-bit parameters")
-GATHERED_TWICE = term.constant("bytes_gathered_twice", 4, PER_PARAM, "16-bit parameters, forward and backward")
+from napkin.timing.layer_weights import Held, table_of
+from napkin.timing.pipeline import Stages
 
 
 @record
 class Shards:
     """What data parallelism divides: trained parameters on one GPU before ZeRO, dense and of experts, the ranks that
-    hold the same of each, and those of them over which ZeRO divides it; and the bytes of frozen ones."""
+    hold the same of each, and those of them over which ZeRO divides it; and the bytes of frozen ones, once for each
+    pass that gathers them."""
 
     dense: Term
     experts: Term
@@ -36,17 +34,35 @@ class Shards:
         return term.add("weights", self.dense, self.experts)
 
 
-def tables(clock: Clock, stages: Stages, model: Model, trained: bool) -> Term:
-    """Return how many of embedding and head, one where they are tied, are on one GPU and are trained, or are not: those
-    of one stage where there are several."""
+def tables(stages: Stages, model: Model) -> Term:
+    """Return how many of embedding and head, one where they are tied, are on one GPU and are trained: those of one
+    stage where there are several."""
     head = head_of(model)
-    learns = [learning_of(stack.before).trained for stack in model.stacks[:1]]
-    learns += [head.learning.trained] if head is not None and not model.tied else [] if model.tied else [True]
-    count = sum(one == trained for one in learns)
+    learns = [learning_of(model.stacks[0].before).trained]
+    if not model.tied:
+        learns.append(head is None or head.learning.trained)
+    return _on_ends("weights/ends", stages, [int(one) for one in learns])
+
+
+def frozen_tables(stages: Stages, model: Model) -> Term:
+    """Return how often frozen ones are gathered: a head forward, and backward for its input's gradient; an embedding,
+    which passes no gradient on, forward alone."""
+    head = head_of(model)
+    embedding = learning_of(model.stacks[0].before)
+    passes = [] if embedding.trained else [1]
+    if head is not None and not head.learning.trained:
+        passes.append(1 + head.learning.runs)
+    return _on_ends("frozen/ends", stages, [max(passes, default=0)] if model.tied else passes)
+
+
+def _on_ends(name: str, stages: Stages, each: list[int]) -> Term:
+    """Return the sum over embedding and head; the larger of them where they are on different stages."""
     several = term.greater("pipeline/several", stages.pp, ONE)
-    every = {0: ZERO, 1: ONE, 2: TWO}[count]
-    name = "weights/ends" if trained else "frozen/ends"
-    return term.choose(name, several, ONE if count else ZERO, every, "embedding and head, on one stage or on two")
+    largest, every = (
+        term.constant(f"{name}/{what}", count, source="embedding and head")
+        for what, count in (("largest", max(each, default=0)), ("both", sum(each)))
+    )
+    return term.choose(name, several, largest, every, "embedding and head, on one stage or on two")
 
 
 def shards_of(clock: Clock, stages: Stages, model: Model) -> Shards:
@@ -65,14 +81,14 @@ def shards_of(clock: Clock, stages: Stages, model: Model) -> Shards:
     dense = term.add(
         "weights/dense",
         on_a_stage("weights/layers", [one.weights.dense for _, one in runs]),
-        term.multiply("weights/embeddings", tables(clock, stages, model, True), table),
+        term.multiply("weights/embeddings", tables(stages, model), table),
         head.weights.dense,
     )
-    wide = term.constant("bytes_of_a_frozen_parameter", FROZEN_BYTES, PER_PARAM, "16 bits")
+    wide = term.leaf("frozen_bytes", layout.frozen_bytes, PER_PARAM, term.GIVEN, "as it is gathered")
     frozen = term.add(
         "frozen/dense",
         on_a_stage("frozen/layers", [one.frozen.dense for _, one in runs]),
-        term.multiply("frozen/embeddings", tables(clock, stages, model, False), wide, table),
+        term.multiply("frozen/embeddings", frozen_tables(stages, model), wide, table),
     )
     replicas = clock.groups.replicas.ranks
     ways = clock.groups.shards.ranks
@@ -94,6 +110,11 @@ def shards_of(clock: Clock, stages: Stages, model: Model) -> Shards:
     )
 
 
+def gathered_size(clock: Clock) -> Term:
+    """Return the bytes of a trained parameter as ranks gather it."""
+    return term.leaf("gathered_bytes", clock.layout.gathered_bytes, PER_PARAM, term.GIVEN, "as it is gathered")
+
+
 def reduction_time(clock: Clock, stages: Stages, shards: Shards, stack: Term) -> Term:
     """ZeRO 1 and 2: gradients scattered and parameters gathered once a step, or gradients after each micro-batch;
     without ZeRO, gradients scattered and gathered (Rajbhandari et al. 2020, arXiv:1910.02054, section 7). What the last
@@ -109,7 +130,7 @@ def reduction_time(clock: Clock, stages: Stages, shards: Shards, stack: Term) ->
     times = term.choose("data/reductions", divided, size("micro_batches", layout.micro_batches), ONE)
     each = term.leaf("gradient_bytes", layout.gradient_bytes, PER_PARAM, term.GIVEN)
     whole = term.leaf("whole", where(layout.zero == 0, 1, 0), "1", term.GIVEN, "1 without ZeRO")
-    back = term.choose("data/gathered", whole, each, GATHERED_BYTES)
+    back = term.choose("data/gathered", whole, each, gathered_size(clock))
     sent = term.add("data/bytes_of_a_parameter", term.multiply("data/gradients", each, times), back)
     doublings = term.log2("data/doublings", term.largest("data/at_least_two", shards.replicas, TWO))
     latency = term.multiply("data/latency/all", clock.rate("data_latency", rates.data_latency, SECOND), doublings)
@@ -138,8 +159,8 @@ def reduction_time(clock: Clock, stages: Stages, shards: Shards, stack: Term) ->
 
 
 def sharded_time(clock: Clock, shards: Shards, work: Term, stack: Term) -> Term:
-    """ZeRO-3: parameters gathered for forward and for backward, frozen ones as they are stored; gradients scattered,
-    every micro-batch; what is not hidden behind the step's work, and the slow-down of that work by the collectives."""
+    """ZeRO-3: parameters gathered for forward and for backward, frozen ones where these run; gradients scattered, every
+    micro-batch; what is not hidden behind the step's work, and the slow-down of that work by the collectives."""
     layout, rates = clock.layout, clock.rates
     groups = clock.groups
     each = term.leaf("gradient_bytes", layout.gradient_bytes, PER_PARAM, term.GIVEN)
@@ -149,21 +170,17 @@ def sharded_time(clock: Clock, shards: Shards, work: Term, stack: Term) -> Term:
     )
     trained = term.multiply(
         "sharded/trained",
-        term.add("sharded/bytes_of_a_parameter", GATHERED_TWICE, each),
+        term.add("sharded/bytes_of_a_parameter", term.multiply("sharded/gathered", TWO, gathered_size(clock)), each),
         term.add(
             "sharded/parameters",
             term.multiply("sharded/dense", shards.dense, share),
             term.multiply("sharded/experts", shards.experts, expert_share),
         ),
     )
-    frozen = term.multiply(
+    frozen = term.add(
         "sharded/frozen",
-        TWO,
-        term.add(
-            "sharded/frozen/bytes",
-            term.multiply("sharded/frozen/dense", shards.frozen.dense, share),
-            term.multiply("sharded/frozen/experts", shards.frozen.experts, expert_share),
-        ),
+        term.multiply("sharded/frozen/dense", shards.frozen.dense, share),
+        term.multiply("sharded/frozen/experts", shards.frozen.experts, expert_share),
     )
     passes = term.multiply(
         "sharded/bytes",

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin import term
-from napkin.elementwise import Number, is_array
+from napkin.elementwise import Number, is_array, where
 from napkin.operations.base import EXPERT_KERNELS, Operation
 from napkin.operations.implementations import Implementation
 from napkin.operations.learning import ALL
 from napkin.operations.model import Layer, Model
 from napkin.operations.rewrite import fuse, fuse_linears
-from napkin.operations.roles import ADAPTER
+from napkin.operations.roles import ADAPTER, MERGED
 from napkin.operations.trained import head_of
 from napkin.record import record, replace
 from napkin.term import Term
@@ -22,6 +22,7 @@ from napkin.timing.clock import BYTE, PER_PARAM, SECOND, STACK, Clock, size, tot
 from napkin.timing.layer_clock import GROUPS, LayerClock
 from napkin.timing.layer_collectives import ring_time, tensor_time
 from napkin.timing.layer_weights import Held, layer_weights, table_of
+from napkin.timing.step_layout import StepLayout
 
 RECOMPUTED = ("layers_recomputed", "attention_recomputed", "products_recomputed")
 """Fields of a layout that say what the backward pass computes again."""
@@ -35,8 +36,9 @@ class LayerTime:
 
     behind   the time in which gradients can be reduced behind the last micro-batch: all but the forward pass and its
              waits for the host. None of the head's: its backward pass is first, before any gradient is complete
-    weights  parameters that are trained, before ZeRO divides them        frozen  bytes of those that are not; both
-             without the tables of embedding and head, which shards_of counts"""
+    weights  parameters that are trained, before ZeRO divides them
+    frozen   bytes of those that are not, once for each pass that gathers them: forward, and backward where it runs;
+             both without the tables of embedding and head, which shards_of counts"""
 
     groups: dict[str, Term]
     behind: Term
@@ -69,28 +71,47 @@ def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
     groups = by_group(own, last, clock.move(f"{kind}/accumulation", accumulated))
     several = any(op.launches() == EXPERT_KERNELS for op in operations)
     launch = rates.host_experts if several else rates.host_layer
-    launches = clock.rate(f"{kind}/launch", launch, SECOND, STACK)
+    counted = launches_of(operations, clock.layout)
+    launches = term.multiply(
+        f"{kind}/launch",
+        clock.rate(f"{kind}/launch/trained", launch, SECOND, STACK),
+        term.leaf(f"{kind}/launch/share", counted.all, "1", term.TRUE, "counted operations"),
+    )
     groups["host"] = host_time(kind, groups, launches)
     seconds = term.add(f"{kind}/seconds", *groups.values())
-    behind = term.subtract(f"{kind}/behind", seconds, forward_time(own, operations, launches))
+    behind = term.subtract(f"{kind}/behind", seconds, forward_time(own, counted, launches))
     return LayerTime(groups, behind, weights, frozen)
 
 
-def forward_time(own: LayerClock, operations: Sequence[Operation], launches: Term) -> Term:
+def forward_time(own: LayerClock, counted: Launches, launches: Term) -> Term:
     """Return the seconds of the forward pass with its waits for the host: its work on the device, or its share of the
     launches where these take longer. What is recomputed changes neither, so that it never makes a step faster."""
     kind = own.kind
     forward = total(f"{kind}/forward", (one for terms in own.forward.values() for one in terms))
-    share = term.leaf(f"{kind}/forward/share", forward_launches(operations), "1", term.TRUE, "counted operations")
+    share = term.leaf(f"{kind}/forward/share", counted.forward, "1", term.TRUE, "counted operations")
     return term.largest(f"{kind}/forward/waited", forward, term.multiply(f"{kind}/launch/forward", launches, share))
 
 
-def forward_launches(operations: Sequence[Operation]) -> float:
-    """Return the forward pass's share of a layer's launches: one for each operation, against one for each gradient that
-    the backward pass computes, of inputs and of weights. It has no sizes in it: more work on the device would else
-    leave the backward pass more of the same launches to hide behind, and make a step faster."""
-    gradients = sum(op.learning.inputs + bool(op.weights() and op.learning.weights) for op in operations)
-    return len(operations) / max(len(operations) + gradients, 1)
+@record
+class Launches:
+    """Launches of a layer's kernels, over those of the same layer trained as a whole and not recomputed; and the share
+    of them in the forward pass. They have no sizes in them: more work on the device would else leave the backward pass
+    more of the same launches to hide behind, and make a step faster."""
+
+    all: Number
+    forward: Number
+
+
+def launches_of(operations: Sequence[Operation], layout: StepLayout) -> Launches:
+    """Return a layer's launches: one for each operation, and one for each gradient, of inputs and of weights, that the
+    backward pass computes, which launches again what it recomputes."""
+    trained = [replace(op, learning=ALL).launch_counts() for op in operations if op.role not in (ADAPTER, MERGED)]
+    usual = sum(ahead + back for ahead, back in trained)
+    found = [op.launch_counts() for op in operations]
+    ahead, back = sum(one for one, _ in found), sum(one for _, one in found)
+    again = layout.layers_recomputed * ahead * any(op.learning.runs for op in operations)
+    every = ahead + back + again
+    return Launches(every / max(usual, 1), ahead / where(every > 0, every, 1))
 
 
 def by_group(own: LayerClock, last: Term | None, accumulation: Term) -> dict[str, Term]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 from napkin import term
+from napkin.elementwise import Number
 from napkin.formats import stored_bytes
 from napkin.operations.base import Operation
 from napkin.operations.model import Model
@@ -23,27 +24,25 @@ class Held:
     experts: Term
 
 
-FROZEN_BYTES = 2
-"""Bytes of a frozen parameter that is not quantized, as it is gathered: in 16 bits."""
-
-
-def layer_weights(operations: Iterable[Operation], layout: StepLayout, kind: str) -> tuple[Held, Held]:
+def layer_weights(operations: Sequence[Operation], layout: StepLayout, kind: str) -> tuple[Held, Held]:
     """Return what one GPU holds of a layer before ZeRO divides it: its trained parameters, and the bytes of those that
-    are frozen."""
+    are frozen, once for each pass over the layer."""
     counts = dict.fromkeys(("whole", "sharded", "expert"), 0)
-    fixed: dict[str, float] = dict.fromkeys(counts, 0)
+    fixed: dict[str, Number] = dict.fromkeys(counts, 0)
+    passes = 1 + any(op.learning.runs for op in operations)
     for op in operations:
-        each = stored_bytes(op.learning.stored) if op.learning.stored else FROZEN_BYTES
+        each = stored_bytes(op.learning.stored) if op.learning.stored else layout.frozen_bytes
         for weight in op.weights():
             shard = {EXPERT: "expert", REPLICATED: "whole"}.get(weight.shard, "sharded")
             if op.learning.trained:
                 counts[shard] += weight.count
             else:
-                fixed[shard] += weight.count * (each if len(weight.shape) > 1 else FROZEN_BYTES)
+                size = weight.count * (each if len(weight.shape) > 1 else layout.frozen_bytes)
+                fixed[shard] = fixed[shard] + passes * size
     return held(f"{kind}/weights", counts, "param", layout), held(f"{kind}/frozen", fixed, BYTE, layout)
 
 
-def held(name: str, counts: Mapping[str, float], unit: str, layout: StepLayout) -> Held:
+def held(name: str, counts: Mapping[str, Number], unit: str, layout: StepLayout) -> Held:
     """Return what one GPU holds of weights by how they are divided: whole, sharded over tensor-parallel ranks, or of
     experts."""
     whole, sharded, expert = (

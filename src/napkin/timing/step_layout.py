@@ -21,6 +21,7 @@ class StepLayout:
     low                 1 where linear layers multiply 8- or 4-bit numbers (their inputs are cast first)
     casts               traffic of casting over the usual: 2 where every row has a scale of its own in both directions
     gradient_bytes      bytes of one gradient element as it is reduced
+    gathered_bytes      bytes of one trained parameter as ranks gather it    frozen_bytes  of one that is not trained
     optimizer_bytes     bytes that the optimizer moves per parameter of its own part
     etp                 ranks that each expert's width is divided over
     target, source      tokens of the decoder's sequences and of those that its cross-attention reads, in an
@@ -53,6 +54,8 @@ class StepLayout:
     low: Number = 0
     casts: Number = 1
     gradient_bytes: Number = 4
+    gathered_bytes: Number = 2
+    frozen_bytes: Number = 2
     optimizer_bytes: Number = 30
     etp: Number = 1
     target: Number = 0

@@ -34,6 +34,12 @@ class Precision:
         return network == "fp32" and self.compute not in ("fp32", "tf32")  # tf32 reads fp32 tensors as they are
 
     @property
+    def gathered(self) -> str:
+        """The format in which ranks gather parameters that they divide: autocast's, to which FSDP casts its shards
+        (torch/distributed/fsdp, MixedPrecision), else their own."""
+        return self.compute if self.autocast else self.param
+
+    @property
     def stated(self) -> str:
         """The policy as --precision takes it, by its parts where it has no name."""
         if self.name in POLICIES:

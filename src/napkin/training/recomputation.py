@@ -8,6 +8,9 @@ from napkin.errors import NapkinError
 from napkin.record import record
 
 OPERATIONS = "operations"
+SECOND_LINEARS = 0.5
+"""Share of the linear layers that recomputation by operations runs again: every second one (pytorch/torchtitan
+torchtitan/parallelisms/parallelize_llama.py, _save_list and meta["forward_mm_count"] % 2)."""
 
 
 @record

@@ -44,10 +44,13 @@ def keeps_adapters(implementation: Implementation, precision: Precision) -> Impl
     return replace(implementation, tuning=apart)
 
 
-def wakes(frozen: int | None, recompute: Recompute, implementation: Implementation) -> bool:
-    """Return whether gradients pass through frozen layers all the same: where layers are checkpointed, transformers
-    makes the embedding's output require one (PreTrainedModel.enable_input_require_grads)."""
-    return frozen is not None and recompute.kind not in ("none", "selective") and implementation.wakes
+def wakes(frozen: int | None, recompute: Recompute, implementation: Implementation, woken: bool = False) -> bool:
+    """Return whether gradients pass through frozen layers all the same: where layers are checkpointed, transformers and
+    peft make the embedding's output require one (PreTrainedModel.enable_input_require_grads)."""
+    tuning = implementation.tuning
+    fixed = frozen is not None or (tuning is not None and tuning.method == "lora")
+    checkpoints = recompute.kind not in ("none", "selective")
+    return fixed and implementation.wakes and (checkpoints or woken)
 
 
 @record
@@ -64,6 +67,7 @@ class Setup:
     frozen   this many first layers, and the embedding before them, are not trained and save nothing; None: all are
              trained
     tower    how a vision tower and its projector are run
+    woken    the embedding's output requires a gradient though nothing is checkpointed
     asleep   the last part of a multimodal model that is not trained and saves nothing: vision, or projector, with it
              the tower; "": none
     compiled the step runs under torch.compile
@@ -86,6 +90,7 @@ class Setup:
     in_backward: bool = False
     wide_tables: bool = False
     frozen: int | None = None
+    woken: bool = False
     tower: Implementation = HF
     asleep: str = ""
     compiled: bool = False
@@ -100,19 +105,20 @@ class Setup:
 
     @property
     def wakes(self) -> bool:
-        """Return whether gradients pass through the frozen layers all the same."""
-        return wakes(self.frozen, self.layout.recompute, self.implementation)
+        """Return whether gradients pass through frozen layers all the same."""
+        return wakes(self.frozen, self.layout.recompute, self.implementation, self.woken)
 
     def trained(self, model: Model) -> Model:
         """Return the model with what is frozen marked and its adapters among its operations."""
         return as_trained(model, Frozen(self.implementation, self.frozen, self.asleep, self.wakes))
 
     def passes(self, model: Model) -> Passes:
-        """Return what a micro-batch runs: what the FLOPs and the time of a step are of."""
+        """Return what a micro-batch runs: what the time of a step and its hardware FLOPs are of."""
         return passes_of(self.trained(model), self.forwards)
 
     def needed(self, model: Model) -> Passes:
-        """Return the same without the gradients that only checkpointing makes: what the MFU counts."""
+        """Return the same without the gradients that pass through frozen layers only because their checkpoints need an
+        input that requires one: what model FLOPs, and so MFU, are of. They do not depend on what is recomputed."""
         return passes_of(as_trained(model, Frozen(self.implementation, self.frozen, self.asleep)), self.forwards)
 
     @property

@@ -42,7 +42,6 @@ from napkin.timing.step_layout import StepLayout
 from napkin.training.layout import Layout
 from napkin.training.recomputation import recompute
 from napkin.training.setup import Setup
-from napkin.training.tasks import Passes
 
 LARGEST_STEP = 16 * 2**20
 """Tokens in a step up to which a free batch grows: what the largest published dense run settled on (Llama 3 405B,
@@ -187,7 +186,7 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
         for what in single.with_profile(prediction.rates, hardware, profile, setup.compute)[1]:
             inputs.note(f"measured by the profile: {what}")
     node = int(machine(hardware, setup.compute).node)
-    request = _read_request(inputs, model, prediction.passes, setup, seq, node)
+    request = _read_request(inputs, model, setup, seq, node)
     confidence = read_confidence(inputs)
     asked = (
         *(request, hardware, profile, overlapped, confidence, prediction.peak.value, prediction.factor),
@@ -210,7 +209,8 @@ def _layouts(
     request: Request, hardware: Hardware, timed: Timed, half_width: Callable[[int], float], peak: Term
 ) -> LayoutQuestion:
     """Return a question of layouts about which nothing is known yet."""
-    counted = flops.of_passes(request.passes, lambda model, times: flops.works(model, times, request.seq)).value
+    needed = request.setup.needed(request.model)
+    counted = flops.of_passes(needed, lambda model, times: flops.works(model, times, request.seq)).value
     return LayoutQuestion(
         request=request,
         hardware=hardware,
@@ -225,7 +225,7 @@ def _layouts(
     )
 
 
-def _read_request(inputs: Inputs, model: Model, passes: Passes, setup: Setup, seq: int, node: int) -> Request:
+def _read_request(inputs: Inputs, model: Model, setup: Setup, seq: int, node: int) -> Request:
     """Read the freedom of every degree and of the batch; node: GPUs that share a link."""
     free = not inputs.has("global-batch")
     inputs.depends(("max-global-batch",), free, "--global-batch says how large a step is", "leave out one of the two")
@@ -253,7 +253,6 @@ def _read_request(inputs: Inputs, model: Model, passes: Passes, setup: Setup, se
         inputs.note(f"layouts beyond {', '.join(bounds)} were not tried")
     request = Request(
         model=model,
-        passes=passes,
         setup=setup,
         gpus=1,
         node=node,

@@ -52,7 +52,6 @@ def _question(question: PlanQuestion, several: bool) -> list[str]:
         asked.append(f"within {briefly(question.deadline, 'second')}")
     if question.budget is not None:
         asked.append(f"for {human(question.budget, 'USD')}")
-    asked += trained_part(request.setup)
     return [*asked, f"{batch} × {request.seq:,} tokens a step"]
 
 
@@ -80,11 +79,11 @@ def _headline(question: PlanQuestion, answer: Answer) -> list[str]:
         head += costs if question.budget is not None else []
         head += judged if question.limits and question.counts else []
         head += ends("time")
+        head += costs if question.budget is None else []
         head.append(step)
     else:
         head += [step, *ends("step/time")]
     head.append(f"MFU {human(terms['mfu'].value, '1', 3)}")
-    head += costs if question.budget is None else []
     if "memory/total" in terms and "memory/capacity" in terms:
         fit = f"{answer.verdict.upper()} " if answer.verdict in VERDICTS else ""
         head.append(fit + size_of(terms["memory/total"].value, terms["memory/capacity"].value))
