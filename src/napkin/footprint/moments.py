@@ -117,8 +117,9 @@ class Moments:
     loss    bytes of the loss
     last    bytes of the previous micro-batch's loss, which lives until its name is assigned the new one
     losses  the loss and its gradient
-    casts   autocast's copies of weights when the last layer has run forward      kept_casts  of those what autograd keeps
+    casts   autocast's copies of weights when the last layer has run forward
     waiting activations of the other micro-batches in flight
+    kept_casts  autocast's copies of layers' weights that autograd keeps
     through_backward  what lives through the backward pass: what checkpointed layers refer to, and the logits
     """
 
