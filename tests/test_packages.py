@@ -203,6 +203,7 @@ def test_what_a_cold_train_time_loads() -> None:
         "napkin.options.parsers",
         "napkin.options.question",
         "napkin.options.registry",
+        "napkin.options.rollout",
         "napkin.options.small",
         "napkin.options.training",
         "napkin.commands",

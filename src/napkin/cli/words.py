@@ -48,7 +48,9 @@ class Words:
         if text is None:
             self._problem(f"{head}: its value is missing", option.usage)
         else:
-            self._put(option, [text] if option.many else text, head)
+            before = self.given.get(option.name) if option.many and not option.positional else None
+            earlier = before.text if before is not None and isinstance(before.text, list) else []
+            self._put(option, [*earlier, text] if option.many else text, head)
 
     def _flag(self, option: Option, head: str, value: str | None, meaning: bool) -> None:
         """Read a flag; `true` or `false` may follow it, as other tools write it."""

@@ -96,6 +96,7 @@ REQUIRED = (
     "owner",
     "depends_on_shapes",
     "cropped",
+    "padded",
     "remark",
     "expert_part",
     "routed",
@@ -277,6 +278,11 @@ class Operation:
 
     def cropped(self, length: int) -> Operation:
         """Return the operation with learned positions truncated to `length`."""
+        raise NotImplementedError
+
+    def padded(self, before: int, rows: int, reads_logits: bool) -> Operation:
+        """Return the operation of a model whose vocabulary of `before` tokens is padded to `rows`; `reads_logits`: it
+        reads what the head makes."""
         raise NotImplementedError
 
     def remark(self) -> str:

@@ -46,6 +46,9 @@ class Embedding(Lookup):
     def cropped(self, length: int) -> Operation:
         return replace(self, rows=min(self.rows, length)) if self.role == POSITION else self
 
+    def padded(self, before: int, rows: int, reads_logits: bool) -> Operation:
+        return replace(self, rows=rows) if self.role == TOKEN and self.rows == before else self
+
     def traffic(self) -> tuple[Number, Number]:
         return 4 * self.width, 8 * self.width
 

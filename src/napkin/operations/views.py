@@ -35,6 +35,9 @@ class Reused(Ordinary):
     def owner(self) -> Operation:
         return self.of
 
+    def padded(self, before: int, rows: int, reads_logits: bool) -> Operation:
+        return replace(self, of=self.of.padded(before, rows, reads_logits))
+
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
 
@@ -245,6 +248,9 @@ class Cast(Elementwise):
 
     width: int
     fp32: bool = False
+
+    def padded(self, before: int, rows: int, reads_logits: bool) -> Operation:
+        return replace(self, width=rows) if reads_logits and self.width == before else self
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet

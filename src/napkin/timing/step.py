@@ -70,13 +70,14 @@ def step_of_passes(
     return replace(found, time=term.add("step/time", *found.time.parts, *forward))
 
 
-ONCE = ("step/optimizer", "step/overhead/fixed")
-"""Parts of a step that a pass without gradients does not have."""
+FIXED, OPTIMIZER = "step/overhead/fixed", "step/optimizer"
 
 
 def pass_time(one: Passing, found: StepTime) -> Term:
-    """Return the seconds of the micro-batches of a pass without gradients, from those of a step that trains nothing."""
-    parts = [part for whole in found.time.parts for part in (whole, *whole.parts) if part.name in ONCE]
+    """Return the seconds of another pass, from those of a step of its own: what nothing scales is there once, and a
+    pass without gradients has no optimizer."""
+    once = (FIXED,) if one.trained else (FIXED, OPTIMIZER)
+    parts = [part for whole in found.time.parts for part in (whole, *whole.parts) if part.name in once]
     less = term.add(f"step/{one.name}/once", *parts)
     return term.subtract(f"step/{one.name}", found.time.renamed(f"step/{one.name}/all"), less)
 

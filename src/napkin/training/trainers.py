@@ -22,6 +22,8 @@ class Trainer:
     widens    what is not quantized is cast to fp32 (peft's prepare_model_for_kbit_training)
     checkpoints  every block is checkpointed unless a run says otherwise
     framework  that it runs on where none is named, ""
+    share     of each GPU's memory that an inference engine there takes
+    sleeps    the engine gives its memory back while the model is trained
     software  the stack whose measured steps are most like its own (evidence/software.py)
     source    where its code says so
     """
@@ -36,6 +38,8 @@ class Trainer:
     widens: bool = False
     checkpoints: bool = False
     framework: str = ""
+    share: float = 0.5
+    sleeps: bool = True
     software: str = "fsdp-eager"
 
     def runs_on(self, framework: Framework) -> bool:
@@ -92,8 +96,11 @@ TRAINERS: dict[str, Trainer] = {
         Trainer("accelerate", "accelerate accelerator.py, prepare_model: forward under autocast; peft's adapters"),
         Trainer(
             "trl",
-            "huggingface/trl trl/trainer/sft_trainer.py: adapters of a quantized base are cast to bf16",
+            "huggingface/trl trl/trainer/sft_trainer.py: adapters of a quantized base are cast to bf16; "
+            "grpo_config.py: vllm_gpu_memory_utilization 0.3, vllm_enable_sleep_mode off",
             beside_quantized="bf16",
+            share=0.3,
+            sleeps=False,
         ),
         Trainer(
             "axolotl", "axolotl-ai-cloud/axolotl src/axolotl/loaders/{model,adapter}.py: norms back to torch_dtype"
@@ -145,6 +152,17 @@ TRAINERS: dict[str, Trainer] = {
             "openrlhf",
             "OpenRLHF/OpenRLHF openrlhf/utils/deepspeed: ZeRO with bf16 parameters and fp32 master copies",
             framework="deepspeed",
+        ),
+        Trainer(
+            "nemo-rl",
+            "NVIDIA-NeMo/RL examples/configs/grpo_math_1B.yaml: gpu_memory_utilization 0.6, bf16",
+            implementation="megatron",
+            framework="megatron-core",
+            adapters="bf16",
+            beside_quantized="bf16",
+            autocast=False,
+            share=0.6,
+            software="megatron-core",
         ),
         Trainer(
             "nemo-automodel",

@@ -34,7 +34,7 @@ PERIOD = 6
 """Every PERIOD-th layer sees all keys, where a config does not say which."""
 
 
-class _Plan(NamedTuple):
+class _InklingPlan(NamedTuple):
     """What sets a layer apart: its attention, how many blocks precede it, and whether it begins one."""
 
     attention: str
@@ -43,7 +43,7 @@ class _Plan(NamedTuple):
 
 
 @record
-class _Attention:
+class _InklingAttention:
     """Attention of one kind of layer; `window`: None sees all keys, with taps of convolutions that each token makes."""
 
     width: int
@@ -113,7 +113,7 @@ def inkling2(config: Config) -> Model:
     attentions = {kind: _attention(config, hidden, kernel, kind) for kind in sorted(set(kinds))}
     config.ignore(*(prefix + name for prefix in ("", "swa_") for name in _SIZES), "rel_extent", "sliding_window_size")
     feed = _experts(config, hidden)
-    plans = [_Plan(kind, -(-i // every), i % every == 0) for i, kind in enumerate(kinds)]
+    plans = [_InklingPlan(kind, -(-i // every), i % every == 0) for i, kind in enumerate(kinds)]
     make = partial(_layer, hidden, kernel, attentions, feed)
     rows, real_rows = config.integer("vocab_size"), config.integer("unpadded_vocab_size")
     sizes = Dimensions(
@@ -140,7 +140,7 @@ def inkling2(config: Config) -> Model:
 _SIZES = ("num_attention_heads", "num_key_value_heads", "head_dim")
 
 
-def _attention(config: Config, hidden: int, kernel: int, kind: str) -> _Attention:
+def _attention(config: Config, hidden: int, kernel: int, kind: str) -> _InklingAttention:
     """Read the attention of one kind of layer."""
     near = kind == WINDOWED
     names = ["swa_" * near + name for name in _SIZES]
@@ -149,7 +149,7 @@ def _attention(config: Config, hidden: int, kernel: int, kind: str) -> _Attentio
         raise config.wrong(names[1], f"{heads} attention heads are not a multiple of {kv_heads} key/value heads")
     window = config.integer("sliding_window_size") if near else None
     extent = window or config.integer("rel_extent")
-    return _Attention(hidden, heads, kv_heads, size, config.integer("d_rel"), extent, kernel, window)
+    return _InklingAttention(hidden, heads, kv_heads, size, config.integer("d_rel"), extent, kernel, window)
 
 
 def _experts(config: Config, hidden: int) -> Block:
@@ -159,7 +159,9 @@ def _experts(config: Config, hidden: int) -> Block:
     return partial(moe, width=hidden, inner=config.integer("moe_intermediate_size"), routing=routing)
 
 
-def _layer(hidden: int, kernel: int, attentions: dict[str, _Attention], feed: Block, plan: _Plan) -> Layer:
+def _layer(
+    hidden: int, kernel: int, attentions: dict[str, _InklingAttention], feed: Block, plan: _InklingPlan
+) -> Layer:
     """Return a layer, each branch of which reads a sum over earlier blocks and ends with a short convolution."""
     near = plan.attention == WINDOWED
     letters = ("",) if near else ("q_", "k_", "v_")
