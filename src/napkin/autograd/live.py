@@ -1,7 +1,7 @@
-"""Compute live bytes while a tape runs forward and backward, as a dispatch mode that traces every tensor measures them.
+"""Compute live bytes while a tape runs backward, as a dispatch mode that traces every tensor measures them (forward:
+forward_peaks.py).
 
-Forward, a tensor that autograd does not save lives until its last reader has run, or until the local variable that
-refers to it goes out of scope (scopes.py). Backward, autograd's engine runs the nodes in reverse order. Each computes
+Autograd's engine runs the nodes in reverse order. Each computes
 the gradients of its inputs (an addition passes on the one that it received), then frees the gradient that it read and
 its saved tensors; weight gradients stay. Accumulating into an existing gradient allocates a new tensor: under a
 dispatch mode autograd does not accumulate in place (torch/csrc/autograd/input_buffer.cpp, accumulate).
@@ -14,11 +14,9 @@ from collections.abc import Sequence
 from napkin.autograd.tensors import (
     ACTIVATION,
     CUT,
-    INPUT_LABEL,
     JOINED,
     SLICE,
     WEIGHT,
-    WEIGHT_COPY,
     Node,
     Storage,
     Tensor,
@@ -239,106 +237,6 @@ def _in_turn(factor: Tensor, product: Tensor) -> Number:
     if factor.dtype == product.dtype:
         return summed
     return maximum(summed, factor.size + (summed - product.size if is_array(summed) or summed else 0))
-
-
-def forward_peaks(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]]) -> tuple[Number, Number, Number]:
-    """Return the peak bytes of tensors that a forward pass creates where it saves for backward, where it saves nothing
-    (checkpointed), and where it is recomputed in backward until the last saved tensor exists.
-
-    `holds`: (index of the last node that runs while a local variable refers to a tensor, that tensor). Tensors shared
-    with other pieces are not counted; autocast's weight copies are."""
-    keeps = [number for number, node in enumerate(nodes) if node.kept]
-    again = _moves(nodes[: keeps[-1] + 1] if keeps else (), holds, early=True)
-    return *_peaks(_moves(nodes, holds)), _peaks(again)[0]
-
-
-def forward_peak(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]]) -> Number:
-    """Return the peak bytes of tensors that a forward pass creates which saves for backward."""
-    return _peaks(_moves(nodes, holds))[0]
-
-
-_Moved = tuple[Number, Number, Number, Number]
-"""Bytes of what a node makes, its temporary bytes, and the bytes of what nothing reads after it: where autograd saves,
-and where nothing is saved but autocast's copies of weights."""
-
-
-def _moves(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]], early: bool = False) -> list[_Moved]:
-    """Return what the nodes that run move. early: the pass ends before the last node's output exists."""
-    makes = [[id(storage) for _, storage in node.output.storages] for node in nodes]
-    reads = [
-        [id(storage) for tensor in node.inputs for _, storage in tensor.storages] + [id(s) for _, s in node.kept]
-        for node in nodes
-    ]
-    held = [(number, id(storage)) for number, tensor in holds for _, storage in tensor.storages]
-    last: dict[int, int] = {}
-    for number, (made, read) in enumerate(zip(makes, reads, strict=True)):
-        for key in read:
-            last[key] = number
-        for key in made:
-            last[key] = number
-    for number, key in held:
-        last[key] = max(last.get(key, 0), number)
-    there: set[int] = set()
-    ends: dict[int, list[tuple[Number, Number, Storage]]] = {}
-    found: list[_Moved] = []
-    for number in _used(makes, reads, {key for _, key in held}):
-        node = nodes[number]
-        new: Number = node.cached
-        parts = [] if early and number == len(nodes) - 1 else [*node.output.storages]
-        for weight, storage in (*parts, *((1, storage) for _, storage in node.kept)):
-            key = id(storage)
-            if key not in there and not storage.shared and storage.label != INPUT_LABEL:
-                there.add(key)
-                size = product(storage.size, weight)
-                new = size if is_zero(new) else new + size
-                ends.setdefault(last[key], []).append((size, weight, storage))
-        found.append((new, node.forward_scratch, *_gone(ends.get(number, ()))))
-    return found
-
-
-def _gone(parts: Sequence[tuple[Number, Number, Storage]]) -> tuple[Number, Number]:
-    """Return the bytes of storages that nothing reads any longer, without those that autograd saves, and without
-    autocast's copies of weights only. parts: bytes, the part of a storage that is made (1, or 0 on a branch that is not
-    taken), and the storage."""
-    saving: Number = 0
-    dropping: Number = 0
-    for size, weight, storage in parts:
-        stays = storage.kept
-        left = size if is_zero(stays) else product(storage.size, weight - minimum(stays, weight))
-        saving = left if is_zero(saving) else saving + left
-        less = left if storage.kind == WEIGHT_COPY else size
-        dropping = less if is_zero(dropping) else dropping + less
-    return saving, dropping
-
-
-def _used(makes: Sequence[list[int]], reads: Sequence[list[int]], held: set[int]) -> list[int]:
-    """Return the indices of the nodes whose result is read, and of the last one, ascending; nodes of an untaken branch
-    do not run. makes, reads: the storages of each node; held: those that local variables refer to."""
-    needed = set(held)
-    found: list[int] = []
-    for number in range(len(makes) - 1, -1, -1):
-        if not found or not needed.isdisjoint(makes[number]):
-            found.append(number)
-            needed.update(reads[number])
-    return found[::-1]
-
-
-def _peaks(moves: Sequence[_Moved]) -> tuple[Number, Number]:
-    """Return the most live bytes where autograd saves, and where nothing is saved but autocast's copies of weights."""
-    live: Number = 0
-    low: Number = 0
-    peak: Number = 0
-    lowest: Number = 0
-    for made, scratch, saving, dropping in moves:
-        if not is_zero(made):
-            live, low = live + made, low + made
-        if not is_zero(scratch):
-            peak, lowest = maximum(peak, live + scratch), maximum(lowest, low + scratch)
-        elif not is_zero(made):  # else no more is live than before
-            peak, lowest = maximum(peak, live), maximum(lowest, low)
-        if not is_zero(dropping):
-            live, low = live - saving, low - dropping
-    return peak, lowest
 
 
 def _freed(nodes: Sequence[Node], alone: bool) -> dict[int, list[Storage]]:
