@@ -100,7 +100,7 @@ def test_runs_that_were_out_of_memory_get_a_verdict(tmp_path: pathlib.Path) -> N
 @pytest.mark.parametrize(
     ("row", "why"),
     [
-        ({"task": "grpo"}, "the task grpo is not predicted"),
+        ({"task": "gkd"}, "the task gkd is not predicted"),
         ({"method": "kind: boft"}, "trains by boft"),
         ({"method": "kind: lora"}, "the rank of LoRA is not stated"),
         ({"method": "kind: lora, lora_rank: 8"}, "which modules have adapters is not stated"),
