@@ -20,8 +20,9 @@ from napkin.commands.command import MODULES, Command
 from napkin.commands.inputs import Inputs
 from napkin.elementwise import Number
 from napkin.inputs.model import Config
-from napkin.operations.lowering import Lowering, Value
+from napkin.operations.lowering import Lowering
 from napkin.operations.ordinary import Elementwise
+from napkin.operations.shapes import Value
 from napkin.operations.work import Weight
 from napkin.options.option import Option
 from napkin.options.registry import OPTIONS
@@ -73,6 +74,7 @@ def test_a_command_is_a_module_and_an_option_one_entry(napkin: Napkin, monkeypat
     option = Option("shelves", degree, "How many shelves", metavar="COUNT")
     monkeypatch.setitem(OPTIONS, "shelves", option)
     assert napkin("books --shelves 12 --json").values["books"] == 480
+    assert napkin("books --shelves 12").out.split() == ["books", "480"]
     assert "each" in napkin("books --shelves 12 --explain").out
     assert napkin("books").status == 2
     assert "--shelves" in napkin("books --help").out

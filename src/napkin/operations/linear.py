@@ -9,9 +9,10 @@ from napkin.operations.base import Operation, Timer
 from napkin.operations.facts import BLOCKS, LINEAR, LinearPart
 from napkin.operations.implementations import Implementation
 from napkin.operations.lora import is_unquantized, lora_pairs
-from napkin.operations.lowering import Lowering, Value
+from napkin.operations.lowering import Lowering
 from napkin.operations.ordinary import Module, Ordinary
 from napkin.operations.roles import COLUMN, DOWN, HEADS, REPLICATED, ROW, VOCABULARY
+from napkin.operations.shapes import Value
 from napkin.operations.tuning import Tuning
 from napkin.operations.work import Gemm, Weight, Work, division_of, gemm
 from napkin.record import record, replace
@@ -173,6 +174,9 @@ class JoinedHead(Module):
         table = Weight("weight", (self.d_out, self.table), VOCABULARY)
         rest = Weight("rest", (self.d_in - self.table, self.d_out))
         return (table, rest, Weight("bias", (self.d_out,)))
+
+    def padded(self, before: int, rows: int, reads_logits: bool) -> Operation:
+        return replace(self, d_out=rows) if self.d_out == before else self
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return (gemm(self.name, work.tokens, self.d_in, self.d_out),)
