@@ -177,7 +177,7 @@ def test_the_workflow_names_environments_that_are_there() -> None:
 
 def test_lower_bounds_are_pinned_one_by_one() -> None:
     pins = dict(one.split("==") for one in ENVIRONMENTS["lower_bounds"]())
-    assert set(pins) == {"typer", "pydantic", "pyyaml", "numpy", "matplotlib"}
+    assert set(pins) == {"typer", "pydantic", "pyyaml", "tomli", "numpy", "matplotlib"}
     assert pins["typer"] == "0.20"
 
 

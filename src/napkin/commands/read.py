@@ -89,5 +89,5 @@ COMMAND = Command(
     run,
     brief="What is understood of a framework's own launch file",
     options=(),
-    examples=(),
+    examples=("read --from configs/launch/lora-8b.yaml",),
 )
