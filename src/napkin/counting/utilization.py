@@ -60,7 +60,7 @@ def repeated(model: Model, run: Model, over: Works, recompute: Recompute) -> Ter
     if recompute.kind == "none":
         return constant("no_recomputation", 1)
     step = flops.passes("flops/step", model, over)
-    again = recomputed(model, over, recompute)
+    again = recomputed(run, over, recompute)
     if run != model:
         again = add("flops/again", again, subtract("flops/passed_on", flops.passes("flops/run", run, over), step))
     return add("with_recomputation", one, divide("recomputed_share", again, step))
