@@ -88,6 +88,17 @@ STACKS = {
             fused_experts=True,
         ),
         SoftwareStack(
+            "megatron-mlperf",
+            "NeMo as its authors tune it for MLPerf: captured graphs, 8-bit communication, hand-set overlap",
+            fused_loss=True,
+            overlap=True,
+            sequence_parallel=True,
+            zero=1,
+            attention_since_hopper="cudnn",
+            selective="attention",
+            fused_experts=True,
+        ),
+        SoftwareStack(
             "fsdp-eager", "PyTorch FSDP without torch.compile (LLM Foundry, Hugging Face)", stops_early=True, zero=3
         ),
         SoftwareStack(

@@ -22,7 +22,7 @@ from napkin.elementwise import Number, is_array
 from napkin.operations.model import Layer, Model
 from napkin.record import record, replace
 from napkin.term import Term
-from napkin.timing.clock import SECOND, Clock
+from napkin.timing.clock import SECOND, Clock, size
 from napkin.timing.data_parallel import data_time, optimizer_time, reduction_time, sharded_time, shards_of
 from napkin.timing.layer import LayerTime, head_time, layer_time
 from napkin.timing.layer_clock import COMMUNICATION, COMPUTE, GROUPS, MEMORY
@@ -70,7 +70,7 @@ def step_of_passes(
     return replace(found, time=term.add("step/time", *found.time.parts, *forward))
 
 
-ONCE = ("step/optimizer", "step/overhead/fixed")
+ONCE = ("step/optimizer", "step/overhead/fixed", "step/overhead/straggling")
 """Parts of a step that a pass without gradients does not have."""
 
 
@@ -137,7 +137,16 @@ def step(model: Model, layout: StepLayout, rates: Rates, layers: Layers | None =
         "step/overhead",
         spent["host"].renamed("step/overhead/host"),
         clock.rate("step/overhead/fixed", rates.fixed, SECOND),
+        straggling_time(clock),
     )
     optimizer = optimizer_time(clock, shards, stack)
     time = term.add("step/time", compute, moved, communication, bubble, optimizer, overhead)
     return StepTime(time, shards.weights.value)
+
+
+def straggling_time(clock: Clock) -> Term:
+    """Return how long a step waits for the slowest of its GPUs: as long for each doubling of their number."""
+    groups, layout = clock.groups, clock.layout
+    gpus = term.multiply("gpus", groups.replicas.ranks, clock.tp, size("pp", layout.pp))
+    each = clock.rate("step/overhead/doubling", clock.rates.straggle, SECOND)
+    return term.multiply("step/overhead/straggling", each, term.log2("doublings", gpus))
