@@ -80,7 +80,8 @@ PRIORS: dict[str, tuple[float, float, str]] = {
     "permutation_bytes/fused": (24.0, 0.25, "code: permutation fused with the exchange"),
     "dispatch": (1.0, 0.30, "assumed"),
     # time that no kernel spends
-    "host_layer": (0.2e-3, 0.40, "assumed: some 40 launches of 5 μs"),
+    "host_layer/fused": (0.2e-3, 0.40, "assumed: some 40 launches of 5 μs"),
+    "host_layer/eager": (1.2e-3, 0.30, "code: some 120 launches of a reference class, 10 μs each through Python"),
     "host_experts/plain": (5e-3, 0.40, "assumed: launches and synchronizations of routing"),
     "host_experts/fused": (1e-3, 0.40, "assumed: graphs launch a layer at once"),
     "fixed": (0.008, 0.50, "assumed: launches of the optimizer, norms of gradients, the loss read back"),

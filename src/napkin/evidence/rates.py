@@ -166,7 +166,7 @@ def names(
         "grouped": f"grouped/{routed}",
         "permutation_bytes": f"permutation_bytes/{routed}",
         "dispatch": "dispatch",
-        "host_layer": "host_layer",
+        "host_layer": f"host_layer/{'eager' if stack.eager else 'fused'}",
         "host_experts": f"host_experts/{routed}",
         "fixed": "fixed",
         "straggle": "straggle",
