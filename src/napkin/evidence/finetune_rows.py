@@ -249,7 +249,7 @@ def layout_of(row: RowFields, model: Model) -> tuple[Layout, str]:
         if zero is None and row.text("layout.distributed_optimizer")
         else zero
     )
-    usual = "full" if trainer_of(row).checkpoints else "none"
+    usual = "full" if trainer_of(row).recomputes(row.text("layout.versions")) else "none"
     kind = (row.text("layout.recompute") or usual).split(" ")[0]
     again = recompute(kind, "recompute")
     chunks = row.count("layout.vp") or 1

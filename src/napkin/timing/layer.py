@@ -117,7 +117,10 @@ def launch_time(clock: Clock, kind: str, operations: Sequence[Operation], counte
     several = any(op.launches() == EXPERT_KERNELS for op in operations)
     own, dense = (
         clock.rate(f"{kind}/launch/{what}", rate, SECOND, STACK)
-        for what, rate in (("trained", rates.host_experts if several else rates.host_layer), ("dense", rates.host_layer))
+        for what, rate in (
+            ("trained", rates.host_experts if several else rates.host_layer),
+            ("dense", rates.host_layer),
+        )
     )
     shares = (
         term.leaf(f"{kind}/launch/{what}/share", share, "1", term.TRUE, "counted operations")

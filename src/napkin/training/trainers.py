@@ -5,6 +5,8 @@ Each fact is that of its public code, at the commit or version in its source.
 
 from __future__ import annotations
 
+import re
+
 from napkin.errors import NapkinError, did_you_mean
 from napkin.record import record, replace
 from napkin.training.frameworks import Framework
@@ -20,7 +22,7 @@ class Trainer:
     adapters  number format of adapters next to 16-bit weights      beside_quantized  next to quantized ones
     autocast  the step runs under autocast
     widens    what is not quantized is cast to fp32 (peft's prepare_model_for_kbit_training)
-    checkpoints  every block is checkpointed unless a run says otherwise
+    checkpoints  every block is checkpointed unless a run says otherwise, from version `since` on
     framework  that it runs on where none is named, ""
     software  the stack whose measured steps are most like its own (evidence/software.py)
     source    where its code says so
@@ -35,6 +37,7 @@ class Trainer:
     autocast: bool = True
     widens: bool = False
     checkpoints: bool = False
+    since: tuple[int, int] = (0, 0)
     framework: str = ""
     software: str = "fsdp-eager"
 
@@ -44,6 +47,13 @@ class Trainer:
             return True
         wraps = self.implementation == "hf" or framework.implementation == self.implementation
         return wraps and not framework.program
+
+    def recomputes(self, versions: str = "") -> bool:
+        """Return whether every block is checkpointed unless a run says otherwise; versions: of software, as a run
+        states them (`trl 0.19.1, transformers 4.53`). A run that states none has the newest."""
+        found = re.search(rf"\b{re.escape(self.name)}[ =v]*(\d+)\.(\d+)", versions)
+        newer = found is None or (int(found[1]), int(found[2])) >= self.since
+        return self.checkpoints and newer
 
     def policy_of_all(self, framework: Framework, narrow: str = "bf16", autocast: bool | None = None) -> Precision:
         """Return which type each kind of tensor has where all weights are trained; narrow: the type of 16 bits.
@@ -92,8 +102,11 @@ TRAINERS: dict[str, Trainer] = {
         Trainer("accelerate", "accelerate accelerator.py, prepare_model: forward under autocast; peft's adapters"),
         Trainer(
             "trl",
-            "huggingface/trl trl/trainer/sft_trainer.py: adapters of a quantized base are cast to bf16",
+            "huggingface/trl trl/trainer/sft_trainer.py: adapters of a quantized base are cast to bf16; its configs set "
+            "gradient_checkpointing since a222aeb46 (8 August 2025, release 0.22)",
             beside_quantized="bf16",
+            checkpoints=True,
+            since=(0, 22),
         ),
         Trainer(
             "axolotl", "axolotl-ai-cloud/axolotl src/axolotl/loaders/{model,adapter}.py: norms back to torch_dtype"
