@@ -101,8 +101,8 @@ LOSSES = {
         4,
         chunks=8,
         fused=True,
-        source="pytorch/torchtitan torchtitan/components/loss.py, ChunkedLossWrapper, num_chunks, GradAccumulator: each "
-        "part's backward pass runs at once; compiled: 16-bit logits and their gradient",
+        source="pytorch/torchtitan torchtitan/components/loss.py, ChunkedLossWrapper, GradAccumulator: each part's "
+        "backward pass runs at once; compiled: 16-bit logits and their gradient",
     ),
     "chunked-backward-eager": Loss(
         0,
@@ -116,8 +116,8 @@ LOSSES = {
         18,
         chunks=8,
         fused=True,
-        source="the same on a divided vocabulary, _LossParallelCrossEntropy: 16-bit logits, fp32 log-probabilities, and in "
-        "the backward pass zeros, exponentials, their sum and its product",
+        source="the same on a divided vocabulary, _LossParallelCrossEntropy: 16-bit logits, fp32 log-probabilities, "
+        "and in the backward pass zeros, exponentials, their sum and its product",
     ),
     "held": Loss(
         4, 4, 0, held=4, source="LitGPT finetune/*.py: logits cast to fp32 as they leave the model, held by the loop"

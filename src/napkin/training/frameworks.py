@@ -206,8 +206,8 @@ FRAMEWORKS: dict[str, Framework] = {
                     202604,
                     "chunked-backward-eager",
                     "chunked-backward",
-                    "pytorch/torchtitan torchtitan/components/loss.py, ChunkedLossWrapper since 786e26f8 (27 April 2026), "
-                    "models/llama3/config_registry.py: every recipe takes it, with 8 parts",
+                    "pytorch/torchtitan torchtitan/components/loss.py, ChunkedLossWrapper since 786e26f8 (27 April "
+                    "2026), models/llama3/config_registry.py: every recipe takes it, with 8 parts",
                     divided="chunked-backward-divided",
                 ),
             ),

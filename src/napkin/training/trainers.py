@@ -102,8 +102,8 @@ TRAINERS: dict[str, Trainer] = {
         Trainer("accelerate", "accelerate accelerator.py, prepare_model: forward under autocast; peft's adapters"),
         Trainer(
             "trl",
-            "huggingface/trl trl/trainer/sft_trainer.py: adapters of a quantized base are cast to bf16; its configs set "
-            "gradient_checkpointing since a222aeb46 (8 August 2025, release 0.22)",
+            "huggingface/trl trl/trainer/sft_trainer.py: adapters of a quantized base are cast to bf16; its configs "
+            "set gradient_checkpointing since a222aeb46 (8 August 2025, release 0.22)",
             beside_quantized="bf16",
             checkpoints=True,
             since=(0, 22),
