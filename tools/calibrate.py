@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from napkin.evidence import accuracy, facts, software
+from napkin.evidence import constants as shipped
 from napkin.evidence.columns import Columns
 from napkin.evidence.fit import Problem
 from napkin.evidence.intervals import Growth, RunPoint, SeenStep, distance
@@ -71,7 +72,9 @@ def short(value: float) -> float:
 
 
 def write_table(found: Problem) -> None:
-    whole = found.fit(report=lambda line: print("all sources:", line, flush=True))
+    before = np.log([shipped.constants().get(name, prior) for name, prior in zip(found.names, np.exp(found.prior))])
+    whole = found.fit(start=before, report=lambda line: print("all sources:", line, flush=True))
+    slopes = found.jacobian(whole.log)  # they hardly change where one source is left out
     constants = {name: short(value) for name, value in whole.constants().items()}
     unseen = {name: value for name, (value, _, _) in PRIORS.items() if name not in constants}
     families = {stack.family for stack in software.STACKS.values()}
@@ -81,7 +84,7 @@ def write_table(found: Problem) -> None:
     errors = np.full(len(found.columns.kept), np.nan)
     for source in sorted(set(found.sources.tolist()) - {""}):
         mask = found.sources != source
-        part = found.fit(mask, start=whole.log, rounds=4)
+        part = found.fit(mask, start=whole.log, jacobian=slopes)
         without[source] = {name: short(value) for name, value in part.constants().items()}
         errors[~mask] = (found.log_predicted(part.log) - found.log_truth)[~mask]
         print(f"without {source}: median error {np.median(np.abs(errors[~mask])):.1%}", flush=True)
