@@ -7,6 +7,7 @@ The only input are configs/evidence/*.yaml (through their generated tables) and 
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -72,8 +73,9 @@ def short(value: float) -> float:
 
 
 def write_table(found: Problem) -> None:
-    before = np.log([shipped.constants().get(name, prior) for name, prior in zip(found.names, np.exp(found.prior))])
-    whole = found.fit(start=before, report=lambda line: print("all sources:", line, flush=True))
+    now = shipped.constants()
+    before = [math.log(now.get(name, PRIORS[name][0])) for name in found.names]
+    whole = found.fit(start=np.array(before), report=lambda line: print("all sources:", line, flush=True))
     slopes = found.jacobian(whole.log)  # they hardly change where one source is left out
     constants = {name: short(value) for name, value in whole.constants().items()}
     unseen = {name: value for name, (value, _, _) in PRIORS.items() if name not in constants}
