@@ -2,26 +2,31 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+unexport PYTHONDONTWRITEBYTECODE  # compiled tests serve the next run
 
-.PHONY: demo test test-fast lint tables generate docs environments mutate build clean
+.PHONY: demo test test-fast lint style tables generate docs environments mutate build clean
 
 demo: $(VENV)/.napkin
 	@$(BIN)/napkin train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5
 	@echo
 	@$(BIN)/napkin max-params --gpus 8 --hardware h100
 
-# Every check, on every core.
-test: $(VENV)/.test lint
-	$(BIN)/python -m pytest -n auto --dist worksteal
+# Every check, on every core; the type checker runs next to the tests.
+test: $(VENV)/.test style
+	@$(BIN)/mypy & types=$$!; \
+	$(BIN)/python -m pytest -n auto --dist worksteal; tests=$$?; \
+	wait $$types && exit $$tests
 
 # Without the tests marked slow: what to run between two edits.
 test-fast: $(VENV)/.test
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
-lint: $(VENV)/.test
+lint: style
+	$(BIN)/mypy
+
+style: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 
 # The tables that the installed package reads, generated from hardware_specs.yaml and configs/.
 tables: $(VENV)/.test

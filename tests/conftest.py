@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import io
 import json
 import os
@@ -111,7 +112,7 @@ SLOW = {
     "test_bench_": "the benchmark itself, on a fake device and on the CPU",
     "test_docs.py::test_the_page_says": "every example of the documentation",
     "test_evidence.py": "every published step, with sources held out",
-    "test_fuzz.py::test_drawn_questions": "two thousand drawn questions",
+    "test_fuzz.py::test_drawn_questions": "more than a thousand drawn questions",
     "test_laws.py": "properties of hundreds of drawn networks and layouts",
     "test_live.py::test_an_optimizer_s_step": "a step of every optimizer of torch, traced",
     "test_memory_published.py": "every published figure of memory",
@@ -132,6 +133,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.removeprefix("tests/").startswith(tuple(SLOW)):
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    """Keep what collection made, ten thousand tests and torch, out of every later garbage collection."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

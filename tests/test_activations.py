@@ -18,7 +18,8 @@ from napkin.architectures import MODULES, WRAPPERS, implementation_of
 from napkin.footprint import memory
 from napkin.footprint.prepared import prepare
 from napkin.footprint.rank import Rank
-from napkin.operations.implementations import ALL_KERNELS, TORCH, TRANSFORMERS, measured, mode, recomputation_of
+from napkin.operations.frameworks import FRAMEWORKS
+from napkin.operations.implementations import ALL_KERNELS, HF, TORCH, TRANSFORMERS, measured, mode, recomputation_of
 from napkin.training.layout import Layout
 from napkin.training.optimizers import find
 from napkin.training.precision import POLICIES
@@ -103,7 +104,7 @@ def test_saved_bytes_of_drawn_configs_are_those_that_hooks_counted(
     layout = Layout(seq=seq, micro=sequences, target=target, recompute=Recompute(recomputation_of(mode)))
     found = rank(config, layout, POLICY[precision], attention, probability)
     assert (found.saved, found.casts) == (saved, weight_casts)
-    assert measured("hf", model_type, mode)
+    assert measured(HF, model_type, mode)
 
 
 def test_the_table_of_what_was_measured_names_modes_and_versions() -> None:
@@ -128,10 +129,12 @@ def test_the_table_of_what_was_measured_names_modes_and_versions() -> None:
 
 
 def test_exact_is_said_only_of_modes_that_were_measured() -> None:
-    assert measured("hf", "llama", mode("bf16", "flash", False, 4))
-    assert not measured("hf", "llama", mode("fp8", "flash", False, 4))
-    assert not measured("hf", "no-such-type", mode("bf16", "flash", False, 4))
-    assert not measured("megatron", "llama", mode("bf16", "flash", False, 4))
+    assert measured(HF, "llama", mode("bf16", "flash", False, 4))
+    assert not measured(HF, "llama", mode("fp8", "flash", False, 4))
+    assert not measured(HF, "no-such-type", mode("bf16", "flash", False, 4))
+    assert not measured(FRAMEWORKS["megatron"], "llama", mode("bf16", "flash", False, 4))
+    assert measured(FRAMEWORKS["nanogpt"], "gpt2", mode("bf16", "flash", False, 4))
+    assert not measured(FRAMEWORKS["nanogpt"], "gpt2", mode("bf16", "flash", False, 4, "full"))
 
 
 @pytest.mark.parametrize(MEASURED["peak_columns"], _named(MEASURED["peaks"]))

@@ -150,6 +150,12 @@ def test_two_accelerators_side_by_side(napkin: Napkin) -> None:
     assert peaks["hardware/peak/bf16"]["b"] == 2250e12
 
 
+def test_a_ratio_out_of_range_is_not_written(napkin: Napkin) -> None:
+    """0.35 of the smallest float is above the largest: the difference stands alone."""
+    outcome = napkin(f"compare {RUN} --mfu 5e-324 --against mfu=0.35")
+    assert outcome.out.splitlines()[1].strip() == "mfu +0.35"
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [

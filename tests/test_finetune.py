@@ -100,7 +100,7 @@ def test_runs_that_were_out_of_memory_get_a_verdict(tmp_path: pathlib.Path) -> N
 @pytest.mark.parametrize(
     ("row", "why"),
     [
-        ({"task": "grpo"}, "the task grpo is not predicted"),
+        ({"task": "gkd"}, "the task gkd is not predicted"),
         ({"method": "kind: boft"}, "trains by boft"),
         ({"method": "kind: lora"}, "the rank of LoRA is not stated"),
         ({"method": "kind: lora, lora_rank: 8"}, "which modules have adapters is not stated"),
@@ -215,3 +215,16 @@ def test_a_run_is_as_long_as_its_samples(tmp_path: pathlib.Path) -> None:
     assert found["a", "run_seconds"]["predicted"] == pytest.approx(16 * step)
     assert found["tokens", "run_seconds"]["predicted"] == pytest.approx(16 * step)
     assert "steps" in found["rate", "run_seconds"]["why"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"), [("--adapter dora", "use_dora=True"), ("--dropout 0.1", "lora_dropout != 0")]
+)
+def test_what_peft_refuses_next_to_experts_in_one_tensor_is_refused(asked: str, says: str) -> None:
+    """peft 0.21.2 raises "lora.ParamWrapper does not work with …" for Mixtral's all-linear; attention alone is fine."""
+    line = f"memory mixtral-8x7b --lora-rank 8 --hardware h100 {asked}"
+    refused = run_line(line)
+    assert (refused.status, refused.err.count("error:")) == (2, 1)
+    assert says in refused.err
+    assert run_line(f"{line} --lora-targets q_proj,v_proj").status == 0
+    assert run_line(f"{line} --lora-targets q_proj,w1,w2,w3").status == 2

@@ -39,7 +39,7 @@ checkpoint --params 405B --gpus 16384 --gpu-mtbf 50000h --write-bandwidth 100GB/
 max-params --hardware h100
 mfu 7B --tps 3200 --hardware a100
 """.strip().splitlines()
-DRAWN = 40 if os.environ.get("NAPKIN_ALL") else 4
+DRAWN = 40 if os.environ.get("NAPKIN_ALL") else 3
 """Options, one at a time, that each question is asked with."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 
@@ -107,3 +108,50 @@ def test_an_interval_is_in_the_unit_of_its_value() -> None:
     low, high = (ends[end]["time"] / 31_536_000 for end in ("low", "high"))
     assert math.floor(low) >= 1  # below two years, where a time on its own is in days
     assert f"{low:.2f} to {high:.2f} years" in headline
+
+
+@pytest.mark.parametrize(("written", "meant"), [("A100 80G", "a100-80gb"), ("h100-80", "h100-80gb")])
+def test_memory_of_an_accelerator_is_read_with_and_without_its_unit(written: str, meant: str) -> None:
+    line = ["memory", "llama3-8b", "--json", "--hardware"]
+    assert run_line([*line, written]).values == run_line([*line, meant]).values
+
+
+def test_several_machines_propose_the_step_of_the_one_that_is_chosen() -> None:
+    found = run_line("plan llama3-8b --gpus 8..32 --hardware h100 --seq 4096 --min cost")
+    rows = run_line("plan llama3-8b --gpus 8..32 --hardware h100 --seq 4096 --min cost --json").data["rows"]
+    (chosen,) = (row for row in rows if row["recommended"])
+    assert chosen["tokens_per_second_per_gpu"] == max(row["tokens_per_second_per_gpu"] for row in rows)
+    assert found.out.splitlines()[1].split()[0] == str(chosen["gpus"])
+    assert f"--dp {chosen['dp']} " in found.out.partition("next:")[2]
+    assert found.out.count("<- use") == 1
+
+
+def test_one_unread_row_refuses_the_file_only_where_that_is_asked(tmp_path: Path) -> None:
+    path = tmp_path / "rows.yaml"
+    run_line(f"validate {path} --init")
+    path.write_text(path.read_text().replace("{step_seconds: 2.5}", "{step_seconds: fast}"))
+    assert run_line(f"validate {path}").status == 0
+    strict = run_line(f"validate {path} --strict")
+    assert strict.status == 2
+    assert "step_seconds" in strict.err
+
+
+def test_rows_of_csv_hold_whole_numbers_as_json_does() -> None:
+    listed = run_line("hardware --csv").out
+    assert "989400000000000," in listed
+    assert ".0," not in listed
+
+
+def test_a_usual_choice_that_is_no_layout_is_not_said_to_take_too_much_memory() -> None:
+    """On one node, tensor parallelism over all of its GPUs leaves one data-parallel rank, which shards nothing."""
+    line = "plan llama3-8b --gpus 8 --hardware h100 --seq 4096"
+    screen = " ".join(run_line(line).out.split())
+    assert "not valid here: tensor parallel in the node, ZeRO-1" in screen
+    rows = {row["name"]: row for row in run_line(f"{line} --json").data["popular"]}
+    assert rows["tensor parallel in the node, ZeRO-1"]["fits"] is None
+    assert "one data-parallel rank" in rows["tensor parallel in the node, ZeRO-1"]["why"]
+
+
+def test_markdown_joins_the_question_as_the_screen_does() -> None:
+    line = "memory llama3-8b --gpus 8 --hardware h100 --zero 3"
+    assert run_line(f"{line} --markdown").out.splitlines()[0] == run_line(line).out.splitlines()[0]

@@ -30,6 +30,9 @@ MEMORY = "memory llama3-8b --hardware h100"
     ("line", "same"),
     [
         (f"{MEMORY} --seq=2048", f"{MEMORY} --seq 2048"),
+        (f"{MEMORY} --dpo", f"{MEMORY} --task dpo"),
+        (f"{MEMORY} --use_peft --lora_r 8", f"{MEMORY} --lora-rank 8"),
+        (f"{MEMORY} --measured 61GiB", f"{MEMORY} --snapshot 61GiB"),
         (f"{MEMORY} --micro_batch 2", f"{MEMORY} --micro-batch 2"),
         (f"{MEMORY} --tp 2 --tp 4", f"{MEMORY} --tp 4"),
         (f"{MEMORY} --tp 2 --tensor-parallel-size 4", f"{MEMORY} --tp 4"),
@@ -68,6 +71,11 @@ def test_spellings_that_mean_the_same(line: str, same: str) -> None:
 @pytest.mark.parametrize(
     ("line", "hints"),
     [
+        ("memory llama3-8b --hardware 4060", ["rtx-4090", "--hardware-file"]),
+        ("memory qwen2.5-vl-7b", ["a config.json's path", "only like it by name: qwen2.5-7b"]),
+        ("memory llama 3 8b --hardware h100", ["llama-3-8b"]),
+        ("memory llama3-8b --task grpo", ["--task sft, dpo"]),
+        ("train-time 7B --chinchilla --gpus 8 --hardware a100", ["--tokens 140B"]),
         ("flops llama3-8b --adapter dora", ["napkin memory"]),
         (f"{MEMORY} --precision param=bf16,frozen=nf4", ["--quantized nf4"]),
         ("train-time 7B --tokens 1T --hardware h100 --within 2 months", ["60d"]),
@@ -215,3 +223,11 @@ def test_every_option_of_every_command_is_read_by_its_own_name() -> None:
 def test_no_line_loads_typer(line: str) -> None:
     code = f"import sys\nfrom napkin.cli import main\nmain({line.split()!r})\nsys.exit('typer' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60).returncode == 0
+
+
+def test_a_shape_near_llamas_says_what_it_lacks(napkin: Napkin) -> None:
+    """Megatron-LM's own defaults are LayerNorm and learned positions, also with --swiglu."""
+    shape = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096 --vocab-size 32000"
+    found = napkin(f"memory {shape} --micro-batch-size 1 --swiglu --tensor-model-parallel-size 1")
+    assert found.status == 3
+    assert "--position-embedding-type rope and --normalization RMSNorm would make it Llama's" in found.hints[0]

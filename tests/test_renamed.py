@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -103,8 +104,11 @@ def kinds(model: Model) -> tuple[object, ...]:
     return (model.family, model.tied, *((type(op), op.name) for part in operations_of(model) for op in part))
 
 
-DISTINCT = list({kinds(preset(one.name)): one.name for one in presets()}.values())
-"""One preset of each structure."""
+@functools.cache
+def distinct() -> list[tuple[str, Model, Model]]:
+    """The name of one preset of each structure, the preset, and the same with other names."""
+    models = {kinds(model): (one.name, model) for one in presets() for model in (preset(one.name),)}
+    return [(name, model, renamed(model)) for name, model in models.values()]
 
 
 def rank_bytes(implementation: str, tuning: Tuning | None = None) -> Callable[[Model], object]:
@@ -135,9 +139,8 @@ LORA = Tuning("lora", targets=("q", "v"))
     ids=["memory", "LoRA in litgpt", "LoRA", "step"],
 )
 def test_memory_lora_and_time_keep_their_values(figure: Callable[[Model], object]) -> None:
-    for name in DISTINCT:
-        model = preset(name)
-        assert outcome(figure, model) == outcome(figure, renamed(model)), name
+    for name, model, other in distinct():
+        assert outcome(figure, model) == outcome(figure, other), name
 
 
 def outcome(figure: Callable[[Model], object], model: Model) -> object:

@@ -228,10 +228,65 @@ GENERATED: dict[str, Callable[[], str]] = {
 }
 
 
+LAUNCH_FILES = """# Launch files of other frameworks
+
+`--from FILE` in any command takes options from the file that starts a run: a trainer's or framework's YAML, JSON or
+TOML, a launch script, a Python file of assignments. It is repeatable (`--from accelerate.yaml --from train.yaml`), and
+what stands on the command line wins. `napkin read --from FILE` prints what was understood and computes nothing:
+
+- each option with its origin (from file, derived from several keys, the framework's default, assumed) and its keys;
+- keys that could change memory or time and have no meaning here (not modeled);
+- keys that make an answer wrong (refused): `read` prints the rest, other commands refuse;
+- keys that change neither memory nor time.
+
+A file is recognized by its content, never by its name, and nothing in it is run: scripts are followed as far as their
+own text decides. An option that a file leaves open (`auto`, -1, an argument of the script) is asked for.
+
+This page is written by `make tables` from the declarations in src/napkin/inputs/launch/formats.
+"""
+
+
+def launch_files() -> str:
+    """Return the page of launch files: for each format its keys with their meanings, and what has none."""
+    from napkin.inputs.launch.read import formats
+
+    parts = [LAUNCH_FILES]
+    for one in formats():
+        parts.append(f"\n## {one.says}\n\nSource: {one.source}.\n\n| keys | options | meaning |\n|---|---|---|\n")
+        fixed = ", ".join(f"{option} {value}" for option, value in one.fixed.items())
+        rows = [("the format", "", fixed)] if fixed else []
+        for key in one.keys:
+            default = f"default {key.default}" if key.default is not None else ""
+            rows.append((code(key.key.split("|")), f"`{key.option}`", default))
+        for rule in one.rules:
+            words = rule.options.split()
+            named = " ".join(f"`{word}`" for word in words)
+            rows.append((code(rule.keys.replace("|", " ").split()), named, rule.says))
+        parts += (f"| {keys} | {options} | {says} |\n" for keys, options, says in rows)
+        other = [(keys, f"not modeled: {why}") for keys, why in one.not_modelled.items()]
+        other += [(keys, f"refused: {why}") for keys, why in one.refused.items()]
+        if other:
+            parts.append("\n| keys without an option | why |\n|---|---|\n")
+            parts += (f"| {code(keys.split())} | {why} |\n" for keys, why in other)
+    return "".join(parts)
+
+
+def code(words: list[str]) -> str:
+    """Return words as code, at most a dozen of them."""
+    shown = " ".join(f"`{word}`" for word in words[:12])
+    return shown + (" …" if len(words) > 12 else "")
+
+
+def written() -> dict[Path, Callable[[], str]]:
+    """Return every generated file with what writes it."""
+    pages: dict[Path, Callable[[], str]] = {ROOT / "docs" / "launch-files.md": launch_files}
+    return {**{TABLES / name: write for name, write in GENERATED.items()}, **pages}
+
+
 def main(arguments: list[str]) -> int:
     stale = 0
-    for name, write in GENERATED.items():
-        path, text = TABLES / name, write()
+    for path, write in written().items():
+        text = write()
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue
         stale = 1

@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     'optimizer': ('optimizer', 'What an optimizer keeps for each parameter'),
     'params': ('params', 'Parameters of a model, exactly'),
     'plan': ('plan', 'Every layout of a machine, ranked by time, and what fits'),
+    'read': ('read', "What is understood of a framework's own launch file"),
     'roofline': ('roofline', 'Compute or memory bound, on this accelerator'),
     'sensitivity': ('sensitivity', 'Which input moves an answer most'),
     'step': ('step', 'Seconds of a training step, and where they go'),

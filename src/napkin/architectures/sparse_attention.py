@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from napkin.architectures.blocks import Operations
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
-from napkin.operations.attention import AttentionCore
 from napkin.operations.block_attention import BlockAttention
+from napkin.operations.facts import AttentionCost
 
 
-def block_sparse(config: Config) -> Callable[[AttentionCore], Operations]:
+def block_sparse(config: Config) -> Callable[[AttentionCost], Operations]:
     """Return what makes attention block-sparse."""
     block, random = config.integer("block_size"), config.integer("num_random_blocks", least=0)
     config.notes.append(
@@ -19,7 +19,7 @@ def block_sparse(config: Config) -> Callable[[AttentionCore], Operations]:
         "counted as of full attention"
     )
 
-    def core(of: AttentionCore) -> Operations:
+    def core(of: AttentionCost) -> Operations:
         sizes = (of.heads, of.kv_heads, of.qk_dim, of.v_dim)
         return (BlockAttention(of.name, of.reads, *sizes, causal=False, block=block, random=random),)
 

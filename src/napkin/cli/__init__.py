@@ -152,6 +152,12 @@ def _answer(command: Command, line: Line) -> int:
 
         of_file = options_of_file(str(given["run"].text), command)
         given, forms = {**of_file, **given}, forms or _forms(of_file)  # the command line wins
+    launch = None
+    if "from" in given and command.name != "read":
+        from napkin.commands.launchfile import options_of_launch
+
+        launch = options_of_launch(_paths(given["from"]), command, given)
+        given = {**launch.given, **given}
     clash = _clash(given, forms)
     if clash:
         raise NapkinError(f"--{clash[0]} and --{clash[1]} cannot be combined", "choose one")
@@ -162,6 +168,9 @@ def _answer(command: Command, line: Line) -> int:
         if problem.status != BROKEN or forms[:1] != ["json"]:
             raise
         answer = _impossible(command, given, problem)
+    if launch is not None:
+        answer.notes += launch.notes
+        answer.assumed += launch.assumed
     if line.unused:
         idle = " ".join(dict.fromkeys(line.unused))
         answer.notes.append(f"options of the pasted line that do not change the answer: {idle}")
@@ -171,6 +180,11 @@ def _answer(command: Command, line: Line) -> int:
         draw(answer, str(given["plot"].text), str(given["theme"].text).lower() if "theme" in given else "light")
     _show(answer, forms[0] if forms else "text", given, target)
     return answer.status
+
+
+def _paths(files: OptionText) -> list[str]:
+    """Return the files of --from; a run file may state one as a text."""
+    return [str(one) for one in files.text] if isinstance(files.text, (list, tuple)) else [str(files.text)]
 
 
 def _impossible(command: Command, given: dict[str, OptionText], problem: NapkinError) -> Answer:

@@ -45,13 +45,30 @@ def misdashed(command: Signature, head: str, spelling: str) -> NapkinError:
     return NapkinError(f"{command.name} has no option {head[:60]}", f"napkin {command.name} --help lists the options")
 
 
-def unexpected_word(command: Signature, word: str, given: Container[str], flag: str = "") -> NapkinError:
+def unexpected_word(command: Signature, word: str, given: Mapping[str, OptionText], flag: str = "") -> NapkinError:
     """Return the refusal of a word without dashes for which the command has no place; flag: the option before it,
     where that takes no value."""
     takes = " ".join(OPTIONS[name].metavar for name in command.arguments)
     usage = f"takes {takes}, then options" if takes else "takes options only; --help lists them"
-    hint = _of_number(command, word, given) or _after_flag(flag) or f"napkin {command.name} {usage}"
+    hint = (
+        _of_model(word, given)
+        or _of_number(command, word, given)
+        or _after_flag(flag)
+        or f"napkin {command.name} {usage}"
+    )
     return NapkinError(f"unexpected word {word[:60]!r}", hint)
+
+
+def _of_model(word: str, given: Mapping[str, OptionText]) -> str | None:
+    """Return a hint where the words before it and this one are a model's name: `llama 3 8b`."""
+    from napkin.inputs.presets import is_preset
+
+    before = [str(given[name].text) for name in ("model", "size") if name in given]
+    for between in ("-", ""):
+        whole = between.join(before) + f"-{word}"
+        if before and is_preset(whole):
+            return f"a model's name is one word: {whole.lower()}"
+    return None
 
 
 def _after_flag(name: str) -> str | None:

@@ -107,6 +107,8 @@ def _hint(given: str, word: str, rest: Sequence[str]) -> str:
 
     for spellings, hint in HINTS.items():
         if word in spellings.split():
+            if "REST" in hint and len(rest) < 3:  # a model only: the complete question
+                hint = hint.replace("REST", "REST --tokens 1T --gpus 64 --hardware h100") if rest else hint
             return hint.replace("MODEL", _model_in(rest) or "MODEL").replace("REST", " ".join(rest) or "…")
     if word in ASKS:
         asked = {one.lower().strip("?,.") for one in rest}

@@ -48,7 +48,9 @@ class Words:
         if text is None:
             self._problem(f"{head}: its value is missing", option.usage)
         else:
-            self._put(option, [text] if option.many else text, head)
+            before = self.given.get(option.name) if option.many and not option.positional else None
+            earlier = before.text if before is not None and isinstance(before.text, list) else []
+            self._put(option, [*earlier, text] if option.many else text, head)
 
     def _flag(self, option: Option, head: str, value: str | None, meaning: bool) -> None:
         """Read a flag; `true` or `false` may follow it, as other tools write it."""
@@ -75,7 +77,7 @@ class Words:
     def _put(self, option: Option, text: object, head: str) -> None:
         """Keep an option's text; the last wins."""
         if isinstance(text, str) and not option.flag:
-            if option.name in ("max", "min", "precision") and self._has_another_value(option, text, head):
+            if option.name in ("max", "min", "precision", "task") and self._has_another_value(option, text, head):
                 return
             if option.name in ("hardware", "gpus") and self._machine(option, text, head):
                 return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from napkin.commands.rollout_rows import RolloutRow, rollout_row
 from napkin.errors import NapkinError
 from napkin.evidence import single
 from napkin.evidence.compared import Compared
@@ -15,6 +16,7 @@ from napkin.evidence.rows import RowFields, WrongRow
 from napkin.inputs.load import printable
 from napkin.planning.verdicts import evaluate
 from napkin.record import replace
+from napkin.training.tasks import TASKS
 
 MEMORY = "memory"
 TIMES = ("tokens_per_second_per_gpu", "samples_per_second", "step_seconds")
@@ -71,10 +73,11 @@ def _compared(row: RowFields, level: float) -> list[Compared]:
     """Return an entry for each quantity that a row measured."""
     source = row.text("source.title") or row.text("source")
     quantities = list(measured(row))
-    asked: FineTuning | None = None
+    asked: FineTuning | RolloutRow | None = None
     why = ""
     try:
-        asked = fine_tuning(row)
+        task = TASKS.get(row.text("task"))
+        asked = rollout_row(row) if task is not None and task.rollout else fine_tuning(row)
     except WrongRow:
         raise
     except NapkinError as problem:
@@ -97,14 +100,18 @@ def _compared(row: RowFields, level: float) -> list[Compared]:
     return answers
 
 
-def _predicted(asked: FineTuning, quantity: str, level: float) -> tuple[tuple[float, float, float], str]:
+def _predicted(asked: FineTuning | RolloutRow, quantity: str, level: float) -> tuple[tuple[float, float, float], str]:
     """Return a quantity with its interval; and for memory the verdict on the run's accelerator."""
+    if isinstance(asked, RolloutRow):
+        value, path = asked.value(quantity)
+        half = asked.seconds.half(level, named=False)[path]
+        return (value, value / math.exp(half), value * math.exp(half)), ""
     if quantity.startswith(MEMORY):
         return _memory(asked, quantity)
     if asked.hardware is None:
         raise NapkinError("the accelerator is not stated")
     if quantity in PHASES:
-        raise NapkinError("phases of reinforcement learning are not predicted")
+        raise NapkinError("only reinforcement learning has phases")
     if asked.untimed:
         raise NapkinError(asked.untimed)
     prediction = single.asked(asked.model, asked.setup, asked.hardware, asked.software)
@@ -119,7 +126,7 @@ def _predicted(asked: FineTuning, quantity: str, level: float) -> tuple[tuple[fl
     else:
         rates = {
             "tokens_per_second_per_gpu": tokens / seconds / float(layout.gpus),
-            "samples_per_second": float(layout.global_batch) / seconds,
+            "samples_per_second": float(layout.global_samples) / seconds,
             "step_seconds": seconds,
         }
         value = rates[quantity]

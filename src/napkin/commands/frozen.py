@@ -8,7 +8,7 @@ from napkin.commands.tasks import read_forwards
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.operations.frameworks import IMPLEMENTATIONS
 from napkin.operations.implementations import Implementation
-from napkin.operations.lora_targets import resolved
+from napkin.operations.lora_targets import check_parameters, resolved
 from napkin.operations.model import Model
 from napkin.operations.trained import Frozen, as_trained, head_of
 from napkin.operations.tuning import Tuning
@@ -94,7 +94,10 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
     inputs.default("adapter", "lora")
     weighted = inputs.text("adapter") == "dora"
     tuning = Tuning("lora", rank, dropout, (), stored, library, experts, magnitude=weighted)
-    return replace(implementation, tuning=resolved(tuning, inputs.texts("lora-targets"), model, implementation))
+    tuning = resolved(tuning, inputs.texts("lora-targets"), model, implementation)
+    if word == "hf":
+        check_parameters(tuning)
+    return replace(implementation, tuning=tuning)
 
 
 def _read_quantized_experts(inputs: Inputs, model: Model, stored: str) -> bool:

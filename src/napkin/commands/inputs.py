@@ -98,8 +98,7 @@ class Inputs:
     def texts_given(self) -> dict[str, Text]:
         """Return the options that were given as they can be typed again, in the registry's order: the same question has
         one line, however it was typed."""
-        order = {name: place for place, name in enumerate(OPTIONS)}
-        return {name: typed(self.given[name].text) for name in sorted(self.given, key=order.__getitem__)}
+        return {name: typed(self.given[name].text) for name in OPTIONS if name in self.given}
 
     def means(self, name: str, meant: str) -> None:
         """Read an option that was given as the one that it means in this question."""

@@ -12,11 +12,13 @@ from napkin.commands.model import read_model
 from napkin.commands.screens import memory as screen
 from napkin.commands.screens.kept import listed
 from napkin.commands.single import run_single
+from napkin.commands.tasks import read_whether_rollout
 from napkin.errors import UNDECIDED
 from napkin.options.files import DRAWS
 from napkin.options.layout import STAGE_OPTIONS
 from napkin.options.model import MODEL_OPTIONS, PADDED
 from napkin.options.option import choice
+from napkin.options.rollout import ROLLOUT
 from napkin.options.small import LINEAR_OPTIONS
 from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.planning.step_memory import activation_budget, kept_tensors, terms_of
@@ -34,6 +36,10 @@ def run(inputs: Inputs) -> Answer:
         return small
     if "batch" in inputs and "micro-batch" not in inputs and not inputs.flag("inference"):
         inputs.means("batch", "micro-batch")
+    if read_whether_rollout(inputs):
+        from napkin.commands.rollout import run_memory
+
+        return run_memory(inputs)
     model = read_model(inputs)
     if inputs.flag("inference"):
         from napkin.commands import serving
@@ -44,6 +50,9 @@ def run(inputs: Inputs) -> Answer:
 
         return run_fewest(inputs, model, lambda chosen: answer(read(chosen, model)))
     question = read(inputs, model)
+    if question.snapshot is not None:
+        inputs.minor.add("hardware")
+        inputs.because(("hardware",), "what was measured is compared with the prediction, and nothing has to fit")
     found = answer(question)
     if question.advise and found.verdict in (NOT, UNDECIDED):
         inputs.depends(RATES, True)  # what the remedies cost
@@ -120,6 +129,7 @@ COMMAND = Command(
         *STAGE_OPTIONS,
         *MODEL_OPTIONS,
         *PADDED,
+        *ROLLOUT,
         "must-fit",
         "confidence",
         "max",

@@ -65,7 +65,7 @@ def _notes_on_evidence(model: Model, setup: Setup, implementation: str) -> list[
             setup.implementation.mixer, "kernels (mamba_ssm, causal_conv1d, fla, mlstm_kernels)"
         )
         notes.append(f"recurrent layers are taken to run by their {run_by}; their fallback keeps far more")
-    measured = verdicts.is_measured(model, setup, implementation)
+    measured = verdicts.is_measured(model, setup)
     width = verdicts.width_of(model, setup, implementation)
     if measured and not setup.freezes and implementation == "hf" and setup.attention in setup.implementation.kernels:
         notes.append(

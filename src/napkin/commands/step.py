@@ -12,12 +12,14 @@ from napkin.commands.machine import RATES, WHICH
 from napkin.commands.model import read_model
 from napkin.commands.screens.step import screen
 from napkin.commands.step_model import StepQuestion, memory_terms, read_step
+from napkin.commands.tasks import read_whether_rollout
 from napkin.evidence.utilization import PATHS, utilization_terms
 from napkin.inputs.hardware import Hardware
 from napkin.operations.queries import has_scan
 from napkin.options.files import DRAWS
 from napkin.options.layout import STAGE_OPTIONS
 from napkin.options.model import MODEL_OPTIONS, PADDED
+from napkin.options.rollout import ROLLOUT
 from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.render.answer import Answer
 from napkin.term import Term
@@ -36,6 +38,10 @@ BINDS = {
 
 def run(inputs: Inputs) -> Answer:
     """Answer for a model, a layout and an accelerator."""
+    if read_whether_rollout(inputs):
+        from napkin.commands.rollout import run_step
+
+        return run_step(inputs)
     question = read(inputs)
     utilized = any(inputs.wants(path) for path in PATHS)
     return answer(question, inputs.wants("memory/total"), utilized, inputs.has("plot"))
@@ -156,6 +162,7 @@ COMMAND = Command(
         *PADDED,
         *SETUP_OPTIONS,
         *STATE_OPTIONS,
+        *ROLLOUT,
         *STAGE_OPTIONS,
         "hardware",
         "hardware-file",

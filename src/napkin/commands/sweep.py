@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from napkin.commands import wrapped
 from napkin.commands.command import Command
@@ -166,7 +167,7 @@ class Panels:
             titled(spoken(path), y_unit),
             series,
             marks=self._capacity(path, y_scale),
-            log_x=lines and numbers is not None and _spread(list(numbers.values())),
+            log_x=lines and numbers is not None and (_spread(at := list(numbers.values())) or _multiplied(at)),
             log_y=lines and _spread(values),
         )
 
@@ -196,6 +197,13 @@ def _ends(path: str) -> tuple[str, str]:
 def _spread(values: Sequence[float]) -> bool:
     """Return whether a logarithmic axis shows more: everything above 0, the largest far above the smallest."""
     return bool(values) and min(values) > 0 and max(values) >= 16 * min(values)
+
+
+def _multiplied(values: Sequence[float]) -> bool:
+    """Return whether each of several values is as many times the one before: 8, 16, 32."""
+    found = sorted(set(values))
+    ratios = [b / a for a, b in pairwise(found) if a > 0]
+    return len(found) > 2 and len(ratios) == len(found) - 1 and max(ratios) < 1.001 * min(ratios)
 
 
 COMMAND = Command(

@@ -14,6 +14,7 @@ from napkin.errors import BROKEN, DOES_NOT_FIT, HELD, IMPOSSIBLE, OK, UNDECIDED
 from napkin.options.data import AMOUNT
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.option import choice
+from napkin.options.rollout import ROLLOUT
 from napkin.options.training import UNTIMED
 from napkin.render.answer import Answer, Shown
 from napkin.term import Term
@@ -22,6 +23,13 @@ from napkin.timing import time
 
 def run(inputs: Inputs) -> Answer:
     """Answer for a model or its number of parameters."""
+    if any(name in inputs for name in ("task", *ROLLOUT)):
+        from napkin.commands.tasks import read_whether_rollout
+
+        if read_whether_rollout(inputs):
+            from napkin.commands.rollout import run_time
+
+            return run_time(inputs)
     return answer(read(inputs))
 
 
@@ -166,6 +174,7 @@ COMMAND = Command(
         "strict-config",
         "confidence",
         *PREDICTS,
+        *ROLLOUT,
         *UNTIMED,
     ),
     arguments=("model",),

@@ -58,6 +58,7 @@ class ValidateQuestion:
     """Published rows to hold predictions against.
 
     path    of the user's own rows, or None: the shipped evidence     worst   how many of the worst rows are shown
+    strict  whether a row that cannot be read refuses the file
     wrote   whether the file was written by --init
     inside  whether constants saw the row's own source                draw    whether a picture is asked for
     """
@@ -68,6 +69,7 @@ class ValidateQuestion:
     confidence: float
     inside: bool
     worst: int
+    strict: bool
     draw: bool
 
 
@@ -102,6 +104,7 @@ def read(inputs: Inputs) -> ValidateQuestion:
         confidence=read_confidence(inputs),
         inside=inputs.flag("in-sample"),
         worst=_read_worst(inputs),
+        strict=inputs.flag("strict"),
         draw=inputs.has("plot"),
     )
 
@@ -140,7 +143,8 @@ def answer(question: ValidateQuestion) -> Answer:
 
 
 def _compared(question: ValidateQuestion) -> list[Compared]:
-    """Return every row with its prediction. Errors (2) name the fields of a file in which no row can be read."""
+    """Return every row with its prediction. Errors (2) name the fields of a file in which no row can be read, and with
+    --strict those of every row that cannot."""
     rows, level, inside = question.rows, question.confidence, question.inside
     found = [
         *(validate.steps(rows.steps, level, inside) if rows.steps else ()),
@@ -149,8 +153,9 @@ def _compared(question: ValidateQuestion) -> list[Compared]:
         *(one for row in rows.tuning for one in finetune.compared(row, level)),
         *(Compared(one.id, one.quantity, None, None, None, None, "", one.why, wrong=True) for one in rows.unread),
     ]
-    if found and all(one.wrong for one in found):
-        raise Problems([NapkinError(one.why, "correct it, or leave the field out") for one in found])
+    wrong = [one for one in found if one.wrong]
+    if wrong and (question.strict or len(wrong) == len(found)):
+        raise Problems([NapkinError(one.why, "correct it, or leave the field out") for one in wrong])
     return found
 
 
@@ -251,7 +256,7 @@ COMMAND = Command(
     "Predicted against measured for published runs, each with its own source held out",
     run,
     brief="Predicted against measured, for published runs",
-    options=("confidence", "in-sample", "worst", "init", *DRAWS),
+    options=("confidence", "in-sample", "worst", "strict", "init", *DRAWS),
     arguments=("file",),
     defaults={"confidence": "90"},
     examples=("validate", "validate --confidence 80 --worst 5"),

@@ -244,9 +244,14 @@ def step(model: Model, over: Works, mtp: bool = False) -> dict[str, Term]:
 
 
 def forwards_of(passes: Passes, over: Callable[[Model, int], Works]) -> list[Term]:
-    """Return the FLOPs of each pass without gradients. over: the work of a model on the step's sequences, as many times
-    as the number says."""
-    return [forward(one.model, over(one.model, one.times)).renamed(f"flops/{one.name}") for one in passes.others]
+    """Return the FLOPs of each other pass. over: the work of a model on the step's sequences, as many times as the
+    number says."""
+    found = []
+    for one in passes.others:
+        work = over(one.model, one.times)
+        done = step(one.model, work)["flops/total"] if one.trained else forward(one.model, work)
+        found.append(done.renamed(f"flops/{one.name}"))
+    return found
 
 
 def of_passes(passes: Passes, over: Callable[[Model, int], Works]) -> Term:

@@ -16,6 +16,7 @@ from napkin.inputs.presets import is_preset
 from napkin.operations.implementations import Implementation
 from napkin.operations.lora_targets import ALL_LINEAR, resolved
 from napkin.operations.model import Model
+from napkin.operations.trained import with_score
 from napkin.operations.tuning import Tuning
 from napkin.options.training import FROZEN_FORMATS
 from napkin.record import record, replace
@@ -25,9 +26,12 @@ from napkin.training.layout import Layout
 from napkin.training.precision import POLICIES, Precision
 from napkin.training.recomputation import recompute
 from napkin.training.setup import Setup, keeps_adapters
+from napkin.training.tasks import ADAPTERS_OFF, NONE, SAME, TASKS, Task, forward_passes, loss_of
 from napkin.training.trainers import LOOP, TRAINERS, Trainer
 
-TASKS = ("sft",)
+PREFERENCES = ("dpo", "orpo", "simpo", "kto", "rm")
+REFERENCES = {"second copy": SAME, "adapters switched off": ADAPTERS_OFF, "none": NONE}
+"""What rows call where a reference's log-probabilities come from."""
 KINDS = ("full", "lora", "dora")
 STORED = {
     **{name: name for name in ("", *FROZEN_FORMATS)},
@@ -86,8 +90,9 @@ def fine_tuning(row: RowFields) -> FineTuning:
     """Return a row as a question. Refused where something is missing, or stated and not understood."""
     check_understood(row)
     task, kind = row.text("task"), row.text("method.kind")
-    if task not in TASKS:
+    if task not in ("sft", *PREFERENCES):
         raise NapkinError(f"the task {task[:40]} is not predicted")
+    asked = TASKS[task]
     if kind not in KINDS:
         raise NapkinError(f"trains by {kind[:40]}: not modeled" if kind else "what is trained is not stated")
     model, trainer = model_of(row), trainer_of(row)
@@ -98,7 +103,10 @@ def fine_tuning(row: RowFields) -> FineTuning:
     name = framework.implementation if framework.implementation != "hf" else trainer.implementation
     precision = framework.formats(precision_of(row, trainer, framework, kind))
     layout, untimed = layout_of(row, model)
+    layout = layout.replaced(rows=asked.rows)
+    model = with_score(model) if asked.scalar else model
     implementation = with_kernels(row, model, implementation_of(name, model.family), framework)
+    implementation = replace(implementation, loss=loss_of(asked, implementation.loss, precision))
     if kind != "full":
         tuning = replace(tuning_of(row), magnitude=kind == "dora")
         targets = targets_of(row)
@@ -114,14 +122,31 @@ def fine_tuning(row: RowFields) -> FineTuning:
         attention_of(row),
         framework=framework,
         offload=offload_of(row),
+        task=asked,
+        forwards=forward_passes(asked, reference_of(row, asked), None, framework.reference_first),
         widths=widths_of(framework.name),
     )
     card = card_of(row)
     software = "megatron-core" if framework.name == "megatron-core" else trainer.software
     steps = steps_of(row, layout)
-    uneven = row.count("layout.seq") is None and row.flag("layout.packed") is False
+    apart = row.flag("layout.packed") is False or _is_cut_only(row)
+    uneven = row.count("layout.seq") is None and apart
     oom = bool(row.flag("measured.oom"))
     return FineTuning(model, setup, card, name, software, steps, untimed, oom, uneven)
+
+
+def reference_of(row: RowFields, task: Task) -> str:
+    """Return where the log-probabilities of a reference come from."""
+    said = row.text("rl.reference").partition(" (")[0]
+    if task.reference and said not in REFERENCES:
+        raise NapkinError(f"where the reference is: {said[:60]}" if said else "where the reference is is not stated")
+    return REFERENCES.get(said, NONE)
+
+
+def _is_cut_only(row: RowFields) -> bool:
+    """Return whether samples are batched each by itself, and only the length at which they are cut is stated."""
+    mean = row.number("measured.mean_tokens_per_sample")
+    return mean is None and row.flag("layout.padding_free") is not None and not row.flag("layout.packed")
 
 
 def model_of(row: RowFields) -> Model:
@@ -137,7 +162,7 @@ def card_of(row: RowFields) -> Hardware | None:
     text = row.text("hardware.chip") or row.text("hardware.accelerator")
     if not text or text[0].isdigit():  # a size alone, or nothing
         return None
-    return hardware.find(text.replace("(per GPU)", "").strip())
+    return hardware.find(text.partition(" (")[0].strip())
 
 
 def trainer_of(row: RowFields) -> Trainer:

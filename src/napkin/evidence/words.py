@@ -7,7 +7,6 @@ from collections.abc import Callable
 STACK_WORDS: tuple[tuple[str, str], ...] = (
     ("llm-foundry", "fsdp-eager"),
     ("mlperf", "megatron-mlperf"),
-    ("languini", "fsdp-compiled"),
     ("megatron bridge", "megatron-core"),
     ("nemo framework launcher", "megatron-core"),
     ("h100 weak scaling", "megatron-core"),

@@ -8,7 +8,7 @@ Symbols: t, p, c, d, e tensor, pipeline, context, data and expert degrees, m mic
 from __future__ import annotations
 
 from napkin.autograd.tensors import sized
-from napkin.elementwise import Number, ceil_div, maximum, ratio, total, where
+from napkin.elementwise import Number, maximum, ratio, total
 from napkin.footprint.kept import dot, saved_bytes
 from napkin.footprint.moments import moments_of
 from napkin.footprint.optimizer_buffers import tensor_sizes
@@ -16,7 +16,7 @@ from napkin.footprint.other_models import held_models
 from napkin.footprint.prepared import PreparedStep, layers_asleep, stack_of_step, weights_on_a_rank
 from napkin.footprint.rank import Rank
 from napkin.footprint.stages import Stage, stage_of
-from napkin.footprint.states import HeldWeights, gathered, still
+from napkin.footprint.states import HeldWeights, gathered, states_of, still
 from napkin.operations.model import Model
 from napkin.record import replace
 from napkin.training.setup import Setup
@@ -48,39 +48,6 @@ def with_moments(step: PreparedStep, rank: Rank) -> Rank:
     """Return the rank with the moments of its step."""
     moments, between = moments_of(step, rank, parts_of(step, rank.stage))
     return replace(rank, moments=moments, between=between)
-
-
-def states_of(mine: HeldWeights, setup: Setup) -> tuple[Number, Number, tuple[tuple[str, Number], ...]]:
-    """Return the bytes of parameters, gradients and optimizer states (by name) of a rank that holds these weights."""
-    layout, precision = setup.layout, setup.precision
-    shards = setup.shards  # of dense weights
-    expert_shards = layout.with_experts(shards)
-
-    def sharded(dense: Number, expert: Number, on: Number) -> Number:
-        return where(on, ceil_div(dense, shards) + ceil_div(expert, expert_shards), dense + expert)
-
-    weight, grad = sized(1, precision.param), sized(1, precision.grad)
-    parameters = sharded(
-        mine.dense * weight + mine.widened(weight) + mine.frozen, mine.expert * weight, layout.zero >= 3
-    )
-    more = mine.widened(grad) if precision.grad == precision.param else 0
-    gradients = sharded(mine.dense * grad + more, mine.expert * grad, layout.zero >= 2)
-    if setup.framework.keeps_stage:  # summed whole over a pipeline's micro-batches, reduced after the last
-        gradients = where((layout.pp > 1) & (layout.zero >= 2), mine.all * grad, gradients)
-    gradients = gradients + setup.framework.accumulator * mine.all
-    counted = () if setup.optimizer.paged else mine.states  # the allocator sees no managed memory
-    states = [(name, sharded(dense, expert, layout.zero >= 1)) for name, dense, expert in counted]
-    if precision.master is not None:
-        size = sized(1, precision.master)
-        states.append(("master", sharded(mine.dense * size, mine.expert * size, layout.zero >= 1)))
-    if "optimizer" in setup.offload:
-        states = []
-    if "parameters" in setup.offload:
-        parameters, gradients = 0 * parameters, 0 * gradients
-    if setup.ema:  # not a part of the optimizer, which may be in the host's memory
-        size = sized(1, precision.state)
-        states.append(("ema", sharded(mine.dense * size, mine.expert * size, layout.zero >= 1)))
-    return parameters, gradients, tuple(states)
 
 
 def least_states(model: Model, setup: Setup) -> Number:

@@ -8,7 +8,7 @@ from napkin.footprint.pieces import Pass
 from napkin.footprint.prepared import PreparedStep, pass_of, stack_of_step, weights_on_a_rank
 from napkin.footprint.rank import Made
 from napkin.footprint.stages import Stage
-from napkin.footprint.states import HeldWeights, gathered
+from napkin.footprint.states import HeldWeights, gathered, states_of
 from napkin.operations.losses import LOSSES
 from napkin.record import replace
 from napkin.training.setup import Setup
@@ -21,12 +21,16 @@ def held_models(step: PreparedStep, mine: HeldWeights) -> Made:
 
 
 def _held(one: ForwardPass, step: PreparedStep, mine: HeldWeights) -> Number:
-    """Return the bytes of a model's weights on a rank: divided as the trained model's are, without optimizer states.
+    """Return the bytes of a model's weights on a rank, divided as the trained model's are; with gradients and optimizer
+    states where it is trained too.
 
     Under ZeRO-3 it is sharded, in lower stages whole (trl/models/utils.py, prepare_deepspeed, prepare_fsdp)."""
     setup = step.setup
     if one.model is not None:
         mine = _whole(one, setup)
+    if one.trained:
+        parameters, gradients, states = states_of(mine, setup)
+        return parameters + gradients + total(size for _, size in states)
     width = sized(1, one.dtype or setup.precision.frozen or setup.precision.param)
     trained = setup.implementation.tuning is None or one.model is not None
     dense = (mine.dense * width + mine.widened(width)) * trained + mine.frozen

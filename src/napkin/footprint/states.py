@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from napkin.autograd.tensors import sized
-from napkin.elementwise import Number, ceil_div, ceiling, total
+from napkin.elementwise import Number, ceil_div, ceiling, total, where
 from napkin.formats import stored_bytes
 from napkin.operations.base import Operation
 from napkin.operations.lora import adapter_shards, lora_pairs, other_adapters, stored_format
@@ -186,6 +186,39 @@ def _pair(shard: str, copies: int, down: tuple[int, int], up: tuple[int, int], t
 
 def _state_size(state: State, shape: tuple[int, ...], kind: str) -> Number:
     return state_bytes(state, shape, sized(1, kind) if kind not in ("mxfp8", "mxfp4", "nvfp4") else 1)
+
+
+def states_of(mine: HeldWeights, setup: Setup) -> tuple[Number, Number, tuple[tuple[str, Number], ...]]:
+    """Return the bytes of parameters, gradients and optimizer states (by name) of a rank that holds these weights."""
+    layout, precision = setup.layout, setup.precision
+    shards = setup.shards  # of dense weights
+    expert_shards = layout.with_experts(shards)
+
+    def sharded(dense: Number, expert: Number, on: Number) -> Number:
+        return where(on, ceil_div(dense, shards) + ceil_div(expert, expert_shards), dense + expert)
+
+    weight, grad = sized(1, precision.param), sized(1, precision.grad)
+    parameters = sharded(
+        mine.dense * weight + mine.widened(weight) + mine.frozen, mine.expert * weight, layout.zero >= 3
+    )
+    more = mine.widened(grad) if precision.grad == precision.param else 0
+    gradients = sharded(mine.dense * grad + more, mine.expert * grad, layout.zero >= 2)
+    if setup.framework.keeps_stage:  # summed whole over a pipeline's micro-batches, reduced after the last
+        gradients = where((layout.pp > 1) & (layout.zero >= 2), mine.all * grad, gradients)
+    gradients = gradients + setup.framework.accumulator * mine.all
+    counted = () if setup.optimizer.paged else mine.states  # the allocator sees no managed memory
+    states = [(name, sharded(dense, expert, layout.zero >= 1)) for name, dense, expert in counted]
+    if precision.master is not None:
+        size = sized(1, precision.master)
+        states.append(("master", sharded(mine.dense * size, mine.expert * size, layout.zero >= 1)))
+    if "optimizer" in setup.offload:
+        states = []
+    if "parameters" in setup.offload:
+        parameters, gradients = 0 * parameters, 0 * gradients
+    if setup.ema:  # not a part of the optimizer, which may be in the host's memory
+        size = sized(1, precision.state)
+        states.append(("ema", sharded(mine.dense * size, mine.expert * size, layout.zero >= 1)))
+    return parameters, gradients, tuple(states)
 
 
 def gathered(parts: Sequence[tuple[Number, HeldWeights]]) -> HeldWeights:

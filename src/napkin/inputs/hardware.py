@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from napkin import term
-from napkin.errors import Refused
+from napkin.errors import Refused, nearest
 from napkin.inputs.peaks import SPARSE, TRAINING, peak_name, unknown
 from napkin.record import record
 
@@ -225,17 +225,20 @@ def find(name: str, among: HardwareTable | None = None) -> Hardware:
     """Return the accelerator called `name`: its key, its name, an alias, or a family (`h100`), which adds a note."""
     known = among or shipped()
     asked = normal(name)
-    for wanted in (asked, asked.partition("-")[2]):  # the second without the maker: nvidia-h100
+    unit = {"g": "b"}.get(asked[-1:], "gb")  # as in a100-80g, h100-80
+    for wanted in (asked, f"{asked}{unit}", asked.partition("-")[2]):  # the last without the maker: nvidia-h100
         slug = known.names.get(wanted)
         if slug is None:
             continue
         fields = known.accelerators[slug]
-        if wanted != asked and str(fields.get("vendor", "")).lower() != asked.partition("-")[0]:
+        if not wanted.startswith(asked) and str(fields.get("vendor", "")).lower() != asked.partition("-")[0]:
             continue
         left_open = [word for word in fields["name"].split() if word.lower() not in wanted.split("-")]
         read_as = " ".join(left_open) if known.families.get(wanted) == slug else ""
         return Hardware(slug=slug, **{**fields, "notes": _notes(wanted, slug, fields, known), "read_as": read_as})
-    raise unknown("accelerator", name, known.names, "napkin hardware lists them; one of your own: --hardware-file")
+    near = list(dict.fromkeys(known.names[one] for one in nearest(asked, known.names, 8)))[:3]
+    close = f"did you mean {' or '.join(near)}?" if near else "napkin hardware lists them;"
+    raise unknown("accelerator", name, (), f"{close} one of your own: --hardware-file")
 
 
 def _notes(asked: str, slug: str, fields: Fields, known: HardwareTable) -> tuple[str, ...]:

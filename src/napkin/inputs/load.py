@@ -14,15 +14,16 @@ from napkin.inputs.json_lines import line_of_second, line_of_token, lines_of_jso
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable
+    from typing import Any, BinaryIO, TypeVar
+
+    T = TypeVar("T")
 
 
 LARGEST = 16 * 10**6
 DEEPEST = 100
 STDIN = "standard input"
 """What messages call the file -."""
-FRAME = 4
-"""The most keys of a mapping that `parse_json` stores once for all its repetitions (a frame of a stack trace)."""
 
 
 class Document:
@@ -66,24 +67,28 @@ def name_of(path: str) -> str:
     return STDIN if path == "-" else printable(path)
 
 
-def read_bytes(path: str, largest: int = LARGEST) -> bytes:
-    """Return the content of a regular file or pipe; "-" is standard input. Errors (2) name the reason."""
+def with_bytes(path: str, read: Callable[[BinaryIO], T]) -> T:
+    """Return what `read` makes of a regular file or pipe; "-" is standard input. Errors (2) name the reason."""
     name = name_of(path)
     try:
         if path == "-":
-            data = sys.stdin.buffer.read(largest + 1)
-        else:
-            mode = os.stat(path).st_mode
-            if stat.S_ISDIR(mode):
-                raise NapkinError(f"{name}: is a directory", "name a file")
-            if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
-                raise NapkinError(f"{name}: is neither a file nor a pipe", "name a file")
-            with open(path, "rb") as file:
-                data = file.read(largest + 1)
+            return read(sys.stdin.buffer)
+        mode = os.stat(path).st_mode
+        if stat.S_ISDIR(mode):
+            raise NapkinError(f"{name}: is a directory", "name a file")
+        if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
+            raise NapkinError(f"{name}: is neither a file nor a pipe", "name a file")
+        with open(path, "rb") as file:
+            return read(file)
     except OSError as problem:
         raise NapkinError(f"{name}: {problem.strerror or 'cannot be read'}", "check the path") from None
     except ValueError:
         raise NapkinError(f"{name}: is not a path", "check the path") from None
+
+
+def read_bytes(path: str, largest: int = LARGEST) -> bytes:
+    """Return the content of a regular file or pipe; "-" is standard input. Errors (2) name the reason."""
+    name, data = name_of(path), with_bytes(path, lambda file: file.read(largest + 1))
     if len(data) > largest:
         raise NapkinError(f"{name}: is larger than {largest // 10**6} MB", "give a smaller file")
     return data
@@ -102,11 +107,8 @@ def read_json(path: str, *, infinite: bool = False) -> Document:
     return parse_json(read_text(path), name_of(path), infinite=infinite)
 
 
-def parse_json(
-    text: str, name: str, shared: dict[Any, dict[str, Any]] | None = None, *, infinite: bool = False
-) -> Document:
-    """Parse JSON. `shared`: small mappings of strings and numbers that repeat (stack frames) are stored there once.
-    `infinite`: read Infinity, which published config.json files hold, as the number it means."""
+def parse_json(text: str, name: str, *, infinite: bool = False) -> Document:
+    """Parse JSON. `infinite`: read Infinity, which published config.json files hold, as the number it means."""
     import json
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -116,11 +118,6 @@ def parse_json(
             twice = next(key for at, key in enumerate(keys) if key in keys[:at])
             where = f"{name}:{line_of_second(text)}"
             raise NapkinError(f"{where}: the key {printable(twice)!r} appears twice", "keep one of them")
-        if shared is not None and len(pairs) <= FRAME:
-            try:
-                return shared.setdefault(tuple(pairs), result)
-            except TypeError:  # it holds lists or mappings
-                return result
         return result
 
     def refuse(token: str) -> Any:

@@ -72,7 +72,7 @@ def preset(name: str) -> Preset:
     if slug is None:
         shown = "".join(c if c.isprintable() else "?" for c in name[:60])
         near = NAMES.get(spelling(name))
-        hint = did_you_mean(shown.rsplit("/", 1)[-1], _of_like_family(shown.rsplit("/", 1)[-1]))
+        hint = _near(shown.rsplit("/", 1)[-1])
         if near is not None:
             publishers = " or ".join(PRESETS[near].get("hub", ())) or PRESETS[near]["organisation"]
             hint = f"if it is the same as {publishers}'s, write {near}; else give the path of its config.json"
@@ -82,6 +82,24 @@ def preset(name: str) -> Preset:
             hint or "`napkin models` lists the names; a config.json's path will do too",
         )
     return _preset(slug, PRESETS[slug])
+
+
+def _near(name: str) -> str | None:
+    """Return a hint that names the presets most like a name; where it has a word that none of its family has, such as
+    the vl of qwen2.5-vl-7b, that none is the same model."""
+    family = _of_like_family(name)
+    known = {one for slug in family for one in _words(slug)}
+    strange = {word for word in _words(name) - known if not nearest(word, known)}
+    plain = "-".join(part for part in name.lower().split("-") if part not in strange)
+    meant = nearest(plain, family)
+    if not meant or not strange:
+        return did_you_mean(name, family)
+    return f"a config.json's path will do; only like it by name: {' or '.join(meant)}"
+
+
+def _words(name: str) -> set[str]:
+    """Return the words of a name, without its numbers."""
+    return {word for word in "".join(c if c.isalpha() else " " for c in name.lower()).split() if len(word) > 1}
 
 
 def _of_like_family(name: str) -> list[str]:

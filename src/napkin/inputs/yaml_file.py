@@ -16,8 +16,9 @@ def read_yaml(path: str) -> Document:
     return parse_yaml(read_text(path), name_of(path))
 
 
-def parse_yaml(text: str, name: str) -> Document:
-    """Parse YAML. What is not plain YAML 1.2 data is rejected with its line."""
+def parse_yaml(text: str, name: str, builder_class: type[Builder] | None = None) -> Document:
+    """Parse YAML. What is not plain YAML 1.2 data is rejected with its line. builder_class: makes data of YAML's events
+    in another way (napkin.inputs.launch reads what other programs' loaders accept)."""
     import yaml
 
     loader_class = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -27,7 +28,7 @@ def parse_yaml(text: str, name: str) -> Document:
         raise _forbidden(name, text, problem.position) from None
     try:
         lines: dict[tuple[object, ...], int] = {}
-        builder = _Builder(name, lines)
+        builder = (builder_class or Builder)(name, lines)
         data = builder.document(loader)
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
@@ -75,7 +76,7 @@ def _line(event: Any) -> int:
     return int(event.start_mark.line) + 1
 
 
-class _Builder:
+class Builder:
     """Build plain data from YAML's events, so that nothing is resolved, tagged or expanded implicitly."""
 
     def __init__(self, name: str, lines: dict[tuple[object, ...], int]) -> None:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from dataclasses import KW_ONLY
 
     from napkin.operations.implementations import Implementation
-    from napkin.operations.lowering import Lowering, Value
+    from napkin.operations.lowering import Lowering
+    from napkin.operations.shapes import Value
 
 LAYER_KERNELS, EXPERT_KERNELS = "layer", "experts"
 """Kernels that the host launches for a layer with this operation: as many as for a dense layer, or for experts."""
@@ -96,6 +97,7 @@ REQUIRED = (
     "owner",
     "depends_on_shapes",
     "cropped",
+    "padded",
     "remark",
     "expert_part",
     "routed",
@@ -277,6 +279,11 @@ class Operation:
 
     def cropped(self, length: int) -> Operation:
         """Return the operation with learned positions truncated to `length`."""
+        raise NotImplementedError
+
+    def padded(self, before: int, rows: int, reads_logits: bool) -> Operation:
+        """Return the operation of a model whose vocabulary of `before` tokens is padded to `rows`; `reads_logits`: it
+        reads what the head makes."""
         raise NotImplementedError
 
     def remark(self) -> str:

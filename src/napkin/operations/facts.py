@@ -22,6 +22,7 @@ POSITION_SCORES, OWN_POSITION_BIAS, SHARED_POSITION_BIAS = "position scores", "o
 """What an operation is where its neighbors matter: an elementwise activation, product or sum, a convolution along the
 sequence; a linear layer, a block-diagonal one, an output that later layers read; scores of relative positions, a bias
 of each distance for this layer, or for those that follow too."""
+POSITION_BIASES = OWN_POSITION_BIAS, SHARED_POSITION_BIAS
 
 
 @record
@@ -120,6 +121,8 @@ class ThinPair(Protocol):
     def looked_up(self) -> bool: ...
     @property
     def used(self) -> int: ...
+    @property
+    def copies(self) -> int: ...
     @property
     def shard(self) -> str: ...
     @property

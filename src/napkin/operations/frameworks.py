@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.operations.implementations import Implementation
 from napkin.record import replace
 
-_LIBRARY = Implementation(buffers=(), norms_last=False, closure=())
+_LIBRARY = Implementation(buffers=(), norms_last=False, closure=(), counted=())
 """The layers of a training library: no buffers, norms where they run, nothing that a checkpointed layer refers to."""
 _NANOGPT = replace(
     _LIBRARY,
@@ -20,6 +20,7 @@ _NANOGPT = replace(
     fp32_loss=False,
     shifted=False,
     crops=True,
+    counted=("gpt2",),
 )
 _MEGATRON = replace(
     _LIBRARY,

@@ -175,6 +175,8 @@ class Implementation:
                  for each sequence), distances (an id for each query and key, where relative positions have scores),
                  masks (eager attention's, one for each window), mask (one for all), alibi (slopes times positions)
     embeddings   the model holds what it looked up until the layers are done: "layers", or the loss: "loss"
+    counted      model types of which the bytes kept for backward were counted on its code, without recomputation; None
+                 where the table of class_facts.py says so for each mode
     """
 
     softmax: str = "fp32"
@@ -236,6 +238,7 @@ class Implementation:
     variables: tuple[str, ...] = ()
     norms_inline: bool = False
     embeddings: str = "layers"
+    counted: tuple[str, ...] | None = None
 
 
 HF = Implementation(kernel_mask="long", late=True, wakes=True)
@@ -265,9 +268,9 @@ def recomputation_of(name: str) -> str:
     return name.split("/")[4] if name.count("/") == 4 else "none"
 
 
-def measured(implementation: str, model_type: str, mode: str) -> bool:
+def measured(implementation: Implementation, model_type: str, mode: str) -> bool:
     """Return whether the bytes kept for backward in this mode equal those that hooks counted on the implementation, for
     every config that was drawn (tools/saved_bytes.py)."""
-    if implementation != "hf":
-        return implementation == "nanogpt" and model_type == "gpt2" and recomputation_of(mode) == "none"
-    return mode in measured_modes(model_type)
+    if implementation.counted is None:
+        return mode in measured_modes(model_type)
+    return model_type in implementation.counted and recomputation_of(mode) == "none"

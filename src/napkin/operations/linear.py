@@ -5,16 +5,17 @@ from __future__ import annotations
 from napkin.autograd.tensors import BYTES, WEIGHT, Tensor, select, sized
 from napkin.elementwise import Number, ceil_div
 from napkin.operations.adapted import linear, pair
-from napkin.operations.base import Timer
+from napkin.operations.base import Operation, Timer
 from napkin.operations.facts import BLOCKS, LINEAR, LinearPart
 from napkin.operations.implementations import Implementation
 from napkin.operations.lora import is_unquantized, lora_pairs
-from napkin.operations.lowering import Lowering, Value
+from napkin.operations.lowering import Lowering
 from napkin.operations.ordinary import Module, Ordinary
 from napkin.operations.roles import COLUMN, DOWN, HEADS, REPLICATED, ROW, VOCABULARY
+from napkin.operations.shapes import Value
 from napkin.operations.tuning import Tuning
 from napkin.operations.work import Gemm, Weight, Work, division_of, gemm
-from napkin.record import record
+from napkin.record import record, replace
 
 
 @record
@@ -25,6 +26,9 @@ class Matmul(Module):
     d_out: int
     bias: bool = False
     shard: str = REPLICATED
+
+    def padded(self, before: int, rows: int, reads_logits: bool) -> Operation:
+        return replace(self, d_out=rows) if self.shard == VOCABULARY and self.d_out == before else self
 
     def weights(self) -> tuple[Weight, ...]:
         weight = Weight("weight", (self.d_out, self.d_in), self.shard)

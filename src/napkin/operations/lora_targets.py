@@ -82,6 +82,21 @@ def _check_fused(named: dict[str, set[str]], mapped: dict[str, str]) -> None:
             )
 
 
+def check_parameters(tuning: Tuning) -> None:
+    """Raise an error for what peft does not do next to parameters that are no linear layer's (peft 0.21,
+    tuners/lora/layer.py, ParamWrapper)."""
+    if not tuning.parameters:
+        return
+    for asked, theirs in ((tuning.magnitude, "use_dora=True"), (tuning.dropout, "lora_dropout != 0")):
+        if asked:
+            option = "--adapter dora" if tuning.magnitude else f"--dropout {tuning.dropout:g}"
+            raise NapkinError(
+                f"{option}: {tuning.parameters[0][0]} is a parameter of no linear layer, where peft refuses it: "
+                f"lora.ParamWrapper does not work with {theirs}",
+                "name linear layers alone in --lora-targets, or leave it out",
+            )
+
+
 def _paths(op: Operation, implementation: Implementation) -> Iterator[str]:
     """Yield the paths of what peft can adapt as a module."""
     if op.linear() is not None:

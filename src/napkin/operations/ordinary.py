@@ -105,6 +105,9 @@ class Ordinary(Operation, abstract=True):
     def cropped(self, length: int) -> Operation:
         return self
 
+    def padded(self, before: int, rows: int, reads_logits: bool) -> Operation:
+        return self
+
     def remark(self) -> str:
         return ""
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import INPUT, WEIGHT
 from napkin.elementwise import Number
+from napkin.operations.base import Operation
 from napkin.operations.facts import ACTIVATION, PRODUCT, SUM
-from napkin.operations.lowering import Lowering, Value
+from napkin.operations.lowering import Lowering
 from napkin.operations.ordinary import NOT_TIMED, Elementwise
+from napkin.operations.shapes import Value
 from napkin.operations.work import Weight
 from napkin.record import record, replace
 
@@ -108,6 +110,9 @@ class Softcap(Elementwise):
 
     width: int
 
+    def padded(self, before: int, rows: int, reads_logits: bool) -> Operation:
+        return replace(self, width=rows) if reads_logits and self.width == before else self
+
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
 
@@ -181,6 +186,9 @@ class Scale(Elementwise):
     held: str = ""
     masks: bool = False
     once: bool = False
+
+    def padded(self, before: int, rows: int, reads_logits: bool) -> Operation:
+        return replace(self, width=rows) if reads_logits and self.width == before else self
 
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("scale", (self.width,)),) if self.learned else ()

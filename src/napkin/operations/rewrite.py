@@ -15,7 +15,7 @@ from napkin.operations.facts import (
     BLOCKS,
     CONVOLUTION,
     LINEAR,
-    OWN_POSITION_BIAS,
+    POSITION_BIASES,
     POSITION_SCORES,
     PRODUCT,
     SHARED_POSITION_BIAS,
@@ -30,7 +30,6 @@ from napkin.operations.scopes import ScopeNames
 from napkin.record import record
 
 Operations = tuple[Operation, ...]
-POSITION_BIASES = OWN_POSITION_BIAS, SHARED_POSITION_BIAS
 
 
 @record

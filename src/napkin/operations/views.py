@@ -8,9 +8,10 @@ from napkin.operations.base import Operation
 from napkin.operations.facts import SHARED_OUTPUT
 from napkin.operations.implementations import QKV
 from napkin.operations.lora import JOINED
-from napkin.operations.lowering import Lowering, Value
+from napkin.operations.lowering import Lowering
 from napkin.operations.ordinary import NOT_TIMED, Elementwise, Ordinary, View
 from napkin.operations.roles import SHARED_TENSOR
+from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work
 from napkin.record import record, replace
 
@@ -34,6 +35,9 @@ class Reused(Ordinary):
 
     def owner(self) -> Operation:
         return self.of
+
+    def padded(self, before: int, rows: int, reads_logits: bool) -> Operation:
+        return replace(self, of=self.of.padded(before, rows, reads_logits))
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
@@ -245,6 +249,9 @@ class Cast(Elementwise):
 
     width: int
     fp32: bool = False
+
+    def padded(self, before: int, rows: int, reads_logits: bool) -> Operation:
+        return replace(self, width=rows) if reads_logits and self.width == before else self
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet

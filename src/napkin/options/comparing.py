@@ -36,6 +36,7 @@ OPTIONS = (
     flag("init", "Write a first FILE to start from, and read it"),
     Option("file", units.words, "Rows: steps/1, memory/1, endtoend/1, finetune/1", metavar="FILE", positional=True),
     flag("in-sample", "With constants fitted to the row's source too"),
+    flag("strict", "Refuse the file where a row cannot be read"),
     Option("worst", units.words, "List N rows, the worst first", metavar="N"),
     Option("family", units.words, "One family of models, e.g. llama or qwen2.5", metavar="NAME"),
     Option("min-params", units.positive_count, "At least this many parameters, e.g. 7B", "param", "N"),

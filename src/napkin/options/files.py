@@ -9,6 +9,7 @@ GROUP = "Files"
 
 OPTIONS = (
     Option("run", units.words, "Options by name from a YAML file", metavar="FILE"),
+    Option("from", units.words, "Options from a framework's own file, repeatable", metavar="FILE", many=True),
     Option("plot", units.words, "Write a picture: .svg or .png", metavar="FILE"),
     Option("theme", choice("light", "dark"), "Colors of the picture: light or dark", metavar="NAME"),
 )

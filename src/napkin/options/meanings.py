@@ -97,18 +97,20 @@ _MIXED = {
     "fp32": "--precision fp32",
     "*": f"!{_POLICIES}",
 }
+_RANK = "?--lora-rank 16: state the rank"
 _FOUR_BITS = {"": "--quantized nf4", "false": ""}
 _LORA = {
-    "": "!--lora-rank 16: state the rank",
+    "": _RANK,
     "false": "",
     "#": "--lora-rank {}",
-    "lora": "!--lora-rank 16: state the rank",
+    "lora": _RANK,
     "qlora": f"!{_QLORA}",
     "full": "",
     "none": "",
     "*": "!--lora-rank 16 trains LoRA matrices; everything is trained without it",
 }
 _OFFLOAD = {"": "--offload {what}", "true": "--offload {what}", "cpu": "--offload {what}", "false": "", "none": ""}
+_ROLLOUTS = "--task sft, dpo, orpo, simpo, kto or rm: generating answers while training is not modeled"
 _FORMS = {"json": "--json", "csv": "--csv", "markdown": "--markdown", "md": "--markdown", "text": "", "table": ""}
 _LOOKS = {"*": "!--zero 3, 2, 1 or 0 says what is sharded; --framework what runs it"}
 
@@ -212,6 +214,13 @@ MEANS: dict[str, Mapping[str, str]] = {
         "": "!--offload optimizer, parameters or activations: what is kept in host memory",
         "*": "!--offload optimizer, parameters or activations: what is kept in host memory",
     },
+    "sft": {"": "--task sft"},
+    "dpo": {"": "--task dpo"},
+    "kto": {"": "--task kto"},
+    "orpo": {"": "--task orpo"},
+    "simpo": {"": "--task simpo"},
+    "reward-model reward-modeling": {"": "--task rm"},
+    "grpo ppo rloo reinforce rlhf rl": {"": f"!{_ROLLOUTS}", "*": f"!{_ROLLOUTS}"},
     "days": {"*": "--within {}d"},
     "hours": {"*": "--within {}h"},
     "weeks": {"*": "--within {}w"},
@@ -244,9 +253,10 @@ MEANS: dict[str, Mapping[str, str]] = {
 }
 """Spellings with another form of value → {what follows: what it means}. What follows: nothing (""; also `true`), a
 word, `#` a number, `*` anything (`*3*`: anything with a 3 in it), `{}` in the meaning is replaced by it. A meaning is
-other options, or after `!` the hint of a refusal."""
+other options, or after `!` the hint of a refusal; after `?` too, unless the line has the option that the hint names."""
 
 VALUES: dict[str, Mapping[str, str]] = {
+    "task": dict.fromkeys(("grpo", "ppo", "rloo", "rl", "rlhf"), _ROLLOUTS),
     "max": {"gpus": "--min gpus finds the fewest, and napkin plan the layout", "batch": "--max micro-batch"},
     "min": {"micro-batch": "--max micro-batch finds the largest", "seq": "--max seq finds the longest"},
     "precision": {"bf16": _POLICIES, "bfloat16": _POLICIES, "fp16": _HALF, "bf16-true": "--precision bf16-pure"},

@@ -43,8 +43,11 @@ class Option:
 
     @property
     def key(self) -> str:
-        """The name as an identifier."""
-        return self.name.replace("-", "_")
+        """The name as an identifier of Python."""
+        from keyword import iskeyword  # help alone asks
+
+        word = self.name.replace("-", "_")
+        return f"{word}_" if iskeyword(word) else word
 
     @property
     def choices(self) -> tuple[str, ...]:

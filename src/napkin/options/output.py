@@ -24,5 +24,5 @@ OPTIONS = (
     ),
 )
 
-COMMON = ("run", "json", "csv", "markdown", "explain", "verbose", "quiet", "paths", "output")
+COMMON = ("run", "from", "json", "csv", "markdown", "explain", "verbose", "quiet", "paths", "output")
 """Options that every command has."""

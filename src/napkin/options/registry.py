@@ -7,7 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-from napkin.options import bench, comparing, data, files, layout, machine, model, output, question, small, training
+from napkin.options import (
+    bench,
+    comparing,
+    data,
+    files,
+    layout,
+    machine,
+    model,
+    output,
+    question,
+    rollout,
+    small,
+    training,
+)
 from napkin.options.option import Option
 
 
@@ -24,7 +37,7 @@ def registry(groups: Iterable[tuple[str, tuple[Option, ...]]]) -> dict[str, Opti
 
 GROUPS = tuple(
     (one.GROUP, one.OPTIONS)
-    for one in (model, machine, layout, training, data, question, small, comparing, bench, files, output)
+    for one in (model, machine, layout, training, rollout, data, question, small, comparing, bench, files, output)
 )
 """(heading, its options), in the order in which help shows them."""
 
@@ -35,10 +48,12 @@ _RARE = """assume-ignorable strict-config target-seq images image-tokens mean-do
     distributed-optimizer dp-shard stage-layers first-stage-layers last-stage-layers embedding-as-layer
     loss-as-layer chunk-layers max-global-batch max-tp max-pp max-cp max-ep max-vp max-zero max-micro-batch
     optimizer-form momentum attention loss compile async-tp factor ema freeze freeze-layers lora-targets quantized
-    quantize-experts adapter trainer reference vp sp profile epochs sample-tokens lengths packing steps indexer-loss
+    quantize-experts adapter trainer reference prompt-tokens response-tokens max-response-tokens
+    samples-per-prompt rollout rollout-tp reward critic vp sp profile epochs sample-tokens lengths packing steps
+    indexer-loss
     dropout stack snapshot-device peak-flops memory-size memory-bandwidth link-bandwidth network-bandwidth tdp
     power-overhead pue carbon-intensity goodput samples-per-second bytes-per-param width widths depth csv markdown paths
-    theme run pareto tensors size hardware-file snapshot confidence quiet plot"""
+    theme run from pareto tensors size hardware-file snapshot confidence quiet plot"""
 SECOND_LEVEL = frozenset(_RARE.split())
 """Options that `--help` leaves to `--help-all` where a command has too many to show."""
 

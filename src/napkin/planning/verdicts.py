@@ -40,7 +40,7 @@ def mode_of(setup: Setup) -> str:
     return mode(precision, setup.attention, setup.dropout > 0, int(setup.layout.sequences), recompute)
 
 
-def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
+def is_measured(model: Model, setup: Setup) -> bool:
     """Return whether what this step keeps for backward was counted on the code itself: never with 8-bit products, nor
     compiled, nor with what is trained next to frozen weights or a loss of its own, whose libraries were not run."""
     numbers = setup.precision
@@ -53,7 +53,7 @@ def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
         return False
     if setup.layout.images and not _is_traced_with_images(model, setup):
         return False
-    return measured(implementation, model.family, mode_of(setup))
+    return measured(setup.implementation, model.family, mode_of(setup))
 
 
 def _is_traced_with_images(model: Model, setup: Setup) -> bool:
@@ -65,7 +65,7 @@ def _is_traced_with_images(model: Model, setup: Setup) -> bool:
 def width_of(model: Model, setup: Setup, implementation: str) -> Width:
     """Return how far the figures can lie from the formula's. Where nothing else is uncertain, live bytes are as far off
     as those of traced steps of the same code were."""
-    counted = is_measured(model, setup, implementation) and setup.attention in setup.implementation.kernels
+    counted = is_measured(model, setup) and setup.attention in setup.implementation.kernels
     width = setup.widths[0 if setup.layout.gpus == 1 else 1][0 if counted else 1]
     if implementation != "hf" or not counted or width.live != EXACT.live:
         return width

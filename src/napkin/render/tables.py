@@ -17,7 +17,7 @@ def to_csv(answer: Answer) -> str:
     if answer.rows:
         names = list(dict.fromkeys(name for row in answer.rows for name in row))
         writer.writerow(names)
-        writer.writerows([row.get(name) for name in names] for row in answer.rows)
+        writer.writerows([_whole(row.get(name)) for name in names] for row in answer.rows)
     else:
         writer.writerow(["path", "value", "unit"])
         writer.writerows([path, _whole(value), unit] for path, (value, unit) in answer.quantities().items())
@@ -32,7 +32,7 @@ def _whole(value: Cell) -> Cell:
 def to_markdown(answer: Answer, explain: bool = False) -> str:
     """Return the screen as text and tables: the question, the answer, its table; then every quantity."""
     screen = answer.screen
-    lines = [", ".join(screen.question), ""] if screen.question else []
+    lines = [", ".join(screen.question).replace(":, ", ": "), ""] if screen.question else []
     lines += [f"**{' · '.join(part for part in screen.headline if part)}**", ""] if screen.headline else []
     for table in (screen.table, screen.more):
         lines += [*_cells(table), ""] if table is not None and table.rows else []

@@ -70,13 +70,15 @@ def step_of_passes(
     return replace(found, time=term.add("step/time", *found.time.parts, *forward))
 
 
-ONCE = ("step/optimizer", "step/overhead/fixed", "step/overhead/straggling")
-"""Parts of a step that a pass without gradients does not have."""
+ONCE, OPTIMIZER = ("step/overhead/fixed", "step/overhead/straggling"), "step/optimizer"
+"""Parts of a step that its passes share."""
 
 
 def pass_time(one: Passing, found: StepTime) -> Term:
-    """Return the seconds of the micro-batches of a pass without gradients, from those of a step that trains nothing."""
-    parts = [part for whole in found.time.parts for part in (whole, *whole.parts) if part.name in ONCE]
+    """Return the seconds of another pass, from those of a step of its own: what nothing scales is there once, and a
+    pass without gradients has no optimizer."""
+    once = ONCE if one.trained else (*ONCE, OPTIMIZER)
+    parts = [part for whole in found.time.parts for part in (whole, *whole.parts) if part.name in once]
     less = term.add(f"step/{one.name}/once", *parts)
     return term.subtract(f"step/{one.name}", found.time.renamed(f"step/{one.name}/all"), less)
 
@@ -116,12 +118,11 @@ def step(model: Model, layout: StepLayout, rates: Rates, layers: Layers | None =
     1F1B: m·t_slowest + (p−1)/v·t_mean (Narayanan et al. 2021, section 2.2)."""
     clock = Clock(rates, layout)
     stages = stages_of(clock, layers or layers_of_step(model, layout, rates))
-    repeats = term.leaf("micro_batches", layout.micro_batches, "1", term.GIVEN)
-    stack = clock.rate("stack", rates.stack, source="this software's time over the common constants'")
+    repeats, stack = _repeats(layout), _stack(clock)
     spent = {group: term.multiply(f"step/all/{group}", stack, repeats, stages.slowest(group)) for group in GROUPS}
     compute = term.add("step/compute", *(spent[g].renamed(f"step/compute/{g}") for g in COMPUTE))
     moved = term.add("step/memory_bound", *(spent[g].renamed(f"step/memory_bound/{g}") for g in MEMORY))
-    bubble = bubble_time(clock, stages, stack)
+    bubble = bubble_time(clock, stages.layers, stack)
     between = boundary_time(clock, stages, model.hidden * model.streams, stack, repeats)
     inside = [spent[group] for group in COMMUNICATION]
     work = term.add("step/work", compute, moved, *inside, spent["host"], bubble, between)
@@ -150,3 +151,20 @@ def straggling_time(clock: Clock) -> Term:
     gpus = term.multiply("gpus", groups.replicas.ranks, clock.tp, size("pp", layout.pp))
     each = clock.rate("step/overhead/doubling", clock.rates.straggle, SECOND)
     return term.multiply("step/overhead/straggling", each, term.log2("doublings", gpus))
+
+
+def least_step(layout: StepLayout, rates: Rates, layers: Layers) -> Term:
+    """Return seconds that the step takes at least: the mean stage, which the slowest is never faster than, and the
+    bubble."""
+    clock = Clock(rates, layout)
+    repeats, stack = _repeats(layout), _stack(clock)
+    mean = term.multiply("step/stages", stack, repeats, layers.stage_mean(clock.groups.stages.ranks))
+    return term.add("step/least", mean, bubble_time(clock, layers, stack))
+
+
+def _repeats(layout: StepLayout) -> Term:
+    return term.leaf("micro_batches", layout.micro_batches, "1", term.GIVEN)
+
+
+def _stack(clock: Clock) -> Term:
+    return clock.rate("stack", clock.rates.stack, source="this software's time over the common constants'")

@@ -207,60 +207,72 @@ def order_of(
 
     untrained  layers before the first trained one        awake  gradients pass through them all the same
     between    types that are no blocks"""
-    always = recompute.kind in ("full", "group", OPERATIONS)
-    variants: dict[Variant, int] = {}
-    skipped = 0
-
-    def variant(kind: int, layer: int) -> int:
-        still = layer < untrained
-        again = always or (recompute.kind == "every" and (layer - skipped) % recompute.k == 0)
-        return variants.setdefault(
-            Variant(kind, again and kind not in between, still and not awake, still), len(variants)
-        )
-
-    segments: list[Segment] = []
-
-    def put(runs: Iterable[tuple[int, int]], first: int, times: int = 1) -> int:
-        """Append runs of (layers, kind) from layer `first` on, repeated; without repetition, one segment per run."""
-        offset, pieces = 0, []
-        for count, kind in runs:
-            for begin, end in _even(first + offset, first + offset + count, recompute, untrained, skipped):
-                pieces.append((begin - first, end - begin, variant(kind, begin)))
-            offset += count
-        if times > 1 and len(pieces) > 1:
-            segments.append(Segment(first, times, offset, tuple(pieces)))
-        else:
-            segments.extend(Segment(first + at, times * count, 1, ((0, 1, which),)) for at, count, which in pieces)
-        return first + times * offset
-
-    layer = 0
+    ordering = _Ordering(recompute, untrained, between, awake)
     for times, pattern in patterns:
         runs = list(pattern)
         period = sum(count for count, _ in runs)
-        if untrained > layer:  # layers that keep nothing are separate
-            few = min(times, -(-(untrained - layer) // period))
+        if untrained > ordering.layers:  # layers that keep nothing are separate
+            few = min(times, -(-(untrained - ordering.layers) // period))
             for _ in range(few):
-                layer = put(runs, layer)
+                ordering.put(runs)
             times -= few
-        if len(runs) == 1:  # equal layers are one layer, repeated; with `every:K`, K layers
-            (count, kind), long = runs[0], recompute.k if recompute.kind == "every" else 1
-            left = times * count
-            if kind in between:
-                layer = put([(left, kind)], layer)
-                skipped += left
-                continue
-            if left >= 2 * long > 2:
-                layer = put([(long, kind)], layer, left // long)
-                left %= long
-            layer = put([(left, kind)] if left else [], layer)
+        if len(runs) == 1:
+            count, kind = runs[0]
+            ordering.put_equal(times * count, kind)
             continue
         joined = lcm(period, recompute.k) // period if recompute.kind == "every" else 1
         if times >= 2 * joined:
-            layer = put(runs * joined, layer, times // joined)
+            ordering.put(runs * joined, times // joined)
             times %= joined
         for _ in range(times):
-            layer = put(runs, layer)
-    return Order(tuple(variants), tuple(segments))
+            ordering.put(runs)
+    return Order(tuple(ordering.variants), tuple(ordering.segments))
+
+
+class _Ordering:
+    """Collects the segments of an order. `layers`: how many have been put; `skipped`: those that are no blocks."""
+
+    def __init__(self, recompute: Recompute, untrained: int, between: Container[int], awake: bool) -> None:
+        self.recompute, self.untrained, self.between, self.awake = recompute, untrained, between, awake
+        self.variants: dict[Variant, int] = {}
+        self.segments: list[Segment] = []
+        self.layers = self.skipped = 0
+
+    def variant(self, kind: int, layer: int) -> int:
+        """Return the place of a layer's variant."""
+        still, recompute = layer < self.untrained, self.recompute
+        again = recompute.kind in ("full", "group", OPERATIONS)
+        again = again or (recompute.kind == "every" and (layer - self.skipped) % recompute.k == 0)
+        one = Variant(kind, again and kind not in self.between, still and not self.awake, still)
+        return self.variants.setdefault(one, len(self.variants))
+
+    def put(self, runs: Iterable[tuple[int, int]], times: int = 1) -> None:
+        """Append runs of (layers, kind), repeated; without repetition, one segment per run."""
+        first, offset, pieces = self.layers, 0, []
+        for count, kind in runs:
+            begin, end = first + offset, first + offset + count
+            for low, high in _even(begin, end, self.recompute, self.untrained, self.skipped):
+                pieces.append((low - first, high - low, self.variant(kind, low)))
+            offset += count
+        if times > 1 and len(pieces) > 1:
+            self.segments.append(Segment(first, times, offset, tuple(pieces)))
+        else:
+            ones = (Segment(first + at, times * count, 1, ((0, 1, which),)) for at, count, which in pieces)
+            self.segments.extend(ones)
+        self.layers += times * offset
+
+    def put_equal(self, left: int, kind: int) -> None:
+        """Append equal layers: one layer, repeated; with `every:K`, K layers."""
+        if kind in self.between:
+            self.put([(left, kind)])
+            self.skipped += left
+            return
+        long = self.recompute.k if self.recompute.kind == "every" else 1
+        if left >= 2 * long > 2:
+            self.put([(long, kind)], left // long)
+            left %= long
+        if left:
+            self.put([(left, kind)])
 
 
 def _even(first: int, last: int, recompute: Recompute, untrained: int, skipped: int) -> Iterator[tuple[int, int]]:

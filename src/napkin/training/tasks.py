@@ -8,9 +8,11 @@ from __future__ import annotations
 from napkin.operations.model import Model
 from napkin.operations.trained import forward_only
 from napkin.record import record
+from napkin.training.precision import Precision
 
 REFERENCE, MISMATCHED = "reference", "mismatched"
-SAME, ADAPTERS_OFF, PRECOMPUTED = "same", "adapters-off", "precomputed"
+LOGPROBS, REWARD, CRITIC = "logprobs", "reward", "critic"
+SAME, ADAPTERS_OFF, PRECOMPUTED, NONE = "same", "adapters-off", "precomputed", "none"
 """Where a reference model's log-probabilities come from: a copy of the model, the model with its adapters switched off,
 or a pass over the data before training. Any other word names a model."""
 LOG_PROBS, WIDE_LOG_PROBS = "log-probs", "log-probs-fp32"
@@ -29,6 +31,9 @@ class Task:
     reference    they are compared with those of a reference model
     mismatched   a batch's answers with prompts of others run too, without gradients (KTO's estimate of the KL term)
     scalar       the head has one output, a score
+    rollout      it trains on answers that an inference engine generates with the model in each step
+    penalized    answers are compared with a reference model where nothing else is asked for
+    critic       a second model of values is trained
     """
 
     name: str
@@ -38,6 +43,9 @@ class Task:
     reference: bool = False
     mismatched: bool = False
     scalar: bool = False
+    rollout: bool = False
+    penalized: bool = False
+    critic: bool = False
     source: str = ""
 
 
@@ -50,6 +58,7 @@ class ForwardPass:
     times     sequences that it runs over, for each of the micro-batch
     held      its weights are a copy of their own        dtype  in this number format ("": as the model is loaded)
     adapters  the adapters of the model that is trained run too
+    trained   it is a model of its own that is trained too, forward and backward
     first     it runs before the pass with gradients, whose activations are not there yet
     """
 
@@ -58,18 +67,28 @@ class ForwardPass:
     times: int = 1
     held: bool = False
     adapters: bool = False
+    trained: bool = False
     first: bool = False
     dtype: str = ""
 
 
+def loss_of(task: Task, loss: str, precision: Precision) -> str:
+    """Return the form of a task's loss where an implementation has `loss` for text: over log-probabilities of the type
+    that the logits have."""
+    if not task.preference or loss in OVER_LOG_PROBS:
+        return loss
+    return WIDE_LOG_PROBS if precision.autocast or precision.param == "fp32" else LOG_PROBS
+
+
 @record
 class Passing:
-    """A pass without gradients in each micro-batch. model: as such a pass runs it; times: sequences that it runs over,
-    for each of the micro-batch."""
+    """Another pass in each micro-batch. model: as the pass runs it; times: sequences that it runs over, for each of the
+    micro-batch; trained: forward and backward, else without gradients."""
 
     name: str
     model: Model
     times: int = 1
+    trained: bool = False
 
 
 @record
@@ -82,11 +101,12 @@ class Passes:
 
 def passes_of(trained: Model, forwards: tuple[ForwardPass, ...]) -> Passes:
     """Return what a micro-batch runs. trained: the model as it is trained."""
-    others = tuple(
-        Passing(one.name, forward_only(trained if one.model is None else one.model, one.adapters), one.times)
-        for one in forwards
-    )
-    return Passes(trained, others)
+    others = []
+    for one in forwards:
+        model = trained if one.model is None else one.model
+        run = model if one.trained else forward_only(model, one.adapters)
+        others.append(Passing(one.name, run, one.times, one.trained))
+    return Passes(trained, tuple(others))
 
 
 PRETRAIN = Task("pretrain")
@@ -133,6 +153,30 @@ TASKS: dict[str, Task] = {
             scalar=True,
             source="trl/trainer/reward_trainer.py: num_labels 1, chosen and rejected are one batch",
         ),
+        Task(
+            "grpo",
+            "GRPO",
+            preference=True,
+            rollout=True,
+            source="trl/trainer/grpo_trainer.py: beta 0, no reference; log-probabilities before the update",
+        ),
+        Task(
+            "rloo",
+            "RLOO",
+            preference=True,
+            rollout=True,
+            penalized=True,
+            source="trl/trainer/rloo_trainer.py: beta 0.05, a reference; log-probabilities before the update",
+        ),
+        Task(
+            "ppo",
+            "PPO",
+            preference=True,
+            rollout=True,
+            penalized=True,
+            critic=True,
+            source="trl/experimental/ppo/ppo_trainer.py: reference, reward and value model next to the policy",
+        ),
     )
 }
 
@@ -143,7 +187,7 @@ def forward_passes(task: Task, reference: str, model: Model | None, first: bool)
     found = []
     if task.mismatched:
         found.append(ForwardPass(MISMATCHED, adapters=True, first=True))
-    if task.reference and reference != PRECOMPUTED:
+    if (task.reference or task.rollout) and reference not in (PRECOMPUTED, NONE):
         times = 2 if task.mismatched else 1
         found.append(ForwardPass(REFERENCE, model, times, held=reference != ADAPTERS_OFF, first=first))
     return tuple(found)

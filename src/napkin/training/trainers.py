@@ -24,6 +24,8 @@ class Trainer:
     widens    what is not quantized is cast to fp32 (peft's prepare_model_for_kbit_training)
     checkpoints  every block is checkpointed unless a run says otherwise, from version `since` on
     framework  that it runs on where none is named, ""
+    share     of each GPU's memory that an inference engine there takes
+    sleeps    the engine gives its memory back while the model is trained
     software  the stack whose measured steps are most like its own (evidence/software.py)
     source    where its code says so
     """
@@ -39,6 +41,8 @@ class Trainer:
     checkpoints: bool = False
     since: tuple[int, int] = (0, 0)
     framework: str = ""
+    share: float = 0.5
+    sleeps: bool = True
     software: str = "fsdp-eager"
 
     def runs_on(self, framework: Framework) -> bool:
@@ -103,10 +107,13 @@ TRAINERS: dict[str, Trainer] = {
         Trainer(
             "trl",
             "huggingface/trl trl/trainer/sft_trainer.py: adapters of a quantized base are cast to bf16; its configs "
-            "set gradient_checkpointing since a222aeb46 (8 August 2025, release 0.22)",
+            "set gradient_checkpointing since a222aeb46 (8 August 2025, release 0.22); "
+            "grpo_config.py: vllm_gpu_memory_utilization 0.3, vllm_enable_sleep_mode off",
             beside_quantized="bf16",
             checkpoints=True,
             since=(0, 22),
+            share=0.3,
+            sleeps=False,
         ),
         Trainer(
             "axolotl", "axolotl-ai-cloud/axolotl src/axolotl/loaders/{model,adapter}.py: norms back to torch_dtype"
@@ -158,6 +165,17 @@ TRAINERS: dict[str, Trainer] = {
             "openrlhf",
             "OpenRLHF/OpenRLHF openrlhf/utils/deepspeed: ZeRO with bf16 parameters and fp32 master copies",
             framework="deepspeed",
+        ),
+        Trainer(
+            "nemo-rl",
+            "NVIDIA-NeMo/RL examples/configs/grpo_math_1B.yaml: gpu_memory_utilization 0.6, bf16",
+            implementation="megatron",
+            framework="megatron-core",
+            adapters="bf16",
+            beside_quantized="bf16",
+            autocast=False,
+            share=0.6,
+            software="megatron-core",
         ),
         Trainer(
             "nemo-automodel",

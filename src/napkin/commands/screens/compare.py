@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from napkin.elementwise import ratio
@@ -113,12 +114,12 @@ def changes(have: Quantities, get: Quantities, paths: Sequence[str]) -> list[str
     """Return how the quantities that are explained change."""
     return [
         f"{path} {signed(float(get[path][0]) - float(have[path][0]), have[path][1])}"
-        f" ({_times(have[path][0], get[path][0])})"
+        + (f" ({times})" if (times := _times(have[path][0], get[path][0])) else "")
         for path in paths
     ]
 
 
 def _times(a: float, b: float) -> str:
-    """Return how many times the first the second is."""
+    """Return how many times the first the second is, or nothing where that is out of range."""
     times = float(ratio(b, a))
-    return f"{times:.3g} ×" if times == times else ""
+    return f"{times:.3g} ×" if math.isfinite(times) else ""

@@ -211,7 +211,7 @@ def _slower(row: Row) -> str:
     if not isinstance(row.get("extra_time"), float):
         return f"{trains}not timed"
     times = 1 + number_in(row, "extra_time")
-    if times > MANY or times < 1 / MANY:
+    if times > MANY or 0 < times < 1 / MANY:  # 0: shorter than the precision of what is left
         return trains + (f"{times:,.0f} × as long" if times > 1 else f"{1 / times:,.0f} × as fast")
     return f"{trains}{times - 1:+.0%} ({number_in(row, 'low'):+.0%} to {number_in(row, 'high'):+.0%})"
 

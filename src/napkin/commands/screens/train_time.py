@@ -94,12 +94,13 @@ def _headline(question: TrainTimeQuestion, answer: Answer, terms: Mapping[str, T
         found.append(f"{str(answer.verdict).upper()}: {' and '.join(_limits(question))}")
     elif answer.verdict == UNDECIDED:
         found.append(f"memory TOO CLOSE TO CALL: {_memory(terms)}")
+    costs = [human(terms["cost"].value, "USD")] if "cost" in terms else []
+    found += costs if "budget" in question.limits else []
     if wanted in answer.intervals and question.confidence is not None:
         found.append(interval(answer.intervals[wanted], what.value, what.unit, question.confidence))
     if wanted != "time" and ("time/allowed" in terms or "time" not in question.known):
         found.append(f"done in {human(terms['time'].value, 'second')}")
-    if "cost" in terms:
-        found.append(human(terms["cost"].value, "USD"))
+    found += costs if "budget" not in question.limits else []
     return [*found, human(terms["gpu_hours"].value, "GPU-hour")]
 
 

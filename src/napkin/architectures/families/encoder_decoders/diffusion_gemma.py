@@ -13,10 +13,8 @@ from napkin.architectures.reading import activation
 from napkin.architectures.record import REQUIRED, Wrapper, like
 from napkin.architectures.shared_kv import NORM
 from napkin.inputs.model import Config
-from napkin.operations.attention import AttentionCore
 from napkin.operations.base import Operation
 from napkin.operations.learned import Parameters
-from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Stack, stack_of
 from napkin.operations.pointwise import Add
 from napkin.operations.views import ConcatTokens, EncoderKeys, reuse
@@ -73,19 +71,21 @@ def _decoder(config: Config, whole: Stack, hidden: int, *, shares: bool) -> Stac
 
 def _again(op: Operation) -> Operations:
     """Return an operation with the encoder's weights; biases are not shared."""
-    if not isinstance(op, Matmul) or not op.bias:
+    linear = op.linear()
+    if linear is None or not linear.bias:
         return (reuse(op),)
-    return (Parameters(f"{op.name}_bias", (), (("bias", (op.d_out,)),)), reuse(op))
+    return (Parameters(f"{op.name}_bias", (), (("bias", (linear.d_out,)),)), reuse(op))
 
 
 def _both_ways(op: Operation) -> Operations:
     """Return a decoder's operation: its attention sees the prompt's keys and values, and every token of the canvas."""
-    if not isinstance(op, AttentionCore):
+    core = op.attends()
+    if core is None:
         return (op,)
     query, *own = op.reads
     joined: list[Operation] = []
-    for name, read, size in zip(("keys", "values"), own, (op.qk_dim, op.v_dim), strict=True):
-        width = op.kv_heads * size
+    for name, read, size in zip(("keys", "values"), own, (core.qk_dim, core.v_dim), strict=True):
+        width = core.kv_heads * size
         joined += [EncoderKeys(f"prompt_{name}", (), width), ConcatTokens(name, (read, f"prompt_{name}"), width)]
     return (*joined, replace(op, reads=(query, "keys", "values"), causal=False, merged=True))
 

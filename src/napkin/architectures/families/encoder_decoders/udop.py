@@ -11,6 +11,7 @@ from napkin.architectures.record import like
 from napkin.architectures.vision.tower import sides
 from napkin.inputs.model import Config
 from napkin.operations.embedding import Embedding, PositionBias
+from napkin.operations.facts import POSITION_BIASES
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Add
 from napkin.operations.roles import SEGMENT
@@ -60,7 +61,7 @@ def udop(config: Config) -> Model:
 
 def _without_own_bias(layer: Layer) -> Layer:
     """Return an encoder's layer without a bias of its own: all read that of the stack."""
-    return replace(layer, operations=tuple(op for op in layer.operations if not isinstance(op, PositionBias)))
+    return replace(layer, operations=tuple(op for op in layer.operations if op.pattern() not in POSITION_BIASES))
 
 
 def _further_biases(config: Config, heads: int) -> list[int]:

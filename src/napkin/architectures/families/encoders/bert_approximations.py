@@ -9,7 +9,6 @@ from napkin.architectures.masked import ENCODER, bert_modules
 from napkin.architectures.record import Build, like
 from napkin.architectures.sparse_attention import block_sparse
 from napkin.inputs.model import Config
-from napkin.operations.attention import AttentionCore
 from napkin.operations.base import Operation
 from napkin.operations.implementations import EAGER
 from napkin.operations.learned import Parameters
@@ -55,7 +54,11 @@ def _big_bird(config: Config) -> Model:
     core = block_sparse(config)
 
     def sparse(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
-        return tuple(one for op in operations for one in (core(op) if isinstance(op, AttentionCore) else (op,)))
+        made: list[Operation] = []
+        for op in operations:
+            found = op.attends()
+            made += (op,) if found is None else core(found)
+        return tuple(made)
 
     return each_layer(model, sparse)
 

@@ -7,15 +7,14 @@ Fields and arrangements are facts of the class of Hugging Face transformers 5.23
 from __future__ import annotations
 
 from functools import partial
-from math import gcd
 from typing import NamedTuple
 
 from napkin.architectures.assembly import embedding, head, runs_of
 from napkin.architectures.attention_parts import Gate
 from napkin.architectures.blocks import RMS, RMS_BARE, RMS_FP32, Block, Operations, Routing, moe
-from napkin.architectures.dimensions import Dimensions, decoder_only
-from napkin.architectures.families.mixtures_of_experts.inkling import INKLING
-from napkin.architectures.reading import chosen_experts, depth, headless, listed, width
+from napkin.architectures.dimensions import decoder_only
+from napkin.architectures.families.mixtures_of_experts.inkling import INKLING, dimensions_of
+from napkin.architectures.reading import chosen_experts, depth, listed, width
 from napkin.architectures.record import REQUIRED, Wrapper, like
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
@@ -34,7 +33,7 @@ PERIOD = 6
 """Every PERIOD-th layer sees all keys, where a config does not say which."""
 
 
-class _Plan(NamedTuple):
+class _InklingPlan(NamedTuple):
     """What sets a layer apart: its attention, how many blocks precede it, and whether it begins one."""
 
     attention: str
@@ -43,7 +42,7 @@ class _Plan(NamedTuple):
 
 
 @record
-class _Attention:
+class _InklingAttention:
     """Attention of one kind of layer; `window`: None sees all keys, with taps of convolutions that each token makes."""
 
     width: int
@@ -113,22 +112,10 @@ def inkling2(config: Config) -> Model:
     attentions = {kind: _attention(config, hidden, kernel, kind) for kind in sorted(set(kinds))}
     config.ignore(*(prefix + name for prefix in ("", "swa_") for name in _SIZES), "rel_extent", "sliding_window_size")
     feed = _experts(config, hidden)
-    plans = [_Plan(kind, -(-i // every), i % every == 0) for i, kind in enumerate(kinds)]
+    plans = [_InklingPlan(kind, -(-i // every), i % every == 0) for i, kind in enumerate(kinds)]
     make = partial(_layer, hidden, kernel, attentions, feed)
     rows, real_rows = config.integer("vocab_size"), config.integer("unpadded_vocab_size")
-    sizes = Dimensions(
-        config.name,
-        config.model_type,
-        hidden,
-        layers,
-        gcd(*(one.heads for one in attentions.values())),
-        gcd(*(one.kv_heads for one in attentions.values())),
-        max(one.size for one in attentions.values()),
-        rows,
-        config.optional_integer("max_position_embeddings"),
-        tied=False,
-        headless=headless(config),
-    )
+    sizes = dimensions_of(config, [(one.heads, one.kv_heads, one.size) for one in attentions.values()])
     final = BlockResidual("final_input", ("x",), hidden, -(-layers // every) + 1)
     softcap = config.real("final_logit_softcapping") is not None
     after = head(hidden, rows, norm=RMS_FP32, softcap=softcap, fp32_cap=True, none=sizes.headless, source=final.name)
@@ -140,7 +127,7 @@ def inkling2(config: Config) -> Model:
 _SIZES = ("num_attention_heads", "num_key_value_heads", "head_dim")
 
 
-def _attention(config: Config, hidden: int, kernel: int, kind: str) -> _Attention:
+def _attention(config: Config, hidden: int, kernel: int, kind: str) -> _InklingAttention:
     """Read the attention of one kind of layer."""
     near = kind == WINDOWED
     names = ["swa_" * near + name for name in _SIZES]
@@ -149,7 +136,7 @@ def _attention(config: Config, hidden: int, kernel: int, kind: str) -> _Attentio
         raise config.wrong(names[1], f"{heads} attention heads are not a multiple of {kv_heads} key/value heads")
     window = config.integer("sliding_window_size") if near else None
     extent = window or config.integer("rel_extent")
-    return _Attention(hidden, heads, kv_heads, size, config.integer("d_rel"), extent, kernel, window)
+    return _InklingAttention(hidden, heads, kv_heads, size, config.integer("d_rel"), extent, kernel, window)
 
 
 def _experts(config: Config, hidden: int) -> Block:
@@ -159,7 +146,9 @@ def _experts(config: Config, hidden: int) -> Block:
     return partial(moe, width=hidden, inner=config.integer("moe_intermediate_size"), routing=routing)
 
 
-def _layer(hidden: int, kernel: int, attentions: dict[str, _Attention], feed: Block, plan: _Plan) -> Layer:
+def _layer(
+    hidden: int, kernel: int, attentions: dict[str, _InklingAttention], feed: Block, plan: _InklingPlan
+) -> Layer:
     """Return a layer, each branch of which reads a sum over earlier blocks and ends with a short convolution."""
     near = plan.attention == WINDOWED
     letters = ("",) if near else ("q_", "k_", "v_")

@@ -31,7 +31,7 @@ from napkin.operations.views import Concat, Share, Slice
 from napkin.record import record, replace
 
 
-class _Plan(NamedTuple):
+class _MistralPlan(NamedTuple):
     """What sets a layer apart: experts, an indexer of its own, rotary positions, and whose latent it reads."""
 
     sparse: bool
@@ -45,7 +45,7 @@ OWN, LENDS, BORROWS = "", "lending", "borrowing"
 
 
 @record
-class _Attention:
+class _MistralAttention:
     """Attention of one kind of layer. `index`: makes the operation that chooses the keys, or None."""
 
     hidden: int
@@ -56,7 +56,7 @@ class _Attention:
     v_dim: int
     keys: int
     bias: bool
-    plan: _Plan
+    plan: _MistralPlan
     index: Indexer | None
 
     def __call__(self, source: str) -> Operations:
@@ -134,16 +134,16 @@ def mistral_large4(config: Config) -> Model:
     inner = config.integer("intermediate_size")
     feeds[False] = partial(gated_mlp, width=hidden, inner=inner, function=function)
 
-    def layer(plan: _Plan) -> Layer:
+    def layer(plan: _MistralPlan) -> Layer:
         chosen = index if plan.indexed else None
-        attend = _Attention(hidden, heads, rank, nope, rotary, v_dim, keys, bias, plan, chosen)
+        attend = _MistralAttention(hidden, heads, rank, nope, rotary, v_dim, keys, bias, plan, chosen)
         words = ("moe" if plan.sparse else "dense", "" if plan.indexed else "shared_index", plan.latent)
         turned = "rotary" if plan.rotary else "unrotated"
         name = "_".join(word for word in (turned, *words) if word)
         return Layer(name, pre_norm(hidden, RMS, attend, feeds[plan.sparse]))
 
     plans = map(
-        _Plan,
+        _MistralPlan,
         map(by_type(config, layers), range(layers)),
         each_indexed(config, layers),
         _rotated(config, layers),

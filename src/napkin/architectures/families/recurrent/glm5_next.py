@@ -33,7 +33,7 @@ PERIOD, DENSE = 4, 3
 CLAMPED = Gating(clamped=True)
 
 
-class _Plan(NamedTuple):
+class _Glm5Plan(NamedTuple):
     """What sets a layer apart: its mixer, whether it chooses keys itself, and whether it has experts."""
 
     kind: str
@@ -61,7 +61,7 @@ def glm5_next(config: Config) -> Model:
     }
     streams, iterations = config.integer("hc_mult"), config.integer("hc_sinkhorn_iters")
 
-    def layer(plan: _Plan) -> Layer:
+    def layer(plan: _Glm5Plan) -> Layer:
         mixer: Block = delta if plan.kind == LINEAR else attention
         if plan.kind != LINEAR and not plan.indexed:
             mixer = replace(attention, index=None)
@@ -69,7 +69,7 @@ def glm5_next(config: Config) -> Model:
         name = "linear" if plan.kind == LINEAR else "attention" + "_shared_index" * (not plan.indexed)
         return Layer(f"{name}_{'moe' if plan.sparse else 'dense'}", made)
 
-    plans = [_Plan(LINEAR if kind == LINEAR else INDEXED, indexed[i], sparse(i)) for i, kind in enumerate(kinds)]
+    plans = [_Glm5Plan(LINEAR if kind == LINEAR else INDEXED, indexed[i], sparse(i)) for i, kind in enumerate(kinds)]
     plans = [plan._replace(indexed=False) if plan.kind == LINEAR else plan for plan in plans]
     length = config.optional_integer("max_position_embeddings")
     sizes = dimensions_of(config, hidden, layers, heads, heads, attention.qk_dim, length)

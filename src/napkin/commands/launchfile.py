@@ -1,0 +1,188 @@
+"""Options from the launch files of other frameworks (--from): as if they had been typed, and the command line wins."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from napkin.commands.command import Command
+from napkin.commands.signature import OptionText
+from napkin.errors import NapkinError, Problems, Refused
+from napkin.inputs.launch.read import combined, read_launch
+from napkin.inputs.launch.reading import ASSUMED, DEFAULT, DERIVED, FROM_FILE, Entry, Reading
+from napkin.options.option import Option
+from napkin.options.registry import OPTIONS
+from napkin.options.training import FROZEN_FORMATS
+from napkin.render.answer import Shown
+from napkin.render.assumed import assumed_words
+from napkin.units import Unreadable
+
+AMOUNTS = ("steps", "samples", "epochs", "tokens")
+INSTEAD: Mapping[str, tuple[str, ...]] = {
+    "dp": ("gpus", "nodes", "tp", "pp", "cp", "dp"),
+    "dp-shard": ("zero", "gpus", "nodes", "dp"),
+    "gpus": ("dp", "nodes", "gpus"),
+    "nodes": ("gpus", "dp"),
+    "grad-accum": ("global-batch", "micro-batch"),
+    "global-batch": ("grad-accum",),
+    "precision": ("lora-rank", "quantized", "adapter", "trainer"),
+    "sp": ("tp",),
+    "vp": ("pp", "chunk-layers"),
+    "schedule": ("pp",),
+    "offload": ("zero",),
+    "implementation": ("framework", "trainer"),
+    **dict.fromkeys(AMOUNTS, AMOUNTS),
+}
+"""Option of a file → options of the command line that say the same in another way, or that it belongs to."""
+NEEDED = frozenset(
+    [
+        "model",
+        "task",
+        "gpus",
+        "zero",
+        "offload",
+        "micro-batch",
+        "seq",
+        "precision",
+        "recompute",
+        "optimizer",
+        "quantized",
+        "lora-rank",
+        "adapter",
+        "freeze-layers",
+    ]
+)
+"""Options that a file leaves open and that change every answer: the command line must say them."""
+
+
+class Launch:
+    """What launch files give to a command: options, and what to say next to its answer."""
+
+    def __init__(self, given: dict[str, OptionText], notes: list[str], assumed: list[str]) -> None:
+        self.given = given
+        self.notes = notes
+        self.assumed = assumed
+
+
+def options_of_launch(paths: Sequence[str], command: Command, typed: Mapping[str, OptionText]) -> Launch:
+    """Return the options that files give to a command next to those of its line. Refused (3): a file with keys that
+    make an answer wrong. Errors (2): options that the files leave open and the command needs."""
+    reading = combined([read_launch(path) for path in paths])
+    _check_refused(reading, typed)
+    overruled = {option for option, others in INSTEAD.items() if any(other in typed for other in others)}
+    given: dict[str, OptionText] = {}
+    problems: list[NapkinError] = []
+    assumed: list[str] = []
+    for option, entry in reading.inputs.items():
+        if option in typed or option in overruled or (option == "model" and "params" in typed):
+            continue
+        if option == "model":
+            _take_model(reading, entry, command, given, problems)
+        elif option == "task" and entry.value is not None and not _is_known("task", str(entry.value)):
+            problems.append(Refused(f"{entry.place}: napkin has no task {entry.value}", OPTIONS["task"].usage))
+        elif option not in OPTIONS:
+            continue
+        elif entry.value is None:
+            _ask(option, entry, command, problems, assumed)
+        else:
+            given[option] = _option_text(OPTIONS[option], entry)
+    if problems:
+        raise problems[0] if len(problems) == 1 else Problems(problems)
+    _agree(given, reading, typed)
+    assumed = [*_assumed(reading, given), *assumed]
+    notes = [f"{one.key} is not modeled: {one.why}" for one in reading.not_modelled]
+    if notes:
+        assumed.append(f"{len(notes)} keys not modeled (napkin read)")
+    return Launch(given, notes, assumed)
+
+
+def _assumed(reading: Reading, given: Collection[str]) -> list[str]:
+    """Return what the files leave to their framework's defaults, or what napkin took of a name, in a few words."""
+    soft = {name: one for name, one in reading.inputs.items() if name in given and one.origin in (DEFAULT, ASSUMED)}
+    words = assumed_words({name: Shown(one.value, None, DEFAULT) for name, one in soft.items()})
+    return [*([f"{reading.inputs['model'].value}"] if "model" in soft else []), *words]
+
+
+def _check_refused(reading: Reading, typed: Collection[str]) -> None:
+    """Refuse a file with keys that make an answer wrong, unless the command line says what they are about."""
+    found = [one for one in reading.refused if one.option not in typed]
+    if found:
+        problems = [Refused(f"{reading.source.name}: {one.key}: {one.why}", _hint(one.option)) for one in found]
+        raise problems[0] if len(problems) == 1 else Problems(problems)
+
+
+def _hint(option: str) -> str:
+    return OPTIONS[option].usage if option in OPTIONS else "take the key out where it does not matter"
+
+
+def _take_model(
+    reading: Reading, entry: Entry, command: Command, given: dict[str, OptionText], problems: list[NapkinError]
+) -> None:
+    """Take the model that a file names, or the config.json of the sizes that it gives."""
+    if "model" not in command.names:
+        return
+    where = entry.place or entry.where
+    if reading.shape and reading.config is not None:
+        import json
+
+        fields = {name: value for name, value in reading.config.items() if value is not None}
+        given["model"] = OptionText(json.dumps(fields), FROM_FILE, where)
+    elif reading.shape:
+        problems.append(reading.unbuilt or NapkinError(f"{where}: its sizes make no model", "name a MODEL"))
+    elif entry.value is not None or entry.given:
+        given["model"] = OptionText(str(entry.value or entry.given), FROM_FILE, where)
+    else:
+        problems.append(NapkinError(f"{where}: names no model that napkin knows", "napkin … MODEL --from FILE"))
+
+
+def _ask(option: str, entry: Entry, command: Command, problems: list[NapkinError], assumed: list[str]) -> None:
+    """Ask for an option that a file leaves open, where the command has it and its default would be a guess."""
+    if option not in command.names:
+        return
+    if option in NEEDED:
+        usage = OPTIONS[option].usage
+        problems.append(NapkinError(f"{entry.place or entry.where}: leaves --{option} open", usage))
+    else:
+        assumed.append(f"{option} left open by {entry.where.split(', ')[0]}")
+
+
+def _option_text(option: Option, entry: Entry) -> OptionText:
+    """Return an entry as the option's text."""
+    value = entry.value
+    text: object = bool(value) if option.flag else str(value)
+    if option.name == "zero" and not option.flag:
+        text = str(value)
+    return OptionText(text, FROM_FILE, entry.place or entry.where, shared=True)
+
+
+def _agree(given: dict[str, OptionText], reading: Reading, typed: Collection[str]) -> None:
+    """Leave out what follows from other options or what napkin has in its own records: a trainer's usual policy of
+    adapters, a batch that was computed for other GPUs, an unquantized `all` of LoRA's targets."""
+    if "global-batch" in given and "grad-accum" in given:
+        derived = reading.inputs["global-batch"].origin == DERIVED
+        moved = any(name in typed for name in ("gpus", "dp", "micro-batch"))
+        del given["global-batch" if derived and moved else "grad-accum"]
+    if str(given["lora-targets"].text if "lora-targets" in given else "") == "all":
+        del given["lora-targets"]
+    policy = given.get("precision")
+    if policy is not None and "lora-rank" in (*given, *typed):
+        text = str(policy.text)
+        frozen = next((part[7:] for part in text.split(",") if part.startswith("frozen=")), "")
+        if frozen in FROZEN_FORMATS:
+            if "trainer" in given:
+                del given["precision"]  # the trainer's own record says in what the rest is kept
+            else:
+                policy.text = text.replace(f"frozen={frozen}", "frozen=bf16")
+    if "trainer" in given and not _is_known("trainer", str(given["trainer"].text)):
+        del given["trainer"]
+
+
+def _is_known(option: str, text: str) -> bool:
+    if option == "trainer":
+        from napkin.training.trainers import TRAINERS
+
+        return text in TRAINERS
+    try:
+        OPTIONS[option].parse(text)
+    except Unreadable:
+        return False
+    return True

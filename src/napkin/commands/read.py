@@ -1,0 +1,93 @@
+"""`napkin read --from FILE`: what napkin understands of a framework's own file. Nothing is computed, nothing is run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from napkin.commands.command import Command
+from napkin.commands.inputs import Inputs
+from napkin.errors import NapkinError
+from napkin.inputs.launch.read import combined, read_launch
+from napkin.inputs.launch.reading import DIMENSIONS, Reading, Said
+from napkin.options.registry import OPTIONS
+from napkin.render.answer import Answer, Shown
+from napkin.render.screen import Column, Screen, Table
+
+MOST_ROWS = 18
+"""Options on a screen of 24 lines, next to what was not understood."""
+
+
+def run(inputs: Inputs) -> Answer:
+    """Answer with the options that the files state."""
+    paths = inputs.texts("from")
+    if not paths:
+        raise NapkinError("--from is missing: which file?", "napkin read --from train.yaml")
+    return answer(combined([read_launch(path) for path in paths]))
+
+
+def answer(reading: Reading) -> Answer:
+    """Answer with one reading."""
+    shown = {
+        name: Shown(one.value, one.given or None, one.origin, _unit(name), one.where)
+        for name, one in reading.inputs.items()
+    }
+    found = Answer("read", inputs=shown, screen=_screen(reading))
+    found.extra = {
+        "format": reading.format.name,
+        "shape": {name: reading.shape[name] for name in DIMENSIONS if name in reading.shape},
+        "ignored": list(reading.ignored),
+        "not_modelled": [{"key": one.key, "why": one.why} for one in reading.not_modelled],
+        "refused": [{"key": one.key, "why": one.why} for one in reading.refused],
+    }
+    return found
+
+
+def _unit(name: str) -> str:
+    option = OPTIONS.get(name)
+    return option.unit if option is not None else "1"
+
+
+def _screen(reading: Reading) -> Screen:
+    known = sum(one.value is not None for one in reading.inputs.values())
+    open_ones = len(reading.inputs) - known
+    parts = [f"{known} options"]
+    for number, what in (
+        (open_ones, "left open"),
+        (len(reading.not_modelled), "not modeled"),
+        (len(reading.refused), "refused"),
+        (len(reading.ignored), "irrelevant"),
+    ):
+        parts += [f"{number} {what}"] if number else []
+    rows = [
+        (name, "asked" if one.value is None else _written(one.value), one.origin, one.where)
+        for name, one in reading.inputs.items()
+    ]
+    if reading.shape:
+        words = ", ".join(f"{name} {reading.shape[name]}" for name in DIMENSIONS if name in reading.shape)
+        rows.append(("shape", words, "", ""))
+    columns = (Column("option"), Column("value"), Column("origin", drop=2), Column("where", drop=1, remark=True))
+    return Screen(
+        (reading.source.name, reading.format.says),
+        (", ".join(parts),),
+        table=Table(columns, rows),
+        remarks=(*_listed("refused", reading.refused), *_listed("not modeled", reading.not_modelled)),
+        listing=True,
+    )
+
+
+def _written(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _listed(what: str, said: Sequence[Said]) -> list[str]:
+    return [f"{what}: {one.key}: {one.why}" for one in said]
+
+
+COMMAND = Command(
+    "read",
+    "What napkin understands of a launch file of another framework",
+    run,
+    brief="What is understood of a framework's own launch file",
+    options=(),
+    examples=(),
+)

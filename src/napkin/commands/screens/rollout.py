@@ -1,0 +1,117 @@
+"""What a person sees of reinforcement learning: the phases of a step, in bytes and in seconds, and a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from napkin.commands.following import under
+from napkin.commands.rollout_question import RolloutQuestion
+from napkin.commands.rollout_seconds import RolloutSeconds
+from napkin.commands.screens.setup import degrees_of, run_on, trained_part
+from napkin.render.answer import Answer
+from napkin.render.figures import interval, size, size_of
+from napkin.render.screen import Bar, Next, Screen, quantities
+from napkin.term import Term
+from napkin.units import human
+
+SAYS = {
+    "generation": "prefill and decode",
+    "logprobs": "log-probabilities before the update",
+    "reference": "the reference's",
+    "reward": "the reward model's",
+    "values": "of the critic",
+    "critic": "its update",
+    "update": "forward, backward, optimizer",
+    "weight_transfer": "to the engine",
+}
+"""Phase of a step → what it is."""
+
+
+def _question(question: RolloutQuestion) -> list[str]:
+    """Return the question as clauses: model and machine, layout, task, engine, lengths."""
+    engine, lengths = question.engine, question.lengths
+    first = run_on(question.model.name, question.gpus, question.hardware.name)
+    divided = degrees_of(question.setup.layout)
+    where = "no engine"
+    if engine is not None:
+        where = f"engine on {engine.gpus:,} of them" if engine.apart else f"engine in {engine.share:.0%}"
+    return [
+        f"{first}:" if divided else first,
+        *divided,
+        *trained_part(question.setup),
+        where,
+        f"{lengths.prompts:,} × {lengths.answers:,} answers of {lengths.response:,} tokens",
+    ]
+
+
+def of_memory(question: RolloutQuestion, answer: Answer, phases: Sequence[Term]) -> Screen:
+    """Return the screen of the memory of each phase."""
+    capacity = float(question.capacity.value)
+    terms = answer.by_path()
+    total = float(terms["memory/total"].value)
+    whole = max(total, capacity)
+    rows: list[tuple[str | Bar, ...]] = []
+    for one in phases:
+        name = one.name.rpartition("/")[2].replace("_", " ")
+        parts = ", ".join(f"{part.name.rpartition('/')[2]} {size(part.value)}" for part in one.parts if part.value)
+        says = parts if len(one.parts) > 1 else ""
+        rows.append((name, size(one.value, whole), Bar(float(one.value) / whole), says))
+    for path in ("memory/parameters", "memory/models", "memory/optimizer", "memory/activations"):
+        if path in terms and terms[path].value:
+            value = float(terms[path].value)
+            rows.append((f"  {path.rpartition('/')[2]}", size(value, whole), Bar(value / whole), ""))
+    engine = question.engine
+    remarks = []
+    if engine is not None:
+        left = engine.cache(question.capacity)
+        weights = size(engine.weights().value)
+        remarks.append(f"the engine: weights {weights}, tp {engine.ranks}, cache {size(left.value)}")
+    ends = interval(answer.intervals["memory/total"], total, "byte", question.confidence)
+    head = [(answer.verdict or "").upper(), f"{size_of(total, capacity)} per GPU", ends]
+    following = under("step", {})
+    return Screen(_question(question), head, answer.verdict or "", quantities(rows), remarks, next=following)
+
+
+def of_step(question: RolloutQuestion, answer: Answer, found: RolloutSeconds) -> Screen:
+    """Return the screen of a step's seconds."""
+    step = found.time
+    rows = _phases(step)
+    rate = answer.by_path()["tokens_per_second_per_gpu"]
+    more = [("speed", f"{human(rate.value, 'token/s')} per GPU", "prompts and answers")]
+    head = [
+        f"{human(step.value, 'second')} a step",
+        interval(answer.intervals["step/time"], step.value, "second", question.confidence),
+    ]
+    following = under("train-time", {"steps": "200"})
+    return Screen(_question(question), head, "", quantities(rows), more=quantities(more, right=False), next=following)
+
+
+def _phases(step: Term) -> list[tuple[str | Bar, ...]]:
+    """Return a row for each phase with its share."""
+    rows: list[tuple[str | Bar, ...]] = []
+    for part in step.parts:
+        name = part.name.removeprefix("step/")
+        share = float(part.value) / float(step.value)
+        label = name.replace("_", " ")
+        rows.append((label, human(part.value, "second", 3), Bar(share), f"{share:.0%}; {SAYS[name]}"))
+    return rows
+
+
+def of_time(question: RolloutQuestion, answer: Answer) -> Screen:
+    """Return the screen of a run's hours."""
+    terms = answer.by_path()
+    ends = interval(answer.intervals["time"], terms["time"].value, "second", question.confidence)
+    head = [human(terms["time"].value, "second"), ends, human(terms["gpu_hours"].value, "GPU-hour")]
+    rows: list[tuple[str, str, str]] = [("steps", human(terms["steps"].value, "1"), "")]
+    rows.append(("a step", human(terms["step/time"].value, "second"), ""))
+    if "cost" in terms:
+        rows.append(
+            (
+                "cost",
+                human(terms["cost"].value, "USD"),
+                interval(answer.intervals["cost"], terms["cost"].value, "USD"),
+            )
+        )
+    table = quantities(rows, right=False)
+    phases = quantities(_phases(terms["step/time"]))
+    return Screen(_question(question), head, "", table, more=phases, next=Next({"explain": True}))

@@ -1,0 +1,33 @@
+"""Contradictions among a launch file's numbers: GPUs that the layout does not divide, batches that do not add up."""
+
+from __future__ import annotations
+
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.values import product
+
+
+def check_gpus(reading: Reading, *keys: str) -> None:
+    """Refuse a number of GPUs that the degrees of the same file do not divide."""
+    sizes = {name: reading.value_of(name) or 1 for name in ("tp", "pp", "cp", "ep", "gpus")}
+    if reading.value_of("gpus") is None:
+        return
+    gpus, dense = sizes["gpus"], product([sizes[name] for name in ("tp", "pp", "cp")])
+    needed = max(dense, product([sizes["pp"], sizes["ep"], reading.value_of("etp") or 1]))
+    words = " × ".join(f"{name} {sizes[name]}" for name in ("tp", "pp", "cp", "ep") if sizes[name] > 1)
+    if gpus < needed or gpus % dense:
+        reading.refuse(keys[0] if keys else "gpus", f"{gpus} GPUs, but {words} needs {needed}", "gpus")
+
+
+def check_batch(reading: Reading, key: str) -> None:
+    """Refuse a global batch that is smaller than a micro-batch on each rank, or does not divide into them."""
+    total, micro, gpus = (reading.value_of(name) for name in ("global-batch", "micro-batch", "gpus"))
+    if not total or not micro:
+        return
+    ranks = reading.value_of("dp")
+    if ranks is None and gpus is not None:
+        dense = product([reading.value_of(name) or 1 for name in ("tp", "pp", "cp")])
+        ranks = gpus // dense if gpus >= dense else None
+    if ranks and total % (micro * ranks):
+        reading.refuse(key, f"a global batch of {total} is no multiple of micro-batch {micro} × {ranks} ranks")
+    elif total < micro:
+        reading.refuse(key, f"a global batch of {total} is smaller than a micro-batch of {micro}")

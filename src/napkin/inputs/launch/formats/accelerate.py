@@ -1,0 +1,177 @@
+"""accelerate's configuration file."""
+
+from __future__ import annotations
+
+from napkin.inputs.launch.format import Format, Key, Rule
+from napkin.inputs.launch.names import ATTENTION, AUTOCAST, MASTER
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.shared import (
+    IDLE_FSDP,
+    NAMED_FSDP,
+    WHY_FSDP,
+    take_deepspeed_block,
+    take_fsdp,
+    take_linked,
+)
+from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.values import degree, flag, natural, whole
+
+P = "parallelism_config.parallelism_config_"
+
+
+def is_this(source: Source) -> bool:
+    """Return whether a file is one of these."""
+    return source.has_any("distributed_type", "compute_environment") and "model_name_or_path" not in source
+
+
+def _kind(reading: Reading) -> None:
+    """Read what distributes the model: FSDP, DeepSpeed, Megatron-LM or copies of it."""
+    kind = str(reading.source.plain("distributed_type") or "").upper()
+    if kind == "FSDP" or ("fsdp_config" in reading.source and kind != "DEEPSPEED"):
+        reading.derive("framework", "fsdp", "distributed_type", "fsdp_config")
+        take_fsdp(reading, "fsdp_config")
+    elif kind == "DEEPSPEED":
+        reading.derive("framework", "deepspeed", "distributed_type")
+        _deepspeed(reading)
+    elif kind == "MEGATRON_LM":
+        reading.derive("framework", "megatron-core", "distributed_type")
+        _megatron(reading)
+    elif kind in ("NO", "FALSE"):
+        reading.told("distributed_type")
+        if "num_processes" not in reading.source:
+            reading.default("gpus", 1, "num_processes")
+    elif kind == "MULTI_GPU":
+        reading.put("zero", 0, "distributed_type")
+
+
+def _deepspeed(reading: Reading) -> None:
+    from napkin.inputs.launch.read import merge_into
+
+    block = "deepspeed_config"
+    named = f"{block}.deepspeed_config_file"
+    if reading.find(named) is not None:
+        linked = take_linked(reading, named)
+        if linked is not None:
+            merge_into(reading, linked, named)
+        else:
+            reading.ask("zero", named)
+            reading.ask("offload", named)
+            reading.omit(named, "the file is not here: its ZeRO stage and what it keeps on the host are not known")
+        return
+    stage = reading.read(f"{block}.zero_stage", natural)
+    if stage is not None:
+        reading.put("zero", stage, f"{block}.zero_stage")
+    else:
+        reading.default("zero", 2, f"{block}.zero_stage")
+    take_deepspeed_block(reading, block, f"{block}.offload_optimizer", f"{block}.offload_param")
+    steps = reading.read(f"{block}.gradient_accumulation_steps", whole)
+    if steps:
+        reading.put("grad-accum", steps, f"{block}.gradient_accumulation_steps")
+
+
+def _megatron(reading: Reading) -> None:
+    block = "megatron_lm_config.megatron_lm_"
+    for key, option in (("tp_degree", "tp"), ("pp_degree", "pp")):
+        found = reading.read(f"{block}{key}", degree)
+        if found:
+            reading.put(option, found, f"{block}{key}")
+    if reading.read(f"{block}use_distributed_optimizer", flag):
+        reading.put("zero", 1, f"{block}use_distributed_optimizer")
+    if reading.read(f"{block}recompute_activations", flag):
+        reading.put("recompute", "selective", f"{block}recompute_activations")
+    if reading.read(f"{block}sequence_parallelism", flag):
+        reading.put("sp", True, f"{block}sequence_parallelism")
+
+
+def _sizes(reading: Reading) -> None:
+    """Read the degrees of parallelism_config; Ulysses divides the sequence, as context parallelism does."""
+    for key, option in (("tp_size", "tp"), ("cp_size", "cp"), ("sp_size", "cp")):
+        found = reading.read(f"{P}{key}", degree)
+        if found and (found > 1 or reading.value_of(option) is None):
+            reading.put(option, found, f"{P}{key}")
+            if key == "sp_size" and found > 1:
+                reading.omit(f"{P}sp_backend", "Ulysses divides heads inside attention: read as context parallelism")
+    replicas, shards = reading.read(f"{P}dp_replicate_size", degree), reading.read(f"{P}dp_shard_size", degree)
+    if replicas or shards:
+        keys = tuple(f"{P}{one}" for one in ("dp_replicate_size", "dp_shard_size") if f"{P}{one}" in reading.source)
+        reading.derive("dp", (replicas or 1) * (shards or 1), *keys)
+    if shards and (shards > 1 or (replicas or 1) > 1):
+        reading.put("dp-shard", shards, f"{P}dp_shard_size")
+    kernel = reading.source.plain(f"{P}sp_attn_implementation")
+    if kernel is not None and ATTENTION.get(str(kernel).lower()):
+        reading.put("attention", ATTENTION[str(kernel).lower()], f"{P}sp_attn_implementation")
+
+
+def _precision(reading: Reading) -> None:
+    """FSDP casts what it trains to fp32 under mixed precision, DeepSpeed keeps a copy in fp32; without either the
+    trainer's file decides, and `no` states nothing."""
+    value = reading.find("mixed_precision")
+    if value is None:
+        return
+    kind = "no" if value.value is False else str(value.value).lower()
+    framework = reading.value_of("framework")
+    if kind == "no":
+        reading.told("mixed_precision")
+        reading.ignore("mixed_precision")
+    elif kind == "fp8":
+        reading.ask("precision", "mixed_precision", "fp8_config")
+        reading.omit("fp8_config", "fp8 layers over parameters as they are loaded: give --precision")
+    elif framework == "deepspeed":
+        reading.derive("precision", MASTER if kind == "bf16" else "fp16-mixed", "mixed_precision", "distributed_type")
+    elif framework == "fsdp":
+        policy = AUTOCAST if kind == "bf16" else f"param=fp32,grad=fp32,compute={kind},state=fp32"
+        reading.derive("precision", policy, "mixed_precision", "distributed_type")
+    elif framework == "megatron-core":
+        reading.derive("precision", MASTER if kind == "bf16" else "fp16-mixed", "mixed_precision", "distributed_type")
+    else:
+        reading.ask("precision", "mixed_precision")
+
+
+def _compile(reading: Reading) -> None:
+    for key in ("dynamo_config.dynamo_backend", "dynamo_backend"):
+        value = reading.source.plain(key)
+        if value is not None and str(value).lower() not in ("no", "false", "none"):
+            reading.put("compile", True, key)
+
+
+FORMAT = Format(
+    "accelerate",
+    "accelerate's configuration",
+    "huggingface/accelerate src/accelerate/{accelerator.py,utils/dataclasses.py,utils/fsdp_utils.py}",
+    is_this,
+    keys=(
+        Key("num_processes", "gpus", whole),
+        Key("gradient_accumulation_steps", "grad-accum", whole),
+        Key("num_machines", "nodes", whole),
+    ),
+    rules=(
+        Rule(
+            "distributed_type fsdp_config deepspeed_config megatron_lm_config",
+            "framework zero offload recompute tp pp",
+            "FSDP: FULL_SHARD 3, SHARD_GRAD_OP 2, version 2 by reshard_after_forward; DeepSpeed: zero_stage",
+            _kind,
+        ),
+        Rule(
+            "parallelism_config",
+            "tp cp dp dp-shard attention",
+            "sizes of parallelism_config; sp_size is Ulysses: cp",
+            _sizes,
+        ),
+        Rule(
+            "mixed_precision", "precision", "FSDP upcasts what it trains: amp-bf16; DeepSpeed: bf16-mixed", _precision
+        ),
+        Rule("dynamo_config.dynamo_backend dynamo_backend", "compile", "a backend other than NO", _compile),
+    ),
+    ignored=f"""downcast_bf16 deepspeed_config.zero3_save_16bit_model deepspeed_config.deepspeed_multinode_launcher
+        deepspeed_config.zero3_init_flag deepspeed_config.deepspeed_hostfile gpu_ids enable_cpu_affinity
+        deepspeed_config.gradient_clipping mpirun_config ipex_config commands command_file rdzv_conf
+        dynamo_config {IDLE_FSDP}""",
+    not_modelled={
+        NAMED_FSDP: WHY_FSDP,
+        "parallelism_config.*sp_backend parallelism_config.*sp_seq*": "Ulysses is read as context parallelism",
+        "parallelism_config.*comm_strategy": "how context parallelism exchanges keys",
+        "deepspeed_config.seq_parallel_communication_data_type": "the format in which Ulysses communicates",
+        "deepspeed_config.deepspeed_moe_layer_cls_names": "which modules hold experts",
+        "fp8_config": "fp8 layers",
+    },
+)

@@ -1,0 +1,279 @@
+"""axolotl's YAML."""
+
+from __future__ import annotations
+
+from napkin.inputs.launch.format import Format, Key, Rule
+from napkin.inputs.launch.names import AUTOCAST, MASTER, PURE, take_attention, take_model, take_optimizer
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.shared import (
+    IDLE_FSDP,
+    NAMED_FSDP,
+    SHARDING,
+    WHY_FSDP,
+    adapters,
+    take_deepspeed_file,
+    take_fsdp,
+)
+from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.values import degree, flag, names, number, product, whole
+
+TASKS = {"dpo": "dpo", "ipo": "dpo", "kto": "kto", "orpo": "orpo", "simpo": "simpo", "grpo": "grpo", "gdpo": "grpo"}
+DEGREES = (
+    ("tensor_parallel_size", "tp"),
+    ("context_parallel_size", "cp"),
+    ("sequence_parallel_degree", "cp"),
+    ("expert_parallel_size", "ep"),
+)
+
+
+def is_this(source: Source) -> bool:
+    """Return whether a file is one of these."""
+    return "base_model" in source and source.has_any("micro_batch_size", "sequence_len", "sample_packing", "adapter")
+
+
+def _model(reading: Reading) -> None:
+    take_model(reading, "base_model")
+
+
+def _task(reading: Reading) -> None:
+    value = reading.find("rl")
+    if value is not None:
+        task = TASKS.get(str(value.value).lower())
+        if task is None:
+            reading.ask("task", "rl")
+            reading.refuse("rl", f"napkin has no task {str(value.value)[:40]!r}")
+        else:
+            reading.put("task", task, "rl")
+    elif reading.read("reward_model|process_reward_model", flag):
+        reading.put("task", "rm", *reading.written("reward_model", "process_reward_model"))
+    elif "pretraining_dataset" in reading.source and reading.source.plain("pretraining_dataset"):
+        reading.derive("task", "pretrain", "pretraining_dataset")
+    else:
+        reading.default("task", "sft", "rl")
+
+
+def _amount(reading: Reading) -> None:
+    steps = reading.read("max_steps", number)
+    epochs = reading.read("num_epochs", number)
+    if steps and steps > 0:
+        reading.put("steps", int(steps), "max_steps")
+    elif epochs:
+        reading.put("epochs", epochs, "num_epochs")
+    else:
+        reading.default("epochs", 1, "num_epochs")
+
+
+def _adapter(reading: Reading) -> None:
+    kind = str(reading.source.plain("adapter") or "").lower()
+    if kind in ("lora", "qlora"):
+        dora = reading.read("peft_use_dora", flag)
+        reading.put("adapter", "dora" if dora else "lora", "adapter", *(["peft_use_dora"] if dora else []))
+        rank = reading.read("lora_r", whole)
+        reading.put("lora-rank", rank, "lora_r") if rank else reading.ask("lora-rank", "lora_r")
+        _targets(reading)
+    elif kind:
+        reading.refuse("adapter", f"napkin has no adapter {kind[:40]!r}")
+    four, eight = reading.read("load_in_4bit", flag), reading.read("load_in_8bit", flag)
+    if four or (kind == "qlora" and four is None and not eight):
+        reading.put("quantized", "nf4-dq", *(["load_in_4bit"] if four else ["adapter"]))
+    elif eight:
+        reading.put("quantized", "int8", "load_in_8bit")
+    if reading.source.plain("gptq") is True:
+        reading.put("quantized", "int4", "gptq")
+
+
+def _targets(reading: Reading) -> None:
+    from napkin.inputs.launch.names import lora_targets
+
+    every = reading.read("lora_target_linear", flag)
+    listed = reading.find("lora_target_modules")
+    if every:
+        reading.put("lora-targets", "all", "lora_target_linear", "lora_target_modules")
+    elif listed is not None:
+        reading.put("lora-targets", lora_targets(names(listed.value)), "lora_target_modules")
+    else:
+        reading.ask("lora-targets", "lora_target_modules", "lora_target_linear")
+
+
+def _layout(reading: Reading) -> None:
+    """FSDP shards over what the other degrees leave; the sizes that are given are a number of GPUs where all are."""
+    found = {}
+    for key, option in DEGREES:
+        size = reading.read(key, degree)
+        if size:
+            reading.put(option, size, key)
+            found[key] = size
+    shard, copies = reading.read("dp_shard_size", degree), reading.read("dp_replicate_size", degree)
+    if shard:
+        reading.put("dp-shard", shard, "dp_shard_size")
+        keys = ("dp_shard_size", "dp_replicate_size", *found)
+        dense = [size for key, size in found.items() if not key.startswith("expert")]
+        reading.derive("gpus", product([shard, copies or 1, *dense]), *[k for k in keys if k in reading.source])
+    if take_deepspeed_file(reading):
+        return
+    words = " ".join(names(reading.source.plain("fsdp") or [])).lower().split()
+    if words or "fsdp_config" in reading.source:
+        reading.derive("framework", "fsdp", *[k for k in ("fsdp", "fsdp_config") if k in reading.source])
+        take_fsdp(reading, "fsdp_config", "fsdp_version" if "fsdp_version" in reading.source else "")
+        stage = next((SHARDING[one] for one in words if one in SHARDING), None)
+        if stage is not None and reading.inputs["zero"].origin == "default":
+            reading.put("zero", stage, "fsdp")
+        if "offload" in words:
+            reading.put("offload", "optimizer,parameters", "fsdp")
+    elif shard or (copies and copies > 1):
+        reading.default("zero", 3 if shard else 0, "fsdp_config")
+
+
+def _precision(reading: Reading) -> None:
+    """Weights are loaded in bf16 and autocast runs on top; FSDP under mixed precision casts what it trains to fp32, and
+    DeepSpeed keeps a copy. bf16: auto is true on Ampere and later."""
+    keys = [
+        key
+        for key in ("bf16", "fp16", "bfloat16", "float16", "adapter", "fsdp_config", "deepspeed")
+        if key in reading.source and reading.source.plain(key) not in (None, False)
+    ]
+    half, narrow = reading.source.plain("bf16"), "bf16"
+    pure = reading.read("bfloat16|float16", flag)
+    if half in (None, False) and not pure:
+        if reading.read("fp16", flag):
+            narrow = "fp16"
+        elif "bf16" in reading.source or "fp16" in reading.source:
+            reading.derive("precision", "fp32", *[k for k in ("bf16", "fp16") if k in reading.source])
+            return
+        elif not reading.value_of("adapter"):
+            reading.default("precision", PURE, "bf16")
+            return
+    if str(half).lower() == "full":
+        pure = True
+    framework = reading.value_of("framework")
+    keys = keys or ["bf16"]
+    if reading.value_of("adapter"):
+        quantized = reading.value_of("quantized")
+        frozen = {"nf4-dq": "nf4"}.get(quantized, quantized) or narrow
+        reading.derive("precision", adapters(frozen, "fp32", narrow), *keys)
+    elif framework == "deepspeed":
+        reading.derive("precision", MASTER if narrow == "bf16" else "fp16-mixed", *keys)
+    elif framework == "fsdp" and not pure:
+        policy = AUTOCAST if narrow == "bf16" else "param=fp32,grad=fp32,compute=fp16,state=fp32"
+        reading.derive("precision", policy, *keys)
+    else:
+        policy = PURE if narrow == "bf16" else "param=fp16,grad=fp16,compute=fp16,state=fp16"
+        reading.derive("precision", policy, *keys)
+
+
+def _checkpointing(reading: Reading) -> None:
+    value = reading.find("gradient_checkpointing")
+    if value is None:
+        if reading.value_of("recompute") is None:
+            reading.default("recompute", "none", "gradient_checkpointing")
+        return
+    kind = str(value.value).lower()
+    if kind.startswith("offload"):
+        reading.put("recompute", "full", "gradient_checkpointing")
+        before = reading.value_of("offload")
+        reading.put("offload", f"{before},activations" if before else "activations", "gradient_checkpointing")
+    else:
+        reading.put("recompute", "full" if reading.parsed(value, flag) else "none", "gradient_checkpointing")
+    if reading.read("activation_offloading", flag):
+        reading.put("offload", "activations", "activation_offloading")
+
+
+def _others(reading: Reading) -> None:
+    take_optimizer(reading, "optimizer")
+    reading.default("optimizer", "adamw", "optimizer")
+    if reading.find("attn_implementation") is not None:
+        take_attention(reading, "attn_implementation")
+    elif reading.read("flash_attention", flag):
+        reading.put("attention", "flash", "flash_attention")
+    elif reading.read("xformers_attention", flag):
+        reading.put("attention", "efficient", "xformers_attention")
+    elif reading.read("eager_attention", flag):
+        reading.put("attention", "eager", "eager_attention")
+    elif reading.read("sdp_attention", flag):
+        reading.assume("attention", "flash", "sdp_attention")
+    elif reading.read("flex_attention", flag):
+        reading.omit("flex_attention", "napkin has no flex attention")
+    packs = reading.read("sample_packing", flag)
+    if packs is not None:
+        reading.put("packing", packs, "sample_packing")
+        reading.told("pad_to_sequence_len")
+    plugins = names(reading.source.plain("plugins") or [])
+    fused = [one for one in plugins if "cut_cross_entropy" in one.lower()]
+    if fused or reading.read("cut_cross_entropy|liger_fused_linear_cross_entropy", flag):
+        keys = [k for k in ("plugins", "cut_cross_entropy", "liger_fused_linear_cross_entropy") if k in reading.source]
+        reading.derive("loss", "fused", *keys)
+    if any("cut_cross" not in one.lower() for one in plugins):
+        reading.omit("plugins", "changes kernels of the model")
+    if reading.read("torch_compile", flag):
+        reading.put("compile", True, "torch_compile")
+
+
+FORMAT = Format(
+    "axolotl",
+    "axolotl's YAML",
+    "axolotl-ai-cloud/axolotl src/axolotl/utils/{config/__init__,schemas/config}.py, src/axolotl/loaders/model.py",
+    is_this,
+    fixed={"trainer": "axolotl"},
+    keys=(
+        Key("micro_batch_size", "micro-batch", whole, 1),
+        Key("gradient_accumulation_steps", "grad-accum", whole, 1),
+        Key("sequence_len", "seq", whole, 512),
+    ),
+    rules=(
+        Rule("base_model", "model", "a preset's name; a copy's is assumed, a fine-tune's asked", _model),
+        Rule("rl reward_model pretraining_dataset", "task", "rl; pretraining_dataset: pretrain; else sft", _task),
+        Rule("max_steps num_epochs", "steps epochs", "max_steps wins", _amount),
+        Rule(
+            "adapter lora_r lora_target_linear lora_target_modules load_in_4bit load_in_8bit peft_use_dora",
+            "adapter lora-rank lora-targets quantized",
+            "4 bits are nf4 with double quantization",
+            _adapter,
+        ),
+        Rule(
+            "tensor_parallel_size context_parallel_size sequence_parallel_degree dp_shard_size dp_replicate_size "
+            "expert_parallel_size fsdp fsdp_config fsdp_version deepspeed",
+            "tp cp ep dp-shard gpus framework zero offload",
+            "FSDP's settings as accelerate has them, with or without fsdp_; a DeepSpeed file is read where it is",
+            _layout,
+        ),
+        Rule("bf16 fp16 bfloat16 float16", "precision", "bf16-pure; FSDP: amp-bf16; DeepSpeed: bf16-mixed", _precision),
+        Rule("gradient_checkpointing activation_offloading", "recompute offload", "true is full", _checkpointing),
+        Rule(
+            "optimizer attn_implementation flash_attention xformers_attention eager_attention sdp_attention "
+            "sample_packing pad_to_sequence_len plugins cut_cross_entropy torch_compile",
+            "optimizer attention packing loss compile",
+            "plugins for cross entropy: a fused loss",
+            _others,
+        ),
+    ),
+    ignored=f"""model_type tokenizer_type is_llama_derived_model is_mistral_derived_model lora_dropout
+        gradient_checkpointing_kwargs fsdp_final_state_dict_type tf32 strict group_by_length.none
+        dataset_processes dataset_keep_in_memory dataloader* hf_use_auth_token  special_tokens tokens
+        added_tokens_overrides chat_template* weight_decay adam_beta* max_grad_norm curriculum_sampling
+        eval_table* save_first_step shuffle_merged_datasets skip_prepare_dataset
+        base_model_config base_model_ignore_patterns revision_of_model loss_watchdog* total_num_tokens
+        sample_packing_eff_est roundrobin reinit_weights {IDLE_FSDP}""",
+    not_modelled={
+        NAMED_FSDP: WHY_FSDP,
+        "unfrozen_parameters": "which parameters are trained",
+        "lora_modules_to_save": "modules that are trained next to the adapters",
+        "lora_mlp_kernel lora_qkv_kernel lora_o_kernel lora_embedding_kernel": "fused kernels of adapters",
+        "lora_target_parameters": "parameters with adapters",
+        "liger_*": "fused kernels",
+        "group_by_length": "batches of like lengths hold less padding",
+        "eval_sample_packing sample_packing_* multipack*": "how samples are packed",
+        "model_config overrides_of_model_config": "changes of the model's configuration",
+        "resize_token_embeddings_to_32x": "the embedding's rows",
+        "pad_to_sequence_len": "whether every row is full",
+        "trl vllm": "the engine that generates samples",
+        "rl_beta dpo_beta orpo_alpha": "the weight of the preference loss",
+        "ring_attn_func heads_k_stride": "how context parallelism runs",
+        "fsdp_config": WHY_FSDP,
+    },
+    refused={
+        "lisa_n_layers lisa_step_interval": "layers are trained in turn",
+        "optim_target_modules": "the optimizer's states are smaller in these modules",
+        "relora_steps relora": "adapters that are merged and started again",
+        "unfreeze_layers": "which layers are trained",
+    },
+)

@@ -1,0 +1,132 @@
+"""DeepSpeed's JSON."""
+
+from __future__ import annotations
+
+from napkin.inputs.launch.format import Format, Rule
+from napkin.inputs.launch.names import MASTER, take_optimizer
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.shared import take_deepspeed_block
+from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.values import Open, flag, is_open, natural, whole
+
+Z = "zero_optimization"
+MICRO, GLOBAL, STEPS = "train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps"
+
+
+def is_this(source: Source) -> bool:
+    """Return whether a file is one of these."""
+    return source.has_any(Z, MICRO, GLOBAL) and not source.has_any("num_layers", "model_name_or_path", "base_model")
+
+
+def _batch(reading: Reading) -> None:
+    """global = micro × accumulation × ranks: two of the four say nothing about the others, and "auto" is the
+    trainer's."""
+    for key, option in ((MICRO, "micro-batch"), (GLOBAL, "global-batch"), (STEPS, "grad-accum")):
+        value = reading.find(key)
+        if value is None:
+            continue
+        found = None if isinstance(value.value, Open) else reading.read(key, whole)
+        if found:
+            reading.put(option, found, key)
+        else:
+            reading.ask(option, key)
+    micro, total, steps = (reading.value_of(one) for one in ("micro-batch", "global-batch", "grad-accum"))
+    if micro and total and steps:
+        if total % (micro * steps):
+            reading.refuse(GLOBAL, f"{total} is no multiple of {MICRO} {micro} × {STEPS} {steps}")
+        else:
+            reading.derive("dp", total // (micro * steps), GLOBAL, MICRO, STEPS)
+    elif micro and total and total < micro:
+        reading.refuse(GLOBAL, f"{total} is smaller than {MICRO} {micro}")
+
+
+def _zero(reading: Reading) -> None:
+    reading.derive("framework", "deepspeed", Z if Z in reading.source else MICRO)
+    stage = reading.find(f"{Z}.stage")
+    if stage is None:
+        reading.default("zero", 0, f"{Z}.stage")
+    elif is_open(stage.value):
+        reading.ask("zero", f"{Z}.stage")
+    else:
+        reading.put("zero", reading.read(f"{Z}.stage", natural), f"{Z}.stage")
+    take_deepspeed_block(reading, Z, f"{Z}.offload_optimizer", f"{Z}.offload_param")
+    if reading.read(f"{Z}.cpu_offload", flag):
+        reading.put("offload", "optimizer", f"{Z}.cpu_offload")
+
+
+def _precision(reading: Reading) -> None:
+    """Without a 16-bit block it is fp32; "auto" is the trainer's choice."""
+    found = {name: reading.find(f"{name}.enabled") for name in ("bf16", "bfloat16", "fp16")}
+    for name, value in found.items():
+        if value is not None and not is_open(value.value) and reading.read(f"{name}.enabled", flag):
+            policy = MASTER if name != "fp16" else "fp16-mixed"
+            reading.put("precision", policy, f"{name}.enabled")
+            return
+    open_ones = [f"{name}.enabled" for name, value in found.items() if value is not None and is_open(value.value)]
+    if open_ones:
+        reading.ask("precision", *open_ones)
+    else:
+        reading.default("precision", "fp32", "bf16", "fp16")
+    if "amp.enabled" in reading.source and reading.read("amp.enabled", flag):
+        reading.ask("precision", "amp.enabled")
+        reading.omit("amp", "apex's mixed precision")
+
+
+def _optimizer(reading: Reading) -> None:
+    if "optimizer.type" in reading.source:
+        take_optimizer(reading, "optimizer.type")
+
+
+def _others(reading: Reading) -> None:
+    size = reading.read("tensor_parallel.autotp_size", natural)
+    if size:
+        reading.put("tp", size, "tensor_parallel.autotp_size")
+    size = reading.read("sequence_parallel_size", natural)
+    if size and size > 1:
+        reading.put("cp", size, "sequence_parallel_size")
+    if reading.read("compile.enabled|compile", lambda value: None if isinstance(value, dict) else flag(value)):
+        reading.put("compile", True, *reading.written("compile.enabled", "compile"))
+
+
+FORMAT = Format(
+    "deepspeed",
+    "DeepSpeed's JSON",
+    "deepspeedai/DeepSpeed deepspeed/runtime/{config,zero/config}.py, docs/_pages/config-json.md",
+    is_this,
+    rules=(
+        Rule(
+            f"{MICRO} {GLOBAL} {STEPS}",
+            "micro-batch global-batch grad-accum dp",
+            "global = micro × accumulation × ranks; auto is left to the trainer",
+            _batch,
+        ),
+        Rule(
+            f"{Z}.stage {Z}.offload_optimizer {Z}.offload_param {Z}.cpu_offload",
+            "framework zero offload",
+            "stage, 0 where left out; the optimizer on the host from stage 1, parameters in stage 3",
+            _zero,
+        ),
+        Rule("bf16.enabled bfloat16.enabled fp16.enabled", "precision", "16-bit weights with an fp32 copy", _precision),
+        Rule("optimizer.type", "optimizer", "Adam is FusedAdam, which decouples weight decay", _optimizer),
+        Rule("tensor_parallel.autotp_size sequence_parallel_size compile", "tp cp compile", "degrees", _others),
+    ),
+    ignored=f"""optimizer.params fp16 bf16 scheduler gradient_predivide_factor prescale_gradients dump_state
+        {Z}.offload_optimizer.pin_memory {Z}.offload_param.pin_memory {Z}.offload_optimizer.device
+        {Z}.offload_param.device {Z}.*save* {Z}.*gather_16bit* {Z}.elastic_checkpoint {Z}.load_from_fp32_weights
+        zero_allow_untested_optimizer zero_force_ds_cpu_optimizer flops_profiler tensorboard csv_monitor wandb
+        comms_logger elasticity autotuning curriculum_learning memory_breakdown checkpoint aio
+        data_types.none monitor_config seed train_steps""",
+    not_modelled={
+        f"{Z}.*bucket* {Z}.*prefetch*": "the size of a buffer that napkin takes at its usual value",
+        f"{Z}.*max_live_parameters {Z}.*max_reuse_distance": "how many gathered parameters stay",
+        f"{Z}.*persistence_threshold {Z}.*sub_group_size": "which parameters stay, and how the step is cut",
+        f"{Z}.overlap_comm {Z}.contiguous_gradients {Z}.reduce_scatter {Z}.allgather_partitions "
+        f"{Z}.round_robin*": "how gradients are reduced",
+        f"{Z}.zero_hpz_partition_size {Z}.zero_quantized* {Z}.mics*": "ZeRO++ and MiCS",
+        f"{Z}.offload_optimizer {Z}.offload_param": "how the host's memory is used",
+        "communication_data_type data_types": "the format of gradients where they are added up",
+        "activation_checkpointing": "how checkpoints of activations are kept, where the model checkpoints",
+        "sparse_attention sparse_gradients compression_training": "another computation",
+        "pipeline hybrid_engine data_efficiency": "another computation",
+    },
+)

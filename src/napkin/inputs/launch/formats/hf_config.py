@@ -1,0 +1,47 @@
+"""A Hugging Face config.json, or a napkin model file, as the description of a model."""
+
+from __future__ import annotations
+
+from napkin.inputs.launch.format import Format, Rule
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.values import flag, whole
+
+SIZES = (
+    ("layers", ("num_hidden_layers", "n_layer", "n_layers")),
+    ("hidden", ("hidden_size", "n_embd", "d_model")),
+    ("heads", ("num_attention_heads", "n_head", "n_heads")),
+    ("kv_heads", ("num_key_value_heads",)),
+    ("head_dim", ("head_dim",)),
+    ("ffn", ("intermediate_size", "n_inner")),
+    ("vocab", ("vocab_size",)),
+    ("experts", ("num_local_experts", "num_experts", "n_routed_experts")),
+    ("top_k", ("num_experts_per_tok",)),
+)
+
+
+def is_this(source: Source) -> bool:
+    """Return whether a file is one of these."""
+    return "model_type" in source and any(key in source for _, keys in SIZES[:2] for key in keys)
+
+
+def _read(reading: Reading) -> None:
+    for name, keys in SIZES:
+        key = next((one for one in keys if reading.find(one) is not None), None)
+        if key:
+            reading.dimension(name, reading.read(key, whole), key)
+    tied = reading.read("tie_word_embeddings", flag)
+    if tied is not None:
+        reading.dimension("tied", tied, "tie_word_embeddings")
+    reading.describe("model_type", "num_hidden_layers", "hidden_size")
+    reading.build(lambda: dict(reading.source.document.data))
+    reading.told(*reading.source.values)
+
+
+FORMAT = Format(
+    "config.json",
+    "a Hugging Face config.json",
+    "huggingface/transformers src/transformers/models",
+    is_this,
+    rules=(Rule("model_type num_hidden_layers hidden_size", "model", "the model itself", _read),),
+)

@@ -1,0 +1,301 @@
+"""Hugging Face's TrainingArguments, TRL's and the alignment handbook's recipes."""
+
+from __future__ import annotations
+
+from napkin.inputs.launch.format import Format, Key, Rule
+from napkin.inputs.launch.names import take_attention, take_model, take_optimizer
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.shared import (
+    IDLE_FSDP,
+    NAMED_FSDP,
+    SHARDING,
+    WHY_FSDP,
+    adapters,
+    dtype,
+    full_policy,
+    take_deepspeed_file,
+    take_fsdp,
+    take_lora,
+)
+from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.values import flag, number, whole
+
+ARGUMENTS = [
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "num_train_epochs",
+    "max_steps",
+    "gradient_checkpointing",
+    "learning_rate",
+    "bf16",
+    "per_device_batch_size",
+]
+OF_TRL = [
+    "max_seq_length",
+    "max_length",
+    "packing",
+    "beta",
+    "dataset_text_field",
+    "use_peft",
+    "lora_r",
+    "num_generations",
+    "max_prompt_length",
+    "max_completion_length",
+    "dataset_mixture",
+    "dataset_mixer",
+    "chat_template",
+    "dataset_name",
+    "loss_type",
+    "use_liger",
+    "use_vllm",
+    "reward_funcs",
+    "desirable_weight",
+    "undesirable_weight",
+    "lora_target_modules",
+    "padding_free",
+]
+GROUPED = ("num_generations", "reward_funcs", "max_completion_length")
+
+
+def is_this(source: Source) -> bool:
+    """Recognize a model's name with arguments of transformers' Trainer, and none of LLaMA-Factory's."""
+    named = source.has_any("model_name_or_path", "model_name", "model_id")
+    return (
+        named
+        and source.has_any(*ARGUMENTS)
+        and sum(one in source for one in ARGUMENTS) >= 2
+        and not source.has_any("finetuning_type", "stage", "base_model")
+    )
+
+
+def _is_trl(reading: Reading) -> bool:
+    return reading.source.has_any(*OF_TRL)
+
+
+def _trainer(reading: Reading) -> None:
+    marks = [key for key in OF_TRL if key in reading.source]
+    if marks:
+        reading.derive("trainer", "trl", *marks[:2])
+    else:
+        reading.derive("trainer", "hf-trainer", *[key for key in ARGUMENTS if key in reading.source][:2])
+
+
+def _task(reading: Reading) -> None:
+    """GRPO has keys of its own; DPO, ORPO and KTO share beta, so that it only tells that it is one of them."""
+    grouped = [key for key in GROUPED if key in reading.source]
+    if grouped:
+        reading.derive("task", "grpo", *grouped)
+    elif reading.source.has_any("desirable_weight", "undesirable_weight"):
+        reading.derive("task", "kto", "desirable_weight", "undesirable_weight")
+    elif "simpo_gamma" in reading.source or str(reading.source.plain("loss_type")) == "simpo":
+        reading.derive("task", "simpo", *reading.written("simpo_gamma", "loss_type"))
+    elif reading.source.has_any("beta", "max_prompt_length", "precompute_ref_log_probs"):
+        keys = [k for k in ("beta", "max_prompt_length", "precompute_ref_log_probs") if k in reading.source]
+        reading.ask("task", *keys)
+    elif "center_rewards_coefficient" in reading.source:
+        reading.derive("task", "rm", "center_rewards_coefficient")
+    elif _is_trl(reading):
+        reading.assume("task", "sft", *[key for key in OF_TRL if key in reading.source][:2])
+    if reading.value_of("task") == "grpo":
+        for key in ("num_generations", "reward_funcs", "use_vllm"):
+            if key in reading.source and reading.find(key) is not None:
+                reading.told(key)
+        engine = [key for key in reading.source.values if key.startswith("vllm") or key == "use_vllm"]
+        for key in engine:
+            reading.omit(key, "the engine that generates samples is not part of the training step")
+        if "num_generations" in reading.source:
+            reading.omit("num_generations", "samples of each prompt")
+
+
+def _seq(reading: Reading) -> None:
+    if reading.value_of("task") == "grpo":
+        prompt = reading.read("max_prompt_length", whole)
+        answer = reading.read("max_completion_length", whole)
+        if "max_prompt_length" in reading.source and prompt is None:
+            reading.ask("seq", "max_prompt_length", "max_completion_length")
+        elif prompt or answer:
+            keys = ("max_prompt_length", "max_completion_length")
+            total = (prompt or 512) + (answer or 256)
+            reading.derive("seq", total, *keys) if prompt and answer else reading.default("seq", total, *keys)
+        return
+    for key in ("max_length", "max_seq_length", "model_max_length", "max_seq_len", "block_size"):
+        found = reading.read(key, whole)
+        if found:
+            reading.put("seq", found, key)
+            reading.told("max_prompt_length", "max_completion_length")
+            return
+        if key in reading.source:
+            reading.ask("seq", key)
+            return
+    if _is_trl(reading):
+        reading.default("seq", 1024, "max_length")
+
+
+def _amount(reading: Reading) -> None:
+    """Read the amount: a limit on steps wins over epochs unless it is -1."""
+    steps = reading.read("max_steps", number)
+    if steps and steps > 0:
+        reading.put("steps", int(steps), "max_steps")
+        reading.told("num_train_epochs")
+        return
+    epochs = reading.read("num_train_epochs", number)
+    if epochs:
+        reading.put("epochs", epochs, "num_train_epochs")
+    else:
+        reading.default("epochs", 3, "num_train_epochs")
+
+
+def _adapter(reading: Reading) -> None:
+    if reading.read("use_peft", flag) or (
+        reading.read("use_peft", flag) is None and reading.read("lora_r|lora_rank", whole)
+    ):
+        take_lora(reading, "lora_r|lora_rank", "lora_target_modules|lora_target", 16, None)
+        reading.told("use_peft")
+        if reading.read("use_dora", flag):
+            reading.put("adapter", "dora", "use_dora")
+    if reading.read("load_in_4bit", flag):
+        kind = reading.source.plain("bnb_4bit_quant_type") or "nf4"
+        double = reading.read("use_bnb_nested_quant|bnb_4bit_use_double_quant", flag)
+        reading.put(
+            "quantized",
+            ("nf4-dq" if double else "nf4") if kind == "nf4" else "int4",
+            "load_in_4bit",
+            "use_bnb_nested_quant",
+            "bnb_4bit_use_double_quant",
+        )
+    elif reading.read("load_in_8bit", flag):
+        reading.put("quantized", "int8", "load_in_8bit")
+
+
+def _framework(reading: Reading) -> None:
+    if take_deepspeed_file(reading):
+        return
+    words = str(reading.source.plain("fsdp") or "").lower().split()
+    if words and words != ["false"]:
+        reading.derive("framework", "fsdp", "fsdp")
+        stage = next((SHARDING[one] for one in words if one in SHARDING), 3)
+        reading.put("zero", stage, "fsdp")
+        if "offload" in words:
+            reading.put("offload", "optimizer,parameters", "fsdp")
+        if "fsdp_config" in reading.source:
+            kept = reading.inputs["zero"]
+            take_fsdp(reading, "fsdp_config")
+            reading.inputs["zero"] = kept
+
+
+def _precision(reading: Reading) -> None:
+    loaded = reading.read("torch_dtype|dtype", dtype)
+    autocast = "bf16" if reading.read("bf16", flag) else "fp16" if reading.read("fp16", flag) else None
+    keys = [key for key in ("torch_dtype", "dtype", "bf16", "fp16") if key in reading.source]
+    if not keys and not _is_trl(reading):
+        reading.default("precision", "fp32", "bf16", "torch_dtype")
+        return
+    default = not keys
+    if not reading.source.has_any("bf16", "fp16") and _is_trl(reading):
+        autocast, default = "bf16", True
+    keys = keys or ["bf16", "torch_dtype"]
+    master = reading.value_of("framework") == "deepspeed"
+    if reading.value_of("adapter"):
+        quantized = reading.value_of("quantized")
+        narrow = autocast or (loaded if loaded in ("bf16", "fp16") else "fp32")
+        frozen = {"nf4-dq": "nf4"}.get(quantized, quantized) or (loaded if loaded in ("bf16", "fp16") else "fp32")
+        kept = "bf16" if quantized and _is_trl(reading) and narrow == "bf16" else "fp32"
+        policy = adapters(frozen, kept, narrow)
+    else:
+        assumed = "bf16" if loaded == "auto" else loaded
+        policy = full_policy(assumed, autocast, reading.value_of("framework") == "fsdp", master)
+    if loaded == "auto":
+        reading.assume("precision", policy, *keys)
+    elif default:
+        reading.default("precision", policy, *keys)
+    else:
+        reading.derive("precision", policy, *keys)
+
+
+def _others(reading: Reading) -> None:
+    if reading.source.has_any("optim"):
+        take_optimizer(reading, "optim")
+    reading.default("optimizer", "adamw", "optim")
+    if reading.source.has_any("attn_implementation"):
+        take_attention(reading, "attn_implementation")
+    reading.default("attention", "flash", "attn_implementation")
+    on = reading.read("gradient_checkpointing", flag)
+    if on is not None:
+        reading.put("recompute", "full" if on else "none", "gradient_checkpointing")
+    elif reading.value_of("recompute") is None:
+        reading.default("recompute", "full" if _is_trl(reading) else "none", "gradient_checkpointing")
+    for key in ("use_liger", "use_liger_kernel"):
+        if reading.read(key, flag):
+            reading.put("loss", "fused", key)
+    if reading.read("packing", flag) is not None:
+        reading.put("packing", reading.read("packing", flag), "packing")
+    if reading.read("torch_compile", flag):
+        reading.put("compile", True, "torch_compile")
+
+
+def _model(reading: Reading) -> None:
+    take_model(reading, "model_name_or_path", "model_name", "model_id")
+
+
+FORMAT = Format(
+    "hf-trainer",
+    "Hugging Face TrainingArguments, TRL",
+    "huggingface/trl trl/trainer/{model_config,sft_config,dpo_config,grpo_config}.py; huggingface/transformers "
+    "training_args.py",
+    is_this,
+    keys=(
+        Key("per_device_train_batch_size|per_device_batch_size|train_batch_size", "micro-batch", whole, 8),
+        Key("gradient_accumulation_steps", "grad-accum", whole, 1),
+    ),
+    rules=(
+        Rule("model_name_or_path|model_name|model_id", "model", "a preset's name; a fine-tune's is asked", _model),
+        Rule(" ".join(OF_TRL), "trainer", "trl where one of TRL's keys is there, else hf-trainer", _trainer),
+        Rule(
+            "num_generations reward_funcs beta desirable_weight simpo_gamma loss_type center_rewards_coefficient",
+            "task",
+            "grpo by its own keys; beta is asked: DPO, ORPO and KTO share it",
+            _task,
+        ),
+        Rule(
+            "max_length max_seq_length max_prompt_length max_completion_length",
+            "seq",
+            "longest sequence; GRPO: prompt + completion; TRL's default is 1024",
+            _seq,
+        ),
+        Rule("max_steps num_train_epochs", "steps epochs", "max_steps wins unless it is -1; 3 epochs", _amount),
+        Rule(
+            "use_peft lora_r lora_target_modules use_dora load_in_4bit load_in_8bit use_bnb_nested_quant",
+            "adapter lora-rank lora-targets quantized",
+            "LoRA of rank 16; nf4-dq with use_bnb_nested_quant",
+            _adapter,
+        ),
+        Rule("deepspeed fsdp fsdp_config", "framework zero offload", "a DeepSpeed file, or FSDP's words", _framework),
+        Rule(
+            "torch_dtype dtype bf16 fp16",
+            "precision",
+            "torch_dtype is what is loaded (left out: fp32), bf16 is autocast on top",
+            _precision,
+        ),
+        Rule(
+            "optim attn_implementation gradient_checkpointing use_liger use_liger_kernel packing torch_compile",
+            "optimizer attention recompute loss packing compile",
+            "TRL checkpoints unless told otherwise",
+            _others,
+        ),
+    ),
+    ignored="""gradient_checkpointing_kwargs lora_dropout lora_task_type tf32 dataset_batch_size ignore_data_skip """
+    """weight_decay max_grad_norm adam_beta1 """ + IDLE_FSDP,
+    not_modelled={
+        NAMED_FSDP: WHY_FSDP,
+        "lora_modules_to_save": "modules that are trained next to the adapters",
+        "fsdp_config": WHY_FSDP,
+        "padding_free": "rows without padding",
+        "max_prompt_length": "a part of the sequence",
+        "precompute_ref_log_probs": "whether the reference model runs in the step",
+        "group_by_length": "batches of like lengths hold less padding",
+        "beta": "the weight of the reference: 0 runs none",
+        "sync_ref_model ref_model* num_iterations generation_batch_size steps_per_generation": "part of post-training",
+        "teacher_model* temperature": "part of distillation",
+    },
+    refused={"optim_target_modules": "the optimizer's states are smaller in these modules: no optimizer of napkin's"},
+)

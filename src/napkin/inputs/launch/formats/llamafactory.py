@@ -1,0 +1,270 @@
+"""LLaMA-Factory's YAML."""
+
+from __future__ import annotations
+
+from napkin.inputs.launch.format import Format, Key, Rule
+from napkin.inputs.launch.names import MASTER, MEGATRON, PURE, lora_targets, take_model, take_optimizer
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.shared import IDLE_FSDP, NAMED_FSDP, WHY_FSDP, adapters, take_deepspeed_file, take_fsdp
+from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.values import degree, flag, names, natural, number, whole, word
+
+STAGES = {"pt": "pretrain", "sft": "sft", "rm": "rm", "ppo": "ppo", "dpo": "dpo", "kto": "kto"}
+CORE = (
+    "tensor_model_parallel_size",
+    "pipeline_model_parallel_size",
+    "expert_model_parallel_size",
+    "recompute_granularity",
+    "use_distributed_optimizer",
+    "virtual_pipeline_model_parallel_size",
+)
+UPCAST = "amp-bf16"
+
+
+def is_this(source: Source) -> bool:
+    """Return whether a file is one of these."""
+    return source.has_any("finetuning_type", "stage") and "model_name_or_path" in source
+
+
+def _model(reading: Reading) -> None:
+    take_model(reading, "model_name_or_path")
+
+
+def _task(reading: Reading) -> None:
+    task = reading.read("stage", word(STAGES))
+    loss = str(reading.source.plain("pref_loss") or "").lower()
+    if task == "dpo" and loss in ("orpo", "simpo"):
+        reading.put("task", loss, "pref_loss", "stage")
+    elif task:
+        reading.put("task", task, "stage")
+    else:
+        reading.default("task", "sft", "stage")
+
+
+def _seq(reading: Reading) -> None:
+    length = reading.read("cutoff_len", whole)
+    reading.put("seq", length, "cutoff_len") if length else reading.default("seq", 2048, "cutoff_len")
+    packs = reading.read("packing|neat_packing", flag)
+    if packs is not None:
+        reading.put("packing", packs, *[k for k in ("packing", "neat_packing") if k in reading.source])
+
+
+def _amount(reading: Reading) -> None:
+    steps = reading.read("max_steps", number)
+    epochs = reading.read("num_train_epochs", number)
+    if steps and steps > 0:
+        reading.put("steps", int(steps), "max_steps")
+    elif epochs:
+        reading.put("epochs", epochs, "num_train_epochs")
+    else:
+        reading.default("epochs", 3, "num_train_epochs")
+
+
+def _adapter(reading: Reading) -> None:
+    kind = str(reading.source.plain("finetuning_type") or "lora").lower()
+    if kind == "lora":
+        here = "finetuning_type" in reading.source
+        reading.put("adapter", "lora", "finetuning_type", origin="from file" if here else "default")
+        if reading.read("use_dora", flag):
+            reading.put("adapter", "dora", "use_dora")
+        rank = reading.read("lora_rank", whole)
+        reading.put("lora-rank", rank, "lora_rank") if rank else reading.default("lora-rank", 8, "lora_rank")
+        targets = reading.find("lora_target")
+        if targets is not None:
+            reading.put("lora-targets", lora_targets(names(targets.value)), "lora_target")
+        else:
+            reading.default("lora-targets", "all", "lora_target")
+    elif kind == "freeze":
+        layers = reading.read("freeze_trainable_layers", lambda value: int(number(value) or 2))
+        reading.refuse(
+            "finetuning_type",
+            f"trains the {'last' if (layers or 2) > 0 else 'first'} {abs(layers or 2)} "
+            "layers alone: state --freeze-layers, which counts the frozen ones",
+        )
+        reading.ask("freeze-layers", "freeze_trainable_layers", "finetuning_type")
+    elif kind == "full":
+        reading.told("finetuning_type")
+        reading.ignored.append("finetuning_type") if not reading.value_of("adapter") else None
+    else:
+        reading.refuse("finetuning_type", f"napkin has no {kind[:40]!r}")
+    bits = reading.read("quantization_bit", natural)
+    if bits:
+        _quantized(reading, bits)
+
+
+def _quantized(reading: Reading, bits: int) -> None:
+    method = str(reading.source.plain("quantization_method") or "bnb").lower()
+    if method not in ("bnb", "bitsandbytes") or bits not in (4, 8):
+        reading.refuse(
+            "quantization_method" if "quantization_method" in reading.source else "quantization_bit",
+            f"napkin has no {bits} bits of {method[:30]}",
+        )
+        reading.ask("quantized", "quantization_bit")
+        return
+    if bits == 8:
+        reading.put("quantized", "int8", "quantization_bit")
+        return
+    kind = str(reading.source.plain("quantization_type") or "nf4").lower()
+    double = reading.read("double_quantization", flag)
+    keys = [k for k in ("quantization_bit", "quantization_type", "double_quantization") if k in reading.source]
+    reading.put("quantized", "int4" if kind != "nf4" else "nf4" if double is False else "nf4-dq", *keys)
+
+
+def _framework(reading: Reading) -> None:
+    core = [key for key in CORE if key in reading.source]
+    if core:
+        reading.derive("framework", "megatron-core", *core)
+        _of_megatron(reading)
+    elif not take_deepspeed_file(reading) and reading.source.plain("fsdp"):
+        reading.derive("framework", "fsdp", "fsdp")
+        take_fsdp(reading, "fsdp_config")
+
+
+def _of_megatron(reading: Reading) -> None:
+    """Read the keys of mcore_adapter, which runs Megatron-core."""
+    for key, option in (
+        ("tensor_model_parallel_size", "tp"),
+        ("pipeline_model_parallel_size", "pp"),
+        ("expert_model_parallel_size", "ep"),
+        ("context_parallel_size", "cp"),
+        ("virtual_pipeline_model_parallel_size", "vp"),
+    ):
+        size = reading.read(key, degree)
+        if size:
+            reading.put(option, size, key)
+    if reading.read("sequence_parallel", flag) is not None:
+        on = bool(reading.read("sequence_parallel", flag)) and (reading.value_of("tp") or 1) > 1
+        reading.put("sp", on, "sequence_parallel")
+    sharded = reading.read("use_distributed_optimizer", flag)
+    if sharded is not None:
+        reading.put("zero", 1 if sharded else 0, "use_distributed_optimizer")
+    kind = reading.source.plain("recompute_granularity")
+    if kind is not None:
+        reading.put("recompute", str(kind).lower(), "recompute_granularity")
+    else:
+        reading.default("recompute", "none", "recompute_granularity")
+    reading.default("optimizer", "adamw", "optim")
+
+
+def _precision(reading: Reading) -> None:
+    """Read the formats: what is trained is cast to fp32 unless pure_bf16, or ZeRO 3 keeps a copy (model/adapter.py)."""
+    keys = [
+        key
+        for key in ("bf16", "fp16", "pure_bf16", "finetuning_type", "quantization_bit", "deepspeed")
+        if key in reading.source
+    ]
+    pure, framework = reading.read("pure_bf16", flag), reading.value_of("framework")
+    narrow = "bf16" if reading.read("bf16", flag) or pure else "fp16" if reading.read("fp16", flag) else None
+    if framework == "megatron-core":
+        reading.derive("precision", MEGATRON if narrow == "bf16" else "fp16-mixed" if narrow else "fp32", *keys)
+    elif reading.value_of("adapter"):
+        quantized = reading.value_of("quantized")
+        frozen = {"nf4-dq": "nf4"}.get(quantized, quantized) or narrow or "bf16"
+        reading.derive("precision", adapters(frozen, "bf16" if pure else "fp32", narrow or "fp32"), *keys)
+    elif narrow is None:
+        reading.default("precision", "fp32", "bf16")
+    elif pure:
+        reading.put("precision", PURE, "pure_bf16")
+    elif framework == "deepspeed":
+        policy = MASTER if narrow == "bf16" else "fp16-mixed"
+        known = reading.value_of("zero") is not None
+        reading.derive("precision", policy, *keys) if known else reading.assume("precision", policy, *keys)
+    else:
+        policy = UPCAST if narrow == "bf16" else "param=fp32,grad=fp32,compute=fp16,state=fp32"
+        reading.derive("precision", policy, *keys)
+
+
+def _others(reading: Reading) -> None:
+    if reading.value_of("recompute") is None and reading.value_of("framework") != "megatron-core":
+        off = reading.read("disable_gradient_checkpointing", flag)
+        if off is not None:
+            reading.put("recompute", "none" if off else "full", "disable_gradient_checkpointing")
+        else:
+            reading.default("recompute", "full", "disable_gradient_checkpointing")
+    if not any(reading.read(key, flag) for key in ("use_galore", "use_apollo", "use_badam")):
+        take_optimizer(reading, "optim")
+        reading.default("optimizer", "adamw", "optim")
+    else:
+        reading.ask("optimizer", *[k for k in ("use_galore", "use_apollo", "use_badam") if k in reading.source])
+    kernel = {"fa2": "flash", "fa3": "flash", "sdpa": "flash", "disabled": "eager", "auto": "flash"}
+    found = reading.read("flash_attn", word(kernel))
+    if found:
+        soft = str(reading.source.plain("flash_attn")) in ("sdpa", "auto")
+        reading.put("attention", found, "flash_attn", origin="assumed" if soft else "from file")
+    else:
+        reading.default("attention", "flash", "flash_attn")
+    if reading.read("enable_liger_kernel", flag):
+        reading.put("loss", "fused", "enable_liger_kernel")
+    if reading.read("use_unsloth", flag):
+        reading.put("trainer", "unsloth", "use_unsloth")
+
+
+FORMAT = Format(
+    "llama-factory",
+    "LLaMA-Factory's YAML",
+    "hiyouga/LLaMA-Factory src/llamafactory/hparams/*.py, src/llamafactory/model/{adapter,model_utils/quantization}.py",
+    is_this,
+    fixed={"trainer": "llama-factory"},
+    keys=(
+        Key("per_device_train_batch_size", "micro-batch", whole, 8),
+        Key("gradient_accumulation_steps", "grad-accum", whole, 1),
+    ),
+    rules=(
+        Rule("model_name_or_path", "model", "a preset's name; a fine-tune's is asked", _model),
+        Rule("stage pref_loss", "task", "pt pretrain, sft, rm, ppo, dpo, kto; pref_loss orpo and simpo", _task),
+        Rule("cutoff_len packing neat_packing", "seq packing", "2048; the longest sequence unless packed", _seq),
+        Rule("max_steps num_train_epochs", "steps epochs", "max_steps wins unless -1; 3 epochs", _amount),
+        Rule(
+            "finetuning_type lora_rank lora_target use_dora quantization_bit quantization_method quantization_type "
+            "double_quantization freeze_trainable_layers",
+            "adapter lora-rank lora-targets quantized freeze-layers",
+            "LoRA of rank 8 on all linears; 4 bits are nf4 with double quantization",
+            _adapter,
+        ),
+        Rule(
+            "deepspeed fsdp fsdp_config use_distributed_optimizer tensor_model_parallel_size "
+            "pipeline_model_parallel_size expert_model_parallel_size context_parallel_size sequence_parallel "
+            "virtual_pipeline_model_parallel_size recompute_granularity",
+            "framework zero offload tp pp ep cp vp sp recompute",
+            "a DeepSpeed file is read where it is; Megatron's keys mean mcore_adapter",
+            _framework,
+        ),
+        Rule("bf16 fp16 pure_bf16", "precision", "trained weights in fp32 unless pure_bf16 or ZeRO 3", _precision),
+        Rule(
+            "disable_gradient_checkpointing optim flash_attn enable_liger_kernel use_unsloth",
+            "recompute optimizer attention loss trainer",
+            "recompute full unless disabled",
+            _others,
+        ),
+    ),
+    ignored=f"""lora_dropout  ddp_find_unused_parameters
+        preprocessing_batch_size tokenized_path  interleave_probs mix_strategy
+        overwrite_cache new_special_tokens compute_accuracy   data_shared_file_system
+        dataset_dir tool_format ignore_pad_token_for_loss val_size {IDLE_FSDP}""",
+    not_modelled={
+        NAMED_FSDP: WHY_FSDP,
+        "max_samples": "at most this many of each data set",
+        "additional_target modules_to_save": "modules that are trained next to the adapters",
+        "lora_target_parameters": "parameters with adapters",
+        "moe_* overlap_* bias_activation_fusion apply_rope_fusion recompute_method recompute_num_layers "
+        "variable_seq_lengths": "how Megatron-core runs",
+        "group_by_length": "batches of like lengths hold less padding",
+        "image_max_pixels video_max_pixels image_min_pixels video_maxlen freeze_vision_tower "
+        "freeze_multi_modal_projector "
+        "freeze_language_model": "images in the sequence, and which parts of the model are trained",
+        "rope_scaling shift_attn": "how attention is computed",
+        "resize_vocab": "the embedding's rows",
+        "pref_beta ref_model reward_model* reference_model": "another model of post-training",
+        "upcast_layernorm upcast_lmhead_output": "which parts are in fp32",
+        "ray_num_workers placement_strategy": "how many GPUs Ray takes",
+        "fsdp_config": WHY_FSDP,
+    },
+    refused={
+        "use_galore galore_*": "GaLore keeps its states in a smaller space: no optimizer of napkin's",
+        "use_apollo apollo_*": "APOLLO keeps its states in a smaller space: no optimizer of napkin's",
+        "use_badam badam_*": "BAdam trains blocks in turn: no optimizer of napkin's",
+        "use_llama_pro": "trains added blocks alone",
+        "mixture_of_depths": "tokens skip layers",
+        "oft_*": "OFT's adapters are not LoRA's",
+    },
+)

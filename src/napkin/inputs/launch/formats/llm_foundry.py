@@ -1,0 +1,231 @@
+"""LLM Foundry's YAML."""
+
+from __future__ import annotations
+
+import re
+
+from napkin.inputs.launch.format import Format, Rule
+from napkin.inputs.launch.names import lora_targets, take_model, take_optimizer
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.shared import SHARDING
+from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.values import flag, names, number, whole, word
+
+DURATION = re.compile(r"([\d_.e+]+)\s*(ba|ep|tok|sp|iter)")
+F = "fsdp_config"
+
+
+def is_this(source: Source) -> bool:
+    """Return whether a file is one of these."""
+    inner = inner_of(source)
+    return (
+        inner.has_any("device_train_microbatch_size", "device_train_batch_size", "global_train_batch_size")
+        and ("model.name" in inner or F in inner or "max_duration" in inner)
+        and "model.d_model_olmo" not in inner
+        and not ("model.d_model" in inner and "model.name" not in inner)
+    )
+
+
+def inner_of(source: Source) -> Source:
+    """Return the training YAML, which a job's file holds under `parameters`."""
+    return source.under("parameters") if "parameters.model.name" in source else source
+
+
+def _model(reading: Reading) -> None:
+    named = next(
+        (
+            key
+            for key in ("model.pretrained_model_name_or_path", "variables.model_name_or_path")
+            if reading.find(key) is not None
+        ),
+        None,
+    )
+    if named:
+        take_model(reading, named)
+        overrides = list(reading.source.inside("model.config_overrides"))
+        for key in overrides:
+            if reading.source.plain(key) not in (None, {}):
+                reading.refuse(key, "changes the model that is named")
+        return
+    for name, key in (("layers", "n_layers"), ("hidden", "d_model"), ("heads", "n_heads"), ("vocab", "vocab_size")):
+        reading.dimension(name, reading.read(f"model.{key}", whole), f"model.{key}")
+    if "layers" not in reading.shape:
+        return
+    ratio = reading.read("model.expansion_ratio", number) or 4
+    hidden = reading.shape.get("hidden")
+    size = reading.read("model.ffn_config.ffn_hidden_size", whole)
+    if hidden:
+        reading.dimension(
+            "ffn", size or int(ratio * hidden), "model.expansion_ratio", "model.ffn_config.ffn_hidden_size"
+        )
+    groups = reading.read("model.attn_config.kv_n_heads", whole)
+    kind = str(reading.source.plain("model.attn_config.attn_type") or "")
+    heads = reading.shape.get("heads")
+    reading.dimension(
+        "kv_heads", 1 if kind == "multiquery_attention" else groups or heads, "model.attn_config.kv_n_heads"
+    )
+    reading.dimension(
+        "gated", "glu" in str(reading.source.plain("model.ffn_config.ffn_type") or ""), "model.ffn_config.ffn_type"
+    )
+    tied = reading.read("model.tie_word_embeddings", flag)
+    reading.dimension("tied", tied is not False, "model.tie_word_embeddings")
+    if not reading.read("model.attn_config.alibi", flag) and reading.read("model.learned_pos_emb", flag) is not False:
+        reading.dimension("positions", reading.read("model.max_seq_len", whole), "model.max_seq_len")
+    reading.describe("model.n_layers", "model.d_model", "model.n_heads", "model.vocab_size")
+    from napkin.inputs.foreign import translated
+
+    data = reading.source.document.data
+    reading.build(lambda: (translated(data, reading.source.name) or (None, ""))[0])
+
+
+def _batch(reading: Reading) -> None:
+    for key, option in (("device_train_microbatch_size", "micro-batch"), ("global_train_batch_size", "global-batch")):
+        if key not in reading.source:
+            continue
+        found = reading.read(key, whole)
+        reading.put(option, found, key) if found else reading.ask(option, key)
+    for key in ("max_seq_len", "model.max_seq_len", "train_loader.dataset.max_seq_len"):
+        length = reading.read(key, whole)
+        if length:
+            reading.put("seq", length, key)
+            break
+
+
+def _amount(reading: Reading) -> None:
+    """max_duration counts batches (ba), epochs (ep) or tokens (tok)."""
+    value = reading.find("max_duration")
+    if value is None:
+        return
+    found = DURATION.fullmatch(str(value.value).strip().lower())
+    if found is None:
+        reading.ask("steps", "max_duration")
+        return
+    option = {"ba": "steps", "iter": "steps", "ep": "epochs", "tok": "tokens", "sp": "samples"}[found[2]]
+    amount = float(found[1].replace("_", ""))
+    reading.put(option, int(amount) if amount == int(amount) else amount, "max_duration")
+
+
+def _sharding(reading: Reading) -> None:
+    if F not in reading.source:
+        return
+    reading.derive("framework", "fsdp", F)
+    stage = reading.read(f"{F}.sharding_strategy", word(SHARDING))
+    key = f"{F}.sharding_strategy"
+    reading.put("zero", stage, key) if stage is not None else reading.default("zero", 3, key)
+    again = reading.read(f"{F}.activation_checkpointing", flag)
+    if again is not None:
+        reading.put("recompute", "full" if again else "none", f"{F}.activation_checkpointing")
+    else:
+        reading.default("recompute", "none", f"{F}.activation_checkpointing")
+    if reading.read(f"{F}.activation_cpu_offload", flag):
+        reading.put("offload", "activations", f"{F}.activation_cpu_offload")
+
+
+def _precision(reading: Reading) -> None:
+    """fp32 shards; mixed_precision says in what they are gathered and reduced (Composer, mosaic_fsdp_utils.py)."""
+    kind = str(reading.source.plain("precision") or "amp_bf16").lower()
+    keys = [key for key in ("precision", f"{F}.mixed_precision") if key in reading.source]
+    narrow = "bf16" if "bf16" in kind or "fp8" in kind else "fp16" if "fp16" in kind else None
+    if narrow is None:
+        policy = "fp32"
+    elif reading.value_of("adapter"):
+        policy = f"frozen=fp32,param=fp32,grad=fp32,compute={narrow},state=fp32"
+    else:
+        compute = "fp8" if "fp8" in kind else narrow
+        policy = "amp-bf16" if compute == "bf16" else f"param=fp32,grad=fp32,compute={compute},state=fp32"
+    reading.derive("precision", policy, *keys) if keys else reading.default("precision", policy, "precision")
+
+
+def _adapter(reading: Reading) -> None:
+    block = "model.peft_config"
+    if block not in reading.source or reading.source.plain(block) == {}:
+        return
+    kind = str(reading.source.plain(f"{block}.peft_type") or "LORA").upper()
+    if kind != "LORA":
+        reading.refuse(f"{block}.peft_type", f"napkin has no adapter {kind[:40]!r}")
+        return
+    reading.put("adapter", "lora", f"{block}.peft_type")
+    rank = reading.read(f"{block}.r", whole)
+    reading.put("lora-rank", rank, f"{block}.r") if rank else reading.default("lora-rank", 8, f"{block}.r")
+    targets = reading.find(f"{block}.target_modules")
+    if targets is not None:
+        reading.put("lora-targets", lora_targets(names(targets.value)), f"{block}.target_modules")
+    else:
+        reading.ask("lora-targets", f"{block}.target_modules")
+
+
+def _others(reading: Reading) -> None:
+    take_optimizer(reading, "optimizer.name")
+    kernel = str(reading.source.plain("model.attn_config.attn_impl") or "").lower()
+    if kernel in ("flash", "torch"):
+        reading.put("attention", "flash" if kernel == "flash" else "eager", "model.attn_config.attn_impl")
+    elif kernel == "triton":
+        reading.assume("attention", "flash", "model.attn_config.attn_impl")
+    elif reading.read("model.use_flash_attention_2", flag):
+        reading.put("attention", "flash", "model.use_flash_attention_2")
+    loader = str(reading.source.plain("train_loader.name") or "")
+    if loader == "finetuning":
+        reading.derive("task", "sft", "train_loader.name")
+    elif loader == "text":
+        reading.derive("task", "pretrain", "train_loader.name")
+    ratio = "train_loader.dataset.packing_ratio"
+    if reading.find(ratio) is not None:
+        reading.omit(ratio, "how many samples are packed into a row")
+    if "compile_config" in reading.source:
+        reading.put("compile", True, "compile_config")
+
+
+FORMAT = Format(
+    "llm-foundry",
+    "LLM Foundry's YAML",
+    "mosaicml/llm-foundry llmfoundry/models/mpt/configuration_mpt.py, scripts/train/train.py; mosaicml/composer",
+    is_this,
+    rules=(
+        Rule(
+            "model.pretrained_model_name_or_path model.n_layers model.d_model model.n_heads model.vocab_size "
+            "model.expansion_ratio",
+            "model",
+            "a name, or MPT's sizes: tied, learned positions unless ALiBi",
+            _model,
+        ),
+        Rule(
+            "device_train_microbatch_size global_train_batch_size max_seq_len",
+            "micro-batch global-batch seq",
+            "of a device; over all ranks",
+            _batch,
+        ),
+        Rule("max_duration", "steps epochs tokens", "4800ba batches, 2ep epochs, 1e12tok tokens", _amount),
+        Rule(
+            f"{F}.sharding_strategy {F}.activation_checkpointing {F}.activation_cpu_offload",
+            "framework zero recompute offload",
+            "FULL_SHARD 3, SHARD_GRAD_OP 2",
+            _sharding,
+        ),
+        Rule("model.peft_config", "adapter lora-rank lora-targets", "LoRA", _adapter),
+        Rule(f"precision {F}.mixed_precision", "precision", "fp32 shards under autocast", _precision),
+        Rule(
+            "optimizer.name model.attn_config.attn_impl model.use_flash_attention_2 train_loader.name",
+            "optimizer attention task",
+            "names",
+            _others,
+        ),
+    ),
+    ignored=f"""variables optimizer scheduler callbacks loggers algorithms tokenizer train_loader eval_loader icl_tasks
+        icl_seq_len eval_gauntlet {F}.state_dict_type {F}.limit_all_gathers {F}.mixed_precision {F}.verbose
+        {F}.load_planner {F}.sync_module_states model.name model.pretrained model.use_auth_token
+           python_log_level
+        model.peft_config.task_type model.peft_config.lora_alpha compute name image command integrations
+        device_eval_batch_size autoresume  model.config_overrides code_paths""",
+    not_modelled={
+        f"{F}.activation_checkpointing_reentrant": "how blocks are checkpointed",
+        f"{F}.*": "how FSDP gathers",
+        "model.attn_config": "how attention is computed",
+        "model.peft_config.lora_dropout": "dropout inside the adapters",
+        "expandable_segments max_split_size_mb": "the allocator's settings",
+        "model.loss_fn": "the kernel of the loss",
+        "model": "a part of the model",
+        "train_loader.dataset.allow_pad_trimming": "whether rows are padded",
+        "compile_config": "what is compiled",
+        "tp_config": "tensor parallelism",
+    },
+)

@@ -1,0 +1,361 @@
+"""MaxText's YAML, and its descriptions of models."""
+
+from __future__ import annotations
+
+from napkin.errors import NapkinError
+from napkin.inputs.launch.format import Format, Rule
+from napkin.inputs.launch.names import model_of
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.shared import dtype
+from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.values import degree, flag, names, number, product, whole, word
+
+SIZES = (
+    ("layers", "base_num_decoder_layers", 16),
+    ("hidden", "base_emb_dim", 2048),
+    ("heads", "base_num_query_heads", 16),
+    ("kv_heads", "base_num_kv_heads", 16),
+    ("head_dim", "head_dim", 128),
+    ("ffn", "base_mlp_dim", 7168),
+    ("vocab", "vocab_size", 32_000),
+)
+"""Dimension, key, and the default of base.yml."""
+EXPERTS = (
+    ("experts", "num_experts"),
+    ("top_k", "num_experts_per_tok"),
+    ("expert_ffn", "base_moe_mlp_dim"),
+    ("shared_experts", "shared_experts"),
+    ("dense_layers", "first_num_dense_layers"),
+)
+TRAINS = ("base_config", "per_device_batch_size", "max_target_length", "steps", "remat_policy", "ici_fsdp_parallelism")
+DEGREES = (("tensor", "tp"), ("pipeline", "pp"), ("expert", "ep"), ("context", "cp"), ("sequence", "cp"))
+ATTENTION = {
+    "dot_product": "eager",
+    "flash": "flash",
+    "cudnn_flash_te": "cudnn",
+    "cudnn_flash_jax": "cudnn",
+    "autoselected": None,
+}
+
+
+def is_this(source: Source) -> bool:
+    """Return whether a file is one of these."""
+    return source.has_any("base_emb_dim", "base_num_decoder_layers") or (
+        source.has_any("base_config", "per_device_batch_size", "max_target_length", "ici_fsdp_parallelism")
+        and source.has_any("max_target_length", "base_config", "remat_policy", "per_device_batch_size")
+        and not source.has_any("model_name_or_path", "base_model")
+    )
+
+
+def trains(reading: Reading) -> bool:
+    """Return whether a file says how a model is trained, and not only what it is."""
+    return reading.source.has_any(*TRAINS)
+
+
+def _model(reading: Reading) -> None:
+    name = reading.source.plain("model_name")
+    changed = [key for _, key, _ in SIZES if reading.find(key) is not None]
+    if "student_overrides" in reading.source:
+        reading.ask("model", "student_overrides.model_name", "student_overrides")
+    elif isinstance(name, str) and name != "default":
+        found, _ = model_of(name)
+        reading.put("model", found, "model_name") if found else reading.ask("model", "model_name", given=name)
+        for key in changed:
+            reading.refuse(key, "changes the model that model_name names")
+    elif changed:
+        _described(reading)
+    else:
+        reading.ask("model", "model_name")
+
+
+def _described(reading: Reading) -> None:
+    latent = reading.source.plain("attention_type") == "mla"
+    for name, key, default in SIZES:
+        stated = reading.read(key, whole)
+        if name == "head_dim" and (latent or (stated is None and "base_config" not in reading.source)):
+            continue
+        reading.dimension(name, stated or default, key)
+    for name, key in EXPERTS:
+        reading.dimension(name, reading.read(key, whole), key)
+    acts = names(reading.source.plain("mlp_activations") or ["silu", "linear"])
+    reading.dimension("gated", len(acts) > 1, "mlp_activations")
+    reading.dimension("tied", bool(reading.read("logits_via_embedding", flag)), "logits_via_embedding")
+    reading.describe(*(key for _, key, _ in SIZES), "decoder_block")
+    reading.build(lambda: _config(reading))
+
+
+def _config(reading: Reading) -> dict[str, object]:
+    """Return the config.json of the decoder block. Raises NapkinError (2) for one that napkin does not build."""
+    shape, source = reading.shape, reading.source
+    block = str(source.plain("decoder_block") or "llama2").lower()
+    fields: dict[str, object] = {
+        "num_hidden_layers": shape["layers"],
+        "hidden_size": shape["hidden"],
+        "num_attention_heads": shape["heads"],
+        "num_key_value_heads": shape["kv_heads"],
+        "intermediate_size": shape["ffn"],
+        "vocab_size": shape["vocab"],
+        "tie_word_embeddings": shape["tied"],
+        "head_dim": shape.get("head_dim"),
+    }
+    if block in ("llama2", "mistral") and shape["gated"]:
+        return {"model_type": "llama", **fields}
+    if block == "qwen3":
+        return {"model_type": "qwen3", **fields}
+    if block == "mixtral":
+        more = {"num_local_experts": shape["experts"], "num_experts_per_tok": shape["top_k"]}
+        return {"model_type": "mixtral", **fields, **more}
+    if block == "qwen3_moe":
+        more = {
+            "num_experts": shape["experts"],
+            "num_experts_per_tok": shape["top_k"],
+            "moe_intermediate_size": shape["expert_ffn"],
+        }
+        return {"model_type": "qwen3_moe", **fields, **more}
+    if block == "deepseek" and source.plain("attention_type") == "mla":
+        ranks = {
+            key: source.plain(key)
+            for key in ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+        }
+        return {
+            "model_type": "deepseek_v3",
+            **{k: v for k, v in fields.items() if k != "head_dim"},
+            **ranks,
+            "n_routed_experts": shape["experts"],
+            "num_experts_per_tok": shape["top_k"],
+            "moe_intermediate_size": shape["expert_ffn"],
+            "n_shared_experts": shape["shared_experts"],
+            "first_k_dense_replace": shape["dense_layers"],
+        }
+    raise NapkinError(
+        f"{source.name}: napkin builds no decoder block {block[:40]!r}", "name a MODEL with the same sizes"
+    )
+
+
+def layout(reading: Reading) -> None:
+    """Read the degrees inside a slice (ici) and between slices (dcn); -1 is what is left."""
+    if not trains(reading):
+        return
+    sizes: list[int | None] = []
+    keys: list[str] = []
+    for part, option in DEGREES:
+        found = []
+        for net in ("ici", "dcn"):
+            key = f"{net}_{part}_parallelism"
+            size = reading.read(key, lambda value: None if value == -1 else degree(value))
+            if key in reading.source:
+                keys.append(key)
+                sizes.append(size)
+                found.append((key, size))
+        known = [(key, size) for key, size in found if size]
+        if known and (product([size or 1 for _, size in known]) > 1 or reading.value_of(option) is None):
+            reading.put(option, product([size or 1 for _, size in known]), *(key for key, _ in known))
+    copies = [
+        key for key in ("ici_data_parallelism", "dcn_data_parallelism", "dcn_fsdp_parallelism") if key in reading.source
+    ]
+    fsdp = "ici_fsdp_parallelism"
+    shard = reading.read(fsdp, lambda value: None if value == -1 else degree(value))
+    for key in copies:
+        sizes.append(reading.read(key, lambda value: None if value == -1 else degree(value)))
+    if shard and shard > 1:
+        reading.put("dp-shard", shard, fsdp)
+    elif any((reading.read(key, lambda value: None if value == -1 else degree(value)) or 1) > 1 for key in copies):
+        reading.ask("dp-shard", *copies, *([fsdp] if fsdp in reading.source else ()))
+    stage = 0 if shard == 1 else 3
+    reading.derive("zero", stage, fsdp) if fsdp in reading.source else reading.default("zero", stage, fsdp)
+    if fsdp in reading.source and all(size for size in (*sizes, shard)):
+        reading.derive("gpus", product([size or 1 for size in (*sizes, shard)]), fsdp, *copies, *keys)
+    if reading.find("hardware") is not None:
+        reading.ask("hardware", "hardware")
+
+
+def _batch(reading: Reading) -> None:
+    if not trains(reading):
+        return
+    for key, option, default in (
+        ("per_device_batch_size", "micro-batch", 12),
+        ("max_target_length", "seq", 2048),
+        ("gradient_accumulation_steps", "grad-accum", 1),
+    ):
+        found = reading.read(key, whole)
+        if found:
+            reading.put(option, found, key)
+        elif key in reading.source:
+            reading.ask(option, key)
+        else:
+            reading.default(option, default, key)
+    steps = reading.read("steps", lambda value: None if value == -1 else whole(value))
+    epochs = reading.read("num_epoch", number)
+    if steps:
+        reading.put("steps", steps, "steps")
+        reading.told("num_epoch")
+    elif epochs:
+        reading.put("epochs", epochs, "num_epoch")
+
+
+def _task(reading: Reading) -> None:
+    if "teacher_overrides" in reading.source:
+        reading.derive("task", "distill", "teacher_overrides", "student_overrides")
+        reading.omit("student_overrides", "the student is another model than the one named")
+    elif reading.read("use_dpo", flag):
+        algo = str(reading.source.plain("dpo.algo") or "dpo").lower()
+        reading.put("task", algo if algo in ("dpo", "orpo") else "dpo", "use_dpo", "dpo.algo")
+    elif reading.read("use_sft", flag):
+        reading.put("task", "sft", "use_sft")
+    elif reading.read("use_grpo", flag):
+        reading.put("task", "grpo", "use_grpo")
+    elif trains(reading):
+        reading.default("task", "pretrain", "use_sft")
+    if reading.read("lora.enable_lora", flag):
+        rank = reading.read("lora.lora_rank", whole)
+        reading.put("adapter", "lora", "lora.enable_lora")
+        reading.put("lora-rank", rank, "lora.lora_rank") if rank else reading.ask("lora-rank", "lora.lora_rank")
+        reading.ask("lora-targets", "lora.lora_module_path")
+    packs = reading.read("packing", flag)
+    if packs is not None:
+        reading.put("packing", packs, "packing")
+
+
+def precision(reading: Reading, weights: str = "fp32") -> None:
+    """Read the formats of base.yml: fp32 weights, gradients and moments, bf16 activations."""
+    if not trains(reading):
+        return
+    kept = reading.read("weight_dtype", dtype)
+    compute = reading.read("dtype", dtype)
+    grads, moments = reading.read("grad_dtype", dtype), reading.read("mu_dtype", dtype)
+    keys = [
+        key
+        for key in ("weight_dtype", "dtype", "grad_dtype", "mu_dtype", "quantization")
+        if reading.find(key) is not None
+    ]
+    kept, default = kept or weights, not keys
+    eight = str(reading.source.plain("quantization") or "").lower()
+    if eight:
+        if "fp8" not in eight:
+            reading.ask("precision", "quantization")
+            reading.omit("quantization", f"napkin has no training in {eight[:30]}")
+            return
+        compute = "fp8"
+    policy = f"param={kept},grad={grads or 'fp32'},compute={compute or 'bf16'},state={moments or kept}"
+    if policy == "param=fp32,grad=fp32,compute=bf16,state=fp32":
+        policy = "amp-bf16"
+    reading.default("precision", policy, "weight_dtype", "dtype") if default else reading.derive(
+        "precision", policy, *keys
+    )
+
+
+def others(reading: Reading, attention: str | None = None) -> None:
+    """Read recomputation, optimizer, attention and offload; attention: the kernel where the file names none."""
+    if not trains(reading):
+        return
+    policy = reading.source.plain("remat_policy")
+    words = {"full": "full", "none": "none"}
+    if policy is None:
+        reading.default("recompute", "full", "remat_policy")
+    elif str(policy).lower() in words:
+        reading.put("recompute", words[str(policy).lower()], "remat_policy")
+    else:
+        reading.ask("recompute", "remat_policy")
+        reading.refuse("remat_policy", f"{policy!s:.40} keeps some products: napkin has no such word")
+    kind = reading.read("opt_type", word({"adamw": "adamw", "adam_pax": "adamw", "sgd": "sgd", "muon": "muon"}))
+    reading.put("optimizer", kind, "opt_type") if kind else reading.default("optimizer", "adamw", "opt_type")
+    kernel = reading.find("attention")
+    if kernel is None and attention:
+        reading.default("attention", attention, "attention")
+    elif kernel is None or ATTENTION.get(str(kernel.value).lower()) is None:
+        reading.ask("attention", "attention")
+    else:
+        reading.put("attention", ATTENTION[str(kernel.value).lower()], "attention")
+    if reading.read("optimizer_memory_host_offload", flag):
+        reading.put("offload", "optimizer", "optimizer_memory_host_offload")
+    if reading.read("parameter_memory_host_offload", flag):
+        reading.put("offload", "optimizer,parameters", "parameter_memory_host_offload")
+    drop = reading.read("dropout_rate", number)
+    if drop is not None:
+        reading.put("dropout", drop, "dropout_rate")
+
+
+IGNORED = """base_config run_name  dataset_* hf_* grain_* train_data_columns eval_data_columns
+    train_split
+    hf_eval_split enable_goodput_recording monitor_goodput gradient_clipping_threshold learning_rate*
+    warmup_steps_fraction
+    opt_adam* adam_* adamw_mask cosine* save_checkpoint_on_completion checkpoint_period log_period tokenizer_* skip_jax*
+    enable_nnx reuse_example_batch use_vertex_tensorboard dpo lora rope_* normalization_layer_epsilon enable_dropout
+    async_checkpointing upload_* profiler skip_first_n* jax_cache_dir gcs_metrics base_output_directory
+    z_loss_multiplier
+    distill_alpha distill_temperature distill_beta sft_train_on_completion_only  mscale rope_interleave
+    max_position_embeddings original_max_position_embeddings beta_fast beta_slow routed_* norm_topk_prob use_qk_norm
+     enable_single_controller  load_parameters_path load_full_state_path
+    decoder_block mlp_activations q_lora_rank kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim attention_type
+     use_post_attn_norm use_post_ffw_norm query_pre_attn_scalar"""
+NAMED = {
+    "sa_* *_tile_* use_tokamax* megablox sparse_matmul use_ragged*": "the kernels' tiles",
+    "max_segments_per_seq": "how many documents a row holds",
+    "use_tunix_gradient_accumulation use_tunix*": "how gradients are accumulated",
+    "remat_policy context *_proj decoder_layer_input mlpw* query_* key_* value_*": "what is recomputed or kept",
+    "distill_layer_indices": "which layers of student and teacher are compared",
+    "teacher_overrides student_overrides": "another model of distillation",
+    "float32_logits cast_logits_to_fp32 float32_qk_product matmul_precision "
+    "activations_in_float32": "formats of some products",
+    "load_balance_loss_weight capacity_factor num_vocab_tiling": "how experts or the loss run",
+    "scan_layers param_scan_axis num_layers_per_pipeline_stage num_pipeline_microbatches num_pipeline_repeats "
+    "pipeline_*": "how layers are laid out",
+    "logits_dot_in_fp32 final_logits_soft_cap attn_logits_soft_cap": "the formats of logits",
+    "allow_split_physical_axes num_slices compile_topology* ici_* dcn_* mesh_axes "
+    "logical_axis_rules shard_*": "the mesh",
+    "override_model_config": "a changed model",
+    "quantization quantize_*": "formats of matmuls",
+    "use_iota_embed fused_qkv fused_mlp": "how layers are fused",
+    "sliding_window_size": "attention inside a window",
+}
+RULES_TRAIN = (
+    Rule(
+        " ".join(f"{net}_{part}_parallelism" for part, _ in DEGREES for net in ("ici", "dcn"))
+        + " ici_fsdp_parallelism "
+        "ici_data_parallelism dcn_data_parallelism dcn_fsdp_parallelism hardware",
+        "tp pp ep cp zero dp-shard gpus",
+        "ici inside a slice, dcn between slices; fsdp -1: sharded over what is left",
+        layout,
+    ),
+    Rule(
+        "per_device_batch_size max_target_length gradient_accumulation_steps steps num_epoch",
+        "micro-batch seq grad-accum steps epochs",
+        "12 sequences of 2048 unless stated",
+        _batch,
+    ),
+    Rule(
+        "use_dpo use_sft use_grpo teacher_overrides lora.enable_lora packing",
+        "task adapter lora-rank packing",
+        "pretrain unless stated",
+        _task,
+    ),
+)
+FORMAT = Format(
+    "maxtext",
+    "MaxText's YAML",
+    "AI-Hypercomputer/maxtext src/maxtext/configs/base.yml",
+    is_this,
+    rules=(
+        Rule(
+            "model_name " + " ".join(key for _, key, _ in SIZES) + " " + " ".join(key for _, key in EXPERTS),
+            "model",
+            "a name, or sizes with base.yml's for the rest",
+            _model,
+        ),
+        *RULES_TRAIN,
+        Rule(
+            "weight_dtype dtype grad_dtype mu_dtype quantization",
+            "precision",
+            "fp32 weights, bf16 activations",
+            precision,
+        ),
+        Rule(
+            "remat_policy opt_type attention optimizer_memory_host_offload dropout_rate",
+            "recompute optimizer attention offload dropout",
+            "remat_policy full unless stated",
+            others,
+        ),
+    ),
+    ignored=IGNORED,
+    not_modelled=NAMED,
+)

@@ -1,0 +1,122 @@
+"""Megatron-LM's launch scripts and argument lists."""
+
+from __future__ import annotations
+
+from napkin.inputs.launch import megatron_core as core
+from napkin.inputs.launch.checks import check_batch, check_gpus
+from napkin.inputs.launch.format import Format, Rule
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.values import whole
+from napkin.inputs.megatron_shape import config_of
+
+NODES = ("nnodes", "num_nodes", "sbatch.nodes")
+EACH = ("nproc_per_node", "num_gpus", "sbatch.gpus_per_node", "sbatch.ntasks_per_node", "sbatch.gres")
+
+
+def is_this(source: Source) -> bool:
+    """Return whether a file is one of these."""
+    flat = source.syntax == "shell"
+    program = any("pretrain_" in one and one.endswith(".py") for one in source.command)
+    sized = source.has_any("tensor_model_parallel_size", "num_layers") and source.has_any(
+        "micro_batch_size", "global_batch_size", "seq_length", "train_iters", "train_samples"
+    )
+    return (
+        (flat or "hidden_size" in source)
+        and (program or sized)
+        and "modules" not in source
+        and "trainer" not in source
+        and not source.has_any("train_micro_batch_size_per_gpu", "pipe_parallel_size", "model")
+    )
+
+
+def take_machine(reading: Reading) -> None:
+    """Read nodes × processes of each from the launcher, or from Slurm's lines."""
+    nodes = next((key for key in NODES if reading.find(key) is not None), None)
+    each = next((key for key in EACH if reading.find(key) is not None), None)
+    if each is None:
+        return
+    count = reading.read(each, whole)
+    machines = reading.read(nodes, lambda value: whole(str(value).split(":")[0])) if nodes else 1
+    keys = [each, *([nodes] if nodes else ())]
+    if count is None or machines is None:
+        reading.ask("gpus", *keys)
+    elif nodes is None and each == "nproc_per_node":
+        reading.derive("gpus", count, each)
+    else:
+        reading.derive("gpus", count * machines, *keys)
+
+
+def _program(reading: Reading) -> None:
+    """Say which program runs where it is no decoder that is trained on the next token."""
+    name = next((one.rsplit("/", 1)[-1] for one in reading.source.command if one.endswith(".py")), "")
+    if "bert" in name or "t5" in name or "vision" in name or "retro" in name or "vlm" in name:
+        reading.refuse(name, "no decoder: an encoder or another model than napkin builds from a launch's sizes")
+    for key in ("hybrid_layer_pattern", "hybrid_override_pattern", "hybrid_attention_ratio"):
+        if reading.find(key) is not None:
+            reading.refuse(key, "Mamba, attention and MLP layers in a pattern: no model that napkin builds from sizes")
+
+
+def _model(reading: Reading) -> None:
+    core.take_shape(reading)
+    if not reading.shape.get("layers") and "hybrid_layer_pattern" not in reading.source:
+        return
+    reading.describe("num_layers", "hidden_size", "num_attention_heads", "hybrid_layer_pattern")
+    if "vocab" not in reading.shape and "tokenizer_type" in reading.source:
+        reading.omit("tokenizer_type", "the vocabulary's size is that of the tokenizer, which is not in the file")
+    flags = {
+        key.replace("_", "-"): str(value.value)
+        for key, value in reading.source.values.items()
+        if key in core.SHAPE.split() and value.value not in (None, False)
+    }
+    reading.build(lambda: config_of(flags, reading.value_of("seq")))
+
+
+def _layout(reading: Reading) -> None:
+    take_machine(reading)
+    core.take_sharding(reading)
+    core.take_sp(reading)
+    core.take_recompute(reading)
+    check_gpus(reading, *[key for key in (*EACH, *NODES) if reading.find(key) is not None][:1])
+    check_batch(reading, "global_batch_size")
+
+
+def _others(reading: Reading) -> None:
+    core.take_precision(reading)
+    core.take_optimizer(reading)
+    core.take_dropout(reading)
+    core.take_attention(reading)
+
+
+FORMAT = Format(
+    "megatron-lm",
+    "Megatron-LM's arguments",
+    "NVIDIA/Megatron-LM megatron/training/arguments.py",
+    is_this,
+    fixed={"framework": "megatron-core", "implementation": "megatron"},
+    keys=core.LAYOUT,
+    rules=(
+        Rule("pretrain_*.py hybrid_layer_pattern", "", "an encoder or a hybrid is refused", _program),
+        Rule(
+            core.SHAPE, "model", "sizes; ffn 4·hidden, gated 8/3 of it in multiples of 64; tied unless untied", _model
+        ),
+        Rule(
+            "nnodes nproc_per_node use_distributed_optimizer use_torch_fsdp2 use_megatron_fsdp sequence_parallel "
+            "recompute_activations recompute_granularity recompute_method recompute_num_layers",
+            "gpus zero sp recompute",
+            "the distributed optimizer is ZeRO 1; sp needs tp; recompute-activations is selective",
+            _layout,
+        ),
+        Rule(
+            "bf16 fp16 fp8_format grad_reduce_in_bf16 optimizer hidden_dropout attention_dropout attention_backend "
+            "use_flash_attn",
+            "precision optimizer dropout attention",
+            "bf16 with fp32 buffers of gradients; dropout 0.1",
+            _others,
+        ),
+    ),
+    ignored=core.IGNORED
+    + " m module master_addr node_rank log_dir redirects tee rdzv_id standalone max_restarts sbatch",
+    not_modelled=core.NOT_MODELLED,
+    refused={},
+)

@@ -1,0 +1,95 @@
+"""Megatron-Bridge's overrides over a recipe in Python: what they leave out is the recipe's."""
+
+from __future__ import annotations
+
+from napkin.inputs.launch.format import Format, Key, Rule
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.values import degree, flag, whole
+
+
+def is_this(source: Source) -> bool:
+    """Return whether a file is one of these."""
+    return (
+        "train" in source
+        and source.has_any("train.train_iters", "train.global_batch_size", "train.micro_batch_size")
+        and (source.has_any("model", "optimizer", "ddp", "dist", "checkpoint"))
+        and "parallelism" not in source
+        and not (source.has_any("model_name", "checkpoint_dir", "lora_r", "train.max_tokens", "devices"))
+    )
+
+
+def _recipe(reading: Reading) -> None:
+    """Ask for the model, which is the recipe's; a teacher makes it distillation."""
+    reading.ask("model", "model" if "model" in reading.source else "recipe")
+    if "model.teacher" in reading.source:
+        reading.derive("task", "distill", "model.teacher")
+        reading.omit("model.teacher", "a second, frozen model on the same ranks")
+        if "model.kd_config" in reading.source:
+            reading.omit("model.kd_config", "which outputs are compared")
+    elif "peft" in reading.source:
+        reading.ask("adapter", "peft")
+    elif reading.read("checkpoint.finetune", flag):
+        reading.assume("task", "sft", "checkpoint.finetune")
+    if reading.find("checkpoint.pretrained_checkpoint") is not None:
+        reading.omit("checkpoint.pretrained_checkpoint", "what it holds decides: a quantized model trains otherwise")
+    tp = reading.value_of("tp")
+    on = reading.read("model.sequence_parallel", flag)
+    if on is not None and tp:
+        reading.derive("sp", bool(on and tp > 1), "model.sequence_parallel", "model.tensor_model_parallel_size")
+    for key, stage in (
+        ("dist.use_torch_fsdp2", 3),
+        ("dist.use_megatron_fsdp", 3),
+        ("ddp.use_distributed_optimizer", 1),
+    ):
+        if reading.read(key, flag):
+            reading.put("zero", stage, key)
+            break
+    kind = reading.source.plain("model.recompute_granularity")
+    if kind is not None:
+        reading.put("recompute", str(kind).lower(), "model.recompute_granularity")
+    mixed = reading.source.plain("mixed_precision")
+    if isinstance(mixed, str):
+        reading.ask("precision", "mixed_precision")
+
+
+FORMAT = Format(
+    "megatron-bridge",
+    "Megatron-Bridge's overrides",
+    "NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/training/config.py",
+    is_this,
+    fixed={"framework": "megatron-core"},
+    keys=(
+        Key("model.tensor_model_parallel_size", "tp", degree),
+        Key("model.pipeline_model_parallel_size", "pp", degree),
+        Key("model.context_parallel_size", "cp", degree),
+        Key("model.expert_model_parallel_size", "ep", degree),
+        Key("model.expert_tensor_parallel_size", "etp", degree),
+        Key("model.virtual_pipeline_model_parallel_size", "vp", degree, silent=True),
+        Key("model.seq_length|dataset.seq_length", "seq", whole),
+        Key("train.micro_batch_size", "micro-batch", whole),
+        Key("train.global_batch_size", "global-batch", whole),
+        Key("train.train_iters", "steps", whole),
+    ),
+    rules=(
+        Rule(
+            "model.teacher checkpoint.finetune peft model.sequence_parallel dist.use_torch_fsdp2 "
+            "dist.use_megatron_fsdp "
+            "ddp.use_distributed_optimizer model.recompute_granularity",
+            "model task sp zero recompute",
+            "what is left out is the recipe's",
+            _recipe,
+        ),
+    ),
+    ignored="""optimizer scheduler logger rng dataset checkpoint tokenizer validation train.eval_iters
+        train.eval_interval train.exit_* train.manual_gc* profiling dist.use_megatron_fsdp dist.use_torch_fsdp2 ft
+        nvrx_straggler straggler dist.distributed_timeout_minutes""",
+    not_modelled={
+        "ddp": "how gradients are reduced",
+        "comm_overlap": "what overlaps with what",
+        "model": "a part of the model or of how it runs",
+        "peft": "adapters of the recipe",
+        "mixed_precision": "the recipe's formats",
+        "train.*": "how the run goes",
+    },
+)

@@ -1,0 +1,100 @@
+"""nanoGPT's configuration files: Python assignments over the defaults of train.py."""
+
+from __future__ import annotations
+
+from napkin.inputs.launch.format import Format, Key, Rule
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.values import flag, number, whole, word
+
+SIZES = ("n_layer", "n_head", "n_embd")
+DEFAULTS = {"n_layer": 12, "n_head": 12, "n_embd": 768}
+VOCABULARY = 50_304
+
+
+def is_this(source: Source) -> bool:
+    """Return whether a file is one of these."""
+    return source.syntax == "python" and source.has_any(
+        "block_size", "n_layer", "init_from", "max_iters", "gradient_accumulation_steps", "batch_size"
+    )
+
+
+def _model(reading: Reading) -> None:
+    """GPT-2 124M without biases unless sizes are given; init_from loads GPT-2 with its own."""
+    start = reading.source.plain("init_from")
+    if isinstance(start, str) and start.startswith("gpt2"):
+        reading.put("model", start, "init_from")
+        return
+    if start == "resume":
+        reading.ask("model", "init_from")
+        return
+    sizes = {key: reading.read(key, whole) or DEFAULTS[key] for key in SIZES}
+    bias, length = bool(reading.read("bias", flag)), reading.read("block_size", whole) or 1024
+    stated = [key for key in SIZES if key in reading.source]
+    if sizes == DEFAULTS and not bias and length == 1024:
+        name = "nanogpt-124m"
+        reading.put("model", name, *stated) if stated else reading.default("model", name, *SIZES)
+        return
+    for name, key in (("layers", "n_layer"), ("heads", "n_head"), ("hidden", "n_embd")):
+        reading.dimension(name, sizes[key], key)
+    reading.dimension("ffn", 4 * sizes["n_embd"], "n_embd")
+    reading.dimension("positions", length, "block_size")
+    reading.dimension("gated", False)
+    reading.dimension("tied", True)
+    reading.describe(*SIZES)
+    args = {**sizes, "block_size": length, "bias": bias, "vocab_size": VOCABULARY}
+    from napkin.inputs.foreign import translated
+
+    reading.build(lambda: (translated(args, reading.source.name) or (None, ""))[0])
+    reading.omit("dataset", "the vocabulary is that of the data set: 50,304 where it does not say")
+
+
+def _batch(reading: Reading) -> None:
+    """Read the batch: accumulation is the total over ranks, so that it does not depend on the GPUs (train.py)."""
+    micro, steps = reading.read("batch_size", whole), reading.read("gradient_accumulation_steps", whole)
+    total = (micro or 12) * (steps or 40)
+    keys = [key for key in ("batch_size", "gradient_accumulation_steps") if key in reading.source]
+    if micro and steps:
+        reading.derive("global-batch", total, *keys)
+    else:
+        reading.default("global-batch", total, "batch_size", "gradient_accumulation_steps")
+
+
+def _others(reading: Reading) -> None:
+    kinds = {"bfloat16": "amp-bf16", "float16": "param=fp32,grad=fp32,compute=fp16,state=fp32", "float32": "fp32"}
+    policy = reading.read("dtype", word(kinds))
+    reading.put("precision", policy, "dtype") if policy else reading.default("precision", "amp-bf16", "dtype")
+    reading.default("optimizer", "adamw", "device")
+    reading.default("optimizer-form", "fused", "device")
+    reading.default("attention", "flash", "flash")
+    reading.default("recompute", "none", "model.py")
+    if reading.read("eval_only", flag):
+        reading.refuse("eval_only", "eval_only: no training step is run")
+    start = str(reading.source.plain("init_from") or "scratch")
+    if start == "scratch":
+        reading.default("task", "pretrain", "init_from")
+
+
+FORMAT = Format(
+    "nanogpt",
+    "nanoGPT's configuration",
+    "karpathy/nanoGPT train.py, model.py",
+    is_this,
+    fixed={"implementation": "nanogpt"},
+    keys=(
+        Key("batch_size", "micro-batch", whole, 12),
+        Key("block_size", "seq", whole, 1024),
+        Key("max_iters", "steps", whole, 600_000),
+        Key("dropout", "dropout", number, 0.0),
+        Key("compile", "compile", flag, True),
+    ),
+    rules=(
+        Rule("init_from n_layer n_head n_embd bias block_size", "model", "GPT-2 124M unless sizes are given", _model),
+        Rule("batch_size gradient_accumulation_steps", "global-batch", "accumulation is the total over ranks", _batch),
+        Rule("dtype eval_only", "precision optimizer attention task", "fp32 weights under bf16 autocast", _others),
+    ),
+    ignored="device backend out_dir always_save_checkpoint eval_interval eval_iters log_interval wandb_log decay_lr "
+    "min_lr "
+    "beta1 beta2 weight_decay grad_clip warmup_iters lr_decay_iters dataset init_from",
+    not_modelled={"import": "imports are not run"},
+)

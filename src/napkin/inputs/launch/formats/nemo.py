@@ -1,0 +1,209 @@
+"""NeMo 1's YAML, as its examples and its launcher write it."""
+
+from __future__ import annotations
+
+from napkin.inputs.launch import megatron_core as core
+from napkin.inputs.launch.checks import check_batch, check_gpus
+from napkin.inputs.launch.format import Format, Rule, apply, open_reading
+from napkin.inputs.launch.names import FP32, MEGATRON
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.values import flag, number, whole
+from napkin.inputs.megatron_shape import config_of
+
+
+def is_this(source: Source) -> bool:
+    """Return whether a file is one of these."""
+    return "trainer" in source and source.has_any(
+        "model.micro_batch_size", "model.encoder_seq_length", "model.tensor_model_parallel_size"
+    )
+
+
+def _machine(reading: Reading) -> None:
+    each, nodes = reading.read("trainer.devices", whole), reading.read("trainer.num_nodes", whole)
+    if each:
+        reading.derive("gpus", each * (nodes or 1), "trainer.devices", "trainer.num_nodes")
+    elif "trainer.devices" in reading.source:
+        reading.ask("gpus", "trainer.devices")
+    steps = reading.read("trainer.max_steps", lambda value: None if value == -1 else whole(value))
+    epochs = reading.read("trainer.max_epochs", lambda value: None if value == -1 else number(value))
+    if steps:
+        reading.put("steps", steps, "trainer.max_steps")
+    elif epochs:
+        reading.put("epochs", epochs, "trainer.max_epochs")
+
+
+def _precision(reading: Reading) -> None:
+    """precision 32 is fp32; bf16 has fp32 main parameters under O2, and is autocast over fp32 weights without it."""
+    kind = str(reading.source.plain("trainer.precision") or "32").lower()
+    keys = [key for key in ("trainer.precision", "model.megatron_amp_O2", "model.fp8") if key in reading.source]
+    main = reading.read("model.megatron_amp_O2", flag)
+    if reading.read("model.fp8", flag):
+        policy = MEGATRON.replace("compute=bf16", "compute=fp8")
+    elif "bf16" in kind:
+        policy = MEGATRON if main is not False else "amp-bf16"
+    elif "16" in kind:
+        policy = "fp16-mixed" if main else "param=fp32,grad=fp32,compute=fp16,state=fp32"
+    else:
+        policy = FP32
+    reading.derive("precision", policy, *keys) if keys else reading.default("precision", policy, "trainer.precision")
+
+
+def _model(reading: Reading) -> None:
+    """Read model: with the tables that Megatron-core's users share."""
+    inner = open_reading(OF_MODEL, reading.source.under("model"))
+    apply(OF_MODEL, inner)
+    for name in ("gpus",):
+        if reading.value_of(name) is not None:
+            inner.inputs[name] = reading.inputs[name]
+    check_gpus(inner, "tensor_model_parallel_size")
+    check_batch(inner, "global_batch_size")
+    inner.finish()
+    reading.adopt(inner, "model")
+
+
+def _inside(reading: Reading) -> None:
+    source = reading.source
+    core.take_shape(reading)
+    if "layers" in reading.shape:
+        reading.describe("num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size")
+        reading.build(lambda: config_of(_flags(reading), reading.value_of("seq")))
+    else:
+        reading.ask("model", "restore_from_path")
+    core.take_sp(reading)
+    core.take_recompute(
+        reading,
+        "activations_checkpoint_granularity",
+        "activations_checkpoint_method",
+        "activations_checkpoint_num_layers",
+    )
+    core.take_dropout(reading, None)
+    core.take_attention(reading)
+    name = str(source.plain("optim.name") or "").lower()
+    known = {
+        "fused_adam": 0,
+        "distributed_fused_adam": 1,
+        "mcore_distributed_optim": 1,
+        "adamw": 0,
+        "adam": 0,
+        "megatron_fused_adam": 0,
+    }
+    sharded = reading.read("fsdp", flag)
+    if name in known:
+        reading.put("optimizer", "adamw", "optim.name")
+    elif name:
+        reading.ask("optimizer", "optim.name")
+        reading.refuse("optim.name", f"napkin has no optimizer {name[:40]!r}")
+    if sharded:
+        kinds = {"full": 3, "hybrid": 3, "grad": 2}
+        reading.derive(
+            "zero",
+            kinds.get(str(source.plain("fsdp_sharding_strategy") or "full"), 3),
+            "fsdp",
+            "fsdp_sharding_strategy",
+        )
+    elif name:
+        reading.derive("zero", known.get(name, 0), "optim.name")
+    scheme = str(source.plain("peft.peft_scheme") or "").lower()
+    if scheme == "lora":
+        reading.put("adapter", "lora", "peft.peft_scheme")
+        rank = reading.read("peft.lora_tuning.adapter_dim", whole)
+        reading.put("lora-rank", rank, "peft.lora_tuning.adapter_dim") if rank else reading.ask(
+            "lora-rank", "peft.lora_tuning.adapter_dim"
+        )
+        reading.ask("lora-targets", "peft.lora_tuning.target_modules")
+    elif scheme and scheme not in ("none", "null"):
+        reading.refuse("peft.peft_scheme", f"napkin has no adapter {scheme[:40]!r}")
+    if reading.read("cpu_offloading", flag):
+        reading.omit("cpu_offloading", "layers whose activations and weights are on the host")
+
+
+def _flags(reading: Reading) -> dict[str, str]:
+    """Return the shape as Megatron-LM's options."""
+    source = reading.source
+    flags = {
+        key.replace("_", "-"): str(source.plain(key))
+        for key in core.SHAPE.split()
+        if source.plain(key) not in (None, False)
+    }
+    if "swiglu" in str(source.plain("activation")):
+        flags["swiglu"] = "true"
+    if source.plain("share_embeddings_and_output_weights") is False:
+        flags["untie-embeddings-and-output-weights"] = "true"
+    if source.plain("num_query_groups"):
+        flags["group-query-attention"] = "true"
+    norm = str(source.plain("normalization") or "")
+    flags["normalization"] = {"rmsnorm": "RMSNorm"}.get(norm.lower(), norm)
+    return flags
+
+
+OF_MODEL = Format(
+    "nemo",
+    "NeMo's model block",
+    "",
+    is_this,
+    keys=core.LAYOUT,
+    rules=(
+        Rule(core.SHAPE + " bias activation share_embeddings_and_output_weights", "", "", _inside),
+        Rule(
+            "sequence_parallel activations_checkpoint_granularity activations_checkpoint_method fsdp optim.name "
+            "activations_checkpoint_num_layers hidden_dropout attention_dropout use_flash_attention "
+            "megatron_amp_O2 fp8 fsdp_sharding_strategy",
+            "",
+            "",
+            lambda reading: None,
+        ),
+    ),
+    ignored=core.IGNORED
+    + """ tokenizer data optim nsys_profile native_amp_* hysteresis seed restore_from_path
+        restore_from_ckpt resume_from_checkpoint pre_process post_process persist_layer_norm onnx_safe exp_manager
+        apex_transformer_log_level grad_div_ar_fusion sync_batch_comm get_attention_mask_from_fusion
+        dist_ckpt_* gc_interval
+        do_layer_norm_weight_decay reset_lr reset_lr_steps skip_train megatron_timer_kwargs enable_megatron_timers
+        headscale openai_gelu normalize_attention_scores rotary_percentage attention_type mcore_gpt drop_layers
+        transformer_block_type reduce_amax use_emha validation_param_sync_overlap sharp fsdp_sharded_checkpoint
+         ffn_dropout megatron_amp_O2 fp8 seq_len_interpolation_factor answer_only_loss
+        scale_positional_embedding fp8_hybrid fp8_e4m3 fp8_margin fp8_interval fp8_amax_* bias cpu_offloading_*
+        wandb""",
+    not_modelled={
+        **core.NOT_MODELLED,
+        "transformer_engine": "which implementation of a layer runs",
+        "grad_allreduce_chunk_size_mb gradient_as_bucket_view": "buckets of gradients",
+        "ub_tp_comm_overlap* overlap_p2p_comm batch_p2p_comm": "what overlaps with what",
+        "num_micro_batches_with_partial_activation_checkpoints "
+        "activations_checkpoint_layers_per_pipeline": "what is recomputed",
+        "fp16_lm_cross_entropy fp32_residual_connection": "formats inside a layer",
+        "fsdp fsdp_*": "how FSDP runs",
+        "peft": "adapters",
+    },
+)
+FORMAT = Format(
+    "nemo",
+    "NeMo 1's YAML",
+    "NVIDIA/NeMo examples/nlp/language_modeling/conf, nemo/collections/nlp/models/language_modeling",
+    is_this,
+    fixed={"framework": "megatron-core", "implementation": "megatron"},
+    rules=(
+        Rule(
+            "trainer.devices trainer.num_nodes trainer.max_steps trainer.max_epochs",
+            "gpus steps epochs",
+            "devices × nodes",
+            _machine,
+        ),
+        Rule(
+            "trainer.precision model.megatron_amp_O2 model.fp8",
+            "precision",
+            "O2 keeps fp32 main parameters",
+            _precision,
+        ),
+        Rule(
+            "model",
+            "tp pp cp ep vp micro-batch global-batch seq model zero sp recompute dropout attention optimizer",
+            "Megatron-core's names; distributed_fused_adam is ZeRO 1, fsdp ZeRO 3",
+            _model,
+        ),
+    ),
+    ignored="""trainer exp_manager name restore_from_path defaults run cluster s3_checkpointing inference hydra
+        megatron_amp_O2""",
+    not_modelled={},
+)

@@ -1,0 +1,183 @@
+"""OLMo's YAML."""
+
+from __future__ import annotations
+
+import re
+
+from napkin.inputs.launch.format import Format, Key, Rule
+from napkin.inputs.launch.names import take_optimizer
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.shared import SHARDING
+from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.values import calculated, flag, number, whole, word
+
+DURATION = re.compile(r"([\d_.e+]+)\s*(ep|T)?", re.I)
+CHECKPOINTS = {
+    "whole_layer": "full",
+    "one_in_two": "every:2",
+    "one_in_three": "every:3",
+    "one_in_four": "every:4",
+    "fine_grained": "selective",
+}
+
+
+def is_this(source: Source) -> bool:
+    """Return whether a file is one of these."""
+    return (
+        "model.d_model" in source
+        and source.has_any("device_train_microbatch_size", "global_train_batch_size", "max_duration")
+        and "model.name" not in source
+    )
+
+
+def _model(reading: Reading) -> None:
+    """mlp_hidden_size and mlp_ratio count both halves of SwiGLU; embedding_size is the table."""
+    for name, key in (("layers", "n_layers"), ("hidden", "d_model"), ("heads", "n_heads")):
+        reading.dimension(name, reading.read(f"model.{key}", whole), f"model.{key}")
+    hidden = reading.shape.get("hidden") or 0
+    gated = str(reading.source.plain("model.activation_type") or "swiglu") == "swiglu"
+    size = reading.read("model.mlp_hidden_size", whole) or int((reading.read("model.mlp_ratio", number) or 4) * hidden)
+    reading.dimension("ffn", size // 2 if gated else size, "model.mlp_hidden_size", "model.mlp_ratio")
+    groups = reading.read("model.n_kv_heads", whole)
+    one = reading.read("model.multi_query_attention", flag)
+    reading.dimension(
+        "kv_heads",
+        1 if one else groups or reading.shape.get("heads"),
+        "model.n_kv_heads",
+        "model.multi_query_attention",
+    )
+    rows = reading.read("model.embedding_size", whole) or reading.read("model.vocab_size", whole)
+    reading.dimension("vocab", rows, "model.embedding_size", "model.vocab_size")
+    reading.dimension("gated", gated, "model.activation_type")
+    reading.dimension("tied", reading.read("model.weight_tying", flag) is not False, "model.weight_tying")
+    reading.describe("model.n_layers", "model.d_model", "model.n_heads", "model.mlp_ratio", "model.mlp_hidden_size")
+    from napkin.inputs.foreign import translated
+
+    data = reading.source.document.data
+    reading.build(lambda: (translated(data, reading.source.name) or (None, ""))[0])
+
+
+def _amount(reading: Reading) -> None:
+    """max_duration counts steps, tokens (2e12T) or epochs (1ep); stop_at and stop_after count steps, and win."""
+    stop = reading.read("stop_at", whole)
+    if stop:
+        reading.put("steps", stop, "stop_at")
+        reading.told("max_duration")
+        return
+    value = reading.find("max_duration")
+    if value is None:
+        return
+    found = DURATION.fullmatch(str(value.value).strip())
+    if found is None:
+        reading.ask("steps", "max_duration")
+        return
+    amount = calculated(found[1])
+    option = {"ep": "epochs", "t": "tokens"}.get((found[2] or "").lower(), "steps")
+    reading.put(option, int(amount), "max_duration")
+
+
+def _sharding(reading: Reading) -> None:
+    kind = str(reading.source.plain("distributed_strategy") or "fsdp").lower()
+    if kind in ("ddp", "single"):
+        reading.put("zero", 0, "distributed_strategy")
+        return
+    keys = [key for key in ("distributed_strategy", "fsdp") if key in reading.source]
+    reading.put("framework", "fsdp", *(keys or ["fsdp"]), origin="derived" if keys else "default")
+    stage = reading.read("fsdp.sharding_strategy", word(SHARDING))
+    key = "fsdp.sharding_strategy"
+    reading.put("zero", stage, key) if stage is not None else reading.default("zero", 3, key)
+    if stage is not None and "hybrid" in str(reading.source.plain(key)).lower():
+        replicas = "fsdp.hybrid_sharding_num_model_replicas"
+        reading.ask("dp-shard", replicas if replicas in reading.source else key)
+
+
+def _precision(reading: Reading) -> None:
+    kind = str(reading.source.plain("precision") or "fp32").lower()
+    sharded = str(reading.source.plain("fsdp.precision") or "mixed").lower()
+    policies = {"amp_bf16": "amp-bf16", "amp_fp16": "param=fp32,grad=fp32,compute=fp16,state=fp32", "fp32": "fp32"}
+    if kind not in policies:
+        reading.ask("precision", "precision")
+        return
+    keys = [key for key in ("precision", "fsdp.precision") if key in reading.source]
+    if sharded not in ("mixed", "pure"):
+        reading.omit("fsdp.precision", "the format of shards")
+    reading.derive("precision", policies[kind], *keys) if keys else reading.default("precision", "fp32", "precision")
+
+
+def _others(reading: Reading) -> None:
+    again = reading.source.plain("activation_checkpointing")
+    if again is None or again is False:
+        reading.default("recompute", "none", "activation_checkpointing")
+    else:
+        found = reading.read("activation_checkpointing", word({"true": "full", **CHECKPOINTS}, lambda _: None))
+        if found:
+            reading.put("recompute", found, "activation_checkpointing")
+        else:
+            reading.ask("recompute", "activation_checkpointing")
+            reading.refuse("activation_checkpointing", f"napkin has no recomputation {again!s:.40}")
+    inside = list(reading.source.inside("compile")) if "compile" in reading.source else []
+    on = any(reading.source.plain(key) is not None for key in inside)
+    reading.put("compile", on, "compile") if inside else reading.default("compile", False, "compile")
+    take_optimizer(reading, "optimizer.name")
+    if reading.read("fused_loss", flag):
+        reading.put("loss", "fused", "fused_loss")
+    flash = reading.read("model.flash_attention", flag)
+    if flash is not None:
+        reading.put("attention", "flash", "model.flash_attention", origin="from file" if flash else "assumed")
+    reading.default("task", "pretrain", "task")
+    drops = [
+        key
+        for key in ("attention_dropout", "residual_dropout", "embedding_dropout")
+        if f"model.{key}" in reading.source
+    ]
+    if drops:
+        most = max(reading.read(f"model.{key}", number) or 0 for key in drops)
+        reading.put("dropout", most, *(f"model.{key}" for key in drops))
+
+
+FORMAT = Format(
+    "olmo",
+    "OLMo's YAML",
+    "allenai/OLMo olmo/config.py",
+    is_this,
+    keys=(
+        Key("device_train_microbatch_size", "micro-batch", whole, 1),
+        Key("global_train_batch_size", "global-batch", whole, 512),
+        Key("model.max_sequence_length", "seq", whole, 1024),
+    ),
+    rules=(
+        Rule(
+            "model.n_layers model.d_model model.n_heads model.mlp_ratio model.mlp_hidden_size model.embedding_size "
+            "model.vocab_size model.weight_tying",
+            "model",
+            "sizes; the MLP's counts both halves of SwiGLU",
+            _model,
+        ),
+        Rule("stop_at max_duration", "steps tokens epochs", "stop_at wins; 2e12T tokens, 1ep epochs", _amount),
+        Rule(
+            "distributed_strategy fsdp.sharding_strategy", "framework zero dp-shard", "FULL_SHARD unless ddp", _sharding
+        ),
+        Rule("precision fsdp.precision", "precision", "fp32 shards under autocast", _precision),
+        Rule(
+            "activation_checkpointing compile optimizer.name fused_loss model.flash_attention",
+            "recompute compile optimizer loss attention",
+            "compile: a mapping switches it on",
+            _others,
+        ),
+    ),
+    ignored="""optimizer scheduler tokenizer evaluators data speed_monitor wandb model.alibi model.rope model.rope_theta
+        model.eos_token_id model.pad_token_id model.init_* model.layer_norm_eps model.norm_after model.clip_qkv
+        model.attention_layer_norm model.include_bias model.bias_for_layer_norm model.block_type model.layer_norm_type
+        model.layer_norm_with_affine model.attention_layer_norm_with_affine model.rope_full_precision model.scale_logits
+        device_eval_batch_size eval_interval softmax_auxiliary_loss gen1_gc_interval hf_datasets_cache_dir epoch
+        sharded_checkpointer new_style_checkpoints canceled_check_interval save_dataloader* no_pre_train_checkpoint
+        try_load_latest_save reset_* restore_* force_save* time_limit extra_steps_after_cancel python_profiling
+        torch_profiling """,
+    not_modelled={
+        "fsdp": "how FSDP wraps and gathers",
+        "ddp": "how gradients are reduced",
+        "auxiliary_loss_multiplier": "a further loss",
+        "model": "a part of the model",
+        "compile": "how it is compiled",
+    },
+)

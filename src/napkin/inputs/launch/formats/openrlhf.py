@@ -1,0 +1,222 @@
+"""OpenRLHF's launch lines, in both of its spellings."""
+
+from __future__ import annotations
+
+from napkin.inputs.launch.format import Format, Key, Rule
+from napkin.inputs.launch.names import MASTER, lora_targets, take_attention, take_model
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.shared import dtype
+from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.values import degree, flag, names, natural, number, product, whole
+
+TASKS = {
+    "train_sft": "sft",
+    "train_dpo": "dpo",
+    "train_rm": "rm",
+    "train_ppo_ray": "ppo",
+    "train_ppo": "ppo",
+    "train_kto": "kto",
+    "train_kd": "distill",
+    "train_prm": "rm",
+    "train_grpo": "grpo",
+}
+ROLES = ("ref", "reward", "critic", "actor")
+
+
+def is_this(source: Source) -> bool:
+    """Return whether a file is one of these."""
+    return bool(_program(source)) or source.has_all("ds.zero_stage", "train.batch_size")
+
+
+def _program(source: Source) -> str:
+    words = [*source.command, *(str(one.value) for key, one in source.values.items() if key in ("m", "module"))]
+    return next((name for name in TASKS for word in words if "openrlhf" in word and word.endswith(name)), "")
+
+
+def _first(reading: Reading, *keys: str) -> str:
+    return next((key for key in keys if key in reading.source), keys[0])
+
+
+def _task(reading: Reading) -> None:
+    program = _program(reading.source)
+    estimator = str(
+        reading.source.plain(_first(reading, "algo.advantage.estimator", "advantage_estimator")) or ""
+    ).lower()
+    task = TASKS.get(program)
+    if task == "ppo" and estimator in ("rloo", "group_norm", "dr_grpo"):
+        task = "rloo" if estimator == "rloo" else "grpo"
+    if task is None:
+        reading.ask("task", "openrlhf.cli")
+    else:
+        key = _first(reading, "module", "m")
+        reading.put("task", task, key if key in reading.source else f"openrlhf.cli.{program}", origin="derived")
+    for key in ("model.beta", "beta"):
+        if key in reading.source:
+            reading.ignore(key)
+
+
+def _model(reading: Reading) -> None:
+    keys = ("actor.model_name_or_path", "model.model_name_or_path", "pretrain", "actor_pretrain")
+    if reading.find(*keys) is None:
+        reading.ask("model", keys[1])
+    else:
+        take_model(reading, *keys)
+
+
+def _machine(reading: Reading) -> None:
+    """Each role has nodes × GPUs of its own, unless all are on the same GPUs (colocate_all)."""
+    for dot in (".", "_"):
+        each = f"actor{dot}num_gpus_per_node"
+        if each not in reading.source:
+            continue
+        sizes = {}
+        for role in ROLES:
+            keys = (f"{role}{dot}num_nodes", f"{role}{dot}num_gpus_per_node")
+            found = [reading.read(key, natural) for key in keys]
+            if all(found):
+                sizes[role] = product([one or 1 for one in found])
+        together = _first(reading, "train.colocate_all", "colocate_all_models")
+        if reading.read(together, flag):
+            reading.derive("gpus", sizes.get("actor"), each, f"actor{dot}num_nodes", together)
+        else:
+            reading.ask("gpus", each, together)
+            reading.omit(each, "each role has GPUs of its own: how many share a node is not in the line")
+        return
+    key = _first(reading, "num_gpus", "nproc_per_node")
+    count = reading.read(key, whole)
+    if count:
+        nodes = reading.read("num_nodes|nnodes", whole) or 1
+        reading.derive("gpus", count * nodes, key)
+
+
+def _batch(reading: Reading) -> None:
+    if reading.read("train.dynamic_batch_enable|use_dynamic_batch", flag):
+        reading.inputs.pop("micro-batch", None)
+        reading.ask(
+            "micro-batch",
+            *[
+                key
+                for key in ("train.dynamic_batch_enable", "use_dynamic_batch", "train.max_tokens_per_gpu")
+                if key in reading.source
+            ],
+        )
+    prompt, answer = reading.read("prompt_max_len", whole), reading.read("generate_max_len", whole)
+    if prompt and answer:
+        reading.derive("seq", prompt + answer, "prompt_max_len", "generate_max_len")
+
+
+def _setup(reading: Reading) -> None:
+    keys = ("model.gradient_checkpointing_enable", "actor.gradient_checkpointing_enable", "gradient_checkpointing")
+    on = [key for key in keys if reading.read(key, flag)]
+    reading.put("recompute", "full", *on) if on else reading.default("recompute", "none", keys[0])
+    if reading.find("ds.attn_implementation", "attn_implementation") is not None:
+        take_attention(reading, "ds.attn_implementation", "attn_implementation")
+    elif reading.read("flash_attn", flag):
+        reading.put("attention", "flash", "flash_attn")
+    reading.default("optimizer", "adamw", "adam.lr")
+    away = _first(reading, "ds.adam_offload", "adam_offload")
+    if reading.read(away, flag):
+        reading.put("offload", "optimizer", away)
+    for names_, option in (
+        (("ds.ring_attn_size", "ring_attn_size"), "cp"),
+        (("ds.tensor_parallel_size", "ds_tensor_parallel_size"), "tp"),
+    ):
+        key = _first(reading, *names_)
+        size = reading.read(key, degree)
+        if size:
+            reading.put(option, size, key)
+
+
+def _adapter(reading: Reading) -> None:
+    key = _first(reading, "ds.lora.rank", "lora_rank")
+    rank = reading.read(key, natural)
+    if rank:
+        reading.put("adapter", "lora", key, origin="derived")
+        reading.put("lora-rank", rank, key)
+        targets = reading.find("ds.lora.target_modules", "target_modules")
+        if targets is not None:
+            where = _first(reading, "ds.lora.target_modules", "target_modules")
+            reading.put("lora-targets", lora_targets(names(targets.value)), where)
+        else:
+            reading.default("lora-targets", "all", "ds.lora.target_modules")
+    four = _first(reading, "ds.load_in_4bit", "load_in_4bit")
+    if reading.read(four, flag):
+        reading.put("quantized", "nf4-dq", four)
+    kind = _first(reading, "ds.param_dtype", "param_dtype")
+    narrow = reading.read(kind, dtype)
+    there = kind if kind in reading.source else "bf16" if "bf16" in reading.source else ""
+    policy = {"bf16": MASTER, None: MASTER, "fp16": "fp16-mixed"}.get(narrow, "fp32")
+    if rank:
+        frozen = "nf4" if reading.value_of("quantized") else "bf16"
+        policy = f"frozen={frozen},param=bf16,grad=bf16,compute=bf16,state=fp32,master=fp32"
+    reading.put("precision", policy, there) if there else reading.default("precision", policy, "ds.param_dtype")
+
+
+def _amount(reading: Reading) -> None:
+    key = _first(reading, "data.max_samples", "max_samples")
+    most = reading.read(key, number)
+    if most:
+        reading.assume("samples", int(most), key)
+
+
+FORMAT = Format(
+    "openrlhf",
+    "OpenRLHF's options",
+    "OpenRLHF/OpenRLHF openrlhf/cli/*.py, openrlhf/utils/deepspeed",
+    is_this,
+    fixed={"trainer": "openrlhf", "framework": "deepspeed"},
+    keys=(
+        Key("train.batch_size|train_batch_size", "global-batch", whole, 128),
+        Key("train.micro_batch_size|micro_train_batch_size", "micro-batch", whole, 4),
+        Key("data.max_len|max_len", "seq", whole),
+        Key("ds.zero_stage|zero_stage", "zero", natural, 2),
+        Key("train.max_epochs|max_epochs", "epochs", number, 1),
+    ),
+    rules=(
+        Rule("openrlhf.cli.train_*", "task", "train_sft, train_dpo, train_rm, train_ppo_ray, …", _task),
+        Rule("actor.model_name_or_path model.model_name_or_path pretrain", "model", "a preset's name", _model),
+        Rule(
+            "actor.num_nodes actor.num_gpus_per_node train.colocate_all num_gpus nproc_per_node",
+            "gpus",
+            "of the actor, where all roles share its GPUs",
+            _machine,
+        ),
+        Rule(
+            "train.dynamic_batch_enable train.max_tokens_per_gpu prompt_max_len generate_max_len",
+            "micro-batch seq",
+            "a dynamic batch counts tokens: asked",
+            _batch,
+        ),
+        Rule(
+            "model.gradient_checkpointing_enable actor.gradient_checkpointing_enable gradient_checkpointing "
+            "ds.attn_implementation flash_attn ds.adam_offload adam_offload ring_attn_size",
+            "recompute attention offload cp",
+            "flags",
+            _setup,
+        ),
+        Rule(
+            "ds.lora.rank lora_rank ds.lora.target_modules target_modules ds.param_dtype param_dtype bf16 load_in_4bit",
+            "adapter lora-rank lora-targets quantized precision",
+            "DeepSpeed's bf16; LoRA on all linears",
+            _adapter,
+        ),
+        Rule("data.max_samples max_samples", "samples", "at most this many", _amount),
+    ),
+    ignored="""ckpt logger eval adam actor.adam critic.adam data algo.kl input_key output_key apply_chat_template
+        chosen_key rejected_key module m learning_rate l2 input_template ds.lora.alpha lora_alpha lora_dropout use_wandb
+        actor_learning_rate critic_learning_rate init_kl_coef normalize_reward save_path ckpt_path save_hf_ckpt
+        load_checkpoint prompt_data label_key reward.normalize_enable hostfile working_dir runtime_env_json address
+        temperature gamma lambd eps_clip max_ckpt_num""",
+    not_modelled={
+        "vllm vllm_*": "the engine that generates samples is not part of the training step",
+        "reward reward_* remote_rm_url critic critic_* ref ref_*": "other models of post-training",
+        "rollout rollout_batch_size n_samples_per_prompt micro_rollout_batch_size": "how samples are made",
+        "ds.packing_samples packing_samples": "rows without padding",
+        "train.colocate_all colocate_* ds.enable_sleep deepspeed_enable_sleep": "which models share GPUs",
+        "model.aux_loss_coef aux_loss_coef": "a further loss of experts",
+        "train.max_tokens_per_gpu": "tokens of a dynamic batch",
+        "ds.overlap_comm overlap_comm ds.zpg zpg grad_accum_dtype ds.grad_accum_dtype": "DeepSpeed's buffers",
+        "algo": "how advantages are computed",
+        "use_liger_kernel ds.use_liger_kernel": "fused kernels",
+    },
+)

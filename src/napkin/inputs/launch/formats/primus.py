@@ -1,0 +1,146 @@
+"""Primus' YAML: a framework's keys as overrides over Primus' own presets."""
+
+from __future__ import annotations
+
+from napkin.inputs.launch import megatron_core as core
+from napkin.inputs.launch.format import Format, Rule, apply, open_reading
+from napkin.inputs.launch.names import MEGATRON, model_of
+from napkin.inputs.launch.reading import DEFAULT, Reading
+from napkin.inputs.launch.source import Source
+
+T = "modules.pre_trainer"
+V = f"{T}.overrides"
+OF_RECIPE = ("seq", "steps", "micro-batch", "samples")
+
+
+def is_this(source: Source) -> bool:
+    """Return whether a file is one of these."""
+    return f"{T}.framework" in source or (f"{T}.overrides" in source and "work_group" in source)
+
+
+def _model(reading: Reading) -> None:
+    key = f"{T}.model"
+    name = reading.source.plain(key)
+    if not isinstance(name, str):
+        reading.ask("model", key)
+        return
+    found, _ = model_of(name.removesuffix(".yaml").removesuffix(".yml").removesuffix("-pretrain"))
+    reading.put("model", found, key) if found else reading.ask("model", key, given=name)
+
+
+def _megatron(reading: Reading) -> None:
+    layers = _layers(reading)
+    if layers:
+        reading.shape["layers"] = layers
+    core.take_sharding(reading, default=1)
+    core.take_sp(reading)
+    core.take_recompute(reading)
+    core.take_precision(reading, MEGATRON)
+    core.take_optimizer(reading)
+    core.take_attention(reading)
+    reading.shape.clear()
+    for key in core.SHAPE.split():
+        value = reading.find(key)
+        if value is not None and key not in (
+            "max_position_embeddings",
+            "make_vocab_size_divisible_by",
+            "",
+        ):
+            reading.refuse(key, "changes the model that is named")
+
+
+def _layers(reading: Reading) -> int | None:
+    """Return the layers of the preset that the file names."""
+    from napkin.inputs.presets import preset
+
+    name = reading.given_model
+    if name is None:
+        return None
+    config = preset(name).config
+    found = config.get("num_hidden_layers") or config.get("n_layers") or config.get("n_layer")
+    return int(found) if found else None
+
+
+OF_MEGATRON = Format(
+    "primus",
+    "Primus over Megatron-LM",
+    "",
+    is_this,
+    fixed={"framework": "megatron-core", "implementation": "megatron"},
+    keys=core.LAYOUT,
+    rules=(
+        Rule(
+            "use_distributed_optimizer use_torch_fsdp2 sequence_parallel recompute_granularity recompute_method "
+            "recompute_num_layers bf16 fp16 fp8 optimizer attention_backend",
+            "",
+            "",
+            _megatron,
+        ),
+    ),
+    ignored=core.IGNORED
+    + " disable_compile_dependencies wandb_project trainable no_save_optim finetune valid_data_path",
+    not_modelled=core.NOT_MODELLED,
+)
+
+
+def _overrides(reading: Reading) -> None:
+    """Read the overrides with the tables of the framework that they are for."""
+    from napkin.inputs.launch.formats import maxtext, torchtitan
+
+    kind = str(reading.source.plain(f"{T}.framework") or "megatron").lower()
+    source = reading.source.under(V)
+    if kind.startswith("torchtitan"):
+        tables = torchtitan.FORMAT
+    elif kind.startswith("maxtext"):
+        tables = Format(
+            "primus",
+            "Primus over MaxText",
+            "",
+            is_this,
+            rules=(
+                *maxtext.RULES_TRAIN,
+                Rule("weight_dtype dtype", "", "", lambda one: maxtext.precision(one, "bf16")),
+                Rule("remat_policy opt_type attention", "", "", lambda one: maxtext.others(one, "cudnn")),
+            ),
+            ignored=maxtext.IGNORED,
+            not_modelled=maxtext.NAMED,
+        )
+    elif kind.startswith("megatron"):
+        tables = OF_MEGATRON
+    else:
+        reading.refuse(f"{T}.framework", f"napkin reads no overrides of {kind[:40]!r}")
+        return
+    inner = open_reading(tables, source)
+    inner.given_model = reading.value_of("model")
+    apply(tables, inner)
+    inner.finish()
+    inner.inputs.pop("model", None)
+    for option in OF_RECIPE:
+        entry = inner.inputs.get(option)
+        if entry is not None and entry.origin == DEFAULT and tables is not OF_MEGATRON and "${" not in entry.where:
+            inner.inputs.pop(option)  # Primus has a preset of its own for it
+    reading.adopt(inner, V)
+
+
+FORMAT = Format(
+    "primus",
+    "Primus' YAML",
+    "AMD-AGI/Primus primus/configs/**",
+    is_this,
+    rules=(
+        Rule(f"{T}.model", "model", "the name of Primus' model file", _model),
+        Rule(
+            f"{T}.framework {V}",
+            "",
+            "the keys of Megatron-LM, torchtitan or MaxText; "
+            "Primus sets bf16 and the distributed optimizer, and bf16 weights in MaxText",
+            _overrides,
+        ),
+    ),
+    ignored=f"{T}.config work_group user_name exp_name workspace platform",
+    not_modelled={
+        "env.XLA_PYTHON_CLIENT_MEM_FRACTION": "the share of memory that XLA takes",
+        "env": "environment",
+        "modules": "another module",
+    },
+)

@@ -1,0 +1,314 @@
+"""torchtitan's TOML (until February 2026)."""
+
+from __future__ import annotations
+
+from napkin.inputs.launch.format import Format, Key, Rule
+from napkin.inputs.launch.names import model_of, take_optimizer
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.shared import dtype
+from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.values import degree, flag, names, product, whole, word
+
+FAMILIES = {"llama3": ("llama3.1", "llama3"), "llama3_ft": ("llama3.1",), "llama4": ("llama4",), "qwen3": ("qwen3",)}
+"""A family of torchtitan → the presets' families in which its flavor is looked for: its llama3 is Llama 3.1."""
+ALIKE = {"17bx16e": "llama4-scout", "17bx128e": "llama4-maverick", "671b": "deepseek-v3"}
+SCHEDULES = {
+    "1f1b": "1f1b",
+    "interleaved1f1b": "interleaved",
+    "gpipe": "gpipe",
+    "zbvzerobubble": "zero-bubble",
+    "interleavedzerobubble": "zero-bubble",
+}
+PARTS = ("parallelism", "training", "experimental")
+
+
+def is_this(source: Source) -> bool:
+    """Sections that only torchtitan's job configuration has together."""
+    return source.has_all("model.flavor", "training.seq_len") or (
+        source.has_any(
+            "training.local_batch_size",
+            "training.seq_len",
+            "parallelism.tensor_parallel_degree",
+            "parallelism.data_parallel_shard_degree",
+        )
+        and "modules" not in source
+        and source.has_any("job", "model", "parallelism", "activation_checkpoint")
+    )
+
+
+def place(reading: Reading, key: str) -> str:
+    """Return the key with the section that has it: degrees were in [training] and [experimental] in 2024."""
+    tries = [f"{part}.{key}" for part in PARTS]
+    return next((one for one in tries if one in reading.source), tries[0])
+
+
+def _model(reading: Reading) -> None:
+    family = str(reading.source.plain("model.name") or "").lower()
+    flavor = str(reading.source.plain("model.flavor") or "").lower()
+    if not flavor:
+        if family or "model" in reading.source:
+            reading.ask("model", "model.flavor")
+        return
+    if flavor in ALIKE and family.split("_")[0] in ("llama4", "deepseek"):
+        reading.put("model", ALIKE[flavor], "model.name", "model.flavor")
+        return
+    for one in FAMILIES.get(family, (family.replace("_", "-"),)):
+        found, _ = model_of(f"{one}-{flavor}")
+        if found:
+            reading.put("model", found, "model.name", "model.flavor")
+            return
+    reading.ask("model", "model.flavor", "model.name", given=f"{family} {flavor}")
+
+
+def layout(reading: Reading) -> None:
+    """Read the degrees; data_parallel_shard_degree -1 is what the others leave."""
+    found = {}
+    for key, option in (
+        ("tensor_parallel_degree", "tp"),
+        ("pipeline_parallel_degree", "pp"),
+        ("context_parallel_degree", "cp"),
+        ("expert_parallel_degree", "ep"),
+        ("expert_tensor_parallel_degree", "etp"),
+    ):
+        name = place(reading, key)
+        size = reading.read(name, degree)
+        if size:
+            reading.put(option, size, name)
+            found[option] = size
+    shard_key, copies_key = (
+        place(reading, "data_parallel_shard_degree"),
+        place(reading, "data_parallel_replicate_degree"),
+    )
+    older = place(reading, "data_parallel_degree")
+    if older in reading.source and shard_key not in reading.source:
+        shard_key = older
+    shard = reading.read(shard_key, lambda value: None if value == -1 else degree(value))
+    copies = reading.read(copies_key, degree) or 1
+    if shard:
+        keys = [
+            k
+            for k in (
+                shard_key,
+                copies_key,
+                *(place(reading, f"{n}_parallel_degree") for n in ("tensor", "pipeline", "context")),
+            )
+            if k in reading.source
+        ]
+        dense = [found.get(option, 1) for option in ("tp", "pp", "cp")]
+        reading.derive("gpus", product([shard, copies, *dense]), *keys)
+        reading.put("dp-shard", shard, shard_key)
+    elif shard_key in reading.source:
+        reading.ask("gpus", shard_key)
+    reshard = place(reading, "fsdp_reshard_after_forward")
+    how = str(reading.source.plain(reshard) or "default").lower()
+    pipelined = found.get("pp", 1) > 1
+    stage = 0 if shard == 1 else 2 if how == "never" or (how == "default" and pipelined) else 3
+    keys = [
+        key
+        for key in (shard_key, reshard, *([place(reading, "pipeline_parallel_degree")] if pipelined else ()))
+        if key in reading.source
+    ]
+    reading.derive("zero", stage, *keys) if keys else reading.default("zero", stage, shard_key)
+    if reading.read(place(reading, "enable_async_tensor_parallel"), flag):
+        reading.put("async-tp", True, place(reading, "enable_async_tensor_parallel"))
+
+
+def batch(reading: Reading) -> None:
+    """Read the batch of a data-parallel rank, which a pipeline cuts into micro-batches."""
+    key = "training.local_batch_size" if "training.local_batch_size" in reading.source else "training.batch_size"
+    local = reading.read(key, whole)
+    total = reading.read("training.global_batch_size", lambda value: None if value == -1 else whole(value))
+    if total:
+        reading.put("global-batch", total, "training.global_batch_size")
+    if (reading.value_of("pp") or 1) == 1:
+        reading.put("micro-batch", local, key) if local else reading.default(
+            "micro-batch", 8, "training.local_batch_size"
+        )
+        return
+    size = place(reading, "pipeline_parallel_microbatch_size")
+    number = place(reading, "pipeline_parallel_microbatches")
+    each, many = reading.read(size, whole), reading.read(number, whole)
+    if each:
+        reading.put("micro-batch", each, size)
+    elif many and local:
+        reading.derive("micro-batch", max(local // many, 1), key, number)
+    else:
+        reading.default("micro-batch", 1, size)
+    micro = reading.value_of("micro-batch")
+    if local and not total and micro and local % micro == 0:
+        reading.derive("grad-accum", local // micro, key)
+    kind = reading.read(place(reading, "pipeline_parallel_schedule"), word(SCHEDULES, lambda _: None))
+    if kind:
+        reading.put("schedule", kind, place(reading, "pipeline_parallel_schedule"))
+
+
+def checkpointing(reading: Reading) -> None:
+    """Read what is recomputed: selective is every second layer unless the option is op."""
+    mode = str(reading.source.plain("activation_checkpoint.mode") or "selective").lower()
+    option = str(reading.source.plain("activation_checkpoint.selective_ac_option") or "2").lower()
+    keys = [
+        key
+        for key in ("activation_checkpoint.mode", "activation_checkpoint.selective_ac_option")
+        if key in reading.source
+    ]
+    if mode in ("full", "none"):
+        reading.put("recompute", mode, "activation_checkpoint.mode")
+        return
+    if mode != "selective":
+        reading.ask("recompute", "activation_checkpoint.mode")
+        reading.refuse("activation_checkpoint.mode", f"napkin has no recomputation {mode[:40]!r}")
+        return
+    words = "operations" if option == "op" else "full" if option == "1" else f"every:{option}"
+    if "activation_checkpoint.selective_ac_option" in reading.source:
+        reading.derive("recompute", words, *keys)
+    else:
+        reading.default("recompute", words, "activation_checkpoint.selective_ac_option")
+
+
+def precision(reading: Reading) -> None:
+    """Read the formats: fp32 shards, bf16 compute; a float8 converter makes linears fp8 over them."""
+    kept = reading.read("training.dtype", dtype) or "fp32"
+    compute = reading.read("training.mixed_precision_param", dtype) or "bf16"
+    converters = [one.lower() for one in names(reading.source.plain("model.converters") or [])]
+    eight = [one for one in converters if "float8" in one or "mx" in one]
+    old = reading.read("float8.enable_float8_linear|training.enable_float8_linear", flag)
+    keys = [key for key in ("training.dtype", "training.mixed_precision_param") if key in reading.source]
+    if eight or old:
+        where = (
+            "model.converters"
+            if eight
+            else next(
+                key for key in ("float8.enable_float8_linear", "training.enable_float8_linear") if key in reading.source
+            )
+        )
+        kind = "mxfp8" if eight and all("mx" in one for one in eight) else "fp8"
+        reading.derive("precision", f"param={kept},grad={kept},compute={kind},state={kept}", where, *keys)
+        for block in ("quantize", "float8", "mx"):
+            if block in reading.source:
+                reading.omit(block, "which layers run in 8 bits, and what is gathered in them")
+        return
+    for block in ("quantize", "mx"):
+        if block in reading.source:
+            reading.ignore(block)
+    policy = (
+        "bf16-pure"
+        if kept == "bf16"
+        else "amp-bf16"
+        if compute == "bf16"
+        else ("fp32" if compute == "fp32" else f"param=fp32,grad=fp32,compute={compute},state=fp32")
+    )
+    reading.derive("precision", policy, *keys) if keys else reading.default(
+        "precision", policy, "training.dtype", "training.mixed_precision_param"
+    )
+
+
+def optimizer(reading: Reading) -> None:
+    """Read the optimizer, and the form of its step: fused unless the file is of 2024."""
+    if "optimizer.name" in reading.source:
+        take_optimizer(reading, "optimizer.name")
+    else:
+        reading.default("optimizer", "adamw", "optimizer.name")
+    form = reading.source.plain("optimizer.implementation")
+    fused = reading.read("optimizer.fused", flag)
+    if form is not None:
+        reading.put("optimizer-form", str(form).lower().replace("for-loop", "forloop"), "optimizer.implementation")
+    elif fused is not None:
+        reading.put("optimizer-form", "fused" if fused else "foreach", "optimizer.fused")
+    elif "training.batch_size" not in reading.source:
+        reading.default("optimizer-form", "fused", "optimizer.implementation")
+
+
+def compiled(reading: Reading) -> None:
+    """Read whether the model is compiled: the loss alone is not the model."""
+    old = reading.read("training.compile", flag)
+    if old is not None:
+        reading.put("compile", old, "training.compile")
+    on = reading.read("compile.enable", flag)
+    if on is None:
+        return
+    parts = names(reading.source.plain("compile.components") or ["model"])
+    keys = [key for key in ("compile.enable", "compile.components") if key in reading.source]
+    reading.derive("compile", bool(on and "model" in parts), *keys)
+
+
+SECTIONS = """job profiling metrics lr_scheduler checkpoint validation comm fault_tolerance model.tokenizer_path
+    model.hf_assets_path model.print_after_conversion training.dataset training.dataset_path training.max_norm
+    training.seed
+    training.deterministic training.warmup_steps training.gc_freq training.data_parallel_type optimizer.lr optimizer.eps
+    optimizer.beta1 optimizer.beta2 optimizer.weight_decay debug dump_folder parallelism.pipeline_parallel_schedule
+    parallelism.context_parallel_rotate_method """
+NAMED = {
+    "training.enable_cpu_offload": "states on the host",
+    "training.mixed_precision_reduce": "the format in which gradients are reduced",
+    "training.gc_freq": "when Python collects garbage",
+    "parallelism.disable_loss_parallel parallelism.enable_compiled_autograd": "how the loss is divided",
+    "parallelism.pipeline_parallel_split_points parallelism.pipeline_parallel_layers_per_stage "
+    "parallelism.pipeline_parallel_schedule_csv parallelism.module_fqns_per_model_part "
+    "parallelism.pipeline_parallel_first_stage_less_layers "
+    "parallelism.pipeline_parallel_last_stage_less_layers": "how layers are assigned to stages",
+    "model.norm_type model.use_flex_attn model.attn_mask_type": "another kernel of the model",
+    "optimizer.early_step_in_backward": "a gradient lives only until its layer is stepped",
+    "activation_checkpoint": "what is recomputed",
+    "compile": "what is compiled",
+    "experimental": "experimental features",
+    "memory_estimation": "nothing is trained",
+    "symm_mem_recipes": "communication",
+    "primus_turbo": "kernels of Primus-Turbo",
+}
+KEYS = (Key("training.seq_len", "seq", whole, 2048), Key("training.steps", "steps", whole, 10000))
+RULES = (
+    Rule("model.name model.flavor", "model", "family and flavor: llama3 is Llama 3.1", _model),
+    Rule(
+        " ".join(
+            f"{part}.{key}"
+            for part in PARTS
+            for key in (
+                "tensor_parallel_degree",
+                "pipeline_parallel_degree",
+                "context_parallel_degree",
+                "expert_parallel_degree",
+                "expert_tensor_parallel_degree",
+                "data_parallel_shard_degree",
+                "data_parallel_replicate_degree",
+                "data_parallel_degree",
+                "fsdp_reshard_after_forward",
+                "enable_async_tensor_parallel",
+            )
+        ),
+        "tp pp cp ep etp gpus dp-shard zero async-tp",
+        "degrees; a shard degree of -1 is what is left; ZeRO 3, 2 with a pipeline, whose parameters stay gathered",
+        layout,
+    ),
+    Rule(
+        "training.local_batch_size training.batch_size training.global_batch_size "
+        "parallelism.pipeline_parallel_microbatch_size experimental.pipeline_parallel_microbatches",
+        "micro-batch global-batch grad-accum schedule",
+        "of a data-parallel rank; a pipeline cuts it",
+        batch,
+    ),
+    Rule(
+        "activation_checkpoint.mode activation_checkpoint.selective_ac_option",
+        "recompute",
+        "selective: every second layer, or operations with op",
+        checkpointing,
+    ),
+    Rule(
+        "training.dtype training.mixed_precision_param model.converters float8.enable_float8_linear",
+        "precision",
+        "fp32 shards and bf16 compute; converters put fp8 linears over them",
+        precision,
+    ),
+    Rule("optimizer.name optimizer.implementation optimizer.fused", "optimizer optimizer-form", "fused", optimizer),
+    Rule("compile.enable compile.components training.compile", "compile", "only where the model is compiled", compiled),
+)
+FORMAT = Format(
+    "torchtitan",
+    "torchtitan's TOML",
+    "pytorch/torchtitan torchtitan/config/job_config.py before 9810191bb",
+    is_this,
+    fixed={"framework": "torchtitan", "implementation": "torchtitan"},
+    keys=KEYS,
+    rules=RULES,
+    ignored=SECTIONS,
+    not_modelled=NAMED,
+)

@@ -1,0 +1,242 @@
+"""torchtune's YAML."""
+
+from __future__ import annotations
+
+import re
+
+from napkin.inputs.launch.format import Format, Key, Rule
+from napkin.inputs.launch.names import lora_targets, model_of, take_optimizer
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.shared import adapters, dtype
+from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.values import degree, flag, names, number, whole
+
+CHUNKED = ("linearcrossentropyloss", "cewithchunkedoutputloss")
+_BUILDER = re.compile(r"^(?:(q?lora|q?dora)_)?(.+)$")
+
+
+def is_this(source: Source) -> bool:
+    """Return whether a file is one of these."""
+    return any(key.endswith("_component_") for key in source.values) and source.has_any(
+        "model._component_", "policy_model._component_", "optimizer._component_", "base_model_path"
+    )
+
+
+def _model_key(reading: Reading) -> str:
+    return next(
+        (k for k in ("model._component_", "policy_model._component_") if k in reading.source), "model._component_"
+    )
+
+
+def _model(reading: Reading) -> None:
+    """Read the model's builder: torchtune.models.llama3_1.lora_llama3_1_8b is LoRA on Llama 3.1 8B."""
+    key = _model_key(reading)
+    value = reading.source.plain(key)
+    if not isinstance(value, str):
+        reading.ask("model", key)
+        return
+    found = _BUILDER.match(value.rsplit(".", 1)[-1])
+    method, name = (found[1], found[2]) if found else (None, value)
+    preset = _preset(name)
+    reading.put("model", preset, key) if preset else reading.ask("model", key, given=name)
+    block = key.rpartition(".")[0]
+    if method:
+        reading.put("adapter", "dora" if "dora" in method or reading.read(f"{block}.use_dora", flag) else "lora", key)
+        rank = reading.read(f"{block}.lora_rank", whole)
+        reading.put("lora-rank", rank, f"{block}.lora_rank") if rank else reading.default(
+            "lora-rank", 8, f"{block}.lora_rank"
+        )
+        _targets(reading, block)
+    if (method and method.startswith("q")) or reading.read(f"{block}.quantize_base", flag):
+        reading.put("quantized", "nf4", key)
+
+
+def _preset(builder: str) -> str | None:
+    """Return the preset of a builder: sizes are the last part, versions have underscores for points, and what is like
+    another family is in torchtune under that family's name."""
+    digits = re.sub(r"(?<=\d)_(?=\d)(?!\d+b)", ".", builder)
+    for name in (digits, builder):
+        plain = name.replace("_", "-")
+        for one in (plain, re.sub(r"-(?=[\d.]+b$)", "-", plain), plain.replace("-instruct", "").replace("-base", "")):
+            found, _ = model_of(one)
+            if found:
+                return found
+    return None
+
+
+def _targets(reading: Reading, block: str) -> None:
+    listed = reading.find(f"{block}.lora_attn_modules")
+    if listed is None:
+        reading.ask("lora-targets", f"{block}.lora_attn_modules")
+        return
+    words = names(listed.value)
+    keys = [f"{block}.lora_attn_modules"]
+    for key, more in (
+        ("apply_lora_to_mlp", ["gate_proj", "up_proj", "down_proj"]),
+        ("apply_lora_to_output", ["lm_head"]),
+    ):
+        if reading.read(f"{block}.{key}", flag):
+            words += more
+            keys.append(f"{block}.{key}")
+    reading.put("lora-targets", lora_targets(words), *keys)
+
+
+def _layout(reading: Reading) -> None:
+    """Tell the recipe, which the file does not name: the distributed one shards everything, the one for a single device
+    nothing. A key that one of them alone has tells."""
+    source = reading.source
+    shared = [
+        key
+        for key in (
+            "fsdp",
+            "custom_sharded_layers",
+            "fsdp_cpu_offload",
+            "fsdp_reshard_after_forward",
+            "tensor_parallel_dim",
+            "tensor_parallel_plan",
+            "data_parallel_shard_dim",
+            "data_parallel_replicate_dim",
+            "fsdp_sharding_strategy",
+            "context_parallel_dim",
+        )
+        if key in source
+    ]
+    size = reading.read("tensor_parallel_dim", degree)
+    if size:
+        reading.put("tp", size, "tensor_parallel_dim")
+    size = reading.read("context_parallel_dim", degree)
+    if size:
+        reading.put("cp", size, "context_parallel_dim")
+    size = reading.read("data_parallel_shard_dim", lambda value: None if value == -1 else degree(value))
+    if size and "data_parallel_shard_dim" in source:
+        reading.put("dp-shard", size, "data_parallel_shard_dim")
+    whole_layers = reading.read("fsdp_reshard_after_forward", flag)
+    if shared:
+        key = "fsdp_reshard_after_forward" if whole_layers is not None else shared[0]
+        reading.derive("zero", 2 if whole_layers is False else 3, key)
+    elif _one_device(reading):
+        reading.assume(
+            "gpus", 1, "optimizer._component_", *(["optimizer_in_bwd"] if "optimizer_in_bwd" in source else [])
+        )
+    else:
+        reading.ask("gpus", "device")
+        reading.ask("zero", "device")
+    if reading.read("fsdp_cpu_offload", flag) or reading.read("fsdp.cpu_offload", flag):
+        reading.put(
+            "offload", "optimizer,parameters", *[k for k in ("fsdp_cpu_offload", "fsdp.cpu_offload") if k in source]
+        )
+
+
+def _one_device(reading: Reading) -> bool:
+    name = str(reading.source.plain("optimizer._component_") or "").lower()
+    return name.startswith("bitsandbytes") or bool(reading.read("optimizer_in_bwd", flag))
+
+
+def _precision(reading: Reading) -> None:
+    """Everything is in the recipe's dtype, states too."""
+    kind = reading.read("dtype", dtype) or "bf16"
+    put = reading.put if "dtype" in reading.source else reading.default
+    if kind == "fp16":
+        reading.refuse("dtype", "torchtune's recipes refuse fp16")
+        return
+    if reading.value_of("adapter"):
+        frozen = "nf4" if reading.value_of("quantized") else kind
+        put("precision", adapters(frozen, kind, kind), "dtype")
+    else:
+        put("precision", "bf16-pure" if kind == "bf16" else "fp32", "dtype")
+
+
+def _amount(reading: Reading) -> None:
+    epochs, most = reading.read("epochs", number), reading.read("max_steps_per_epoch", whole)
+    if epochs and most:
+        reading.derive("steps", int(epochs * most), "epochs", "max_steps_per_epoch")
+    elif epochs:
+        reading.put("epochs", epochs, "epochs")
+    steps = reading.read("num_steps", whole)
+    if steps:
+        reading.put("steps", steps, "num_steps")
+
+
+def _others(reading: Reading) -> None:
+    take_optimizer(reading, "optimizer._component_")
+    if reading.read("optimizer.fused", flag):
+        reading.put("optimizer-form", "fused", "optimizer.fused")
+    loss = str(reading.source.plain("loss._component_") or "").rsplit(".", 1)[-1].lower()
+    if loss in CHUNKED:
+        compiled = reading.read("compile", lambda value: flag(value) if not isinstance(value, dict) else None)
+        reading.put("loss", "chunked" if compiled else "chunked-eager", "loss._component_")
+    elif "dpo" in loss or "grpo" in loss or "ppo" in loss or "kd" in loss:
+        task = next(one for one in ("dpo", "grpo", "ppo", "kd") if one in loss)
+        reading.put("task", {"kd": "distill"}.get(task, task), "loss._component_")
+    elif loss:
+        reading.omit("loss", f"napkin does not know the memory of {loss[:40]!r}")
+    if reading.value_of("task") is None:
+        reading.assume("task", "sft", "dataset")
+    length = reading.read("tokenizer.max_seq_len", whole)
+    reading.put("seq", length, "tokenizer.max_seq_len") if length else reading.ask("seq", "tokenizer.max_seq_len")
+    for key, option, word in (
+        ("enable_activation_checkpointing", "recompute", "full"),
+        ("enable_activation_offloading", "offload", "activations"),
+    ):
+        on = reading.read(key, flag)
+        if on:
+            before = reading.value_of(option)
+            reading.put(option, f"{before},{word}" if before and option == "offload" else word, key)
+        elif on is False and option == "recompute":
+            reading.put(option, "none", key)
+    packs = reading.read("dataset.packed", flag)
+    if packs is not None:
+        reading.put("packing", packs, "dataset.packed")
+    if reading.read("compile", lambda value: flag(value) if not isinstance(value, dict) else None):
+        reading.put("compile", True, "compile")
+
+
+FORMAT = Format(
+    "torchtune",
+    "torchtune's YAML",
+    "meta-pytorch/torchtune recipes/*.py, torchtune/models/*/_model_builders.py",
+    is_this,
+    fixed={"trainer": "torchtune", "implementation": "torchtune"},
+    keys=(
+        Key("batch_size", "micro-batch", whole),
+        Key("gradient_accumulation_steps", "grad-accum", whole, 1),
+    ),
+    rules=(
+        Rule(
+            "model._component_ policy_model._component_ model.lora_rank model.lora_attn_modules "
+            "model.apply_lora_to_mlp "
+            "model.apply_lora_to_output model.quantize_base model.use_dora",
+            "model adapter lora-rank lora-targets quantized",
+            "the builder's name: lora_, qlora_, family, size",
+            _model,
+        ),
+        Rule(
+            "fsdp custom_sharded_layers fsdp_cpu_offload fsdp_reshard_after_forward tensor_parallel_dim "
+            "context_parallel_dim data_parallel_shard_dim data_parallel_replicate_dim device",
+            "zero tp cp dp-shard gpus offload",
+            "keys of the distributed recipe: ZeRO 3, 2 without resharding",
+            _layout,
+        ),
+        Rule("dtype", "precision", "everything in this format, states too", _precision),
+        Rule("epochs max_steps_per_epoch num_steps", "epochs steps", "a limit on steps wins", _amount),
+        Rule(
+            "optimizer._component_ optimizer.fused loss._component_ tokenizer.max_seq_len dataset.packed compile "
+            "enable_activation_checkpointing enable_activation_offloading",
+            "optimizer optimizer-form loss task seq recompute offload packing compile",
+            "max_seq_len null is the longest sample: asked",
+            _others,
+        ),
+    ),
+    ignored="""device checkpointer optimizer lr_scheduler clip_grad_norm model.lora_alpha model.lora_dropout
+        metric_logger log_every_n_steps log_level log_peak_memory_stats profiler dataset_val batch_size_val
+        tensor_parallel_plan._component_ shuffle seed cudnn_deterministic_mode collate_fn fsdp""",
+    not_modelled={
+        "optimizer_in_bwd": "a gradient lives only until its layer is stepped",
+        "custom_sharded_layers": "layers that FSDP gathers apart",
+        "enable_fp8_training fp8_recipe_name": "fp8 layers",
+        "ac_mode ac_option": "which layers are recomputed",
+        "data_parallel_replicate_dim": "how often the shards are replicated",
+        "teacher_model ref_model": "another model of post-training",
+        "tensor_parallel_plan": "which layers are divided",
+    },
+)

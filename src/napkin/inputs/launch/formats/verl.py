@@ -1,0 +1,271 @@
+"""verl's launch lines (Hydra overrides) and configuration files."""
+
+from __future__ import annotations
+
+from napkin.inputs.launch.checks import check_gpus
+from napkin.inputs.launch.format import Format, Rule
+from napkin.inputs.launch.names import AUTOCAST, MEGATRON, lora_targets, take_model
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.shared import dtype
+from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.values import degree, flag, names, natural, number, product, whole
+
+A, M, R = "actor_rollout_ref.actor", "actor_rollout_ref.model", "actor_rollout_ref.rollout"
+TASKS = {
+    "grpo": "grpo",
+    "gae": "ppo",
+    "rloo": "rloo",
+    "grpo_passk": "grpo",
+    "grpo_vectorized": "grpo",
+    "rloo_vectorized": "rloo",
+}
+KINDS = {"actor": f"{A}.", "sft": ""}
+
+
+def is_this(source: Source) -> bool:
+    """Return whether a file is one of these."""
+    return source.has_any(f"{M}.path", f"{A}.ppo_mini_batch_size", "algorithm.adv_estimator") or any(
+        one.startswith("verl.") for one in source.command
+    )
+
+
+def _sft(source: Source) -> bool:
+    return "model.partial_pretrain" in source or any("sft_trainer" in one for one in source.command)
+
+
+def _model(reading: Reading) -> None:
+    keys = ("model.partial_pretrain", "model.path") if _sft(reading.source) else (f"{M}.path",)
+    if reading.find(*keys) is None:
+        reading.ask("model", *keys[:1])
+    else:
+        take_model(reading, *keys)
+
+
+def _task(reading: Reading) -> None:
+    if _sft(reading.source):
+        reading.derive("task", "sft", "model.partial_pretrain")
+        return
+    kind = reading.find("algorithm.adv_estimator")
+    if kind is None:
+        reading.default("task", "ppo", "algorithm.adv_estimator")
+        return
+    task = TASKS.get(str(kind.value).lower())
+    reading.put("task", task, "algorithm.adv_estimator") if task else reading.ask("task", "algorithm.adv_estimator")
+
+
+def _machine(reading: Reading) -> None:
+    keys = [
+        key
+        for key in ("trainer.n_gpus_per_node", "trainer.nnodes", "nproc_per_node", "nnodes")
+        if key in reading.source
+    ]
+    sizes = [reading.read(key, whole) for key in keys]
+    if keys and all(sizes):
+        reading.derive("gpus", product([size or 1 for size in sizes]), *keys)
+    elif keys:
+        reading.ask("gpus", *keys)
+    else:
+        reading.default("gpus", 8, "trainer.n_gpus_per_node", "trainer.nnodes")
+    epochs, steps = reading.read("trainer.total_epochs", number), reading.read("trainer.total_training_steps", whole)
+    if steps:
+        reading.put("steps", steps, "trainer.total_training_steps")
+    elif epochs:
+        reading.put("epochs", epochs, "trainer.total_epochs")
+
+
+def _megatron(source: Source) -> bool:
+    chosen = str(source.plain(f"{A}.strategy") or "").lower() == "megatron"
+    named = "megatron" in str(source.plain("config_name") or source.plain("model_engine") or "").lower()
+    return chosen or named or f"{A}.megatron" in source
+
+
+def _layout(reading: Reading) -> None:
+    source = reading.source
+    if _megatron(source):
+        keys = [key for key in (f"{A}.strategy", "config_name", f"{A}.megatron") if key in source]
+        reading.derive("framework", "megatron-core", *keys)
+        reading.derive("implementation", "megatron", *keys)
+        found = {}
+        for name, option in (
+            ("tensor_model_parallel_size", "tp"),
+            ("pipeline_model_parallel_size", "pp"),
+            ("context_parallel_size", "cp"),
+            ("expert_model_parallel_size", "ep"),
+            ("expert_tensor_parallel_size", "etp"),
+            ("virtual_pipeline_model_parallel_size", "vp"),
+        ):
+            key = f"{A}.megatron.{name}"
+            size = reading.read(key, degree)
+            if size:
+                reading.put(option, size, key)
+                found[key] = size if option in ("tp", "pp", "cp") else 1
+        dense, gpus = product(list(found.values())), reading.value_of("gpus")
+        if gpus and found and gpus % dense == 0:
+            where = "trainer.n_gpus_per_node"
+            reading.derive("dp", gpus // dense, where, *found)
+        if (reading.value_of("tp") or 1) > 1:
+            reading.default("sp", True, f"{A}.megatron.sequence_parallel")
+        reading.default("zero", 1, f"{A}.megatron.use_distributed_optimizer")
+        check_gpus(reading, "trainer.n_gpus_per_node")
+        return
+    strategy = str(source.plain(f"{A}.strategy") or source.plain("model.strategy") or "")
+    if strategy:
+        reading.derive("framework", "fsdp", *[key for key in (f"{A}.strategy", "model.strategy") if key in source])
+    else:
+        reading.default("framework", "fsdp", f"{A}.strategy")
+    block = "model.fsdp_config" if _sft(source) else f"{A}.fsdp_config"
+    again = reading.read(f"{block}.reshard_after_forward", flag)
+    if again is not None:
+        reading.put("zero", 3 if again else 2, f"{block}.reshard_after_forward")
+    else:
+        reading.default("zero", 3, f"{block}.fsdp_size", f"{block}.reshard_after_forward")
+    size = reading.read(f"{block}.fsdp_size", lambda value: None if value == -1 else degree(value))
+    if size:
+        reading.put("dp-shard", size, f"{block}.fsdp_size")
+    away = [
+        word
+        for word, key in (("parameters", "param_offload"), ("optimizer", "optimizer_offload"))
+        if reading.read(f"{block}.{key}", flag)
+    ]
+    if away:
+        reading.put(
+            "offload",
+            ",".join(sorted({*away, "optimizer"} if "parameters" in away else set(away))),
+            f"{block}.param_offload",
+            f"{block}.optimizer_offload",
+        )
+    cut = reading.read(f"{A}.ulysses_sequence_parallel_size|ulysses_sequence_parallel_size", degree)
+    if cut:
+        key = f"{A}.ulysses_sequence_parallel_size"
+        reading.put("cp", cut, key if key in source else "ulysses_sequence_parallel_size")
+
+
+def _batch(reading: Reading) -> None:
+    """Read the batch: a step takes ppo_mini_batch_size prompts, of rollout.n samples each."""
+    if _sft(reading.source):
+        for key, option in (
+            ("data.micro_batch_size_per_gpu", "micro-batch"),
+            ("data.train_batch_size", "global-batch"),
+            ("data.max_length", "seq"),
+        ):
+            found = reading.read(key, whole)
+            if found:
+                reading.put(option, found, key)
+            elif key in reading.source:
+                reading.ask(option, key)
+        return
+    micro = f"{A}.ppo_micro_batch_size_per_gpu"
+    if reading.read(f"{A}.use_dynamic_bsz", flag):
+        reading.ask("micro-batch", f"{A}.use_dynamic_bsz", f"{A}.ppo_max_token_len_per_gpu")
+    else:
+        found = reading.read(micro, whole)
+        reading.put("micro-batch", found, micro) if found else reading.ask("micro-batch", micro)
+    prompts, samples = reading.read(f"{A}.ppo_mini_batch_size", whole), reading.read(f"{R}.n", natural)
+    if prompts:
+        reading.derive("global-batch", prompts * (samples or 1), f"{A}.ppo_mini_batch_size", f"{R}.n")
+    else:
+        reading.default("global-batch", 256 * (samples or 1), f"{A}.ppo_mini_batch_size")
+    sizes = {key: reading.read(f"data.{key}", whole) for key in ("max_prompt_length", "max_response_length")}
+    total = sum(size or 512 for size in sizes.values())
+    where = [f"data.{key}" for key in sizes]
+    if all(sizes.values()):
+        reading.derive("seq", total, *where)
+    elif any(f"data.{key}" in reading.source and sizes[key] is None for key in sizes):
+        reading.ask("seq", *where)
+    else:
+        reading.default("seq", total, *where)
+
+
+def _others(reading: Reading) -> None:
+    source = reading.source
+    on = reading.read(f"{M}.enable_gradient_checkpointing|model.enable_gradient_checkpointing", flag)
+    key = f"{M}.enable_gradient_checkpointing"
+    key = key if key in source else "model.enable_gradient_checkpointing"
+    if _megatron(source):
+        part = f"{A}.megatron.override_transformer_config.recompute_granularity"
+        kind = source.plain(part)
+        reading.put("recompute", str(kind).lower(), part) if kind else reading.default("recompute", "none", part)
+    elif on is not None:
+        reading.put("recompute", "full" if on else "none", key)
+    else:
+        reading.default("recompute", "full", f"{M}.enable_gradient_checkpointing")
+    reading.default("optimizer", "adamw", f"{A}.optim.optimizer")
+    ranks = (f"{M}.lora_rank", f"{M}.lora.rank", "model.lora_rank")
+    rank = reading.read("|".join(ranks), natural)
+    if rank:
+        at = next(one for one in ranks if one in source)
+        reading.put("adapter", "lora", at, origin="derived")
+        reading.put("lora-rank", rank, at)
+        targets = reading.find(f"{M}.target_modules", "model.target_modules")
+        if targets is not None:
+            reading.put(
+                "lora-targets", lora_targets(names(targets.value)), f"{M}.target_modules", "model.target_modules"
+            )
+        else:
+            reading.default("lora-targets", "all", f"{M}.target_modules")
+    if _megatron(source):
+        reading.default("precision", MEGATRON, f"{A}.megatron.dtype")
+        return
+    keys = (f"{A}.fsdp_config.model_dtype", "model.fsdp_config.model_dtype")
+    kept = reading.read("|".join(keys), dtype)
+    if kept == "bf16":
+        reading.put("precision", "bf16-pure", *[one for one in keys if one in source])
+    else:
+        reading.default("precision", AUTOCAST, keys[0])
+
+
+ENGINE = "the engine that generates samples is not part of the training step"
+FORMAT = Format(
+    "verl",
+    "verl's settings",
+    "volcengine/verl verl/trainer/config, verl/workers",
+    is_this,
+    fixed={"trainer": "verl"},
+    rules=(
+        Rule(f"{M}.path model.partial_pretrain", "model", "a preset's name", _model),
+        Rule("algorithm.adv_estimator", "task", "grpo; gae is ppo; rloo", _task),
+        Rule(
+            "trainer.n_gpus_per_node trainer.nnodes trainer.total_epochs trainer.total_training_steps",
+            "gpus epochs steps",
+            "GPUs of a node × nodes",
+            _machine,
+        ),
+        Rule(
+            f"{A}.strategy {A}.megatron.* {A}.fsdp_config.* {A}.ulysses_sequence_parallel_size",
+            "framework zero tp pp cp ep dp sp offload",
+            "FSDP full shard; Megatron's sizes of the actor",
+            _layout,
+        ),
+        Rule(
+            f"{A}.ppo_micro_batch_size_per_gpu {A}.ppo_mini_batch_size {R}.n {A}.use_dynamic_bsz "
+            f"data.max_prompt_length "
+            "data.max_response_length data.train_batch_size",
+            "micro-batch global-batch seq",
+            "prompts of a mini-batch × samples; prompt + response",
+            _batch,
+        ),
+        Rule(
+            f"{M}.enable_gradient_checkpointing {M}.lora_rank {A}.fsdp_config.model_dtype",
+            "recompute adapter lora-rank precision optimizer",
+            "fp32 shards, bf16 compute",
+            _others,
+        ),
+    ),
+    ignored=f"""config_path config_name m data trainer {A}.optim {M}.lora_alpha algorithm hydra ray_init
+        critic.optim module nproc_per_node nnodes {A}.clip_ratio* {A}.grad_clip {A}.shuffle {A}.kl_loss_*
+        {A}.entropy* {A}.loss_agg_mode {A}.policy_loss {A}.fsdp_config {M}.trust_remote_code {M}.external_lib
+        {R}.temperature {R}.top_p {R}.top_k {R}.do_sample {R}.val_kwargs {R}.load_format optim reward_model.enable""",
+    not_modelled={
+        R: ENGINE,
+        "actor_rollout_ref.ref": "the reference model is on the same GPUs",
+        "critic": "the critic is a second trained model on the same GPUs",
+        "reward_model custom_reward_function reward_manager": "the reward is not part of the training step",
+        f"{A}.fsdp_config.wrap_policy {A}.fsdp_config.forward_prefetch": "how FSDP wraps",
+        f"{A}.*": "how the actor is trained",
+        f"{M}": "how the model runs",
+        "actor_rollout_ref": "how samples are made",
+        "data.train_batch_size data.gen_batch_size": "prompts that are generated at once",
+        "algorithm.use_kl_in_reward": "a reference model",
+        "use_remove_padding": "rows without padding",
+    },
+)

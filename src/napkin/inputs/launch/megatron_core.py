@@ -1,0 +1,258 @@
+"""Megatron-core's settings, which Megatron-LM, Megatron-Bridge, NeMo and Primus share under the same names."""
+
+from __future__ import annotations
+
+from napkin.inputs.launch.format import Key
+from napkin.inputs.launch.names import FP8, FP32, MEGATRON
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.values import degree, flag, natural, number, whole, word
+
+LAYOUT = (
+    Key("tensor_model_parallel_size", "tp", degree, 1),
+    Key("pipeline_model_parallel_size", "pp", degree, 1),
+    Key("context_parallel_size", "cp", degree, 1),
+    Key("expert_model_parallel_size", "ep", degree, 1),
+    Key("expert_tensor_parallel_size", "etp", degree),
+    Key("num_virtual_stages_per_pipeline_rank|virtual_pipeline_model_parallel_size", "vp", degree, silent=True),
+    Key("num_layers_per_virtual_pipeline_stage", "chunk-layers", whole, silent=True),
+    Key(
+        "decoder_first_pipeline_num_layers|num_layers_in_first_pipeline_stage", "first-stage-layers", whole, silent=True
+    ),
+    Key("decoder_last_pipeline_num_layers|num_layers_in_last_pipeline_stage", "last-stage-layers", whole, silent=True),
+    Key("micro_batch_size", "micro-batch", whole),
+    Key("global_batch_size", "global-batch", whole),
+    Key("seq_length|encoder_seq_length", "seq", whole),
+    Key("train_iters", "steps", whole, silent=True),
+    Key("train_samples", "samples", whole, silent=True),
+)
+SHAPE = (
+    "num_layers hidden_size ffn_hidden_size num_attention_heads num_query_groups "
+    "group_query_attention kv_channels swiglu "
+    "untie_embeddings_and_output_weights vocab_size padded_vocab_size num_experts moe_router_topk moe_ffn_hidden_size "
+    "moe_shared_expert_intermediate_size moe_layer_freq max_position_embeddings position_embedding_type normalization "
+    "disable_bias_linear multi_latent_attention qk_layernorm add_qkv_bias "
+    "make_vocab_size_divisible_by hybrid_layer_pattern"
+)
+SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+NOT_MODELLED = {
+    "moe_router_force_load_balancing moe_token_dispatcher_type moe_router_* moe_grouped_gemm moe_permute_fusion "
+    "moe_expert_capacity_factor moe_pad* moe_aux* moe_z* moe_shared_expert_overlap moe_use_legacy* "
+    "moe_*": "how tokens go to experts",
+    "overlap_* tp_comm_overlap* delay_* align_*": "what overlaps with what",
+    "recompute_modules recompute_method recompute_num_layers distribute_saved_activations": "what is recomputed",
+    "cross_entropy_* fused_* *_fusion apply_rope_fusion masked_softmax_fusion no_*_fusion": "fused kernels",
+    "cuda_graph* enable_cuda_graph external_cuda_graph use_cuda_graph*": "CUDA graphs",
+    "decoupled_lr decoupled_min_lr": "a learning rate of their own needs another buffer of the embedding's gradients",
+    "fp8_* fp4_* first_last_layers_bf16 num_layers_at_*_in_bf16 inference_*": "which layers run in 8 bits, and how",
+    "step_batch_size_schedule rampup_batch_size": "the batch grows during the run",
+    "optimizer_cpu_offload optimizer_offload_fraction cpu_offloading* use_precision_aware_optimizer main_grads_dtype "
+    "main_params_dtype exp_avg_dtype exp_avg_sq_dtype": "where optimizer states are, and in which format",
+    "mtp_num_layers mtp_loss_scaling_factor": "multi-token prediction",
+    "transformer_impl use_mcore_models use_legacy_models spec "
+    "transformer_engine": "which implementation of a layer runs",
+    "pipeline_model_parallel_layout pipeline_model_parallel_comm_backend account_for_*_in_pipeline_split "
+    "microbatch_group_size_per_vp_stage standalone_embedding_stage": "how layers are assigned to stages",
+    "ddp_* grad_reduce_in_fp32 average_in_collective nccl_ub use_nccl* "
+    "num_distributed_optimizer_instances": "how gradients are reduced",
+    "window_size softmax_type attention_output_gate": "how attention is computed",
+    "rotary_interleaved rotary_scaling_factor yarn_* mscale*": "positions",
+    "use_turbo* enable_primus_turbo turbo_* primus_turbo*": "kernels of Primus-Turbo",
+    "empty_unused_memory_level": "how often the allocator's cache is emptied",
+    "hybrid_* is_hybrid_model mamba_*": "Mamba layers among the others",
+    "attention_softmax_in_fp32 apply_query_key_layer_scaling fp32_residual_connection "
+    "no_bias*": "formats inside a layer",
+    "q_lora_rank kv_lora_rank qk_head_dim qk_pos_emb_head_dim v_head_dim multi_latent_attention "
+    "experimental_*": "latent attention",
+    "eod_* reset_* variable_seq_lengths sft packed_sequence*": "attention ends at the document's end",
+}
+IGNORED = """manual_gc manual_gc_interval tiktoken_pattern num_workers no_mmap_bin_files calculate_per_token_loss
+    no_create_attention_mask_in_dataloader use_cpu_initialization no_initialization perform_initialization rotary_*
+    layernorm_epsilon norm_epsilon apply_layernorm_1p use_rope_scaling rope_* use_rotary_position_embeddings
+    no_position_embedding no_rope_fusion no_persist_layer_norm sharp enable_megatron_timers check_for_nan_in_*
+    nccl_communicator_config_path exit_* use_dist_ckpt dist_ckpt* auto_detect_ckpt_format recompute_granularity
+    async_tensor_model_parallel_allreduce no_async_tensor_model_parallel_allreduce no_gradient_accumulation_fusion
+    gradient_accumulation_fusion barrier_* straggler* rerun_mode legacy_tokenizer high_priority_stream_groups
+    use_pytorch_profiler profile* mid_level_dataset_surplus data_args_path accumulate_allreduce_grads_in_fp32
+    attention_dropout ckpt* te_rng_tracker nnodes nproc_per_node use_flash_attn log_* disable_mamba_mem_eff_path"""
+
+
+def take_sharding(reading: Reading, default: int = 0, *, default_key: str = "use_distributed_optimizer") -> None:
+    """Read what data-parallel ranks divide: the distributed optimizer is stage 1, FSDP of torch or Megatron stage 3."""
+    if reading.read("use_torch_fsdp2", flag):
+        reading.put("zero", 3, "use_torch_fsdp2")
+        reading.told("use_distributed_optimizer")
+        return
+    if reading.read("use_megatron_fsdp|use_custom_fsdp", flag):
+        kind = reading.read("data_parallel_sharding_strategy", word(SHARDING))
+        keys = [
+            k
+            for k in ("use_megatron_fsdp", "use_custom_fsdp", "data_parallel_sharding_strategy")
+            if k in reading.source
+        ]
+        reading.derive("zero", 3 if kind is None else kind, *keys)
+        return
+    on = reading.read("use_distributed_optimizer", flag)
+    if on is not None:
+        reading.put("zero", 1 if on else 0, "use_distributed_optimizer")
+    else:
+        reading.default("zero", default, default_key)
+
+
+def take_sp(reading: Reading) -> None:
+    """Read sequence parallelism, which is switched off without tensor parallelism (arguments.py, validate_args)."""
+    on = reading.read("sequence_parallel", flag)
+    if on is not None:
+        tp = reading.value_of("tp") or 1
+        reading.derive("sp", bool(on and tp > 1), "sequence_parallel", "tensor_model_parallel_size")
+    elif (reading.value_of("tp") or 1) > 1:
+        reading.default("sp", False, "sequence_parallel")
+
+
+def take_recompute(
+    reading: Reading,
+    granularity: str = "recompute_granularity",
+    method: str = "recompute_method",
+    layers: str = "recompute_num_layers",
+) -> None:
+    """Read what is recomputed: selective (attention's inside), or full in groups of layers or in the first of them."""
+    if reading.read("recompute_activations", flag):
+        reading.put("recompute", "selective", "recompute_activations")
+        return
+    kind = str(reading.source.plain(granularity) or "none").lower()
+    if kind == "none":
+        reading.default("recompute", "none", granularity)
+        return
+    if kind == "selective":
+        reading.put("recompute", "selective", granularity)
+        return
+    if kind != "full":
+        raise reading.source.error(granularity, f"{kind[:40]!r} is neither full nor selective")
+    how = str(reading.source.plain(method) or "uniform").lower()
+    number_of = reading.read(layers, natural)
+    keys = [key for key in (granularity, method, layers) if reading.find(key) is not None]
+    if how == "block" and number_of is not None:
+        total, stages = reading.shape.get("layers"), (reading.value_of("pp") or 1) * (reading.value_of("vp") or 1)
+        if total is None or number_of * stages >= total:
+            reading.derive("recompute", "full", *keys)
+            if total is None:
+                reading.omit(layers, "full where it is all layers of a stage: the model's layers are not in the file")
+        else:
+            reading.ask("recompute", *keys)
+            reading.refuse(
+                layers, f"the first {number_of} layers of a stage alone are recomputed: napkin has no such word"
+            )
+    elif how == "uniform" and number_of is not None and number_of > 1:
+        reading.derive("recompute", f"group:{number_of}", *keys)
+    else:
+        reading.derive("recompute", "full", *keys)
+
+
+def take_precision(reading: Reading, default: str | None = FP32) -> None:
+    """Read the formats: bf16 has fp32 buffers of gradients unless they are reduced in bf16; fp8 runs on top of it."""
+    bf16, fp16 = reading.read("bf16", flag), reading.read("fp16", flag)
+    eight = reading.find("fp8_format", "fp8")
+    on = eight is not None and eight.value is not False and str(eight.value).lower() not in ("none", "false", "null")
+    keys = [
+        key
+        for key in ("bf16", "fp16", "fp8_format", "fp8", "grad_reduce_in_bf16", "grad_reduce_in_fp32")
+        if reading.find(key) is not None
+    ]
+    narrow_grads = reading.read("grad_reduce_in_bf16", flag) or reading.read("grad_reduce_in_fp32", flag) is False
+    policy = default
+    if bf16 or (on and not fp16):
+        policy = "bf16-mixed" if narrow_grads else MEGATRON
+    elif fp16:
+        policy = "fp16-mixed"
+    if on:
+        policy = FP8 if narrow_grads else MEGATRON.replace("compute=bf16", "compute=fp8")
+    if policy is None:
+        return
+    if bf16 or fp16 or on:
+        reading.derive("precision", policy, *keys)
+    else:
+        reading.default("precision", policy, "bf16", "fp16")
+
+
+def take_optimizer(reading: Reading, key: str = "optimizer") -> None:
+    """Read the optimizer: adam decouples weight decay, sgd has momentum 0.9."""
+    kind = reading.source.plain(key)
+    known = {"adam": "adamw", "adamw": "adamw", "sgd": "sgd-momentum", "muon": "muon", "dist_muon": "muon"}
+    word_ = str(kind).lower() if kind is not None else "adam"
+    if word_ not in known:
+        reading.ask("optimizer", key)
+        reading.refuse(key, f"napkin has no optimizer {word_[:40]!r}")
+    elif kind is None:
+        reading.default("optimizer", "adamw", key)
+    else:
+        reading.put("optimizer", known[word_], key)
+
+
+def take_dropout(reading: Reading, default: float | None = 0.1) -> None:
+    """Read dropout, 0.1 in Megatron-LM where it is left out."""
+    found = {key: reading.read(key, number) for key in ("hidden_dropout", "attention_dropout")}
+    stated = [key for key, value in found.items() if value is not None]
+    if stated:
+        reading.put("dropout", max(found[key] or 0 for key in stated), *stated)
+    elif default is not None:
+        reading.default("dropout", default, "hidden_dropout", "attention_dropout")
+
+
+ATTENTION = {"flash": "flash", "fused": "cudnn", "unfused": "eager", "local": "eager"}
+
+
+def take_attention(reading: Reading) -> None:
+    """Read the kernel of attention; `auto` is the library's choice."""
+    kind = reading.find("attention_backend")
+    if kind is not None and str(kind.value).rpartition(".")[2].lower() in ATTENTION:
+        reading.put("attention", ATTENTION[str(kind.value).rpartition(".")[2].lower()], "attention_backend")
+    elif reading.read("use_flash_attn|use_flash_attention", flag):
+        reading.put(
+            "attention", "flash", *[k for k in ("use_flash_attn", "use_flash_attention") if k in reading.source]
+        )
+    elif kind is not None:
+        reading.assume("attention", "flash", "attention_backend")
+
+
+def take_shape(reading: Reading) -> None:
+    """Read the model's dimensions, with Megatron-LM's defaults: 4·hidden, or 8/3 of it in multiples of 64
+        where the MLP is
+    gated; tied embeddings; top-2 of experts (megatron/training/arguments.py)."""
+    sizes = {
+        "layers": "num_layers",
+        "hidden": "hidden_size",
+        "heads": "num_attention_heads",
+        "head_dim": "kv_channels",
+        "experts": "num_experts",
+        "expert_ffn": "moe_ffn_hidden_size",
+    }
+    for name, key in sizes.items():
+        reading.dimension(name, reading.read(key, whole), key)
+    hidden = reading.shape.get("hidden")
+    gated = reading.read("swiglu", flag) or "glu" in str(reading.source.plain("activation") or "")
+    ffn = reading.read("ffn_hidden_size", whole)
+    if hidden and not reading.source.has_any("hybrid_layer_pattern", "hybrid_override_pattern"):
+        reading.dimension("ffn", ffn or (int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden), "ffn_hidden_size")
+    groups = reading.read("num_query_groups", natural)
+    grouped = groups and reading.read("group_query_attention", flag) is not False
+    if reading.shape.get("heads"):
+        reading.dimension(
+            "kv_heads", groups if grouped else reading.shape["heads"], "num_query_groups", "group_query_attention"
+        )
+    if reading.shape.get("experts"):
+        top = reading.read("moe_router_topk", whole)
+        reading.dimension("top_k", top or 2, "moe_router_topk")
+    vocab = reading.read("padded_vocab_size|vocab_size", whole)
+    reading.dimension("vocab", vocab, *[k for k in ("padded_vocab_size", "vocab_size") if k in reading.source])
+    reading.dimension("gated", bool(gated), "swiglu")
+    untied = reading.read("untie_embeddings_and_output_weights", flag)
+    shared = reading.read("share_embeddings_and_output_weights", flag)
+    reading.dimension(
+        "tied",
+        shared if shared is not None else not untied,
+        "untie_embeddings_and_output_weights",
+        "share_embeddings_and_output_weights",
+    )
+    kind = str(reading.source.plain("position_embedding_type") or "learned_absolute")
+    if kind == "learned_absolute":
+        length = reading.read("max_position_embeddings", whole)
+        reading.dimension("positions", length, "max_position_embeddings")

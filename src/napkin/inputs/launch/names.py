@@ -1,0 +1,205 @@
+"""Words that several frameworks share: models, optimizers, attention kernels, LoRA's targets, policies of precision."""
+
+from __future__ import annotations
+
+import re
+
+from napkin.inputs.presets import is_preset, preset
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from napkin.inputs.launch.reading import Reading
+
+PURE, AUTOCAST, MASTER = "bf16-pure", "amp-bf16", "bf16-mixed"
+FP16, FP8, FP32 = "fp16-mixed", "fp8-mixed", "fp32"
+MEGATRON = "param=bf16,grad=fp32,compute=bf16,state=fp32,master=fp32"
+"""Megatron-LM's bf16: buffers of gradients in fp32 (arguments.py, accumulate_allreduce_grads_in_fp32)."""
+
+ADAMW, FUSED = ("adamw", None), ("adamw", "fused")
+OPTIMIZERS: dict[str, tuple[str, str | None]] = {
+    "adamw": ADAMW,
+    "adamw_torch": ADAMW,
+    "adamw_hf": ADAMW,
+    "adamw_torch_fused": FUSED,
+    "adamw_apex_fused": ADAMW,
+    "fusedadam": ADAMW,
+    "fused_adam": ADAMW,
+    "deepspeedcpuadam": ADAMW,
+    "adam": ADAMW,
+    "decoupled_adamw": ADAMW,
+    "adam_pax": ADAMW,
+    "distributed_fused_adam": ADAMW,
+    "mcore_distributed_optim": ADAMW,
+    "adamw_8bit": ("adamw-8bit", None),
+    "adamw8bit": ("adamw-8bit", None),
+    "adamw_bnb_8bit": ("adamw-8bit", None),
+    "adam8bit": ("adam-8bit", None),
+    "pagedadamw": ("paged-adamw", None),
+    "pagedadamw32bit": ("paged-adamw", None),
+    "paged_adamw": ("paged-adamw", None),
+    "paged_adamw_32bit": ("paged-adamw", None),
+    "paged_adamw_8bit": ("paged-adamw-8bit", None),
+    "pagedadamw8bit": ("paged-adamw-8bit", None),
+    "adafactor": ("adafactor", None),
+    "lion": ("lion", None),
+    "lionw": ("lion", None),
+    "decoupled_lionw": ("lion", None),
+    "lion_32bit": ("lion", None),
+    "lion_pytorch": ("lion", None),
+    "lion_8bit": ("lion-8bit", None),
+    "lion8bit": ("lion-8bit", None),
+    "decoupled_lionw_8b": ("lion-8bit", None),
+    "paged_lion_32bit": ("paged-lion", None),
+    "paged_lion_8bit": ("paged-lion-8bit", None),
+    "muon": ("muon", None),
+    "sgd": ("sgd", None),
+    "adagrad": ("adagrad", None),
+    "rmsprop": ("rmsprop", None),
+    "lamb": ("lamb", None),
+    "fusedlamb": ("lamb", None),
+    "sophia": ("sophia", None),
+    "came_pytorch": ("came", None),
+    "nadam": ("nadam", None),
+    "radam": ("radam", None),
+}
+"""Names of optimizers in transformers (training_args.py, OptimizerNames), bitsandbytes, apex, DeepSpeed, Composer and
+Megatron-LM → napkin's, and the form of torch's step where the name says it. "Adam" decouples weight decay in DeepSpeed,
+apex and Megatron-LM, which keep the same two moments."""
+
+
+def take_optimizer(reading: Reading, *keys: str) -> None:
+    """Read an optimizer by its name, or by the path of its class; one that napkin does not know is refused."""
+    value = reading.find(*keys)
+    if value is None:
+        return
+    key = next(key for key in keys if reading.source.get(key) is value)
+    word = str(value.value).rsplit(".", 1)[-1].strip().lower().replace("-", "_")
+    known = OPTIMIZERS.get(word)
+    if known is None:
+        reading.ask("optimizer", key)
+        reading.refuse(key, f"napkin has no optimizer {str(value.value)[:40]!r}")
+        return
+    reading.put("optimizer", known[0], key)
+    if known[1]:
+        reading.put("optimizer-form", known[1], key)
+
+
+ATTENTION: dict[str, str | None] = {
+    "flash_attention_2": "flash",
+    "flash_attention_3": "flash",
+    "flash_attention_4": "flash",
+    "flash_attention": "flash",
+    "flash_attn": "flash",
+    "flash": "flash",
+    "fa2": "flash",
+    "fa3": "flash",
+    "kernels_community/flash_attn2": "flash",
+    "kernels_community/flash_attn3": "flash",
+    "kernels_community/vllm_flash_attn3": "flash",
+    "eager": "eager",
+    "math": "eager",
+    "torch": "eager",
+    "disabled": "eager",
+    "sdpa": "flash",
+    "xformers": "efficient",
+    "cudnn": "cudnn",
+    "fused": "cudnn",
+    "unfused": "eager",
+    "local": "eager",
+    "auto": None,
+}
+"""Names of attention kernels. torch's sdpa picks flash for 16 bits and a causal mask."""
+
+
+def take_attention(reading: Reading, *keys: str) -> None:
+    """Read the attention kernel; torch's choice (`sdpa`) is assumed to be flash."""
+    value = reading.find(*keys)
+    if value is None:
+        return
+    key = next(key for key in keys if reading.source.get(key) is value)
+    word = str(value.value).strip().lower().replace("-", "_")
+    if word not in ATTENTION:
+        reading.omit(key, f"napkin has no attention kernel {str(value.value)[:40]!r}")
+        return
+    kernel = ATTENTION[word]
+    if kernel is None:
+        reading.ask("attention", key)
+    elif word == "sdpa":
+        reading.assume("attention", kernel, key)
+    else:
+        reading.put("attention", kernel, key)
+
+
+_TARGETS = {
+    "q_proj": "q",
+    "k_proj": "k",
+    "v_proj": "v",
+    "o_proj": "o",
+    "output_proj": "o",
+    "gate_proj": "gate",
+    "up_proj": "up",
+    "down_proj": "down",
+    "w1": "gate",
+    "w3": "up",
+    "w2": "down",
+    "wqkv": "qkv",
+    "query_key_value": "qkv",
+    "linear_qkv": "qkv",
+    "all_linear": "all",
+    "all": "all",
+}
+
+
+def lora_targets(targets: list[str]) -> str:
+    """Return LoRA's targets in napkin's words."""
+    words = [_TARGETS.get(one.strip().lower().replace("-", "_"), one.strip().lower()) for one in targets]
+    return "all" if "all" in words else ",".join(dict.fromkeys(words))
+
+
+_SUFFIXES = re.compile(
+    r"-(?:(?:instruct|chat|it|base|hf|fp16|bf16|pt|sft|dpo|rm|mixture|text|preview|distill|pretrained|"
+    r"\d{4}|v\d+(?:\.\d+)*|bnb-4bit|unsloth|unsloth-bnb-4bit|gptq|awq|4bit|8bit|int4|mlx|1m|128k|4k|8k|16k|32k|"
+    r"\d+k|full|lora|qlora|merged|beta|alpha|700k|step\d+|1t|\d+t))$"
+)
+"""Endings with which a model of the same shape is published again."""
+
+
+def model_of(name: str) -> tuple[str | None, bool]:
+    """Return the preset that a model's name means, and whether its publisher is named. A copy, a chat version or a
+    fine-tune has the shape of the model that its name begins with: that is an assumption."""
+    plain = name.strip().strip("/")
+    if is_preset(plain):
+        found = preset(plain)
+        last = plain.rsplit("/", 1)[-1]
+        return found.name, "/" in plain or last == plain
+    word = plain.rsplit("/", 1)[-1].lower().replace("_", "-")
+    while word:
+        for one in (word, word.removeprefix("meta-"), word.replace("llama-2-", "llama2-")):
+            if is_preset(one):
+                return preset(one).name, False
+        shorter = _SUFFIXES.sub("", word)
+        if shorter == word:
+            return None, False
+        word = shorter
+    return None, False
+
+
+def take_model(reading: Reading, *keys: str) -> None:
+    """Read a model's name: a preset, an assumed one, or a question."""
+    value = reading.find(*keys)
+    if value is None:
+        block = next((key for key in keys if key in reading.source), None)
+        if block is not None:
+            reading.ask("model", block)
+        return
+    key = next(key for key in keys if reading.source.get(key) is value)
+    if not isinstance(value.value, str):
+        reading.ask("model", key)
+        return
+    name, published = model_of(value.value)
+    if name is None:
+        reading.ask("model", key, given=value.value)
+    elif published:
+        reading.put("model", name, key)
+    else:
+        reading.assume("model", name, key)

@@ -1,0 +1,67 @@
+"""A Python file of assignments, such as nanoGPT's configurations: literals and arithmetic are read, nothing is run."""
+
+from __future__ import annotations
+
+from napkin.errors import NapkinError, Refused
+from napkin.inputs.launch.source import Source, Value
+from napkin.inputs.launch.values import Open, calculated
+from napkin.inputs.load import Document
+from napkin.units import Unreadable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ast
+    from typing import Any
+
+
+def read(text: str, name: str) -> Source:
+    """Return the assignments of a Python file. Refused (3): one that defines functions or classes."""
+    import ast
+
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as problem:
+        line = getattr(problem, "lineno", None)
+        raise NapkinError(f"{name}{f':{line}' if line else ''}: not Python", "check the file's syntax") from None
+    values: dict[str, Value] = {}
+    lines: dict[tuple[object, ...], int] = {}
+    unread: dict[str, str] = {}
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            raise Refused(
+                f"{name}:{node.lineno}: is a Python program, which napkin does not run",
+                "give sizes as options, or a configuration file in YAML, JSON or TOML",
+            )
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            unread[ast.unparse(node)[:60]] = "imports are not run"
+        elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            key = node.targets[0].id
+            values[key] = Value(key, _value(node.value, values))
+            lines[key,] = node.lineno
+        elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+            unread[ast.unparse(node).split("\n", 1)[0][:60]] = "only assignments are read"
+    source = Source(name, "python", values, Document(name, None, lines))
+    source.unread = unread
+    return source
+
+
+def _value(node: ast.expr, known: dict[str, Value]) -> Any:
+    """Return the value of a literal, of arithmetic on numbers, or of a name assigned before; else Open."""
+    import ast
+
+    if isinstance(node, ast.Name) and node.id in known:
+        return known[node.id].value
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, MemoryError, RecursionError):
+        pass
+    written = ast.unparse(node)
+    for name in {one.id for one in ast.walk(node) if isinstance(one, ast.Name)} & known.keys():
+        if isinstance(known[name].value, (int, float)):
+            import re
+
+            written = re.sub(rf"\b{name}\b", str(known[name].value), written)
+    try:
+        return calculated(written)
+    except Unreadable:
+        return Open(written)

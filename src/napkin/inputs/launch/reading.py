@@ -1,0 +1,258 @@
+"""What a launch file says in napkin's options: each with where it comes from, and what was not understood."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from napkin.errors import NapkinError
+from napkin.inputs.launch.shapes import preset_with
+from napkin.inputs.launch.source import Source, Value
+from napkin.inputs.launch.tables import Tables, is_named
+from napkin.inputs.launch.values import Open, is_open
+from napkin.record import record
+from napkin.units import Unreadable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+FROM_FILE, DERIVED, DEFAULT, ASSUMED = "from file", "derived", "default", "assumed"
+DIMENSIONS = [
+    "layers",
+    "hidden",
+    "heads",
+    "kv_heads",
+    "head_dim",
+    "ffn",
+    "expert_ffn",
+    "experts",
+    "top_k",
+    "shared_experts",
+    "dense_layers",
+    "vocab",
+    "positions",
+    "gated",
+    "tied",
+]
+"""Names of a model's dimensions, in the order in which they are shown."""
+UNKNOWN = "napkin does not know what it changes"
+
+
+@record
+class Entry:
+    """An option as a file states it. value: None where the file leaves it open; where: its keys, with commas;
+    given: the file's own text, where napkin has no value for it (the name of a model that it does not know)."""
+
+    value: Any
+    origin: str
+    where: str
+    place: str = ""
+    given: str = ""
+
+
+@record
+class Said:
+    """A key and what is said about it. option: that makes it moot where the command line states it."""
+
+    key: str
+    why: str
+    option: str = ""
+
+
+class Reading:
+    """What one launch file says. The readers of the formats fill it.
+
+    inputs    option → Entry       shape  the model's dimensions, where the file gives them
+    config    the config.json that the file's model has; unbuilt: why napkin builds no such model
+    ignored, not_modelled, refused  the other keys
+    given_model  the preset that a file around this block names
+    """
+
+    def __init__(self, source: Source, format: Tables) -> None:
+        self.source = source
+        self.format = format
+        self.inputs: dict[str, Entry] = {}
+        self.shape: dict[str, int | bool] = {}
+        self.ignored: list[str] = []
+        self.not_modelled: list[Said] = []
+        self.refused: list[Said] = []
+        self.config: Mapping[str, Any] | None = None
+        self.unbuilt: NapkinError | None = None
+        self.given_model: str | None = None
+        self._told: set[str] = set()
+        self._covered: set[str] = set()
+
+    # what the file holds
+
+    def find(self, *keys: str) -> Value | None:
+        """Return the first of these keys that the file has with a value other than null."""
+        found = (self.source.get(key) for key in keys)
+        return next((one for one in found if one is not None and one.value is not None), None)
+
+    def read(self, keys: str, how: Callable[[object], Any]) -> Any:
+        """Return what the first of these keys (separated by |) says; None where it is missing or open. A value of the
+        wrong kind is an error (2)."""
+        value = self.find(*keys.split("|"))
+        if value is None or isinstance(value.value, Open):
+            return None
+        return self.parsed(value, how)
+
+    def parsed(self, value: Value, how: Callable[[object], Any]) -> Any:
+        """Return a value as `how` reads it; what it cannot read is an error (2) at its key."""
+        try:
+            return how(value.value)
+        except Unreadable as problem:
+            key = value.key.lstrip("-").replace("-", "_")
+            raise self.source.error(key, problem.reason, problem.hint) from None
+
+    def written(self, *keys: str) -> tuple[str, ...]:
+        """Return those of these keys that the file has, as it writes them: blocks too."""
+        found = []
+        for key in keys:
+            value = self.source.get(key)
+            if value is not None:
+                found.append(value.key)
+            elif key in self.source:
+                inner = next(self.source.inside(key))
+                whole = self.source.values[inner].key
+                found.append(whole[: len(whole) - len(inner) + len(key)])
+        return tuple(found)
+
+    # what it means
+
+    def put(self, option: str, value: Any, *keys: str, origin: str = FROM_FILE) -> None:
+        """State an option; where: those of the keys that the file has (all, for a default)."""
+        present = self.written(*keys)
+        variables: list[str] = []
+        for key in keys:
+            found = self.source.get(key)
+            variables += found.variables if found is not None else ()
+        if variables and origin in (FROM_FILE, DERIVED):
+            origin = DEFAULT
+        where = (*dict.fromkeys(variables), *(present or keys))
+        place = self.source.place(keys[0]) if keys and keys[0] in self.source.values else self.source.name
+        self.inputs[option] = Entry(value, origin, ", ".join(where), place)
+        self._told.update(keys)
+
+    def derive(self, option: str, value: Any, *keys: str) -> None:
+        """State an option that several keys, or arithmetic on them, mean."""
+        self.put(option, value, *keys, origin=DERIVED)
+
+    def default(self, option: str, value: Any, *keys: str) -> None:
+        """State the framework's own default of an option that the file leaves out."""
+        if option not in self.inputs:
+            self.put(option, value, *keys, origin=DEFAULT)
+
+    def assume(self, option: str, value: Any, *keys: str) -> None:
+        """State an option that napkin takes from a name or from what is usual."""
+        self.put(option, value, *keys, origin=ASSUMED)
+
+    def ask(self, option: str, *keys: str, given: str = "") -> None:
+        """State that the file leaves an option open."""
+        self.put(option, None, *keys)
+        if given:
+            one = self.inputs[option]
+            self.inputs[option] = Entry(None, one.origin, one.where, one.place, given)
+
+    def dimension(self, name: str, value: Any, *keys: str) -> None:
+        """State a dimension of the model."""
+        if value is not None:
+            self.shape[name] = value
+        self._told.update(keys)
+
+    def describe(self, *keys: str, origin: str = FROM_FILE) -> None:
+        """State the model by its dimensions."""
+        layers, hidden = self.shape.get("layers"), self.shape.get("hidden")
+        words = f"{layers or '?'} layers of {hidden or '?'}"
+        if self.shape.get("experts"):
+            words += f", {self.shape['experts']} experts"
+        self.put("model", words, *(key for key in keys if key in self.source), origin=origin)
+
+    def build(self, how: Callable[[], Mapping[str, Any] | None]) -> None:
+        """Keep the config.json of the file's model, or why napkin builds no such model."""
+        try:
+            self.config = how()
+        except NapkinError as problem:
+            self.unbuilt = problem
+        name = preset_with(self.config) if self.config is not None else None
+        entry = self.inputs.get("model")
+        if name is not None and entry is not None:
+            self.inputs["model"] = Entry(name, DERIVED, entry.where, entry.place)
+
+    def omit(self, key: str, why: str) -> None:
+        """Name a key that could change memory or time and has no meaning here."""
+        self._say(self.not_modelled, key, why)
+
+    def refuse(self, key: str, why: str, option: str = "") -> None:
+        """Name a key that makes an answer wrong, unless the command line states an option."""
+        self._say(self.refused, key, why, option)
+
+    def ignore(self, *keys: str) -> None:
+        """Name keys that change neither memory nor time."""
+        for key in keys:
+            self.ignored += [one for one in self.written(key) if one not in self.ignored]
+        self._covered.update(keys)
+
+    def told(self, *keys: str) -> None:
+        """Say that keys, or all that is in blocks, are accounted for by another entry."""
+        self._covered.update(keys)
+
+    def value_of(self, option: str) -> Any:
+        """Return an option as it was read so far."""
+        entry = self.inputs.get(option)
+        return entry.value if entry is not None else None
+
+    def _say(self, where: list[Said], key: str, why: str, option: str = "") -> None:
+        shown = next(iter(self.written(key)), key)
+        if all(one.key != shown for one in where):
+            where.append(Said(shown, why, option))
+        self._covered.add(key)
+
+    def adopt(self, inner: Reading, block: str) -> None:
+        """Take what another reading says of a block of this file."""
+        self.inputs |= inner.inputs
+        self.shape |= inner.shape
+        self.ignored += [one for one in inner.ignored if one not in self.ignored]
+        self.not_modelled += inner.not_modelled
+        self.refused += inner.refused
+        self.config, self.unbuilt = inner.config or self.config, inner.unbuilt or self.unbuilt
+        self.told(block)
+
+    # the rest of the file
+
+    def finish(self) -> Reading:
+        """Account for every key of the file that no option names."""
+        from napkin.inputs.launch.harmless import is_harmless
+
+        looked = self.format.looked
+        for key, value in self.source.values.items():
+            if key in self._told or any(part in self._covered for part in _ways(key)):
+                continue
+            why = is_named(key, self.format.refused)
+            if why is not None and not _is_off(value.value):
+                self.refuse(key, why)
+            elif why is not None or is_named(key, self.format.ignored) is not None:
+                self.ignore(key)
+            elif (told := is_named(key, self.format.not_modelled)) is not None:
+                self.omit(key, told) if value.value is not None else self.ignore(key)
+            elif key in looked or is_harmless(key) or value.value is None or value.value in ([], {}, ""):
+                self.ignore(key)
+            elif isinstance(value.value, Open) and is_open(value.value):
+                self.omit(key, f"{value.value.text[:60]} is set elsewhere")
+            else:
+                self.omit(key, UNKNOWN)
+        for key, why in self.source.unread.items():
+            self.omit(key, why)
+        return self
+
+
+def _ways(key: str) -> Iterable[str]:
+    """Yield a key and the blocks that hold it: a.b.c, a.b, a."""
+    while key:
+        yield key
+        key = key.rpartition(".")[0]
+
+
+def _is_off(value: object) -> bool:
+    """Return whether a value switches a feature off."""
+    return value in (None, False, "", 0, [], {}) or str(value).lower() in ("false", "none", "null", "0", "no")

@@ -1,0 +1,36 @@
+"""Which preset has the sizes that a launch file gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from napkin.inputs.presets import presets
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_SIZES = (
+    ("hidden_size", "d_model", "n_embd"),
+    ("num_hidden_layers", "n_layers", "n_layer"),
+    ("num_attention_heads", "n_heads", "n_head"),
+    ("vocab_size",),
+)
+
+
+def preset_with(config: Mapping[str, Any]) -> str | None:
+    """Return the preset whose config.json has the same fields, as far as both state them; both state width, depth,
+    heads and vocabulary."""
+    for one in presets():
+        mine = one.config
+        if mine.get("model_type") != config.get("model_type"):
+            continue
+        sized = all(any(key in mine and mine[key] == config.get(key) for key in keys) for keys in _SIZES)
+        skipped = ("max_position_embeddings", "n_positions", "max_seq_len")
+        if sized and all(
+            mine[key] == value
+            for key, value in config.items()
+            if key in mine and value is not None and key not in skipped
+        ):
+            return one.name
+    return None

@@ -1,0 +1,207 @@
+"""Readings that several formats share: FSDP's and DeepSpeed's settings, files that name other files, adapters."""
+
+from __future__ import annotations
+
+import os
+
+from napkin.errors import NapkinError
+from napkin.inputs.launch import values
+from napkin.inputs.launch.names import AUTOCAST, MASTER, PURE, lora_targets
+from napkin.inputs.launch.values import Open, flag, names, whole, word
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from napkin.inputs.launch.reading import Reading
+
+SHARDING = {
+    "full_shard": 3,
+    "1": 3,
+    "shard_grad_op": 2,
+    "2": 2,
+    "no_shard": 0,
+    "3": 0,
+    "hybrid_shard": 3,
+    "4": 3,
+    "hybrid_shard_zero2": 2,
+    "_hybrid_shard_zero2": 2,
+    "5": 2,
+}
+"""torch.distributed.fsdp.ShardingStrategy, by name and by number → ZeRO stage."""
+OFF_DEVICE = ("cpu", "nvme")
+NAMED_FSDP = """fsdp_forward_prefetch fsdp_backward_prefetch fsdp_transformer_layer_cls_to_wrap fsdp_auto_wrap_policy
+    fsdp_min_num_params fsdp_use_orig_params fsdp_limit_all_gathers fsdp_ignored_modules fsdp_config.*prefetch*
+    fsdp_config.*layer_cls_to_wrap fsdp_config.*auto_wrap_policy fsdp_config.*use_orig_params
+    fsdp_config.*min_num_params
+    fsdp_config.*limit_all_gathers fsdp_config.*ignored_modules fsdp.*prefetch fsdp.limit_all_gathers
+    fsdp.use_orig_params"""
+WHY_FSDP = "which modules FSDP gathers together, and when, is the framework's usual in napkin"
+IDLE_FSDP = """fsdp_config.*state_dict_type fsdp_config.*sync_module_states fsdp_config.*cpu_ram_efficient_loading
+    fsdp_config.*cpu_offload_pin_memory fsdp_config.load_planner fsdp_config.xla fsdp_config.verbose
+    fsdp_config.*final_state_dict_type fsdp_final_state_dict_type"""
+
+
+def find(reading: Reading, block: str, *words: str) -> str:
+    """Return the key of a block that is there, of its names with `fsdp_` or without; the first where none is."""
+    tries = [f"{block}.{prefix}{one}" if block else f"{prefix}{one}" for one in words for prefix in ("fsdp_", "")]
+    return next((one for one in tries if reading.source.get(one) is not None), tries[0])
+
+
+def take_fsdp(reading: Reading, block: str, version_key: str = "") -> None:
+    """Read FSDP's settings as accelerate and axolotl write them (accelerate/utils/dataclasses.py,
+    FullyShardedDataParallelPlugin): what is sharded, what is on the host, which layers are recomputed."""
+    strategy = find(reading, block, "sharding_strategy")
+    version = version_key or find(reading, block, "version")
+    again = find(reading, block, "reshard_after_forward")
+    reshard = reading.source.plain(again)
+    newer = reading.read(version, whole) == 2
+    if reading.find(strategy) is not None and not newer:
+        reading.put("zero", reading.read(strategy, word(SHARDING)), strategy)
+        if "hybrid" in str(reading.source.plain(strategy)).lower() or str(reading.source.plain(strategy)) in "45":
+            reading.assume("dp-shard", None, strategy)
+    elif reshard is not None and not isinstance(reshard, bool) and str(reshard).lower() in SHARDING:
+        reading.put("zero", SHARDING[str(reshard).lower()], again)
+    elif reshard is not None:
+        reading.put("zero", 3 if reading.read(again, flag) else 2, again)
+    elif reading.find(strategy) is not None:
+        reading.put("zero", reading.read(strategy, word(SHARDING)), strategy)
+    else:
+        reading.default("zero", 3, strategy, again)
+    reading.told(version)
+    offload = find(reading, block, "offload_params", "cpu_offload")
+    if reading.read(offload, flag):
+        reading.put("offload", "optimizer,parameters", offload)
+    checkpoint = find(reading, block, "activation_checkpointing")
+    if reading.read(checkpoint, flag):
+        reading.put("recompute", "full", checkpoint)
+
+
+def device_of(reading: Reading, key: str) -> bool:
+    """Return whether DeepSpeed keeps something on the host: `cpu`, `{device: cpu}`, true."""
+    for one in (f"{key}.device", f"{key}_device", key):
+        value = reading.source.plain(one)
+        if value is not None and not isinstance(value, dict):
+            return str(value).lower() in (*OFF_DEVICE, "true")
+    return False
+
+
+def take_deepspeed_block(reading: Reading, block: str, optimizer_key: str, param_key: str) -> None:
+    """Read what DeepSpeed keeps on the host: states from stage 1 on, parameters in stage 3 only."""
+    stage = reading.value_of("zero")
+    away = [
+        (what, key)
+        for what, key, least in (("optimizer", optimizer_key, 1), ("parameters", param_key, 3))
+        if device_of(reading, key) and (stage or 0) >= least
+    ]
+    if away:
+        keys = [
+            one for _, key in away for one in (f"{key}.device", f"{key}_device", key) if one in reading.source.values
+        ]
+        reading.put("offload", ",".join(what for what, _ in away), *(keys or [block]))
+    for key, least in ((optimizer_key, 1), (param_key, 3)):
+        if device_of(reading, key) and stage is not None and stage < least:
+            reading.refuse(key, f"has no effect in ZeRO stage {stage}: it needs stage {least}")
+
+
+def take_linked(reading: Reading, key: str) -> Reading | None:
+    """Return what a file that a key names says; None where it is not there. It is read next to the file that names
+    it, or from where napkin runs."""
+    from napkin.inputs.launch.read import read_launch
+
+    value = reading.source.plain(key)
+    if not isinstance(value, str) or not value.strip():
+        return None
+    folder = os.path.dirname(reading.source.name)
+    for path in (os.path.join(folder, value), value):
+        if os.path.isfile(path):
+            try:
+                return read_launch(path)
+            except NapkinError as problem:
+                raise problem.at(f"{reading.source.place(key)}") from None
+    return None
+
+
+def take_deepspeed_file(reading: Reading, key: str = "deepspeed") -> bool:
+    """Read the DeepSpeed settings that a trainer's file names or holds; whether there are any. A file that is not here
+    is asked for: its name does not say what is in it."""
+    from napkin.inputs.launch.read import merge_into
+
+    if key not in reading.source:
+        return False
+    value = reading.find(key)
+    if value is None and not any(True for _ in reading.source.inside(f"{key}.zero_optimization")):
+        return False
+    reading.put("framework", "deepspeed", key, origin="derived")
+    if value is None:
+        stage = f"{key}.zero_optimization.stage"
+        reading.put("zero", reading.read(stage, values.natural) or 0, stage)
+        block = f"{key}.zero_optimization"
+        take_deepspeed_block(reading, block, f"{block}.offload_optimizer", f"{block}.offload_param")
+        return True
+    linked = take_linked(reading, key)
+    if linked is None:
+        reading.ask("zero", key)
+        reading.ask("offload", key)
+        reading.omit(key, f"{value.value} is not here: its ZeRO stage and what it keeps on the host are not known")
+    else:
+        merge_into(reading, linked, key)
+    return True
+
+
+def take_lora(reading: Reading, rank: str, targets: str, default_rank: int, default_targets: str | None) -> None:
+    """Read LoRA's rank and targets. default_targets: None where each architecture has its own."""
+    reading.put("adapter", "lora", *(rank.split("|")[:1]), origin="derived")
+    found = reading.read(rank, whole)
+    keys = rank.split("|")
+    key = next((one for one in keys if reading.find(one) is not None), keys[0])
+    reading.put("lora-rank", found, key) if found else reading.default("lora-rank", default_rank, keys[0])
+    value = reading.find(*targets.split("|"))
+    if value is not None and not isinstance(value.value, Open):
+        at = next(one for one in targets.split("|") if reading.source.get(one) is value)
+        reading.put("lora-targets", lora_targets(names(value.value)), at)
+    elif default_targets is not None:
+        reading.default("lora-targets", default_targets, targets.split("|")[0])
+    else:
+        reading.ask("lora-targets", targets.split("|")[0])
+
+
+def adapters(frozen: str, kept: str, compute: str = "bf16") -> str:
+    """Return the policy of adapters that are kept in one format, next to frozen weights in another."""
+    return f"frozen={frozen},param={kept},grad={kept},compute={compute},state={kept}"
+
+
+def full_policy(loaded: str | None, autocast: str | None, widens: bool, master: bool) -> str:
+    """Return the policy of training all weights.
+
+    loaded    the format of the weights as they are loaded, None for fp32      autocast  the format of autocast
+    widens    the framework casts what it trains to fp32 (accelerate's FSDP under mixed precision)
+    master    the framework keeps 16-bit weights and an fp32 copy (DeepSpeed)
+    """
+    narrow = autocast or (loaded if loaded in ("bf16", "fp16") else None)
+    if narrow is None:
+        return "fp32"
+    if master:
+        return MASTER if narrow == "bf16" else f"{narrow}-mixed"
+    if autocast and (widens or loaded in (None, "fp32")):
+        return AUTOCAST if narrow == "bf16" else f"param=fp32,grad=fp32,compute={narrow},state=fp32"
+    if narrow == "bf16":
+        return PURE
+    return f"param={narrow},grad={narrow},compute={narrow},state={narrow}"
+
+
+DTYPES = {
+    "bfloat16": "bf16",
+    "bf16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "fp16": "fp16",
+    "float32": "fp32",
+    "float": "fp32",
+    "fp32": "fp32",
+    "torch.bfloat16": "bf16",
+    "torch.float16": "fp16",
+    "torch.float32": "fp32",
+    "16": "fp16",
+    "32": "fp32",
+    "auto": "auto",
+}
+dtype = word(DTYPES)

@@ -1,0 +1,114 @@
+"""The options that a shell script gives to its training program. The script is read, never run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from napkin.errors import NapkinError
+from napkin.inputs.launch.shell_flow import Script
+from napkin.inputs.launch.shell_values import clean, marks
+from napkin.inputs.launch.source import Source, Value, _scalar
+from napkin.inputs.launch.values import Open
+from napkin.inputs.load import Document
+
+_OPTION = re.compile(r"--?[A-Za-z][\w.\-]*(=.*)?", re.S)
+_OVERRIDE = re.compile(r"[+~]*([A-Za-z_][\w.\-/@]*)=(.*)", re.S)
+_SBATCH = re.compile(r"^#SBATCH\s+--(nodes|gpus-per-node|ntasks-per-node|gres|gpus)[= ](\S+)", re.M)
+ENVIRONMENT = re.compile(r"[A-Z][A-Z0-9_]*")
+MATTERS = {"PYTORCH_CUDA_ALLOC_CONF": "the allocator's settings", "PYTORCH_ALLOC_CONF": "the allocator's settings"}
+
+
+def read(text: str, name: str) -> Source:
+    """Return the options of the command of a script that has the most. Raises NapkinError (2) where none has any."""
+    script = Script(clean(text), name)
+    found = [(command, _options(command)) for command in script.commands]
+    if not any(options for _, options in found):
+        raise NapkinError(
+            f"{name}: no training command with options was found", "give the script that starts the training program"
+        )
+    words, options = max(found, key=lambda pair: len(pair[1]))
+    values: dict[str, Value] = {}
+    lines: dict[tuple[object, ...], int] = {}
+    rows = text.splitlines()
+    for spelled, value in options.items():
+        key = spelled.lstrip("-").replace("-", "_")
+        values[key] = value
+        at = next((n for n, row in enumerate(rows, 1) if spelled in row), None)
+        if at is not None:
+            lines[spelled,] = at
+    for what, number in _SBATCH.findall(text):
+        values[f"sbatch.{what.replace('-', '_')}"] = Value(f"#SBATCH --{what}", _scalar(number.rsplit(":", 1)[-1]))
+    source = Source(name, "shell", values, Document(name, None, lines))
+    source.command = tuple(marks(one)[0] for one in words if not one.startswith("-"))
+    source.unread = _unread(script)
+    return source
+
+
+def _unread(script: Script) -> dict[str, str]:
+    """Return what of a script is not passed to any option, and what was decided by something outside of it."""
+    from napkin.inputs.launch.harmless import is_harmless
+
+    said = dict(script.undecided)
+    for variable, why in MATTERS.items():
+        if variable in script.exported:
+            said[variable] = why
+    for variable in script.variables.texts:
+        if variable in script.variables.used or variable in script.exported or is_harmless(variable.lower()):
+            continue
+        if not variable.lower().endswith(("dir", "path", "file", "port", "addr", "name", "project", "logs")):
+            said[variable] = "is set and not passed to the training program"
+    return said
+
+
+def _options(words: Sequence[str]) -> dict[str, Value]:
+    """Return the options of a command by their spelling: `--name value`, `--name=value`, `key=value` (Hydra's)."""
+    options: dict[str, Value] = {}
+    at, program = 0, False
+    while at < len(words):
+        word, defaulted, unknown = marks(words[at])
+        at += 1
+        override = _OVERRIDE.fullmatch(word) if program else None
+        if _OPTION.fullmatch(word) and not re.fullmatch(r"-\d.*", word):
+            spelled, equals, tail = word.partition("=")
+            taken = [words[at - 1]] if equals else []
+            while not equals and at < len(words) and not _is_option(words[at]) and not _begins_program(words, at):
+                taken.append(words[at])
+                at += 1
+            value = _value([tail], defaulted, unknown) if equals else _values(taken)
+            options[spelled] = Value(spelled, value[0], value[1])
+            program = program or spelled == "-m"
+        elif override:
+            found = _value([override[2]], defaulted, unknown)
+            options[override[1]] = Value(override[1], found[0], found[1])
+        program = program or word.endswith(".py") or "." in word or word in ("verl", "train", "main")
+    return options
+
+
+def _is_option(word: str) -> bool:
+    plain = marks(word)[0]
+    return bool(_OPTION.fullmatch(plain)) or bool(_OVERRIDE.fullmatch(plain) and not plain.startswith(("/", ".", "'")))
+
+
+def _begins_program(words: Sequence[str], at: int) -> bool:
+    """Whether the word is the program that a launcher starts, and no value of the option before it."""
+    word = marks(words[at])[0]
+    previous = marks(words[at - 1])[0]
+    return word.endswith(".py") or (not previous.startswith("-") and word in ("python", "python3", "torchrun"))
+
+
+def _values(words: Sequence[str]) -> tuple[object, tuple[str, ...]]:
+    read = [marks(word) for word in words]
+    defaulted = tuple(dict.fromkeys(name for _, names, _ in read for name in names))
+    unknown = next((what for _, _, what in read if what), "")
+    return _value([plain for plain, _, _ in read], defaulted, unknown)
+
+
+def _value(texts: list[str], defaulted: tuple[str, ...], unknown: str) -> tuple[object, tuple[str, ...]]:
+    """Return an option's value: True without one, a list of several."""
+    if unknown:
+        return Open(unknown), defaulted
+    if not texts:
+        return True, defaulted
+    found = [_scalar(text) if text else "" for text in texts]
+    return (found[0] if len(found) == 1 else found), defaulted

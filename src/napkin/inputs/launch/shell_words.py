@@ -1,0 +1,142 @@
+"""A shell script's text as statements of raw words: comments, quotes, arrays, here-documents and continued lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from napkin.record import record
+
+SEPARATORS = (";;", "&&", "||", ";", "|", "&", "\n")
+_HERE = re.compile(r"<<(-?)\s*(\\?)(['\"]?)([A-Za-z_]\w*)\3")
+
+
+@record
+class Statement:
+    """One simple command. words: with their quotes; here: the text of its here-document; quoted: it is not expanded;
+    ends: what separates it from the next."""
+
+    words: tuple[str, ...]
+    line: int
+    here: str | None = None
+    quoted: bool = False
+    ends: str = "\n"
+
+
+def statements(text: str) -> Iterator[Statement]:
+    """Yield the statements of a script in order."""
+    at, line, words, begun = 0, 1, [], 1
+    here: str | None = None
+    quoted = False
+    while at < len(text):
+        char = text[at]
+        if char in " \t\r":
+            at += 1
+        elif text.startswith(("\\\n", "\\\r\n"), at):
+            at, line = text.index("\n", at) + 1, line + 1
+        elif char == "#" and (at == 0 or text[at - 1] in " \t\n;"):
+            end = text.find("\n", at)
+            at = len(text) if end < 0 else end
+        elif (found := _HERE.match(text, at)) and not text.startswith("<<<", at):
+            stop = text.find("\n", at)
+            rest = text[found.end() : stop if stop >= 0 else len(text)].strip()
+            here, length = _here_document(text, stop + 1 if stop >= 0 else len(text), found[4], bool(found[1]))
+            quoted = bool(found[2] or found[3])
+            words += [rest] if rest and not rest.startswith((">", "|")) else []
+            line += text.count("\n", at, length)
+            at = length
+            yield Statement(tuple(words), begun, here, quoted)
+            words, here, quoted, begun = [], None, False, line
+        elif (sign := next((one for one in SEPARATORS if text.startswith(one, at)), None)) is not None:
+            if words or sign == ";;":
+                yield Statement(tuple(words), begun, ends=sign)
+            words = []
+            at += len(sign)
+            line += sign == "\n"
+            begun = line
+        else:
+            word, after = _word(text, at)
+            if not words:
+                begun = line
+            words.append(word)
+            line += text.count("\n", at, after)
+            at = after
+    if words:
+        yield Statement(tuple(words), begun)
+
+
+def _here_document(text: str, start: int, mark: str, dashed: bool) -> tuple[str, int]:
+    """Return a here-document and where it ends; one without an end goes to the end of the text."""
+    at = start
+    while at < len(text):
+        stop = text.find("\n", at)
+        stop = len(text) if stop < 0 else stop
+        row = text[at:stop]
+        if (row.lstrip("\t") if dashed else row).rstrip("\r") == mark:
+            return text[start:at], min(stop + 1, len(text))
+        at = stop + 1
+    return text[start:], len(text)
+
+
+_CLOSING = {"(": ")", "{": "}", "[": "]"}
+
+
+def _word(text: str, at: int) -> tuple[str, int]:
+    """Return the word that begins here, with its quotes, brackets and arrays, and where it ends."""
+    start = at
+    while at < len(text):
+        char = text[at]
+        if char == "\\":
+            if text.startswith(("\\\n", "\\\r\n"), at):
+                break
+            at += 2
+        elif char in "'\"`":
+            at = _quoted(text, at)
+        elif text.startswith(("$(", "${"), at):
+            at = _bracket(text, at + 1)
+        elif char == "(" and at > start and text[at - 1] == "=":
+            at = _bracket(text, at)
+        elif char in " \t\r\n;|&" or (char in "()" and at > start):
+            break
+        elif char in "()":
+            at += 1
+            break
+        else:
+            at += 1
+    return text[start : max(at, start + 1)], max(at, start + 1)
+
+
+def _quoted(text: str, at: int) -> int:
+    """Return where a quoted text ends."""
+    mark = text[at]
+    at += 1
+    while at < len(text) and text[at] != mark:
+        if text[at] == "\\" and mark != "'":
+            at += 1
+        elif mark == '"' and text.startswith(("$(", "${"), at):
+            at = _bracket(text, at + 1) - 1
+        at += 1
+    return min(at + 1, len(text))
+
+
+def _bracket(text: str, at: int) -> int:
+    """Return where a bracket that opens here is closed."""
+    opening = text[at]
+    closing, depth = _CLOSING[opening], 0
+    while at < len(text):
+        char = text[at]
+        if char == "\\":
+            at += 1
+        elif char in "'\"":
+            at = _quoted(text, at) - 1
+        elif char == "#" and text[at - 1] in " \t\n" and opening == "(":
+            end = text.find("\n", at)
+            at = len(text) if end < 0 else end
+        elif char == opening:
+            depth += 1
+        elif char == closing:
+            depth -= 1
+            if not depth:
+                return at + 1
+        at += 1
+    return len(text)

@@ -1,0 +1,188 @@
+"""A launch file as one flat mapping: dotted key → value, with references followed and the line of each key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from napkin.errors import NapkinError
+from napkin.inputs.launch.values import Open, calculated
+from napkin.inputs.load import Document, printable
+from napkin.record import record
+from napkin.units import Unreadable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_INNERMOST = re.compile(r"\$\{([^${}]*)\}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LONGEST_CHAIN = 40
+
+
+@record
+class Value:
+    """A value of a file. key: as the file writes it, in full; variables: environment variables that would change it."""
+
+    key: str
+    value: Any
+    variables: tuple[str, ...] = ()
+
+
+class Source:
+    """A file's keys. Dashes in names count as underscores; a mapping's keys are joined by dots.
+
+    syntax   yaml, json, toml, shell or python
+    values   key → Value
+    command  words of a script's command that are not options (the program that it starts)
+    """
+
+    def __init__(self, name: str, syntax: str, values: Mapping[str, Value], document: Document) -> None:
+        self.name = name
+        self.syntax = syntax
+        self.values = dict(values)
+        self.document = document
+        self.command: tuple[str, ...] = ()
+        self.unread: dict[str, str] = {}
+
+    def __contains__(self, key: str) -> bool:
+        """Whether there is such a key, or a block of this name."""
+        return key in self.values or any(one.startswith(f"{key}.") for one in self.values)
+
+    def has_all(self, *keys: str) -> bool:
+        return all(key in self for key in keys)
+
+    def has_any(self, *keys: str) -> bool:
+        return any(key in self for key in keys)
+
+    def get(self, key: str) -> Value | None:
+        return self.values.get(key)
+
+    def plain(self, key: str) -> Any:
+        """Return a key's value, None where it is missing or open."""
+        found = self.values.get(key)
+        return None if found is None or isinstance(found.value, Open) else found.value
+
+    def inside(self, block: str) -> Iterator[str]:
+        """Yield the keys of a block."""
+        return (key for key in self.values if key == block or key.startswith(f"{block}."))
+
+    def under(self, block: str) -> Source:
+        """Return the keys of a block as a source of its own; messages keep the full names."""
+        cut = len(block) + 1
+        inner = {key[cut:]: value for key, value in self.values.items() if key.startswith(f"{block}.")}
+        return Source(self.name, self.syntax, inner, self.document)
+
+    def place(self, key: str) -> str:
+        """Return `file:line: key` for messages."""
+        value = self.values.get(key)
+        written = value.key if value is not None else key
+        if self.document.lines or self.document.json:
+            return self.document.place(*written.split("."))
+        return f"{self.name}: {printable(written, 80)}"
+
+    def error(self, key: str, what: str, hint: str | None = None) -> NapkinError:
+        """Return an error (2) at a key."""
+        return NapkinError(f"{self.place(key)}: {what}", hint)
+
+
+def of_mapping(document: Document, syntax: str) -> Source:
+    """Return a parsed YAML, JSON or TOML document as a Source. Raises NapkinError where it is not a mapping."""
+    data = document.data
+    if not isinstance(data, dict) or not data:
+        what = "is empty" if not data else "is not a mapping of keys"
+        raise NapkinError(f"{document.name}: {what}", "give a training framework's configuration file")
+    values: dict[str, Value] = {}
+    for path, value in _leaves(data, ()):
+        key = ".".join(str(part) for part in path)
+        found, variables = resolved(value, path, data)
+        values[key.replace("-", "_")] = Value(key, found, variables)
+    return Source(document.name, syntax, values, document)
+
+
+def _leaves(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if isinstance(node, dict) and node:
+        for key, value in node.items():
+            yield from _leaves(value, (*path, str(key)))
+    else:
+        yield path, node
+
+
+def resolved(value: Any, path: tuple[str, ...], root: Any, chain: int = 0) -> tuple[Any, tuple[str, ...]]:
+    """Return a value with its `${…}` followed, and the environment variables whose defaults it took. What cannot be
+    followed is Open.
+
+    OmegaConf's references `${a.b}` and `${.a}`, its `${oc.env:VAR,default}`, NeMo's `${multiply:…}` and `${sum:…}`,
+    Primus' and Megatron's `${VAR:default}`.
+    """
+    if not isinstance(value, str) or "${" not in value:
+        return value, ()
+    variables: list[str] = []
+    text: Any = value
+    while isinstance(text, str) and (match := _INNERMOST.search(text)):
+        chain += 1
+        found, more = _meaning(match[1].strip(), path, root, chain) if chain < _LONGEST_CHAIN else (Open(value), ())
+        variables += more
+        if isinstance(found, Open):
+            return Open(value), tuple(dict.fromkeys(variables))
+        text = found if match[0] == text else f"{text[: match.start()]}{_written(found)}{text[match.end() :]}"
+    return text, tuple(dict.fromkeys(variables))
+
+
+def _written(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _meaning(inner: str, path: tuple[str, ...], root: Any, chain: int) -> tuple[Any, tuple[str, ...]]:
+    """Return what stands for one `${inner}`."""
+    head, colon, tail = inner.partition(":")
+    if colon and head in ("multiply", "sum", "add"):
+        sign = "*" if head == "multiply" else "+"
+        try:
+            return calculated(f" {sign} ".join(part.strip() for part in tail.split(","))), ()
+        except Unreadable:
+            return Open(inner), ()
+    if colon and head.lower() in ("oc.env", "env"):
+        name, comma, default = tail.partition(",")
+        return (_scalar(default) if comma else Open(inner)), (name.strip(),)
+    if colon and _VARIABLE.fullmatch(head):
+        return _scalar(tail.removeprefix("-")), (head,)
+    if colon:
+        return Open(inner), ()
+    keys = inner.split(".")
+    node, start = root, keys
+    if inner.startswith("."):
+        ups = len(inner) - len(inner.lstrip("."))
+        start = [*path[: len(path) - ups], *inner.lstrip(".").split(".")]
+    for tops in ((), ("parameters",)):
+        node = root
+        for key in (*tops, *start):
+            node = node.get(key) if isinstance(node, dict) else None
+        if node is not None:
+            return resolved(node, tuple(start), root, chain)
+    present = _present(root, start)
+    return (None if present else Open(inner)), ((inner,) if not present and inner.isupper() else ())
+
+
+def _present(root: Any, keys: list[str]) -> bool:
+    for key in keys:
+        if not isinstance(root, dict) or key not in root:
+            return False
+        root = root[key]
+    return True
+
+
+def _scalar(text: str) -> Any:
+    """Return the number, truth value or text that a default in a text spells."""
+    plain = text.strip().strip("'\"")
+    lower = plain.lower()
+    if lower in ("true", "false"):
+        return lower == "true"
+    if lower in ("null", "none", "~"):
+        return None
+    for kind in (int, float):
+        try:
+            return kind(plain)
+        except ValueError:
+            continue
+    return plain

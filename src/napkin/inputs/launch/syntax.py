@@ -1,0 +1,124 @@
+"""The text of a launch file as a Source: JSON, YAML, TOML, a shell script or Python, told apart by its content."""
+
+from __future__ import annotations
+
+import re
+
+from napkin.errors import NapkinError
+from napkin.inputs.launch.source import Source, of_mapping
+from napkin.inputs.load import Document, name_of, parse_json, printable, read_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_SECTION = re.compile(r"^\s*\[\[?[A-Za-z_][\w.\-]*\]\]?\s*(#.*)?$", re.M)
+_ASSIGNED = re.compile(r"^\s*[A-Za-z_][\w.\-]*\s*=\s*\S", re.M)
+_YAML_KEY = re.compile(r"^(?:- )?[\"']?[\w./\-]+[\"']?\s*:(?:\s|$)", re.M)
+_SHELL = re.compile(
+    r"^#!.*\b(?:ba|z|da)?sh\b|^#SBATCH|^(?:export )?[A-Za-z_]\w*\+?=\(|^\s*(?:export|set -|source) ?\w*|"
+    r"^\s*(?:[A-Z_]+=\S*\s+)*(?:srun|torchrun|deepspeed|accelerate launch|python3?|bash|swift|mpirun|ray job submit|"
+    r"llamafactory-cli|openrlhf\.cli\S*|uv run|tune run)\s|^[A-Za-z_]\w*=\S*$|^\s*--[a-z][\w.\-]*",
+    re.M,
+)
+_PYTHON = re.compile(r"^(?:import|from|def|class|@)\s?\w|^[A-Za-z_]\w* = |^[a-z_]\w*\s?=\s?[^=\s]", re.M)
+
+
+def read_source(path: str) -> Source:
+    """Read a launch file. Errors (2) name the line; the name of the file says nothing about what it is."""
+    return source_of(read_text(path), name_of(path))
+
+
+def source_of(text: str, name: str) -> Source:
+    """Return the keys of a launch file's text."""
+    start = text.lstrip()
+    if not start:
+        raise NapkinError(f"{name}: is empty", "give a training framework's configuration file or launch script")
+    if start[:1] == "<":
+        raise NapkinError(f"{name}: is a web page or XML, not a configuration file", "download the raw file")
+    if start[:1] in "{[" and not _is_toml(text):
+        return of_mapping(_json(text, name), "json")
+    if _is_toml(text):
+        return of_mapping(_toml(text, name), "toml")
+    if _is_yaml(text):
+        from napkin.inputs.launch import yaml_words
+
+        return of_mapping(yaml_words.read(text, name), "yaml")
+    if _is_python(text):
+        from napkin.inputs.launch import python_words
+
+        return python_words.read(text, name)
+    if _SHELL.search(text):
+        from napkin.inputs.launch import shell_options
+
+        return shell_options.read(text, name)
+    from napkin.inputs.launch import yaml_words
+
+    return of_mapping(yaml_words.read(text, name), "yaml")
+
+
+def _is_toml(text: str) -> bool:
+    return bool(_SECTION.search(text) and _ASSIGNED.search(text))
+
+
+def _is_yaml(text: str) -> bool:
+    """Whether most lines at the left margin are `key:` or list items."""
+    lines = [one for one in text.splitlines() if one.strip() and one[:1] not in "# \t" and one not in ("---", "...")]
+    hits = sum(bool(_YAML_KEY.match(one)) or one.startswith("- ") for one in lines)
+    return bool(lines) and hits >= 0.6 * len(lines)
+
+
+def _is_python(text: str) -> bool:
+    """Whether the text parses as Python and begins statements as Python does."""
+    import ast
+
+    if not _PYTHON.search(text) or text.startswith("#!/bin") or "#!/usr/bin/env bash" in text[:40]:
+        return False
+    try:
+        return bool(ast.parse(text).body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+
+
+def _json(text: str, name: str) -> Document:
+    """Parse JSON, or YAML that looks like it (comments, True, trailing commas)."""
+    from napkin.inputs.launch import yaml_words
+
+    try:
+        return parse_json(text, name, infinite=True)
+    except NapkinError as problem:
+        try:
+            return yaml_words.read(text, name)
+        except NapkinError:
+            raise problem from None
+
+
+def _toml(text: str, name: str) -> Document:
+    import sys
+    from importlib import import_module
+
+    reader: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    try:
+        data = reader.loads(text)
+    except reader.TOMLDecodeError as problem:
+        where = re.search(r"line (\d+)", str(problem))
+        place = f"{name}:{where[1]}" if where else name
+        what = printable(str(problem).split(" (at")[0], 100)
+        raise NapkinError(f"{place}: not TOML: {what}", "check the file's syntax") from None
+    except RecursionError:
+        raise NapkinError(f"{name}: is nested too deeply", "write fewer levels") from None
+    return Document(name, data, _lines_of_toml(text))
+
+
+def _lines_of_toml(text: str) -> dict[tuple[object, ...], int]:
+    """Return the line of each `key = value` under its `[section]`."""
+    lines: dict[tuple[object, ...], int] = {}
+    section: tuple[str, ...] = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        plain = line.strip()
+        if plain.startswith("[") and _SECTION.match(line):
+            section = tuple(plain.split("#")[0].strip(" []").split("."))
+            lines.setdefault(section, number)
+        elif "=" in plain and not plain.startswith("#"):
+            lines.setdefault((*section, *plain.split("=")[0].strip().strip("\"'").split(".")), number)
+    return lines

@@ -1,0 +1,178 @@
+"""Values of other projects' files: numbers with underscores, arithmetic, truth values, and what is left open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from napkin.units import Unreadable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+OPEN_WORDS = ("auto", "-1", "???", "", "none", "null", "default", "unset", "required")
+"""Words with which a file leaves a number to someone else."""
+TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0", "none", "null", "")
+MOST_DIGITS = 30
+
+
+class Open:
+    """A value that the file leaves open: `auto`, -1, an argument of the script, a variable that is set elsewhere."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def is_open(value: object) -> bool:
+    """Return whether a file leaves a number open. True and False are values."""
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, Open) or value is None or value == -1 or str(value).strip().lower() in OPEN_WORDS
+
+
+def whole(value: object) -> int | None:
+    """Return a whole number above zero, also from arithmetic (`5 * 8`) and with underscores; None where it is open."""
+    if is_open(value):
+        return None
+    number = calculated(value)
+    if number != int(number) or number < 1:
+        raise Unreadable(f"{shown(value)} is not a whole number above 0")
+    return int(number)
+
+
+def natural(value: object) -> int | None:
+    """Return a whole number that may be 0."""
+    if is_open(value):
+        return None
+    number = calculated(value)
+    if number != int(number) or number < 0:
+        raise Unreadable(f"{shown(value)} is not a whole number")
+    return int(number)
+
+
+def degree(value: object) -> int | None:
+    """Return a number of ranks; 0 says that there is no such division, as 1 does."""
+    found = natural(value)
+    return 1 if found == 0 else found
+
+
+def number(value: object) -> float | int | None:
+    """Return a number; None where it is open."""
+    if is_open(value):
+        return None
+    found = calculated(value)
+    return int(found) if found == int(found) else found
+
+
+def calculated(value: object) -> float:
+    """Return what a number or an arithmetic expression in a text is; nothing else is evaluated."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise Unreadable(f"{shown(value)} is not a number")
+    if isinstance(value, str):
+        return _of_text(value)
+    if value != value or value in (float("inf"), float("-inf")):
+        raise Unreadable(f"{value!r} is not a finite number")
+    return value
+
+
+def _of_text(text: str) -> float:
+    import ast
+
+    plain = text.strip()
+    try:
+        found = _folded(ast.parse(plain.replace("/", "//") if "//" not in plain else plain, mode="eval").body)
+    except (SyntaxError, ValueError, ArithmeticError, RecursionError, MemoryError):
+        raise Unreadable(f"{shown(text)} is not a number") from None
+    if abs(found) > 10**MOST_DIGITS:
+        raise Unreadable(f"{shown(text)} is out of range")
+    return found
+
+
+def _folded(node: Any) -> float:
+    """Return the value of a tree of + - * // over numbers. Raises ValueError for any other."""
+    import ast
+
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        return node.value  # type: ignore[return-value]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_folded(node.operand)
+    if isinstance(node, ast.BinOp):
+        left, right = _folded(node.left), _folded(node.right)
+        if abs(left) > 10**MOST_DIGITS or abs(right) > 10**MOST_DIGITS:
+            raise ValueError("out of range")
+        if isinstance(node.op, ast.Add):
+            return left + right
+        if isinstance(node.op, ast.Sub):
+            return left - right
+        if isinstance(node.op, ast.Mult):
+            return left * right
+        if isinstance(node.op, (ast.FloorDiv, ast.Div)):
+            return left // right
+    raise ValueError("not arithmetic")
+
+
+def flag(value: object) -> bool | None:
+    """Return a truth value, also from `yes`, `on` and 1; None where it is open."""
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, Open):
+        return None
+    word = str(value).strip().lower()
+    if word in TRUE:
+        return True
+    if word in FALSE:
+        return False
+    if word == "auto":
+        return None
+    raise Unreadable(f"{shown(value)} is neither true nor false")
+
+
+def text(value: object) -> str | None:
+    """Return a text; None where there is none."""
+    if value is None or isinstance(value, Open):
+        return None
+    if isinstance(value, (dict, list)):
+        raise Unreadable(f"{shown(value)} is not a text")
+    return str(value).strip() or None
+
+
+def word(meanings: Mapping[str, Any], otherwise: Callable[[str], Any] | None = None) -> Callable[[object], Any]:
+    """Return a reader of one of a few words, in any letter case, dashes and underscores alike."""
+
+    def read(value: object) -> Any:
+        if isinstance(value, Open):
+            return None
+        plain = str(value).strip().lower().replace("-", "_")
+        if plain in meanings:
+            return meanings[plain]
+        if otherwise is not None:
+            return otherwise(plain)
+        raise Unreadable(f"{shown(value)} is not one of {', '.join(str(one) for one in meanings)}")
+
+    return read
+
+
+def names(value: object) -> list[str]:
+    """Return a list of names from a list, or from a text with commas or brackets."""
+    if isinstance(value, (list, tuple)):
+        return [str(one) for one in value]
+    return [part.strip(" '\"") for part in str(value).strip("[]() ").split(",") if part.strip(" '\"")]
+
+
+def shown(value: object) -> str:
+    """Return a value as messages show it: at most 60 characters."""
+    written = repr(value)
+    return written if len(written) <= 60 else written[:60] + "…"
+
+
+def product(parts: Sequence[int]) -> int:
+    """Return the product of whole numbers."""
+    result = 1
+    for part in parts:
+        result *= part
+    return result

@@ -1,0 +1,136 @@
+"""The inference engine of reinforcement learning on one GPU: its weights, the cache that its share leaves, what it
+generates at a time."""
+
+from __future__ import annotations
+
+from napkin.counting import flops
+from napkin.errors import Refused
+from napkin.footprint import serving as inference
+from napkin.operations.model import Model
+from napkin.planning.served import Serving
+from napkin.record import record
+from napkin.term import GIVEN, TRUE, Term, leaf, multiply, subtract
+from napkin.timing.rollout import Rollout
+
+MOST_AT_ONCE = 1024
+"""Sequences that an engine decodes at a time (vLLM, engine/arg_utils.py, max_num_seqs on GPUs of 70 GiB and more)."""
+ELEMENT, FORMAT = 2, "bf16"
+"""Bytes of an element of weights and cache, and their number format."""
+
+
+@record
+class Lengths:
+    """Tokens of a prompt, of the mean and the longest answer; how many answers to a prompt, prompts in a step."""
+
+    prompt: int
+    response: int
+    longest: int
+    answers: int
+    prompts: int
+
+    @property
+    def mean(self) -> int:
+        """Tokens of a sequence."""
+        return self.prompt + self.response
+
+    @property
+    def most(self) -> int:
+        """Tokens of the longest sequence."""
+        return self.prompt + self.longest
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a step."""
+        return self.prompts * self.answers * self.mean
+
+
+@record
+class Engine:
+    """An inference engine on `gpus` GPUs in groups of `ranks`, which has a `share` of each one's memory. apart: on GPUs
+    of its own."""
+
+    model: Model
+    gpus: int
+    ranks: int
+    share: float
+    apart: bool
+
+    @property
+    def serving(self) -> Serving:
+        return Serving(self.model, inference.stored(FORMAT), ELEMENT, FORMAT, 1, 1, ranks=self.ranks)
+
+    def weights(self) -> Term:
+        """Return the bytes of the weights on a rank."""
+        return inference.weights(self.model, inference.stored(FORMAT), self.ranks).renamed("engine/weights")
+
+    def memory(self, capacity: Term) -> Term:
+        """Return the bytes that the engine takes of a GPU: its share of the whole memory (verl
+        docs/perf/perf_tuning.rst, gpu_memory_utilization)."""
+        return multiply("engine/memory", leaf("engine/share", self.share, "1", GIVEN), capacity)
+
+    def cache(self, capacity: Term) -> Term:
+        """Return the bytes that are left for keys and values."""
+        return subtract("engine/kv_cache", self.memory(capacity), self.weights())
+
+    def at_once(self, lengths: Lengths, capacity: Term) -> int:
+        """Return how many answers are decoded at a time, at their mean context."""
+        each = float(self.cached(lengths.prompt + lengths.response // 2))
+        left = float(self.cache(capacity).value)
+        if left < float(self.cached(lengths.most)):
+            raise Refused(
+                f"the engine's share leaves no cache for an answer of {lengths.most:,} tokens",
+                "a larger share, --rollout-tp, or more GPUs",
+            )
+        return min(MOST_AT_ONCE, int(left / each)) if each else MOST_AT_ONCE
+
+    def cached(self, context: int) -> float:
+        """Return the bytes of the cache of one sequence of so many tokens on a rank."""
+        return float(self.serving.cache(1, max(context, 1)).value)
+
+
+def ranks_needed(model: Model, capacity: float, share: float, longest: int, node: int) -> int:
+    """Return the fewest tensor-parallel ranks, a power of two in a node, whose share holds the weights and a cache of
+    one sequence."""
+    ranks = 1
+    while ranks <= node and model.heads % ranks == 0:
+        engine = Engine(model, ranks, ranks, share, apart=False)
+        if float(engine.weights().value) + engine.cached(longest) <= share * capacity:
+            return ranks
+        ranks *= 2
+    raise Refused(
+        f"{model.name} does not fit into the engine's share of {node} GPUs",
+        "a larger share, or --rollout separate:GPUS",
+    )
+
+
+def rollout_of(engine: Engine, lengths: Lengths, capacity: Term) -> Rollout:
+    """Return what each engine does in a step."""
+    model, engines = engine.model, max(engine.gpus // engine.ranks, 1)
+    answers = -(-lengths.prompts * lengths.answers // engines)
+    at_once = min(engine.at_once(lengths, capacity), answers)
+    context = lengths.prompt + lengths.response // 2
+    return Rollout(
+        answers=answers,
+        prompts=-(-lengths.prompts // engines),
+        at_once=at_once,
+        response=lengths.response,
+        longest=lengths.longest,
+        ranks=engine.ranks,
+        read=float(inference.weights_read(model, at_once)) * ELEMENT / engine.ranks,
+        cached=engine.cached(context),
+        prefill=_forward(model, lengths.prompt),
+        each=(_forward(model, lengths.mean) - _forward(model, lengths.prompt)) / lengths.response,
+        depth=model.depth,
+    )
+
+
+def _forward(model: Model, tokens: int) -> float:
+    """Return the FLOPs of a forward pass over a sequence, its pairs as they are masked."""
+    return float(flops.forward(model, flops.works(model, 1, tokens, pairs=flops.EXACT)).value)
+
+
+def held_by_rollout(engine: Engine, capacity: Term, kept: Term) -> list[Term]:
+    """Return the parts of the memory of a GPU while it generates: the engine's, and what the trainer keeps there."""
+    if engine.apart:
+        return [engine.memory(capacity)]
+    return [engine.memory(capacity), leaf("kept", kept.value, "byte", TRUE, "the trainer's")]

@@ -1,0 +1,149 @@
+"""Reinforcement learning: what an engine generates in which time, the memory of each phase, a step, a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from napkin.record import replace
+from napkin.term import GIVEN, leaf
+from napkin.timing.rates import Rates
+from napkin.timing.rollout import Rollout, generation_time, sync_time
+from tests.conftest import run_line
+
+LLAMA = 8_030_261_248
+LENGTHS = "--prompt-tokens 200 --response-tokens 1000 --samples-per-prompt 8 --global-batch 128"
+LINE = f"llama3-8b --task grpo --gpus 8 --hardware h100 --zero 3 --recompute full {LENGTHS}"
+
+
+def values(line: str) -> dict[str, Any]:
+    return run_line(f"{line} --json").values
+
+
+def rates(**changes: float) -> Rates:
+    """Rates at which everything takes a second a unit."""
+    from napkin.record import fields
+
+    return replace(Rates(**dict.fromkeys(fields(Rates), 1.0)), **changes)
+
+
+ONE = Rollout(
+    answers=8, prompts=2, at_once=4, response=10, longest=16, ranks=1, read=100, cached=3, prefill=7, each=0, depth=5
+)
+
+
+def test_a_decoding_step_reads_the_weights_once_and_every_cache() -> None:
+    """8 answers of 10 tokens, 4 at a time: 20 steps, and 6 more for the longest; 80 tokens read their cache."""
+    found = generation_time(ONE, rates())
+    prefill, decode = (float(part.value) for part in found.parts)
+    assert prefill == 2 * 7
+    assert decode == (20 + 6) * 100 + 80 * 3
+    assert float(found.value) == prefill + decode
+
+
+def test_answers_that_are_decoded_together_take_the_steps_of_the_longest() -> None:
+    found = generation_time(replace(ONE, at_once=64), rates())
+    assert float(found.parts[1].value) == 16 * 100 + 80 * 3
+
+
+def test_many_answers_are_bound_by_matmuls_and_ranks_wait_for_each_other() -> None:
+    """80 tokens of 1,000 FLOPs on two ranks; 26 steps of two collectives in each of 5 layers."""
+    found = generation_time(replace(ONE, each=1000, ranks=2), rates())
+    assert float(found.parts[1].value) == 80 * 1000 / 2 + 26 * 2 * 5
+
+
+def test_weights_are_broadcast_to_other_gpus_and_gathered_on_the_same() -> None:
+    weights = leaf("weights", 5.2e9, "byte", GIVEN)
+    assert float(sync_time(weights, 1, 8, True, rates()).value) == pytest.approx(2.0)
+    assert float(sync_time(weights, 2, 8, False, rates(node=8, link=1e9, bus=0.5)).value) == pytest.approx(5.2)
+
+
+def test_a_step_is_its_phases() -> None:
+    found = values(f"step {LINE}")
+    parts = ("generation", "logprobs", "update", "weight_transfer")
+    assert found["step/time"] == pytest.approx(sum(found[f"step/{name}"] for name in parts))
+    tokens = 128 * 8 * 1200
+    assert found["tokens_per_second_per_gpu"] == pytest.approx(tokens / found["step/time"] / 8)
+    # a forward pass, next to one forward, one recomputed and twice that backward
+    assert 0.2 < found["step/logprobs"] / found["step/update"] < 0.4
+
+
+def test_the_longest_answer_and_more_models_take_longer() -> None:
+    found = values(f"step {LINE}")
+    longer = values(f"step {LINE} --max-response-tokens 8000")
+    assert longer["step/generation"] > found["step/generation"]
+    assert longer["step/update"] == pytest.approx(found["step/update"])
+    reference = values(f"step {LINE} --reference same")
+    assert reference["step/reference"] == pytest.approx(found["step/logprobs"])
+    ppo = values(f"step {LINE} --reward llama3-8b".replace("grpo", "ppo"))
+    assert ppo["step/critic"] > ppo["step/values"] > 0
+    assert ppo["step/reward"] == pytest.approx(ppo["step/values"])
+
+
+def test_the_engine_has_its_share_of_each_gpu() -> None:
+    """Half of the card; the rest of it next to the weights is cache."""
+    found = values(f"memory {LINE}")
+    assert found["engine/weights"] == 2 * LLAMA
+    assert found["engine/kv_cache"] == pytest.approx(found["memory/capacity"] / 2 - 2 * LLAMA)
+    kept = found["memory/parameters"] + found["memory/optimizer"] + found["memory/overhead"]
+    assert found["memory/phase/rollout"] == pytest.approx(found["memory/capacity"] / 2 + kept)
+    phases = [value for path, value in found.items() if path.startswith("memory/phase/")]
+    assert found["memory/total"] == max(phases)
+    away = values(f"memory {LINE} --offload optimizer,parameters")
+    assert away["memory/phase/rollout"] == pytest.approx(found["memory/capacity"] / 2 + found["memory/overhead"])
+
+
+def test_an_engine_that_does_not_sleep_keeps_its_share() -> None:
+    """TRL's does not unless it is asked to."""
+    found = values(f"memory {LINE} --trainer trl --precision bf16-mixed")
+    assert found["memory/phase/update"] > found["memory/capacity"] / 2
+
+
+def test_a_critic_has_states_of_its_own() -> None:
+    """16 bytes for each of its parameters over 8 GPUs, with a score in place of the head."""
+    found = values(f"memory {LINE}".replace("grpo", "ppo"))
+    critic = LLAMA - 128_256 * 4096 + 4096
+    assert found["memory/models/critic"] == pytest.approx(16 * critic / 8, rel=1e-4)
+
+
+def test_an_engine_of_its_own_leaves_the_trainer_fewer_gpus() -> None:
+    found = run_line(f"step {LINE} --rollout separate:4 --json")
+    assert found.values["step/weight_transfer"] == pytest.approx(2 * LLAMA / 2.6e9)
+    same = values(f"step {LINE} --rollout none".replace("--gpus 8", "--gpus 4"))
+    assert found.values["step/update"] == pytest.approx(same["step/update"])
+    assert "step/generation" not in same
+
+
+def test_a_run_is_its_steps() -> None:
+    step = values(f"step {LINE}")["step/time"]
+    found = values(f"train-time {LINE} --steps 100 --goodput 1 --price 2")
+    assert found["time"] == pytest.approx(100 * step)
+    assert found["cost"] == pytest.approx(100 * step * 8 / 3600 * 2)
+    epochs = values(f"train-time {LINE} --samples 6400 --epochs 2 --goodput 1")
+    assert epochs["steps"] == pytest.approx(100)
+
+
+def test_the_interval_is_wide() -> None:
+    data = run_line(f"step {LINE} --json").data
+    assert data["high"]["step/time"] / data["low"]["step/time"] > 4
+    assert any("wide" in note for note in data["notes"])
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("step llama3-8b --task grpo --hardware h100 --response-tokens 8 --samples-per-prompt 8", "--prompt-tokens"),
+        ("plan llama3-8b --task grpo --gpus 8 --hardware h100", "plan does not answer"),
+        (f"step {LINE} --seq 4096", "--seq"),
+        (f"step {LINE} --critic gpt2", "no model of values"),
+        (f"step {LINE} --rollout separate:8", "counts all"),
+        (f"step {LINE} --rollout elsewhere", "is not understood"),
+        ("step llama3-8b --hardware h100 --prompt-tokens 100", "only reinforcement learning"),
+        ("memory llama3-70b --task grpo --gpus 2 --hardware h100 --zero 3 --rollout colocated:0.1 " + LENGTHS, "share"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(line: str, says: str) -> None:
+    answer = run_line(line)
+    assert answer.status in (2, 3)
+    assert says in answer.err
