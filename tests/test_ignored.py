@@ -24,6 +24,7 @@ memory llama3-8b --gpus 16 --tp 2 --pp 4 --zero 1 --global-batch 32
 memory mixtral-8x7b --hardware h100 --gpus 16 --ep 8 --zero 1
 memory gpt2 --seq 512
 memory t5-base --seq 512
+memory gpt2 --task dpo --seq 512 --hardware a100
 memory llama3-8b --hardware h100 --lora-rank 16 --quantized nf4 --seq 1024
 memory llama3-8b --hardware h100 --inference --seq 8192
 memory llama3-8b --hardware h100 --gpus 8 --zero 3 --max micro-batch --recompute full
@@ -31,6 +32,7 @@ memory linear --width 4 --depth 2 --batch 2 --optimizer adagrad --precision fp32
 step llama3-8b --gpus 8 --zero 3 --hardware h100
 step llama3-8b --gpus 16 --tp 2 --pp 4 --global-batch 32 --hardware h100
 step gpt2 --hardware a100
+step gpt2 --task grpo --hardware a100 --prompt-tokens 100 --response-tokens 300 --samples-per-prompt 2 --global-batch 4
 step mixtral-8x7b --gpus 16 --ep 8 --zero 1 --global-batch 64 --hardware h100
 train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5
 train-time --params 70B --tokens 15T --gpus 1024 --hardware h100
@@ -105,6 +107,7 @@ claimed-mfu=0.4
 confidence=50
 count=3
 cp=2
+critic=gpt2
 cut=2
 depth=3
 document-lengths=1024,1024
@@ -124,15 +127,15 @@ framework=deepspeed|torchtitan
 freeze=vision|projector
 freeze-layers=4
 global-batch=64|128
-gpu-mtbf=10000h
 goodput=0.8
+gpu-mtbf=10000h
 gpus=32|16
 gpus-per-node=4|2
 grad-accum=2|8
 hardware=h200|b200
-implementation=megatron|nanogpt
 image-tokens=300
 images=2
+implementation=megatron|nanogpt
 index=1,2
 last-stage-layers=5
 lengths=tests/data/lengths.json
@@ -151,6 +154,7 @@ max-global-batch=32
 max-micro-batch=1|2
 max-params=10B
 max-pp=1|2
+max-response-tokens=900
 max-tp=1|2
 max-vp=1|2
 max-zero=1|0
@@ -163,8 +167,8 @@ min=gpus|cost
 min-params=10B
 momentum=0.9|0
 mtbf=12h
-nodes=4|2|1
 network-bandwidth=2GB/s
+nodes=4|2|1
 objective=gpus|cost
 offload=optimizer|activations
 optimizer=sgd|lion
@@ -176,16 +180,23 @@ param-dtype=bf16
 params=3B
 peak-flops=5e14
 permute=1,0
+power-overhead=1.5
 pp=2|4
 precision=fp32|bf16-pure
 price=7
-power-overhead=1.5
+prompt-tokens=200
 pue=1.5
 quantized=nf4
 recompute=full|selective
+reference=precomputed|gpt2
+response-tokens=400
+reward=gpt2
+rollout=colocated:0.3
+rollout-tp=2
 rows=3
 sample-tokens=100
 samples=1M
+samples-per-prompt=4
 samples-per-second=5
 schedule=gpipe|interleaved
 search=meta
@@ -201,9 +212,10 @@ std=0.02
 step-time=2.5s
 steps=1000
 target-seq=256
+task=dpo|grpo
 tdp=500
-theme=dark
 tflops=300
+theme=dark
 time=0.5s
 tokens=500B
 tokens-field=input_ids

@@ -134,6 +134,7 @@ def test_one_unread_row_refuses_the_file_only_where_that_is_asked(tmp_path: Path
     strict = run_line(f"validate {path} --strict")
     assert strict.status == 2
     assert "step_seconds" in strict.err
+    assert run_line("validate --strict").status == 2
 
 
 def test_rows_of_csv_hold_whole_numbers_as_json_does() -> None:

@@ -18,9 +18,9 @@ from napkin.record import replace
 
 FIRST = 1 << 10
 """Cells that are timed first; then as many more as there are."""
-AHEAD = 8
-"""Where memory is evaluated, how many times as many layouts as are asked for: the next question, in which other rates
-order them a little differently, asks for few that are not known."""
+AHEAD = 1 << 12
+"""Layouts at least whose memory is evaluated where it is not known: the next question, in which other rates order them
+a little differently, asks for few others."""
 
 
 def search(request: Request, timed: Timed, capacity: float, prune: bool = True) -> Found:
@@ -99,7 +99,9 @@ class Fastest:
         self.reached = _last_of(scores, count)
         wanted = self._times.by_block(scores <= self.reached)
         if not self.memory.knows(wanted):
-            self.memory.evaluate(self._times.by_block(scores <= _last_of(scores, AHEAD * count)))
+            ahead = max(count, AHEAD)
+            scores = self._timed(ahead)
+            self.memory.evaluate(self._times.by_block(scores <= _last_of(scores, ahead)))
         fitting = [self.memory.fitting(number, some, self._capacity) for number, some in enumerate(wanted)]
         seconds = self._times.by_block(self._times.seconds)
         times = [all_times[..., one.cells] for all_times, one in zip(seconds, fitting, strict=True)]
