@@ -25,6 +25,9 @@ memory mixtral-8x7b --hardware h100 --gpus 16 --ep 8 --zero 1
 memory gpt2 --seq 512
 memory t5-base --seq 512
 memory llama3-8b --hardware h100 --lora-rank 16 --quantized nf4 --seq 1024
+memory llama3-8b --task dpo --gpus 8 --hardware h100 --zero 3 --seq 1024
+memory llama3-8b --task ppo --gpus 8 --hardware h100 --zero 3 --recompute full --prompt-tokens 200 --response-tokens 1000 --samples-per-prompt 8 --global-batch 64
+step llama3-8b --task ppo --gpus 8 --hardware h100 --zero 3 --recompute full --prompt-tokens 200 --response-tokens 1000 --samples-per-prompt 8 --global-batch 64
 memory llama3-8b --hardware h100 --inference --seq 8192
 memory llama3-8b --hardware h100 --gpus 8 --zero 3 --max micro-batch --recompute full
 memory linear --width 4 --depth 2 --batch 2 --optimizer adagrad --precision fp32
@@ -105,6 +108,7 @@ claimed-mfu=0.4
 confidence=50
 count=3
 cp=2
+critic=none|llama3.2-1b
 cut=2
 depth=3
 document-lengths=1024,1024
@@ -124,15 +128,15 @@ framework=deepspeed|torchtitan
 freeze=vision|projector
 freeze-layers=4
 global-batch=64|128
-gpu-mtbf=10000h
 goodput=0.8
+gpu-mtbf=10000h
 gpus=32|16
 gpus-per-node=4|2
 grad-accum=2|8
 hardware=h200|b200
-implementation=megatron|nanogpt
 image-tokens=300
 images=2
+implementation=megatron|nanogpt
 index=1,2
 last-stage-layers=5
 lengths=tests/data/lengths.json
@@ -151,6 +155,7 @@ max-global-batch=32
 max-micro-batch=1|2
 max-params=10B
 max-pp=1|2
+max-response-tokens=3000
 max-tp=1|2
 max-vp=1|2
 max-zero=1|0
@@ -163,8 +168,8 @@ min=gpus|cost
 min-params=10B
 momentum=0.9|0
 mtbf=12h
-nodes=4|2|1
 network-bandwidth=2GB/s
+nodes=4|2|1
 objective=gpus|cost
 offload=optimizer|activations
 optimizer=sgd|lion
@@ -176,16 +181,23 @@ param-dtype=bf16
 params=3B
 peak-flops=5e14
 permute=1,0
+power-overhead=1.5
 pp=2|4
 precision=fp32|bf16-pure
 price=7
-power-overhead=1.5
+prompt-tokens=500
 pue=1.5
 quantized=nf4
 recompute=full|selective
+reference=precomputed|same
+response-tokens=900
+reward=llama3.2-1b
+rollout=none|colocated:0.7
+rollout-tp=2
 rows=3
 sample-tokens=100
 samples=1M
+samples-per-prompt=4
 samples-per-second=5
 schedule=gpipe|interleaved
 search=meta
@@ -201,9 +213,10 @@ std=0.02
 step-time=2.5s
 steps=1000
 target-seq=256
+task=dpo|rm|sft
 tdp=500
-theme=dark
 tflops=300
+theme=dark
 time=0.5s
 tokens=500B
 tokens-field=input_ids
