@@ -72,7 +72,7 @@ def test_figures_of_datasheets(name: str, figure: str, value: float) -> None:
 def test_what_the_driver_reports_is_the_capacity_where_it_is_known() -> None:
     h100 = hardware.find("h100")
     assert h100.capacity == h100.capacity_reported == 81089 * 2**20  # torch.cuda.get_device_properties
-    assert (h100.kind("capacity"), h100.kind("memory"), h100.kind("nic_bandwidth")) == ("seen", "true", "assumed")
+    assert (h100.kind("capacity"), h100.kind("memory"), h100.kind("nic_bandwidth")) == ("published", "exact", "assumed")
     b100 = hardware.find("b100")
     assert b100.capacity_reported is None
     assert b100.capacity == b100.memory
@@ -241,7 +241,7 @@ def test_a_known_name_changes_only_what_is_given(tmp_path: Path) -> None:
     h100 = hardware.find("h100-sxm-80gb", table)
     assert (h100.peak("bf16"), h100.tdp_w) == (800e12, 600)
     assert h100.peak("fp8") == 1978.9e12
-    assert (h100.kind("peak/bf16"), h100.kind("peak/fp8"), h100.kind("tdp_w")) == ("given", "true", "given")
+    assert (h100.kind("peak/bf16"), h100.kind("peak/fp8"), h100.kind("tdp_w")) == ("given", "exact", "given")
     assert hardware.find("h100").tdp_w == 700  # the shipped table is untouched
 
 

@@ -134,9 +134,25 @@ def test_one_unread_row_refuses_the_file_only_where_that_is_asked(tmp_path: Path
     strict = run_line(f"validate {path} --strict")
     assert strict.status == 2
     assert "step_seconds" in strict.err
+    assert run_line("validate --strict").status == 2
 
 
 def test_rows_of_csv_hold_whole_numbers_as_json_does() -> None:
     listed = run_line("hardware --csv").out
     assert "989400000000000," in listed
     assert ".0," not in listed
+
+
+def test_a_usual_choice_that_is_no_layout_is_not_said_to_take_too_much_memory() -> None:
+    """On one node, tensor parallelism over all of its GPUs leaves one data-parallel rank, which shards nothing."""
+    line = "plan llama3-8b --gpus 8 --hardware h100 --seq 4096"
+    screen = " ".join(run_line(line).out.split())
+    assert "not valid here: tensor parallel in the node, ZeRO-1" in screen
+    rows = {row["name"]: row for row in run_line(f"{line} --json").data["popular"]}
+    assert rows["tensor parallel in the node, ZeRO-1"]["fits"] is None
+    assert "one data-parallel rank" in rows["tensor parallel in the node, ZeRO-1"]["why"]
+
+
+def test_markdown_joins_the_question_as_the_screen_does() -> None:
+    line = "memory llama3-8b --gpus 8 --hardware h100 --zero 3"
+    assert run_line(f"{line} --markdown").out.splitlines()[0] == run_line(line).out.splitlines()[0]

@@ -31,6 +31,7 @@ MEMORY = "memory llama3-8b --hardware h100"
     [
         (f"{MEMORY} --seq=2048", f"{MEMORY} --seq 2048"),
         (f"{MEMORY} --dpo", f"{MEMORY} --task dpo"),
+        (f"{MEMORY} --use_peft --lora_r 8", f"{MEMORY} --lora-rank 8"),
         (f"{MEMORY} --measured 61GiB", f"{MEMORY} --snapshot 61GiB"),
         (f"{MEMORY} --micro_batch 2", f"{MEMORY} --micro-batch 2"),
         (f"{MEMORY} --tp 2 --tp 4", f"{MEMORY} --tp 4"),
@@ -70,11 +71,12 @@ def test_spellings_that_mean_the_same(line: str, same: str) -> None:
 @pytest.mark.parametrize(
     ("line", "hints"),
     [
-        ("memory llama3-8b --hardware 4080", ["rtx-4090", "--hardware-file"]),
+        ("memory llama3-8b --hardware 4060", ["rtx-4090", "--hardware-file"]),
         ("memory qwen2.5-vl-7b", ["a config.json's path", "only like it by name: qwen2.5-7b"]),
         ("memory llama 3 8b --hardware h100", ["llama-3-8b"]),
         ("memory llama3-8b --task grpo", ["--task sft, dpo"]),
         ("train-time 7B --chinchilla --gpus 8 --hardware a100", ["--tokens 140B"]),
+        ("plan llama3-8b --gpus 8 --hardware h100 --max seq", ["napkin memory and train-time take --max"]),
         ("flops llama3-8b --adapter dora", ["napkin memory"]),
         (f"{MEMORY} --precision param=bf16,frozen=nf4", ["--quantized nf4"]),
         ("train-time 7B --tokens 1T --hardware h100 --within 2 months", ["60d"]),

@@ -234,14 +234,14 @@ def is_zero(value: Number) -> bool:
 
 def product(a: Number, b: Number | Flag) -> Number:
     """Return a · b of finite numbers, without work where one is 0 or 1 for all layouts."""
-    if b.__class__ in _WHOLE and 0 <= int(b) <= 1:
-        return a if b else 0
+    if b.__class__ is int or b.__class__ is bool:
+        if b == 1:
+            return a
+        if b == 0:
+            return 0
     if a.__class__ is int and 0 <= a <= 1:
         return b if a else 0  # type: ignore[return-value]
     return a * b
-
-
-_WHOLE = (int, bool)
 
 
 def plus(a: Number, b: Number) -> Number:

@@ -16,7 +16,7 @@ TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to loa
 if TYPE_CHECKING:
     from typing import Any
 
-GIVEN, TRUE, SEEN, MEASURED, ASSUMED = "given", "true", "seen", "measured", "assumed"
+GIVEN, TRUE, SEEN, MEASURED, ASSUMED = "given", "exact", "published", "measured", "assumed"
 """Kinds of number: what the user said · a fact or formula · a published measurement · measured here · assumed."""
 
 

@@ -1,7 +1,7 @@
-"""Compute live bytes while a tape runs forward and backward, as a dispatch mode that traces every tensor measures them.
+"""Compute live bytes while a tape runs backward, as a dispatch mode that traces every tensor measures them (forward:
+forward_peaks.py).
 
-Forward, a tensor that autograd does not save lives until its last reader has run, or until the local variable that
-refers to it goes out of scope (scopes.py). Backward, autograd's engine runs the nodes in reverse order. Each computes
+Autograd's engine runs the nodes in reverse order. Each computes
 the gradients of its inputs (an addition passes on the one that it received), then frees the gradient that it read and
 its saved tensors; weight gradients stay. Accumulating into an existing gradient allocates a new tensor: under a
 dispatch mode autograd does not accumulate in place (torch/csrc/autograd/input_buffer.cpp, accumulate).
@@ -14,11 +14,9 @@ from collections.abc import Sequence
 from napkin.autograd.tensors import (
     ACTIVATION,
     CUT,
-    INPUT_LABEL,
     JOINED,
     SLICE,
     WEIGHT,
-    WEIGHT_COPY,
     Node,
     Storage,
     Tensor,
@@ -239,92 +237,6 @@ def _in_turn(factor: Tensor, product: Tensor) -> Number:
     if factor.dtype == product.dtype:
         return summed
     return maximum(summed, factor.size + (summed - product.size if is_array(summed) or summed else 0))
-
-
-def forward_peaks(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]]) -> tuple[Number, Number, Number]:
-    """Return the peak bytes of tensors that a forward pass creates where it saves for backward, where it saves nothing
-    (checkpointed), and where it is recomputed in backward until the last saved tensor exists.
-
-    `holds`: (index of the last node that runs while a local variable refers to a tensor, that tensor). Tensors shared
-    with other pieces are not counted; autocast's weight copies are."""
-    passes = _passes(nodes, holds)
-    keeps = [number for number, node in enumerate(nodes) if node.kept]
-    again = _passes(nodes[: keeps[-1] + 1] if keeps else (), holds, early=True)
-    return _peak(passes), _peak(passes, dropped=True), _peak(again)
-
-
-def forward_peak(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]]) -> Number:
-    """Return the peak bytes of tensors that a forward pass creates which saves for backward."""
-    return _peak(_passes(nodes, holds))
-
-
-_Parts = list[tuple[Number, Storage]]
-"""Storages, each with the part of it that is made: 1, or 0 on a branch that is not taken."""
-
-
-def _passes(
-    nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]], early: bool = False
-) -> list[tuple[Node, _Parts, _Parts]]:
-    """Return the nodes that run, each with what it makes and with what nothing reads after it. early: the pass ends
-    before the last node's output exists."""
-    makes = [[id(storage) for _, storage in node.output.storages] for node in nodes]
-    reads = [
-        [id(storage) for tensor in node.inputs for _, storage in tensor.storages] + [id(s) for _, s in node.kept]
-        for node in nodes
-    ]
-    held = [(number, id(storage)) for number, tensor in holds for _, storage in tensor.storages]
-    last: dict[int, int] = {}
-    for number, keys in enumerate(reads):
-        last.update(dict.fromkeys(keys, number))
-        last.update(dict.fromkeys(makes[number], number))
-    for number, key in held:
-        last[key] = max(last.get(key, 0), number)
-    there: set[int] = set()
-    ends: dict[int, _Parts] = {}
-    found = []
-    for number in _used(makes, reads, {key for _, key in held}):
-        node = nodes[number]
-        new: _Parts = [] if early and number == len(nodes) - 1 else [*node.output.storages]
-        new += [(1, storage) for _, storage in node.kept]
-        made = []
-        for part in new:
-            key = id(part[1])
-            if key not in there and not part[1].shared and part[1].label != INPUT_LABEL:
-                there.add(key)
-                made.append(part)
-                ends.setdefault(last[key], []).append(part)
-        found.append((node, made, ends.get(number, [])))
-    return found
-
-
-def _used(makes: Sequence[list[int]], reads: Sequence[list[int]], held: set[int]) -> list[int]:
-    """Return the indices of the nodes whose result is read, and of the last one, ascending; nodes of an untaken branch
-    do not run. makes, reads: the storages of each node; held: those that local variables refer to."""
-    needed = set(held)
-    found: list[int] = []
-    for number in range(len(makes) - 1, -1, -1):
-        if not found or not needed.isdisjoint(makes[number]):
-            found.append(number)
-            needed.update(reads[number])
-    return found[::-1]
-
-
-def _peak(passes: Sequence[tuple[Node, _Parts, _Parts]], dropped: bool = False) -> Number:
-    """Return the most live bytes. dropped: nothing is saved for backward but autocast's weight copies."""
-    live: Number = 0
-    peak: Number = 0
-    for node, made, gone in passes:
-        for weight, storage in made:
-            live = live + product(storage.size, weight)
-        if not is_zero(node.cached):
-            live = live + node.cached
-        scratch = not is_zero(node.forward_scratch)
-        if made or scratch or not is_zero(node.cached):  # else no more is live than before
-            peak = maximum(peak, live + node.forward_scratch if scratch else live)
-        for weight, storage in gone:
-            stays = 0 if dropped and storage.kind != WEIGHT_COPY else storage.kept
-            live = live - product(storage.size, weight if is_zero(stays) else weight - minimum(stays, weight))
-    return peak
 
 
 def _freed(nodes: Sequence[Node], alone: bool) -> dict[int, list[Storage]]:

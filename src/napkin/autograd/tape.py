@@ -1,7 +1,7 @@
 """Record what torch's primitives save for backward, on symbolic tensors: element count, dtype and storage.
 
-Running a layer on a `Tape` gives the storages that autograd saves (each counted once, however many nodes or views hold
-it), the weight copies that autocast makes, and the nodes to replay backward for the live bytes (live.py).
+Running a layer on a `Tape` gives the storages that autograd saves, the weight copies that autocast makes, and the nodes
+to replay backward for the live bytes (live.py).
 
 The rules are autograd's (tools/autograd/derivatives.yaml in pytorch): a linear layer saves its input and its weight; a
 multiplication each factor that the other's gradient needs; pow, gelu and silu the input; softmax, tanh, rsqrt, exp and
@@ -16,155 +16,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from napkin.autograd.recorder import Recorder
 from napkin.autograd.tensors import (
-    ACTIVATION,
     BYTES,
     CUT,
-    INPUT,
     JOINED,
     PROMOTION_RANK,
     SLICE,
-    WEIGHT,
     WEIGHT_COPY,
-    Node,
-    Storage,
     Tensor,
     promoted,
     sized,
 )
-from napkin.elementwise import Number, is_array, maximum
+from napkin.elementwise import Number
 
 
-class Tape:
-    """Records the primitives that run on it.
-
-    compute    dtype of linear weights, and of activations where nothing casts them
-    autocast   dtype that autocast runs matmuls in, or "" when it is off
-    linear_dtype  dtype of fewer than 16 bits in which linear layers save their inputs, or ""
-    recomputed  what runs now is recomputed in backward: only autocast's weight copies are saved
-    holds      (index of the last node that runs while a local variable refers to a tensor, that tensor)
-    copies     autocast's copies of weights that several layers share, by label
-    frozen     weights get no gradient: nothing is saved for it, and autocast casts them anew in each call
-    """
-
-    def __init__(self, compute: str, autocast: str = "", linear_dtype: str = "") -> None:
-        self.compute = compute
-        self.autocast = autocast
-        self.linear_dtype = linear_dtype
-        self.nodes: list[Node] = []
-        self.holds: list[tuple[int, Tensor]] = []
-        self.kept: list[Storage] = []
-        self._known: set[int] = set()
-        """Which storages are kept."""
-        self.scope = ""
-        self.recomputed = False
-        self.copies: dict[str, Tensor] | None = None
-        self.frozen = False
+class Tape(Recorder):
+    """Torch's primitives, each with what it saves for backward."""
 
     def fresh(self) -> Tape:
         """Return an empty tape with the same dtypes."""
         return Tape(self.compute, self.autocast, self.linear_dtype)
 
-    # --- storages ---
-
-    def new(self, count: Number, dtype: str, what: str, *, no_grad: bool = False) -> Tensor:
-        """Allocate a tensor."""
-        return Tensor(count, dtype, ((1, Storage(f"{self.scope}/{what}", sized(count, dtype))),), no_grad)
-
-    def given(self, count: Number, dtype: str, what: str, *, kind: str = ACTIVATION, no_grad: bool = False) -> Tensor:
-        """Return a tensor that exists before the layer runs: its input, a weight, the token ids."""
-        return Tensor(count, dtype, ((1, Storage(what, sized(count, dtype), kind)),), no_grad)
-
-    def keep(self, *tensors: Tensor) -> tuple[tuple[Number, Storage], ...]:
-        """Save tensors for backward; weights and the step's own inputs are not counted."""
-        held: list[tuple[Number, Storage]] = []
-        for tensor in tensors:
-            for weight, storage in tensor.storages:
-                if storage.kind in (WEIGHT, INPUT):
-                    continue
-                if id(storage) not in self._known:
-                    self._known.add(id(storage))
-                    self.kept.append(storage)
-                storage.kept = maximum(storage.kept, weight)
-                held.append((weight, storage))
-        return tuple(held)
-
-    def record(
-        self,
-        name: str,
-        inputs: Sequence[Tensor],
-        output: Tensor,
-        kept: Sequence[Tensor] = (),
-        *,
-        for_weight: Sequence[Tensor] = (),
-        weight: Number = 0,
-        alias: bool = False,
-        scratch: Number = 0,
-        broadcast: bool = False,
-        uncast_weight: Number = 0,
-        bias: Number = 0,
-        forward_scratch: Number = 0,
-        cached: Number = 0,
-    ) -> Tensor:
-        """Record one primitive and return its output.
-
-        kept        what it saves for backward
-        for_weight  what it saves for its weight's gradient only, before those
-        weight      bytes of the gradients of weights that are no inputs; uncast_weight: before they are cast; bias: of
-                    a bias among them
-        alias       passes its gradient on unchanged
-        broadcast   a multiplication, whose gradients are summed to the factors' sizes
-        scratch, forward_scratch  temporary bytes of its backward and of its forward pass
-        cached      bytes that stay in autocast's cache
-        """
-        if self.frozen:
-            weight = uncast_weight = bias = 0
-        else:
-            kept = (*for_weight, *kept)
-        output.no_grad = all(t.no_grad for t in inputs) and not is_array(weight) and weight == 0
-        if self.recomputed:
-            kept = [t for t in kept if t.storage.kind == WEIGHT_COPY]
-        held = () if output.no_grad else self.keep(*kept)
-        self.nodes.append(
-            Node(
-                name,
-                tuple(inputs),
-                output,
-                held,
-                weight,
-                alias,
-                scratch,
-                broadcast,
-                uncast_weight,
-                bias,
-                forward_scratch,
-                cached,
-            )
-        )
-        return output
-
-    def hold(self, *tensors: Tensor) -> None:
-        """Keep tensors alive up to the last recorded node: a local variable refers to them."""
-        self.holds += [(len(self.nodes) - 1, tensor) for tensor in tensors]
-
-    # --- autocast of arguments; the caller holds the originals until the operation returns ---
-
-    def lowered(self, x: Tensor) -> Tensor:
-        """Cast an argument of an operation on autocast's lower-precision list."""
-        return self.cast(x, self.autocast) if self.autocast and x.dtype == "fp32" else x
-
-    def raised(self, x: Tensor) -> Tensor:
-        """Cast an argument of an operation on autocast's fp32 list."""
-        return self.cast(x, "fp32") if self.autocast else x
-
     # --- elementwise ---
-
-    def cast(self, x: Tensor, dtype: str) -> Tensor:
-        if x.dtype == dtype:
-            return x
-        out = self.new(x.count, dtype, f"as {dtype}")
-        out.rows_apart = x.rows_apart
-        return self.record("cast", (x,), out)
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         return self.record("add", (x, y), self.new(x.count, promoted(x, y), "sum"), alias=True)
@@ -322,20 +196,13 @@ class Tape:
             kept.append(self.weight_copy(count, name) if once else self.new(count, self.autocast, name))
         out = self.new(x.count // d_in * d_out, x.dtype, "output")
         grads = copies * d_in * d_out * BYTES[stored] + (d_out * BYTES[stored] if bias else 0)
-        uncast = grads * BYTES[x.dtype] // BYTES[stored] if self.autocast else 0
-        summed = d_out * BYTES[x.dtype] if bias else 0
-        cached = summed if self.autocast and not self.frozen else 0
-        self.record(
-            "linear",
-            (x,),
-            out,
-            kept,
-            for_weight=(read,),
-            weight=grads,
-            uncast_weight=uncast,
-            bias=summed,
-            cached=cached,
-        )
+        self.record("linear", (x,), out, kept, for_weight=(read,), weight=grads)
+        if not self.frozen:
+            node = self.nodes[-1]
+            node.bias = d_out * BYTES[x.dtype] if bias else 0
+            if self.autocast:
+                node.uncast_weight = grads * BYTES[x.dtype] // BYTES[stored]
+                node.cached = node.bias
         self.hold(given)
         return out
 

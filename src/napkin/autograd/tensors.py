@@ -128,10 +128,7 @@ class Node:
         alias: bool,
         scratch: Number,
         broadcast: bool,
-        uncast_weight: Number,
-        bias: Number,
         forward_scratch: Number,
-        cached: Number,
     ) -> None:
         self.name = name
         self.inputs = inputs
@@ -141,10 +138,10 @@ class Node:
         self.alias = alias
         self.scratch = scratch
         self.broadcast = broadcast
-        self.uncast_weight = uncast_weight
-        self.bias = bias
+        self.uncast_weight: Number = 0
+        self.bias: Number = 0
         self.forward_scratch = forward_scratch
-        self.cached = cached
+        self.cached: Number = 0
 
 
 def select(condition: Number, yes: Tensor, no: Tensor) -> Tensor:

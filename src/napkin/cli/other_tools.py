@@ -76,6 +76,9 @@ class OtherTools(Words):
         value = self._ahead() if found.used else value
         self._at += found.used
         shown = head if value is None else f"{head} {value}"
+        if found.unless and self._has(found.unless):
+            self.unused.append(shown)
+            return
         if found.refusal:
             hint = filled(found.refusal, {**self._texts(), "epochs": value or ""})
             self._problem(f"{shown[:80]} is not an option of napkin {self.command.name}", hint)
@@ -90,6 +93,13 @@ class OtherTools(Words):
                 return
         for name, text in found.options:
             self._put(OPTIONS[name], True if OPTIONS[name].flag else text, shown)
+
+    def _has(self, name: str) -> bool:
+        """Return whether the line has an option, by any of its names."""
+        from napkin.options.synonyms import SAME
+
+        names = {name, *SAME[name].split()}
+        return any(word.partition("=")[0].lstrip("-").replace("_", "-").lower() in names for word in self._words)
 
     def _texts(self) -> dict[str, str]:
         """Return the options of the whole line as texts, for hints that compute with them."""

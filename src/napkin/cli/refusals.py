@@ -21,7 +21,7 @@ def unknown_option(command: Signature, head: str, spelling: str) -> NapkinError:
         begun = [name for name in known if name.startswith(spelling)] if len(spelling) > 1 else []
         near = begun[:3] or nearest(spelling, known)  # without the dashes, which all have alike
         close = f"did you mean {' or '.join(OPTIONS[name].shown for name in near)}?" if near else None
-        elsewhere = None if begun else _elsewhere(spelling)
+        elsewhere = None if begun and spelling not in OPTIONS else _elsewhere(spelling)
         hint = elsewhere or close or f"napkin {command.name} --help lists the options"
     return NapkinError(f"{command.name} has no option {head[:60]}", hint)
 

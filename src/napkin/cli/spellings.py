@@ -17,11 +17,13 @@ TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 @record
 class Meaning:
-    """What a spelling means: (option, text) each, or the hint of a refusal. used: the next word belongs to it."""
+    """What a spelling means: (option, text) each, or the hint of a refusal. used: the next word belongs to it; unless:
+    the option that makes the refusal needless."""
 
     options: tuple[tuple[str, str], ...] = ()
     refusal: str = ""
     used: bool = False
+    unless: str = ""
 
 
 def plain(text: str) -> str:
@@ -62,6 +64,8 @@ def _read(meant: str, text: str, used: bool) -> Meaning:
     """Read `--zero 3 --compile` as options with texts, `{}` replaced by the text; after `!` it is a hint."""
     if meant.startswith("!"):
         return Meaning(refusal=meant[1:], used=used)
+    if meant.startswith("?"):
+        return Meaning(refusal=meant[1:], used=used, unless=meant.split()[0][3:])
     words = [word.replace("{}", text) for word in meant.split()]
     pairs: list[tuple[str, str]] = []
     for word in words:

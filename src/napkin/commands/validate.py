@@ -97,6 +97,7 @@ def read(inputs: Inputs) -> ValidateQuestion:
         if path is None
         else read_published(str(path))
     )
+    inputs.depends(("strict",), path is not None, "the shipped evidence has no row that cannot be read", "name a FILE")
     return ValidateQuestion(
         rows=rows,
         path=path,

@@ -13,7 +13,7 @@ from napkin.elementwise import Number
 from napkin.operations.linear import Matmul
 from napkin.operations.work import Gemm, Work
 from napkin.record import record
-from napkin.term import Term, add, constant, divide, leaf, multiply, subtract
+from napkin.term import TRUE, Term, add, constant, divide, leaf, multiply, subtract
 
 TWICE = "backward makes two products of the forward's size: one for the input's gradient, one for the weight's"
 
@@ -116,7 +116,7 @@ def step(runs: Sequence[EqualLayers], batch: int) -> StepFlops:
     ahead = forward(runs, batch)
     back = backward(ahead)
     of_data = backward_of_data(back, input_gradient(runs, batch))
-    params, examples = leaf("params/total", weights(runs), "param", "true"), leaf("batch", batch, "1")
+    params, examples = leaf("params/total", weights(runs), "param", TRUE), leaf("batch", batch, "1")
     six = constant("6", 6, "FLOP/param", "2 forward and 4 backward a weight and example")
     total = add("flops/total", ahead, back)
     return StepFlops(

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from napkin.autograd.live import before_recomputation, forward_peak
+from napkin.autograd.forward_peaks import forward_peak
+from napkin.autograd.live import before_recomputation
 from napkin.autograd.tape import Tape
 from napkin.autograd.tensors import ACTIVATION, BYTES, INPUT_LABEL
 from napkin.elementwise import Number, minimum, total, where
@@ -16,10 +17,11 @@ from napkin.footprint.closures import closure, embedded_bytes, masks_of, unkept_
 from napkin.footprint.legs import Leg
 from napkin.footprint.loss_tape import STREAM, body_output, run_head
 from napkin.footprint.pieces import Pass, Piece, piece, unread
-from napkin.operations.lowering import Lowering, Value
+from napkin.operations.lowering import Lowering
 from napkin.operations.model import Layer, Numbered, Stack
 from napkin.operations.rewrite import rewrite
 from napkin.operations.roles import MEMORY
+from napkin.operations.shapes import Value
 from napkin.record import replace
 from napkin.training.precision import Precision
 

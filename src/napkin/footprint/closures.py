@@ -11,9 +11,10 @@ from napkin.operations.attention_kernels import cuts_keys, is_masked
 from napkin.operations.base import Operation
 from napkin.operations.facts import POSITION_SCORES
 from napkin.operations.implementations import ALIBI, ALWAYS, EAGER
-from napkin.operations.lowering import Lowering, Value
+from napkin.operations.lowering import Lowering
 from napkin.operations.model import Layer, Stack
 from napkin.operations.roles import LAYERS
+from napkin.operations.shapes import Value
 
 
 def embedded_bytes(lowering: Lowering, operations: Iterable[Operation], x: Value) -> tuple[Number, Number]:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from napkin.elementwise import Number, is_array
 from napkin.operations.images import PlaceImages
 from napkin.operations.implementations import Implementation
-from napkin.operations.lowering import Shape, Split
 from napkin.operations.model import Layer, Model, Pattern, Stack
 from napkin.operations.rewrite import Operations
+from napkin.operations.shapes import Shape, Split
 from napkin.record import record, replace
 
 VISION, PROJECTOR, LANGUAGE = "vision", "projector", "language"

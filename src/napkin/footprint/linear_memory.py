@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin import formats
 from napkin.counting import linear_stack as linear
 from napkin.record import record
-from napkin.term import Term, add, ceiling, constant, divide, leaf, multiply
+from napkin.term import TRUE, Term, add, ceiling, constant, divide, leaf, multiply
 from napkin.training import optimizer_states
 from napkin.training.optimizers import SCALAR, Optimizer
 from napkin.training.precision import Precision
@@ -26,15 +26,15 @@ def linear_memory(
     runs: tuple[linear.EqualLayers, ...], batch: int, policy: Precision, optimizer: Optimizer
 ) -> LinearMemory:
     """Return what training linear layers on `batch` examples keeps."""
-    params = leaf("params/total", linear.weights(runs), "param", "true")
+    params = leaf("params/total", linear.weights(runs), "param", TRUE)
     parts = [_sized("memory/parameters", params, policy.param), _sized("memory/gradients", params, policy.grad)]
     if policy.master is not None:
         parts.append(_sized("memory/master", params, policy.master))
     states, counters = _states(optimizer, runs, policy)
     data, kept = linear.saved(runs, batch)
-    saved = leaf("saved_numbers", kept, "1", "true", "what the layers after the first read")
+    saved = leaf("saved_numbers", kept, "1", TRUE, "what the layers after the first read")
     parts += [states, _sized("memory/activations", saved, policy.compute)]
-    given = leaf("input_numbers", data, "1", "true", "what the first layer reads")
+    given = leaf("input_numbers", data, "1", TRUE, "what the first layer reads")
     saved_input = _sized("memory/saved_input", given, policy.compute)
     return LinearMemory(add("memory/total", *parts), tuple(parts), counters, saved_input, params)
 
@@ -64,5 +64,5 @@ def _states(optimizer: Optimizer, runs: tuple[linear.EqualLayers, ...], policy: 
             else:
                 by_state.setdefault(state, []).append(run.all(term))
     total = [add(f"memory/optimizer/{state}", *terms) for state, terms in by_state.items()]
-    none = leaf("no_state", 0, "byte", "true", optimizer.source)
+    none = leaf("no_state", 0, "byte", TRUE, optimizer.source)
     return add("memory/optimizer", *(total or [none])), add("memory/step_counters", *(counters or [none]))

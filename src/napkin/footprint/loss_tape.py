@@ -8,10 +8,11 @@ from napkin.elementwise import Number, ceil_div, minimum, next_power, where
 from napkin.errors import Refused
 from napkin.operations.base import Operation
 from napkin.operations.losses import LOSSES, Loss
-from napkin.operations.lowering import Lowering, Value
+from napkin.operations.lowering import Lowering
 from napkin.operations.model import Stack
 from napkin.operations.rewrite import rewrite
 from napkin.operations.roles import LM_HEAD
+from napkin.operations.shapes import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

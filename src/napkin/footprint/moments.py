@@ -116,8 +116,11 @@ class Moments:
     inputs  token ids, labels and registered buffers
     loss    bytes of the loss
     last    bytes of the previous micro-batch's loss, which lives until its name is assigned the new one
+    losses  the loss and its gradient
     casts   autocast's copies of weights when the last layer has run forward
     waiting activations of the other micro-batches in flight
+    kept_casts  autocast's copies of layers' weights that autograd keeps
+    through_backward  what lives through the backward pass: what checkpointed layers refer to, and the logits
     """
 
     def __init__(self, step: PreparedStep, rank: Rank, parts: Parts) -> None:
@@ -134,16 +137,20 @@ class Moments:
         self.standing: Made = (("through_the_passes", self.gradients.standing),)
         self.references = References(step, stage)
         self.loss = product(stage.last, run.loss)
+        self.losses = 2 * self.loss
         self.last = self.loss * (layout.micro_batches > 1)
         pieces = [piece for _, piece in run.layers]
         cached = dot(stage.checkpointed, (piece.casts for piece in pieces))
         biases = dot(stage.layers, (piece.biases for piece in pieces))
         self.cached = cached = total((cached, product(stage.first, run.before.biases), biases))
-        self.casts = rank.casts + cached - product(stage.last, run.after.casts)
+        self.kept_casts = rank.casts - product(stage.last, run.after.casts)
+        self.casts = self.kept_casts + cached
         self.before_head = rank.saved - product(stage.last, run.after.saved)
         self.waiting, self.optimizer = rank.waiting, rank.optimizer
         self.held = rank.parameters + rank.models + rank.optimizer
         self.in_passes = total((self.waiting, self.inputs, setup.bucket))
+        leaf = where(total(stage.checkpointed) > 0, run.zeros, 0)
+        self.through_backward = total((self.references.closure, product(stage.last, run.held_logits), leaf))
 
     def moment(self, name: str, gradients: Made, kept: Number, casts: Number, temporaries: Made) -> Moment:
         """Return a moment of the passes, with the waiting micro-batches' activations and the gathered parameters."""
@@ -203,17 +210,11 @@ class Moments:
         woken = product(self.stage.first, 2 * self.run.after.input) if self.step.setup.wakes else 0
         return total((leaf, woken, product(self.stage.last, self.run.undivided)))
 
-    @property
-    def through_backward(self) -> Number:
-        """Return what lives through the backward pass: what checkpointed layers refer to, and the logits."""
-        leaf = where(total(self.stage.checkpointed) > 0, self.run.zeros, 0)
-        return total((self.references.closure, product(self.stage.last, self.run.held_logits), leaf))
-
     def at_loss(self) -> Moment:
         """Return the moment of the loss."""
         temporaries = (
             ("referred_to", self.through_backward),
-            ("loss", 2 * self.loss),
+            ("loss", self.losses),
             ("head", product(self.stage.last, self.step.after.peak)),
         )
         return self.moment("loss", self.standing, self.rank.saved, self.rank.casts, temporaries)
@@ -224,14 +225,14 @@ class Moments:
         temporaries = (
             ("referred_to", self.through_backward - self.references.freed_masks(peak.masks)),
             ("added_gradient", gradients.added),
-            ("loss", 2 * self.loss),
+            ("loss", self.losses),
             ("leaf", peak.leaf),
             ("layer", peak.needs),
         )
         kept = self.before_head - peak.gone - peak.shared
         if self.step.setup.framework.retains:
             kept = kept + 2 * peak.gone
-        casts = self.rank.casts - product(self.stage.last, self.run.after.casts) - peak.uncast
+        casts = self.kept_casts - peak.uncast
         made = gradients.parts_after(gradients.first + peak.made)
         return self.moment("backward", made, kept, casts, temporaries)
 
@@ -248,14 +249,10 @@ class Moments:
         setup = step.setup
         layers = self.parts[1 : 1 + len(step.run.layers)]
         made = gradients.first + total(n * part.gradients(gradients.width) for n, part in layers)
-        casts = (
-            rank.casts
-            - product(stage.last, run.after.casts)
-            - total(
-                product(n, run.layers[variant.kind][1].casts)
-                for n, variant in zip(stage.variants, step.order.variants, strict=True)
-                if not (variant.checkpointed or variant.no_grad)
-            )
+        casts = self.kept_casts - total(
+            product(n, run.layers[variant.kind][1].casts)
+            for n, variant in zip(stage.variants, step.order.variants, strict=True)
+            if not (variant.checkpointed or variant.no_grad)
         )
         # the two gradients of a tied embedding are added into a third
         both = where(setup.layout.pp == 1, table_elements(step) * gradients.width, 0) if step.model.tied else 0
@@ -266,7 +263,7 @@ class Moments:
         temporaries = (
             ("embedding", stage.first * (run.after.input + before)),
             ("logits", product(stage.last, run.held_logits)),
-            ("loss", 2 * self.loss),
+            ("loss", self.losses),
         )
         return self.moment("backward", gradients.parts_after(made), kept, casts, temporaries)
 

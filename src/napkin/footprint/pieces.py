@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from napkin.autograd.live import forward_peaks
+from napkin.autograd.forward_peaks import forward_peaks
 from napkin.autograd.tape import Tape
 from napkin.autograd.tensors import ACTIVATION, INPUT_LABEL, WEIGHT_COPY, Node, Storage
 from napkin.elementwise import Number, total

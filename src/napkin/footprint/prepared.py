@@ -12,9 +12,9 @@ from napkin.footprint.legs import PROJECTOR, VISION, TowerPart, joined, legs_of,
 from napkin.footprint.pieces import Pass, Piece
 from napkin.footprint.states import HeldWeights, gathered, held_weights, still
 from napkin.operations.base import Operation
-from napkin.operations.lowering import Shape, Split
 from napkin.operations.model import Layer, Model, Stack
 from napkin.operations.roles import TOKEN
+from napkin.operations.shapes import Shape, Split
 from napkin.operations.trained import Reach, reach_of, with_first_trained, with_frozen_head, with_frozen_layers
 from napkin.operations.tuning import FROZEN_LAYERS
 from napkin.record import record, replace

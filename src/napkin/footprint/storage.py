@@ -7,7 +7,7 @@ doi:10.1145/361147.361115); Daly 2006, doi:10.1016/j.future.2004.11.016, equatio
 
 from __future__ import annotations
 
-from napkin.term import Term, add, choose, constant, divide, leaf, multiply, square_root, subtract
+from napkin.term import TRUE, Term, add, choose, constant, divide, leaf, multiply, square_root, subtract
 
 YOUNG = "Young 1974, doi:10.1145/361147.361115"
 DALY = "Daly 2006, doi:10.1016/j.future.2004.11.016, equation 37"
@@ -41,7 +41,7 @@ def daly(write: Term, mtbf: Term, first: Term) -> Term:
     third = divide("second_order", square_root("root_ratio", ratio), constant("3", 3))
     series = add("correction", constant("1", 1), third, divide("third_order", ratio, constant("9", 9)))
     corrected = subtract("interval_corrected", multiply("interval_series", first, series), write)
-    rare = leaf("write_below_twice_mtbf", int(ratio.value < 1), "1", "true", DALY)
+    rare = leaf("write_below_twice_mtbf", int(ratio.value < 1), "1", TRUE, DALY)
     return choose("checkpoint/interval/daly", rare, corrected, mtbf, source=DALY)
 
 
@@ -55,7 +55,7 @@ def id_bytes(vocabulary: int) -> Term:
     """Return the bytes of a token id: 2 (uint16) up to 65,536 ids, else 4 (uint32)."""
     two = constant("bytes_of_uint16", 2, "byte/token", "ids 0 to 65,535 fit 16 bits")
     four = constant("bytes_of_uint32", 4, "byte/token", "ids 0 to 4,294,967,295 fit 32 bits")
-    fits = leaf("vocabulary_fits_uint16", int(vocabulary <= UINT16_IDS), "1", "true", "65,536 ids at most")
+    fits = leaf("vocabulary_fits_uint16", int(vocabulary <= UINT16_IDS), "1", TRUE, "65,536 ids at most")
     return choose("bytes_per_token", fits, two, four)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.formats.table import FORMATS, Format, Integer, element_bytes, power_of_two
-from napkin.term import Term, constant, leaf, multiply, power, subtract
+from napkin.term import TRUE, Term, constant, leaf, multiply, power, subtract
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,11 +17,11 @@ def figures_of(form: Format | Integer, path: str) -> list[Term]:
     if isinstance(form, Integer):
         return _integer_figures(form, path)
     two, source = constant("2", 2), form.source
-    fraction = leaf(f"{path}/fraction_bits", form.fraction, "1", "true", source)
-    exponent = leaf(f"{path}/exponent_bits", form.exponent, "1", "true", source)
+    fraction = leaf(f"{path}/fraction_bits", form.fraction, "1", TRUE, source)
+    exponent = leaf(f"{path}/exponent_bits", form.exponent, "1", TRUE, source)
     negative = constant("fraction_bits_negated", -form.fraction)
-    top = leaf("largest_exponent", form.top, "1", "true", source)
-    low = leaf("smallest_exponent", form.lowest, "1", "true", source)
+    top = leaf("largest_exponent", form.top, "1", TRUE, source)
+    low = leaf("smallest_exponent", form.lowest, "1", TRUE, source)
     epsilon = power(f"{path}/epsilon", two, negative)
     gap = epsilon if not form.missing else multiply("last_gap", constant("2", 1 + form.missing), epsilon)
     largest, normal, subnormal = (
@@ -31,9 +31,9 @@ def figures_of(form: Format | Integer, path: str) -> list[Term]:
     )
     scales = _scale_range(form)
     terms = [
-        leaf(f"{path}/bits", form.bits, "1", "true", source),
+        leaf(f"{path}/bits", form.bits, "1", TRUE, source),
         element_bytes(form, f"{path}/bytes"),
-        leaf(f"{path}/sign_bits", 1, "1", "true", source),
+        leaf(f"{path}/sign_bits", 1, "1", TRUE, source),
         exponent,
         fraction,
         multiply(f"{path}/max", largest, *scales[1]) if scales else largest.renamed(f"{path}/max"),
@@ -44,8 +44,8 @@ def figures_of(form: Format | Integer, path: str) -> list[Term]:
         epsilon,
     ]
     if scales:
-        terms.append(leaf(f"{path}/block", form.block, "1", "true", source))
-        terms.append(leaf(f"{path}/scale_bits", 8, "1", "true", source))
+        terms.append(leaf(f"{path}/block", form.block, "1", TRUE, source))
+        terms.append(leaf(f"{path}/scale_bits", 8, "1", TRUE, source))
     return terms
 
 
@@ -63,17 +63,17 @@ def _scale_range(form: Format) -> tuple[tuple[Term, ...], tuple[Term, ...]] | No
     assert isinstance(scale, Format)
     smallest = power_of_two(scale.lowest - scale.fraction)
     return (
-        (leaf("smallest_scale", float(smallest), "1", "true", scale.source),),
-        (leaf("largest_scale", int(scale.largest), "1", "true", scale.source),),
+        (leaf("smallest_scale", float(smallest), "1", TRUE, scale.source),),
+        (leaf("largest_scale", int(scale.largest), "1", TRUE, scale.source),),
     )
 
 
 def _integer_figures(form: Integer, path: str) -> list[Term]:
-    one = [leaf(f"{path}/{name}", 1, "1", "true", form.source) for name in ("min_normal", "min_subnormal", "epsilon")]
+    one = [leaf(f"{path}/{name}", 1, "1", TRUE, form.source) for name in ("min_normal", "min_subnormal", "epsilon")]
     return [
-        leaf(f"{path}/bits", form.bits, "1", "true", form.source),
+        leaf(f"{path}/bits", form.bits, "1", TRUE, form.source),
         element_bytes(form, f"{path}/bytes"),
-        leaf(f"{path}/max", form.largest, "1", "true", form.source),
-        leaf(f"{path}/min", form.smallest, "1", "true", form.source),
+        leaf(f"{path}/max", form.largest, "1", TRUE, form.source),
+        leaf(f"{path}/min", form.smallest, "1", TRUE, form.source),
         *one,
     ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from napkin.elementwise import Number, ratio
 from napkin.errors import NapkinError, did_you_mean
 from napkin.record import record
-from napkin.term import Term, add, constant, divide, leaf, multiply
+from napkin.term import TRUE, Term, add, constant, divide, leaf, multiply
 from napkin.units import NUMBER_FORMATS, number_format
 
 TYPE_CHECKING = False
@@ -219,10 +219,10 @@ def element_bytes(form: Format | Integer, name: str = "bytes_per_element") -> Te
     eight = constant("8", 8, "1/byte")
     if isinstance(form, Format) and form.scale:
         of_block = constant("elements_of_a_block", form.block, "1", form.source)
-        scale = leaf("scale_bits", 8, "1", "true", form.source)
-        elements = multiply("bits_of_elements", leaf("element_bits", form.bits, "1", "true", form.source), of_block)
+        scale = leaf("scale_bits", 8, "1", TRUE, form.source)
+        elements = multiply("bits_of_elements", leaf("element_bits", form.bits, "1", TRUE, form.source), of_block)
         return divide(name, add("bits_of_a_block", elements, scale), of_block, eight)
-    return divide(name, leaf("element_bits", form.element_bits, "1", "true", form.source), eight)
+    return divide(name, leaf("element_bits", form.element_bits, "1", TRUE, form.source), eight)
 
 
 def bytes_of(form: Format | Integer, shape: tuple[int, ...]) -> int:

@@ -8,9 +8,10 @@ from napkin.elementwise import Number
 from napkin.errors import Refused
 from napkin.operations.base import Timer
 from napkin.operations.lora import adapter_shards
-from napkin.operations.lowering import Lowering, Value
+from napkin.operations.lowering import Lowering
 from napkin.operations.ordinary import Ordinary
 from napkin.operations.roles import MEMORY, REPLICATED
+from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, division_of, gemm
 from napkin.record import record, replace
 

@@ -18,11 +18,12 @@ from napkin.operations.attention_kernels import (
 from napkin.operations.base import Timer
 from napkin.operations.facts import Cache, Served
 from napkin.operations.implementations import EAGER, EFFICIENT, FLASH
-from napkin.operations.lowering import Lowering, Value
+from napkin.operations.lowering import Lowering
 from napkin.operations.ordinary import Elementwise, Ordinary
 from napkin.operations.primitives import matmul_flops, minimum
 from napkin.operations.roles import HEADS, SHARED_TENSOR
 from napkin.operations.rotary_tables import by_angles, rotary_table, upcast_table
+from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, PairRule, Pairs, Weight, Work
 from napkin.record import record
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from dataclasses import KW_ONLY
 
     from napkin.operations.implementations import Implementation
-    from napkin.operations.lowering import Lowering, Value
+    from napkin.operations.lowering import Lowering
+    from napkin.operations.shapes import Value
 
 LAYER_KERNELS, EXPERT_KERNELS = "layer", "experts"
 """Kernels that the host launches for a layer with this operation: as many as for a dense layer, or for experts."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from napkin.elementwise import Number
-from napkin.operations.lowering import Lowering, Value
+from napkin.operations.lowering import Lowering
 from napkin.operations.ordinary import NOT_TIMED, Elementwise, Ordinary
 from napkin.operations.roles import HEADS, REPLICATED
+from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record
 

@@ -11,10 +11,11 @@ from napkin.operations.facts import Cache, LinearPart, Served
 from napkin.operations.implementations import Implementation
 from napkin.operations.indexer import ONLY_FORWARD, unkept
 from napkin.operations.linear import BlockMatmul
-from napkin.operations.lowering import Lowering, Value
+from napkin.operations.lowering import Lowering
 from napkin.operations.norms import Norm
 from napkin.operations.ordinary import NOT_TIMED, Module
 from napkin.operations.rotary_tables import by_angles
+from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, chosen_by, gemm
 from napkin.record import record
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from napkin.autograd.tensors import INPUT, WEIGHT, sized
 from napkin.elementwise import Number
 from napkin.operations.facts import CONVOLUTION, Cache, Served
-from napkin.operations.lowering import Lowering, Value
+from napkin.operations.lowering import Lowering
 from napkin.operations.ordinary import Module, Ordinary
 from napkin.operations.primitives import ceil_div
 from napkin.operations.roles import COLUMN
+from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, division_of, gemm
 from napkin.record import record, replace
 

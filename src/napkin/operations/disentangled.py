@@ -10,10 +10,11 @@ from napkin.operations.attention_eager import dropped_share
 from napkin.operations.facts import POSITION_SCORES, LinearPart
 from napkin.operations.implementations import Implementation
 from napkin.operations.linear import Matmul
-from napkin.operations.lowering import Lowering, Value
+from napkin.operations.lowering import Lowering
 from napkin.operations.ordinary import NOT_TIMED, Module, Ordinary
 from napkin.operations.primitives import minimum
 from napkin.operations.roles import COLUMN
+from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record
 

@@ -7,7 +7,8 @@ from napkin.elementwise import Number, ceil_div
 from napkin.operations.adapted import CACHED, EACH, ExpertProducts
 from napkin.operations.facts import RoutedExperts
 from napkin.operations.implementations import Running
-from napkin.operations.lowering import Lowering, Value
+from napkin.operations.lowering import Lowering
+from napkin.operations.shapes import Value
 
 GROUPED_BYTES = 16
 """torch's grouped matmul raises an error for rows that are no multiple of this (GroupedMMUtils.h)."""

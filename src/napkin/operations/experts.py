@@ -14,11 +14,12 @@ from napkin.operations.expert_kernels import (
 )
 from napkin.operations.facts import LinearPart
 from napkin.operations.implementations import Implementation
-from napkin.operations.lowering import Lowering, Value
+from napkin.operations.lowering import Lowering
 from napkin.operations.norms import scaled_norm
 from napkin.operations.ordinary import NOT_TIMED, Module
 from napkin.operations.primitives import minimum
 from napkin.operations.roles import EXPERT, EXPERTS
+from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record
 

@@ -7,9 +7,10 @@ from napkin.autograd.tensors import promoted, sized
 from napkin.elementwise import Number
 from napkin.operations.embedding import Embedding
 from napkin.operations.facts import Cache, Served
-from napkin.operations.lowering import Lowering, Value
+from napkin.operations.lowering import Lowering
 from napkin.operations.ordinary import NOT_TIMED, Elementwise, Ordinary
 from napkin.operations.roles import COLUMN, VOCABULARY
+from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record
 

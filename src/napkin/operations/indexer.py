@@ -8,9 +8,10 @@ from napkin.operations.adapted import pair
 from napkin.operations.facts import Cache, LinearPart, Served
 from napkin.operations.implementations import Implementation
 from napkin.operations.lora import times_rank
-from napkin.operations.lowering import Lowering, Value, either
+from napkin.operations.lowering import Lowering, either
 from napkin.operations.ordinary import NOT_TIMED, Module
 from napkin.operations.roles import KV_LATENT, QUERY, ROTATED_KEY, ROTATED_QUERY
+from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, chosen_by, gemm
 from napkin.record import record
 
@@ -144,6 +145,7 @@ def unkept(run: Lowering, part: LinearPart, read: Tensor) -> Tensor:
     given, read = read, tape.lowered(read)
     copy = part.d_in * part.d_out * BYTES[tape.autocast] if tape.autocast and not tape.frozen else 0
     made = tape.new(read.count // part.d_in * part.d_out, read.dtype, "output")
-    made = tape.record("linear", (read,), made, cached=copy)
+    made = tape.record("linear", (read,), made)
+    tape.nodes[-1].cached = copy
     times = times_rank(part, run.implementation.tuning)
     return tape.add(made, pair(run, given, part.d_in, part.d_out, times)) if times else made

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from napkin.elementwise import Number
 from napkin.operations.facts import Cache, Served
-from napkin.operations.lowering import Lowering, Value
+from napkin.operations.lowering import Lowering
 from napkin.operations.ordinary import NOT_TIMED, Elementwise, Ordinary
 from napkin.operations.roles import HEADS
+from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, division_of
 from napkin.record import record
 

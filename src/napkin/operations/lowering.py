@@ -1,8 +1,8 @@
 """Run a layer's operations on a tape: the state of one rank, and helpers that several operations share.
 
 Differences between implementations are fields of `Implementation` (arithmetic that the published model fixes is on the
-operation itself); how a layout divides tensors is in `Split`. Each operation records what it runs in its method
-`lower`; rewrite.py decides what depends on an operation's neighbors.
+operation itself); how a layout divides tensors is in `Split` (shapes.py). Each operation records what it runs in its
+method `lower`; rewrite.py decides what depends on an operation's neighbors.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from collections.abc import Mapping
 
 from napkin.autograd.tape import Tape
 from napkin.autograd.tensors import INPUT_LABEL, WEIGHT, Storage, Tensor, select
-from napkin.elementwise import Number, ceil_div, maximum
+from napkin.elementwise import Number, maximum
 from napkin.operations.activation_functions import activated
 from napkin.operations.implementations import ANGLES, PADDING, PAIRS, POSITION_IDS, Implementation
 from napkin.operations.learning import Learning
 from napkin.operations.scopes import ScopeNames, Scopes
+from napkin.operations.shapes import Shape, Split, Value
 from napkin.record import record
 
 TYPE_CHECKING = False
@@ -28,60 +29,6 @@ ARGUMENTS = (POSITION_IDS, PADDING, PAIRS)
 """Of what a class passes to its layers, what no gradient passes through and what is no causal mask."""
 ENCODED = "encoder's output"
 """Label of the encoder's output, one tensor that all layers of a decoder read."""
-
-
-@record
-class Split:
-    """How a layer is divided over ranks.
-
-    tensor, context, expert  sizes of the parallel groups
-    sequence  ranks that divide the tokens outside of tensor-parallel regions (sequence parallelism); 1 where it is off
-    inner     ranks that divide each expert's width (expert tensor parallelism)"""
-
-    tensor: Number = 1
-    context: Number = 1
-    expert: Number = 1
-    sequence: Number = 1
-    inner: Number = 1
-
-    def sent(self, tokens: Number) -> Number:
-        """Return the tokens whose experts run on a rank that holds `tokens` between layers.
-
-        Tensor-parallel ranks divide them, and those that divide an expert gather theirs (Megatron-core,
-        transformer/moe/token_dispatcher.py)."""
-        return ceil_div(tokens * self.sequence * self.inner, self.tensor)
-
-
-@record
-class Shape:
-    """A micro-batch: `sequences` of `length` tokens.
-
-    source   length of the encoder's sequences; 0 without an encoder
-    images   in all sequences together
-    lengths  of one of them: its patches, the tokens of the tower, those of the language model
-    """
-
-    sequences: Number
-    length: Number
-    source: Number = 0
-    images: Number = 0
-    lengths: tuple[int, int, int] = (1, 1, 1)
-
-
-@record
-class Value:
-    """An operation's output.
-
-    width        elements per token before any division
-    divided      over tensor-parallel ranks
-    gathered     has all tokens of the sequence-parallel group
-    heads_first  [batch, heads, seq, head_dim] in memory"""
-
-    tensor: Tensor
-    width: Number
-    divided: bool = False
-    gathered: bool = False
-    heads_first: bool = False
 
 
 class Readable(Protocol):

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import Tensor
 from napkin.elementwise import Number, where
-from napkin.operations.lowering import Lowering, Value
+from napkin.operations.lowering import Lowering
 from napkin.operations.ordinary import NOT_TIMED, Elementwise, View
 from napkin.operations.roles import HEADS
+from napkin.operations.shapes import Value
 from napkin.operations.work import Weight
 from napkin.record import record
 

@@ -12,9 +12,10 @@ from napkin.operations.expert_kernels import (
 from napkin.operations.facts import LinearPart
 from napkin.operations.implementations import Implementation
 from napkin.operations.lora import times_rank
-from napkin.operations.lowering import Lowering, Value
+from napkin.operations.lowering import Lowering
 from napkin.operations.ordinary import NOT_TIMED, Elementwise, Module
 from napkin.operations.roles import ROUTER
+from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record
 

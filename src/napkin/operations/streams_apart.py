@@ -5,9 +5,10 @@ from __future__ import annotations
 from napkin.elementwise import Number, floor_log2, where
 from napkin.errors import Refused
 from napkin.operations.base import Operation
-from napkin.operations.lowering import Lowering, Value
+from napkin.operations.lowering import Lowering
 from napkin.operations.ordinary import NOT_TIMED, Ordinary
 from napkin.operations.roles import HEADS
+from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record, replace
 

@@ -8,9 +8,10 @@ from napkin.operations.base import Operation
 from napkin.operations.facts import SHARED_OUTPUT
 from napkin.operations.implementations import QKV
 from napkin.operations.lora import JOINED
-from napkin.operations.lowering import Lowering, Value
+from napkin.operations.lowering import Lowering
 from napkin.operations.ordinary import NOT_TIMED, Elementwise, Ordinary, View
 from napkin.operations.roles import SHARED_TENSOR
+from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work
 from napkin.record import record, replace
 

@@ -97,12 +97,13 @@ _MIXED = {
     "fp32": "--precision fp32",
     "*": f"!{_POLICIES}",
 }
+_RANK = "?--lora-rank 16: state the rank"
 _FOUR_BITS = {"": "--quantized nf4", "false": ""}
 _LORA = {
-    "": "!--lora-rank 16: state the rank",
+    "": _RANK,
     "false": "",
     "#": "--lora-rank {}",
-    "lora": "!--lora-rank 16: state the rank",
+    "lora": _RANK,
     "qlora": f"!{_QLORA}",
     "full": "",
     "none": "",
@@ -252,7 +253,7 @@ MEANS: dict[str, Mapping[str, str]] = {
 }
 """Spellings with another form of value → {what follows: what it means}. What follows: nothing (""; also `true`), a
 word, `#` a number, `*` anything (`*3*`: anything with a 3 in it), `{}` in the meaning is replaced by it. A meaning is
-other options, or after `!` the hint of a refusal."""
+other options, or after `!` the hint of a refusal; after `?` too, unless the line has the option that the hint names."""
 
 VALUES: dict[str, Mapping[str, str]] = {
     "task": dict.fromkeys(("grpo", "ppo", "rloo", "rl", "rlhf"), _ROLLOUTS),

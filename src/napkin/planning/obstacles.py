@@ -48,6 +48,8 @@ def obstacle(request: Request, only: Mapping[str, int]) -> str:
         return f"tp {only['tp']} does not divide the {heads} attention heads"
     if not divides_heads(request.model, request.setup.implementation, only["tp"]):
         return f"tp {only['tp']} does not divide the {min(key_heads(request.model)):,} key/value heads"
+    if ranks == 1 and only.get("zero"):
+        return "there is one data-parallel rank, and no other to share states with"
     if ranks > batch:
         return f"{ranks:,} data-parallel ranks for {batch:,} sequences"
     return f"{ranks:,} data-parallel ranks do not divide {batch:,} sequences"

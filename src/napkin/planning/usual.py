@@ -51,7 +51,7 @@ def usual_choices(question: LayoutQuestion, request: Request, winner: Scored) ->
         only["sp"] = int(only["tp"] > 1)
         layout = only_layout(replace(request, only=only, below={}, recomputes=(again,)))
         if layout is None:
-            yield UsualChoice(name, None, f"is no layout here: {obstacle(request, only)}")
+            yield UsualChoice(name, None, f"is not a valid layout: {obstacle(request, only)}")
             continue
         used = float(used_bytes(request.model, question.setup(layout)))
         over = used - question.hardware.capacity

@@ -32,7 +32,7 @@ def _whole(value: Cell) -> Cell:
 def to_markdown(answer: Answer, explain: bool = False) -> str:
     """Return the screen as text and tables: the question, the answer, its table; then every quantity."""
     screen = answer.screen
-    lines = [", ".join(screen.question), ""] if screen.question else []
+    lines = [", ".join(screen.question).replace(":, ", ": "), ""] if screen.question else []
     lines += [f"**{' · '.join(part for part in screen.headline if part)}**", ""] if screen.headline else []
     for table in (screen.table, screen.more):
         lines += [*_cells(table), ""] if table is not None and table.rows else []

@@ -14,7 +14,7 @@ from napkin import formats
 from napkin.elementwise import Number, ceil_div, where
 from napkin.errors import Refused
 from napkin.record import record
-from napkin.term import Term, add, constant, divide, leaf, multiply
+from napkin.term import TRUE, Term, add, constant, divide, leaf, multiply
 from napkin.training.optimizer_step import FP32_BYTES
 from napkin.training.optimizers import (
     BLOCKS,
@@ -83,13 +83,13 @@ def per_param(optimizer: Optimizer, width: Term, name: str = "optimizer") -> Ter
         if state.layout == WHOLE:
             parts.append(width.renamed(f"{name}/{state.name}"))
         elif state.layout == BLOCKS:
-            code = leaf("code", 1, "byte/param", "true", optimizer.source)
+            code = leaf("code", 1, "byte/param", TRUE, optimizer.source)
             share = divide(
-                "scale_share", leaf("scale", 4, "byte", "true", optimizer.source), constant("block", BLOCK, "param")
+                "scale_share", leaf("scale", 4, "byte", TRUE, optimizer.source), constant("block", BLOCK, "param")
             )
             parts.append(add(f"{name}/{state.name}", code, share, source=optimizer.source))
     if not parts:
-        return leaf(name, 0, "byte/param", "true", optimizer.source)
+        return leaf(name, 0, "byte/param", TRUE, optimizer.source)
     return add(name, *parts, source=optimizer.source) if len(parts) > 1 else parts[0].renamed(name, optimizer.source)
 
 
@@ -99,12 +99,12 @@ def terms(optimizer: Optimizer, shape: tuple[int, ...], width: Term, path: str =
     for state in optimizer.kept(shape):
         name = f"{path}/{state.name}"
         if state.layout == SCALAR:
-            found.append(leaf(name, COUNTER_BYTES, "byte", "true", optimizer.source))
+            found.append(leaf(name, COUNTER_BYTES, "byte", TRUE, optimizer.source))
         elif state.layout == BLOCKS:
-            found.append(leaf(name, quantized_bytes(elements_of(state, shape)), "byte", "true", optimizer.source))
+            found.append(leaf(name, quantized_bytes(elements_of(state, shape)), "byte", TRUE, optimizer.source))
         else:
-            elements = leaf(f"{state.name}/elements", elements_of(state, shape), "1", "true", optimizer.source)
-            size = leaf("bytes_of_fp32", 4, "byte", "true", optimizer.source) if state.fp32 else width
+            elements = leaf(f"{state.name}/elements", elements_of(state, shape), "1", TRUE, optimizer.source)
+            size = leaf("bytes_of_fp32", 4, "byte", TRUE, optimizer.source) if state.fp32 else width
             found.append(multiply(name, elements, size, source=optimizer.source))
     n = 1
     for size_ in shape:
@@ -134,12 +134,12 @@ class TensorStates:
 def of_tensor(optimizer: Optimizer, shape: tuple[int, ...], width: Term, form: str | None) -> TensorStates:
     """Return the bytes of a tensor's states; `width`: bytes of an element of the parameter."""
     states = terms(optimizer, shape, width)
-    total = add("optimizer/state_bytes", *states) if states else leaf("optimizer/state_bytes", 0, "byte", "true")
+    total = add("optimizer/state_bytes", *states) if states else leaf("optimizer/state_bytes", 0, "byte", TRUE)
     names = {state.name for state in optimizer.kept(shape) if state.layout == SCALAR}
     params = leaf("params", elements_of(State("whole"), shape), "param")
     scalars = [term for term in states if term.name.rpartition("/")[2] in names]
     tensors = [term for term in states if term not in scalars and not term.name.endswith("code_books")]
-    each = leaf(EACH, 0, "byte/param", "true", optimizer.source)
+    each = leaf(EACH, 0, "byte/param", TRUE, optimizer.source)
     if tensors:
         each = divide(EACH, add("optimizer/tensor_bytes", *tensors), params)
     counters_at = f"optimizer/counters/{'device' if counters_on_device(form) else 'host'}"

@@ -136,7 +136,7 @@ def _layouts(question: PlanQuestion, rows: Sequence[Row], usual: Sequence[Row]) 
                 f"{number_in(row, 'mfu'):.3f}",
                 f"{number_in(row, 'memory/total') / 2**30:.1f}",
                 _fit(str(row["fit"])),
-                "<- use" if row["recommended"] else _missed(question, row),
+                _mark(question, row),
             ]
         )
     for row in _usual_rows(question, usual):
@@ -165,11 +165,16 @@ def _fit(word: str) -> str:
     return "close" if word == UNDECIDED else word
 
 
-def _missed(question: PlanQuestion, row: Row) -> str:
+def _mark(question: PlanQuestion, row: Row) -> str:
+    """Return whether a layout is the one to use, and which limits its run misses."""
+    return ", ".join([*(["<- use"] if row["recommended"] else []), *_missed(question, row)])
+
+
+def _missed(question: PlanQuestion, row: Row) -> list[str]:
     """Return which limits a layout's run misses: `late` the deadline, `over` the budget."""
     late = question.deadline is not None and number_in(row, "time") > question.deadline
     over = question.budget is not None and number_in(row, "cost") > question.budget
-    return ", ".join(word for word, missed in (("late", late), ("over", over)) if missed)
+    return [word for word, missed in (("late", late), ("over", over)) if missed]
 
 
 def _machines(question: PlanQuestion, rows: Sequence[Row]) -> Table:
@@ -204,7 +209,7 @@ def _machines(question: PlanQuestion, rows: Sequence[Row]) -> Table:
                 f"{number_in(row, 'memory/total') / 2**30:.1f}",
                 _fit(str(row["fit"])),
                 f"{number_in(row, 'tokens_per_second'):,.0f}",
-                "<- use" if row["recommended"] else _missed(question, row),
+                _mark(question, row),
             ]
         )
     return Table(columns, cells)
@@ -220,8 +225,8 @@ def _remarks(question: PlanQuestion, answer: Answer, rows: Sequence[Row]) -> lis
     if chosen is not None and chosen.get("misses"):
         said.append(f"the best layout {chosen['misses']}")
     tabled = _usual_rows(question, _usual(answer))
-    for word, fits in (("also fit", True), ("do not fit", False)):
-        names = [str(row["name"]) for row in _usual(answer) if bool(row["fits"]) == fits and row not in tabled]
+    for word, fits in (("also fit", True), ("do not fit", False), ("not valid here", None)):
+        names = [str(row["name"]) for row in _usual(answer) if row["fits"] is fits and row not in tabled]
         if names and not isinstance(reasons, list):
             said.append(f"{word}: {'; '.join(names)}")
     terms = {term.name: term.value for term in answer.terms}

@@ -101,19 +101,7 @@ def read(config: Config) -> InklingReading:
     if modules:
         config.notes.append(f"{modules} multi-token prediction layers of the checkpoint not counted")
     rows, real_rows = config.integer("vocab_size"), config.optional_integer("unpadded_vocab_size")
-    sizes = Dimensions(
-        config.name,
-        config.model_type,
-        hidden,
-        layers,
-        gcd(*(one.heads for one in attentions.values())),
-        gcd(*(one.kv_heads for one in attentions.values())),
-        max(one.size for one in attentions.values()),
-        rows,
-        config.optional_integer("max_position_embeddings"),
-        tied=False,
-        headless=headless(config),
-    )
+    sizes = dimensions_of(config, [(one.heads, one.kv_heads, one.size) for one in attentions.values()])
     return InklingReading(
         sizes,
         [InklingPlan(*one) for one in zip(kinds, feeds, strict=True)],
@@ -122,6 +110,24 @@ def read(config: Config) -> InklingReading:
         config.integer("d_rel"),
         config.integer("conv_kernel_size"),
         rows if real_rows is None else real_rows,
+    )
+
+
+def dimensions_of(config: Config, attentions: Sequence[tuple[int, int, int]]) -> Dimensions:
+    """Return the dimensions of a model whose layers have several attentions, of (heads, KV heads, head size) each."""
+    heads, kv_heads, size = zip(*attentions, strict=True)
+    return Dimensions(
+        config.name,
+        config.model_type,
+        width(config),
+        depth(config),
+        gcd(*heads),
+        gcd(*kv_heads),
+        max(size),
+        config.integer("vocab_size"),
+        config.optional_integer("max_position_embeddings"),
+        tied=False,
+        headless=headless(config),
     )
 
 

@@ -7,15 +7,14 @@ Fields and arrangements are facts of the class of Hugging Face transformers 5.23
 from __future__ import annotations
 
 from functools import partial
-from math import gcd
 from typing import NamedTuple
 
 from napkin.architectures.assembly import embedding, head, runs_of
 from napkin.architectures.attention_parts import Gate
 from napkin.architectures.blocks import RMS, RMS_BARE, RMS_FP32, Block, Operations, Routing, moe
-from napkin.architectures.dimensions import Dimensions, decoder_only
-from napkin.architectures.families.mixtures_of_experts.inkling import INKLING
-from napkin.architectures.reading import chosen_experts, depth, headless, listed, width
+from napkin.architectures.dimensions import decoder_only
+from napkin.architectures.families.mixtures_of_experts.inkling import INKLING, dimensions_of
+from napkin.architectures.reading import chosen_experts, depth, listed, width
 from napkin.architectures.record import REQUIRED, Wrapper, like
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
@@ -116,19 +115,7 @@ def inkling2(config: Config) -> Model:
     plans = [_InklingPlan(kind, -(-i // every), i % every == 0) for i, kind in enumerate(kinds)]
     make = partial(_layer, hidden, kernel, attentions, feed)
     rows, real_rows = config.integer("vocab_size"), config.integer("unpadded_vocab_size")
-    sizes = Dimensions(
-        config.name,
-        config.model_type,
-        hidden,
-        layers,
-        gcd(*(one.heads for one in attentions.values())),
-        gcd(*(one.kv_heads for one in attentions.values())),
-        max(one.size for one in attentions.values()),
-        rows,
-        config.optional_integer("max_position_embeddings"),
-        tied=False,
-        headless=headless(config),
-    )
+    sizes = dimensions_of(config, [(one.heads, one.kv_heads, one.size) for one in attentions.values()])
     final = BlockResidual("final_input", ("x",), hidden, -(-layers // every) + 1)
     softcap = config.real("final_logit_softcapping") is not None
     after = head(hidden, rows, norm=RMS_FP32, softcap=softcap, fp32_cap=True, none=sizes.headless, source=final.name)

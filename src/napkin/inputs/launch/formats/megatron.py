@@ -12,7 +12,6 @@ from napkin.inputs.megatron_shape import config_of
 
 NODES = ("nnodes", "num_nodes", "sbatch.nodes")
 EACH = ("nproc_per_node", "num_gpus", "sbatch.gpus_per_node", "sbatch.ntasks_per_node", "sbatch.gres")
-PROGRAMS = ("pretrain_gpt.py", "pretrain_mamba.py", "pretrain_hybrid.py", "pretrain_bert.py", "pretrain_t5.py")
 
 
 def is_this(source: Source) -> bool:

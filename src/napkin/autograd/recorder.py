@@ -1,0 +1,127 @@
+"""Record primitives on symbolic tensors: nodes, the storages that autograd saves (each counted once, however many nodes
+or views hold it), local variables, and the casts of arguments.
+
+Counts may be arrays with one entry per layout: nothing here branches on a count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from napkin.autograd.tensors import (
+    ACTIVATION,
+    INPUT,
+    WEIGHT,
+    WEIGHT_COPY,
+    Node,
+    Storage,
+    Tensor,
+    sized,
+)
+from napkin.elementwise import Number, is_array, maximum
+
+
+class Recorder:
+    """Records the primitives that run on it.
+
+    compute    dtype of linear weights, and of activations where nothing casts them
+    autocast   dtype that autocast runs matmuls in, or "" when it is off
+    linear_dtype  dtype of fewer than 16 bits in which linear layers save their inputs, or ""
+    recomputed  what runs now is recomputed in backward: only autocast's weight copies are saved
+    holds      (index of the last node that runs while a local variable refers to a tensor, that tensor)
+    copies     autocast's copies of weights that several layers share, by label
+    frozen     weights get no gradient: nothing is saved for it, and autocast casts them anew in each call
+    """
+
+    def __init__(self, compute: str, autocast: str = "", linear_dtype: str = "") -> None:
+        self.compute = compute
+        self.autocast = autocast
+        self.linear_dtype = linear_dtype
+        self.nodes: list[Node] = []
+        self.holds: list[tuple[int, Tensor]] = []
+        self.kept: list[Storage] = []
+        self._known: set[int] = set()
+        """Which storages are kept."""
+        self.scope = ""
+        self.recomputed = False
+        self.copies: dict[str, Tensor] | None = None
+        self.frozen = False
+
+    # --- storages ---
+
+    def new(self, count: Number, dtype: str, what: str, *, no_grad: bool = False) -> Tensor:
+        """Allocate a tensor."""
+        return Tensor(count, dtype, ((1, Storage(f"{self.scope}/{what}", sized(count, dtype))),), no_grad)
+
+    def given(self, count: Number, dtype: str, what: str, *, kind: str = ACTIVATION, no_grad: bool = False) -> Tensor:
+        """Return a tensor that exists before the layer runs: its input, a weight, the token ids."""
+        return Tensor(count, dtype, ((1, Storage(what, sized(count, dtype), kind)),), no_grad)
+
+    def keep(self, *tensors: Tensor) -> tuple[tuple[Number, Storage], ...]:
+        """Save tensors for backward; weights and the step's own inputs are not counted."""
+        held: list[tuple[Number, Storage]] = []
+        for tensor in tensors:
+            for weight, storage in tensor.storages:
+                if storage.kind in (WEIGHT, INPUT):
+                    continue
+                if id(storage) not in self._known:
+                    self._known.add(id(storage))
+                    self.kept.append(storage)
+                storage.kept = maximum(storage.kept, weight)
+                held.append((weight, storage))
+        return tuple(held)
+
+    def record(
+        self,
+        name: str,
+        inputs: Sequence[Tensor],
+        output: Tensor,
+        kept: Sequence[Tensor] = (),
+        *,
+        for_weight: Sequence[Tensor] = (),
+        weight: Number = 0,
+        alias: bool = False,
+        scratch: Number = 0,
+        broadcast: bool = False,
+        forward_scratch: Number = 0,
+    ) -> Tensor:
+        """Record one primitive and return its output.
+
+        kept        what it saves for backward
+        for_weight  what it saves for its weight's gradient only, before those
+        weight      bytes of the gradients of weights that are no inputs
+        alias       passes its gradient on unchanged
+        broadcast   a multiplication, whose gradients are summed to the factors' sizes
+        scratch, forward_scratch  temporary bytes of its backward and of its forward pass
+        """
+        if self.frozen:
+            weight = 0
+        else:
+            kept = (*for_weight, *kept)
+        output.no_grad = all(t.no_grad for t in inputs) and not is_array(weight) and weight == 0
+        if self.recomputed:
+            kept = [t for t in kept if t.storage.kind == WEIGHT_COPY]
+        held = () if output.no_grad else self.keep(*kept)
+        self.nodes.append(Node(name, tuple(inputs), output, held, weight, alias, scratch, broadcast, forward_scratch))
+        return output
+
+    def hold(self, *tensors: Tensor) -> None:
+        """Keep tensors alive up to the last recorded node: a local variable refers to them."""
+        self.holds += [(len(self.nodes) - 1, tensor) for tensor in tensors]
+
+    # --- autocast of arguments; the caller holds the originals until the operation returns ---
+
+    def lowered(self, x: Tensor) -> Tensor:
+        """Cast an argument of an operation on autocast's lower-precision list."""
+        return self.cast(x, self.autocast) if self.autocast and x.dtype == "fp32" else x
+
+    def raised(self, x: Tensor) -> Tensor:
+        """Cast an argument of an operation on autocast's fp32 list."""
+        return self.cast(x, "fp32") if self.autocast else x
+
+    def cast(self, x: Tensor, dtype: str) -> Tensor:
+        if x.dtype == dtype:
+            return x
+        out = self.new(x.count, dtype, f"as {dtype}")
+        out.rows_apart = x.rows_apart
+        return self.record("cast", (x,), out)
