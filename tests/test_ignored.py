@@ -26,8 +26,8 @@ memory gpt2 --seq 512
 memory t5-base --seq 512
 memory llama3-8b --hardware h100 --lora-rank 16 --quantized nf4 --seq 1024
 memory llama3-8b --task dpo --gpus 8 --hardware h100 --zero 3 --seq 1024
-memory llama3-8b --task ppo --gpus 8 --hardware h100 --zero 3 --recompute full --prompt-tokens 200 --response-tokens 1000 --samples-per-prompt 8 --global-batch 64
-step llama3-8b --task ppo --gpus 8 --hardware h100 --zero 3 --recompute full --prompt-tokens 200 --response-tokens 1000 --samples-per-prompt 8 --global-batch 64
+memory gpt2 --task ppo --hardware h100 --prompt-tokens 9 --response-tokens 90 --samples-per-prompt 8 --global-batch 8
+step gpt2 --task ppo --hardware h100 --prompt-tokens 9 --response-tokens 90 --samples-per-prompt 8 --global-batch 8
 memory llama3-8b --hardware h100 --inference --seq 8192
 memory llama3-8b --hardware h100 --gpus 8 --zero 3 --max micro-batch --recompute full
 memory linear --width 4 --depth 2 --batch 2 --optimizer adagrad --precision fp32
