@@ -88,7 +88,7 @@ def test_plan_takes_samples_too() -> None:
     [
         (f"{RUN} --tokens 1M --samples 5", "--tokens and --samples both say"),
         (f"{RUN} --mfu 0.4 --steps 5", "--steps needs --global-batch"),
-        (f"{RUN} --samples 5", "--sample-tokens is missing"),
+        (f"{RUN} --samples 5", "--samples needs the length of a sample"),
         (f"{RUN} --samples 5 --sample-tokens 4096", "longer than a sequence of 2,048"),
         ("train-time --params 8B --gpus 1 --hardware h100 --samples 5 --sample-tokens 9", "needs a MODEL"),
         ("data lengths no-such-file --tokens-field n", "No such file"),

@@ -24,16 +24,15 @@ memory llama3-8b --gpus 16 --tp 2 --pp 4 --zero 1 --global-batch 32
 memory mixtral-8x7b --hardware h100 --gpus 16 --ep 8 --zero 1
 memory gpt2 --seq 512
 memory t5-base --seq 512
+memory gpt2 --task dpo --seq 512 --hardware a100
 memory llama3-8b --hardware h100 --lora-rank 16 --quantized nf4 --seq 1024
-memory llama3-8b --task dpo --gpus 8 --hardware h100 --zero 3 --seq 1024
-memory gpt2 --task ppo --hardware h100 --prompt-tokens 9 --response-tokens 90 --samples-per-prompt 8 --global-batch 8
-step gpt2 --task ppo --hardware h100 --prompt-tokens 9 --response-tokens 90 --samples-per-prompt 8 --global-batch 8
 memory llama3-8b --hardware h100 --inference --seq 8192
 memory llama3-8b --hardware h100 --gpus 8 --zero 3 --max micro-batch --recompute full
 memory linear --width 4 --depth 2 --batch 2 --optimizer adagrad --precision fp32
 step llama3-8b --gpus 8 --zero 3 --hardware h100
 step llama3-8b --gpus 16 --tp 2 --pp 4 --global-batch 32 --hardware h100
 step gpt2 --hardware a100
+step gpt2 --task grpo --hardware a100 --prompt-tokens 100 --response-tokens 300 --samples-per-prompt 2 --global-batch 4
 step mixtral-8x7b --gpus 16 --ep 8 --zero 1 --global-batch 64 --hardware h100
 train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5
 train-time --params 70B --tokens 15T --gpus 1024 --hardware h100
@@ -108,7 +107,7 @@ claimed-mfu=0.4
 confidence=50
 count=3
 cp=2
-critic=none|llama3.2-1b
+critic=gpt2
 cut=2
 depth=3
 document-lengths=1024,1024
@@ -155,7 +154,7 @@ max-global-batch=32
 max-micro-batch=1|2
 max-params=10B
 max-pp=1|2
-max-response-tokens=3000
+max-response-tokens=900
 max-tp=1|2
 max-vp=1|2
 max-zero=1|0
@@ -185,14 +184,14 @@ power-overhead=1.5
 pp=2|4
 precision=fp32|bf16-pure
 price=7
-prompt-tokens=500
+prompt-tokens=200
 pue=1.5
 quantized=nf4
 recompute=full|selective
-reference=precomputed|same
-response-tokens=900
-reward=llama3.2-1b
-rollout=none|colocated:0.7
+reference=precomputed|gpt2
+response-tokens=400
+reward=gpt2
+rollout=colocated:0.3
 rollout-tp=2
 rows=3
 sample-tokens=100
@@ -213,7 +212,7 @@ std=0.02
 step-time=2.5s
 steps=1000
 target-seq=256
-task=dpo|rm|sft
+task=dpo|grpo
 tdp=500
 tflops=300
 theme=dark

@@ -28,7 +28,7 @@ from napkin.training.layout import Layout
 from napkin.training.precision import POLICIES
 from napkin.training.setup import Setup
 
-from .conftest import run_line
+from .conftest import model_of, run_line
 
 GPT2 = build(load_config("gpt2"))
 MIXTRAL = build(load_config("mixtral-8x7b"))
@@ -176,6 +176,15 @@ def test_padding_only_adds_rows_and_columns_of_ids_that_nobody_uses(multiple: in
     assert work[1] - work[0] == 2 * 16 * GPT2.hidden * more
     live = [rank_of(prepare(model, setup_of(model)), 0).live for model in (GPT2, wider)]
     assert (live[1] > live[0]) == (more > 0)
+
+
+def test_a_head_that_is_put_together_is_padded_as_its_table_is() -> None:
+    """MobileBERT, 30,522 ids in multiples of 1,000: 478 rows of 128 of the table and 384 others, and a bias."""
+    names = ("hidden_size", "intermediate_size", "max_position_embeddings")
+    fields = {"model_type": "mobilebert", "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 30522}
+    model = model_of({**fields, **dict.fromkeys(names, 512), "embedding_size": 128, "intra_bottleneck_size": 128})
+    both = [params(one)["params/total"].value for one in (model, padded(model, 1000))]
+    assert both[1] - both[0] == 478 * (128 + 384 + 1)
 
 
 def test_a_vocabulary_is_padded_to_a_multiple_of_its_ranks_everywhere() -> None:

@@ -23,7 +23,7 @@ from napkin.timing import time
 
 def run(inputs: Inputs) -> Answer:
     """Answer for a model or its number of parameters."""
-    if any(name in inputs for name in ("task", *ROLLOUT)):
+    if inputs.has("model") and any(name in inputs for name in ("task", *ROLLOUT)):
         from napkin.commands.tasks import read_whether_rollout
 
         if read_whether_rollout(inputs):

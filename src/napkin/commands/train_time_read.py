@@ -14,6 +14,7 @@ from napkin.inputs.hardware import Hardware
 from napkin.options.data import AMOUNT
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.model import MODEL_OPTIONS
+from napkin.options.rollout import ROLLOUT
 from napkin.options.training import FROZEN, STEP_MODEL, TASKED, UNTIMED
 from napkin.term import Term
 from napkin.timing import time
@@ -26,7 +27,7 @@ PREDICTS = (*STEP_MODEL, *TASKED, "profile")
 """What the step model takes to estimate the MFU of a MODEL."""
 LAYOUT = tuple(name for name in PREDICTS if name not in FROZEN)
 """Those of them that change the MFU alone, not the FLOPs."""
-OF_MODEL = ("seq", "flops", *MODEL_OPTIONS, *PREDICTS)
+OF_MODEL = ("seq", "flops", *MODEL_OPTIONS, *PREDICTS, *ROLLOUT)
 """Options that need a MODEL's shapes."""
 
 

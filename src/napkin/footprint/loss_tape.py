@@ -13,11 +13,7 @@ from napkin.operations.model import Stack
 from napkin.operations.rewrite import rewrite
 from napkin.operations.roles import LM_HEAD
 from napkin.operations.shapes import Value
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
+from napkin.operations.work import Work
 
 STREAM = "x"
 """The name under which operations read the residual stream."""
@@ -129,18 +125,19 @@ def fused_loss(lowering: Lowering, operations: tuple[Operation, ...], residual: 
     place = next((n for n, op in enumerate(operations) if op.role == LM_HEAD), None)
     if place is None:
         raise Refused("a loss fused with the head's matmul needs a head", "omit --loss")
-    head: Any = operations[place]
+    head = operations[place]
+    (product,) = head.gemms(Work(lowering.b, lowering.own))
     hidden = (
         lowering.run(rewrite(operations[:place], lowering.implementation), residual).tensor
         if place
         else residual.tensor
     )
     tape.scope = "loss"
-    vocabulary = head.d_out // lowering.split.tensor
-    rows = next_power(ceil_div(lowering.tokens, ceil_div(vocabulary, head.d_in)))
+    vocabulary = product.n // lowering.split.tensor
+    rows = next_power(ceil_div(lowering.tokens, ceil_div(vocabulary, product.k)))
     rows = minimum(rows, lowering.tokens)
     of_hidden = tape.new(hidden.count, hidden.dtype, "gradient of the hidden state", no_grad=True)
-    trained = vocabulary * head.d_in * (lowering.implementation.tuning is None and head.learning.trained)
+    trained = vocabulary * product.k * (lowering.implementation.tuning is None and head.learning.trained)
     of_weight = tape.new(trained, tape.compute, "gradient of the head's weight", no_grad=True)
     logits = sized(rows * vocabulary, tape.autocast or hidden.dtype)
     tape.record(

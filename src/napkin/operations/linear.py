@@ -175,6 +175,9 @@ class JoinedHead(Module):
         rest = Weight("rest", (self.d_in - self.table, self.d_out))
         return (table, rest, Weight("bias", (self.d_out,)))
 
+    def padded(self, before: int, rows: int, reads_logits: bool) -> Operation:
+        return replace(self, d_out=rows) if self.d_out == before else self
+
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return (gemm(self.name, work.tokens, self.d_in, self.d_out),)
 

@@ -93,18 +93,10 @@ class Norm(Elementwise):
         learned = (self.weight + self.bias) * size * BYTES["fp32" if tape.autocast else tape.compute]
         if run.implementation.norms == "lowered" and tape.autocast:
             return self.autocast_normalized(run, x, rows, size, learned)
-        if arithmetic in ("fused", "fused_fp32"):
-            if arithmetic == "fused_fp32":
-                x = tape.cast(x, "fp32")
-            if self.kind == "rms":
-                return (
-                    tape.cast(tape.rms_norm(x, rows, learned), out_dtype)
-                    if arithmetic != "fused"
-                    else tape.rms_norm(x, rows, learned)
-                )
-            shifted = [tape.scale(run.weight(size))] if self.unit_offset else []
-            out = tape.layer_norm(x, rows, shifted, learned)
-            return tape.cast(out, out_dtype) if arithmetic == "fused_fp32" else out
+        if arithmetic == "fused":
+            return self.in_one_kernel(run, x, rows, size, learned)
+        if arithmetic == "fused_fp32":
+            return tape.cast(self.in_one_kernel(run, tape.cast(x, "fp32"), rows, size, learned), out_dtype)
         given, x = x, tape.cast(x, "fp32")
         if arithmetic == "cast_rstd":
             rstd = tape.rsqrt(tape.shift(tape.mean(tape.power(x), rows)))
@@ -139,6 +131,13 @@ class Norm(Elementwise):
         product = tape.multiply(tape.cast(out, out_dtype), weight)
         tape.hold(out, variance)
         return product
+
+    def in_one_kernel(self, run: Lowering, x: Tensor, rows: Number, size: Number, learned: Number) -> Tensor:
+        """Run F.rms_norm or F.layer_norm."""
+        if self.kind == "rms":
+            return run.tape.rms_norm(x, rows, learned)
+        shifted = [run.tape.scale(run.weight(size))] if self.unit_offset else []
+        return run.tape.layer_norm(x, rows, shifted, learned)
 
     def autocast_normalized(self, run: Lowering, x: Tensor, rows: Number, size: Number, learned: Number) -> Tensor:
         """Run a layer norm outside of autocast, its arguments cast to 16 bits on every pass."""

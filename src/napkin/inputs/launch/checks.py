@@ -1,9 +1,30 @@
-"""Contradictions among a launch file's numbers: GPUs that the layout does not divide, batches that do not add up."""
+"""GPUs of a launcher, and contradictions among a launch file's numbers: layouts that do not divide, batches."""
 
 from __future__ import annotations
 
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.values import product
+from napkin.inputs.launch.values import product, whole
+
+NODES = ("nnodes", "num_nodes", "sbatch.nodes")
+EACH = ("nproc_per_node", "num_gpus", "sbatch.gpus_per_node", "sbatch.ntasks_per_node", "sbatch.gres")
+"""Keys of launchers and of Slurm: nodes, and processes of each, in the order in which they are looked for."""
+
+
+def take_machine(reading: Reading) -> None:
+    """Read nodes × processes of each from the launcher, or from Slurm's lines."""
+    nodes = next((key for key in NODES if reading.find(key) is not None), None)
+    each = next((key for key in EACH if reading.find(key) is not None), None)
+    if each is None:
+        return
+    count = reading.read(each, whole)
+    machines = reading.read(nodes, lambda value: whole(str(value).split(":")[0])) if nodes else 1
+    keys = [each, *([nodes] if nodes else ())]
+    if count is None or machines is None:
+        reading.ask("gpus", *keys)
+    elif nodes is None and each == "nproc_per_node":
+        reading.derive("gpus", count, each)
+    else:
+        reading.derive("gpus", count * machines, *keys)
 
 
 def check_gpus(reading: Reading, *keys: str) -> None:

@@ -6,7 +6,8 @@ from functools import cache
 
 from napkin.options.launches import CHANGES_NOTHING, others
 
-WORDS = """name description debug run_name exp_name experiment_name project project_name group entity user_name
+WORDS = """name description debug run_name exp_name experiment_name project project_name with_tracking
+    use_slow_tokenizer add_bos group entity user_name
     work_group workspace tags note notes version dump_folder job_id comment main_training_function same_network
     lr lrs peak_lr base_lr max_lr min_lr finetune_lr scheduler lr_scheduler sched betas eps epsilon beta_1
     beta_2 weight_decay

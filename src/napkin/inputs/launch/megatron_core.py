@@ -57,6 +57,7 @@ NOT_MODELLED = {
     "window_size softmax_type attention_output_gate": "how attention is computed",
     "rotary_interleaved rotary_scaling_factor yarn_* mscale*": "positions",
     "use_turbo* enable_primus_turbo turbo_* primus_turbo*": "kernels of Primus-Turbo",
+    "deepspeed_activation_checkpointing embed_layernorm pp_partition_method partition_activations": "how layers run",
     "empty_unused_memory_level": "how often the allocator's cache is emptied",
     "hybrid_* is_hybrid_model mamba_*": "Mamba layers among the others",
     "attention_softmax_in_fp32 apply_query_key_layer_scaling fp32_residual_connection "
@@ -73,11 +74,18 @@ IGNORED = """manual_gc manual_gc_interval tiktoken_pattern num_workers no_mmap_b
     async_tensor_model_parallel_allreduce no_async_tensor_model_parallel_allreduce no_gradient_accumulation_fusion
     gradient_accumulation_fusion barrier_* straggler* rerun_mode legacy_tokenizer high_priority_stream_groups
     use_pytorch_profiler profile* mid_level_dataset_surplus data_args_path accumulate_allreduce_grads_in_fp32
-    attention_dropout ckpt* te_rng_tracker nnodes nproc_per_node use_flash_attn log_* disable_mamba_mem_eff_path"""
+    attention_dropout ckpt* te_rng_tracker nnodes nproc_per_node use_flash_attn log_* disable_mamba_mem_eff_path
+    u deepspeed deepspeed_config kill_switch_path abort_on_unmet_fused_kernel_constraints valid_num_workers"""
 
 
 def take_sharding(reading: Reading, default: int = 0, *, default_key: str = "use_distributed_optimizer") -> None:
     """Read what data-parallel ranks divide: the distributed optimizer is stage 1, FSDP of torch or Megatron stage 3."""
+    stage = reading.read("zero_stage", natural)
+    if stage is not None:
+        reading.put("zero", stage, "zero_stage")
+        reading.derive("framework", "megatron-deepspeed", "zero_stage")
+        reading.inputs.pop("implementation", None)
+        return
     if reading.read("use_torch_fsdp2", flag):
         reading.put("zero", 3, "use_torch_fsdp2")
         reading.told("use_distributed_optimizer")
@@ -115,6 +123,9 @@ def take_recompute(
     layers: str = "recompute_num_layers",
 ) -> None:
     """Read what is recomputed: selective (attention's inside), or full in groups of layers or in the first of them."""
+    if reading.read("checkpoint_activations", flag):
+        reading.put("recompute", "full", "checkpoint_activations")
+        return
     if reading.read("recompute_activations", flag):
         reading.put("recompute", "selective", "recompute_activations")
         return
@@ -241,8 +252,10 @@ def take_shape(reading: Reading) -> None:
     if reading.shape.get("experts"):
         top = reading.read("moe_router_topk", whole)
         reading.dimension("top_k", top or 2, "moe_router_topk")
-    vocab = reading.read("padded_vocab_size|vocab_size", whole)
-    reading.dimension("vocab", vocab, *[k for k in ("padded_vocab_size", "vocab_size") if k in reading.source])
+    vocab = reading.read("padded_vocab_size|pad_vocab_size_to|vocab_size", whole)
+    reading.dimension(
+        "vocab", vocab, *[k for k in ("padded_vocab_size", "pad_vocab_size_to", "vocab_size") if k in reading.source]
+    )
     reading.dimension("gated", bool(gated), "swiglu")
     untied = reading.read("untie_embeddings_and_output_weights", flag)
     shared = reading.read("share_embeddings_and_output_weights", flag)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from napkin.inputs.launch.values import Open
 from napkin.inputs.presets import is_preset, preset
 
 TYPE_CHECKING = False
@@ -31,6 +32,8 @@ OPTIMIZERS: dict[str, tuple[str, str | None]] = {
     "distributed_fused_adam": ADAMW,
     "mcore_distributed_optim": ADAMW,
     "adamw_8bit": ("adamw-8bit", None),
+    "adamw_torch_8bit": ("adamw-8bit", None),
+    "ao_adamw_8bit": ("adamw-8bit", None),
     "adamw8bit": ("adamw-8bit", None),
     "adamw_bnb_8bit": ("adamw-8bit", None),
     "adam8bit": ("adam-8bit", None),
@@ -159,7 +162,7 @@ def lora_targets(targets: list[str]) -> str:
 _SUFFIXES = re.compile(
     r"-(?:(?:instruct|chat|it|base|hf|fp16|bf16|pt|sft|dpo|rm|mixture|text|preview|distill|pretrained|"
     r"\d{4}|v\d+(?:\.\d+)*|bnb-4bit|unsloth|unsloth-bnb-4bit|gptq|awq|4bit|8bit|int4|mlx|1m|128k|4k|8k|16k|32k|"
-    r"\d+k|full|lora|qlora|merged|beta|alpha|700k|step\d+|1t|\d+t))$"
+    r"\d+k|deduped|reasoning|thinking|128e|full|lora|qlora|merged|beta|alpha|700k|step\d+|1t|\d+t))$"
 )
 """Endings with which a model of the same shape is published again."""
 
@@ -173,6 +176,7 @@ def model_of(name: str) -> tuple[str | None, bool]:
         last = plain.rsplit("/", 1)[-1]
         return found.name, "/" in plain or last == plain
     word = plain.rsplit("/", 1)[-1].lower().replace("_", "-")
+    word = re.sub(r"-(?:coder|math|safeguard)(?=-)", "", word)
     while word:
         for one in (word, word.removeprefix("meta-"), word.replace("llama-2-", "llama2-")):
             if is_preset(one):
@@ -193,6 +197,10 @@ def take_model(reading: Reading, *keys: str) -> None:
             reading.ask("model", block)
         return
     key = next(key for key in keys if reading.source.get(key) is value)
+    if isinstance(value.value, Open):
+        name, _ = model_of(value.value.rest)
+        reading.assume("model", name, key) if name else reading.ask("model", key)
+        return
     if not isinstance(value.value, str):
         reading.ask("model", key)
         return

@@ -224,7 +224,7 @@ class Reading:
         """Account for every key of the file that no option names."""
         from napkin.inputs.launch.harmless import is_harmless
 
-        looked = self.format.looked
+        looked = self.format.looked | self.source.looked
         for key, value in self.source.values.items():
             if key in self._told or any(part in self._covered for part in _ways(key)):
                 continue

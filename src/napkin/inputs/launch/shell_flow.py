@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from napkin.inputs.launch.shell_values import Variables, marks
@@ -58,11 +58,13 @@ MOST_COMMANDS = 200
 
 class Script:
     """A script that was followed. commands: expanded words of what it would start; undecided: what its branches turn on
-    that is not known; exported: names of exported variables."""
+    that is not known; exported: names of exported variables. known: variables that are set before it starts."""
 
-    def __init__(self, text: str, name: str) -> None:
+    def __init__(self, text: str, name: str, known: Mapping[str, str] | None = None) -> None:
         self.name = name
         self.variables = Variables()
+        self.variables.texts |= known or {}
+        self.variables.used |= set(known or ())
         self.commands: list[list[str]] = []
         self.undecided: dict[str, str] = {}
         self.exported: set[str] = set()
@@ -202,6 +204,10 @@ class Script:
             text = one.here if one.quoted else self.variables.expand(one.here.replace("\\\n", " "))
             self.variables.assign(words[-1], " ".join(text.split()))
             return
+        if inner := _quoted_line(words):
+            for statement in statements(inner):
+                self._statement(statement)
+            return
         if words[0] in _SKIPPED or words[0].endswith("()") or len(self.commands) >= MOST_COMMANDS:
             return
         expanded = [part for word in words for part in self._argument(word)]
@@ -233,6 +239,15 @@ class Script:
             self.variables.assign_array(name, words, bool(more))
         else:
             self.variables.assign(name, self.variables.text(raw), bool(more))
+
+
+def _quoted_line(words: Sequence[str]) -> str:
+    """Return the command line that `bash -c "…"` runs, "" where the words are none."""
+    for at in range(1, len(words) - 1):
+        shell = words[at - 1].rsplit("/", 1)[-1]
+        if words[at] in ("-c", "-lc") and shell in ("bash", "sh") and words[at + 1][:1] in ("'", '"'):
+            return words[at + 1][1:-1]
+    return ""
 
 
 class _Branch:

@@ -15,13 +15,21 @@ from napkin.inputs.load import Document
 _OPTION = re.compile(r"--?[A-Za-z][\w.\-]*(=.*)?", re.S)
 _OVERRIDE = re.compile(r"[+~]*([A-Za-z_][\w.\-/@]*)=(.*)", re.S)
 _SBATCH = re.compile(r"^#SBATCH\s+--(nodes|gpus-per-node|ntasks-per-node|gres|gpus)[= ](\S+)", re.M)
-ENVIRONMENT = re.compile(r"[A-Z][A-Z0-9_]*")
+OF_SLURM = {
+    "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+    "gpus_per_node": ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"),
+    "gres": ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"),
+    "ntasks_per_node": ("SLURM_NTASKS_PER_NODE",),
+}
+"""What a script asks of Slurm → the variables in which Slurm says it to the script."""
 MATTERS = {"PYTORCH_CUDA_ALLOC_CONF": "the allocator's settings", "PYTORCH_ALLOC_CONF": "the allocator's settings"}
 
 
 def read(text: str, name: str) -> Source:
     """Return the options of the command of a script that has the most. Raises NapkinError (2) where none has any."""
-    script = Script(clean(text), name)
+    slurm = {what.replace("-", "_"): number.rsplit(":", 1)[-1] for what, number in _SBATCH.findall(text)}
+    known = {variable: slurm[what] for what, variables in OF_SLURM.items() if what in slurm for variable in variables}
+    script = Script(clean(text), name, known)
     found = [(command, _options(command)) for command in script.commands]
     if not any(options for _, options in found):
         raise NapkinError(
@@ -37,8 +45,8 @@ def read(text: str, name: str) -> Source:
         at = next((n for n, row in enumerate(rows, 1) if spelled in row), None)
         if at is not None:
             lines[spelled,] = at
-    for what, number in _SBATCH.findall(text):
-        values[f"sbatch.{what.replace('-', '_')}"] = Value(f"#SBATCH --{what}", _scalar(number.rsplit(":", 1)[-1]))
+    for what, number in slurm.items():
+        values[f"sbatch.{what}"] = Value(f"#SBATCH --{what.replace('_', '-')}", _scalar(number))
     source = Source(name, "shell", values, Document(name, None, lines))
     source.command = tuple(marks(one)[0] for one in words if not one.startswith("-"))
     source.unread = _unread(script)
@@ -107,7 +115,7 @@ def _values(words: Sequence[str]) -> tuple[object, tuple[str, ...]]:
 def _value(texts: list[str], defaulted: tuple[str, ...], unknown: str) -> tuple[object, tuple[str, ...]]:
     """Return an option's value: True without one, a list of several."""
     if unknown:
-        return Open(unknown), defaulted
+        return Open(unknown, " ".join(texts)), defaulted
     if not texts:
         return True, defaulted
     found = [_scalar(text) if text else "" for text in texts]

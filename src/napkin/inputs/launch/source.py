@@ -35,6 +35,7 @@ class Source:
     syntax   yaml, json, toml, shell or python
     values   key → Value
     command  words of a script's command that are not options (the program that it starts)
+    unread   what is no key, and why it was not read      looked  keys that a reader asked for
     """
 
     def __init__(self, name: str, syntax: str, values: Mapping[str, Value], document: Document) -> None:
@@ -44,6 +45,7 @@ class Source:
         self.document = document
         self.command: tuple[str, ...] = ()
         self.unread: dict[str, str] = {}
+        self.looked: set[str] = set()
 
     def __contains__(self, key: str) -> bool:
         """Whether there is such a key, or a block of this name."""
@@ -56,11 +58,12 @@ class Source:
         return any(key in self for key in keys)
 
     def get(self, key: str) -> Value | None:
+        self.looked.add(key)
         return self.values.get(key)
 
     def plain(self, key: str) -> Any:
         """Return a key's value, None where it is missing or open."""
-        found = self.values.get(key)
+        found = self.get(key)
         return None if found is None or isinstance(found.value, Open) else found.value
 
     def inside(self, block: str) -> Iterator[str]:

@@ -89,8 +89,14 @@ def _json(text: str, name: str) -> Document:
     except NapkinError as problem:
         try:
             return yaml_words.read(text, name)
-        except NapkinError:
-            raise problem from None
+        except NapkinError as other:
+            raise max(problem, other, key=_line_of) from None  # of what it nearly was
+
+
+def _line_of(problem: NapkinError) -> int:
+    """Return the line that an error names, 0 where it names none."""
+    found = re.search(r":(\d+): ", problem.message)
+    return int(found[1]) if found else 0
 
 
 def _toml(text: str, name: str) -> Document:

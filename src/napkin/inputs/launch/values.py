@@ -17,12 +17,16 @@ MOST_DIGITS = 30
 
 
 class Open:
-    """A value that the file leaves open: `auto`, -1, an argument of the script, a variable that is set elsewhere."""
+    """A value that the file leaves open: `auto`, -1, an argument of the script, a variable that is set elsewhere.
 
-    __slots__ = ("text",)
+    text: what is not known; rest: the part of the value that the file does state (the end of a path)
+    """
 
-    def __init__(self, text: str) -> None:
+    __slots__ = ("rest", "text")
+
+    def __init__(self, text: str, rest: str = "") -> None:
         self.text = text
+        self.rest = rest
 
     def __repr__(self) -> str:
         return self.text

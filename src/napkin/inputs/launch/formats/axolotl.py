@@ -174,7 +174,8 @@ def _checkpointing(reading: Reading) -> None:
         reading.put("offload", f"{before},activations" if before else "activations", "gradient_checkpointing")
     else:
         reading.put("recompute", "full" if reading.parsed(value, flag) else "none", "gradient_checkpointing")
-    if reading.read("activation_offloading", flag):
+    away = str(reading.source.plain("activation_offloading") or "").lower()
+    if away not in ("", "false"):
         reading.put("offload", "activations", "activation_offloading")
 
 
@@ -250,7 +251,8 @@ FORMAT = Format(
         gradient_checkpointing_kwargs fsdp_final_state_dict_type tf32 strict group_by_length.none
         dataset_processes dataset_keep_in_memory dataloader* hf_use_auth_token  special_tokens tokens
         added_tokens_overrides chat_template* weight_decay adam_beta* max_grad_norm curriculum_sampling
-        eval_table* save_first_step shuffle_merged_datasets skip_prepare_dataset
+        eval_table* eot_tokens processor_type ddp_find_unused_parameters cosine_* eta_min use_swanlab
+        use_tensorboard auto_resume_from_checkpoints save_first_step shuffle_merged_datasets skip_prepare_dataset
         base_model_config base_model_ignore_patterns revision_of_model loss_watchdog* total_num_tokens
         sample_packing_eff_est roundrobin reinit_weights {IDLE_FSDP}""",
     not_modelled={

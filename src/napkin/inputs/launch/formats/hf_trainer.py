@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from napkin.inputs.launch.checks import take_machine
 from napkin.inputs.launch.format import Format, Key, Rule
 from napkin.inputs.launch.names import take_attention, take_model, take_optimizer
+from napkin.inputs.launch.read import merge_into
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import (
     IDLE_FSDP,
@@ -15,6 +17,7 @@ from napkin.inputs.launch.shared import (
     full_policy,
     take_deepspeed_file,
     take_fsdp,
+    take_linked,
     take_lora,
 )
 from napkin.inputs.launch.source import Source
@@ -63,7 +66,7 @@ def is_this(source: Source) -> bool:
     return (
         named
         and source.has_any(*ARGUMENTS)
-        and sum(one in source for one in ARGUMENTS) >= 2
+        and (sum(one in source for one in ARGUMENTS) >= 2 or source.has_any(*OF_TRL))
         and not source.has_any("finetuning_type", "stage", "base_model")
     )
 
@@ -138,28 +141,30 @@ def _amount(reading: Reading) -> None:
         reading.put("steps", int(steps), "max_steps")
         reading.told("num_train_epochs")
         return
-    epochs = reading.read("num_train_epochs", number)
+    epochs = reading.read("num_train_epochs|num_epochs", number)
     if epochs:
-        reading.put("epochs", epochs, "num_train_epochs")
+        reading.put("epochs", epochs, "num_train_epochs", "num_epochs")
     else:
         reading.default("epochs", 3, "num_train_epochs")
 
 
 def _adapter(reading: Reading) -> None:
-    if reading.read("use_peft", flag) or (
+    if reading.read("use_peft|use_lora|use_qlora", flag) or (
         reading.read("use_peft", flag) is None and reading.read("lora_r|lora_rank", whole)
     ):
         take_lora(reading, "lora_r|lora_rank", "lora_target_modules|lora_target", 16, None)
-        reading.told("use_peft")
+        for key in ("use_peft", "use_lora", "use_qlora"):
+            reading.told(key)
         if reading.read("use_dora", flag):
             reading.put("adapter", "dora", "use_dora")
-    if reading.read("load_in_4bit", flag):
+    if reading.read("load_in_4bit|use_qlora", flag):
         kind = reading.source.plain("bnb_4bit_quant_type") or "nf4"
         double = reading.read("use_bnb_nested_quant|bnb_4bit_use_double_quant", flag)
         reading.put(
             "quantized",
             ("nf4-dq" if double else "nf4") if kind == "nf4" else "int4",
             "load_in_4bit",
+            "use_qlora",
             "use_bnb_nested_quant",
             "bnb_4bit_use_double_quant",
         )
@@ -168,6 +173,17 @@ def _adapter(reading: Reading) -> None:
 
 
 def _framework(reading: Reading) -> None:
+    """Read what the launch line and its files say of the machine, and what distributes the model."""
+    take_machine(reading)
+    count = reading.read("num_processes", whole)
+    if count:
+        reading.put("gpus", count, "num_processes")
+    if reading.source.plain("config_file") is not None:
+        linked = take_linked(reading, "config_file")
+        if linked is not None:
+            merge_into(reading, linked, "config_file")
+            return
+        reading.omit("config_file", "the launcher's file is not here: GPUs and what they divide are in it")
     if take_deepspeed_file(reading):
         return
     words = str(reading.source.plain("fsdp") or "").lower().split()

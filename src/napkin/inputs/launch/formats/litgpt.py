@@ -47,13 +47,13 @@ def _pretrains(reading: Reading) -> bool:
 
 
 def _model(reading: Reading) -> None:
+    if reading.find("model_config.n_layer") is not None:
+        _described(reading)
+        return
     key = "model_name" if reading.find("model_name") is not None else "checkpoint_dir"
     name = reading.source.plain(key)
     if not isinstance(name, str):
-        if "model_config.n_layer" in reading.source:
-            _described(reading)
-        else:
-            reading.ask("model", "model_name", "checkpoint_dir")
+        reading.ask("model", "model_name", "checkpoint_dir")
         return
     own = OWN.get(name.lower())
     if own is not None:

@@ -181,11 +181,14 @@ def _others(reading: Reading) -> None:
             reading.put("recompute", "none" if off else "full", "disable_gradient_checkpointing")
         else:
             reading.default("recompute", "full", "disable_gradient_checkpointing")
-    if not any(reading.read(key, flag) for key in ("use_galore", "use_apollo", "use_badam")):
+    own = ("use_galore", "use_apollo", "use_badam", "use_adam_mini")
+    if reading.read("use_muon", flag):
+        reading.put("optimizer", "muon", "use_muon")
+    elif not any(reading.read(key, flag) for key in own):
         take_optimizer(reading, "optim")
         reading.default("optimizer", "adamw", "optim")
     else:
-        reading.ask("optimizer", *[k for k in ("use_galore", "use_apollo", "use_badam") if k in reading.source])
+        reading.ask("optimizer", *[k for k in own if k in reading.source])
     kernel = {"fa2": "flash", "fa3": "flash", "sdpa": "flash", "disabled": "eager", "auto": "flash"}
     found = reading.read("flash_attn", word(kernel))
     if found:
@@ -263,6 +266,7 @@ FORMAT = Format(
         "use_galore galore_*": "GaLore keeps its states in a smaller space: no optimizer of napkin's",
         "use_apollo apollo_*": "APOLLO keeps its states in a smaller space: no optimizer of napkin's",
         "use_badam badam_*": "BAdam trains blocks in turn: no optimizer of napkin's",
+        "use_adam_mini": "Adam-mini shares second moments: no optimizer of napkin's",
         "use_llama_pro": "trains added blocks alone",
         "mixture_of_depths": "tokens skip layers",
         "oft_*": "OFT's adapters are not LoRA's",

@@ -45,7 +45,7 @@ def _model(reading: Reading) -> None:
         overrides = list(reading.source.inside("model.config_overrides"))
         for key in overrides:
             if reading.source.plain(key) not in (None, {}):
-                reading.refuse(key, "changes the model that is named")
+                _override(reading, key)
         return
     for name, key in (("layers", "n_layers"), ("hidden", "d_model"), ("heads", "n_heads"), ("vocab", "vocab_size")):
         reading.dimension(name, reading.read(f"model.{key}", whole), f"model.{key}")
@@ -76,6 +76,18 @@ def _model(reading: Reading) -> None:
 
     data = reading.source.document.data
     reading.build(lambda: (translated(data, reading.source.name) or (None, ""))[0])
+
+
+def _override(reading: Reading, key: str) -> None:
+    """Read a changed field of the model that is named: its kernel or its longest sequence; any other is refused."""
+    part = key.removeprefix("model.config_overrides.")
+    kernel = str(reading.source.plain(key))
+    if part == "attn_config.attn_impl":
+        reading.put("attention", "eager" if kernel == "torch" else "flash", key)
+    elif part.startswith("attn_config.") or part in ("max_seq_len", "max_position_embeddings", "n_positions"):
+        reading.omit(key, "how long sequences may be, or how attention is computed")
+    else:
+        reading.refuse(key, "changes the model that is named")
 
 
 def _batch(reading: Reading) -> None:

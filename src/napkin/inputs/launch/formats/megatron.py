@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from napkin.inputs.launch import megatron_core as core
-from napkin.inputs.launch.checks import check_batch, check_gpus
+from napkin.inputs.launch.checks import EACH, NODES, check_batch, check_gpus, take_machine
 from napkin.inputs.launch.format import Format, Rule
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import Source
-from napkin.inputs.launch.values import whole
 from napkin.inputs.megatron_shape import config_of
-
-NODES = ("nnodes", "num_nodes", "sbatch.nodes")
-EACH = ("nproc_per_node", "num_gpus", "sbatch.gpus_per_node", "sbatch.ntasks_per_node", "sbatch.gres")
 
 
 def is_this(source: Source) -> bool:
@@ -28,23 +24,6 @@ def is_this(source: Source) -> bool:
         and "trainer" not in source
         and not source.has_any("train_micro_batch_size_per_gpu", "pipe_parallel_size", "model")
     )
-
-
-def take_machine(reading: Reading) -> None:
-    """Read nodes × processes of each from the launcher, or from Slurm's lines."""
-    nodes = next((key for key in NODES if reading.find(key) is not None), None)
-    each = next((key for key in EACH if reading.find(key) is not None), None)
-    if each is None:
-        return
-    count = reading.read(each, whole)
-    machines = reading.read(nodes, lambda value: whole(str(value).split(":")[0])) if nodes else 1
-    keys = [each, *([nodes] if nodes else ())]
-    if count is None or machines is None:
-        reading.ask("gpus", *keys)
-    elif nodes is None and each == "nproc_per_node":
-        reading.derive("gpus", count, each)
-    else:
-        reading.derive("gpus", count * machines, *keys)
 
 
 def _program(reading: Reading) -> None:

@@ -89,7 +89,9 @@ def _inside(reading: Reading) -> None:
         "megatron_fused_adam": 0,
     }
     sharded = reading.read("fsdp", flag)
-    if name in known:
+    if name == "sgd":
+        reading.put("optimizer", "sgd-momentum", "optim.name")
+    elif name in known:
         reading.put("optimizer", "adamw", "optim.name")
     elif name:
         reading.ask("optimizer", "optim.name")

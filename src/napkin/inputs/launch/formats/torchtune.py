@@ -52,16 +52,19 @@ def _model(reading: Reading) -> None:
 
 
 def _preset(builder: str) -> str | None:
-    """Return the preset of a builder: sizes are the last part, versions have underscores for points, and what is like
-    another family is in torchtune under that family's name."""
-    digits = re.sub(r"(?<=\d)_(?=\d)(?!\d+b)", ".", builder)
-    for name in (digits, builder):
-        plain = name.replace("_", "-")
-        for one in (plain, re.sub(r"-(?=[\d.]+b$)", "-", plain), plain.replace("-instruct", "").replace("-base", "")):
-            found, _ = model_of(one)
-            if found:
-                return found
-    return None
+    """Return the preset of a builder, whose underscores between digits are points or separate a size: `qwen2_5_1_5b` is
+    qwen2.5-1.5b. Where a family has one size, its preset may be named without it."""
+    gaps = [found.start() for found in re.finditer(r"(?<=\d)_(?=\d)", builder)][:6]
+    for bits in range(2 ** len(gaps)):
+        letters = list(builder)
+        for at, gap in enumerate(gaps):
+            letters[gap] = "-" if bits >> at & 1 else "."
+        name = "".join(letters).replace("_", "-")
+        found, _ = model_of(name)
+        if found:
+            return found
+    alone, _ = model_of(re.sub(r"_[\d_]+b(?:_.*)?$", "", builder).replace("_", "-"))
+    return alone
 
 
 def _targets(reading: Reading, block: str) -> None:
