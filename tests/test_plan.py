@@ -25,6 +25,7 @@ from napkin.errors import NapkinError
 from napkin.evidence import single
 from napkin.planning.grid import chunks, divisors, grid
 from napkin.planning.layout_memory import used_bytes
+from napkin.planning.layout_time import Times
 from napkin.planning.layouts import LayoutQuestion, best, recommended, scored
 from napkin.planning.search import Fastest, search
 from napkin.planning.verdicts import FITS
@@ -181,6 +182,28 @@ def test_the_printed_step_command_gives_the_same_answer(napkin: Napkin) -> None:
         assert again["step/time"] == row["step/time"] == row["time"]
         assert (again["step/low"], again["step/high"]) == (row["low"], row["high"])
         assert again["memory/total"] == row["memory"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "llama3-70b --gpus 96 --hardware h100 --seq 8192",
+        "deepseek-v3 --gpus 256 --hardware h800 --seq 4096 --max-cp 1 --max-micro-batch 2",
+        "jamba-v0.1 --gpus 16 --hardware h200 --seq 1024 --global-batch 32",
+    ],
+)
+def test_the_fastest_layouts_are_those_of_all_and_no_step_is_faster_than_its_bound(line: str) -> None:
+    planner, gpus = planner_of(line), int(line.split()[2])
+    request, capacity = planner.on(gpus), planner.hardware.capacity
+    every = search(request, planner.timed, capacity, prune=False)
+    for count in (1, 300, every.layouts):
+        fastest = Fastest(request, planner.timed, capacity)
+        some = fastest.found(count)
+        scores = np.sort(every.score[every.score <= fastest.reached])
+        assert np.array_equal(np.sort(some.score), scores)
+    times = Times(request, fastest.memory.blocks, planner.timed)
+    times.evaluate(np.arange(times.seconds.shape[-1]))
+    assert (times.least() <= times.scores(np.arange(times.seconds.shape[-1])).min(axis=(0, 1))).all()
 
 
 @pytest.mark.parametrize(

@@ -33,3 +33,16 @@ def test_many_layouts_at_once_are_as_one_by_one() -> None:
         assert ([int(count[at]) for count in counts], int(head[at])) == slowest_stage(  # type: ignore[index]
             FIRST_CHEAP, Degrees(*one), (1, 3), 2
         )
+
+
+def test_models_of_many_depths_at_once_are_as_one_by_one() -> None:
+    """As many columns as do not fit one number: their combinations are numbered anew on the way."""
+    depths = np.random.default_rng(0).integers(1, 2000, (6, 40)).astype(float)
+    several = Order(tuple((depth, place % 2) for place, depth in enumerate(depths)), (), 2)
+    whole = depths.sum(axis=0)
+    half = np.ceil(whole / 2)
+    counts, head = slowest_stage(several, Degrees(2, 1, half, whole - half), (1.0, 3.0), 5.0)
+    for at in range(40):
+        order = Order(tuple((int(depth[at]), place % 2) for place, depth in enumerate(depths)), (), 2)
+        one = slowest_stage(order, Degrees(2, 1, int(half[at]), int(whole[at] - half[at])), (1, 3), 5)
+        assert ([int(count[at]) for count in counts], int(head[at])) == one  # type: ignore[index]

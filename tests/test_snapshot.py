@@ -283,6 +283,15 @@ def test_a_pipe_is_read_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_snapshot("-").at_dump == 3072
 
 
+def test_events_of_odd_types_are_not_events(tmp_path: pathlib.Path) -> None:
+    odd: list[Any] = [[1], {}, None, 5]
+    events: list[dict[str, Any]] = [{"action": one, "addr": one, "size": 1, "frames": one} for one in odd]
+    found = read_snapshot(
+        written(tmp_path, traced([*events, {"action": "alloc", "addr": {}, "size": 3, "frames": 5}], []))
+    )
+    assert (found.allocated, found.at_dump, found.traced) == (0, 0, True)
+
+
 def test_two_devices_are_added_up_apart(tmp_path: pathlib.Path) -> None:
     """The second device's trace: 100 and 300, of which 100 goes; 250 are there at the end in blocks of 300."""
     block = {"address": 7, "size": 300, "requested_size": 250, "state": "active_allocated", "frames": FORWARD}

@@ -87,6 +87,32 @@ def test_qwen2_vl_by_hand() -> None:
     assert vision.value == patches + 3 * layer + merger
 
 
+@pytest.mark.parametrize(
+    ("changes", "params", "forward"),
+    [
+        ({}, 167_413_760, 44_680_740_864 - 2 * 16 * 144 * 768),
+        (
+            {"hidden_size": 96, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 6,
+             "num_key_value_heads": 6, "head_dim": 32, "patch_size": 8, "position_embedding_size": 333,
+             "use_clipped_linears": True, "standardize": True},
+            None, None,
+        ),
+    ],
+)  # fmt: skip
+def test_gemma4_s_tower_is_its_class_s(changes: dict[str, Any], params: int | None, forward: int | None) -> None:
+    """Parameters of vision_tower and embed_vision, and FLOPs of an image of 16 tokens without the product that pools;
+    of the second by hand: two tables of 333 positions, norms around both blocks, of queries and of keys."""
+    text = {**SAVED["gemma4"]["text_config"], "hidden_size": 64}
+    model = model_of({"model_type": "gemma4", "text_config": text, "vision_config": changes})
+    vision, _ = params_of(model)
+    if params is None:
+        layer = 4 * 96 * 192 + 3 * 96 * 80 + 4 * 96 + 2 * 32
+        params = 3 * 64 * 96 + 2 * 333 * 96 + 2 * layer + 96 * 64
+    assert vision.value == params
+    once, _ = flops_of(model, 0, 16)
+    assert forward in (None, once.value)
+
+
 # forward FLOPs that torch's FlopCounterMode counts in get_image_features with eager attention
 @pytest.mark.parametrize(
     ("model_type", "changes", "forward"),

@@ -211,7 +211,7 @@ class AllocationTrace:
         action, frames = event.get("action"), event.get("frames")
         if frames:
             self.recorded = True
-        if action not in _ACTIONS:
+        if type(action) is not str or action not in _ACTIONS:
             return
         self.events = True
         size = self.totals.bytes(event.get("size", 0), "device_traces.size")

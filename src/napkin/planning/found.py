@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from napkin.planning.grid import CELL, Array, Block, Request, blocks, given, grid
+from napkin.planning.grid import CELL, Array, Block, Request, blocks, given, grid, score
 from napkin.planning.known_memory import Fitting, Memory
 from napkin.record import record
 from napkin.training.layout import Layout
@@ -127,8 +127,3 @@ def _columns(one: Fitting, seconds: Array) -> dict[str, Array]:
         "used": one.used[fits],
         "upper": one.upper[fits],
     }
-
-
-def score(request: Request, seconds: Array, sequences: Array) -> Array:
-    """Return the GPU-seconds of a token; sequences: those of a step."""
-    return request.gpus * seconds / np.maximum(sequences * request.seq, 1.0)

@@ -266,3 +266,8 @@ def blocks(request: Request, whole: Grid) -> Iterator[Block]:
                 zero=whole.zero,
             )
             yield Block(layout, row, whole.valid[:, row, of_column])
+
+
+def score(request: Request, seconds: Array, sequences: Array) -> Array:
+    """Return the GPU-seconds of a token; sequences: those of a step."""
+    return request.gpus * seconds / np.maximum(sequences * request.seq, 1.0)

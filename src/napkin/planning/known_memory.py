@@ -47,6 +47,10 @@ class Memory:
         self.used, self.upper = ([np.zeros(shape) for shape in shapes] for _ in range(2))
         self.known = [np.zeros(shape, dtype=bool) for shape in shapes]
 
+    def knows(self, wanted: Sequence[Array]) -> bool:
+        """Return whether all that is wanted has been evaluated, by block."""
+        return not any((some & ~known).any() for some, known in zip(wanted, self.known, strict=True))
+
     def evaluate(self, wanted: Sequence[Array]) -> None:
         """Evaluate what is wanted and not known, by block."""
         for number, (block, known) in enumerate(zip(self.blocks, self.known, strict=True)):
@@ -106,19 +110,27 @@ class Memory:
         return found
 
 
-_KEPT: list[Memory] = []
-"""That of the first request and of the last."""
+_FIRST: dict[int, Memory] = {}
+"""That of the first question, by the number of GPUs."""
+_LAST: list[Memory] = []
+"""That of the last one."""
+MOST_KEPT = 8
+"""Numbers of GPUs of which memory is kept: the fewest are found from about as many."""
 
 
 def memory_of(request: Request, capacity: float) -> Memory:
     """Return the memory of a request's layouts, with what an earlier question evaluated of it."""
-    for kept in _KEPT:
+    for kept in (*_FIRST.values(), *_LAST):
         if kept.capacity == capacity and _has_same_layouts(request, kept.request):
             return kept
         if kept.capacity >= capacity and _is_narrower(request, kept.request):
             return kept.among(request, capacity)
     found = Memory(request, capacity)
-    _KEPT[1:] = [found]
+    first = next(iter(_FIRST.values()), found)
+    if len(_FIRST) < MOST_KEPT and first.capacity == capacity and replace(first.request, gpus=request.gpus) == request:
+        _FIRST[request.gpus] = found
+    else:
+        _LAST[:] = [found]
     return found
 
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from napkin.elementwise import is_array
-from napkin.planning.grid import CELL, Array, Block, Request
-from napkin.record import fields, replace
+from napkin.planning.grid import CELL, Array, Block, Request, score
+from napkin.planning.layout_memory import ROUNDING
+from napkin.record import fields, record, replace
 from napkin.term import Term
 from napkin.timing.layer import RECOMPUTED, LayerTime
 from napkin.timing.layer_weights import Held
 from napkin.timing.pipeline import Layers
 from napkin.timing.rates import Rates
-from napkin.timing.step import layers_of_passes, step_of_passes
+from napkin.timing.step import layers_of_passes, least_step, step_of_passes
 from napkin.timing.step_layout import StepLayout
 from napkin.training.setup import Setup
 from napkin.training.tasks import Passes
@@ -27,12 +29,101 @@ AT_ONCE = 1 << 12
 """Cells that are timed at a time: more would leave the processor's caches."""
 
 
+@record
+class _Kind:
+    """How steps under some recomputations (by number) are computed; layers: of every row."""
+
+    which: list[int]
+    passes: Passes
+    plan: StepLayout
+    rates: Rates
+    layers: tuple[Layers, ...]
+
+
+class Times:
+    """Times of the layouts of some blocks, of the cells that are asked for. The formulas of time do not differ between
+    the kinds of layouts, so that blocks are evaluated together.
+
+    seconds  step/time as [recomputation, zero, cell], the cells of one block after those of another; infinite where it
+             is not evaluated
+    """
+
+    def __init__(self, request: Request, parts: Sequence[Block], timed: Timed) -> None:
+        self._request, self._block = request, _joined(parts)
+        self._ends = np.cumsum([len(part) for part in parts])[:-1]
+        _, self._first, index = np.unique(self._block.row, return_index=True, return_inverse=True)
+        self._row = index.reshape(-1)
+        self._kinds = [self._kind(timed, which) for which in self._alike()]
+        self.seconds = np.full((len(request.recomputes), *self._block.valid.shape), math.inf)
+
+    def _setups(self) -> list[Setup]:
+        """Return the setup under each recomputation."""
+        layouts = (self._block.layout.replaced(recompute=one) for one in self._request.recomputes)
+        return [replace(self._request.setup, layout=layout) for layout in layouts]
+
+    def _alike(self) -> list[list[int]]:
+        """Return the recomputations by number, those under which gradients reach the same layers together."""
+        found: dict[object, list[int]] = {}
+        for number, setup in enumerate(self._setups()):
+            found.setdefault(setup.wakes, []).append(number)
+        return list(found.values())
+
+    def _kind(self, timed: Timed, which: list[int]) -> _Kind:
+        """Return how steps under some recomputations are computed, in which recomputation is an axis too."""
+        setups = self._setups()
+        passes = setups[which[0]].passes(self._request.model)
+        asked = [timed(setups[number]) for number in which]
+        plan, rates = asked[0]
+        shares = {name: np.array([float(getattr(p, name)) for p, _ in asked]).reshape(-1, 1, 1) for name in RECOMPUTED}
+        plan = replace(plan, **shares)
+        of_rows = (_picked(one, len(self._block), self._first) for one in (plan, rates))
+        with np.errstate(all="ignore"):  # entries that are not valid may divide by zero
+            return _Kind(which, passes, plan, rates, layers_of_passes(passes, *of_rows))
+
+    def evaluate(self, cells: Array) -> None:
+        """Evaluate some of the cells."""
+        for kind in self._kinds:
+            for some, plan, rates, layers in self._parts(kind, cells):
+                seconds = step_of_passes(kind.passes, plan, rates, layers).time.value
+                for number, one in zip(
+                    kind.which, np.broadcast_to(seconds, (len(kind.which), *seconds.shape[1:])), strict=True
+                ):
+                    self.seconds[number][..., some] = one
+
+    def least(self) -> Array:
+        """Return the GPU-seconds of a token of every cell below which none of its layouts is."""
+        found = np.full(len(self._block), math.inf)
+        for kind in self._kinds:
+            for some, plan, rates, layers in self._parts(kind, np.arange(len(found))):
+                seconds = least_step(plan, rates, layers[0]).value
+                found[some] = np.minimum(found[some], seconds.min(axis=tuple(range(seconds.ndim - 1))))
+        return ROUNDING * score(self._request, found, self._block.sequences)
+
+    def scores(self, cells: Array) -> Array:
+        """Return the GPU-seconds of a token of the layouts of some cells, infinite where they are not valid."""
+        some = self._block.kept(cells)
+        return np.where(some.valid, score(self._request, self.seconds[..., cells], some.sequences), math.inf)
+
+    def by_block(self, values: Array) -> list[Array]:
+        """Return values of all cells block by block."""
+        return np.split(values, self._ends, axis=-1)
+
+    def _parts(self, kind: _Kind, cells: Array) -> Iterator[tuple[Array, StepLayout, Rates, tuple[Layers, ...]]]:
+        """Yield some of the cells at a time, with how their steps are laid out and computed, and their layers."""
+        with np.errstate(all="ignore"):
+            for start in range(0, len(cells), AT_ONCE):
+                some = cells[start : start + AT_ONCE]
+                plan, rates = (_picked(one, len(self._block), some) for one in (kind.plan, kind.rates))
+                yield some, plan, rates, _picked(kind.layers, len(self._first), self._row[some])
+
+
 def timed_blocks(request: Request, parts: Sequence[Block], timed: Timed) -> list[Array]:
-    """Return step/time of blocks, evaluated together: the formulas of time do not differ between kinds."""
+    """Return step/time of blocks."""
     if not any(len(part) for part in parts):
         return [np.zeros((1, 1, 0)) for _ in parts]
-    seconds = _seconds(request, _joined(parts), timed)
-    return np.split(seconds, np.cumsum([len(part) for part in parts])[:-1], axis=-1)
+    times = Times(request, parts, timed)
+    times.evaluate(np.arange(sum(map(len, parts))))
+    return times.by_block(times.seconds)
 
 
 def _joined(parts: Sequence[Block]) -> Block:
@@ -42,38 +133,6 @@ def _joined(parts: Sequence[Block]) -> Block:
     columns = {name: np.concatenate([part.column(name) for part in parts]) for name in CELL}
     rows, valid = (np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in ("row", "valid"))
     return Block(parts[0].layout.replaced(**columns), rows, valid)
-
-
-def _seconds(request: Request, block: Block, timed: Timed) -> Array:
-    """Return step/time as [recomputation, zero, cell]: one evaluation for the kinds of recomputation under which
-    gradients reach the same layers, in which they are an axis too."""
-    setups = [replace(request.setup, layout=block.layout.replaced(recompute=one)) for one in request.recomputes]
-    found: dict[int, Array] = {}
-    for wakes in {setup.wakes for setup in setups}:
-        alike = [number for number, setup in enumerate(setups) if setup.wakes == wakes]
-        passes = setups[alike[0]].passes(request.model)
-        seconds = _of_kinds(passes, block, [timed(setups[number]) for number in alike])
-        seconds = np.broadcast_to(seconds, (len(alike), *seconds.shape[1:]))
-        found |= dict(zip(alike, seconds, strict=True))
-    return np.stack([found[number] for number in range(len(setups))])
-
-
-def _of_kinds(passes: Passes, block: Block, asked: Sequence[tuple[StepLayout, Rates]]) -> Array:
-    """Return step/time as [recomputation, zero, cell]; asked: the plan and the rates of each kind."""
-    plan, rates = asked[0]
-    shares = {name: np.array([float(getattr(p, name)) for p, _ in asked]).reshape(-1, 1, 1) for name in RECOMPUTED}
-    plan = replace(plan, **shares)
-    _, first, index = np.unique(block.row, return_index=True, return_inverse=True)
-    found = []
-    with np.errstate(all="ignore"):  # entries that are not valid may divide by zero
-        of_rows = layers_of_passes(passes, *(_picked(one, len(block), first) for one in (plan, rates)))
-        for start in range(0, len(block), AT_ONCE):
-            some = np.arange(start, min(start + AT_ONCE, len(block)))
-            layers = _picked(of_rows, len(first), index.reshape(-1)[some])
-            here, rates_here = (_picked(one, len(block), some) for one in (plan, rates))
-            seconds = step_of_passes(passes, here, rates_here, layers).time.value
-            found.append(np.broadcast_to(seconds, (*seconds.shape[:-1], len(some))))
-    return np.concatenate(found, axis=-1)
 
 
 def _picked(value: Any, count: int, index: Array) -> Any:

@@ -24,8 +24,8 @@ from napkin.training.setup import Setup
 
 COUNTED_TWICE = 2
 """Counted FLOPs over those that are computed at most: attention's full square, of which kernels compute half."""
-EVALUATED, MORE = 1 << 12, 8
-"""Fastest layouts whose memory is evaluated first where the recommended one is all that is asked for; by how many times
+EVALUATED, MORE = 1 << 9, 8
+"""Fastest layouts of which one is taken first where the recommended one is all that is asked for; by how many times
 more where none of them fits."""
 TRIED = 16
 """Layouts that surely fit by the arrays, of which the first that does by its own evaluation is taken."""
@@ -39,7 +39,8 @@ class LayoutQuestion:
     timed           plan and rates of a setup                         peak        its dense peak, FLOP/s
     half_width      half the interval of ln t for a number of GPUs    per_sequence  FLOPs of one sequence
     known, layers   layouts that have been evaluated, and times of layers: several layouts share them
-    chosen          the recommended layout by the number of GPUs, and how many layouts there are
+    least           by the number of GPUs the least GPU-seconds of a token (search.py)
+    chosen          by the number of GPUs the recommended layout, and how many layouts there are
     """
 
     request: Request
@@ -50,6 +51,7 @@ class LayoutQuestion:
     per_sequence: float
     known: dict[Layout, Scored]
     layers: dict[object, tuple[Layers, ...]]
+    least: dict[int, float]
     chosen: dict[int, tuple[Scored | None, int]]
 
     def on(self, gpus: int) -> Request:
@@ -64,7 +66,7 @@ class LayoutQuestion:
         """Return the layouts of the request, timed, of which the fastest that fit can be asked for."""
         return Fastest(request, self.timed, self.hardware.capacity)
 
-    def least(self, request: Request) -> Found:
+    def find_least(self, request: Request) -> Found:
         """Return the same, with the layout of least memory where none fits."""
         return search(request, self.timed, self.hardware.capacity, prune=False)
 
@@ -171,9 +173,16 @@ def quickly(question: LayoutQuestion, fastest: Fastest) -> Scored | None:
 def chosen_on(question: LayoutQuestion, gpus: int) -> tuple[Scored | None, int]:
     """Return the recommended layout of this many GPUs, None where none fits, and how many layouts there are."""
     if gpus not in question.chosen:
-        fastest = question.fastest(question.on(gpus))
-        question.chosen[gpus] = quickly(question, fastest), fastest.layouts
+        _choose(question, gpus, lambda _: True)
     return question.chosen[gpus]
+
+
+def _choose(question: LayoutQuestion, gpus: int, matters: Callable[[float], bool]) -> None:
+    """Find the least GPU-seconds of a token on this many GPUs, and where that matters the recommended layout."""
+    fastest = question.fastest(question.on(gpus))
+    question.least[gpus] = fastest.least
+    if matters(fastest.least):
+        question.chosen[gpus] = quickly(question, fastest), fastest.layouts
 
 
 def fewest_gpus(
@@ -186,12 +195,11 @@ def fewest_gpus(
     at_peak = question.per_sequence / question.request.seq / question.peak / COUNTED_TWICE
 
     def does(gpus: int) -> bool:
-        if not in_time(gpus, at_peak):
+        if not in_time(gpus, question.least.get(gpus, at_peak)):
             return False
-        fastest = question.fastest(question.on(gpus))
-        if not in_time(gpus, fastest.least):
-            return False
-        chosen = quickly(question, fastest)
+        if gpus not in question.chosen:
+            _choose(question, gpus, lambda least: in_time(gpus, least))
+        chosen, _ = question.chosen.get(gpus, (None, 0))
         return chosen is not None and enough(chosen)
 
     unit = math.prod(question.request.only.get(name, 1) for name in (*OF_REPLICA, "dp"))

@@ -10,11 +10,17 @@ import math
 
 import numpy as np
 
-from napkin.planning.found import Found, joined, layout_at, score
-from napkin.planning.grid import Request
+from napkin.planning.found import Found, joined, layout_at
+from napkin.planning.grid import Array, Request
 from napkin.planning.known_memory import Memory, memory_of
-from napkin.planning.layout_time import Timed, timed_blocks
+from napkin.planning.layout_time import Timed, Times, timed_blocks
 from napkin.record import replace
+
+FIRST = 1 << 10
+"""Cells that are timed first; then as many more as there are."""
+AHEAD = 8
+"""Where memory is evaluated, how many times as many layouts as are asked for: the next question, in which other rates
+order them a little differently, asks for few that are not known."""
 
 
 def search(request: Request, timed: Timed, capacity: float, prune: bool = True) -> Found:
@@ -40,47 +46,68 @@ def _with_least(found: Found, memory: Memory) -> Found:
 
 
 class Fastest:
-    """The fastest layouts of a request that fit, as many as are asked for.
+    """The fastest layouts of a request that fit, as many as are asked for. Cells are timed in the order of what their
+    layouts take at least, until no other cell can have a layout among the fastest.
 
     layouts  how many there are, fitting or not
-    least    the least GPU-seconds of a token of all of which it is not known that they do not fit
+    reached  GPU-seconds of a token up to which memory has been evaluated
     """
 
     def __init__(self, request: Request, timed: Timed, capacity: float) -> None:
         self.memory = memory_of(request, capacity).alone(capacity)
-        blocks = self.memory.blocks
-        self._capacity = capacity
-        self._times = [
-            np.broadcast_to(times, used.shape)
-            for times, used in zip(timed_blocks(request, blocks, timed), self.memory.used, strict=True)
-        ]
-        self._scores = [
-            np.where(block.valid, score(request, times, block.sequences), math.inf)
-            for block, times in zip(blocks, self._times, strict=True)
-        ]
-        self._all = np.concatenate([one[np.isfinite(one)] for one in self._scores] or [np.zeros(0)])
+        self.layouts = self.memory.layouts
         self.reached = -math.inf
-        """GPU-seconds of a token up to which memory has been evaluated."""
+        self._capacity = capacity
+        self._begun = 0
+        self._order, self._least = np.zeros(0, dtype=int), np.zeros(0)
+        self._scores: Array = np.zeros((1, 1, 0))
+        if self.memory.blocks:
+            self._times = Times(request, self.memory.blocks, timed)
+            least = self._times.least()
+            self._order = np.argsort(least, kind="stable")
+            self._least = least[self._order]
+            self._scores = np.full(self._times.seconds.shape, math.inf)
+
+    def _timed(self, count: int) -> Array:
+        """Return the GPU-seconds of a token of layouts, infinite where they are not timed: the `count` fastest are."""
+        while not self._all_timed and np.count_nonzero(self._scores < self._least[self._begun]) < count:
+            cells = self._order[self._begun : self._begun + max(self._begun, FIRST)]
+            self._begun += len(cells)
+            self._times.evaluate(cells)
+            self._scores[..., cells] = self._times.scores(cells)
+        return self._scores
 
     @property
-    def layouts(self) -> int:
-        return self.memory.layouts
+    def _all_timed(self) -> bool:
+        return self._begun == len(self._order)
 
     @property
     def least(self) -> float:
-        return float(self._all.min()) if len(self._all) else math.inf
+        """Return the least GPU-seconds of a token of all layouts of which it is not known that they do not fit."""
+        return float(self._timed(1).min()) if len(self._order) else math.inf
 
     @property
     def complete(self) -> bool:
         """Return whether nothing is left to evaluate."""
-        return not len(self._all) or self.reached >= self._all.max()
+        return self._all_timed and self.reached >= _last_of(self._scores, self._scores.size)
 
     def found(self, count: int) -> Found:
         """Return those of the `count` fastest layouts, and of all as fast as the last of them, that fit."""
-        last = min(count, len(self._all)) - 1
-        self.reached = float(np.partition(self._all, last)[last]) if len(self._all) else -math.inf
-        wanted = [scores <= self.reached for scores in self._scores]
-        self.memory.evaluate(wanted)
+        if not self.memory.blocks:
+            return joined(self.memory, [], [], self._capacity)
+        scores = self._timed(count)
+        self.reached = _last_of(scores, count)
+        wanted = self._times.by_block(scores <= self.reached)
+        if not self.memory.knows(wanted):
+            self.memory.evaluate(self._times.by_block(scores <= _last_of(scores, AHEAD * count)))
         fitting = [self.memory.fitting(number, some, self._capacity) for number, some in enumerate(wanted)]
-        times = [all_times[..., one.cells] for all_times, one in zip(self._times, fitting, strict=True)]
+        seconds = self._times.by_block(self._times.seconds)
+        times = [all_times[..., one.cells] for all_times, one in zip(seconds, fitting, strict=True)]
         return joined(self.memory, fitting, times, self._capacity)
+
+
+def _last_of(scores: Array, count: int) -> float:
+    """Return the score of the last of the `count` best layouts, of all where there are fewer."""
+    finite = scores[np.isfinite(scores)]
+    last = min(count, len(finite)) - 1
+    return float(np.partition(finite, last)[last]) if len(finite) else -math.inf

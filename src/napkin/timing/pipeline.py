@@ -35,6 +35,11 @@ class Layers:
     layer: Term
     head_seconds: Term
 
+    def stage_mean(self, pp: Term) -> Term:
+        """Return the seconds of the mean stage for one micro-batch."""
+        layers = term.multiply("model/layers", self.depth, self.layer)
+        return term.divide("stage/mean", term.add("model/micro_batch", layers, self.head_seconds), pp)
+
 
 def layers_of(runs: Sequence[tuple[Number, LayerTime]], order: Order, head: LayerTime) -> Layers:
     """Return the layers of these runs, with the mean of them."""
@@ -76,11 +81,6 @@ class Stages:
             term.multiply(f"stage/{group}/head", self.head_on, self.layers.head.groups[group]),
         )
 
-    def stage_mean(self) -> Term:
-        """Return the seconds of the mean stage for one micro-batch."""
-        layers = term.multiply("model/layers", self.layers.depth, self.layers.layer)
-        return term.divide("stage/mean", term.add("model/micro_batch", layers, self.layers.head_seconds), self.pp)
-
 
 def stages_of(clock: Clock, layers: Layers) -> Stages:
     """Assign layers to stages: every stage but the last holds ⌈L/p⌉, the last one the rest, and the head; or as the
@@ -104,12 +104,13 @@ def stages_of(clock: Clock, layers: Layers) -> Stages:
     return Stages(layers, pp, layers_on, head_on)
 
 
-def bubble_time(clock: Clock, stages: Stages, stack: Term) -> Term:
+def bubble_time(clock: Clock, layers: Layers, stack: Term) -> Term:
     """p−1 slots of a mean stage, divided among the v chunks of each stage (Narayanan et al. 2021, section 2.2)."""
-    others = term.subtract("bubble/stages", stages.pp, ONE)
+    pp = clock.groups.stages.ranks
+    others = term.subtract("bubble/stages", pp, ONE)
     slots = term.divide("bubble/slots", others, size("vp", clock.layout.vp))
     kept = term.leaf("bubble/kept", clock.layout.idle, "1", term.TRUE, "schedule")
-    return term.multiply("step/bubble", stack, kept, slots, stages.stage_mean())
+    return term.multiply("step/bubble", stack, kept, slots, layers.stage_mean(pp))
 
 
 def boundary_time(clock: Clock, stages: Stages, width: Number, stack: Term, repeats: Term) -> Term:

@@ -117,12 +117,11 @@ def step(model: Model, layout: StepLayout, rates: Rates, layers: Layers | None =
     1F1B: m·t_slowest + (p−1)/v·t_mean (Narayanan et al. 2021, section 2.2)."""
     clock = Clock(rates, layout)
     stages = stages_of(clock, layers or layers_of_step(model, layout, rates))
-    repeats = term.leaf("micro_batches", layout.micro_batches, "1", term.GIVEN)
-    stack = clock.rate("stack", rates.stack, source="this software's time over the common constants'")
+    repeats, stack = _repeats(layout), _stack(clock)
     spent = {group: term.multiply(f"step/all/{group}", stack, repeats, stages.slowest(group)) for group in GROUPS}
     compute = term.add("step/compute", *(spent[g].renamed(f"step/compute/{g}") for g in COMPUTE))
     moved = term.add("step/memory_bound", *(spent[g].renamed(f"step/memory_bound/{g}") for g in MEMORY))
-    bubble = bubble_time(clock, stages, stack)
+    bubble = bubble_time(clock, stages.layers, stack)
     between = boundary_time(clock, stages, model.hidden * model.streams, stack, repeats)
     inside = [spent[group] for group in COMMUNICATION]
     work = term.add("step/work", compute, moved, *inside, spent["host"], bubble, between)
@@ -142,3 +141,20 @@ def step(model: Model, layout: StepLayout, rates: Rates, layers: Layers | None =
     optimizer = optimizer_time(clock, shards, stack)
     time = term.add("step/time", compute, moved, communication, bubble, optimizer, overhead)
     return StepTime(time, shards.weights.value)
+
+
+def least_step(layout: StepLayout, rates: Rates, layers: Layers) -> Term:
+    """Return seconds that the step takes at least: the mean stage, which the slowest is never faster than, and the
+    bubble."""
+    clock = Clock(rates, layout)
+    repeats, stack = _repeats(layout), _stack(clock)
+    mean = term.multiply("step/stages", stack, repeats, layers.stage_mean(clock.groups.stages.ranks))
+    return term.add("step/least", mean, bubble_time(clock, layers, stack))
+
+
+def _repeats(layout: StepLayout) -> Term:
+    return term.leaf("micro_batches", layout.micro_batches, "1", term.GIVEN)
+
+
+def _stack(clock: Clock) -> Term:
+    return clock.rate("stack", clock.rates.stack, source="this software's time over the common constants'")

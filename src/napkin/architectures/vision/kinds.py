@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from napkin.architectures.arrangements import sandwich_norm
 from napkin.architectures.attention_parts import QkNorm
-from napkin.architectures.blocks import LAYER, RMS
+from napkin.architectures.blocks import LAYER, RMS, RMS_BARE
 from napkin.architectures.vision.tower import patch_sides
 from napkin.architectures.vision.tower_record import PACKED, WHOLE, Mixing, Names, Stem, Tower, axial
 from napkin.inputs.model import Config
@@ -234,6 +235,28 @@ INKLING2 = Tower(
     last=False,
     implementation=PACKED,
 )  # fmt: skip
+GEMMA4 = Tower(
+    {"num_channels": 3, "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 16,
+     "num_attention_heads": 12, "num_key_value_heads": 12, "head_dim": 64, "hidden_activation": PYTORCH_TANH,
+     "attention_bias": False, "patch_size": 16, "position_embedding_size": 10_240, "pooling_kernel_size": 3},
+    names=Names(head="head_dim", function="hidden_activation"),
+    # a table of rows and one of columns
+    stem=Stem(bias=False, positions=lambda config: 2 * config.integer("position_embedding_size"), linear=True),
+    mixing=Mixing(
+        bias=False, out_bias=False, few="num_key_value_heads", rope=axial, norm=QkNorm(RMS), values=RMS_BARE
+    ),
+    norm=RMS,
+    gated=True,
+    mlp_bias=False,
+    last=False,
+    arranged=sandwich_norm,
+    modules={
+        "q": "self_attn.q_proj.linear", "k": "self_attn.k_proj.linear", "v": "self_attn.v_proj.linear",
+        "o": "self_attn.o_proj.linear", "gate": "mlp.gate_proj.linear", "up": "mlp.up_proj.linear",
+        "down": "mlp.down_proj.linear",
+    },
+    implementation=replace(WHOLE, kernel_mask="always", positions="each"),
+)  # fmt: skip
 
 TOWERS: Mapping[str, Tower] = {
     "siglip_vision_model": SIGLIP,
@@ -266,5 +289,6 @@ TOWERS: Mapping[str, Tower] = {
     "glm_ocr_vision": GLM_OCR,
     "glm5_next_vision": GLM5_NEXT,
     "inkling2_vision": INKLING2,
+    "gemma4_vision": GEMMA4,
 }
 """model_type of vision_config → its tower."""

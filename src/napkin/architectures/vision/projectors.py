@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from napkin.architectures.blocks import LAYER, RMS, RMS_OFFSET, Operations, gated_mlp
+from napkin.architectures.blocks import LAYER, RMS, RMS_BARE, RMS_OFFSET, Operations, gated_mlp
 from napkin.architectures.vision.kinds import TOWERS
 from napkin.architectures.vision.tower import two_linears
 from napkin.inputs.model import Config
 from napkin.operations.images import Patches, Pool, Reorder, Softmax
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
-from napkin.operations.pointwise import Activation
+from napkin.operations.pointwise import Activation, Scale
 from napkin.operations.roles import REPLICATED
 from napkin.record import record
 
@@ -102,6 +102,21 @@ def gemma3(sees: Sees) -> Projected:
         Matmul("input_projection", ("soft_emb_norm",), sees.width, sees.hidden),
     )
     return Projected(found, tokens, merged)
+
+
+def gemma4(sees: Sees) -> Projected:
+    """Return Gemma 4's: mean pooling over squares of patches, scaled by a constant; a norm without weights; one matrix.
+
+    The class pools with a product of patches and a matrix of zeros and ones, 0.1 % of the tower's FLOPs, which is not
+    counted."""
+    squares = sees.vision.integer("pooling_kernel_size") ** 2
+    found = (
+        Pool("pooled", ("x",), sees.width, squares),
+        Scale("pooled_scaled", ("pooled",), sees.width),
+        RMS_BARE("embedding_pre_projection_norm", "pooled_scaled", sees.width),
+        Matmul("embedding_projection", ("embedding_pre_projection_norm",), sees.width, sees.hidden),
+    )
+    return Projected(found, sees.patches // squares, squares)
 
 
 def paligemma(sees: Sees) -> Projected:

@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.attention import Attention
 from napkin.architectures.attention_parts import Heads, QkvProjections
-from napkin.architectures.blocks import Block, Operations, gated_mlp, plain_mlp
+from napkin.architectures.blocks import Block, NormStyle, Operations, gated_mlp, plain_mlp
 from napkin.architectures.masked import BIDIRECTIONAL
 from napkin.architectures.module_paths import located
 from napkin.architectures.reading import DEEPEST
@@ -70,7 +69,8 @@ def tower(config: Config, kind: Tower, unread: int | None) -> Vision:
     width, depth, heads = config.integer(names.width), config.integer(names.depth), config.integer(names.heads)
     if depth > DEEPEST:
         raise config.wrong(names.depth, f"{depth:,} layers are more than {DEEPEST:,}")
-    config.divides(names.heads, width, heads, "(width of the vision tower)")
+    if not names.head:
+        config.divides(names.heads, width, heads, "(width of the vision tower)")
     if unread is not None and unread >= depth:
         raise config.wrong(names.depth, f"{depth:,} layers: the one that is read is not among them")
     rows, columns = grid(config)
@@ -155,7 +155,8 @@ def inner_width(config: Config, kind: Tower) -> int:
 
 def layer(config: Config, kind: Tower, width: int, heads: int, window: int | None) -> Layer:
     """Return one layer; `window`: the patches that attend to each other, or None for all of an image."""
-    how, head_dim = kind.mixing, width // heads
+    how, names = kind.mixing, kind.names
+    head_dim = config.integer(names.head) if names.head else width // heads
     kv_heads = config.integer(how.few) if how.few else heads
     normed = how.norm is not None and (not how.norm_if or config.flag(how.norm_if))
     attend: Block = Attention(
@@ -164,20 +165,27 @@ def layer(config: Config, kind: Tower, width: int, heads: int, window: int | Non
         rope=how.rope(head_dim) if how.rope is not None else None,
         norm=how.norm if normed else None,
         scores=replace(BIDIRECTIONAL, chunk=window),
-        core=_apart if kind.implementation.packed else None,
+        core=_apart if kind.implementation.packed else partial(_normed, how.values) if how.values else None,
     )
     mlp = gated_mlp if kind.gated else plain_mlp
-    function, inner = config.text("hidden_act"), inner_width(config, kind)
+    function, inner = config.text(names.function), inner_width(config, kind)
     feed: Block = partial(mlp, width=width, inner=inner, function=function, bias=fact(config, kind.mlp_bias))
     if kind.scaled:
         attend, feed = (partial(_scaled, block, name, width) for block, name in ((attend, "o"), (feed, "mlp")))
-    return Layer("windowed" if window else "vision", pre_norm(width, kind.norm, attend, feed))
+    return Layer("windowed" if window else "vision", kind.arranged(width, kind.norm, attend, feed))
 
 
 def _scaled(block: Block, name: str, width: int, source: str) -> Operations:
     """Return a block whose result a learned vector scales."""
     made = block(source)
     return (*made, Scale(f"{name}_scaled", (made[-1].name,), width, learned=True))
+
+
+def _normed(norm: NormStyle, core: AttentionCore) -> Operations:
+    """Return attention over values that are normalized, each head by itself."""
+    query, key, value = core.reads
+    made = norm("v_norm", value, core.v_dim, core.kv_heads)
+    return (made, replace(core, reads=(query, key, made.name)))
 
 
 def _apart(core: AttentionCore) -> Operations:

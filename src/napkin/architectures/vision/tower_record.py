@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from napkin.architectures.arrangements import Arrangement, pre_norm
 from napkin.architectures.attention_parts import QkNorm, Rope
 from napkin.architectures.blocks import LAYER, NormStyle
 from napkin.inputs.model import Config
@@ -23,13 +24,16 @@ PACKED = replace(WHOLE, packed=True, positions="each")
 
 @record
 class Names:
-    """The fields of vision_config that state its sizes. An `inner` that ends in "ratio" is relative to the width."""
+    """The fields of vision_config that state its sizes. An `inner` that ends in "ratio" is relative to the width; where
+    no field states the size of a `head`, the heads share the width."""
 
     width: str = "hidden_size"
     depth: str = "num_hidden_layers"
     heads: str = "num_attention_heads"
     channels: str = "num_channels"
     inner: str = "intermediate_size"
+    head: str = ""
+    function: str = "hidden_act"
 
 
 @record
@@ -64,6 +68,7 @@ class Mixing:
     rope       rotary positions                norm      of queries and keys
     norm_if    a field that says whether there is one
     windows    the patches of a window within which layers attend, and which layers do
+    values     a norm of the values of each head
     """
 
     bias: bool | str = True
@@ -74,6 +79,7 @@ class Mixing:
     norm: QkNorm | None = None
     norm_if: str = ""
     windows: Callable[[Config, int], tuple[int, Callable[[int], bool]]] | None = None
+    values: NormStyle | None = None
 
 
 def axial(head_dim: int) -> Rope:
@@ -90,6 +96,7 @@ class Tower:
     mlp_bias  a fact or a field                scaled   learned vectors scale each branch
     inner     the MLP's width, where the class derives it
     last      a norm follows the layers       head     a field: the class ends with attention pooling
+    arranged  where norms and residual additions of a layer are
     modules   {operation: its path in a layer of the class}
     implementation  how the class runs it
     """
@@ -105,5 +112,6 @@ class Tower:
     scaled: bool = False
     last: bool | Callable[[Config], bool] = True
     head: str = ""
+    arranged: Arrangement = pre_norm
     modules: Mapping[str, str] = {"o": "self_attn.out_proj", "up": "mlp.fc1", "down": "mlp.fc2"}
     implementation: Implementation = WHOLE

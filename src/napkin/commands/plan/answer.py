@@ -65,7 +65,7 @@ def _one(question: PlanQuestion, request: Request) -> Answer:
     else:
         found = question.layouts.find(request)
         if not len(found):
-            return _impossible(question, request, question.layouts.least(request) if found.layouts else found)
+            return _impossible(question, request, question.layouts.find_least(request) if found.layouts else found)
         answer, chosen = _ranked(question, found)
     _judge(question, answer, chosen.fit)
     return answer

@@ -192,15 +192,17 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
         *(request, hardware, profile, overlapped, confidence, prediction.peak.value, prediction.factor),
         *(prediction.stack, prediction.rates, prediction.kernel, prediction.at, prediction.chip_spread),
     )
-    if not _LAST or _LAST[0][0] != asked:
+    found = next((known for before, known in _ASKED if before == asked), None)
+    if found is None:
         timed = _timed(model, hardware, prediction, overlapped, profile)
-        _LAST[:] = [(asked, _layouts(request, hardware, timed, _half_width(prediction, confidence), prediction.peak))]
-    return _LAST[0][1], prediction
+        found = _layouts(request, hardware, timed, _half_width(prediction, confidence), prediction.peak)
+        _ASKED[1:] = [(asked, found)]
+    return found, prediction
 
 
-_LAST: list[tuple[object, LayoutQuestion]] = []
-"""The last question of layouts, after what it depends on: questions that differ in the amount of training, a deadline
-or a price have the same layouts, found once."""
+_ASKED: list[tuple[object, LayoutQuestion]] = []
+"""The first question of layouts and the last, each after what it depends on: questions that differ in the amount of
+training, a deadline or a price have the same layouts, found once."""
 
 
 def _layouts(
@@ -218,6 +220,7 @@ def _layouts(
         per_sequence=float(counted),
         known={},
         layers={},
+        least={},
         chosen={},
     )
 
