@@ -74,6 +74,7 @@ def test_a_command_is_a_module_and_an_option_one_entry(napkin: Napkin, monkeypat
     option = Option("shelves", degree, "How many shelves", metavar="COUNT")
     monkeypatch.setitem(OPTIONS, "shelves", option)
     assert napkin("books --shelves 12 --json").values["books"] == 480
+    assert napkin("books --shelves 12").out.split() == ["books", "480"]
     assert "each" in napkin("books --shelves 12 --explain").out
     assert napkin("books").status == 2
     assert "--shelves" in napkin("books --help").out

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from napkin.errors import escaped
-from napkin.render.answer import Answer
+from napkin.record import replace
+from napkin.render.answer import NO_SCREEN, Answer
 from napkin.render.screen import Display
 
 AS_PIPED = Display()
@@ -38,6 +39,8 @@ def render(answer: Answer, form: str, view: Display = AS_PIPED) -> str:
         from napkin.render import tables
 
         return tables.to_csv(answer) if form == "csv" else _escaped(tables.to_markdown(answer, view.explain), False)
+    if answer.screen is NO_SCREEN:  # its command states none yet: every quantity by its path
+        view = replace(view, paths=True, quiet=False)
     if view.verbose or view.explain or view.paths:
         from napkin.render.text import to_text
 

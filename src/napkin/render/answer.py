@@ -20,7 +20,7 @@ Cell = str | int | float | bool | None | Sequence["Cell"] | Mapping[str, "Cell"]
 Row = Mapping[str, Cell]
 """One row of a listing: column → value, in base units."""
 NO_SCREEN = Screen(())
-"""What an answer shows until its command states a screen."""
+"""Of an answer whose command states no screen yet: its quantities are listed by their paths."""
 Quantities = dict[str, tuple[int | float, str]]
 """path → (value, unit)."""
 
