@@ -4,7 +4,6 @@ from __future__ import annotations
 
 COMMANDS: dict[str, tuple[str, str]] = {
     'bench': ('bench', 'What this machine really does: FLOP/s, bandwidth, a step'),
-    'books': ('books', 'Books of a library'),
     'calibrate': ('calibrate', 'What your own measured steps say about the predictions'),
     'check': ('check', 'Limits on any answer, for CI'),
     'checkpoint': ('checkpoint', 'Bytes of a checkpoint, how long and how often to write it'),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 TAKES: dict[str, tuple[str, ...]] = {
     'bench': ('what', 'device', 'quick', 'full', 'dtype', 'only', 'model', 'tp', 'micro-batch', 'seq', 'layers', 'steps', 'precision', 'recompute', 'compile', 'resume', 'time-limit', 'data', 'hardware', 'hardware-file', 'peak-flops', 'memory-size', 'memory-bandwidth', 'link-bandwidth', 'network-bandwidth', 'tdp'),
-    'books': ('count',),
     'calibrate': ('file', 'profile'),
     'check': ('files', 'junit', 'annotations', 'init'),
     'checkpoint': ('model', 'assume-ignorable', 'strict-config', 'params', 'precision', 'optimizer', 'write-bandwidth', 'mtbf', 'gpu-mtbf', 'gpus'),
