@@ -9,6 +9,7 @@ import pytest
 
 from napkin.inputs.launch.read import formats, reading_of
 from napkin.inputs.launch.syntax import source_of
+from napkin.inputs.launch.written import written
 from tests.conftest import Napkin
 
 AXOLOTL = """
@@ -234,6 +235,57 @@ def test_a_contradiction_in_a_file_is_refused(napkin: Napkin, tmp_path: Path) ->
     assert found.status == 3
     assert "8 GPUs" in found.err
     assert "needs 16" in found.err
+
+
+LAYOUT: dict[str, Any] = {
+    "gpus": 16, "tp": 2, "pp": 1, "dp": 8, "cp": 1, "ep": 1, "vp": 1, "sp": True, "zero": 3, "micro-batch": 2,
+    "global-batch": 64, "grad-accum": 4, "seq": 4096, "recompute": "full", "precision": "amp-bf16", "model": "qwen3-8b",
+}  # fmt: skip
+MASTER = "param=bf16,grad=fp32,compute=bf16,state=fp32,master=fp32"
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "says"),
+    [
+        ("torchtitan", {}, "gpus tp dp-shard zero micro-batch global-batch seq recompute precision"),
+        ("torchtitan", {"pp": 4, "dp": 2, "recompute": "every:2", "zero": 2}, "pp zero micro-batch recompute gpus"),
+        ("torchtitan", {"zero": 0, "recompute": "operations"}, "zero recompute gpus"),
+        (
+            "megatron",
+            {"pp": 2, "dp": 4, "vp": 2, "zero": 1, "precision": MASTER, "recompute": "group:4"},
+            "gpus tp pp vp sp zero micro-batch global-batch seq recompute precision",
+        ),
+        ("megatron", {"precision": "bf16-mixed", "recompute": "selective"}, "zero precision recompute"),
+        (
+            "deepspeed",
+            {"tp": 1, "dp": 16, "global-batch": 128, "precision": "bf16-mixed"},
+            "zero micro-batch global-batch grad-accum precision dp",
+        ),
+        ("accelerate", {}, "gpus tp zero recompute precision dp"),
+        ("axolotl", {"zero": 2}, "gpus tp zero micro-batch grad-accum seq recompute precision model"),
+    ],
+)
+def test_a_layout_that_is_written_reads_as_the_same(name: str, changes: dict[str, Any], says: str) -> None:
+    layout = {**LAYOUT, **changes}
+    options, reading = read(written(name, layout))
+    expected = {option: layout.get(option, layout["dp"]) for option in says.split()}
+    assert {option: options.get(option) for option in expected} == expected
+    assert not reading.refused
+
+
+def test_a_format_without_a_word_for_a_layout_is_refused(napkin: Napkin) -> None:
+    found = napkin(
+        ["plan", "llama3-8b", "--gpus", "8", "--hardware", "h100", "--seq", "4096", "--pp", "2", "--emit", "deepspeed"]
+    )
+    assert found.status == 2
+    assert found.hints == ["hint: --pp 1"]
+
+
+def test_plan_writes_its_layout(napkin: Napkin, tmp_path: Path) -> None:
+    line = "plan llama3-8b --gpus 8 --hardware h100 --seq 4096 --tp 1 --pp 1 --cp 1 --zero 3 --emit deepspeed"
+    answer = napkin(line.split())
+    data = napkin(["read", "--from", put(tmp_path, "ds.json", answer.out), "--json"]).data["inputs"]
+    assert (data["zero"]["value"], data["precision"]["value"]) == (3, "bf16-mixed")
 
 
 HOSTILE = (

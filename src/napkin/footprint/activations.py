@@ -13,7 +13,7 @@ from napkin.autograd.live import before_recomputation
 from napkin.autograd.tape import Tape
 from napkin.autograd.tensors import ACTIVATION, BYTES, INPUT_LABEL
 from napkin.elementwise import Number, minimum, total, where
-from napkin.footprint.closures import closure, embedded_bytes, masks_of, unkept_masks
+from napkin.footprint.closures import closure, embedded_bytes, leaf_bytes, masks_of, unkept_masks
 from napkin.footprint.legs import Leg
 from napkin.footprint.loss_tape import STREAM, body_output, run_head
 from napkin.footprint.pieces import Pass, Piece, piece, unread
@@ -58,6 +58,7 @@ def forward(
     assert x is not None  # a network begins with an embedding
     looked_up = stack.before if first.encodes else next(leg.before for leg in reversed(legs) if leg.before)
     embedded, stream = embedded_bytes(lowering, looked_up, x)
+    leaf = leaf_bytes(lowering, looked_up, x)
     kept_there = total(s.size * minimum(s.kept, weight) for weight, s in x.tensor.storages)
     layers, kinds, patterns, width, dtype = _run_layers(lowering, stack, legs, made)
     start, node = len(tape.kept), len(tape.nodes)
@@ -86,6 +87,7 @@ def forward(
         loss=tape.nodes[-1].output.size,
         embedded=embedded,
         stream=stream,
+        leaf=leaf,
         final=final,
         first=kept_there,
         zeros=0 if lowering.zeros is None else lowering.zeros.size * lowering.zeros.storage.shared,

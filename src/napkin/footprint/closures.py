@@ -13,7 +13,7 @@ from napkin.operations.facts import POSITION_SCORES
 from napkin.operations.implementations import ALIBI, ALWAYS, EAGER
 from napkin.operations.lowering import Lowering
 from napkin.operations.model import Layer, Stack
-from napkin.operations.roles import LAYERS
+from napkin.operations.roles import LAYERS, TOKEN
 from napkin.operations.shapes import Value
 
 
@@ -33,6 +33,15 @@ def embedded_bytes(lowering: Lowering, operations: Iterable[Operation], x: Value
     others = (place for tensor in held.values() for place in tensor.storages if id(place[1]) not in own)
     stream = any(id(storage) in own for tensor in held.values() for _, storage in tensor.storages)
     return total(s.size * (weight - minimum(s.kept, weight)) for weight, s in others), x.tensor.size * stream
+
+
+def leaf_bytes(lowering: Lowering, operations: Iterable[Operation], x: Value) -> Number:
+    """Return the bytes of the tokens' embeddings that are neither the residual stream nor kept by autograd: where they
+    are made to require a gradient, they are a leaf, which the graph holds to its end."""
+    own = {id(storage) for _, storage in x.tensor.storages}
+    tensors = (lowering.values[op.name].tensor for op in operations if op.embeds() == TOKEN)
+    places = (place for tensor in tensors for place in tensor.storages if id(place[1]) not in own)
+    return total(s.size * (weight - minimum(s.kept, weight)) for weight, s in places)
 
 
 def closure(lowering: Lowering, stack: Stack) -> tuple[Number, tuple[Storage, ...]]:

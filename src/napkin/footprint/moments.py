@@ -85,7 +85,8 @@ class References:
         shared = shared_kv_bytes(step, stage)
         self.passes_masks = MASKS in implementation.passes
         self.masks = masks * (not self.passes_masks)
-        self.closure = where(checkpointed > 0, run.closure + shared, 0) + tables + self.masks
+        leaf = product(stage.first, run.leaf) if step.setup.wakes else 0
+        self.closure = where(checkpointed > 0, run.closure + shared, 0) + tables + self.masks + leaf
         keeps_stream = checkpointed > 0
         if run.layers and any(s.label == INPUT_LABEL for s in run.layers[0][1].kept):
             keeps_stream = checkpointed >= 0
@@ -93,7 +94,8 @@ class References:
         self.at_loss = looked_up * (implementation.embeddings == "loss")
         other_masks = mask_bytes(step, stage.layers) - where(checkpointed > 0, masks, 0)
         own = where(checkpointed > 0, self.masks, 0)
-        self.around = total((run.closure, tables, own, looked_up, other_masks, shared))
+        variables = maximum(looked_up, leaf)  # the leaf is one of those that the forward function holds
+        self.around = total((run.closure, tables, own, variables, other_masks, shared))
 
     def freed_masks(self, left: Number) -> Number:
         """Return the bytes of masks that are free where checkpointed layers still refer to `left` bytes of them."""

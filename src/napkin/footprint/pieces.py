@@ -83,6 +83,7 @@ class Pass:
     loss      the loss, which the training loop holds until the step is over
     embedded  embeddings that the model's forward function holds and autograd does not keep
     stream    the first tensor of the residual stream, where the forward function holds it that way
+    leaf      the tokens' embeddings where they are no part of the stream: a leaf where they require a gradient
     final     the most that the final norm holds, with its input
     first     the part of the residual stream's first tensor that the operations before the layers keep
     zeros     the bias of attention to the encoder that its layers share: a leaf that requires a gradient where layers
@@ -102,6 +103,7 @@ class Pass:
     loss: Number = 0
     embedded: Number = 0
     stream: Number = 0
+    leaf: Number = 0
     final: Number = 0
     first: Number = 0
     zeros: Number = 0

@@ -39,8 +39,14 @@ def run(inputs: Inputs) -> Answer:
     from napkin.commands.plan.question import read
     from napkin.render.progress import Progress
 
+    emit = inputs.text_or_none("emit")
     with Progress("searching layouts"):
-        return answer(read(inputs))
+        found = answer(read(inputs))
+    if emit is not None:
+        from napkin.commands.plan.emitted import record
+
+        record(inputs, emit, found)
+    return found
 
 
 COMMAND = Command(
@@ -88,6 +94,7 @@ COMMAND = Command(
         "confidence",
         "rows",
         "pareto",
+        "emit",
         *MODEL_OPTIONS,
         *DRAWS,
     ),
