@@ -5,8 +5,6 @@ Each fact is that of its public code, at the commit or version in its source.
 
 from __future__ import annotations
 
-import re
-
 from napkin.errors import NapkinError, did_you_mean
 from napkin.record import record, replace
 from napkin.training.frameworks import Framework
@@ -55,6 +53,10 @@ class Trainer:
     def recomputes(self, versions: str = "") -> bool:
         """Return whether every block is checkpointed unless a run says otherwise; versions: of software, as a run
         states them (`trl 0.19.1, transformers 4.53`). A run that states none has the newest."""
+        if not versions:
+            return self.checkpoints
+        import re  # slow to load, and read from rows alone
+
         found = re.search(rf"\b{re.escape(self.name)}[ =v]*(\d+)\.(\d+)", versions)
         newer = found is None or (int(found[1]), int(found[2])) >= self.since
         return self.checkpoints and newer
