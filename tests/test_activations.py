@@ -359,6 +359,7 @@ def _traced_step(network: Any, optimizer: Any, ids: Any, labels: Any) -> int:
     watch = Watch()
     for tensor in (*network.parameters(), ids, labels):
         watch.see(tensor)
+    gc.freeze()  # what is there already is no garbage of this step
     for _ in range(2):
         gc.collect()
         watch.peak = 0

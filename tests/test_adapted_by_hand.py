@@ -13,10 +13,13 @@ from napkin.counting import flops
 from napkin.evidence.generic import decoder
 from napkin.evidence.printed import PrintedDecoder
 from napkin.formats import QUANTIZED
+from napkin.operations.adapters import Adapter
 from napkin.operations.implementations import HF
 from napkin.operations.trained import Frozen, as_trained
 from napkin.operations.tuning import Tuning
 from napkin.record import replace
+from napkin.timing.clock import Clock
+from napkin.timing.layer_clock import LayerClock
 from napkin.timing.step import step
 from napkin.timing.step_layout import StepLayout
 from tests.conftest import run_line
@@ -35,6 +38,7 @@ from tests.test_step_by_hand import (
     E,
     F,
     H,
+    K,
     L,
     S,
     T,
@@ -192,6 +196,19 @@ def test_trained_parameters_are_gathered_after_the_step_as_they_are_stored(polic
     """ZeRO-1: fp32 gradients scattered, and 7/8 of all parameters gathered."""
     sent = explained(f"{EIGHT_B.replace('zero 3', 'zero 1')} --precision {policy}", "data/bytes")
     assert sent == pytest.approx(7 / 8 * (4 + each) * (32 * LAYER_8B + 2 * TABLE_8B), rel=1e-5)
+
+
+@pytest.mark.parametrize("tp", [1, 4])
+def test_tensor_parallel_ranks_divide_the_tokens_of_adapters_next_to_experts(tp: int) -> None:
+    """Each of T·K rows passes one pair: A and B, and both gradients of each; ranks have as many rows each."""
+    pair = Adapter("up/lora", ("x",), H, R, R, EF, copies=E, used=K)
+    own = LayerClock(Clock(UNIT, StepLayout(sequence=S, micro_batch=B, micro_batches=1, tp=tp)), "moe")
+    pair.time(own)
+    forward = sum(float(one.value) for one in own.forward["matmul"])
+    assert forward == pytest.approx(three(T * K // tp, H, R)[0] + three(T * K // tp, R, EF)[0])
+    own.elementwise((pair,))
+    (moved,) = own.forward["elementwise"]
+    assert float(moved.value) == pytest.approx(10 * EF * T * K / tp)
 
 
 def test_adapters_launch_kernels_of_their_own() -> None:

@@ -202,6 +202,21 @@ def test_a_row_that_nothing_is_read_of_says_why_and_leaves_the_others(
     assert why in run_line(f"validate {tmp_path / 'finetune.yaml'}").out.replace("\n  ", " ")
 
 
+def test_a_run_is_as_long_as_its_samples(tmp_path: pathlib.Path) -> None:
+    """64 samples in batches of 4 are 16 steps; tokens that were derived from a rate say nothing."""
+    layout, times = f"{PLAIN}, global_batch: 4", "step_seconds: 5, run_seconds: 100"
+    found = validated(
+        tmp_path,
+        {"layout": layout, "measured": f"{times}, samples: 64"},
+        {"id": "tokens", "layout": layout, "measured": f"{times}, tokens: {64 * 4096}"},
+        {"id": "rate", "layout": layout, "measured": f"{times}, tokens: {64 * 4096}, derived: [tokens]"},
+    )
+    step = found["a", "step_seconds"]["predicted"]
+    assert found["a", "run_seconds"]["predicted"] == pytest.approx(16 * step)
+    assert found["tokens", "run_seconds"]["predicted"] == pytest.approx(16 * step)
+    assert "steps" in found["rate", "run_seconds"]["why"]
+
+
 @pytest.mark.parametrize(
     ("asked", "says"), [("--adapter dora", "use_dora=True"), ("--dropout 0.1", "lora_dropout != 0")]
 )

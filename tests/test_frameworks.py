@@ -20,10 +20,13 @@ TITAN = FRAMEWORKS["torchtitan"]
     [
         (True, False, 202412, ""),  # before torchtitan/components/loss.py compiled it
         (True, False, 202501, "compiled"),
-        (True, False, None, "compiled"),
-        (False, False, None, ""),
-        (True, True, None, "dtensor"),  # loss_parallel
+        (True, False, 202603, "compiled"),
+        (False, False, 202603, ""),
+        (True, True, 202603, "dtensor"),  # loss_parallel
         (False, True, 202412, "dtensor"),
+        (True, False, None, "chunked-backward"),  # ChunkedLossWrapper, from 27 April 2026 on
+        (False, False, 202604, "chunked-backward-eager"),
+        (True, True, None, "chunked-backward-divided"),
     ],
 )
 def test_torchtitan_runs_the_loss_of_its_date(compiled: bool, divided: bool, version: int | None, loss: str) -> None:
@@ -38,9 +41,22 @@ def test_a_framework_without_editions_keeps_its_loss() -> None:
     assert PLAIN.implements(base, compiled=True, divided=True).loss == base.loss
 
 
-def test_a_compiled_loss_saves_its_fp32_copies() -> None:
+def test_eight_parts_of_the_loss_need_an_eighth_of_its_logits() -> None:
+    """Llama 3 8B, 8,192 tokens: an eighth of the logits, in 16 bits with their gradient where compiled, else 14 bytes
+    each; the fp32 gradient of the hidden state is kept in place of all logits."""
     line = "memory llama3-8b --gpus 8 --zero 3 --seq 8192 --recompute operations --framework torchtitan --json"
-    eager, compiled = (run_line(f"{line} {how}").data["values"] for how in ("", "--compile"))
+    eager, compiled, whole = (
+        run_line(f"{line} {how}").data["values"] for how in ("", "--compile", "--compile --loss compiled")
+    )
+    logits, hidden = 8192 * 128256, 8192 * 4096
+    saved = "memory/activations/saved"
+    assert whole[saved] - compiled[saved] == 2 * logits + 2 * hidden - 4 * hidden  # the head's input, too
+    assert eager["memory/at/forward"] - compiled["memory/at/forward"] >= (14 - 4) * logits // 8 - 4 * hidden
+
+
+def test_a_compiled_loss_saves_its_fp32_copies() -> None:
+    line = "memory llama3-8b --gpus 8 --zero 3 --seq 8192 --recompute operations --framework fsdp --json --loss"
+    eager, compiled = (run_line(f"{line} {how}").data["values"] for how in ("torch", "compiled"))
     logits = 8192 * 128256
     # eager: 16-bit logits, their fp32 copy and the fp32 log-softmax, then the fp32 gradient; compiled: 16-bit logits
     # and their 16-bit gradient

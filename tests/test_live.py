@@ -155,6 +155,7 @@ def _made_by_a_step(torch: Any, optimizer: Any, weights: list[Any]) -> int:
     for weight in weights:
         watch.see(weight)
     start = 0
+    gc.freeze()  # what is there already is no garbage of this step
     for _ in range(3):
         for weight in weights:
             weight.grad = torch.randn_like(weight)

@@ -37,7 +37,7 @@ from tests.conftest import run_line
 
 NONE = {
     *("waves", "half_depth", "tensor_latency", "data_latency", "data_overlap", "data_exposed", "interference"),
-    *("host_layer", "host_experts", "fixed", "stops_early"),
+    *("host_layer", "host_experts", "fixed", "straggle", "stops_early"),
 }
 """Rates that lose time: nothing at 0."""
 UNIT = Rates(**{name: 0.0 if name in NONE else 1.0 for name in fields(Rates)} | {"node": 8})
@@ -700,6 +700,14 @@ def test_the_software_s_factor_scales_everything_but_what_is_fixed() -> None:
     layout: dict[str, Any] = {"tp": 2, "pp": 2, "dp": 2, "zero": 1, "micro_batches": 4}
     once, twice = parts(**layout, changed={"fixed": 5.0}), parts(**layout, changed={"stack": 2.0, "fixed": 5.0})
     assert twice["step/time"] - 5 == pytest.approx(2 * (once["step/time"] - 5))
+
+
+def test_more_gpus_wait_longer_for_the_slowest() -> None:
+    """Once a step for each doubling of the GPUs, whatever they divide."""
+    rates = {"straggle": 3.0}
+    assert parts(changed=rates)["step/overhead"] == 0
+    assert parts(tp=2, dp=4, changed=rates)["step/overhead"] == pytest.approx(3 * 3)
+    assert parts(pp=2, cp=2, dp=2, micro_batches=4, changed=rates)["step/overhead"] == pytest.approx(3 * 3)
 
 
 def test_link_or_network() -> None:

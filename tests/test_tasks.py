@@ -143,3 +143,18 @@ def test_every_task_is_an_option_and_says_its_source() -> None:
 
     assert set(WORDS) == set(TASKS)
     assert all(task.source for name, task in TASKS.items() if name != "pretrain")
+
+
+def test_fine_tuning_is_advised_in_the_order_in_which_people_try() -> None:
+    """On 80 GB adapters are enough by themselves; on 24 GB only 4-bit weights and recomputation together."""
+    line = "memory llama3.1-8b --task sft --seq 2048 --json --hardware"
+    changes = [row["change"] for row in run_line(f"{line} a100-80gb").data["suggestions"]]
+    assert changes[:2] == ["--lora-rank 16", "--lora-rank 16 --quantized nf4"]
+    assert changes[-1].startswith("--gpus")
+    small = run_line(f"{line} rtx4090 --micro-batch 2").data["suggestions"]
+    assert "--quantized nf4" in small[0]["change"]
+    assert "--recompute" in small[0]["change"]
+    for row in small:
+        found = run_line(row["command"].removeprefix("napkin ") + " --json").data
+        assert found["verdict"] == "fits"
+        assert found["values"]["memory/used"] == row["used"]

@@ -19,7 +19,7 @@ LINE = "memory llama3-8b --seq 2048 --json"
         ("ms-swift --lora-rank 8", "--lora-rank 8 --precision frozen=bf16,param=fp32,compute=bf16 --recompute full"),
         ("none --lora-rank 8", "--lora-rank 8 --precision frozen=bf16,param=fp32"),
         ("hf-trainer --lora-rank 8 --quantized nf4", "--lora-rank 8 --quantized nf4 --precision amp-bf16"),
-        ("trl --lora-rank 8 --quantized nf4", "--lora-rank 8 --quantized nf4 --precision bf16-pure"),
+        ("trl --lora-rank 8 --quantized nf4", "--lora-rank 8 --quantized nf4 --precision bf16-pure --recompute full"),
         ("torchtune --lora-rank 8", "--lora-rank 8 --precision bf16-pure --framework torchtune"),
         ("hf-trainer --framework fsdp --gpus 8 --zero 3", "--precision amp-bf16 --framework fsdp --gpus 8 --zero 3"),
         ("openrlhf --gpus 8 --zero 3", "--precision bf16-mixed --framework deepspeed --gpus 8 --zero 3"),
@@ -109,3 +109,11 @@ def test_a_sweep_over_formats_begins_with_none() -> None:
 def test_a_served_model_that_is_not_quantized() -> None:
     line = "memory llama3-8b --hardware h100 --inference --json"
     assert run_line(f"{line} --quantized none").values == run_line(line).values
+
+
+def test_trl_checkpoints_since_a_release() -> None:
+    """gradient_checkpointing is True in its configs since 0.22 (huggingface/trl a222aeb46)."""
+    trl = TRAINERS["trl"]
+    assert [trl.recomputes(text) for text in ("", "trl 0.21.0, transformers 4.55", "trl==0.22.1", "trl 1.0")] == [
+        True, False, True, True,
+    ]  # fmt: skip

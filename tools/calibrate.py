@@ -7,6 +7,7 @@ The only input are configs/evidence/*.yaml (through their generated tables) and 
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from napkin.evidence import accuracy, facts, software
+from napkin.evidence import constants as shipped
 from napkin.evidence.columns import Columns
 from napkin.evidence.fit import Problem
 from napkin.evidence.intervals import Growth, RunPoint, SeenStep, distance
@@ -71,7 +73,10 @@ def short(value: float) -> float:
 
 
 def write_table(found: Problem) -> None:
-    whole = found.fit(report=lambda line: print("all sources:", line, flush=True))
+    now = shipped.constants()
+    before = [math.log(now.get(name, PRIORS[name][0])) for name in found.names]
+    whole = found.fit(start=np.array(before), report=lambda line: print("all sources:", line, flush=True))
+    slopes = found.jacobian(whole.log)  # they hardly change where one source is left out
     constants = {name: short(value) for name, value in whole.constants().items()}
     unseen = {name: value for name, (value, _, _) in PRIORS.items() if name not in constants}
     families = {stack.family for stack in software.STACKS.values()}
@@ -81,7 +86,7 @@ def write_table(found: Problem) -> None:
     errors = np.full(len(found.columns.kept), np.nan)
     for source in sorted(set(found.sources.tolist()) - {""}):
         mask = found.sources != source
-        part = found.fit(mask, start=whole.log, rounds=4)
+        part = found.fit(mask, start=whole.log, jacobian=slopes)
         without[source] = {name: short(value) for name, value in part.constants().items()}
         errors[~mask] = (found.log_predicted(part.log) - found.log_truth)[~mask]
         print(f"without {source}: median error {np.median(np.abs(errors[~mask])):.1%}", flush=True)

@@ -11,12 +11,13 @@ from napkin.errors import NapkinError
 from napkin.evidence.rates import gpus_per_node
 from napkin.inputs.hardware import Hardware
 from napkin.options.command_line import option_piece
-from napkin.planning.remedies import Remedy, RemedySearch, remedies, with_more_gpus
+from napkin.planning.remedies import Remedy, RemedySearch, advice, remedies, with_more_gpus
 from napkin.planning.remedy_axes import Options, axes
 from napkin.planning.verdicts import Fit
 from napkin.record import record
 from napkin.render.answer import Answer, Row
 from napkin.training.setup import Setup
+from napkin.training.tasks import PRETRAIN
 
 
 @record
@@ -28,7 +29,8 @@ class Pace:
 
 
 def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> None:
-    """Add what would make it fit: on the same GPUs the fastest first, then with more GPUs."""
+    """Add what would make it fit: on the same GPUs the fastest first, in fine-tuning what people try first; then with
+    more GPUs."""
 
     def evaluate(options: Options) -> Fit | None:
         try:
@@ -39,11 +41,13 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
 
     given = {name: one.text for name, one in question.asked.given.items() if isinstance(one.text, (str, bool))}
     search = RemedySearch(axes(question.model, question.setup, given, gpus_per_node(hardware)), evaluate)
-    here = list(remedies(search))
+    tuned = question.setup.task != PRETRAIN
+    here = list(advice(search) if tuned else remedies(search))
     more = with_more_gpus(search, fewest=not here)
     before, why = _pace(question, {}, hardware, question.setup)
     rows = [_row(question, hardware, one, before, why) for one in here]
-    rows.sort(key=_extra)
+    if not tuned:
+        rows.sort(key=_extra)
     if more is not None:
         rows.append(_row(question, hardware, more, before, why))
     answer.extra["suggestions"] = rows

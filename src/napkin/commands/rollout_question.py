@@ -108,6 +108,8 @@ def read(inputs: Inputs) -> RolloutQuestion:
 def _note(inputs: Inputs, task: str, away: tuple[str, ...]) -> None:
     """Say what is taken for granted."""
     inputs.note(f"{task}: generation, log-probabilities and the update follow each other; one update on each answer")
+    if "compile" in inputs:
+        inputs.note("--compile: of the passes that are trained; the engine's are what they are")
     if away:
         inputs.note("--offload: out of the GPU while answers are generated; its transfers are not timed")
 
@@ -147,6 +149,9 @@ def _read_passes(
     inputs.adopt(asked)
     for note in asked.notes:
         inputs.note(note)
+    for name, shown in asked.shown.items():
+        if name not in changes:
+            inputs.shown.setdefault(name, shown)
     return setup, prediction
 
 

@@ -32,7 +32,7 @@ def read_setup(inputs: Inputs, model: Model) -> Setup:
 def read_trainer_recompute(inputs: Inputs) -> None:
     """Take full recomputation as the default where the trainer checkpoints every block unless told otherwise."""
     trainer = _read_trainer(inputs)
-    if trainer is not None and trainer.checkpoints:
+    if trainer is not None and trainer.recomputes():
         inputs.redefault("recompute", "full")
 
 

@@ -44,7 +44,7 @@ def read_task(inputs: Inputs) -> Task:
 
 def read_whether_rollout(inputs: Inputs) -> bool:
     """Return whether the task is reinforcement learning; else what belongs to it is refused."""
-    found = read_task(inputs).rollout
+    found = TASKS[str(inputs.peek("task") or PRETRAIN.name)].rollout
     if not found:
         inputs.because(ROLLOUT, "only reinforcement learning generates answers", "--task grpo, rloo or ppo")
     return found

@@ -128,7 +128,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
     )
     card = card_of(row)
     software = "megatron-core" if framework.name == "megatron-core" else trainer.software
-    steps = row.number("measured.steps") or 0.0
+    steps = steps_of(row, layout)
     apart = row.flag("layout.packed") is False or _is_cut_only(row)
     uneven = row.count("layout.seq") is None and apart
     oom = bool(row.flag("measured.oom"))
@@ -274,7 +274,7 @@ def layout_of(row: RowFields, model: Model) -> tuple[Layout, str]:
         if zero is None and row.text("layout.distributed_optimizer")
         else zero
     )
-    usual = "full" if trainer_of(row).checkpoints else "none"
+    usual = "full" if trainer_of(row).recomputes(row.text("layout.versions")) else "none"
     kind = (row.text("layout.recompute") or usual).split(" ")[0]
     again = recompute(kind, "recompute")
     chunks = row.count("layout.vp") or 1
@@ -296,6 +296,15 @@ def layout_of(row: RowFields, model: Model) -> tuple[Layout, str]:
         ),
         untimed,
     )
+
+
+def steps_of(row: RowFields, layout: Layout) -> float:
+    """Return the steps of the whole run: as stated, or by the samples or the tokens that it trained on; 0 where the row
+    does not say. A rate times a time is what is predicted, and never read."""
+    stated, samples = row.number("measured.steps"), row.number("measured.samples")
+    tokens = None if "tokens" in row.part("measured").get("derived", ()) else row.number("measured.tokens")
+    batch = float(layout.global_batch)
+    return stated or (samples / batch if samples else (tokens or 0.0) / (batch * float(layout.seq)))
 
 
 OLD_TRANSFORMERS = re.compile(r"transformers[ =]*4\.")

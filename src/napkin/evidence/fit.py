@@ -29,6 +29,8 @@ SOURCE_SPREAD = 0.06
 """τ: spread of sources around the constants that they share."""
 KNEE = 2.0
 """Beyond this many σ a row pulls no harder."""
+LEAST_GAIN = 0.02
+"""Of the cost in one round: what ends a fit. A cost of 0.5 is one row that is off by one σ."""
 HEAVIEST = 1.5
 """Most weight of one row, and thrice a row's weight in a source of one."""
 
@@ -168,7 +170,7 @@ class Problem:
             damping = max(damping / 5, 1e-6)
             if report:
                 report(f"round {turn + 1}: cost {now:.2f}")
-            if gain < 1e-3:
+            if gain < LEAST_GAIN:
                 break
         spread = np.sqrt(np.diag(np.linalg.inv(hessian)))[: len(log)]
         return ConstantsFit(self.names, log, spread, dict(zip(present, shift.tolist(), strict=True)), now)

@@ -120,11 +120,18 @@ def machine(hardware: Hardware, compute: str, network: float | None = None, node
     )
 
 
+BEFORE_FLASH = ("volta", "turing")
+"""Generations that FlashAttention-2 does not support (Dao-AILab/flash-attention README: Ampere or newer): torch calls
+its memory-efficient kernel in its place (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, check_sm_version)."""
+
+
 def names(
     era: str, bits: int, stack: SoftwareStack, kernel: str, fabric: str, async_tp: bool, loss: str
 ) -> dict[str, str]:
     """Return the constant that holds for this run by field of `Rates` (or by a factor of one)."""
     shown = "overlap" if stack.overlap else "plain"
+    if era in BEFORE_FLASH and kernel in ("flash", "cudnn"):
+        kernel = "efficient"
     routed = "fused" if stack.fused_experts else "plain"
     depth = bits if (era, bits) in (("hopper", 8), ("blackwell", 8), ("blackwell", 4)) else 16
     return {
@@ -159,9 +166,10 @@ def names(
         "grouped": f"grouped/{routed}",
         "permutation_bytes": f"permutation_bytes/{routed}",
         "dispatch": "dispatch",
-        "host_layer": "host_layer",
+        "host_layer": f"host_layer/{'eager' if stack.eager else 'fused'}",
         "host_experts": f"host_experts/{routed}",
         "fixed": "fixed",
+        "straggle": "straggle",
         "stops_early": "stops_early" if stack.stops_early else "zero",
         "stack": f"stack/{stack.family}",
     }
@@ -173,7 +181,7 @@ AS_THEY_STAND = (
     *("attention_backward", "core", "core_odd", "memory", "bus", "wire", "waves", "half_depth", "misaligned"),
     *("cast_bytes", "loss_bytes", "tensor_latency", "data_latency", "tensor_exposed", "pipeline_exposed"),
     *("context_exposed", "data_exposed", "interference", "grouped", "permutation_bytes", "dispatch", "host_layer"),
-    *("host_experts", "optimizer_slowness", "fixed", "stops_early", "stack"),
+    *("host_experts", "optimizer_slowness", "fixed", "straggle", "stops_early", "stack"),
 )
 """Rates that are constants of that name, whatever the machine."""
 

@@ -11,6 +11,7 @@ class SoftwareStack:
     """What a software stack runs fused, overlaps and does by default.
 
     compiled        elementwise chains run as one kernel (a compiler's or hand-written)
+    eager           Python launches every operation of a reference class by itself
     fused_loss      the loss reads the logits once or twice instead of writing softmax and gradients in fp32
     overlap         tensor- and pipeline-parallel transfers overlap with matmuls
     reduce_early    gradients are reduced while the last backward runs
@@ -26,6 +27,7 @@ class SoftwareStack:
     name: str
     says: str
     compiled: bool = False
+    eager: bool = False
     fused_loss: bool = False
     overlap: bool = False
     reduce_early: bool = True
@@ -88,7 +90,22 @@ STACKS = {
             fused_experts=True,
         ),
         SoftwareStack(
-            "fsdp-eager", "PyTorch FSDP without torch.compile (LLM Foundry, Hugging Face)", stops_early=True, zero=3
+            "megatron-mlperf",
+            "NeMo as its authors tune it for MLPerf: captured graphs, 8-bit communication, hand-set overlap",
+            fused_loss=True,
+            overlap=True,
+            sequence_parallel=True,
+            zero=1,
+            attention_since_hopper="cudnn",
+            selective="attention",
+            fused_experts=True,
+        ),
+        SoftwareStack(
+            "fsdp-eager",
+            "PyTorch FSDP without torch.compile (LLM Foundry, Hugging Face)",
+            eager=True,
+            stops_early=True,
+            zero=3,
         ),
         SoftwareStack(
             "fsdp-compiled",

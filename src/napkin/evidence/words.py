@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 STACK_WORDS: tuple[tuple[str, str], ...] = (
     ("llm-foundry", "fsdp-eager"),
+    ("mlperf", "megatron-mlperf"),
     ("megatron bridge", "megatron-core"),
     ("nemo framework launcher", "megatron-core"),
     ("h100 weak scaling", "megatron-core"),
@@ -19,7 +20,6 @@ STACK_WORDS: tuple[tuple[str, str], ...] = (
     ("deepspeed", "megatron-deepspeed"),
     ("megatron", "megatron-core"),
     ("nemo", "megatron-core"),
-    ("mlperf", "megatron-core"),
     ("nanotron", "nanotron"),
     ("maxtext", "xla"),
     ("jax", "xla"),

@@ -26,7 +26,7 @@ def run_head(lowering: Lowering, stack: Stack, residual: Value) -> Number:
     form = LOSSES.get(lowering.implementation.loss)
     kept_on: Number = 0
     if form is not None and form.fused:
-        fused_loss(lowering, stack.after, residual)
+        fused_loss(lowering, stack.after, residual, form)
     else:
         logits = lowering.run(rewrite(stack.after, lowering.implementation), residual)
         if form is None:
@@ -92,6 +92,11 @@ def _cut(lowering: Lowering, logits: Tensor) -> Tensor:
     return tape.record("cut", (logits,), left)
 
 
+def of_each(bytes_each: float, count: Number) -> Number:
+    """Return the bytes of so many logits; each has quarters of a byte."""
+    return ceil_div(count * int(bytes_each * QUARTERS), QUARTERS)
+
+
 def special_loss(lowering: Lowering, logits: Value, form: Loss) -> None:
     """Record a cross entropy that works in its own buffers: what it keeps, and their peak."""
     tape = lowering.tape
@@ -101,10 +106,9 @@ def special_loss(lowering: Lowering, logits: Value, form: Loss) -> None:
         head.scratch = head.scratch + head.weight
     if logits.divided and not lowering.implementation.parallel_loss:
         logits = lowering.gather_parts(logits)
-    count = logits.tensor.count
 
     def of(bytes_each: float) -> Number:
-        return ceil_div(count * int(bytes_each * QUARTERS), QUARTERS)
+        return of_each(bytes_each, logits.tensor.count)
 
     kept = logits.tensor
     if form.kept != BYTES[kept.dtype]:  # other bytes than the logits themselves
@@ -116,11 +120,12 @@ def special_loss(lowering: Lowering, logits: Value, form: Loss) -> None:
     tape.record("loss", (given,), tape.new(1, logits.tensor.dtype, "loss"), (kept,), scratch=others)
 
 
-def fused_loss(lowering: Lowering, operations: tuple[Operation, ...], residual: Value) -> None:
+def fused_loss(lowering: Lowering, operations: tuple[Operation, ...], residual: Value, form: Loss) -> None:
     """Record the head's matmul and the cross entropy as one kernel; what follows the head runs inside it.
 
-    It keeps the gradients of the hidden state and of the head's weight, which backward returns as they are. Forward
-    also holds the logits of one chunk, its part of the weight's gradient, and an fp32 loss per token."""
+    It keeps the gradients of the hidden state and, where parts are not of equal size (Liger), of the head's weight,
+    which backward returns as they are. Forward also holds the logits of one part, its part of the weight's gradient,
+    and an fp32 loss per token."""
     tape = lowering.tape
     place = next((n for n, op in enumerate(operations) if op.role == LM_HEAD), None)
     if place is None:
@@ -134,18 +139,23 @@ def fused_loss(lowering: Lowering, operations: tuple[Operation, ...], residual: 
     )
     tape.scope = "loss"
     vocabulary = product.n // lowering.split.tensor
-    rows = next_power(ceil_div(lowering.tokens, ceil_div(vocabulary, product.k)))
-    rows = minimum(rows, lowering.tokens)
-    of_hidden = tape.new(hidden.count, hidden.dtype, "gradient of the hidden state", no_grad=True)
+    equal = form.chunks > 1
+    if equal:
+        rows = ceil_div(lowering.tokens, form.chunks)
+        logits = of_each(form.peak, rows * vocabulary)
+    else:
+        rows = minimum(next_power(ceil_div(lowering.tokens, ceil_div(vocabulary, product.k))), lowering.tokens)
+        logits = sized(rows * vocabulary, tape.autocast or hidden.dtype)
+    wide = "fp32" if equal else hidden.dtype
+    of_hidden = tape.new(hidden.count, wide, "gradient of the hidden state", no_grad=True)
     trained = vocabulary * product.k * (lowering.implementation.tuning is None and head.learning.trained)
     of_weight = tape.new(trained, tape.compute, "gradient of the head's weight", no_grad=True)
-    logits = sized(rows * vocabulary, tape.autocast or hidden.dtype)
     tape.record(
         "fused_loss",
         (hidden,),
         tape.new(1, "fp32", "loss"),
-        (of_hidden, of_weight),
+        (of_hidden,) if equal else (of_hidden, of_weight),
         weight=of_weight.size,
-        scratch=-of_weight.size - of_hidden.size,  # both are kept already: returned, not computed
+        scratch=0 if equal else -of_weight.size - of_hidden.size,  # both are kept already: returned, not computed
         forward_scratch=logits + of_weight.size + sized(lowering.tokens, "fp32"),
     )

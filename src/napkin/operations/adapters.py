@@ -10,7 +10,7 @@ from napkin.operations.base import Timer
 from napkin.operations.lora import adapter_shards
 from napkin.operations.lowering import Lowering
 from napkin.operations.ordinary import Ordinary
-from napkin.operations.roles import MEMORY, REPLICATED
+from napkin.operations.roles import HEADS, MEMORY, REPLICATED
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, division_of, gemm
 from napkin.record import record, replace
@@ -67,7 +67,7 @@ class Adapter(Ordinary):
         return self.gemms(work)
 
     def division(self) -> str:
-        return division_of(self.shard)
+        return HEADS if self.copies > 1 else division_of(self.shard)
 
     def traffic(self) -> tuple[Number, Number]:
         """Forward: the result scaled (read, written) and added (two read, one written); dropout reads, writes, and

@@ -14,7 +14,9 @@ class Loss:
     chunks  products of the head, one for each part of the tokens: the sum of its weight's gradient and a part's own
             stand side by side
     held    by the training loop, until the backward pass is over
-    fused   with the head's product, one part of the tokens at a time: no logits leave it, gradients are made at once
+    fused   with the head's product, one part of the tokens at a time: no logits leave it, gradients are made at once.
+            chunks, where several: parts of equal size, `peak` bytes for each logit of one of them; the gradient of the
+            hidden state is fp32, and that of the head's weight goes into the parameter's own as each part is done
     local   held by the loss function next to what is kept, until it returns
     again   of a reference's logits there, at the largest moment
     row     of one sequence, in addition to the peak
@@ -93,6 +95,29 @@ LOSSES = {
         row=4,
         source="the same, of logits that accelerate casts to fp32 (utils/operations.py convert_outputs_to_fp32): "
         "logsumexp keeps the logits, the gradients of all sequences are stacked",
+    ),
+    "chunked-backward": Loss(
+        0,
+        4,
+        chunks=8,
+        fused=True,
+        source="pytorch/torchtitan torchtitan/components/loss.py, ChunkedLossWrapper, GradAccumulator: each part's "
+        "backward pass runs at once; compiled: 16-bit logits and their gradient",
+    ),
+    "chunked-backward-eager": Loss(
+        0,
+        14,
+        chunks=8,
+        fused=True,
+        source="the same, not compiled: 16-bit logits, fp32 log-softmax and its gradient, fp32 gradient of the logits",
+    ),
+    "chunked-backward-divided": Loss(
+        0,
+        18,
+        chunks=8,
+        fused=True,
+        source="the same on a divided vocabulary, _LossParallelCrossEntropy: 16-bit logits, fp32 log-probabilities, "
+        "and in the backward pass zeros, exponentials, their sum and its product",
     ),
     "held": Loss(
         4, 4, 0, held=4, source="LitGPT finetune/*.py: logits cast to fp32 as they leave the model, held by the loop"

@@ -146,6 +146,29 @@ def remedies(search: RemedySearch) -> Iterator[Remedy]:
             yield remedy
 
 
+ADVICE = (LORA, QLORA, "quantized", "optimizer", "recompute", "seq")
+"""What people who fine-tune try, in this order; then the host's memory."""
+
+
+def advice(search: RemedySearch) -> Iterator[Remedy]:
+    """Yield what makes a fine-tuning step fit, in the order in which people try it: each change that is enough by
+    itself; where no adapters are, as many changes together as it takes, before what is kept in the host's memory."""
+    names = [name for name in ADVICE if name in {axis.name for axis in search.axes}]
+    singles = {name: search.strongest((name,)) for name in (*names, "offload")}
+    enough = [name for name in names if search.fits(singles[name])]
+    chosen = [singles[name] for name in enough]
+    if not {LORA, QLORA, "quantized"} & set(enough):
+        together = [name for name in names if name != LORA]  # which QLoRA includes
+        groups = (search.strongest((*together[:count], "micro-batch")) for count in range(2, len(together) + 1))
+        chosen += [choice for choice in groups if search.fits(choice)][:1]
+    if search.fits(singles["offload"]):
+        chosen.append(singles["offload"])
+    for choice in chosen:
+        remedy = search.remedy(search.relaxed(choice, RELAXED)) if any(choice) else None
+        if remedy is not None:
+            yield remedy
+
+
 def with_more_gpus(search: RemedySearch, fewest: bool) -> Remedy | None:
     """Return a combination with more GPUs that makes the step fit. fewest: with as few GPUs as can be, whatever else
     they need; else with as little else as can be."""

@@ -69,14 +69,8 @@ def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
         term.add(f"{kind}/all_weights", weights.dense, weights.experts),
     )
     groups = by_group(own, last, clock.move(f"{kind}/accumulation", accumulated))
-    several = any(op.launches() == EXPERT_KERNELS for op in operations)
-    launch = rates.host_experts if several else rates.host_layer
     counted = launches_of(operations, clock.layout)
-    launches = term.multiply(
-        f"{kind}/launch",
-        clock.rate(f"{kind}/launch/trained", launch, SECOND, STACK),
-        term.leaf(f"{kind}/launch/share", counted.all, "1", term.TRUE, "counted operations"),
-    )
+    launches = launch_time(clock, kind, operations, counted)
     groups["host"] = host_time(kind, groups, launches)
     seconds = term.add(f"{kind}/seconds", *groups.values())
     behind = term.subtract(f"{kind}/behind", seconds, forward_time(own, counted, launches))
@@ -94,24 +88,49 @@ def forward_time(own: LayerClock, counted: Launches, launches: Term) -> Term:
 
 @record
 class Launches:
-    """Launches of a layer's kernels, over those of the same layer trained as a whole and not recomputed; and the share
-    of them in the forward pass. They have no sizes in them: more work on the device would else leave the backward pass
-    more of the same launches to hide behind, and make a step faster."""
+    """Launches of a layer's kernels, over those of the same layer trained as a whole and not recomputed: its own, and
+    those of adapters; and the share of all in the forward pass. They have no sizes in them: more work on the device
+    would else leave the backward pass more of the same launches to hide behind, and make a step faster."""
 
-    all: Number
+    own: Number
+    adapters: Number
     forward: Number
 
 
 def launches_of(operations: Sequence[Operation], layout: StepLayout) -> Launches:
     """Return a layer's launches: one for each operation, and one for each gradient, of inputs and of weights, that the
     backward pass computes, which launches again what it recomputes."""
-    trained = [replace(op, learning=ALL).launch_counts() for op in operations if op.role not in (ADAPTER, MERGED)]
-    usual = sum(ahead + back for ahead, back in trained)
-    found = [op.launch_counts() for op in operations]
-    ahead, back = sum(one for one, _ in found), sum(one for _, one in found)
-    again = layout.layers_recomputed * ahead * any(op.learning.runs for op in operations)
-    every = ahead + back + again
-    return Launches(every / max(usual, 1), ahead / where(every > 0, every, 1))
+    added = [op for op in operations if op.role in (ADAPTER, MERGED)]
+    own = [op for op in operations if op.role not in (ADAPTER, MERGED)]
+    usual = max(sum(sum(replace(op, learning=ALL).launch_counts()) for op in own), 1)
+    again = layout.layers_recomputed * any(op.learning.runs for op in operations)
+    passes = [[sum(op.launch_counts()[way] for op in some) for way in (0, 1)] for some in (own, added)]
+    plain, adapters = (ahead * (1 + again) + back for ahead, back in passes)
+    every, ahead = plain + adapters, sum(one for one, _ in passes)
+    return Launches(plain / usual, adapters / usual, ahead / where(every > 0, every, 1))
+
+
+def launch_time(clock: Clock, kind: str, operations: Sequence[Operation], counted: Launches) -> Term:
+    """Return the seconds in which the host launches a layer's kernels: those of experts, or of a dense layer, and
+    adapters at a dense layer's rate."""
+    rates = clock.rates
+    several = any(op.launches() == EXPERT_KERNELS for op in operations)
+    own, dense = (
+        clock.rate(f"{kind}/launch/{what}", rate, SECOND, STACK)
+        for what, rate in (
+            ("trained", rates.host_experts if several else rates.host_layer),
+            ("dense", rates.host_layer),
+        )
+    )
+    shares = (
+        term.leaf(f"{kind}/launch/{what}/share", share, "1", term.TRUE, "counted operations")
+        for what, share in (("own", counted.own), ("adapters", counted.adapters))
+    )
+    parts = (
+        term.multiply(f"{kind}/launch/{what}", rate, share)
+        for what, rate, share in zip(("own", "adapters"), (own, dense), shares, strict=True)
+    )
+    return term.add(f"{kind}/launch", *parts)
 
 
 def by_group(own: LayerClock, last: Term | None, accumulation: Term) -> dict[str, Term]:

@@ -71,6 +71,8 @@ class LayerClock(Timer):
         """Add two thin matmuls, each a kernel of its own; the first is a lookup next to an embedding."""
         clock, name = self.clock, f"{self.kind}/{op.name}"
         rows = clock.read if op.reads_encoder else clock.tokens
+        if op.copies > 1:  # tensor-parallel ranks divide the tokens of experts, as for the experts themselves
+            rows = term.divide(f"{name}/rows/own", rows, clock.tp)
         if op.used > 1:
             rows = term.multiply(f"{name}/rows", size(f"{name}/used", op.used), rows)
         d_in, d_out = size(f"{name}/d_in", op.d_in), size(f"{name}/d_out", op.d_out)

@@ -45,6 +45,7 @@ class Rates:
                         seconds in which the host launches one layer's kernels
     optimizer_slowness  time of the optimizer over bytes/bandwidth
     fixed               seconds of a step that nothing scales
+    straggle            seconds that a step waits for the slowest GPU, for each doubling of their number
     stops_early         share of a block's last product that recomputation skips
     stack               time of this software over the common constants'
     """
@@ -88,5 +89,6 @@ class Rates:
     host_experts: Number
     optimizer_slowness: Number
     fixed: Number
+    straggle: Number
     stops_early: Number
     stack: Number

@@ -22,7 +22,7 @@ from napkin.elementwise import Number, is_array
 from napkin.operations.model import Layer, Model
 from napkin.record import record, replace
 from napkin.term import Term
-from napkin.timing.clock import SECOND, Clock
+from napkin.timing.clock import SECOND, Clock, size
 from napkin.timing.data_parallel import data_time, optimizer_time, reduction_time, sharded_time, shards_of
 from napkin.timing.layer import LayerTime, head_time, layer_time
 from napkin.timing.layer_clock import COMMUNICATION, COMPUTE, GROUPS, MEMORY
@@ -70,13 +70,14 @@ def step_of_passes(
     return replace(found, time=term.add("step/time", *found.time.parts, *forward))
 
 
-FIXED, OPTIMIZER = "step/overhead/fixed", "step/optimizer"
+ONCE, OPTIMIZER = ("step/overhead/fixed", "step/overhead/straggling"), "step/optimizer"
+"""Parts of a step that its passes share."""
 
 
 def pass_time(one: Passing, found: StepTime) -> Term:
     """Return the seconds of another pass, from those of a step of its own: what nothing scales is there once, and a
     pass without gradients has no optimizer."""
-    once = (FIXED,) if one.trained else (FIXED, OPTIMIZER)
+    once = ONCE if one.trained else (*ONCE, OPTIMIZER)
     parts = [part for whole in found.time.parts for part in (whole, *whole.parts) if part.name in once]
     less = term.add(f"step/{one.name}/once", *parts)
     return term.subtract(f"step/{one.name}", found.time.renamed(f"step/{one.name}/all"), less)
@@ -137,10 +138,19 @@ def step(model: Model, layout: StepLayout, rates: Rates, layers: Layers | None =
         "step/overhead",
         spent["host"].renamed("step/overhead/host"),
         clock.rate("step/overhead/fixed", rates.fixed, SECOND),
+        straggling_time(clock),
     )
     optimizer = optimizer_time(clock, shards, stack)
     time = term.add("step/time", compute, moved, communication, bubble, optimizer, overhead)
     return StepTime(time, shards.weights.value)
+
+
+def straggling_time(clock: Clock) -> Term:
+    """Return how long a step waits for the slowest of its GPUs: as long for each doubling of their number."""
+    groups, layout = clock.groups, clock.layout
+    gpus = term.multiply("gpus", groups.replicas.ranks, clock.tp, size("pp", layout.pp))
+    each = clock.rate("step/overhead/doubling", clock.rates.straggle, SECOND)
+    return term.multiply("step/overhead/straggling", each, term.log2("doublings", gpus))
 
 
 def least_step(layout: StepLayout, rates: Rates, layers: Layers) -> Term:

@@ -20,12 +20,14 @@ class Edition:
 
     loss      its cross entropy (operations/losses.py)
     compiled  its cross entropy where the step is compiled
+    divided   its cross entropy where tensor-parallel ranks divide the vocabulary; "": the framework's
     """
 
     since: int
     loss: str
     compiled: str
     source: str
+    divided: str = ""
 
 
 COMPILED: tuple[tuple[str, object], ...] = (("norms", "fused"), ("swiglu", "fused"))
@@ -63,7 +65,7 @@ class Framework:
     reported      whose memory its log prints: the worst rank's, the first stage's, the larger of both ends'
     program       it is a training program itself: no other library runs on it
     differs       fields of the `Implementation` that the framework sets to other values
-    divided_loss  its cross entropy where tensor-parallel ranks divide the vocabulary, in editions before the first
+    divided_loss  its cross entropy where tensor-parallel ranks divide the vocabulary, where no edition says otherwise
     editions      what it changed later, oldest first; a run that states no version is of the newest
     """
 
@@ -104,8 +106,9 @@ class Framework:
         if compiled:
             changes |= dict(COMPILED)
         edition = next((one for one in reversed(self.editions) if version is None or version >= one.since), None)
-        if divided and self.divided_loss:
-            changes["loss"] = self.divided_loss
+        whole = edition.divided if edition is not None and edition.divided else self.divided_loss
+        if divided and whole:
+            changes["loss"] = whole
         elif edition is not None:
             changes["loss"] = edition.compiled if compiled else edition.loss
         return replace(base, **changes)
@@ -198,6 +201,14 @@ FRAMEWORKS: dict[str, Framework] = {
                     "",
                     "compiled",
                     "pytorch/torchtitan torchtitan/components/loss.py: the loss is compiled with the model",
+                ),
+                Edition(
+                    202604,
+                    "chunked-backward-eager",
+                    "chunked-backward",
+                    "pytorch/torchtitan torchtitan/components/loss.py, ChunkedLossWrapper since 786e26f8 (27 April "
+                    "2026), models/llama3/config_registry.py: every recipe takes it, with 8 parts",
+                    divided="chunked-backward-divided",
                 ),
             ),
         ),

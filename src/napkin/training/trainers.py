@@ -20,7 +20,7 @@ class Trainer:
     adapters  number format of adapters next to 16-bit weights      beside_quantized  next to quantized ones
     autocast  the step runs under autocast
     widens    what is not quantized is cast to fp32 (peft's prepare_model_for_kbit_training)
-    checkpoints  every block is checkpointed unless a run says otherwise
+    checkpoints  every block is checkpointed unless a run says otherwise, from version `since` on
     framework  that it runs on where none is named, ""
     share     of each GPU's memory that an inference engine there takes
     sleeps    the engine gives its memory back while the model is trained
@@ -37,6 +37,7 @@ class Trainer:
     autocast: bool = True
     widens: bool = False
     checkpoints: bool = False
+    since: tuple[int, int] = (0, 0)
     framework: str = ""
     share: float = 0.5
     sleeps: bool = True
@@ -48,6 +49,17 @@ class Trainer:
             return True
         wraps = self.implementation == "hf" or framework.implementation == self.implementation
         return wraps and not framework.program
+
+    def recomputes(self, versions: str = "") -> bool:
+        """Return whether every block is checkpointed unless a run says otherwise; versions: of software, as a run
+        states them (`trl 0.19.1, transformers 4.53`). A run that states none has the newest."""
+        if not versions:
+            return self.checkpoints
+        import re  # slow to load, and read from rows alone
+
+        found = re.search(rf"\b{re.escape(self.name)}[ =v]*(\d+)\.(\d+)", versions)
+        newer = found is None or (int(found[1]), int(found[2])) >= self.since
+        return self.checkpoints and newer
 
     def policy_of_all(self, framework: Framework, narrow: str = "bf16", autocast: bool | None = None) -> Precision:
         """Return which type each kind of tensor has where all weights are trained; narrow: the type of 16 bits.
@@ -96,9 +108,12 @@ TRAINERS: dict[str, Trainer] = {
         Trainer("accelerate", "accelerate accelerator.py, prepare_model: forward under autocast; peft's adapters"),
         Trainer(
             "trl",
-            "huggingface/trl trl/trainer/sft_trainer.py: adapters of a quantized base are cast to bf16; "
+            "huggingface/trl trl/trainer/sft_trainer.py: adapters of a quantized base are cast to bf16; its configs "
+            "set gradient_checkpointing since a222aeb46 (8 August 2025, release 0.22); "
             "grpo_config.py: vllm_gpu_memory_utilization 0.3, vllm_enable_sleep_mode off",
             beside_quantized="bf16",
+            checkpoints=True,
+            since=(0, 22),
             share=0.3,
             sleeps=False,
         ),

@@ -111,7 +111,9 @@ def read(inputs: Inputs) -> PlanQuestion:
         raise NapkinError("--budget needs --price", "add --price, USD per GPU-hour")
     inputs.depends(("price",), tokens is not None, "only a whole run has a cost", "--tokens says how much is trained")
     one = len(counts) == 1 and not several and objective != "gpus"
-    inputs.depends(("objective",), not one, "one machine's fastest layout is its cheapest", "several --gpus: 256..2048")
+    inputs.depends(
+        ("objective", "min"), not one, "one machine's fastest layout is its cheapest", "several --gpus: 256..2048"
+    )
     if not counts and objective != "gpus":
         raise NapkinError("--gpus is missing: how many?", "--gpus 1024, or --min gpus for the fewest")
     return PlanQuestion(

@@ -16,6 +16,7 @@ from napkin.render.figures import interval, size, size_of
 from napkin.render.screen import Bar, Column, Next, Screen, Table, quantities
 from napkin.term import Term
 from napkin.training.setup import Setup
+from napkin.training.tasks import PRETRAIN
 from napkin.units import human
 
 PHASES = {
@@ -35,8 +36,8 @@ WORKSPACE = {
 """Phase of the peak → what most of its temporaries are."""
 HOSTED = ("optimizer", "parameters", "gradients", "activations")
 """What --offload keeps in the host's memory."""
-REMEDIES = 3
-"""How many of the changes that would make it fit are shown."""
+REMEDIES, TUNING_REMEDIES = 3, 6
+"""How many of the changes that would make it fit are shown, and of those of fine-tuning."""
 MOST = {
     "micro-batch": "largest micro-batch",
     "seq": "longest sequence",
@@ -59,7 +60,7 @@ def of_step(question: MemoryQuestion, found: Fit, answer: Answer) -> Screen:
         found.verdict or "",
         quantities(shown),
         [_peak(found), *_remarks(answer, found)],
-        _remedies(remedies),
+        _remedies(remedies, TUNING_REMEDIES if question.setup.task != PRETRAIN else REMEDIES),
         next=_next(question, found, remedies),
     )
 
@@ -197,12 +198,12 @@ def _suggested(answer: Answer) -> list[Row]:
     return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
 
 
-def _remedies(rows: Sequence[Row]) -> Table | None:
-    """Return the changes that would make it fit, best first."""
+def _remedies(rows: Sequence[Row], most: int = REMEDIES) -> Table | None:
+    """Return the changes that would make it fit, best first, at most so many."""
     if not rows:
         return None
     columns = (Column("would fit with"), Column("per GPU", True, 1), Column("time", remark=True))
-    return Table(columns, [(str(row["change"]), size(number_in(row, "used")), _slower(row)) for row in rows[:REMEDIES]])
+    return Table(columns, [(str(row["change"]), size(number_in(row, "used")), _slower(row)) for row in rows[:most]])
 
 
 def _slower(row: Row) -> str:
@@ -225,6 +226,8 @@ def _remarks(answer: Answer, found: Fit) -> list[str]:
 
 def _next(question: MemoryQuestion, found: Fit, remedies: Sequence[Row]) -> Next | str:
     """Return what to ask next: the first change that fits, the largest micro-batch, or an accelerator to fit on."""
+    if remedies and question.setup.task != PRETRAIN:
+        return str(remedies[0]["command"])
     if remedies:
         return _first(remedies)
     if question.hardware is None:

@@ -45,12 +45,12 @@ def task_of(setup: Setup) -> list[str]:
     """Return what is trained for, and where a reference's log-probabilities come from, as a clause; none of
     pretraining."""
     task = setup.task
-    names = [one.model.name if one.model is not None else "a copy" for one in setup.forwards if one.held]
-    said = (
-        f", reference {names[0]}"
-        if names
-        else ", reference the model without adapters" * any(one.name == REFERENCE for one in setup.forwards)
-    )
+    references = [one for one in setup.forwards if one.name == REFERENCE]
+    said = ""
+    for one in references:
+        said = ", reference the model without adapters"
+        if one.held:
+            said = f", reference {one.model.name if one.model is not None else 'a copy'}"
     return [f"{task.says}{said}"] if task.says else []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from napkin.inputs.presets import presets
+from napkin.inputs.presets import preset, presets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,3 +34,12 @@ def preset_with(config: Mapping[str, Any]) -> str | None:
         ):
             return one.name
     return None
+
+
+def layers_of(name: str | None) -> int | None:
+    """Return the layers of a preset; None where there is none, or its config.json does not say."""
+    if name is None:
+        return None
+    config = preset(name).config
+    found = next((config[key] for key in _SIZES[1] if key in config), None)
+    return int(found) if found else None

@@ -5,9 +5,10 @@ from __future__ import annotations
 from napkin.inputs.launch.format import Format, Key, Rule
 from napkin.inputs.launch.names import MASTER, MEGATRON, PURE, lora_targets, take_model, take_optimizer
 from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.shapes import layers_of
 from napkin.inputs.launch.shared import IDLE_FSDP, NAMED_FSDP, WHY_FSDP, adapters, take_deepspeed_file, take_fsdp
 from napkin.inputs.launch.source import Source
-from napkin.inputs.launch.values import degree, flag, names, natural, number, whole, word
+from napkin.inputs.launch.values import calculated, degree, flag, names, natural, number, whole, word
 
 STAGES = {"pt": "pretrain", "sft": "sft", "rm": "rm", "ppo": "ppo", "dpo": "dpo", "kto": "kto"}
 CORE = (
@@ -75,13 +76,7 @@ def _adapter(reading: Reading) -> None:
         else:
             reading.default("lora-targets", "all", "lora_target")
     elif kind == "freeze":
-        layers = reading.read("freeze_trainable_layers", lambda value: int(number(value) or 2))
-        reading.refuse(
-            "finetuning_type",
-            f"trains the {'last' if (layers or 2) > 0 else 'first'} {abs(layers or 2)} "
-            "layers alone: state --freeze-layers, which counts the frozen ones",
-        )
-        reading.ask("freeze-layers", "freeze_trainable_layers", "finetuning_type")
+        _freeze(reading)
     elif kind == "full":
         reading.told("finetuning_type")
         reading.ignored.append("finetuning_type") if not reading.value_of("adapter") else None
@@ -90,6 +85,21 @@ def _adapter(reading: Reading) -> None:
     bits = reading.read("quantization_bit", natural)
     if bits:
         _quantized(reading, bits)
+
+
+def _freeze(reading: Reading) -> None:
+    """Read how many of the last layers train (2 unless stated); what is before them is frozen."""
+    layers = reading.read("freeze_trainable_layers", lambda value: int(calculated(value)))
+    trained, total = 2 if layers is None else layers, layers_of(reading.value_of("model"))
+    if total is None or not 0 < trained <= total:
+        reading.ask("freeze-layers", "freeze_trainable_layers", "finetuning_type")
+    elif layers is None:
+        reading.default("freeze-layers", total - trained, "freeze_trainable_layers")
+    else:
+        reading.derive(
+            "freeze-layers", total - trained, "freeze_trainable_layers", "model_name_or_path", "finetuning_type"
+        )
+    reading.omit("finetuning_type", "freezes the head and the last norm too")
 
 
 def _quantized(reading: Reading, bits: int) -> None:

@@ -6,6 +6,7 @@ from napkin.inputs.launch import megatron_core as core
 from napkin.inputs.launch.format import Format, Rule, apply, open_reading
 from napkin.inputs.launch.names import MEGATRON, model_of
 from napkin.inputs.launch.reading import DEFAULT, Reading
+from napkin.inputs.launch.shapes import layers_of
 from napkin.inputs.launch.source import Source
 
 T = "modules.pre_trainer"
@@ -29,7 +30,7 @@ def _model(reading: Reading) -> None:
 
 
 def _megatron(reading: Reading) -> None:
-    layers = _layers(reading)
+    layers = layers_of(reading.given_model)
     if layers:
         reading.shape["layers"] = layers
     core.take_sharding(reading, default=1)
@@ -47,18 +48,6 @@ def _megatron(reading: Reading) -> None:
             "",
         ):
             reading.refuse(key, "changes the model that is named")
-
-
-def _layers(reading: Reading) -> int | None:
-    """Return the layers of the preset that the file names."""
-    from napkin.inputs.presets import preset
-
-    name = reading.given_model
-    if name is None:
-        return None
-    config = preset(name).config
-    found = config.get("num_hidden_layers") or config.get("n_layers") or config.get("n_layer")
-    return int(found) if found else None
 
 
 OF_MEGATRON = Format(
