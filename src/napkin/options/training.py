@@ -22,15 +22,15 @@ LOSSES = (
     "in-place",
     "chunked",
     "chunked-eager",
-    "chunked-backward",
-    "chunked-backward-eager",
-    "chunked-backward-divided",
     "vocabulary",
     "sharded",
     "dtensor",
     "fused",
     "log-probs",
     "log-probs-fp32",
+    "chunked-backward",
+    "chunked-backward-eager",
+    "chunked-backward-divided",
     "held",
 )
 
