@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 STACK_WORDS: tuple[tuple[str, str], ...] = (
     ("llm-foundry", "fsdp-eager"),
+    ("habanalabs", ""),  # a fork of its own, also in its MLPerf submissions
     ("mlperf", "megatron-mlperf"),
     ("megatron bridge", "megatron-core"),
     ("nemo framework launcher", "megatron-core"),
