@@ -14,8 +14,9 @@ from napkin.evidence.generic import decoder
 from napkin.evidence.printed import PrintedDecoder
 from napkin.formats import QUANTIZED
 from napkin.operations.adapters import Adapter
+from napkin.operations.frozen import Frozen
 from napkin.operations.implementations import HF
-from napkin.operations.trained import Frozen, as_trained
+from napkin.operations.trained import as_trained
 from napkin.operations.tuning import Tuning
 from napkin.record import replace
 from napkin.timing.clock import Clock

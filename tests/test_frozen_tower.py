@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from napkin.architectures import implementation_of
-from napkin.operations.trained import Frozen, as_trained
+from napkin.operations.frozen import Frozen
+from napkin.operations.trained import as_trained
 
 from .conftest import model_of
 from .test_vision import SMALL

@@ -115,6 +115,7 @@ dp=4|2
 dp-shard=2|4
 dropout=0.1
 dtype=fp8|fp16|fp32
+emit=megatron|deepspeed
 ep=2|4
 epochs=2
 etp=2

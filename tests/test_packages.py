@@ -236,6 +236,38 @@ def test_reading_a_model_loads_nothing_heavy(line: str) -> None:
     assert not [n for n in loaded_by(line) if n.split(".")[0] in HEAVY or n in HEAVY]
 
 
+ADAPTERS = {"operations.adapters", "operations.lora_targets"}
+EXPERTS = {"operations.experts", "operations.expert_kernels", "operations.router"}
+OTHER_NETWORKS = {
+    "architectures.idle", "operations.attention_eager", "operations.band_attention", "operations.hyper_connections",
+    "operations.images", "operations.learned",
+}  # fmt: skip
+OTHER_QUESTIONS = {
+    "commands.rollout", "commands.rollout_question", "footprint.offload", "footprint.other_models", "inputs.launch",
+    "inputs.yaml_file", "planning.fewest", "planning.largest", "training.trainers",
+}  # fmt: skip
+UNASKED = ADAPTERS | EXPERTS | OTHER_NETWORKS | OTHER_QUESTIONS
+"""What a dense language model without adapters, trained alone on a layout that is given, does not need."""
+
+
+@pytest.mark.parametrize(
+    ("line", "more"),
+    [
+        ("params llama3-8b", {"footprint", "operations.trained", "training.precision", "training.setup"}),
+        ("flops llama3-8b", {"footprint", "operations.trained", "training.optimizers", "training.setup"}),
+        ("memory llama3-8b --gpus 8 --hardware h100 --zero 3", {"operations.trained", "timing"}),
+        ("step llama3-8b --gpus 8 --hardware h100 --zero 3", set()),
+    ],
+)
+def test_reading_a_dense_model_loads_nothing_of_other_questions(line: str, more: set[str]) -> None:
+    assert sorted({name.removeprefix("napkin.") for name in loaded_by(line)} & (UNASKED | more)) == []
+
+
+def test_what_others_load_are_modules() -> None:
+    known = {module_of(path).removeprefix("napkin.") for path in modules()}
+    assert sorted(UNASKED - known) == []
+
+
 @pytest.mark.parametrize("command", ["bench", "plan", "validate", "memory"])
 def test_help_loads_nothing_heavy(command: str) -> None:
     code = (

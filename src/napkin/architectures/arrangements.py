@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from napkin.architectures.blocks import Block, NormStyle, Operations
-from napkin.operations.hyper_connections import ReadStreams, WriteStreams
 from napkin.operations.pointwise import Add, Dropout, Scale
 
 Arrangement = Callable[[int, NormStyle, Block, Block], Operations]
@@ -65,6 +64,8 @@ def hyper_connected(
     behind: bool = False,
 ) -> Operations:
     """Each branch reads a sum of the residual streams and writes to all (fields as in ReadStreams)."""
+    from napkin.operations.hyper_connections import ReadStreams, WriteStreams
+
     operations: Operations = ()
     last = "x"
     for branch, name in ((attend, "attention"), (feed, "mlp")):

@@ -12,7 +12,6 @@ from napkin.operations.linear import Matmul
 from napkin.operations.model import LONGEST_PERIOD, Layer, Parts, Runs
 from napkin.operations.pointwise import Add, Dropout, Scale, Softcap
 from napkin.operations.roles import LM_HEAD, POSITION, SEGMENT, VOCABULARY
-from napkin.operations.router import BalanceLoss
 from napkin.operations.views import Cast
 
 TYPE_CHECKING = False
@@ -111,7 +110,7 @@ def head(
     scale: bool = False,
     softcap: bool = False,
     fp32_cap: bool = False,
-    balance: BalanceLoss | None = None,
+    balance: Operation | None = None,
     none: bool = False,
     source: str = "x",
 ) -> Operations:

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from napkin.architectures.attention_parts import Heads, OutputGate, QkNorm, QkvProjections, Rope, Scaling, Scores
 from napkin.architectures.blocks import NormStyle, Operations
 from napkin.operations.attention import AttentionCore
-from napkin.operations.band_attention import BandAttention
 from napkin.operations.base import Operation
-from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
 from napkin.operations.pointwise import Activation, Clamp, Multiply, Scale
 from napkin.operations.roles import COLUMN, KEY, QKV, QUERY, ROW, VALUE
@@ -178,6 +176,9 @@ def band_attention(source: str, *, width: int, heads: int, window: int) -> Opera
 
     The class holds projections for tokens that attend to all; no gradient reaches them where there are no such tokens.
     """
+    from napkin.operations.band_attention import BandAttention
+    from napkin.operations.learned import Parameters
+
     names = ("query", "key", "value")
     projections = tuple(one for name in names for one in ((name, (width, width)), (f"{name}_bias", (width,))))
     return (

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from napkin.architectures.blocks import NormStyle, Operations
 from napkin.operations.attention import Rotary
 from napkin.operations.base import Operation
-from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
 from napkin.operations.pointwise import Activation, Add, Multiply
 from napkin.operations.roles import COLUMN
@@ -152,6 +151,8 @@ class Gate:
         last = prefix + "gate_logit"
         operations: list[Operation] = [Matmul(last, (source,), width, wide, self.bias, COLUMN)]
         if self.head_bias:
+            from napkin.operations.learned import Parameters
+
             bias, biased = prefix + "gate_bias", prefix + "gate_biased"
             operations += [Parameters(bias, (), (("weight", (heads,)),)), Add(biased, (last, bias), wide)]
             last = biased

@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from napkin.operations.base import Operation
-from napkin.operations.experts import Experts
 from napkin.operations.linear import Matmul
 from napkin.operations.norms import Norm
 from napkin.operations.pointwise import Activation, Add, Clamp, Dropout, Jitter, Multiply, Scale
 from napkin.operations.roles import COLUMN, DOWN, ROW, SHARED_EXPERT
-from napkin.operations.router import Router
 from napkin.operations.views import Cast, Slice
 from napkin.record import record, replace
 
@@ -203,8 +201,10 @@ class Routing:
         """Experts with weights among those that a token chooses, on average over the idle ones."""
         return max(1, round(self.top_k * self.busy / self.experts))
 
-    def router(self, source: str, width: int) -> Router:
+    def router(self, source: str, width: int) -> Operation:
         """Return the router, which reads `source`."""
+        from napkin.operations.router import Router
+
         return Router(
             "router",
             (source,),
@@ -241,6 +241,8 @@ def moe(
     shared  a block whose output is added; `shared_first`: it runs before the router, but for its gate
     scaled  a constant multiplies the sum over the chosen experts
     """
+    from napkin.operations.experts import Experts  # a dense model needs neither them nor a router
+
     noise: Operations = ()
     for i in range(routing.jitter):
         noise += (Jitter(f"jitter_{i}", (source,), width),)

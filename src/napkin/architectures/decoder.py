@@ -28,13 +28,12 @@ from napkin.architectures.decoder_parts import (
     stated,
 )
 from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions, prediction_modules, predictions
-from napkin.architectures.idle import beside_encoder
 from napkin.architectures.layer_plans import Plan, Rotates, Seen, in_all
 from napkin.architectures.mixture import Feed, Mixture
 from napkin.architectures.reading import Switch, on
 from napkin.inputs.model import Config
+from napkin.operations.base import Operation
 from napkin.operations.model import Layer, Model
-from napkin.operations.router import BalanceLoss
 from napkin.record import record, replace
 
 
@@ -89,7 +88,11 @@ class Decoder:
     def __call__(self, config: Config) -> Model:
         """Return the network that a config.json describes."""
         model = build(read(config, self))
-        return beside_encoder(model, config, self.crosses) if self.crosses else model
+        if not self.crosses:
+            return model
+        from napkin.architectures.idle import beside_encoder
+
+        return beside_encoder(model, config, self.crosses)
 
 
 # --- what its config.json says ---------------------------------------------------------------------------------------
@@ -110,7 +113,7 @@ class Reading:
     positions: int
     embedding: Embedded
     head: Headed
-    balance: BalanceLoss | None
+    balance: Operation | None
     predictions: int
 
 

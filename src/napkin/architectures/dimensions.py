@@ -6,9 +6,9 @@ from napkin.architectures.assembly import embedding, head
 from napkin.architectures.blocks import NormStyle, Operations
 from napkin.architectures.reading import DEEPEST, depth, head_size, headless, kv_heads_of, tied, width
 from napkin.inputs.model import Config
+from napkin.operations.base import Operation
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, stack_of
-from napkin.operations.router import BalanceLoss
 from napkin.operations.views import Concat
 from napkin.record import record, replace
 
@@ -113,7 +113,7 @@ def decoder_only(
 
 
 def decoder_of(
-    sizes: Dimensions, runs: Parts, norm: NormStyle, *, scale: bool = False, balance: BalanceLoss | None = None
+    sizes: Dimensions, runs: Parts, norm: NormStyle, *, scale: bool = False, balance: Operation | None = None
 ) -> Model:
     """Return a decoder with an embedding and a head like most. `scale`: constants multiply embedding and logits."""
     rows, hidden = sizes.vocabulary, sizes.hidden

@@ -18,9 +18,9 @@ from napkin.architectures.dimensions import Dimensions, decoder_only
 from napkin.architectures.reading import FULL, depth, head_size, headless, kv_heads_of, tied, width
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
+from napkin.operations.base import Operation
 from napkin.operations.model import Layer, Model, Parts
 from napkin.operations.pointwise import Add
-from napkin.operations.router import BalanceLoss
 from napkin.operations.views import Cast
 from napkin.record import record
 
@@ -154,7 +154,7 @@ class Hybrid:
     feeds: Mapping[str, Block]
     norm: NormStyle = RMS
     arrangement: Arrangement = pre_norm
-    balance: BalanceLoss | None = None
+    balance: Operation | None = None
 
 
 def hybrid(read: Hybrid, *, scale: bool = False, logits_scale: bool = False) -> Model:
@@ -177,7 +177,7 @@ def network(
     scale: bool = False,
     logits_scale: bool = False,
     softcap: bool = False,
-    balance: BalanceLoss | None = None,
+    balance: Operation | None = None,
 ) -> Model:
     """Return a decoder: its embedding, layers, final norm and head. Constants multiply the embedding (`scale`) or the
     logits (`logits_scale`)."""

@@ -9,7 +9,7 @@ from napkin.architectures import blocks, reading
 from napkin.architectures.blocks import Block, Operations, Routing
 from napkin.architectures.layer_plans import Sparse, after_first, all_sparse
 from napkin.inputs.model import Config
-from napkin.operations.router import BalanceLoss
+from napkin.operations.base import Operation
 from napkin.record import record, replace
 
 Feed = Callable[..., Operations]
@@ -119,10 +119,12 @@ class Mixture:
         if self.shared is not None:
             config.ignore(self.shared.field)
 
-    def balance_loss(self, config: Config) -> BalanceLoss | None:
+    def balance_loss(self, config: Config) -> Operation | None:
         """Read whether there is a loss on how evenly the experts are used."""
         if not self.balances or not config.flag("output_router_logits", otherwise=False):
             return None
+        from napkin.operations.router import BalanceLoss
+
         return BalanceLoss("balance_loss", (), config.integer(self.experts), config.integer(self.top_k))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.router import BalanceLoss
+from napkin.operations.base import Operation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -223,10 +223,12 @@ def chosen_experts(config: Config, experts: str, top_k: str, also: int = 0) -> t
     return total, chosen
 
 
-def balance_loss(config: Config, experts: int, top_k: int, each: int = 1) -> BalanceLoss | None:
+def balance_loss(config: Config, experts: int, top_k: int, each: int = 1) -> Operation | None:
     """Return the loss on how evenly the experts are used, where output_router_logits adds it."""
     if not config.flag("output_router_logits", otherwise=False):
         return None
+    from napkin.operations.router import BalanceLoss
+
     return BalanceLoss("balance_loss", (), experts, top_k, each=each)
 
 

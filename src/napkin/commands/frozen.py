@@ -7,16 +7,14 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.tasks import read_forwards
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.operations.frameworks import IMPLEMENTATIONS
+from napkin.operations.frozen import Frozen
 from napkin.operations.implementations import Implementation
-from napkin.operations.lora_targets import check_parameters, resolved
 from napkin.operations.model import Model
-from napkin.operations.trained import Frozen, as_trained, head_of
 from napkin.operations.tuning import Tuning
 from napkin.options.training import ADAPTED, FROZEN, UNQUANTIZED
 from napkin.record import replace
 from napkin.training.frameworks import PLAIN
 from napkin.training.recomputation import Recompute
-from napkin.training.setup import wakes
 from napkin.training.tasks import Passes, passes_of
 
 
@@ -52,6 +50,9 @@ def read_trained(inputs: Inputs, model: Model, again: Recompute | None = None) -
     recomputation, which lets gradients pass through frozen layers."""
     if not any(name in inputs for name in FROZEN):
         return model
+    from napkin.operations.trained import as_trained
+    from napkin.training.setup import wakes
+
     word = read_implementation(inputs) if inputs.has("implementation") else "hf"
     frozen = read_frozen(inputs, model, implementation_of(word, model.family), word)
     woken = again is not None and wakes(frozen.layers, again, frozen.implementation)
@@ -66,6 +67,8 @@ def read_passes(inputs: Inputs, model: Model) -> Passes:
 def _check_freezable(inputs: Inputs, model: Model, frozen: int) -> None:
     """Raise an error where LoRA freezes everything anyway, or where it is not clear which layers are the first; note
     that a tied head is frozen with the embedding."""
+    from napkin.operations.trained import head_of
+
     depth = model.stacks[-1].depth
     if frozen > depth:
         raise NapkinError(f"--freeze-layers {frozen:,}: {model.name} has {depth:,} layers", f"at most {depth:,}")
@@ -88,6 +91,8 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
             if name in inputs and inputs.has(name) and (stored or name != "quantized"):
                 raise NapkinError(f"--{name} needs --lora-rank", "for example --lora-rank 8")
         return implementation
+    from napkin.operations.lora_targets import check_parameters, resolved
+
     library = {"litgpt": "bitsandbytes", "torchtune": "torchao"}.get(word, "transformers")
     experts = _read_quantized_experts(inputs, model, stored)
     dropout = float(inputs.number_or_none("dropout") or 0.0)

@@ -13,7 +13,6 @@ from napkin.errors import NapkinError, Refused
 from napkin.operations.model import Model
 from napkin.operations.queries import expert_widths, has_separate_experts
 from napkin.options.layout import LAYOUT_DEGREES, OF_REPLICA
-from napkin.planning.fewest import machines
 from napkin.training.layout import Layout
 from napkin.training.recomputation import recompute
 from napkin.units.numbers import LARGEST_DEGREE
@@ -205,6 +204,8 @@ def read_zero(inputs: Inputs) -> int:
 def read_machines(inputs: Inputs, node: int) -> list[int]:
     """Return the numbers of GPUs on which the layout is possible, as far as its degrees and its batch say; node: GPUs
     of a node."""
+    from napkin.planning.fewest import machines
+
     unit = math.prod(inputs.integer(name) for name in OF_REPLICA)
     shard = inputs.integer_or_none("dp-shard") or 1
     group = math.lcm(inputs.integer("ep"), shard // math.gcd(shard, inputs.integer("cp")))

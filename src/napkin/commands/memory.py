@@ -10,7 +10,6 @@ from napkin.commands.memory_notes import notes_of
 from napkin.commands.memory_question import STATUS, MemoryQuestion, read
 from napkin.commands.model import read_model
 from napkin.commands.screens import memory as screen
-from napkin.commands.screens.kept import listed
 from napkin.commands.single import run_single
 from napkin.commands.tasks import read_whether_rollout
 from napkin.errors import UNDECIDED
@@ -105,6 +104,8 @@ def _account(question: MemoryQuestion, found: Fit) -> Answer:
 
 def _list_tensors(answer: Answer, found: Fit) -> None:
     """Add every tensor that autograd keeps, by piece and operation, as rows."""
+    from napkin.commands.screens.kept import listed
+
     tensors = kept_tensors(found.step)
     answer.rows = [
         {"piece": one.piece, "operation": one.operation, "tensor": one.tensor, "bytes": one.size, "times": one.times}

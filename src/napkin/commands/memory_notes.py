@@ -5,7 +5,6 @@ from __future__ import annotations
 from napkin.autograd.tensors import BYTES
 from napkin.footprint import buckets
 from napkin.inputs.class_facts import traced_steps
-from napkin.operations.expert_kernels import GROUPED_BYTES
 from napkin.operations.implementations import FLASH, ONE, PLAIN, TORCH, TRANSFORMERS
 from napkin.operations.model import Model
 from napkin.operations.queries import attention_masks, grouped_experts, has_scan, has_separate_experts
@@ -126,8 +125,13 @@ def _notes_on_experts(model: Model, setup: Setup) -> list[str]:
     """Say how the experts of transformers' implementation run."""
     if setup.implementation.looped or has_separate_experts(model):
         return ["its experts run one after the other: the bytes are those of tokens that reach each of them"]
+    shapes = list(grouped_experts(model))
+    if not shapes:
+        return []
+    from napkin.operations.expert_kernels import GROUPED_BYTES
+
     number = BYTES["fp32" if setup.precision.autocast or setup.precision.param == "fp32" else "bf16"]
-    for width, inner in grouped_experts(model):
+    for width, inner in shapes:
         if width * number % GROUPED_BYTES or inner * number % GROUPED_BYTES:
             shape = f"{width:,} × {inner:,}"
             return [f"torch's grouped matmul refuses experts of {shape}: their rows are no multiple of 16 bytes"]

@@ -31,7 +31,11 @@ def answer(reading: Reading) -> Answer:
         name: Shown(one.value, one.given or None, one.origin, _unit(name), one.where)
         for name, one in reading.inputs.items()
     }
-    found = Answer("read", inputs=shown, screen=_screen(reading))
+    rows = [
+        {"option": name, "value": one.value, "origin": one.origin, "where": one.where}
+        for name, one in reading.inputs.items()
+    ]
+    found = Answer("read", inputs=shown, rows=rows, screen=_screen(reading))
     found.extra = {
         "format": reading.format.name,
         "shape": {name: reading.shape[name] for name in DIMENSIONS if name in reading.shape},

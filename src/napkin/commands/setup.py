@@ -19,8 +19,10 @@ from napkin.training.layout import Layout
 from napkin.training.optimizers import Optimizer
 from napkin.training.precision import Precision, precision
 from napkin.training.setup import Setup, keeps_adapters
-from napkin.training.trainers import Trainer
-from napkin.training.trainers import find as find_trainer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from napkin.training.trainers import Trainer
 
 
 def read_setup(inputs: Inputs, model: Model) -> Setup:
@@ -135,7 +137,9 @@ def _read_trainer(inputs: Inputs) -> Trainer | None:
     name = inputs.text_or_none("trainer")
     if name is None:
         return None
-    trainer = find_trainer(name)
+    from napkin.training.trainers import find
+
+    trainer = find(name)
     inputs.note(f"{trainer.name}: {trainer.source}")
     inputs.redefault("implementation", trainer.implementation)
     if trainer.framework:

@@ -19,7 +19,6 @@ from napkin.options.training import UNTIMED
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.training.setup import Setup
-from napkin.training.trainers import find as find_trainer
 from napkin.units import human
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
@@ -133,7 +132,9 @@ def read_stack(inputs: Inputs, setup: Setup) -> str:
 def _read_named_stack(inputs: Inputs, setup: Setup) -> str:
     """Return the stack that options other than --compile say."""
     if inputs.has("trainer"):
-        inputs.redefault("stack", find_trainer(inputs.text("trainer")).software)
+        from napkin.training.trainers import find
+
+        inputs.redefault("stack", find(inputs.text("trainer")).software)
     elif setup.framework.name in STACK_OF:
         inputs.redefault("stack", STACK_OF[setup.framework.name])
     elif not inputs.has("stack"):

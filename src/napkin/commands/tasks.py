@@ -6,12 +6,9 @@ from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError, Refused
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
-from napkin.operations.trained import with_score
 from napkin.options.rollout import ROLLOUT
 from napkin.options.training import TORCH_LOSS
 from napkin.record import replace
-from napkin.training.frameworks import Framework
-from napkin.training.precision import Precision
 from napkin.training.tasks import (
     ADAPTERS_OFF,
     NONE,
@@ -25,6 +22,11 @@ from napkin.training.tasks import (
     forward_passes,
     loss_of,
 )
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from napkin.training.frameworks import Framework
+    from napkin.training.precision import Precision
 
 
 def read_task(inputs: Inputs) -> Task:
@@ -54,6 +56,8 @@ def read_as_trained(inputs: Inputs, model: Model) -> Model:
     """Return the model as the task trains it: with a score in place of the language model's head."""
     if not read_task(inputs).scalar:
         return model
+    from napkin.operations.trained import with_score
+
     return with_score(model)
 
 

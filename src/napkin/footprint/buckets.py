@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from napkin.autograd.tensors import ACTIVATION, sized
 from napkin.elementwise import Number, ceil_div
 from napkin.footprint import memory
-from napkin.footprint.offload import host_bytes
 from napkin.footprint.pieces import Piece
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import BUCKETS, Moment, Rank
@@ -107,6 +106,8 @@ def hosted(step: PreparedStep, rank: Rank) -> list[Term]:
         saved = kept.saved + kept.waiting - rank.saved - rank.waiting
         found.append(leaf("memory/host/activations", saved, "byte", TRUE, "what the GPU does not keep of them"))
     if setup.offload:
+        from napkin.footprint.offload import host_bytes
+
         moved = host_bytes(rank, setup) + 2 * setup.layout.micro_batches * (kept.saved - rank.saved)
         found.append(leaf("offload/bytes", moved, "byte", TRUE, "both ways, in one step"))
     return found

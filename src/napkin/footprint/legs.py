@@ -4,7 +4,6 @@ projector and the language model."""
 from __future__ import annotations
 
 from napkin.elementwise import Number, is_array
-from napkin.operations.images import PlaceImages
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Layer, Model, Pattern, Stack
 from napkin.operations.rewrite import Operations
@@ -51,6 +50,8 @@ def joined(model: Model) -> Stack:
         if stack.after:
             patterns.append((1, ((1, Layer(f"end of the {stack.name}", stack.after, block=False)),)))
     if model.vision is not None:
+        from napkin.operations.images import PlaceImages
+
         (patches,), (tower,), (projector,) = (part.stacks for part in model.vision.parts)
         before = (*patches.before, *tower.before, *before)
         ends = (

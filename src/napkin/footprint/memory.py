@@ -12,9 +12,8 @@ from napkin.elementwise import Number, maximum, ratio, total
 from napkin.footprint.kept import dot, saved_bytes
 from napkin.footprint.moments import moments_of
 from napkin.footprint.optimizer_buffers import tensor_sizes
-from napkin.footprint.other_models import held_models
 from napkin.footprint.prepared import PreparedStep, layers_asleep, stack_of_step, weights_on_a_rank
-from napkin.footprint.rank import Rank
+from napkin.footprint.rank import Made, Rank
 from napkin.footprint.stages import Stage, stage_of
 from napkin.footprint.states import HeldWeights, gathered, states_of, still
 from napkin.operations.model import Model
@@ -39,7 +38,11 @@ def holding(step: PreparedStep, index: Number) -> Rank:
     layers, casts, outside = saved_bytes(step, stage)
     saved = layers + outside
     head = 0 if layout.schedule == "gpipe" else stage.last * step.run.after.saved
-    others = held_models(step, mine)
+    others: Made = ()
+    if setup.forwards:
+        from napkin.footprint.other_models import held_models
+
+        others = held_models(step, mine)
     late = _delayed(step, stage)
     return Rank(stage, mine, parameters, gradients, states, saved, casts, saved - head, late, (), others=others)
 

@@ -9,7 +9,6 @@ from napkin.elementwise import Number, ceil_div, is_array, is_zero, maximum, pro
 from napkin.footprint.gathers import flat_gradient, gathered_bytes
 from napkin.footprint.kept import dot, mask_bytes, returned_bytes, rotary_bytes, shared_kv_bytes
 from napkin.footprint.optimizer_buffers import optimizer_temporaries, table_elements
-from napkin.footprint.other_models import pass_peak
 from napkin.footprint.peaks import LayerPeak, layer_peaks
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import Made, Moment, MomentSums, Rank, larger
@@ -308,7 +307,11 @@ def moments_of(step: PreparedStep, rank: Rank, parts: Parts) -> tuple[tuple[Mome
         if is_array(peak.seam) or peak.seam:
             backward = larger(backward, moments.at_seam(peak), peak.valid)
     backward = larger(backward, moments.end_of_backward())
-    alone = pass_peak(step, rank.stage)
+    alone: Number = 0
+    if step.setup.forwards:
+        from napkin.footprint.other_models import pass_peak
+
+        alone = pass_peak(step, rank.stage)
     others = (moments.other_pass(alone),) if is_array(alone) or alone else ()
     found = forward, *others, moments.at_loss(), backward, moments.optimizer_step()
     return found, () if is_array(forward.live) else moments.between()

@@ -12,10 +12,10 @@ from napkin.footprint.legs import PROJECTOR, VISION, TowerPart, joined, legs_of,
 from napkin.footprint.pieces import Pass, Piece
 from napkin.footprint.states import HeldWeights, gathered, held_weights, still
 from napkin.operations.base import Operation
+from napkin.operations.frozen import Reach
 from napkin.operations.model import Layer, Model, Stack
 from napkin.operations.roles import TOKEN
 from napkin.operations.shapes import Shape, Split
-from napkin.operations.trained import Reach, reach_of, with_first_trained, with_frozen_head, with_frozen_layers
 from napkin.operations.tuning import FROZEN_LAYERS
 from napkin.record import record, replace
 from napkin.training.layout import Layout
@@ -142,7 +142,16 @@ def prepare(model: Model, setup: Setup) -> PreparedStep:
 
 def stack_of_step(model: Model, setup: Setup) -> Stack:
     """Return what a step runs as one stack."""
-    stack = joined(model)
+    stack = _frozen(joined(model), model, setup)
+    return cropped(stack, setup.layout.seq) if setup.implementation.crops else stack
+
+
+def _frozen(stack: Stack, model: Model, setup: Setup) -> Stack:
+    """Return the stack with what is frozen marked."""
+    if setup.implementation.tuning is None and not setup.freezes:
+        return stack
+    from napkin.operations.trained import with_first_trained, with_frozen_head, with_frozen_layers
+
     if model.tied and setup.frozen is not None:
         stack = with_frozen_head(stack)
     if model.vision is None and len(model.stacks) == 1:
@@ -151,7 +160,7 @@ def stack_of_step(model: Model, setup: Setup) -> Stack:
             stack = with_frozen_layers(stack, setup.frozen)
         elif reach.begins:
             stack = with_first_trained(stack, reach.untouched)
-    return cropped(stack, setup.layout.seq) if setup.implementation.crops else stack
+    return stack
 
 
 def step_of(model: Model, stack: Stack, setup: Setup, replays: Replays, weights: Weights) -> PreparedStep:
@@ -269,6 +278,8 @@ def reach_of_step(model: Model, setup: Setup) -> Reach:
     for known, before, reach in _REACHES:
         if known is model and before == asked:
             return reach
+    from napkin.operations.trained import reach_of
+
     reach = reach_of(setup.trained(model))
     _REACHES[:] = [*_REACHES[1 - KEPT_PASSES :], (model, asked, reach)]
     return reach

@@ -8,7 +8,6 @@ from napkin.errors import NapkinError, Refused
 from napkin.inputs.class_facts import class_facts
 from napkin.inputs.load import STDIN, Document, name_of, parse_json, printable, read_json, read_text
 from napkin.inputs.model import GIVEN, PRESET, Config
-from napkin.inputs.yaml_file import parse_yaml, read_yaml
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,6 +70,8 @@ def load_config(model: str) -> Config:
         elif not is_preset(model):
             raise NapkinError(f"{printable(inside)}: there is no such file", "a folder must hold a config.json")
     if looks_like_file:
+        from napkin.inputs.yaml_file import read_yaml
+
         kind = os.path.splitext(model)[1]
         document = (
             read_yaml(model)
@@ -106,6 +107,8 @@ def _sniffed(path: str) -> Document:
         )
     if text.lstrip()[:1] in ("{", "[", ""):
         return parse_json(text, name, infinite=True)
+    from napkin.inputs.yaml_file import parse_yaml
+
     return parse_yaml(text, name)
 
 

@@ -8,40 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from napkin.errors import Refused
-from napkin.operations.adapters import Adapter, MergedAdapter
 from napkin.operations.base import Operation
+from napkin.operations.frozen import Frozen, Reach
 from napkin.operations.implementations import Implementation
 from napkin.operations.learning import ALL, Learning
 from napkin.operations.linear import Matmul
 from napkin.operations.lora import adapted_lookups, adapted_parameters, adapted_parts, lora_pairs, stored_format
 from napkin.operations.model import Layer, Model, Stack, stack_of
 from napkin.operations.roles import ADAPTER, LM_HEAD, MEMORY, MERGED
-from napkin.record import record, replace
+from napkin.record import replace
 
 VISION, PROJECTOR = "vision", "projector"
 """Parts of a multimodal model, by which they are frozen."""
 STREAM = "x"
 """The name under which operations read their layer's input."""
-
-
-@record
-class Frozen:
-    """What is not trained.
-
-    implementation  its `tuning`: adapters, which freeze all else
-    layers          this many first layers of the language model, and the embedding before them; None: not even that
-    part            of a multimodal model the last one that is frozen: vision, or projector, with it the tower
-    wakes           gradients pass through the frozen layers all the same
-    """
-
-    implementation: Implementation
-    layers: int | None = None
-    part: str = ""
-    wakes: bool = False
-
-    @property
-    def anything(self) -> bool:
-        return self.implementation.tuning is not None or self.layers is not None or self.part != ""
 
 
 def as_trained(model: Model, frozen: Frozen) -> Model:
@@ -94,19 +74,6 @@ def with_frozen_layers(stack: Stack, layers: int) -> Stack:
             runs.append((count - fixed, layer))
         layers -= fixed
     return stack_of(stack.name, stack.before, runs, stack.after)
-
-
-@record
-class Reach:
-    """Where the backward pass ends.
-
-    untouched  layers, from the first that run, which no gradient reaches: of a vision tower and its projector, images
-               in place, an encoder and its end, a decoder
-    begins     whether no gradient reaches what the piece after them reads either: it is the first that learns
-    """
-
-    untouched: int
-    begins: bool
 
 
 def reach_of(trained: Model) -> Reach:
@@ -226,6 +193,8 @@ def _adapters(
     op: Operation, operations: tuple[Operation, ...], implementation: Implementation, inputs: bool
 ) -> Iterator[Operation]:
     """Yield the adapters next to an operation. `inputs`: whether gradients pass on to what it reads."""
+    from napkin.operations.adapters import Adapter, MergedAdapter
+
     tuning = implementation.tuning
     assert tuning is not None
     learning = Learning(1, int(inputs))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Flag, Number, where
+from napkin.operations.frozen import Frozen
 from napkin.operations.implementations import HF, Implementation
 from napkin.operations.model import Model
-from napkin.operations.trained import Frozen, as_trained
 from napkin.record import record, replace
 from napkin.training.frameworks import PLAIN, Framework
 from napkin.training.layout import Layout
@@ -110,6 +110,8 @@ class Setup:
 
     def trained(self, model: Model) -> Model:
         """Return the model with what is frozen marked and its adapters among its operations."""
+        from napkin.operations.trained import as_trained  # a large module, which not every question needs
+
         return as_trained(model, Frozen(self.implementation, self.frozen, self.asleep, self.wakes))
 
     def passes(self, model: Model) -> Passes:
@@ -119,6 +121,8 @@ class Setup:
     def needed(self, model: Model) -> Passes:
         """Return the same without the gradients that pass through frozen layers only because their checkpoints need an
         input that requires one: what model FLOPs, and so MFU, are of. They do not depend on what is recomputed."""
+        from napkin.operations.trained import as_trained
+
         return passes_of(as_trained(model, Frozen(self.implementation, self.frozen, self.asleep)), self.forwards)
 
     @property

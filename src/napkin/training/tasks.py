@@ -6,9 +6,11 @@ Each task is a record, and each fact that of its public code: huggingface/trl at
 from __future__ import annotations
 
 from napkin.operations.model import Model
-from napkin.operations.trained import forward_only
 from napkin.record import record
-from napkin.training.precision import Precision
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from napkin.training.precision import Precision
 
 REFERENCE, MISMATCHED = "reference", "mismatched"
 LOGPROBS, REWARD, CRITIC = "logprobs", "reward", "critic"
@@ -101,6 +103,10 @@ class Passes:
 
 def passes_of(trained: Model, forwards: tuple[ForwardPass, ...]) -> Passes:
     """Return what a micro-batch runs. trained: the model as it is trained."""
+    if not forwards:
+        return Passes(trained)
+    from napkin.operations.trained import forward_only
+
     others = []
     for one in forwards:
         model = trained if one.model is None else one.model

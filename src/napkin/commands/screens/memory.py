@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from napkin.commands.following import under
 from napkin.commands.memory_question import MemoryQuestion
 from napkin.commands.screens.setup import of_setup
 from napkin.footprint import buckets
 from napkin.footprint.rank import BUCKETS, Moment
-from napkin.planning.largest import LargestFit
 from napkin.planning.verdicts import FITS, Fit
 from napkin.render.answer import Answer, Row, number_in
 from napkin.render.figures import interval, size, size_of
@@ -18,6 +16,10 @@ from napkin.term import Term
 from napkin.training.setup import Setup
 from napkin.training.tasks import PRETRAIN
 from napkin.units import human
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from napkin.planning.largest import LargestFit
 
 PHASES = {
     "forward": "forward pass",
@@ -245,4 +247,6 @@ def _first(remedies: Sequence[Row]) -> str:
 def smaller(question: MemoryQuestion) -> Next:
     """Return the question of the largest model in these proportions that fits on the machine."""
     gpus, model = str(int(question.setup.layout.gpus)), str(question.asked.given["model"].text)
+    from napkin.commands.following import under
+
     return under("max-params", {"gpus": gpus, "like": model})

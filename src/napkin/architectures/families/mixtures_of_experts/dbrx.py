@@ -12,10 +12,10 @@ from napkin.architectures.dimensions import Dimensions, decoder_of, dimensions
 from napkin.architectures.reading import FUNCTIONS, balance_loss, chosen_experts, kv_heads_of, width
 from napkin.architectures.record import Architecture, ConfigClass
 from napkin.inputs.model import Config
+from napkin.operations.base import Operation
 from napkin.operations.expert_kernels import new_shares
 from napkin.operations.implementations import SIGMOID_ROUTER
 from napkin.operations.model import Layer, Model
-from napkin.operations.router import BalanceLoss
 from napkin.record import record, replace
 
 
@@ -28,7 +28,7 @@ class DbrxReading:
     inner: int
     function: str
     routing: Routing
-    balance: BalanceLoss | None
+    balance: Operation | None
 
 
 def read(config: Config) -> DbrxReading:

@@ -24,11 +24,11 @@ from napkin.architectures.reading import activation, balance_loss, chosen_expert
 from napkin.architectures.record import Architecture
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
+from napkin.operations.base import Operation
 from napkin.operations.expert_kernels import new_shares
 from napkin.operations.hyper_connections import CopyToStreams, ReadStreams
 from napkin.operations.implementations import EAGER, SIGMOID_ROUTER
 from napkin.operations.model import Layer, Model
-from napkin.operations.router import BalanceLoss
 from napkin.record import record, replace
 
 BY_RATE = {0: WINDOW, 4: CHOSEN, 128: ALL}
@@ -67,7 +67,7 @@ class V4Reading:
     function: str
     bias: bool
     routing: Routing
-    balance: BalanceLoss | None
+    balance: Operation | None
 
 
 def read(config: Config) -> V4Reading:

@@ -12,13 +12,14 @@ from napkin.architectures.reading import activation, balance_loss, chosen_expert
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
+from napkin.operations.base import Operation
 from napkin.operations.experts import ExpertMatmul
 from napkin.operations.implementations import HF
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Activation, Multiply
 from napkin.operations.roles import COLUMN, KEY, VALUE
-from napkin.operations.router import BalanceLoss, Router
+from napkin.operations.router import Router
 from napkin.operations.views import Concat, Slice
 from napkin.record import record, replace
 
@@ -32,7 +33,7 @@ class JetMoeReading:
     top_k: int
     inner: int
     function: str
-    balance: BalanceLoss | None
+    balance: Operation | None
 
 
 def read(config: Config) -> JetMoeReading:

@@ -18,13 +18,13 @@ from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
+from napkin.operations.base import Operation
 from napkin.operations.compression import BlockIndexer
 from napkin.operations.implementations import PARTIAL_ROTARY
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Activation, Clamp, Multiply, Scale
 from napkin.operations.roles import COLUMN, ROW
-from napkin.operations.router import BalanceLoss
 from napkin.operations.views import Slice
 from napkin.record import record, replace
 
@@ -80,7 +80,7 @@ class MiniMaxReading:
     index: BlockIndexSizes
     experts: ExpertSizes | None
     dense: int | None
-    balance: BalanceLoss | None
+    balance: Operation | None
 
 
 def read(config: Config) -> MiniMaxReading:

@@ -37,6 +37,7 @@ from napkin.architectures.reading import (
 )
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.model import Config
+from napkin.operations.base import Operation
 from napkin.operations.gated_streams import OuterProduct, RunChoice
 from napkin.operations.hyper_connections import CopyToStreams
 from napkin.operations.implementations import EAGER, EFFICIENT, PARTIAL_ROTARY
@@ -44,7 +45,6 @@ from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Activation, Add, Multiply, Scale
 from napkin.operations.roles import LM_HEAD
-from napkin.operations.router import BalanceLoss
 from napkin.operations.streams import StreamMean
 from napkin.record import record, replace
 
@@ -67,7 +67,7 @@ class _Qwen4Exp:
     streams: int
     rank: int
     runs: HashedRuns
-    balance: BalanceLoss | None
+    balance: Operation | None
 
 
 def qwen4_exp(config: Config) -> Model:
