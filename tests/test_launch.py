@@ -204,6 +204,22 @@ def test_a_file_answers_as_if_its_options_were_typed(napkin: Napkin, tmp_path: P
     assert other.data["inputs"]["seq"]["value"] == 2048
 
 
+def test_lengths_of_prompts_and_answers_replace_a_file_s_sequences(napkin: Napkin, tmp_path: Path) -> None:
+    """A file states the longest sequence, and the samples of a step: reinforcement learning takes mean lengths and
+    prompts instead, from the command line."""
+    line = ["step", "--from", put(tmp_path, "verl.sh", VERL), "--hardware", "h100", "--gpus", "8"]
+    lengths = ["--prompt-tokens", "100", "--response-tokens", "300", "--samples-per-prompt", "4"]
+    asked = napkin([*line, *lengths])
+    assert asked.status == 2
+    assert "--global-batch is missing: how many prompts" in asked.err
+    found = napkin([*line, *lengths, "--micro-batch", "4", "--global-batch", "64", "--json"])
+    assert found.status == 0, found.err
+    tokens = 64 * 4 * (100 + 300)
+    rate = tokens / found.values["step/time"] / 8
+    assert found.values["tokens_per_second_per_gpu"] == pytest.approx(rate)
+    assert "seq" not in found.data["inputs"]
+
+
 def test_several_files_are_one_run(napkin: Napkin, tmp_path: Path) -> None:
     """accelerate's FSDP under bf16 widens what it trains to fp32."""
     train, launcher = put(tmp_path, "train.yaml", TRL), put(tmp_path, "a.yaml", ACCELERATE)
