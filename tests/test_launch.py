@@ -346,3 +346,12 @@ def test_nothing_of_a_script_is_run(tmp_path: Path) -> None:
     assert not mark.exists()
     assert reading.inputs["gpus"].value is None
     assert reading.inputs["micro-batch"].value is None
+
+
+def test_the_next_line_takes_of_a_file_what_its_command_takes(napkin: Napkin) -> None:
+    """Epochs and packing are options of train-time; the line that memory proposes is answered."""
+    proposed = napkin("memory --from configs/launch/lora-8b.yaml --hardware rtx4090 --json").data["suggestions"]
+    assert proposed
+    for one in proposed:
+        assert "--epochs" not in one["command"]
+        assert napkin(one["command"].removeprefix("napkin ")).status == 0

@@ -97,8 +97,13 @@ class Inputs:
 
     def texts_given(self) -> dict[str, Text]:
         """Return the options that were given as they can be typed again, in the registry's order: the same question has
-        one line, however it was typed."""
-        return {name: typed(self.given[name].text) for name in OPTIONS if name in self.given}
+        one line, however it was typed. What only other commands take of a shared file is left out."""
+        takes = self.command.names
+        return {
+            name: typed(self.given[name].text)
+            for name in OPTIONS
+            if name in self.given and (name in takes or not self.given[name].shared)
+        }
 
     def means(self, name: str, meant: str) -> None:
         """Read an option that was given as the one that it means in this question."""
