@@ -25,7 +25,7 @@ import fuzz
 import fuzz_draws
 import fuzz_oracles
 
-CASES, RANGES = 1200, 4
+CASES, RANGES = 2000, 8
 
 
 @pytest.mark.parametrize("part", range(RANGES))

@@ -80,7 +80,9 @@ def _screen(reading: Reading) -> Screen:
 
 
 def _written(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _listed(what: str, said: Sequence[Said]) -> list[str]:
