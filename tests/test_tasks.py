@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from napkin.training.tasks import TASKS
-from tests.conftest import run_line
+from tests.conftest import Napkin, run_line
 
 GPT2 = 124_439_808
 """Parameters of gpt2, whose head is tied to its embedding."""
@@ -158,3 +158,19 @@ def test_fine_tuning_is_advised_in_the_order_in_which_people_try() -> None:
         found = run_line(row["command"].removeprefix("napkin ") + " --json").data
         assert found["verdict"] == "fits"
         assert found["values"]["memory/used"] == row["used"]
+
+
+def test_plan_prefers_what_surely_fits_with_pairs_too(napkin: Napkin) -> None:
+    """GPU-seconds of a token count both sequences of a pair, in the search as in the rows."""
+    rows = napkin("plan llama3-8b --task dpo --gpus 8 --hardware h100 --seq 2048 --json").data["rows"]
+    chosen = next(row for row in rows if row["recommended"])
+    assert any(row["fit"] == "fits" and row["time"] <= rows[0]["high"] for row in rows)
+    assert chosen["fit"] == "fits"
+
+
+def test_advice_names_each_change_once(napkin: Napkin) -> None:
+    changes = [
+        one["change"]
+        for one in napkin("memory llama3-8b --task dpo --hardware h100 --lora-rank 16 --json").data["suggestions"]
+    ]
+    assert len(changes) == len(set(changes)) > 1

@@ -268,6 +268,6 @@ def blocks(request: Request, whole: Grid) -> Iterator[Block]:
             yield Block(layout, row, whole.valid[:, row, of_column])
 
 
-def score(request: Request, seconds: Array, sequences: Array) -> Array:
-    """Return the GPU-seconds of a token; sequences: those of a step."""
-    return request.gpus * seconds / np.maximum(sequences * request.seq, 1.0)
+def score(request: Request, seconds: Array, samples: Array) -> Array:
+    """Return the GPU-seconds of a token; samples: those of a step, each of one sequence or of several."""
+    return request.gpus * seconds / np.maximum(samples * request.setup.layout.rows * request.seq, 1.0)

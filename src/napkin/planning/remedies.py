@@ -163,8 +163,9 @@ def advice(search: RemedySearch) -> Iterator[Remedy]:
         chosen += [choice for choice in groups if search.fits(choice)][:1]
     if search.fits(singles["offload"]):
         chosen.append(singles["offload"])
-    for choice in chosen:
-        remedy = search.remedy(search.relaxed(choice, RELAXED)) if any(choice) else None
+    relaxed = dict.fromkeys(search.relaxed(choice, RELAXED) for choice in chosen if any(choice))
+    for choice in relaxed:  # each once: several may relax to the same
+        remedy = search.remedy(choice)
         if remedy is not None:
             yield remedy
 

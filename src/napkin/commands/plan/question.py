@@ -47,8 +47,8 @@ LARGEST_STEP = 16 * 2**20
 """Tokens in a step up to which a free batch grows: what the largest published dense run settled on (Llama 3 405B,
 Grattafiori et al. 2024, arXiv:2407.21783, section 3.4.1)."""
 LARGEST_OF_TUNING = 128
-"""Sequences in a step up to which a free batch grows where samples are trained on, or adapters: those of Tülu 3 8B and
-70B (Lambert et al. 2024, arXiv:2411.15124, hyperparameters of supervised fine-tuning)."""
+"""Sequences in a step up to which a free batch grows where samples are trained on, or adapters, or for a task: those of
+Tülu 3 8B and 70B (Lambert et al. 2024, arXiv:2411.15124, hyperparameters of supervised fine-tuning)."""
 RECOMPUTES = ("none", "selective", "full")
 REPEATED = ("precision", "optimizer", "implementation", "stack")
 """Options whose defaults `napkin step` may have otherwise: its line repeats them."""
@@ -279,6 +279,7 @@ def _read_largest_batch(inputs: Inputs, setup: Setup, seq: int) -> int:
     """Return the sequences up to which a free batch grows: those of pre-training or of fine-tuning, and no more than
     the run has."""
     tuned = setup.implementation.tuning is not None or any(name in inputs for name in SAMPLES)
+    tuned = tuned or inputs.peek("task") not in (None, "pretrain")
     usual = LARGEST_OF_TUNING if tuned else LARGEST_STEP // seq
     trained = inputs.peek("tokens")
     run = trained // seq if isinstance(trained, int) else usual
