@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from napkin import formats
+from napkin.architectures import implementation_of
 from napkin.commands.inputs import Inputs
 from napkin.commands.memory.question import STATUS
 from napkin.commands.question.frozen import read_quantized
@@ -14,11 +15,11 @@ from napkin.errors import NapkinError
 from napkin.footprint import serving as inference
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
-from napkin.operations.queries import key_heads
+from napkin.operations.queries import undivided
 from napkin.planning import enlarge, served, verdicts
 from napkin.planning.fewest import fewest, machines
 from napkin.planning.served import ServedMemory, Serving
-from napkin.record import record
+from napkin.record import record, replace
 from napkin.render.answer import Answer
 from napkin.render.chart import Chart, Series
 from napkin.term import TRUE, Term, leaf
@@ -89,12 +90,9 @@ def _read_ranks(inputs: Inputs, model: Model) -> int:
     if "tp" not in inputs:
         inputs.record("tp", gpus or 1, "default")
     ranks = inputs.integer("tp")
-    if model.heads % ranks:
-        raise NapkinError(f"--tp {ranks:,} does not divide the attention heads ({model.heads:,})", "a divisor of them")
-    for few in key_heads(model):
-        if few % ranks and ranks % few:
-            whole = f"--tp {ranks:,} neither divides the key/value heads ({few:,}) nor is a multiple of them"
-            raise NapkinError(whole, "a divisor of them, or a multiple")
+    engine = replace(implementation_of("hf", model.family), gathers_heads=True)  # keys and values are replicated
+    if what := undivided(model, engine, ranks):
+        raise NapkinError(f"--tp {ranks:,} does not divide {what}", "a divisor of it")
     if gpus is not None and gpus % ranks:
         raise NapkinError(f"--gpus {gpus:,} is not a multiple of --tp {ranks:,}", "leave out one of the two")
     if gpus is not None and gpus > ranks:

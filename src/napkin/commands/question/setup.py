@@ -11,7 +11,7 @@ from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.margins import widths_of
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
-from napkin.operations.queries import divides_heads, key_heads
+from napkin.operations.queries import undivided
 from napkin.record import replace
 from napkin.training import optimizers
 from napkin.training.frameworks import FRAMEWORKS, PLAIN, Framework
@@ -52,7 +52,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         inputs.note(f"{optimizer.name} {optimizer.note}")
     compiled = inputs.flag("compile")
     implementation = framework.implements(implementation_of(word, model.family), compiled, int(layout.tp) > 1)
-    _check_heads(model, implementation, word, int(layout.tp))
+    _check_ranks(model, implementation, word, int(layout.tp))
     shard = _read_shard(inputs, layout)
     offload = inputs.texts("offload")
     if "parameters" in offload and int(layout.zero) != 3:
@@ -200,17 +200,13 @@ def _read_formats(inputs: Inputs, framework: Framework, policy: Precision) -> Pr
     return kept
 
 
-def _check_heads(model: Model, implementation: Implementation, word: str, tp: int) -> None:
-    """Raise NapkinError where tensor-parallel ranks cannot divide the key/value heads in this implementation."""
-    if divides_heads(model, implementation, tp):
+def _check_ranks(model: Model, implementation: Implementation, word: str, tp: int) -> None:
+    """Raise NapkinError where the implementation cannot run on this many tensor-parallel ranks."""
+    what = undivided(model, implementation, tp)
+    if not what:
         return
-    few = next(n for n in key_heads(model) if n % tp)
-    fits = [d for d in range(1, few + 1) if divides_heads(model, implementation, d)]
+    fits = (d for d in range(1, model.heads + 1) if not undivided(model, implementation, d))
     near = min(fits, key=lambda d: (abs(d - tp), d))
-    other = (
-        "" if implementation.gathers_heads else ", or --implementation megatron, which gathers heads that ranks share"
-    )
-    raise NapkinError(
-        f"--tp {tp:,} does not divide the key/value heads ({few:,}) of the {word} implementation",
-        f"--tp {near:,} does{other}",
-    )
+    gathering = not undivided(model, replace(implementation, gathers_heads=True), tp)
+    other = ", or --implementation megatron, which gathers heads that ranks share" if gathering else ""
+    raise NapkinError(f"--tp {tp:,} does not divide {what} of the {word} implementation", f"--tp {near:,} does{other}")
