@@ -36,7 +36,7 @@ def run(inputs: Inputs) -> Answer:
     if "batch" in inputs and "micro-batch" not in inputs and not inputs.flag("inference"):
         inputs.means("batch", "micro-batch")
     if read_whether_rollout(inputs):
-        from napkin.commands.rollout.answer.answer import run_memory
+        from napkin.commands.rollout.answer import run_memory
 
         return run_memory(inputs)
     model = read_model(inputs)

@@ -7,8 +7,8 @@ import math
 from napkin.commands.inputs import Inputs
 from napkin.commands.memory.notes import source_of
 from napkin.commands.memory.question import STATUS
-from napkin.commands.rollout.answer.question import RolloutQuestion, read
-from napkin.commands.rollout.answer.seconds import seconds_of
+from napkin.commands.rollout.question import RolloutQuestion, read
+from napkin.commands.rollout.seconds import seconds_of
 from napkin.commands.screens import rollout as screen
 from napkin.counting.params import params
 from napkin.errors import UNDECIDED, NapkinError

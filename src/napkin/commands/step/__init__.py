@@ -39,7 +39,7 @@ BINDS = {
 def run(inputs: Inputs) -> Answer:
     """Answer for a model, a layout and an accelerator."""
     if read_whether_rollout(inputs):
-        from napkin.commands.rollout.answer.answer import run_step
+        from napkin.commands.rollout.answer import run_step
 
         return run_step(inputs)
     question = read(inputs)

@@ -27,7 +27,7 @@ def run(inputs: Inputs) -> Answer:
         from napkin.commands.question.tasks import read_whether_rollout
 
         if read_whether_rollout(inputs):
-            from napkin.commands.rollout.answer.answer import run_time
+            from napkin.commands.rollout.answer import run_time
 
             return run_time(inputs)
     return answer(read(inputs))

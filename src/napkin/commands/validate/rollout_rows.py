@@ -4,7 +4,7 @@ What is missing and needed is refused with the reason."""
 from __future__ import annotations
 
 from napkin.architectures import implementation_of
-from napkin.commands.rollout.answer.seconds import RolloutSeconds, seconds_of
+from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
 from napkin.errors import NapkinError
 from napkin.evidence import single
 from napkin.evidence.finetune_rows import card_of, framework_of, model_of, optimizer_of, precision_of, trainer_of
