@@ -318,7 +318,7 @@ def test_linear_equations() -> None:
 def test_an_estimate_names_its_runs() -> None:
     def on(card: str) -> runs.Estimate:
         run = runs.PlannedRun(70e9, 70e9, constants_of(hardware.find(card)), 1024)
-        return runs.estimate(run, runs.Rule(runs.evidence(), 0.9))
+        return runs.estimate(run, runs.FittedRule(runs.evidence(), 0.9))
 
     found = on("h100")
     assert found.low < found.mfu < found.high

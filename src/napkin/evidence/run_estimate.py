@@ -71,9 +71,9 @@ def solved(
 
 
 @cache
-def _rule(confidence: float) -> runs.Rule:
+def _rule(confidence: float) -> runs.FittedRule:
     """Return the rule of the published runs, fitted once: sweeps and what-ifs ask for it at every point."""
-    return runs.Rule(runs.evidence(), confidence)
+    return runs.FittedRule(runs.evidence(), confidence)
 
 
 def _with_goodput(estimate: runs.Estimate, goodput: Goodput) -> runs.Estimate:

@@ -21,7 +21,7 @@ def validated(
     the utilization is taken against; None where `why` says what is missing."""
     published = runs.evidence()
     known = {run.row.id: run for run in published}
-    cache: dict[str, runs.Rule] = {}
+    cache: dict[str, runs.FittedRule] = {}
     answers: list[tuple[RunRow, runs.Estimate | None, float]] = []
     for row in rows:
         twin = known.get(row.id)
@@ -36,7 +36,7 @@ def validated(
             continue
         year = row.year or (twin.row.year if twin else usual_year(row))
         if team not in cache:
-            cache[team] = runs.Rule(published if in_sample else runs.without(published, team), level)
+            cache[team] = runs.FittedRule(published if in_sample else runs.without(published, team), level)
         asked = runs.PlannedRun(row.active, row.total, constants_of(card), row.gpus, year, row.seq)
         answers.append((row, runs.estimate(asked, cache[team]), runs.peak_of(card, row.dtype)))
     return answers
