@@ -1,8 +1,8 @@
 """Build the documentation site in site/.
 
-python tools/site.py stages docs/, CHANGELOG.md, CONTRIBUTING.md and the reference (site_reference.py) in .site/. A link to
-a file of the repository becomes a page that shows the file. The generator builds that strictly (mkdocs.yml). Then every
-link of what was built is followed, and a page that would load anything from another host is an error.
+python tools/site.py stages docs/, CHANGELOG.md, CONTRIBUTING.md and the reference (site_reference.py) in .site/. A link
+to a file of the repository becomes a page that shows the file. The generator builds that strictly (mkdocs.yml). Then
+every link of what was built is followed, and a page that would load anything from another host is an error.
 """
 
 from __future__ import annotations
