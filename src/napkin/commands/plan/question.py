@@ -6,19 +6,19 @@ import math
 from collections.abc import Callable
 
 from napkin._tables.takes import TAKES
-from napkin.commands.amount import read_amount, read_whether_stated
-from napkin.commands.confidence import read_confidence
-from napkin.commands.frozen import read_implementation
-from napkin.commands.goodput import read_goodput
 from napkin.commands.inputs import Inputs
-from napkin.commands.layout import read_zero
-from napkin.commands.machine import RATES, WHICH, read_hardware
-from napkin.commands.model import read_images_of_sequence, read_model, read_sequence
-from napkin.commands.nodes import read_gpus
-from napkin.commands.setup import read_setup_around, read_trainer_recompute
-from napkin.commands.step_model import read_rates_profile, read_stack
-from napkin.commands.tasks import read_task
-from napkin.commands.untimed import read_untimed
+from napkin.commands.question.amount import read_amount, read_whether_stated
+from napkin.commands.question.confidence import read_confidence
+from napkin.commands.question.frozen import read_implementation
+from napkin.commands.question.goodput import read_goodput
+from napkin.commands.question.layout import read_zero
+from napkin.commands.question.machine import RATES, WHICH, read_hardware
+from napkin.commands.question.model import read_images_of_sequence, read_model, read_sequence
+from napkin.commands.question.nodes import read_gpus
+from napkin.commands.question.setup import read_setup_around, read_trainer_recompute
+from napkin.commands.question.step_model import read_rates_profile, read_stack
+from napkin.commands.question.tasks import read_task
+from napkin.commands.question.untimed import read_untimed
 from napkin.counting import flops
 from napkin.errors import NapkinError
 from napkin.evidence import single

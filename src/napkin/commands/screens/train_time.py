@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from napkin.commands.train_time_question import TrainTimeQuestion
+from napkin.commands.train_time.question import TrainTimeQuestion
 from napkin.errors import DOES_NOT_FIT, HELD, IMPOSSIBLE, OK, UNDECIDED
 from napkin.render.answer import Answer
 from napkin.render.figures import amount, briefly, interval, size_of
