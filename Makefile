@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE  # compiled tests serve the next run
 
-.PHONY: demo test test-fast lint style tables generate docs environments mutate build clean
+.PHONY: demo test test-fast lint style tables generate docs environments mutate site build clean
 
 demo: $(VENV)/.napkin
 	@$(BIN)/napkin train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5
@@ -48,6 +48,10 @@ environments: $(VENV)/.test
 mutate: $(VENV)/.test
 	$(BIN)/python tools/mutate.py
 
+# The documentation as a static site in site/, every link followed.
+site: $(VENV)/.site
+	$(BIN)/python tools/site.py
+
 build: $(VENV)/.test
 	$(BIN)/python -m build
 
@@ -66,5 +70,9 @@ $(VENV)/.test: $(VENV)/.napkin
 	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	@touch $@
 
+$(VENV)/.site: $(VENV)/.napkin
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[site]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .environments dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .environments dist site .site .cache .mypy_cache .ruff_cache .pytest_cache

@@ -48,7 +48,7 @@ LARGEST_STEP = 16 * 2**20
 Grattafiori et al. 2024, arXiv:2407.21783, section 3.4.1)."""
 LARGEST_OF_TUNING = 128
 """Sequences in a step up to which a free batch grows where samples are trained on, or adapters, or for a task: those of
-Tülu 3 8B and 70B (Lambert et al. 2024, arXiv:2411.15124, hyperparameters of supervised fine-tuning)."""
+Tülu 3 8B and 70B, 64 GPUs · 1 · 2 accumulated (allenai/open-instruct, docs/tulu3.md at 0becd2c, Finetuning)."""
 RECOMPUTES = ("none", "selective", "full")
 REPEATED = ("precision", "optimizer", "implementation", "stack")
 """Options whose defaults `napkin step` may have otherwise: its line repeats them."""

@@ -160,6 +160,7 @@ COMMAND = Command(
         "dtype",
         "mfu",
         "goodput",
+        "run-kind",
         "within",
         "budget",
         "min",

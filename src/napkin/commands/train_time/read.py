@@ -79,7 +79,7 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
         pue=inputs.term("pue"),
         carbon=inputs.term("carbon-intensity"),
         confidence=confidence,
-        goodput=read_goodput(inputs, of_mfu=confidence is None),
+        goodput=read_goodput(inputs, of_mfu=confidence is None, of_runs=step is None),
         step=step,
         named=named,
         solved=solved,
