@@ -106,11 +106,22 @@ def _read_sides(inputs: Inputs) -> tuple[Command, Question, Question, tuple[str,
             "napkin compare a.yaml b.yaml, or compare train-time … --against",
         )
     first, second = sides
+    if any(len(side.split()) > 1 and not os.path.exists(side) for side in sides):
+        raise NapkinError("compare reads the words of a command line, not one text in quotes", _unquoted(first, second))
     command, a = _word(first)
     other, b = _word(second)
     if command.name != other.name:
         raise NapkinError(f"{first} asks {command.name}, {second} asks {other.name}", "compare like with like")
     return command, a, b, (first, second)
+
+
+def _unquoted(first: str, second: str) -> str:
+    """Return how to compare two command lines, each of which was given as one text."""
+    words, other = (side.removeprefix("napkin ").split() for side in (first, second))
+    given = dict(zip(words, words[1:], strict=False))
+    pairs = zip(other, other[1:], strict=False)
+    differ = [f"{name[2:]}={value}" for name, value in pairs if name.startswith("--") and given.get(name) != value]
+    return f"napkin compare {' '.join(words)} --against {','.join(differ) or 'NAME=VALUE'}"
 
 
 def _word(word: str) -> tuple[Command, Question]:

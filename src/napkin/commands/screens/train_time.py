@@ -152,7 +152,7 @@ def _memory(terms: Mapping[str, Term]) -> str:
 def _compared(answer: Answer, terms: Mapping[str, Term]) -> str:
     """Return the FLOPs next to a run that everyone knows, and next to the count by operation."""
     said = []
-    if "flops/ratio" in terms:
+    if "flops/ratio" in terms and terms["flops/exact"].value != terms["flops/total"].value:
         said.append(f"{human(terms['flops/exact'].value, 'FLOP')} counted by operation")
     known = answer.extra.get("context")
     first = known[0] if isinstance(known, list) and known else None
