@@ -19,7 +19,7 @@ import pytest
 from napkin.commands.command import find
 from napkin.commands.inputs import Inputs
 from napkin.commands.plan import question
-from napkin.commands.setup import read_setup
+from napkin.commands.question.setup import read_setup
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError
 from napkin.evidence import single
