@@ -62,7 +62,7 @@ class Run:
 
 
 @record
-class Case:
+class Configuration:
     """A configuration that can be run, with its step's memory and time.
 
     fit      its memory, against the accelerator where one is named; None where the memory model does not know it

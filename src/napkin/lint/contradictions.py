@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from napkin.architectures import implementation_of
 from napkin.lint.case import Options, Stated
-from napkin.lint.rule import ERROR, Contradiction, Hit, Price
+from napkin.lint.rule import ERROR, Contradiction, Gain, Hit
 from napkin.operations.frameworks import IMPLEMENTATIONS
 from napkin.operations.implementations import Implementation
 from napkin.operations.queries import undivided
@@ -41,7 +41,7 @@ def _ranks(stated: Stated) -> Iterator[Hit]:
         changes: list[Options] = [{"gpus": str(more)}]
         idle = gpus % together / gpus if gpus > together else None
         ways = " · ".join(f"{name} {n}" for name, n in degrees.items() if n > 1)
-        yield Hit(f"{gpus:,} GPUs are not a multiple of {ways}", "gpus", tuple(changes), Price(time=idle))
+        yield Hit(f"{gpus:,} GPUs are not a multiple of {ways}", "gpus", tuple(changes), Gain(time=idle))
 
 
 def _replicas(stated: Stated) -> Iterator[Hit]:
@@ -111,7 +111,7 @@ def _batch(stated: Stated) -> Iterator[Hit]:
             f"global batch {batch:,} leaves ranks idle: micro-batch {micro} · dp {ranks} = {together:,}",
             "global-batch",
             tuple({"global-batch": str(n)} for n in near),
-            Price(time=idle),
+            Gain(time=idle),
         )
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from napkin.errors import UNDECIDED
-from napkin.lint.case import Case, Options
-from napkin.lint.rule import ERROR, MEMORY, OWN, Ask, Hit, Price, Rule
+from napkin.lint.case import Configuration, Options
+from napkin.lint.rule import ERROR, MEMORY, OWN, Ask, Gain, Hit, Rule
 from napkin.planning.remedies import RemedySearch, advice, remedies, with_more_gpus
 from napkin.planning.remedy_axes import axes
 from napkin.planning.verdicts import NOT
 from napkin.training.tasks import PRETRAIN
 
 
-def _made_to_fit(case: Case, ask: Ask) -> Options:
+def _made_to_fit(case: Configuration, ask: Ask) -> Options:
     """Return the change with which the step surely fits: the fastest of those that `memory` proposes."""
     texts = {name: text for name, text in case.given.items() if isinstance(text, (str, bool))}
     search = RemedySearch(axes(case.model, case.setup, texts, case.stated.node or 1), ask.fit)
@@ -29,20 +29,20 @@ def _made_to_fit(case: Case, ask: Ask) -> Options:
     return found[order[0]].options
 
 
-def _out(case: Case) -> Iterator[Hit]:
+def _out(case: Configuration) -> Iterator[Hit]:
     if case.fit is not None and case.fit.verdict == NOT:
         over = (case.used or 0) - (case.capacity or 0)
         said = f"{(case.used or 0) / 2**30:.1f} GiB do not fit in {(case.capacity or 0) / 2**30:.1f}"
-        yield Hit(said, "hardware", price=Price(memory=float(over)))
+        yield Hit(said, "hardware", price=Gain(memory=float(over)))
 
 
-def _perhaps(case: Case) -> Iterator[Hit]:
+def _perhaps(case: Configuration) -> Iterator[Hit]:
     if case.fit is not None and case.fit.verdict == UNDECIDED:
         said = f"{(case.used or 0) / 2**30:.1f} of {(case.capacity or 0) / 2**30:.1f} GiB are too close to call"
-        yield Hit(said, "hardware", price=Price(memory=0.0))
+        yield Hit(said, "hardware", price=Gain(memory=0.0))
 
 
-def _replicated(case: Case) -> Iterator[Hit]:
+def _replicated(case: Configuration) -> Iterator[Hit]:
     layout = case.layout
     if layout.zero == 0 and layout.dp * layout.cp > 1 and not case.setup.implementation.tuning:
         yield Hit(

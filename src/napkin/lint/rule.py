@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from napkin.lint.case import Case, Options, Stated
+from napkin.lint.case import Configuration, Options, Stated
 from napkin.planning.verdicts import Fit
 from napkin.record import record
 
@@ -21,7 +21,7 @@ figures that the rule states itself, or nothing (a contradiction has no price)."
 
 
 @record
-class Price:
+class Gain:
     """What a finding costs. time: share of the step (or of the run) that the change saves; memory: bytes of each GPU;
     cost: USD of the run. None: not known, or nothing."""
 
@@ -42,7 +42,7 @@ class Hit:
     says: str
     option: str
     changes: tuple[Options, ...] = ()
-    price: Price | None = None
+    price: Gain | None = None
     edit: str = ""
 
 
@@ -74,7 +74,7 @@ class Law:
 class Ask:
     """The configuration with a change: all of it, or its memory alone; None where it cannot be asked."""
 
-    case: Callable[[Options], Case | None]
+    case: Callable[[Options], Configuration | None]
     fit: Callable[[Options], Fit | None]
 
 
@@ -83,10 +83,10 @@ class Rule(Law):
     """A rule about a configuration that can be run. gains: what its price is in; least: the smallest share of the step,
     or of a GPU's memory, that is reported; mend: searches the change where a finding does not list any."""
 
-    find: Callable[[Case], Iterable[Hit]]
+    find: Callable[[Configuration], Iterable[Hit]]
     gains: str = TIME
     least: float = 0.02
-    mend: Callable[[Case, Ask], Options] | None = None
+    mend: Callable[[Configuration, Ask], Options] | None = None
 
 
 @record
@@ -97,12 +97,12 @@ class Contradiction(Law):
 
 
 @record
-class Finding:
+class BrokenRule:
     """A rule that is broken: with the change that mends it, and what that is worth. after: the configuration with the
     change, where it was asked."""
 
     rule: Law
     hit: Hit
     change: Options
-    price: Price
-    after: Case | None = None
+    price: Gain
+    after: Configuration | None = None

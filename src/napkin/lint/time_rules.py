@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from napkin.lint.case import Case
+from napkin.lint.case import Configuration
 from napkin.lint.rule import Hit, Rule
 
 WEAKER = {
@@ -19,7 +19,7 @@ BUBBLE = 0.1
 """Share of a step from which on a pipeline's bubble is looked at."""
 
 
-def _recomputed(case: Case) -> Iterator[Hit]:
+def _recomputed(case: Configuration) -> Iterator[Hit]:
     kind = case.layout.recompute
     if kind.kind != "none":
         words = WEAKER.get(kind.kind, ("none",))
@@ -29,7 +29,7 @@ def _recomputed(case: Case) -> Iterator[Hit]:
         yield Hit(f"recompute {kind.word} runs forward passes again that fit in memory", "recompute", changes)
 
 
-def _gathered(case: Case) -> Iterator[Hit]:
+def _gathered(case: Configuration) -> Iterator[Hit]:
     layout = case.layout
     if layout.zero == 3 and layout.dp * layout.cp > 1 and not case.setup.implementation.tuning:
         lower = ("2",) if case.setup.framework.gathers else ("1", "2")
@@ -40,7 +40,7 @@ def _gathered(case: Case) -> Iterator[Hit]:
         )
 
 
-def _across_nodes(case: Case) -> Iterator[Hit]:
+def _across_nodes(case: Configuration) -> Iterator[Hit]:
     layout, node = case.layout, case.stated.node
     if node and layout.tp > node:
         smaller = [t for t in _halves(int(layout.tp)) if t <= node]
@@ -60,7 +60,7 @@ def _halves(degree: int) -> list[int]:
     return found
 
 
-def _small(case: Case) -> Iterator[Hit]:
+def _small(case: Configuration) -> Iterator[Hit]:
     layout = case.layout
     if not case.fits:
         return
@@ -74,7 +74,7 @@ def _small(case: Case) -> Iterator[Hit]:
         yield Hit(f"micro-batch {int(layout.micro)} leaves {free / 2**30:.1f} GiB free", "micro-batch", tuple(changes))
 
 
-def _bubble(case: Case) -> Iterator[Hit]:
+def _bubble(case: Configuration) -> Iterator[Hit]:
     layout = case.layout
     part = case.part("bubble")
     if layout.pp == 1 or part < BUBBLE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from napkin.commands.lint_report import Linted, change_of, counts, prices_of
+from napkin.commands.lint.report import Linted, change_of, counts, prices_of
 from napkin.commands.screens.setup import of_setup
 from napkin.lint.registry import GROUPS
 from napkin.lint.rule import Law

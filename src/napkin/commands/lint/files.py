@@ -11,7 +11,7 @@ from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError
 from napkin.inputs.load import name_of, read_text
 from napkin.lint.comments import Ignores
-from napkin.lint.rule import Finding
+from napkin.lint.rule import BrokenRule
 from napkin.options.registry import OPTIONS
 from napkin.record import record
 
@@ -49,7 +49,7 @@ class ReadTarget:
         """The file's name for messages; "" where there is none."""
         return name_of(self.target.word) if self.target.file else ""
 
-    def place(self, finding: Finding) -> Place:
+    def place(self, finding: BrokenRule) -> Place:
         """Return where a finding is: at its option, else at one that its change names, else in the file."""
         for name in (finding.hit.option, *finding.change):
             one = self.inputs.given.get(name)
@@ -58,7 +58,7 @@ class ReadTarget:
                 return Place(where["file"], int(where["line"]) if where["line"] else None, where["key"])
         return Place(self.name)
 
-    def is_ignored(self, finding: Finding) -> bool:
+    def is_ignored(self, finding: BrokenRule) -> bool:
         """Return whether a comment of the file switches the finding off."""
         place = self.place(finding)
         return any(

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
-from napkin.commands.lint_files import ReadTarget, read_target, targets_of
-from napkin.commands.lint_question import read_ask, read_case, read_stated
-from napkin.commands.lint_report import Linted, counts
+from napkin.commands.lint.files import ReadTarget, read_target, targets_of
+from napkin.commands.lint.question import read_ask, read_case, read_stated
+from napkin.commands.lint.report import Linted, counts
 from napkin.commands.screens.lint import of_rule, of_rules, screen
 from napkin.errors import BROKEN, CLOSE, OK, REFUSED, USAGE, NapkinError, Problems
 from napkin.inputs.load import printable

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from napkin.commands.frozen import read_implementation
 from napkin.commands.inputs import Inputs
-from napkin.commands.machine import RATES, read_hardware
-from napkin.commands.model import read_model
-from napkin.commands.nodes import read_gpus
-from napkin.commands.setup import read_setup
+from napkin.commands.question.frozen import read_implementation
+from napkin.commands.question.machine import RATES, read_hardware
+from napkin.commands.question.model import read_model
+from napkin.commands.question.nodes import read_gpus
+from napkin.commands.question.setup import read_setup
+from napkin.commands.question.step_model import read_prediction
+from napkin.commands.question.untimed import check_shards, read_untimed
 from napkin.commands.signature import OptionText
-from napkin.commands.step_model import read_prediction
-from napkin.commands.untimed import check_shards, read_untimed
 from napkin.errors import NapkinError, Refused
 from napkin.evidence.rates import gpus_per_node
-from napkin.lint.case import Case, Options, Run, Stated
+from napkin.lint.case import Configuration, Options, Run, Stated
 from napkin.lint.rule import Ask
 from napkin.options.command_line import changed
 from napkin.planning.verdicts import Fit, evaluate
@@ -35,21 +35,21 @@ def read_stated(inputs: Inputs) -> Stated:
     return Stated(model, hardware, node, inputs.texts_given(), options)
 
 
-def read_case(inputs: Inputs, stated: Stated) -> Case:
+def read_case(inputs: Inputs, stated: Stated) -> Configuration:
     """Return the configuration with its step's memory and time."""
     setup = read_setup(inputs, stated.model)
     run = _read_run(inputs, setup)
     fit = _weighed(stated, setup, read_implementation(inputs))
     if stated.hardware is None:
-        return Case(stated, setup, fit, None, NO_HARDWARE, None, False, run)
+        return Configuration(stated, setup, fit, None, NO_HARDWARE, None, False, run)
     try:
         read_untimed(inputs)
         check_shards(int(setup.shard), int(setup.layout.zero))
         prediction = read_prediction(inputs, stated.model, setup, stated.hardware)
         step = prediction.step()
     except Refused as problem:
-        return Case(stated, setup, fit, None, problem.message, None, False, run)
-    return Case(stated, setup, fit, step, "", prediction.stack, "stack" not in inputs, run)
+        return Configuration(stated, setup, fit, None, problem.message, None, False, run)
+    return Configuration(stated, setup, fit, step, "", prediction.stack, "stack" not in inputs, run)
 
 
 def _weighed(stated: Stated, setup: Setup, implementation: str) -> Fit | None:
@@ -71,7 +71,7 @@ def _read_run(inputs: Inputs, setup: Setup) -> Run:
     elif "steps" in inputs:
         tokens = float(inputs.integer("steps") * setup.layout.global_batch * setup.layout.seq)
     elif "samples" in inputs:
-        from napkin.commands.amount import read_amount
+        from napkin.commands.question.amount import read_amount
 
         found = read_amount(inputs, int(setup.layout.seq))
         tokens = float(found.tokens.value)
@@ -80,15 +80,15 @@ def _read_run(inputs: Inputs, setup: Setup) -> Run:
     return Run(tokens, price, epochs=epochs, padding=padding)
 
 
-def read_ask(inputs: Inputs, case: Case) -> Ask:
+def read_ask(inputs: Inputs, case: Configuration) -> Ask:
     """Return how the configuration is asked with a change, on the same software."""
     idle = set(inputs.unused())
-    known: dict[tuple[tuple[str, object], ...], Case | None] = {}
+    known: dict[tuple[tuple[str, object], ...], Configuration | None] = {}
 
     def asked(options: Options) -> Inputs:
         return Inputs(inputs.command, _with(inputs.given, pinned(case, options)))
 
-    def whole(options: Options) -> Case | None:
+    def whole(options: Options) -> Configuration | None:
         key = tuple(sorted((name, str(text)) for name, text in options.items()))
         if key not in known:
             try:
@@ -110,7 +110,7 @@ def read_ask(inputs: Inputs, case: Case) -> Ask:
     return Ask(whole, fit)
 
 
-def pinned(case: Case, options: Options) -> Options:
+def pinned(case: Configuration, options: Options) -> Options:
     """Return a change that keeps the software: napkin's own choice of it depends on the layout."""
     if not case.guessed or case.stack is None or {"stack", "compile", "framework", "trainer"} & set(options):
         return options

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from napkin.commands.lint_files import ReadTarget
-from napkin.commands.lint_question import pinned
+from napkin.commands.lint.files import ReadTarget
+from napkin.commands.lint.question import pinned
 from napkin.errors import BROKEN, CLOSE, OK
 from napkin.inputs.limits import BROKEN_WORD, HOLDS
-from napkin.lint.case import Case, Options, Stated
-from napkin.lint.rule import ERROR, Finding
+from napkin.lint.case import Configuration, Options, Stated
+from napkin.lint.rule import ERROR, BrokenRule
 from napkin.options.command_line import Text, option_piece, pieces_of
 from napkin.record import record, replace
 from napkin.render.answer import Row
@@ -24,8 +24,8 @@ class Linted:
 
     read: ReadTarget
     stated: Stated
-    findings: tuple[Finding, ...]
-    case: Case | None
+    findings: tuple[BrokenRule, ...]
+    case: Configuration | None
     typed: Mapping[str, Text]
     seconds: float = 0.0
 
@@ -64,7 +64,7 @@ class Linted:
         full = change if self.case is None or "zero" not in change else pinned(self.case, change)
         return " ".join(pieces_of("lint", texts, full))
 
-    def row(self, finding: Finding) -> Row:
+    def row(self, finding: BrokenRule) -> Row:
         """Return a finding as JSON has it."""
         place, price = self.read.place(finding), finding.price
         return {
@@ -83,21 +83,21 @@ class Linted:
             "command": self.command(finding.change) if finding.change else None,
         }
 
-    def mark(self, finding: Finding) -> Mark:
+    def mark(self, finding: BrokenRule) -> Mark:
         """Return a finding as CI reads it."""
         place = self.read.place(finding)
         said = "; ".join(part for part in (finding.hit.says, *prices_of(finding), change_of(finding)) if part)
         return Mark(f"{finding.rule.number} {finding.rule.name}", finding.rule.severity, said, place.file, place.line)
 
 
-def change_of(finding: Finding) -> str:
+def change_of(finding: BrokenRule) -> str:
     """Return what mends a finding, as it is typed or edited."""
     pieces = [option_piece(name, text) for name, text in finding.change.items() if text is not None]
     left = [f"without --{name}" for name, text in finding.change.items() if text is None]
     return " ".join([*pieces, *left]) or finding.hit.edit
 
 
-def prices_of(finding: Finding) -> list[str]:
+def prices_of(finding: BrokenRule) -> list[str]:
     """Return a price in words, the one that the rule is about first: `12%` of a step, `8.1 GiB` of a GPU, `$1,200`; and
     what the change takes."""
     price, found = finding.price, []
@@ -112,7 +112,7 @@ def prices_of(finding: Finding) -> list[str]:
     return found
 
 
-def counts(findings: Sequence[Finding]) -> dict[str, int]:
+def counts(findings: Sequence[BrokenRule]) -> dict[str, int]:
     """Return how many findings there are of each severity, the worst first."""
     words = [one.rule.severity for one in findings]
     return {word: words.count(word) for word in ("error", "warning", "info") if word in words}
