@@ -128,6 +128,17 @@ def test_the_checks_above_can_fail() -> None:
     assert late in arrows()["napkin.commands.question.machine"]
 
 
+def test_no_two_classes_have_one_name() -> None:
+    """A name says what a class is without its module. Private classes are their module's own."""
+    where: dict[str, list[str]] = {}
+    for path in modules():
+        with open(os.path.join(SOURCE, path), encoding="utf-8") as file:
+            names = {node.name for node in ast.walk(ast.parse(file.read())) if isinstance(node, ast.ClassDef)}
+        for name in names:
+            where.setdefault(name, []).append(path)
+    assert {name: paths for name, paths in where.items() if len(paths) > 1 and not name.startswith("_")} == {}
+
+
 READS = ("run", "read", "record", "check", "note")
 """How the functions of commands/ begin that see the options."""
 

@@ -8,7 +8,7 @@ from napkin.evidence.constants import deviations
 from napkin.evidence.rollouts import longer, said
 from napkin.evidence.single import StepPrediction
 from napkin.operations.model import Model
-from napkin.planning.rollouts import ELEMENT, Engine, Lengths, rollout_of
+from napkin.planning.rollouts import ELEMENT, Engine, RolloutLengths, rollout_of
 from napkin.record import record
 from napkin.term import TRUE, Term, add, leaf, multiply
 from napkin.timing.rollout import generation_time, sync_time
@@ -43,7 +43,7 @@ PASSES = {LOGPROBS: "logprobs", REFERENCE: "reference", REWARD: "reward", "value
 
 
 def seconds_of(
-    prediction: StepPrediction, engine: Engine | None, lengths: Lengths, capacity: Term, model: Model
+    prediction: StepPrediction, engine: Engine | None, lengths: RolloutLengths, capacity: Term, model: Model
 ) -> RolloutSeconds:
     """Return the seconds of a step: the phases follow each other."""
     whole = prediction.step()

@@ -15,7 +15,7 @@ from napkin.evidence.margins import widths_of
 from napkin.evidence.rows import RowFields, WrongRow
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
-from napkin.planning.rollouts import Engine, Lengths
+from napkin.planning.rollouts import Engine, RolloutLengths
 from napkin.record import record, replace
 from napkin.training.layout import Layout
 from napkin.training.recomputation import recompute
@@ -35,7 +35,7 @@ class RolloutRow:
     """A row as a question. steps: of the whole run, 0 where it does not say."""
 
     seconds: RolloutSeconds
-    lengths: Lengths
+    lengths: RolloutLengths
     gpus: int
     steps: float
 
@@ -126,7 +126,7 @@ def _check_phases(row: RowFields) -> None:
         raise NapkinError("how an engine takes adapters is not modeled")
 
 
-def lengths_of(row: RowFields) -> Lengths:
+def lengths_of(row: RowFields) -> RolloutLengths:
     """Return the lengths: where only a sequence's mean is stated, all of it as the answer."""
     answers, prompt = row.number("rl.response_length_mean"), row.number("rl.prompt_length_mean")
     whole = row.number("rl.sequence_length_mean")
@@ -146,10 +146,10 @@ def lengths_of(row: RowFields) -> Lengths:
         if prompts is None:
             raise NapkinError("how many answers a step has is not stated")
         samples = prompts * group
-    return Lengths(round(prompt), round(answers), max(longest, round(answers)), group, samples // group)
+    return RolloutLengths(round(prompt), round(answers), max(longest, round(answers)), group, samples // group)
 
 
-def _setup_of(row: RowFields, model: Model, trainer: Trainer, lengths: Lengths) -> Setup:
+def _setup_of(row: RowFields, model: Model, trainer: Trainer, lengths: RolloutLengths) -> Setup:
     """Return what the trainer runs: one sequence at a time where the row does not say."""
     task = TASKS[row.text("task")]
     framework = framework_of(row, row.text("layout.stack").lower(), trainer)
@@ -171,7 +171,7 @@ def _setup_of(row: RowFields, model: Model, trainer: Trainer, lengths: Lengths) 
     )
 
 
-def _layout_of(row: RowFields, lengths: Lengths) -> Layout:
+def _layout_of(row: RowFields, lengths: RolloutLengths) -> Layout:
     """Return the layout of the trainer over sequences of the mean length."""
     gpus = row.count("hardware.count")
     if gpus is None:
