@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import pairwise
 
 from napkin import term
 from napkin.commands import wrapped
@@ -118,9 +119,8 @@ def _read_sides(inputs: Inputs) -> tuple[Command, Question, Question, tuple[str,
 def _unquoted(first: str, second: str) -> str:
     """Return how to compare two command lines, each of which was given as one text."""
     words, other = (side.removeprefix("napkin ").split() for side in (first, second))
-    given = dict(zip(words, words[1:], strict=False))
-    pairs = zip(other, other[1:], strict=False)
-    differ = [f"{name[2:]}={value}" for name, value in pairs if name.startswith("--") and given.get(name) != value]
+    given = dict(pairwise(words))
+    differ = [f"{name[2:]}={value}" for name, value in pairwise(other) if name.startswith("--") and given.get(name) != value]
     return f"napkin compare {' '.join(words)} --against {','.join(differ) or 'NAME=VALUE'}"
 
 
