@@ -120,7 +120,8 @@ def _unquoted(first: str, second: str) -> str:
     """Return how to compare two command lines, each of which was given as one text."""
     words, other = (side.removeprefix("napkin ").split() for side in (first, second))
     given = dict(pairwise(words))
-    differ = [f"{name[2:]}={value}" for name, value in pairwise(other) if name.startswith("--") and given.get(name) != value]
+    stated = {name: value for name, value in pairwise(other) if name.startswith("--")}
+    differ = [f"{name[2:]}={value}" for name, value in stated.items() if given.get(name) != value]
     return f"napkin compare {' '.join(words)} --against {','.join(differ) or 'NAME=VALUE'}"
 
 
