@@ -52,8 +52,10 @@ mutate: $(VENV)/.test
 site: $(VENV)/.site
 	$(BIN)/python tools/site.py
 
-build: $(VENV)/.test
-	$(BIN)/python -m build
+# The wheel and the source distribution, checked and installed alone; uploads nothing.
+release: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[release]'
+	$(BIN)/python tools/release.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 10) else "error: napkin needs Python 3.10 or newer; hint: make PYTHON=python3.12")'

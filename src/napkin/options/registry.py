@@ -13,6 +13,7 @@ from napkin.options import (
     data,
     files,
     layout,
+    lint,
     machine,
     model,
     output,
@@ -37,7 +38,7 @@ def registry(groups: Iterable[tuple[str, tuple[Option, ...]]]) -> dict[str, Opti
 
 GROUPS = tuple(
     (one.GROUP, one.OPTIONS)
-    for one in (model, machine, layout, training, rollout, data, question, small, comparing, bench, files, output)
+    for one in (model, machine, layout, training, rollout, data, question, small, comparing, lint, bench, files, output)
 )
 """(heading, its options), in the order in which help shows them."""
 

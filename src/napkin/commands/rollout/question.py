@@ -76,7 +76,7 @@ def read(inputs: Inputs) -> RolloutQuestion:
         "samples-per-prompt": "how many answers to each prompt?",
         "global-batch": "how many prompts in a step?",
     }
-    inputs.need_all(whys)
+    inputs.need_all(whys, usages={"global-batch": "--global-batch N: prompts a step, for all GPUs"})
     if "seq" in inputs:
         raise NapkinError("--seq: sequences are a prompt and an answer", "--prompt-tokens and --response-tokens")
     inputs.defaults(SETUP_DEFAULTS)
