@@ -1,3 +1,3 @@
 """napkin: the napkin maths of training language models, done exactly."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

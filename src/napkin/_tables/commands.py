@@ -13,6 +13,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     'flops': ('flops', 'FLOPs of one training step, by operation and convention'),
     'hardware': ('hardware', 'The accelerators that napkin knows, or one with its sources'),
     'init': ('init', 'How weights are initialized, and the scale of activations'),
+    'lint': ('lint', 'What a configuration wastes, and what mends it'),
     'max-params': ('max_params', 'The largest model whose training state fits'),
     'memory': ('memory', 'Bytes of a training step on each GPU, and whether it fits'),
     'mfu': ('mfu', 'Model FLOPs utilization from a measured rate'),

@@ -16,14 +16,14 @@ from typing import Any, BinaryIO
 
 from napkin.errors import NapkinError
 from napkin.inputs.load import printable
-from napkin.inputs.pickle_source import Damaged, Source
-from napkin.inputs.snapshot_blocks import BUCKETS, SegmentBlocks, Stack, Totals
+from napkin.inputs.pickle_source import Damaged, PickleStream
+from napkin.inputs.snapshot_blocks import BUCKETS, SegmentBlocks, StackBucket, Totals
 
 MOST_TEXT, MOST_PLACES = 2**27, 2**28
 """Bytes of texts and frames that the memo keeps; its places."""
 MOST_KEYS, MOST_OPEN = 2**12, 2**20
 """Keys of a dict; things on the stack."""
-_STACKS = [Stack(bucket) for bucket in BUCKETS]
+_STACKS = [StackBucket(bucket) for bucket in BUCKETS]
 _GONE = 255
 LONG = 0x8A
 _UNPACK = {
@@ -54,7 +54,7 @@ _VALUES, _EACH = re.compile(b"(?:" + _VALUE + b")+", re.DOTALL), re.compile(_VAL
 def read_pickle(stream: BinaryIO, name: str, totals: Totals, largest: int) -> Any:
     """Add up the segments and events of a pickled snapshot; return its other fields, and [] for the lists that were
     read. Raises NapkinError (2)."""
-    machine = _Machine(Source(stream, name, largest), name, totals)
+    machine = _Machine(PickleStream(stream, name, largest), name, totals)
     try:
         return machine.run()
     except NapkinError:
@@ -66,7 +66,7 @@ def read_pickle(stream: BinaryIO, name: str, totals: Totals, largest: int) -> An
 class _Machine:
     """The stack machine. `roles`: what is streamed of the containers that are open, by identity."""
 
-    def __init__(self, source: Source, name: str, totals: Totals) -> None:
+    def __init__(self, source: PickleStream, name: str, totals: Totals) -> None:
         self.source, self.name, self.totals = source, name, totals
         self.stack: list[Any] = []
         self.marks: list[int] = []

@@ -20,8 +20,8 @@ from napkin.commands.plan.rows import (
     run_of,
     whole_run,
 )
+from napkin.commands.question.step_model import memory_terms
 from napkin.commands.screens.plan import screen
-from napkin.commands.step_model import memory_terms
 from napkin.elementwise import Number
 from napkin.errors import BROKEN, HELD, IMPOSSIBLE, NapkinError
 from napkin.evidence.constants import deviations

@@ -6,19 +6,19 @@ import math
 from collections.abc import Callable
 
 from napkin._tables.takes import TAKES
-from napkin.commands.amount import read_amount, read_whether_stated
-from napkin.commands.confidence import read_confidence
-from napkin.commands.frozen import read_implementation
-from napkin.commands.goodput import read_goodput
 from napkin.commands.inputs import Inputs
-from napkin.commands.layout import read_zero
-from napkin.commands.machine import RATES, WHICH, read_hardware
-from napkin.commands.model import read_images_of_sequence, read_model, read_sequence
-from napkin.commands.nodes import read_gpus
-from napkin.commands.setup import read_setup_around, read_trainer_recompute
-from napkin.commands.step_model import read_rates_profile, read_stack
-from napkin.commands.tasks import read_task
-from napkin.commands.untimed import read_untimed
+from napkin.commands.question.amount import read_amount, read_whether_stated
+from napkin.commands.question.confidence import read_confidence
+from napkin.commands.question.frozen import read_implementation
+from napkin.commands.question.goodput import read_goodput
+from napkin.commands.question.layout import read_zero
+from napkin.commands.question.machine import RATES, WHICH, read_hardware
+from napkin.commands.question.model import read_images_of_sequence, read_model, read_sequence
+from napkin.commands.question.nodes import read_gpus
+from napkin.commands.question.setup import read_setup_around, read_trainer_recompute
+from napkin.commands.question.step_model import read_rates_profile, read_stack
+from napkin.commands.question.tasks import read_task
+from napkin.commands.question.untimed import read_untimed
 from napkin.counting import flops
 from napkin.errors import NapkinError
 from napkin.evidence import single
@@ -48,7 +48,7 @@ LARGEST_STEP = 16 * 2**20
 Grattafiori et al. 2024, arXiv:2407.21783, section 3.4.1)."""
 LARGEST_OF_TUNING = 128
 """Sequences in a step up to which a free batch grows where samples are trained on, or adapters, or for a task: those of
-Tülu 3 8B and 70B (Lambert et al. 2024, arXiv:2411.15124, hyperparameters of supervised fine-tuning)."""
+Tülu 3 8B and 70B, 64 GPUs · 1 · 2 accumulated (allenai/open-instruct, docs/tulu3.md at 0becd2c, Finetuning)."""
 RECOMPUTES = ("none", "selective", "full")
 REPEATED = ("precision", "optimizer", "implementation", "stack")
 """Options whose defaults `napkin step` may have otherwise: its line repeats them."""

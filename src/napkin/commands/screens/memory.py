@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from napkin.commands.memory_question import MemoryQuestion
+from napkin.commands.memory.question import MemoryQuestion
 from napkin.commands.screens.setup import of_setup
 from napkin.footprint import buckets
 from napkin.footprint.rank import BUCKETS, Moment

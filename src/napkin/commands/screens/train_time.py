@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from napkin.commands.train_time_question import TrainTimeQuestion
+from napkin.commands.train_time.question import TrainTimeQuestion
 from napkin.errors import DOES_NOT_FIT, HELD, IMPOSSIBLE, OK, UNDECIDED
 from napkin.render.answer import Answer
 from napkin.render.figures import amount, briefly, interval, size_of
@@ -59,6 +59,8 @@ def _question(question: TrainTimeQuestion) -> list[str]:
     given = "gpus" in known and question.solved is None
     gpus = f"{human(known['gpus'].value, '1')} × " if given else ""
     found = [(question.named or size) + tokens, gpus + question.hardware.name]
+    if question.goodput.run_kind != "production":
+        found.append(question.goodput.run_kind)
     if question.step is not None:
         from napkin.commands.screens.setup import trained_part
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from napkin.errors import NapkinError
-from napkin.inputs.launch.format import Format, Rule
+from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.names import model_of
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import dtype
-from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, names, number, product, whole, word
 
 SIZES = (
@@ -38,7 +38,7 @@ ATTENTION = {
 }
 
 
-def is_this(source: Source) -> bool:
+def is_this(source: LaunchFile) -> bool:
     """Return whether a file is one of these."""
     return source.has_any("base_emb_dim", "base_num_decoder_layers") or (
         source.has_any("base_config", "per_device_batch_size", "max_target_length", "ici_fsdp_parallelism")
@@ -309,7 +309,7 @@ NAMED = {
     "sliding_window_size": "attention inside a window",
 }
 RULES_TRAIN = (
-    Rule(
+    KeyRule(
         " ".join(f"{net}_{part}_parallelism" for part, _ in DEGREES for net in ("ici", "dcn"))
         + " ici_fsdp_parallelism "
         "ici_data_parallelism dcn_data_parallelism dcn_fsdp_parallelism hardware",
@@ -317,39 +317,39 @@ RULES_TRAIN = (
         "ici inside a slice, dcn between slices; fsdp -1: sharded over what is left",
         layout,
     ),
-    Rule(
+    KeyRule(
         "per_device_batch_size max_target_length gradient_accumulation_steps steps num_epoch",
         "micro-batch seq grad-accum steps epochs",
         "12 sequences of 2048 unless stated",
         _batch,
     ),
-    Rule(
+    KeyRule(
         "use_dpo use_sft use_grpo teacher_overrides lora.enable_lora packing",
         "task adapter lora-rank packing",
         "pretrain unless stated",
         _task,
     ),
 )
-FORMAT = Format(
+FORMAT = LaunchFormat(
     "maxtext",
     "MaxText's YAML",
     "AI-Hypercomputer/maxtext src/maxtext/configs/base.yml",
     is_this,
     rules=(
-        Rule(
+        KeyRule(
             "model_name " + " ".join(key for _, key, _ in SIZES) + " " + " ".join(key for _, key in EXPERTS),
             "model",
             "a name, or sizes with base.yml's for the rest",
             _model,
         ),
         *RULES_TRAIN,
-        Rule(
+        KeyRule(
             "weight_dtype dtype grad_dtype mu_dtype quantization",
             "precision",
             "fp32 weights, bf16 activations",
             precision,
         ),
-        Rule(
+        KeyRule(
             "remat_policy opt_type attention optimizer_memory_host_offload dropout_rate",
             "recompute optimizer attention offload dropout",
             "remat_policy full unless stated",
