@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -119,8 +120,8 @@ def test_serving_makes_the_best_model_smaller() -> None:
 @pytest.mark.parametrize("name", LAWS)
 def test_more_compute_asks_for_more_of_both(name: str) -> None:
     found = [(params_of(name, 10.0**power), 10.0**power) for power in range(18, 28)]
-    assert all(a[0] < b[0] for a, b in zip(found, found[1:], strict=False))
-    assert all(a[1] / a[0] < b[1] / b[0] for a, b in zip(found, found[1:], strict=False))
+    assert all(a[0] < b[0] for a, b in itertools.pairwise(found))
+    assert all(a[1] / a[0] < b[1] / b[0] for a, b in itertools.pairwise(found))
 
 
 @pytest.mark.parametrize("name", WITH_LOSS)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from napkin.commands.optimal_machine import Run
-from napkin.commands.optimal_nearest import Published
-from napkin.commands.optimal_question import OptimalQuestion
-from napkin.commands.optimal_rows import stretched
+from napkin.commands.optimal.machine import Run
+from napkin.commands.optimal.published import Published
+from napkin.commands.optimal.question import OptimalQuestion
+from napkin.commands.optimal.rows import stretched
 from napkin.elementwise import Number
 from napkin.render.answer import Answer, Row, number_in
 from napkin.render.figures import amount, briefly, interval, share, to_type

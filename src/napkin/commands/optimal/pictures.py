@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from napkin.commands.optimal_question import OptimalQuestion
-from napkin.commands.optimal_rows import Deviations
+from napkin.commands.optimal.question import OptimalQuestion
+from napkin.commands.optimal.rows import Deviations
 from napkin.planning.laws.allocate import value_of
 from napkin.render.chart import Chart, Series
 from napkin.render.figures import amount

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from napkin.commands.confidence import read_confidence
-from napkin.commands.goodput import read_goodput
 from napkin.commands.inputs import Inputs
-from napkin.commands.machine import read_hardware, read_peak
-from napkin.commands.nodes import read_gpus
+from napkin.commands.question.confidence import read_confidence
+from napkin.commands.question.goodput import read_goodput
+from napkin.commands.question.machine import read_hardware, read_peak
+from napkin.commands.question.nodes import read_gpus
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError, did_you_mean
 from napkin.evidence.rates import gpus_per_node
@@ -166,14 +166,14 @@ def _read_params(inputs: Inputs) -> tuple[Term | None, str]:
     """Return the parameters asked about, of a MODEL or as given, and the model's name."""
     if not inputs.has("model"):
         return (inputs.term("params") if inputs.has("params") else None), ""
-    from napkin.commands.size import read_size
+    from napkin.commands.question.size import read_size
 
     read_size(inputs, ())
     if not inputs.has("model"):
         return inputs.term("params"), ""
     if inputs.has("params"):
         raise NapkinError("MODEL and --params cannot be combined", "the model has its own count")
-    from napkin.commands.model import read_model
+    from napkin.commands.question.model import read_model
     from napkin.counting.params import params
 
     model = read_model(inputs)

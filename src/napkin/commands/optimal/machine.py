@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from napkin.architectures import build
 from napkin.commands.command import ask, find
-from napkin.commands.optimal_question import Machine
+from napkin.commands.optimal.question import Machine
 from napkin.commands.signature import OptionText
 from napkin.counting.six_n import six_n
 from napkin.errors import NapkinError

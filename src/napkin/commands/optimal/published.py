@@ -6,8 +6,8 @@ import math
 
 from napkin._tables.models import PRESETS
 from napkin.architectures import build
-from napkin.commands.optimal_machine import planned
-from napkin.commands.optimal_question import Machine
+from napkin.commands.optimal.machine import planned
+from napkin.commands.optimal.question import Machine
 from napkin.counting.params import params as counted
 from napkin.errors import NapkinError
 from napkin.inputs.model_file import preset_config

@@ -1,19 +1,15 @@
-"""`napkin optimal`: what to train with a budget, and what another choice costs."""
+"""The answer of `napkin optimal`: a division of the budget, its loss, and what deviating from it costs."""
 
 from __future__ import annotations
 
 import math
 
-from napkin.commands.command import Command
-from napkin.commands.inputs import Inputs
-from napkin.commands.optimal_machine import Run, solve, timed
-from napkin.commands.optimal_question import OF_PLAN, OptimalQuestion, read
-from napkin.commands.optimal_rows import COLUMNS, Deviations, deviations_of, law_rows, rows_of, stretched, wasted
+from napkin.commands.optimal.machine import Run, solve, timed
+from napkin.commands.optimal.question import OptimalQuestion
+from napkin.commands.optimal.rows import COLUMNS, Deviations, deviations_of, law_rows, rows_of, stretched, wasted
 from napkin.elementwise import Number
 from napkin.errors import BROKEN, NapkinError
 from napkin.evidence.constants import deviations
-from napkin.options.files import DRAWS
-from napkin.options.model import MODEL_OPTIONS
 from napkin.planning.laws.allocate import cheapest, divided, optimum, serving, sized, spent
 from napkin.planning.laws.known import DEFAULT, LAWS, standing
 from napkin.planning.laws.law import Law, loss
@@ -23,15 +19,10 @@ from napkin.term import TRUE, Term, add, constant, divide, floor, leaf, subtract
 
 TYPE_CHECKING = False  # mypy takes it as true; it is loaded where a person reads the answer
 if TYPE_CHECKING:
-    from napkin.commands.optimal_nearest import Published
+    from napkin.commands.optimal.published import Published
 
 SAME_DATA = {"besiroglu2024": "hoffmann2022-3", "hoffmann2022-3": "besiroglu2024"}
 """Laws whose losses compare: two fits to the same runs."""
-
-
-def run(inputs: Inputs) -> Answer:
-    """Answer for a budget."""
-    return answer(read(inputs))
 
 
 def answer(question: OptimalQuestion) -> Answer:
@@ -55,13 +46,17 @@ def answer(question: OptimalQuestion) -> Answer:
             done.inputs[name] = Shown(term.value, None, "solved", term.unit)
     done.notes += notes(question, found.params, found.tokens, losses)
     if not question.brief:
-        from napkin.commands.optimal_chart import charts
+        from napkin.commands.optimal.pictures import charts
         from napkin.commands.screens.optimal import screen
 
         done.plot = charts(question, others, float(found.params.value))
         published = _published(question, found)
         if published is not None:
-            done.extra["published"] = {"model": published.name, "params": published.params, "command": published.command}
+            done.extra["published"] = {
+                "model": published.name,
+                "params": published.params,
+                "command": published.command,
+            }
         done.screen = screen(question, done, found.run, published)
     return done
 
@@ -88,7 +83,7 @@ def _with_loss(law: Law) -> Law:
 
 def _published(question: OptimalQuestion, found: Allocation) -> Published | None:
     """Return the published model that is nearest, laid out where there is a machine whose MFU is not given."""
-    from napkin.commands.optimal_nearest import Published, laid_out, nearest
+    from napkin.commands.optimal.published import Published, laid_out, nearest
 
     near = Published(question.named, int(found.params.value)) if question.named else nearest(float(found.params.value))
     if near is None or question.machine is None or question.machine.mfu is not None:
@@ -255,44 +250,3 @@ def notes(question: OptimalQuestion, params: Term, tokens: Term, losses: Law) ->
     if losses.name != law.name:
         said.append(f"{law.name} states no loss: it is that of {losses.name} for this division")
     return said
-
-
-COMMAND = Command(
-    "optimal",
-    "What to train with a budget: parameters, tokens, the loss to expect, and what another choice costs",
-    run,
-    brief="What to train with what you have: parameters and tokens",
-    options=(
-        "compute",
-        "law",
-        "params",
-        "tokens",
-        "served-tokens",
-        "unique-tokens",
-        "experts",
-        "bits",
-        "gpus",
-        "nodes",
-        "gpus-per-node",
-        "hardware",
-        "hardware-file",
-        "within",
-        "budget",
-        "price",
-        "mfu",
-        "goodput",
-        *OF_PLAN[:4],
-        "confidence",
-        *(name for name in MODEL_OPTIONS if name not in OF_PLAN),
-        *DRAWS,
-    ),
-    arguments=("model",),
-    defaults={"law": DEFAULT, "confidence": "90"},
-    examples=(
-        "optimal --compute 3.8e25",
-        "optimal --gpus 256 --hardware h100 --within 30d",
-        "optimal --budget 500000 --price 2 --hardware h100",
-        "optimal --params 8B --compute 1e23 --served-tokens 5T",
-        "optimal --compute 1e23 --unique-tokens 100B",
-    ),
-)
