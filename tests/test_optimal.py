@@ -10,7 +10,7 @@ import pytest
 from napkin.planning.laws.allocate import Aims, cheapest, least_compute, optimum, same_loss, value_of
 from napkin.planning.laws.known import DEFAULT, LAWS, standing
 from napkin.planning.laws.law import Repetition, Surface, worth
-from napkin.planning.laws.variants import JointExperts, Precision
+from napkin.planning.laws.variants import FewBits, JointExperts
 from napkin.term import fold, leaf
 from tests.conftest import Napkin, answered
 
@@ -90,7 +90,7 @@ def test_the_best_precision_is_that_of_its_paper() -> None:
         at = leaf("flops/total", compute, "FLOP")
         losses = {}
         for bits in range(4, 17):
-            surface = Precision().surface(bits)
+            surface = FewBits().surface(bits)
             params = float(surface.params(at).value)
             losses[bits] = value_of(surface, params, float(surface.budget(at).value) / params, None)
         assert min(losses, key=lambda bits: losses[bits]) in (7, 8)

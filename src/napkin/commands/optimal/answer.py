@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from napkin.commands.optimal.machine import Run, solve, timed
+from napkin.commands.optimal.machine import FundedRun, solve, timed
 from napkin.commands.optimal.question import OptimalQuestion
 from napkin.commands.optimal.rows import COLUMNS, Deviations, deviations_of, law_rows, rows_of, stretched, wasted
 from napkin.elementwise import Number
@@ -12,14 +12,14 @@ from napkin.errors import BROKEN, NapkinError
 from napkin.evidence.constants import deviations
 from napkin.planning.laws.allocate import cheapest, divided, optimum, serving, sized, spent
 from napkin.planning.laws.known import DEFAULT, LAWS, standing
-from napkin.planning.laws.law import Law, loss
+from napkin.planning.laws.law import ScalingLaw, loss
 from napkin.record import record
 from napkin.render.answer import Answer, Shown
 from napkin.term import TRUE, Term, add, constant, divide, floor, leaf, subtract
 
 TYPE_CHECKING = False  # mypy takes it as true; it is loaded where a person reads the answer
 if TYPE_CHECKING:
-    from napkin.commands.optimal.published import Published
+    from napkin.commands.optimal.published import NearestModel
 
 SAME_DATA = {"besiroglu2024": "hoffmann2022-3", "hoffmann2022-3": "besiroglu2024"}
 """Laws whose losses compare: two fits to the same runs."""
@@ -68,7 +68,7 @@ class Allocation:
     compute: Term
     params: Term
     tokens: Term
-    run: Run | None
+    run: FundedRun | None
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -76,22 +76,24 @@ class Allocation:
         return () if self.run is None else self.run.terms
 
 
-def _with_loss(law: Law) -> Law:
+def _with_loss(law: ScalingLaw) -> ScalingLaw:
     """Return the law itself, or for one that states the optimum only the default one, which states the loss of it."""
     return law if law.surface is not None else LAWS[DEFAULT]
 
 
-def _published(question: OptimalQuestion, found: Allocation) -> Published | None:
+def _published(question: OptimalQuestion, found: Allocation) -> NearestModel | None:
     """Return the published model that is nearest, laid out where there is a machine whose MFU is not given."""
-    from napkin.commands.optimal.published import Published, laid_out, nearest
+    from napkin.commands.optimal.published import NearestModel, laid_out, nearest
 
-    near = Published(question.named, int(found.params.value)) if question.named else nearest(float(found.params.value))
+    near = (
+        NearestModel(question.named, int(found.params.value)) if question.named else nearest(float(found.params.value))
+    )
     if near is None or question.machine is None or question.machine.mfu is not None:
         return near
     return laid_out(question.machine, near.name, near.params)
 
 
-def _price(law: Law) -> float:
+def _price(law: ScalingLaw) -> float:
     return 1.0 if law.surface is None else law.surface.price
 
 
@@ -181,7 +183,7 @@ def _of_deviation(question: OptimalQuestion, found: Allocation, others: Deviatio
     ]
 
 
-def _intervals(question: OptimalQuestion, found: Allocation, losses: Law) -> dict[str, tuple[Number, Number]]:
+def _intervals(question: OptimalQuestion, found: Allocation, losses: ScalingLaw) -> dict[str, tuple[Number, Number]]:
     """Return the spread of today's laws, and of the fit where it is known, at either end of the compute."""
     compute, half = float(found.compute.value), found.run.half if found.run is not None else 0.0
     wide = deviations(question.confidence)
@@ -222,7 +224,7 @@ def _sizes(question: OptimalQuestion, compute: float, half: float, wide: float) 
     return found
 
 
-def _loss_ends(question: OptimalQuestion, found: Allocation, losses: Law, wide: float) -> tuple[float, float]:
+def _loss_ends(question: OptimalQuestion, found: Allocation, losses: ScalingLaw, wide: float) -> tuple[float, float]:
     """Return the loss by the fit's own uncertainty and by another fit to the same runs."""
     params, tokens, repeated = found.params, found.tokens, question.aims.repeated
     seen: list[float] = []
@@ -235,7 +237,7 @@ def _loss_ends(question: OptimalQuestion, found: Allocation, losses: Law, wide: 
     return min(seen), max(seen)
 
 
-def notes(question: OptimalQuestion, params: Term, tokens: Term, losses: Law) -> list[str]:
+def notes(question: OptimalQuestion, params: Term, tokens: Term, losses: ScalingLaw) -> list[str]:
     """Return what the law counts, where it is stretched, and what its loss means."""
     law = question.law
     said = [f"{law.title}: {law.source}", f"N counts {law.counts}; C = 6·N·D", *([law.remark] * bool(law.remark))]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from napkin.architectures import build
 from napkin.commands.command import ask, find
-from napkin.commands.optimal.question import Machine
+from napkin.commands.optimal.question import Available
 from napkin.commands.signature import OptionText
 from napkin.counting.six_n import six_n
 from napkin.errors import NapkinError
@@ -39,7 +39,7 @@ class Speed:
 
 
 @record
-class Run:
+class FundedRun:
     """A run whose budget is known.
 
     terms  mfu, goodput, gpus, time, gpu_hours, cost
@@ -53,13 +53,13 @@ class Run:
     planned: str
 
 
-def planned(machine: Machine, model: str, only: tuple[str, ...] | None) -> Answer:
+def planned(machine: Available, model: str, only: tuple[str, ...] | None) -> Answer:
     """Return the plan of a model on the machine; only: the quantities that are read, None: the layouts too."""
     options = {**machine.options, "model": OptionText(model), "gpus": OptionText(str(machine.gpus.value))}
     return ask(find("plan"), options, only, spare={})
 
 
-def speed(machine: Machine, model: str, params: float) -> Speed:
+def speed(machine: Available, model: str, params: float) -> Speed:
     """Return how fast the best layout trains a model: a preset, or one of Llama's shape of a size."""
     try:
         answer = planned(machine, model, (SPEED,))
@@ -74,7 +74,7 @@ def speed(machine: Machine, model: str, params: float) -> Speed:
     return Speed(model, params, rate, math.log(float(high) / float(low)) / 2)
 
 
-def of_shape(machine: Machine, params: float, known: dict[str, Speed]) -> Speed:
+def of_shape(machine: Available, params: float, known: dict[str, Speed]) -> Speed:
     """Return the speed of a model of Llama's shape with about so many parameters, to three digits."""
     model = to_type(float(f"{params:.3g}"))
     if model not in known:
@@ -83,7 +83,7 @@ def of_shape(machine: Machine, params: float, known: dict[str, Speed]) -> Speed:
     return known[model]
 
 
-def solve(machine: Machine, named: str, params_of: Callable[[Term], float], confidence: float) -> Run:
+def solve(machine: Available, named: str, params_of: Callable[[Term], float], confidence: float) -> FundedRun:
     """Return the run whose compute is what the machine does in its time with the model that this compute asks for.
 
     named  the model, where it is given; params_of: the parameters for a compute
@@ -106,7 +106,7 @@ def solve(machine: Machine, named: str, params_of: Callable[[Term], float], conf
     return run
 
 
-def timed(machine: Machine, named: str, params: float, compute: Term, confidence: float) -> Run:
+def timed(machine: Available, named: str, params: float, compute: Term, confidence: float) -> FundedRun:
     """Return the run of a compute that is given: how long it takes."""
     if machine.mfu is not None:
         used, half, name = machine.mfu, 0.0, ""
@@ -118,26 +118,26 @@ def timed(machine: Machine, named: str, params: float, compute: Term, confidence
     return _run(machine, used, lasting, half, name, confidence, compute)
 
 
-def _mfu(machine: Machine, found: Speed) -> Term:
+def _mfu(machine: Available, found: Speed) -> Term:
     """Return the MFU in 6·N terms at a speed of the plan."""
     rate = leaf(SPEED, found.rate, "token/s/GPU", SEEN, f"napkin plan {found.model}: the recommended layout")
     per_token = six_n(leaf("params/planned", found.params, "param", TRUE, f"parameters of {found.model}"))
     return divide("mfu/while_running", multiply("flops_per_second_per_gpu", per_token, rate), machine.peak)
 
 
-def _planned_run(machine: Machine, found: Speed, lasting: Term, confidence: float) -> Run:
+def _planned_run(machine: Available, found: Speed, lasting: Term, confidence: float) -> FundedRun:
     return _run(machine, _mfu(machine, found), lasting, found.half, found.model, confidence)
 
 
 def _run(
-    machine: Machine,
+    machine: Available,
     used: Term,
     lasting: Term,
     half: float,
     name: str,
     confidence: float,
     compute: Term | None = None,
-) -> Run:
+) -> FundedRun:
     """Return the run at an MFU of its steps for a time; compute: where it is given."""
     busy = multiply("gpu_seconds", machine.gpus, lasting)
     goodput = machine.goodput
@@ -148,4 +148,4 @@ def _run(
     if machine.price is not None:
         terms.append(time.cost(hours, machine.price))
     wide = goodput.half_width(half, deviations(confidence)) if half or goodput.spread else 0.0
-    return Run(done, tuple(terms), wide, name)
+    return FundedRun(done, tuple(terms), wide, name)

@@ -7,7 +7,7 @@ import math
 from napkin._tables.models import PRESETS
 from napkin.architectures import build
 from napkin.commands.optimal.machine import planned
-from napkin.commands.optimal.question import Machine
+from napkin.commands.optimal.question import Available
 from napkin.counting.params import params as counted
 from napkin.errors import NapkinError
 from napkin.inputs.model_file import preset_config
@@ -19,7 +19,7 @@ FARTHEST = 0.25
 
 
 @record
-class Published:
+class NearestModel:
     """A published model; layout, in words, and command (`step …`) of the best layout, "" where there is no machine."""
 
     name: str
@@ -28,7 +28,7 @@ class Published:
     command: str = ""
 
 
-def nearest(params: float) -> Published | None:
+def nearest(params: float) -> NearestModel | None:
     """Return the preset of a dense decoder whose published count is nearest; None where none is near."""
     sizes = {name: fields.get("params_published", {}).get("total") for name, fields in PRESETS.items()}
     near = {name: abs(math.log(size / params)) for name, size in sizes.items() if isinstance(size, int)}
@@ -39,20 +39,20 @@ def nearest(params: float) -> Published | None:
         counts = counted(model)
         total = int(counts["params/total"].value)
         if counts["params/active"].value == total and len(model.stacks) == 1 and model.vision is None:
-            return Published(name, total)
+            return NearestModel(name, total)
     return None
 
 
-def laid_out(machine: Machine, name: str, params: int) -> Published:
+def laid_out(machine: Available, name: str, params: int) -> NearestModel:
     """Return a model in the layout that the plan recommends on a machine; without one where none fits."""
     try:
         answer = planned(machine, name, None)
     except NapkinError:
-        return Published(name, params)
+        return NearestModel(name, params)
     chosen = next((row for row in answer.rows or () if row.get("recommended")), None)
     if chosen is None or "nearest" in answer.extra:
-        return Published(name, params)
+        return NearestModel(name, params)
     degrees = (
         f"{short} {chosen[short]}" for short in ("tp", "pp", "vp", "dp", "cp", "ep") if chosen.get(short, 1) != 1
     )
-    return Published(name, params, " · ".join((*degrees, f"ZeRO-{chosen['zero']}")), str(chosen["command"]))
+    return NearestModel(name, params, " · ".join((*degrees, f"ZeRO-{chosen['zero']}")), str(chosen["command"]))

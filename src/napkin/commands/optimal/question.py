@@ -16,8 +16,8 @@ from napkin.evidence.rates import gpus_per_node
 from napkin.inputs.hardware import Hardware
 from napkin.planning.laws.allocate import Aims
 from napkin.planning.laws.known import LAWS
-from napkin.planning.laws.law import Law, Repetition
-from napkin.planning.laws.variants import JointExperts, Precision
+from napkin.planning.laws.law import Repetition, ScalingLaw
+from napkin.planning.laws.variants import FewBits, JointExperts
 from napkin.record import record, replace
 from napkin.term import ASSUMED, TRUE, Term, constant, divide, leaf, multiply
 from napkin.timing.goodput import Goodput
@@ -34,7 +34,7 @@ MOST_EXPERTS, BITS = 32, (4, 16)
 
 
 @record
-class Machine:
+class Available:
     """What the run has: GPUs, and the time unless the compute is given.
 
     peak     of one GPU, FLOP/s/GPU       price    USD per GPU-hour, where given
@@ -61,12 +61,12 @@ class OptimalQuestion:
     brief    whether only quantities are read, and no advice
     """
 
-    law: Law
+    law: ScalingLaw
     aims: Aims
     compute: Term | None
     params: Term | None
     tokens: Term | None
-    machine: Machine | None
+    machine: Available | None
     named: str
     confidence: float
     brief: bool
@@ -111,7 +111,7 @@ def read(inputs: Inputs) -> OptimalQuestion:
     )
 
 
-def _read_law(inputs: Inputs) -> Law:
+def _read_law(inputs: Inputs) -> ScalingLaw:
     """Return the law that --law names, reduced to its experts or bits."""
     word = inputs.text("law").strip().lower().replace("_", "-")
     found = [law for name, law in LAWS.items() if name.startswith(word)]
@@ -136,11 +136,11 @@ def _read_law(inputs: Inputs) -> Law:
         if not BITS[0] <= bits <= BITS[1]:
             raise NapkinError(f"--bits {bits:,}: fitted to {BITS[0]} to {BITS[1]}", "--bits 8")
         inputs.assume(f"trained in {bits} bits")
-        law = replace(law, form=Precision().surface(bits))
+        law = replace(law, form=FewBits().surface(bits))
     return law
 
 
-def _read_aims(inputs: Inputs, law: Law) -> Aims:
+def _read_aims(inputs: Inputs, law: ScalingLaw) -> Aims:
     """Read what the model is for, which takes a law with a loss."""
     served = inputs.term("served-tokens") if inputs.has("served-tokens") else None
     repeated = None
@@ -186,7 +186,7 @@ def _read_params(inputs: Inputs) -> tuple[Term | None, str]:
     return counted["params/total"].renamed("params"), model.name
 
 
-def _read_machine(inputs: Inputs, bounded: bool) -> Machine | None:
+def _read_machine(inputs: Inputs, bounded: bool) -> Available | None:
     """Read what the run has; bounded: its compute is given, so that the time is what is asked for."""
     if not inputs.has("hardware"):
         given = [name for name in OF_MACHINE if name in inputs.given]
@@ -203,7 +203,7 @@ def _read_machine(inputs: Inputs, bounded: bool) -> Machine | None:
     options = {name: inputs.given[name] for name in OF_PLAN if name in inputs.given}
     for name in options:
         inputs.value(name)
-    return Machine(hardware, gpus, time, peak, price, mfu, read_goodput(inputs, of_mfu=mfu is not None), options)
+    return Available(hardware, gpus, time, peak, price, mfu, read_goodput(inputs, of_mfu=mfu is not None), options)
 
 
 def _read_extent(inputs: Inputs, hardware: Hardware, price: Term | None, bounded: bool) -> tuple[Term, Term | None]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from napkin.counting.six_n import six
 from napkin.planning.laws.allocate import Aims, cheapest, least_compute, optimum, same_loss, serving, value_of
 from napkin.planning.laws.known import standing
-from napkin.planning.laws.law import Law, Surface
+from napkin.planning.laws.law import ScalingLaw, Surface
 from napkin.record import record
 from napkin.render.answer import Cell
 from napkin.render.figures import amount
@@ -82,7 +82,7 @@ class Deviations:
 def deviations_of(surface: Surface, aims: Aims, compute: float, cost: float | None) -> Deviations:
     """Return the question of other sizes at a compute."""
     total = leaf("flops/total", compute, "FLOP")
-    best = float(optimum(Law("", "", "", surface, ""), total, aims).value)
+    best = float(optimum(ScalingLaw("", "", "", surface, ""), total, aims).value)
     target = value_of(surface, best, float(surface.budget(total).value) / best, aims.repeated)
     plain = Deviations(surface, aims, compute, best, target, 1.0, cost)
     return Deviations(surface, aims, compute, best, target, plain.lifetime(best, compute), cost)
@@ -106,7 +106,7 @@ def wasted(others: Deviations, params: float, loss: float) -> float:
     return max(1 - others.lifetime(best, training) / others.lifetime(params, others.compute), 0.0)
 
 
-def law_rows(compute: Term, used: Law) -> Iterator[dict[str, Cell]]:
+def law_rows(compute: Term, used: ScalingLaw) -> Iterator[dict[str, Cell]]:
     """Yield what today's laws for dense models, and the one that is used, say of a compute."""
     for law in standing() if used.stands else (used, *standing()):
         params = float(law.form.params(compute).value)
@@ -121,12 +121,12 @@ def law_rows(compute: Term, used: Law) -> Iterator[dict[str, Cell]]:
         }
 
 
-def beyond(law: Law, compute: float, params: float, tokens: float) -> float:
+def beyond(law: ScalingLaw, compute: float, params: float, tokens: float) -> float:
     """Return how many times outside its fitted range a law is asked; 1 inside."""
     return max((times for times, _ in _stretches(law, compute, params, tokens)), default=1.0)
 
 
-def stretched(law: Law, compute: float, params: float, tokens: float) -> str:
+def stretched(law: ScalingLaw, compute: float, params: float, tokens: float) -> str:
     """Return where a law is asked beyond what it was fitted to, in words; "" inside."""
     said = [
         f"{words} ({times:.2g} times beyond)" for times, words in _stretches(law, compute, params, tokens) if times > 1
@@ -134,7 +134,7 @@ def stretched(law: Law, compute: float, params: float, tokens: float) -> str:
     return " and ".join(said)
 
 
-def _stretches(law: Law, compute: float, params: float, tokens: float) -> Iterator[tuple[float, str]]:
+def _stretches(law: ScalingLaw, compute: float, params: float, tokens: float) -> Iterator[tuple[float, str]]:
     """Yield by how many times each quantity is outside the fitted range, and that range in words."""
     if law.flop is not None:
         yield law.flop.beyond(compute), f"{law.flop.low:.2g} to {law.flop.high:.2g} FLOP"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from napkin.commands.optimal.machine import Run
-from napkin.commands.optimal.published import Published
+from napkin.commands.optimal.machine import FundedRun
+from napkin.commands.optimal.published import NearestModel
 from napkin.commands.optimal.question import OptimalQuestion
 from napkin.commands.optimal.rows import stretched
 from napkin.elementwise import Number
@@ -16,7 +16,7 @@ from napkin.term import Term
 from napkin.units import human
 
 
-def screen(question: OptimalQuestion, answer: Answer, run: Run | None, published: Published | None) -> Screen:
+def screen(question: OptimalQuestion, answer: Answer, run: FundedRun | None, published: NearestModel | None) -> Screen:
     """Return the screen of an answered budget; published: the nearest model that was."""
     terms = answer.by_path()
     return Screen(
@@ -124,7 +124,11 @@ MANY = 2.0
 
 
 def _remarks(
-    question: OptimalQuestion, answer: Answer, terms: Mapping[str, Term], run: Run | None, published: Published | None
+    question: OptimalQuestion,
+    answer: Answer,
+    terms: Mapping[str, Term],
+    run: FundedRun | None,
+    published: NearestModel | None,
 ) -> list[str]:
     """Return the run, the nearest model, the other laws, and how far the law is stretched."""
     said = []
@@ -148,7 +152,7 @@ def _remarks(
     return said
 
 
-def _of_run(terms: Mapping[str, Term], run: Run) -> str:
+def _of_run(terms: Mapping[str, Term], run: FundedRun) -> str:
     """Return the run in one line."""
     parts = [
         human(terms["time"].value, "second"),
@@ -161,7 +165,7 @@ def _of_run(terms: Mapping[str, Term], run: Run) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _next(question: OptimalQuestion, terms: Mapping[str, Term], published: Published | None) -> Next | str:
+def _next(question: OptimalQuestion, terms: Mapping[str, Term], published: NearestModel | None) -> Next | str:
     """Return what to ask next: a step of the nearest published model in its layout, or how long this one takes."""
     params, tokens = float(terms["params"].value), to_type(float(f"{terms['tokens'].value:.3g}"))
     if published is not None and published.command:

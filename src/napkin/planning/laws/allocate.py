@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 
 from napkin.counting.six_n import six
-from napkin.planning.laws.law import Law, Repetition, Surface, loss
+from napkin.planning.laws.law import Repetition, ScalingLaw, Surface, loss
 from napkin.record import record
 from napkin.term import TRUE, Term, constant, divide, floor, leaf, multiply
 
@@ -29,7 +29,7 @@ class Aims:
     repeated: Repetition | None = None
 
 
-def optimum(law: Law, compute: Term, aims: Aims) -> Term:
+def optimum(law: ScalingLaw, compute: Term, aims: Aims) -> Term:
     """Return the law's parameters for a training budget.
 
     With few different tokens, those of the lowest loss. With tokens to serve, those of the model whose quality nothing
@@ -101,7 +101,7 @@ def least_compute(surface: Surface, target: float, repeated: Repetition | None =
 
 
 def _of(surface: Surface, compute: Term, aims: Aims) -> float:
-    return float(optimum(Law("", "", "", surface, ""), compute, aims).value)
+    return float(optimum(ScalingLaw("", "", "", surface, ""), compute, aims).value)
 
 
 def cheapest(surface: Surface, target: float, served: float) -> tuple[float, float]:

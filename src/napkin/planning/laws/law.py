@@ -16,7 +16,7 @@ from napkin.term import SEEN, Term, add, constant, define, divide, leaf, make, m
 
 
 @record
-class Span:
+class FittedRange:
     """The range in which a law was fitted, ends included."""
 
     low: float
@@ -120,7 +120,7 @@ class Frontier:
 
 
 @record
-class Law:
+class ScalingLaw:
     """A published law.
 
     name      for --law                        title     authors and year, as a person cites them
@@ -138,9 +138,9 @@ class Law:
     form: Surface | Frontier
     data: str
     counts: str = "all parameters"
-    flop: Span | None = None
-    params: Span | None = None
-    tokens: Span | None = None
+    flop: FittedRange | None = None
+    params: FittedRange | None = None
+    tokens: FittedRange | None = None
     stands: bool = True
     remark: str = ""
 

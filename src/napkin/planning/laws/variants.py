@@ -41,7 +41,7 @@ class JointExperts:
 
 
 @record
-class Precision:
+class FewBits:
     """Training with weights, activations and keys and values in few bits: fewer effective parameters, cheaper FLOPs.
 
     N_eff = N·Π(1 − exp(n − P/gamma)), C = (P/16)·6·N·D in FLOP that cost what bf16's cost. Kumar et al. 2024,
