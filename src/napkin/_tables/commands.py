@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     'memory': ('memory', 'Bytes of a training step on each GPU, and whether it fits'),
     'mfu': ('mfu', 'Model FLOPs utilization from a measured rate'),
     'models': ('models', 'The models that napkin knows, or one with its citation'),
+    'optimal': ('optimal', 'What to train with what you have: parameters and tokens'),
     'optimizer': ('optimizer', 'What an optimizer keeps for each parameter'),
     'params': ('params', 'Parameters of a model, exactly'),
     'plan': ('plan', 'Every layout of a machine, ranked by time, and what fits'),
