@@ -8,6 +8,7 @@ import re
 from napkin.architectures import build, implementation_of
 from napkin.errors import NapkinError
 from napkin.evidence.margins import widths_of
+from napkin.evidence.published import run_kind_of
 from napkin.evidence.rows import RowFields
 from napkin.inputs import hardware
 from napkin.inputs.hardware import Hardware
@@ -48,6 +49,7 @@ class FineTuning:
     hardware  None where it is not stated     software  the stack whose steps are most like its own
     steps     of the whole run, 0 where it does not say
     untimed   why its speed is not predicted, ""      oom  the run was out of memory
+    run_kind  of the whole run: a benchmark's time to its target has evaluations in it
     uneven    sequences have no length in common: `seq` is their mean
     """
 
@@ -60,6 +62,7 @@ class FineTuning:
     untimed: str
     oom: bool
     uneven: bool
+    run_kind: str
 
 
 READ = {
@@ -132,7 +135,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
     apart = row.flag("layout.packed") is False or _is_cut_only(row)
     uneven = row.count("layout.seq") is None and apart
     oom = bool(row.flag("measured.oom"))
-    return FineTuning(model, setup, card, name, software, steps, untimed, oom, uneven)
+    return FineTuning(model, setup, card, name, software, steps, untimed, oom, uneven, run_kind_of(row))
 
 
 def reference_of(row: RowFields, task: Task) -> str:
@@ -264,6 +267,8 @@ def layout_of(row: RowFields, model: Model) -> tuple[Layout, str]:
         micro = batch // (dp * (sums or 1)) if sums else 1
     if micro is None:
         raise NapkinError("the micro-batch is not stated")
+    if batch is not None and batch < dp * micro:
+        raise NapkinError(f"how its {gpus} GPUs divide a batch of {batch} is not stated")
     repeats = sums or (max(1, batch // (dp * micro)) if batch else 1)
     stack = row.text("layout.stack").lower()
     zero = row.count("layout.zero", least=0)
@@ -290,7 +295,7 @@ def layout_of(row: RowFields, model: Model) -> tuple[Layout, str]:
             ep=ep,
             vp=chunks,
             sp=1 if tp > 1 and row.flag("layout.sp") is not False else 0,
-            zero=(zero or 0) if dp * cp > 1 else 0,
+            zero=(zero or 0) if dp * cp > 1 or stack == "deepspeed" else 0,
             schedule="interleaved" if chunks > 1 else "1f1b",
             recompute=again,
         ),
@@ -311,6 +316,8 @@ OLD_TRANSFORMERS = re.compile(r"transformers[ =]*4\.")
 """A version whose experts are modules with linear layers of their own, and whose Trainer takes torch's AdamW as it is:
 foreach on a GPU (training_args.py, optim; fused from 5 on). Its checkpoints are reentrant (modeling_utils.py,
 gradient_checkpointing_enable)."""
+FUSED_NORMS = ("foak", "unsloth", "liger")
+"""Words of kernels that run a norm at once."""
 FUSED_LOSSES = ("liger", "cut cross entropy", "fused")
 """Words of losses that materialize no logits."""
 
@@ -321,8 +328,11 @@ def with_kernels(row: RowFields, model: Model, implementation: Implementation, f
         implementation, bool(row.flag("layout.compile")), (row.count("layout.tp") or 1) > 1
     )
     words = f"{row.text('layout.loss')} {row.text('layout.kernels')}".lower()
-    if model.experts and OLD_TRANSFORMERS.search(row.text("layout.versions")) and implementation.looped == "":
+    old = model.experts and OLD_TRANSFORMERS.search(row.text("layout.versions")) and "scattermoe" not in words
+    if old and implementation.looped == "":
         implementation = replace(implementation, looped="modules")
+    if any(word in words for word in FUSED_NORMS):
+        implementation = replace(implementation, norms="fused")
     if "foak" in words or "unsloth" in words:
         return replace(implementation, loss="in-place")
     if any(word in words for word in FUSED_LOSSES) and "logits kept" not in words:
