@@ -154,7 +154,8 @@ def _answer(command: Command, line: Line) -> int:
         given, forms = {**of_file, **given}, forms or _forms(of_file)  # the command line wins
     launch = None
     if "from" in given and command.name != "read":
-        from napkin.commands.launchfile import options_of_launch
+        from napkin.commands.launchfile import options_of_launch, shortened
+        from napkin.record import replace
 
         launch = options_of_launch(_paths(given["from"]), command, given)
         given = {**launch.given, **given}
@@ -171,6 +172,8 @@ def _answer(command: Command, line: Line) -> int:
     if launch is not None:
         answer.notes += launch.notes
         answer.assumed += launch.assumed
+        following = shortened(answer, _paths(given["from"]), line.given)
+        answer.screen = replace(answer.screen, next=following)
     if line.unused:
         idle = " ".join(dict.fromkeys(line.unused))
         answer.notes.append(f"options of the pasted line that do not change the answer: {idle}")

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from napkin._tables.takes import TAKES
+from napkin.commands.command import find
 from napkin.commands.signature import OptionText, Signature
 from napkin.errors import NapkinError, Problems, Refused
 from napkin.inputs.launch.read import combined, read_launch
 from napkin.inputs.launch.reading import ASSUMED, DEFAULT, DERIVED, FROM_FILE, Reading, StatedOption
+from napkin.options.command_line import pieces_of, quoted, texts_of
 from napkin.options.option import Option
 from napkin.options.registry import OPTIONS
 from napkin.options.training import FROZEN_FORMATS
-from napkin.render.answer import Shown
+from napkin.render.answer import Answer, Shown
 from napkin.render.assumed import assumed_words
+from napkin.render.page import spelled_inputs
+from napkin.render.screen import Next
 from napkin.units import Unreadable
 
 AMOUNTS = ("steps", "samples", "epochs", "tokens")
@@ -68,7 +73,8 @@ def options_of_launch(paths: Sequence[str], command: Signature, typed: Mapping[s
     make an answer wrong. Errors (2): options that the files leave open and the command needs."""
     reading = combined([read_launch(path) for path in paths])
     _check_refused(reading, typed)
-    overruled = {option for option, others in INSTEAD.items() if any(other in typed for other in others)}
+    solved = {str(typed[name].text) for name in ("max", "min") if name in typed}
+    overruled = solved | {option for option, others in INSTEAD.items() if any(other in typed for other in others)}
     given: dict[str, OptionText] = {}
     problems: list[NapkinError] = []
     assumed: list[str] = []
@@ -93,6 +99,26 @@ def options_of_launch(paths: Sequence[str], command: Signature, typed: Mapping[s
     if notes:
         assumed.append(f"{len(notes)} keys not modeled (napkin read)")
     return Launch(given, notes, assumed)
+
+
+def shortened(answer: Answer, paths: Sequence[str], typed: Mapping[str, OptionText]) -> Next | str | None:
+    """Return what an answer proposes next as a line that names the launch files again in place of what they state,
+    where such a line asks the same; else as it is."""
+    following = answer.screen.next
+    if not isinstance(following, Next) or "-" in paths or following.keep == ():
+        return following
+    name = following.command or answer.command
+    stated = texts_of(spelled_inputs(answer), following.changes, following.keep)
+    here = {option: text for option, text in stated.items() if option in typed or option in following.changes}
+    try:
+        files = options_of_launch(paths, find(name), {option: OptionText(text) for option, text in here.items()}).given
+    except NapkinError:
+        return following
+    again = {**{option: one.text for option, one in files.items() if option in TAKES[name]}, **here}
+    if any(again.get(option) != stated.get(option) for option in again.keys() | stated if option in answer.inputs):
+        return following
+    pieces = pieces_of(name, here)
+    return " ".join([*pieces[:1], *(f"--from {quoted(path)}" for path in paths), *pieces[1:]])
 
 
 def _assumed(reading: Reading, given: Collection[str]) -> list[str]:
