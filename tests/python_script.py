@@ -9,7 +9,7 @@ from pathlib import Path
 import napkin
 
 
-def questions() -> list[napkin.Answer]:
+def questions() -> list[napkin.Result]:
     """Ask with values of every type that the signatures take."""
     fits = napkin.memory("llama3-8b", gpus=8, hardware="h100", zero=3, seq="4Ki", must_fit=True)
     gib: float = fits.total / 2**30

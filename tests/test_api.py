@@ -60,7 +60,7 @@ def asked(line: str) -> dict[str, Any]:
     ]
     options = {OPTIONS[name].key: as_python(one.text) for name, one in given.items() if name not in command.arguments}
     function = getattr(napkin, FUNCTIONS_BY_COMMAND[first])
-    answer: napkin.Answer = function(*target, *arguments, *several, **options)
+    answer: napkin.Result = function(*target, *arguments, *several, **options)
     return answer.to_dict()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from napkin.commands import remedies
+from napkin.commands.memory import remedies
 from napkin.errors import UNDECIDED
 from napkin.footprint.rank import BUCKETS
 from napkin.planning.remedies import RemedySearch

@@ -143,7 +143,7 @@ def test_the_schedule_takes_the_batches_and_the_bubble(chunks: int) -> None:
 
 
 def test_the_schedule_ends_with_the_step(napkin: Napkin, tmp_path: pathlib.Path) -> None:
-    from napkin.commands import timeline
+    from napkin.commands.step import timeline
 
     drawn: list[Chart] = []
     kept = timeline.charts

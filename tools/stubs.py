@@ -83,7 +83,7 @@ def signature(name: str) -> str:
         lines += [] if any(one.many for one in arguments) or not options else ["*"]
     lines += map(taken, options)
     said = textwrap.indent(f'"""{command.summary}."""', "    ")
-    return "\n".join([f"def {name}(", *(f"    {line}," for line in lines), ") -> Answer:", said, ""])
+    return "\n".join([f"def {name}(", *(f"    {line}," for line in lines), ") -> Result:", said, ""])
 
 
 def text() -> str:

@@ -278,6 +278,40 @@ def launch_files() -> str:
     return "".join(parts)
 
 
+LINT_RULES = """# Rules of `napkin lint`
+
+What each rule looks for, and the law behind it. [lint.md](lint.md) says how they are asked, ignored and priced. A rule
+is reported where its change is worth its least price or more, by the same models as `napkin step` and `napkin memory`;
+contradictions have no price. This page is written by `make tables` from the records in src/napkin/rules.
+"""
+
+
+def lint_rules() -> str:
+    """Return the page of the linter's rules, group by group."""
+    from napkin.rules.registry import GROUPS, laws
+    from napkin.rules.rule import Rule
+
+    parts = [LINT_RULES]
+    for begins, title in GROUPS.items():
+        rules = [rule for rule in laws() if rule.number.startswith(begins)]
+        parts.append(f"\n## {begins}: {title}\n" if rules else "")
+        for rule in rules:
+            priced = (
+                f"from {rule.least:.0%} of {LEAST[rule.gains]} on"
+                if isinstance(rule, Rule) and rule.gains in LEAST
+                else ""
+            )
+            said = "; ".join(part for part in (rule.severity, priced) if part)
+            parts.append(f"\n### {rule.number} {rule.name}\n\n{rule.summary} ({said}). {rule.why}\n\n")
+            parts.append(f"Breaks it: `napkin lint {rule.example}`\n")
+            parts.append(f"\nSource: {'; '.join(rule.sources)}.\n" if rule.sources else "")
+    return "".join(parts)
+
+
+LEAST = {"time": "a step", "memory": "a GPU's memory", "either": "a step or of a GPU's memory"}
+"""What a rule's price is in → what its threshold is a share of."""
+
+
 def code(words: list[str]) -> str:
     """Return words as code, at most a dozen of them."""
     shown = " ".join(f"`{word}`" for word in words[:12])
@@ -295,6 +329,7 @@ def written() -> dict[Path, Callable[[], str]]:
     pages: dict[Path, Callable[[], str]] = {
         ROOT / "docs" / "launch-files.md": launch_files,
         ROOT / "src" / "napkin" / "__init__.pyi": stub,
+        ROOT / "docs" / "lint-rules.md": lint_rules,
     }
     return {**{TABLES / name: write for name, write in GENERATED.items()}, **pages}
 

@@ -11,10 +11,10 @@ a package.
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 RECORDS = {
-    "Answer": "napkin.api.answer",
+    "Result": "napkin.api.result",
     "NapkinError": "napkin.errors",
     "Quantity": "napkin.api.quantity",
 }

@@ -6,8 +6,8 @@ from datetime import timedelta
 from os import PathLike
 from typing import Literal, TypeAlias
 
-from napkin.api.answer import Answer as Answer
 from napkin.api.quantity import Quantity as Quantity
+from napkin.api.result import Result as Result
 from napkin.errors import NapkinError as NapkinError
 
 _Number: TypeAlias = float | str
@@ -32,7 +32,7 @@ def calibrate(
     profile: _File | None = None,
     run: _File | None = None,
     from_: _File | Sequence[_File] | None = None,
-) -> Answer:
+) -> Result:
     """What your own measured steps say about the shipped constants, and the factor of your software and cluster."""
 
 def check(
@@ -41,7 +41,7 @@ def check(
     init: bool | None = None,
     run: _File | None = None,
     from_: _File | Sequence[_File] | None = None,
-) -> Answer:
+) -> Result:
     """Limits on any path of any answer: a line each, and an exit status for CI."""
 
 def checkpoint(
@@ -58,7 +58,7 @@ def checkpoint(
     gpus: _Number | None = None,
     run: _File | None = None,
     from_: _File | Sequence[_File] | None = None,
-) -> Answer:
+) -> Result:
     """Bytes of a checkpoint, how long it takes to write, and how often to write one (Young, Daly)."""
 
 def compare(
@@ -119,12 +119,12 @@ def compare(
     fan_in: _Number | None = None,
     std: _Number | None = None,
     cut: _Number | None = None,
+    configs: str | Sequence[str] | None = None,
+    select: str | None = None,
+    ignore: str | None = None,
+    rules: bool | None = None,
     nodes: _Number | None = None,
     gpus_per_node: _Number | None = None,
-    bytes_per_param: _Number | None = None,
-    momentum: _Number | None = None,
-    inference: bool | None = None,
-    like: _Model | None = None,
     pp: _Number | None = None,
     dp: _Number | None = None,
     cp: _Number | None = None,
@@ -140,6 +140,7 @@ def compare(
     distributed_optimizer: bool | None = None,
     recompute: str | None = None,
     optimizer_form: Literal["foreach", "forloop", "fused"] | None = None,
+    momentum: _Number | None = None,
     implementation: str | None = None,
     attention: Literal["flash", "eager", "efficient", "cudnn"] | None = None,
     dropout: _Number | None = None,
@@ -160,6 +161,19 @@ def compare(
     embedding_as_layer: bool | None = None,
     loss_as_layer: bool | None = None,
     chunk_layers: _Number | None = None,
+    stack: str | None = None,
+    factor: _Number | None = None,
+    async_tp: bool | None = None,
+    steps: _Number | None = None,
+    samples: _Number | None = None,
+    sample_tokens: _Number | None = None,
+    epochs: _Number | None = None,
+    packing: bool | None = None,
+    lengths: _File | None = None,
+    price: _Number | None = None,
+    bytes_per_param: _Number | None = None,
+    inference: bool | None = None,
+    like: _Model | None = None,
     prompt_tokens: _Number | None = None,
     response_tokens: _Number | None = None,
     max_response_tokens: _Number | None = None,
@@ -186,9 +200,6 @@ def compare(
     active_params: _Number | None = None,
     flops: str | None = None,
     claimed_mfu: _Number | None = None,
-    stack: str | None = None,
-    async_tp: bool | None = None,
-    factor: _Number | None = None,
     family: str | None = None,
     min_params: _Number | None = None,
     max_params: _Number | None = None,
@@ -199,16 +210,10 @@ def compare(
     param_dtype: str | None = None,
     max_global_batch: _Number | None = None,
     objective: Literal["time", "cost", "gpus"] | None = None,
-    steps: _Number | None = None,
-    samples: _Number | None = None,
-    sample_tokens: _Number | None = None,
-    epochs: _Number | None = None,
-    packing: bool | None = None,
-    lengths: _File | None = None,
     goodput: _Number | None = None,
+    run_kind: Literal["production", "benchmark", "speedrun"] | None = None,
     within: _Duration | None = None,
     budget: _Number | None = None,
-    price: _Number | None = None,
     max_tp: _Number | None = None,
     max_pp: _Number | None = None,
     max_cp: _Number | None = None,
@@ -235,7 +240,7 @@ def compare(
     in_sample: bool | None = None,
     worst: _Number | None = None,
     strict: bool | None = None,
-) -> Answer:
+) -> Result:
     """Two runs, models or machines, and what each difference contributes, whatever order they are made in."""
 
 def data(
@@ -247,7 +252,7 @@ def data(
     tokens_field: str | None = None,
     run: _File | None = None,
     from_: _File | Sequence[_File] | None = None,
-) -> Answer:
+) -> Result:
     """Bytes of a corpus of token ids, or the lengths of its samples."""
 
 def dtype(
@@ -256,7 +261,7 @@ def dtype(
     dtype: str | None = None,
     run: _File | None = None,
     from_: _File | Sequence[_File] | None = None,
-) -> Answer:
+) -> Result:
     """Number formats: bits, bytes, range and spacing, and what a value becomes in each (to nearest, ties to even)."""
 
 def flops(
@@ -289,7 +294,7 @@ def flops(
     depth: _Number | None = None,
     run: _File | None = None,
     from_: _File | Sequence[_File] | None = None,
-) -> Answer:
+) -> Result:
     """FLOPs of one training step, by operation, next to the conventions of published figures."""
 
 def hardware(
@@ -308,7 +313,7 @@ def hardware(
     link_bandwidth: _Number | None = None,
     network_bandwidth: _Number | None = None,
     tdp: _Number | None = None,
-) -> Answer:
+) -> Result:
     """The accelerators that napkin knows, or one of them with its sources."""
 
 def init(
@@ -319,8 +324,94 @@ def init(
     cut: _Number | None = None,
     run: _File | None = None,
     from_: _File | Sequence[_File] | None = None,
-) -> Answer:
+) -> Result:
     """How weights start: the standard deviation that keeps the scale, and what N(0, 1) does to it."""
+
+def lint(
+    *configs: str | Sequence[str],
+    select: str | None = None,
+    ignore: str | None = None,
+    rules: bool | None = None,
+    junit: _File | None = None,
+    model: _Model | None = None,
+    hardware: str | None = None,
+    hardware_file: _File | None = None,
+    profile: _File | None = None,
+    gpus: _Number | None = None,
+    nodes: _Number | None = None,
+    gpus_per_node: _Number | None = None,
+    tp: _Number | None = None,
+    pp: _Number | None = None,
+    dp: _Number | None = None,
+    cp: _Number | None = None,
+    ep: _Number | None = None,
+    etp: _Number | None = None,
+    vp: _Number | None = None,
+    sp: bool | None = None,
+    zero: Literal["0", "1", "2", "3", 0, 1, 2, 3] | None = None,
+    micro_batch: _Number | None = None,
+    global_batch: _Number | None = None,
+    grad_accum: _Number | None = None,
+    schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] | None = None,
+    distributed_optimizer: bool | None = None,
+    seq: _Number | None = None,
+    target_seq: _Number | None = None,
+    images: _Number | None = None,
+    image_tokens: _Number | None = None,
+    recompute: str | None = None,
+    precision: str | None = None,
+    optimizer: str | None = None,
+    optimizer_form: Literal["foreach", "forloop", "fused"] | None = None,
+    momentum: _Number | None = None,
+    implementation: str | None = None,
+    attention: Literal["flash", "eager", "efficient", "cudnn"] | None = None,
+    dropout: _Number | None = None,
+    dp_shard: _Number | None = None,
+    loss: Literal["torch", "compiled", "in-place", "chunked", "chunked-eager", "vocabulary", "sharded", "dtensor", "fused", "log-probs", "log-probs-fp32", "chunked-backward", "chunked-backward-eager", "chunked-backward-divided", "held"] | None = None,
+    framework: str | None = None,
+    trainer: str | None = None,
+    compile: bool | None = None,
+    task: Literal["pretrain", "sft", "dpo", "orpo", "simpo", "kto", "rm", "grpo", "rloo", "ppo"] | None = None,
+    reference: str | None = None,
+    freeze_layers: _Number | None = None,
+    freeze: _Names | None = None,
+    lora_rank: _Number | None = None,
+    adapter: Literal["lora", "dora"] | None = None,
+    lora_targets: _Names | None = None,
+    quantized: Literal["nf4", "nf4-dq", "int4", "int8", "fp8", "none"] | None = None,
+    quantize_experts: bool | None = None,
+    ema: bool | None = None,
+    offload: _Names | None = None,
+    stage_layers: _Numbers | None = None,
+    first_stage_layers: _Number | None = None,
+    last_stage_layers: _Number | None = None,
+    embedding_as_layer: bool | None = None,
+    loss_as_layer: bool | None = None,
+    chunk_layers: _Number | None = None,
+    assume_ignorable: _Names | None = None,
+    strict_config: bool | None = None,
+    vocab_multiple: _Number | None = None,
+    stack: str | None = None,
+    factor: _Number | None = None,
+    async_tp: bool | None = None,
+    tokens: _Number | None = None,
+    steps: _Number | None = None,
+    samples: _Number | None = None,
+    sample_tokens: _Number | None = None,
+    epochs: _Number | None = None,
+    packing: bool | None = None,
+    lengths: _File | None = None,
+    price: _Number | None = None,
+    run: _File | None = None,
+    from_: _File | Sequence[_File] | None = None,
+    peak_flops: _Number | None = None,
+    memory_size: _Number | None = None,
+    memory_bandwidth: _Number | None = None,
+    link_bandwidth: _Number | None = None,
+    network_bandwidth: _Number | None = None,
+    tdp: _Number | None = None,
+) -> Result:
+    """What costs time, memory or money in a configuration, each with its price and the change that mends it."""
 
 def max_params(
     *,
@@ -383,7 +474,7 @@ def max_params(
     link_bandwidth: _Number | None = None,
     network_bandwidth: _Number | None = None,
     tdp: _Number | None = None,
-) -> Answer:
+) -> Result:
     """The largest model whose training state fits, or with --inference whose weights do."""
 
 def memory(
@@ -476,7 +567,7 @@ def memory(
     link_bandwidth: _Number | None = None,
     network_bandwidth: _Number | None = None,
     tdp: _Number | None = None,
-) -> Answer:
+) -> Result:
     """Bytes that training keeps on each GPU, bucket by bucket, and what is left for activations."""
 
 def mfu(
@@ -562,7 +653,7 @@ def mfu(
     link_bandwidth: _Number | None = None,
     network_bandwidth: _Number | None = None,
     tdp: _Number | None = None,
-) -> Answer:
+) -> Result:
     """Model and hardware FLOPs utilization from a measured rate, under every convention."""
 
 def models(
@@ -575,7 +666,7 @@ def models(
     search: str | None = None,
     run: _File | None = None,
     from_: _File | Sequence[_File] | None = None,
-) -> Answer:
+) -> Result:
     """The published architectures that napkin knows, or one with its citation."""
 
 def optimizer(
@@ -588,7 +679,7 @@ def optimizer(
     params: _Number | None = None,
     run: _File | None = None,
     from_: _File | Sequence[_File] | None = None,
-) -> Answer:
+) -> Result:
     """What an optimizer keeps for each parameter: states, bytes, where step counters live."""
 
 def params(
@@ -601,7 +692,7 @@ def params(
     mtp: bool | None = None,
     run: _File | None = None,
     from_: _File | Sequence[_File] | None = None,
-) -> Answer:
+) -> Result:
     """Parameters of a model, exactly: total, active, tables, layers, each weight's shape."""
 
 def plan(
@@ -628,6 +719,7 @@ def plan(
     packing: bool | None = None,
     lengths: _File | None = None,
     goodput: _Number | None = None,
+    run_kind: Literal["production", "benchmark", "speedrun"] | None = None,
     within: _Duration | None = None,
     budget: _Number | None = None,
     price: _Number | None = None,
@@ -689,14 +781,14 @@ def plan(
     link_bandwidth: _Number | None = None,
     network_bandwidth: _Number | None = None,
     tdp: _Number | None = None,
-) -> Answer:
+) -> Result:
     """Every layout that divides the machine and fits its memory, ranked, and why the others lose."""
 
 def read(
     *,
     run: _File | None = None,
     from_: _File | Sequence[_File] | None = None,
-) -> Answer:
+) -> Result:
     """What napkin understands of a launch file of another framework."""
 
 def roofline(
@@ -721,11 +813,11 @@ def roofline(
     link_bandwidth: _Number | None = None,
     network_bandwidth: _Number | None = None,
     tdp: _Number | None = None,
-) -> Answer:
+) -> Result:
     """Compute or memory bound: an operation or a model's operations against the accelerator's ridge."""
 
 def sensitivity(
-    command: Literal["calibrate", "check", "checkpoint", "data", "dtype", "flops", "hardware", "init", "max-params", "memory", "mfu", "models", "optimizer", "params", "plan", "read", "roofline", "step", "tensor", "train-time", "validate"],
+    command: Literal["calibrate", "check", "checkpoint", "data", "dtype", "flops", "hardware", "init", "lint", "max-params", "memory", "mfu", "models", "optimizer", "params", "plan", "read", "roofline", "step", "tensor", "train-time", "validate"],
     *values: _Model,
     change: _Number | None = None,
     vary: _Names | None = None,
@@ -786,12 +878,12 @@ def sensitivity(
     fan_in: _Number | None = None,
     std: _Number | None = None,
     cut: _Number | None = None,
+    configs: str | Sequence[str] | None = None,
+    select: str | None = None,
+    ignore: str | None = None,
+    rules: bool | None = None,
     nodes: _Number | None = None,
     gpus_per_node: _Number | None = None,
-    bytes_per_param: _Number | None = None,
-    momentum: _Number | None = None,
-    inference: bool | None = None,
-    like: _Model | None = None,
     pp: _Number | None = None,
     dp: _Number | None = None,
     cp: _Number | None = None,
@@ -807,6 +899,7 @@ def sensitivity(
     distributed_optimizer: bool | None = None,
     recompute: str | None = None,
     optimizer_form: Literal["foreach", "forloop", "fused"] | None = None,
+    momentum: _Number | None = None,
     implementation: str | None = None,
     attention: Literal["flash", "eager", "efficient", "cudnn"] | None = None,
     dropout: _Number | None = None,
@@ -827,6 +920,19 @@ def sensitivity(
     embedding_as_layer: bool | None = None,
     loss_as_layer: bool | None = None,
     chunk_layers: _Number | None = None,
+    stack: str | None = None,
+    factor: _Number | None = None,
+    async_tp: bool | None = None,
+    steps: _Number | None = None,
+    samples: _Number | None = None,
+    sample_tokens: _Number | None = None,
+    epochs: _Number | None = None,
+    packing: bool | None = None,
+    lengths: _File | None = None,
+    price: _Number | None = None,
+    bytes_per_param: _Number | None = None,
+    inference: bool | None = None,
+    like: _Model | None = None,
     prompt_tokens: _Number | None = None,
     response_tokens: _Number | None = None,
     max_response_tokens: _Number | None = None,
@@ -853,9 +959,6 @@ def sensitivity(
     active_params: _Number | None = None,
     flops: str | None = None,
     claimed_mfu: _Number | None = None,
-    stack: str | None = None,
-    async_tp: bool | None = None,
-    factor: _Number | None = None,
     family: str | None = None,
     min_params: _Number | None = None,
     max_params: _Number | None = None,
@@ -866,16 +969,10 @@ def sensitivity(
     param_dtype: str | None = None,
     max_global_batch: _Number | None = None,
     objective: Literal["time", "cost", "gpus"] | None = None,
-    steps: _Number | None = None,
-    samples: _Number | None = None,
-    sample_tokens: _Number | None = None,
-    epochs: _Number | None = None,
-    packing: bool | None = None,
-    lengths: _File | None = None,
     goodput: _Number | None = None,
+    run_kind: Literal["production", "benchmark", "speedrun"] | None = None,
     within: _Duration | None = None,
     budget: _Number | None = None,
-    price: _Number | None = None,
     max_tp: _Number | None = None,
     max_pp: _Number | None = None,
     max_cp: _Number | None = None,
@@ -902,7 +999,7 @@ def sensitivity(
     in_sample: bool | None = None,
     worst: _Number | None = None,
     strict: bool | None = None,
-) -> Answer:
+) -> Result:
     """Which input moves an answer most (a tornado), and the value of each input at which a decision flips."""
 
 def step(
@@ -985,11 +1082,11 @@ def step(
     link_bandwidth: _Number | None = None,
     network_bandwidth: _Number | None = None,
     tdp: _Number | None = None,
-) -> Answer:
+) -> Result:
     """Seconds of one training step: compute, memory traffic, communication, bubble, optimizer, and what binds."""
 
 def sweep(
-    command: Literal["calibrate", "check", "checkpoint", "data", "dtype", "flops", "hardware", "init", "max-params", "memory", "mfu", "models", "optimizer", "params", "plan", "read", "roofline", "step", "tensor", "train-time", "validate"],
+    command: Literal["calibrate", "check", "checkpoint", "data", "dtype", "flops", "hardware", "init", "lint", "max-params", "memory", "mfu", "models", "optimizer", "params", "plan", "read", "roofline", "step", "tensor", "train-time", "validate"],
     *values: _Model,
     over: _Settings | None = None,
     by: _Settings | None = None,
@@ -1048,12 +1145,12 @@ def sweep(
     fan_in: _Number | None = None,
     std: _Number | None = None,
     cut: _Number | None = None,
+    configs: str | Sequence[str] | None = None,
+    select: str | None = None,
+    ignore: str | None = None,
+    rules: bool | None = None,
     nodes: _Number | None = None,
     gpus_per_node: _Number | None = None,
-    bytes_per_param: _Number | None = None,
-    momentum: _Number | None = None,
-    inference: bool | None = None,
-    like: _Model | None = None,
     pp: _Number | None = None,
     dp: _Number | None = None,
     cp: _Number | None = None,
@@ -1069,6 +1166,7 @@ def sweep(
     distributed_optimizer: bool | None = None,
     recompute: str | None = None,
     optimizer_form: Literal["foreach", "forloop", "fused"] | None = None,
+    momentum: _Number | None = None,
     implementation: str | None = None,
     attention: Literal["flash", "eager", "efficient", "cudnn"] | None = None,
     dropout: _Number | None = None,
@@ -1089,6 +1187,19 @@ def sweep(
     embedding_as_layer: bool | None = None,
     loss_as_layer: bool | None = None,
     chunk_layers: _Number | None = None,
+    stack: str | None = None,
+    factor: _Number | None = None,
+    async_tp: bool | None = None,
+    steps: _Number | None = None,
+    samples: _Number | None = None,
+    sample_tokens: _Number | None = None,
+    epochs: _Number | None = None,
+    packing: bool | None = None,
+    lengths: _File | None = None,
+    price: _Number | None = None,
+    bytes_per_param: _Number | None = None,
+    inference: bool | None = None,
+    like: _Model | None = None,
     prompt_tokens: _Number | None = None,
     response_tokens: _Number | None = None,
     max_response_tokens: _Number | None = None,
@@ -1115,9 +1226,6 @@ def sweep(
     active_params: _Number | None = None,
     flops: str | None = None,
     claimed_mfu: _Number | None = None,
-    stack: str | None = None,
-    async_tp: bool | None = None,
-    factor: _Number | None = None,
     family: str | None = None,
     min_params: _Number | None = None,
     max_params: _Number | None = None,
@@ -1128,16 +1236,10 @@ def sweep(
     param_dtype: str | None = None,
     max_global_batch: _Number | None = None,
     objective: Literal["time", "cost", "gpus"] | None = None,
-    steps: _Number | None = None,
-    samples: _Number | None = None,
-    sample_tokens: _Number | None = None,
-    epochs: _Number | None = None,
-    packing: bool | None = None,
-    lengths: _File | None = None,
     goodput: _Number | None = None,
+    run_kind: Literal["production", "benchmark", "speedrun"] | None = None,
     within: _Duration | None = None,
     budget: _Number | None = None,
-    price: _Number | None = None,
     max_tp: _Number | None = None,
     max_pp: _Number | None = None,
     max_cp: _Number | None = None,
@@ -1164,7 +1266,7 @@ def sweep(
     in_sample: bool | None = None,
     worst: _Number | None = None,
     strict: bool | None = None,
-) -> Answer:
+) -> Result:
     """Any question over a list or range of an option, as a table (--csv, --markdown, --json) or a plot."""
 
 def tensor(
@@ -1180,7 +1282,7 @@ def tensor(
     index: _Numbers | None = None,
     run: _File | None = None,
     from_: _File | Sequence[_File] | None = None,
-) -> Answer:
+) -> Result:
     """A tensor's bytes, strides, views and offsets; offsets and strides are in elements."""
 
 def train_time(
@@ -1203,6 +1305,7 @@ def train_time(
     dtype: str | None = None,
     mfu: _Number | None = None,
     goodput: _Number | None = None,
+    run_kind: Literal["production", "benchmark", "speedrun"] | None = None,
     within: _Duration | None = None,
     budget: _Number | None = None,
     min: Literal["gpus", "time", "cost"] | None = None,
@@ -1280,7 +1383,7 @@ def train_time(
     link_bandwidth: _Number | None = None,
     network_bandwidth: _Number | None = None,
     tdp: _Number | None = None,
-) -> Answer:
+) -> Result:
     """How long a training run takes; leave out something else and give --within to solve for that."""
 
 def validate(
@@ -1293,5 +1396,5 @@ def validate(
     init: bool | None = None,
     run: _File | None = None,
     from_: _File | Sequence[_File] | None = None,
-) -> Answer:
+) -> Result:
     """Predicted against measured for published runs, each with its own source held out."""

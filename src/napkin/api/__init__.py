@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from napkin._tables.commands import FUNCTIONS
-from napkin.api.answer import Answer
+from napkin.api.result import Result
 from napkin.api.words import words_of
 from napkin.cli import OUT_OF_RANGE, answer_of, options_of
 from napkin.commands.command import MODULES, WRAPPERS, WRITTEN, Command, find, named
@@ -22,10 +22,10 @@ AS_WRITTEN = WRITTEN - {"run", "from"} | {"theme", "annotations"}
 """Options of how a command writes its answer: in Python, methods of the answer do that."""
 
 
-def function(word: str) -> Callable[..., Answer]:
+def function(word: str) -> Callable[..., Result]:
     """Return the function that asks a command."""
 
-    def asked(*arguments: object, **options: object) -> Answer:
+    def asked(*arguments: object, **options: object) -> Result:
         return ask(word, arguments, options)
 
     command = find(word)
@@ -35,7 +35,7 @@ def function(word: str) -> Callable[..., Answer]:
     return asked
 
 
-def ask(name: str, arguments: Sequence[object], options: Mapping[str, object]) -> Answer:
+def ask(name: str, arguments: Sequence[object], options: Mapping[str, object]) -> Result:
     """Answer a command's question from Python values. Raises NapkinError with status and hint where there is none; an
     answer that is impossible, or that does not hold, is an answer with status 1."""
     from napkin.cli.reader import read
@@ -52,7 +52,7 @@ def ask(name: str, arguments: Sequence[object], options: Mapping[str, object]) -
         raise problem from None
     except OverflowError:
         raise NapkinError(*OUT_OF_RANGE) from None
-    return Answer(found, line_of([*first, *loose], asked))
+    return Result(found, line_of([*first, *loose], asked))
 
 
 def line_of(words: Sequence[str], options: Sequence[str]) -> str:

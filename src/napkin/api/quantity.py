@@ -105,7 +105,7 @@ class Count(_Known, int):
         return int(self)
 
 
-class Amount(_Known, float):
+class Measure(_Known, float):
     """A number of an answer."""
 
     def __reduce__(self) -> tuple[type[float], tuple[float]]:
@@ -115,7 +115,7 @@ class Amount(_Known, float):
         return float(self)
 
 
-Quantity = Count | Amount
+Quantity = Count | Measure
 """A number of an answer."""
 
 
@@ -126,6 +126,6 @@ def quantity(answer: Whole, term: Term) -> Quantity:
 
 def numbered(answer: Whole, path: str, value: int | float, unit: str, term: Term | None = None) -> Quantity:
     """Return a number of the answer by its path; term: what it is computed from, where it has a tree."""
-    found = Count(value) if isinstance(value, int) else Amount(value)
+    found = Count(value) if isinstance(value, int) else Measure(value)
     found._know(answer, path, unit, term)
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Container, Mapping, Sequence
 
-from napkin.api.quantity import Amount, Count
+from napkin.api.quantity import Count, Measure
 from napkin.commands.command import Command
 from napkin.errors import NapkinError, Problems
 from napkin.options.option import Option
@@ -113,7 +113,7 @@ def text_of(name: str, value: object) -> str:
         return str(os.fspath(value))
     if isinstance(value, (list, tuple)):
         return ",".join(text_of(name, one) for one in value)
-    unit = "s" if isinstance(value, (Count, Amount)) and value.unit == "second" else ""
+    unit = "s" if isinstance(value, (Count, Measure)) and value.unit == "second" else ""
     if hasattr(value, "__index__"):
         return f"{value.__index__()}{unit}"
     if hasattr(value, "__float__"):

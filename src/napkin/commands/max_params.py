@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from napkin import formats
 from napkin.commands.command import Command
-from napkin.commands.frozen import read_implementation
 from napkin.commands.inputs import Inputs
-from napkin.commands.machine import WHICH, check_dtype, read_hardware
-from napkin.commands.nodes import read_gpus
+from napkin.commands.question.frozen import read_implementation
+from napkin.commands.question.machine import WHICH, check_dtype, read_hardware
+from napkin.commands.question.nodes import read_gpus
+from napkin.commands.question.setup import read_optimizer, read_setup
 from napkin.commands.screens.max_params import screen
 from napkin.commands.screens.setup import trained_part
-from napkin.commands.setup import read_optimizer, read_setup
 from napkin.errors import BROKEN, NapkinError
 from napkin.footprint import capacity
 from napkin.inputs.hardware import Hardware

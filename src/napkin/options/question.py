@@ -11,6 +11,13 @@ GROUP = "Question"
 OPTIONS = (
     Option("mfu", units.fraction, "Model FLOPs utilization, above 0 and at most 1", metavar="X"),
     Option("goodput", units.fraction, "Training's share of the calendar time", metavar="X"),
+    Option(
+        "run-kind",
+        choice("production", "benchmark", "speedrun"),
+        "Kind of run: production, benchmark (MLPerf), speedrun",
+        metavar="KIND",
+        default="production",
+    ),
     Option("within", units.duration, "Deadline, e.g. 30d", "second", "TIME"),
     Option("budget", units.dollars, "Budget in USD", "USD", "USD"),
     Option("flops", units.words, "Convention: 6nd, palm, megatron, nanogpt, torch", metavar="NAME", default="6nd"),

@@ -16,7 +16,7 @@ import numpy as np
 
 from napkin.elementwise import is_array
 from napkin.operations.model import Model
-from napkin.operations.queries import divides_heads
+from napkin.operations.queries import undivided
 from napkin.options.layout import COLUMN, FIELDS, LAYOUT_DEGREES, ROW
 from napkin.record import record
 from napkin.training.layout import Layout
@@ -137,7 +137,7 @@ def _rows(request: Request, largest: int) -> Iterator[tuple[int, ...]]:
     experts = model.experts
     sizes = _micro_batches(request, largest)
     for tp in divisors(n, model.heads):
-        if not (divides_heads(model, request.setup.implementation, tp) and request.allows("tp", tp)):
+        if undivided(model, request.setup.implementation, tp) or not request.allows("tp", tp):
             continue
         for cp in divisors(n // tp, request.seq):
             if request.seq % cp or not request.allows("cp", cp):

@@ -6,7 +6,7 @@ import json
 import math
 
 from napkin.render.answer import Answer, Shown
-from napkin.render.term_table import Entry, table_of
+from napkin.render.term_table import TermEntry, table_of
 
 SCHEMA = 1
 
@@ -76,7 +76,7 @@ def _plain(value: object) -> object:
     return value
 
 
-def _term(entry: Entry) -> dict[str, object]:
+def _term(entry: TermEntry) -> dict[str, object]:
     """Return what is written of a term: its value, unit and operation, its parts by path, a leaf's kind, its source."""
     term = entry.term
     written: dict[str, object] = {"value": _plain(term.value), "unit": term.unit, "op": term.op}
