@@ -14,6 +14,7 @@ from napkin.options.command_line import pieces_of, quoted, texts_of
 from napkin.options.option import Option
 from napkin.options.registry import OPTIONS
 from napkin.options.training import FROZEN_FORMATS
+from napkin.record import record, replace
 from napkin.render.answer import Answer, Shown
 from napkin.render.assumed import assumed_words
 from napkin.render.page import spelled_inputs
@@ -59,13 +60,40 @@ NEEDED = frozenset(
 """Options that a file leaves open and that change every answer: the command line must say them."""
 
 
+@record
 class Launch:
-    """What launch files give to a command: options, and what to say next to its answer."""
+    """What launch files give to a command next to the options of its line: options, and what to say with its answer."""
 
-    def __init__(self, given: dict[str, OptionText], notes: list[str], assumed: list[str]) -> None:
-        self.given = given
-        self.notes = notes
-        self.assumed = assumed
+    paths: Sequence[str]
+    typed: Collection[str]
+    given: dict[str, OptionText]
+    notes: list[str]
+    assumed: list[str]
+
+    def add_to(self, answer: Answer) -> None:
+        """Say in an answer what the files leave to napkin, and name them again in the command that it proposes."""
+        answer.notes += self.notes
+        answer.assumed += self.assumed
+        answer.screen = replace(answer.screen, next=self._shortened(answer))
+
+    def _shortened(self, answer: Answer) -> Next | str | None:
+        """Return what an answer proposes next as a line that names the files in place of what they state, where such a
+        line asks the same; else as it is."""
+        following = answer.screen.next
+        if not isinstance(following, Next) or "-" in self.paths or following.keep == ():
+            return following
+        name = following.command or answer.command
+        stated = texts_of(spelled_inputs(answer), following.changes, following.keep)
+        here = {one: text for one, text in stated.items() if one in self.typed or one in following.changes}
+        try:
+            files = options_of_launch(self.paths, find(name), {one: OptionText(text) for one, text in here.items()})
+        except NapkinError:
+            return following
+        again = {**{one: text.text for one, text in files.given.items() if one in TAKES[name]}, **here}
+        if any(again.get(one) != stated.get(one) for one in again.keys() | stated if one in answer.inputs):
+            return following
+        pieces = pieces_of(name, here)
+        return " ".join([*pieces[:1], *(f"--from {quoted(path)}" for path in self.paths), *pieces[1:]])
 
 
 def options_of_launch(paths: Sequence[str], command: Signature, typed: Mapping[str, OptionText]) -> Launch:
@@ -98,27 +126,7 @@ def options_of_launch(paths: Sequence[str], command: Signature, typed: Mapping[s
     notes = [f"{one.key} is not modeled: {one.why}" for one in reading.not_modelled]
     if notes:
         assumed.append(f"{len(notes)} keys not modeled (napkin read)")
-    return Launch(given, notes, assumed)
-
-
-def shortened(answer: Answer, paths: Sequence[str], typed: Mapping[str, OptionText]) -> Next | str | None:
-    """Return what an answer proposes next as a line that names the launch files again in place of what they state,
-    where such a line asks the same; else as it is."""
-    following = answer.screen.next
-    if not isinstance(following, Next) or "-" in paths or following.keep == ():
-        return following
-    name = following.command or answer.command
-    stated = texts_of(spelled_inputs(answer), following.changes, following.keep)
-    here = {option: text for option, text in stated.items() if option in typed or option in following.changes}
-    try:
-        files = options_of_launch(paths, find(name), {option: OptionText(text) for option, text in here.items()}).given
-    except NapkinError:
-        return following
-    again = {**{option: one.text for option, one in files.items() if option in TAKES[name]}, **here}
-    if any(again.get(option) != stated.get(option) for option in again.keys() | stated if option in answer.inputs):
-        return following
-    pieces = pieces_of(name, here)
-    return " ".join([*pieces[:1], *(f"--from {quoted(path)}" for path in paths), *pieces[1:]])
+    return Launch(paths, frozenset(typed), given, notes, assumed)
 
 
 def _assumed(reading: Reading, given: Collection[str]) -> list[str]:

@@ -15,10 +15,10 @@ from napkin.commands.question.untimed import check_shards, read_untimed
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError, Refused
 from napkin.evidence.rates import gpus_per_node
-from napkin.lint.case import Configuration, Options, Run, Stated
-from napkin.lint.rule import Ask
 from napkin.options.command_line import changed
 from napkin.planning.verdicts import Fit, evaluate
+from napkin.rules.case import Configuration, Options, Run, Stated
+from napkin.rules.rule import Ask
 from napkin.training.setup import Setup
 
 NO_HARDWARE = "no accelerator is named: --hardware"

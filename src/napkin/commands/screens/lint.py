@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from napkin.commands.lint.report import Linted, change_of, counts, prices_of
 from napkin.commands.screens.setup import of_setup
-from napkin.lint.registry import GROUPS
-from napkin.lint.rule import Law
 from napkin.options.command_line import Texts
 from napkin.render.answer import Answer
 from napkin.render.screen import Column, Next, Screen, Table
+from napkin.rules.registry import GROUPS
+from napkin.rules.rule import Law
 
 MOST = 7
 """Findings of one configuration that a screen of 24 lines holds."""

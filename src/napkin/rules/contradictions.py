@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator
 
 from napkin.architectures import implementation_of
-from napkin.lint.case import Options, Stated
-from napkin.lint.rule import ERROR, Contradiction, Gain, Hit
 from napkin.operations.frameworks import IMPLEMENTATIONS
 from napkin.operations.implementations import Implementation
 from napkin.operations.queries import undivided
+from napkin.rules.case import Options, Stated
+from napkin.rules.rule import ERROR, Contradiction, Gain, Hit
 from napkin.training.frameworks import FRAMEWORKS
 
 NEAR = 4

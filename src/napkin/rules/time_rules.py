@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from napkin.lint.case import Configuration
-from napkin.lint.rule import Hit, Rule
+from napkin.rules.case import Configuration
+from napkin.rules.rule import Hit, Rule
 
 WEAKER = {
     "full": ("none", "operations", "selective", "every:2"),
