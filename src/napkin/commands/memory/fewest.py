@@ -69,8 +69,8 @@ def run_on_fewest(
     for name in ("gpus", *options):
         shown = chosen.shown[name]
         chosen.shown[name] = Shown(shown.value, shown.text, "solved" if name == "gpus" else "default", shown.unit)
-    taken = {name: one for name, one in chosen.shown.items() if name in (*inputs.command.names, *inputs.command.figures)}
-    found.inputs = {**taken, **found.inputs}
+    known = (*inputs.command.names, *inputs.command.figures)
+    found.inputs = {**{name: one for name, one in chosen.shown.items() if name in known}, **found.inputs}
     said = ", ".join(f"--{name} {text}" for name, text in options.items())
     found.notes = [
         *chosen.notes,
