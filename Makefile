@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE  # compiled tests serve the next run
 
-.PHONY: demo test test-fast lint style tables generate docs environments mutate site page test-page build clean
+.PHONY: demo test test-fast lint style tables generate docs environments mutate site page test-page release clean
 
 demo: $(VENV)/.napkin
 	@$(BIN)/napkin train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5
@@ -63,8 +63,10 @@ test-page: $(VENV)/.page
 	then $(BIN)/python -m pytest tests/browser_page.py; \
 	else echo "SKIPPED: the page was NOT tested, no chromium and chromedriver are here (apt install chromium chromium-driver)"; fi
 
-build: $(VENV)/.test
-	$(BIN)/python -m build
+# The wheel and the source distribution, checked and installed alone; uploads nothing.
+release: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[release]'
+	$(BIN)/python tools/release.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 10) else "error: napkin needs Python 3.10 or newer; hint: make PYTHON=python3.12")'

@@ -327,7 +327,7 @@ def test_the_rule_of_whole_runs_by_hand() -> None:
 
 def test_a_benchmark_is_judged_by_benchmarks() -> None:
     known = runs.evidence()
-    rule = runs.Rule(runs.judging(known, "benchmark"), 0.9)
+    rule = runs.FittedRule(runs.judging(known, "benchmark"), 0.9)
     assert {run.row.run_kind for run in rule.runs} == {"benchmark"}
     asked = runs.PlannedRun(405e9, 405e9, "hopper", 1024, run_kind="benchmark")
     found = runs.estimate(asked, rule)
@@ -386,7 +386,7 @@ def test_linear_equations() -> None:
 def test_an_estimate_names_its_runs() -> None:
     def on(card: str) -> runs.Estimate:
         run = runs.PlannedRun(70e9, 70e9, constants_of(hardware.find(card)), 1024)
-        return runs.estimate(run, runs.Rule(runs.judging(runs.evidence(), "production"), 0.9))
+        return runs.estimate(run, runs.FittedRule(runs.judging(runs.evidence(), "production"), 0.9))
 
     found = on("h100")
     assert found.low < found.mfu < found.high

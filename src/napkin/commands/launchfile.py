@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from napkin.commands.command import Command
-from napkin.commands.signature import OptionText
+from napkin.commands.signature import OptionText, Signature
 from napkin.errors import NapkinError, Problems, Refused
 from napkin.inputs.launch.read import combined, read_launch
-from napkin.inputs.launch.reading import ASSUMED, DEFAULT, DERIVED, FROM_FILE, Entry, Reading
+from napkin.inputs.launch.reading import ASSUMED, DEFAULT, DERIVED, FROM_FILE, Reading, StatedOption
 from napkin.options.option import Option
 from napkin.options.registry import OPTIONS
 from napkin.options.training import FROZEN_FORMATS
@@ -64,7 +63,7 @@ class Launch:
         self.assumed = assumed
 
 
-def options_of_launch(paths: Sequence[str], command: Command, typed: Mapping[str, OptionText]) -> Launch:
+def options_of_launch(paths: Sequence[str], command: Signature, typed: Mapping[str, OptionText]) -> Launch:
     """Return the options that files give to a command next to those of its line. Refused (3): a file with keys that
     make an answer wrong. Errors (2): options that the files leave open and the command needs."""
     reading = combined([read_launch(path) for path in paths])
@@ -116,7 +115,7 @@ def _hint(option: str) -> str:
 
 
 def _take_model(
-    reading: Reading, entry: Entry, command: Command, given: dict[str, OptionText], problems: list[NapkinError]
+    reading: Reading, entry: StatedOption, command: Signature, given: dict[str, OptionText], problems: list[NapkinError]
 ) -> None:
     """Take the model that a file names, or the config.json of the sizes that it gives."""
     if "model" not in command.names:
@@ -135,7 +134,7 @@ def _take_model(
         problems.append(NapkinError(f"{where}: names no model that napkin knows", "napkin … MODEL --from FILE"))
 
 
-def _ask(option: str, entry: Entry, command: Command, problems: list[NapkinError], assumed: list[str]) -> None:
+def _ask(option: str, entry: StatedOption, command: Signature, problems: list[NapkinError], assumed: list[str]) -> None:
     """Ask for an option that a file leaves open, where the command has it and its default would be a guess."""
     if option not in command.names:
         return
@@ -146,7 +145,7 @@ def _ask(option: str, entry: Entry, command: Command, problems: list[NapkinError
         assumed.append(f"{option} left open by {entry.where.split(', ')[0]}")
 
 
-def _option_text(option: Option, entry: Entry) -> OptionText:
+def _option_text(option: Option, entry: StatedOption) -> OptionText:
     """Return an entry as the option's text."""
     value = entry.value
     text: object = bool(value) if option.flag else str(value)

@@ -71,9 +71,9 @@ def solved(
 
 
 @cache
-def _rule(kind: str, confidence: float) -> runs.Rule:
+def _rule(kind: str, confidence: float) -> runs.FittedRule:
     """Return the rule of published runs of a kind, fitted once: sweeps and what-ifs ask for it at every point."""
-    return runs.Rule(runs.judging(runs.evidence(), kind), confidence)
+    return runs.FittedRule(runs.judging(runs.evidence(), kind), confidence)
 
 
 def _with_goodput(estimate: runs.Estimate, goodput: Goodput) -> runs.Estimate:

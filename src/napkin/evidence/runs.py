@@ -248,7 +248,7 @@ class Estimate:
         )
 
 
-class Rule:
+class FittedRule:
     """The rule fitted to some runs, with the interval's half width that they give."""
 
     def __init__(self, runs: Sequence[PublishedRun], level: float) -> None:
@@ -257,7 +257,7 @@ class Rule:
         self.half = half_width(runs, level)
 
 
-def estimate(asked: PlannedRun, rule: Rule) -> Estimate:
+def estimate(asked: PlannedRun, rule: FittedRule) -> Estimate:
     """Return the utilization to expect of a planned run, from published ones."""
     runs, half = rule.runs, rule.half
     middle = predicted(rule.constants, asked.inputs)

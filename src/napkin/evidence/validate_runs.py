@@ -21,7 +21,7 @@ def validated(
     the utilization is taken against; None where `why` says what is missing."""
     published = runs.evidence()
     known = {run.row.id: run for run in published}
-    cache: dict[tuple[str, bool], runs.Rule] = {}
+    cache: dict[tuple[str, bool], runs.FittedRule] = {}
     answers: list[tuple[RunRow, runs.Estimate | None, float]] = []
     for row in rows:
         twin = known.get(row.id)
@@ -38,7 +38,7 @@ def validated(
         key = (team, row.run_kind == runs.BENCHMARK)
         if key not in cache:
             judges = runs.judging(published, row.run_kind)
-            cache[key] = runs.Rule(judges if in_sample else runs.without(judges, team), level)
+            cache[key] = runs.FittedRule(judges if in_sample else runs.without(judges, team), level)
         era = constants_of(card)
         asked = runs.PlannedRun(row.active, row.total, era, row.gpus, year, row.seq, row.run_kind, row.precision)
         answers.append((row, runs.estimate(asked, cache[key]), runs.peak_of(card, row.dtype)))

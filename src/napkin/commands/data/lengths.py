@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
-from napkin.inputs.lengths import Lengths, count_lengths
+from napkin.inputs.lengths import SampleLengths, count_lengths
 from napkin.options.command_line import quoted
 from napkin.render.answer import Answer
 from napkin.render.figures import amount, share
@@ -22,7 +22,7 @@ def run(inputs: Inputs) -> Answer:
     return answer(path, field, count_lengths(path, field))
 
 
-def answer(path: str, field: str | None, found: Lengths) -> Answer:
+def answer(path: str, field: str | None, found: SampleLengths) -> Answer:
     """Answer with the lengths' distribution, and the share of tokens that padding would be."""
     terms: list[Term] = [
         leaf("data/samples", found.samples, "1", TRUE),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.tasks import read_task
 from napkin.errors import NapkinError
-from napkin.inputs.lengths import Lengths, read_lengths
+from napkin.inputs.lengths import SampleLengths, read_lengths
 from napkin.options.data import AMOUNT, SAMPLES
 from napkin.record import record
 from napkin.render.figures import to_type
@@ -106,7 +106,7 @@ def _read_samples(inputs: Inputs, seq: int) -> Amount:
     return Amount(tokens, (real, wasted))
 
 
-def _read_cut(inputs: Inputs, lengths: Lengths, seq: int) -> Lengths:
+def _read_cut(inputs: Inputs, lengths: SampleLengths, seq: int) -> SampleLengths:
     """Return the lengths as training cuts them to the sequence, which is noted."""
     kept = lengths.cut(seq)
     if kept.tokens < lengths.tokens:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from napkin.commands.inputs import Inputs
 from napkin.commands.memory.notes import source_of
 from napkin.commands.memory.question import STATUS
@@ -11,6 +9,7 @@ from napkin.commands.rollout.question import RolloutQuestion, read
 from napkin.commands.rollout.seconds import seconds_of
 from napkin.commands.screens import rollout as screen
 from napkin.counting.params import params
+from napkin.elementwise import Number
 from napkin.errors import UNDECIDED, NapkinError
 from napkin.planning import verdicts
 from napkin.planning.rollouts import held_by_rollout
@@ -18,6 +17,10 @@ from napkin.planning.step_memory import terms_of
 from napkin.planning.verdicts import FITS, NOT
 from napkin.render.answer import Answer
 from napkin.term import TRUE, Term, add, constant, divide, largest, leaf, multiply
+
+ENGINE = ("engine/", "memory/engine")
+OUTSIDE = 2 * 2**30
+"""assumed: most bytes of CUDA graphs and communication that an engine takes outside of its share."""
 
 
 def run_memory(inputs: Inputs) -> Answer:
@@ -35,16 +38,32 @@ def run_memory(inputs: Inputs) -> Answer:
     engine = question.engine
     own = [] if engine is None else [engine.weights(), engine.cache(capacity)]
     answer = Answer("memory", (*terms.values(), *phases, *own, total, capacity))
-    low, high = fit.reported.ends["memory/used"]
-    rest = max(float(one.value) for one in phases if one.name != "memory/phase/update") if len(phases) > 1 else 0.0
-    shift = float(phases[-1].value) - float(used.value)
-    ends = (max(rest, low + shift), max(rest, high + shift))
-    answer.intervals = {**fit.reported.ends, "memory/total": ends}
-    answer.verdict = FITS if ends[1] <= capacity.value else NOT if ends[0] > capacity.value else UNDECIDED
+    ends = _ends(phases, used, fit.reported.ends["memory/used"])
+    answer.intervals = {**fit.reported.ends, **ends, "memory/total": _largest(ends)}
+    low, high = answer.intervals["memory/total"]
+    answer.verdict = FITS if high <= capacity.value else NOT if low > capacity.value else UNDECIDED
     if inputs.flag("must-fit"):
         answer.status = STATUS[answer.verdict]
     answer.screen = screen.of_memory(question, answer, phases)
     return answer
+
+
+def _ends(phases: list[Term], used: Term, of_update: tuple[Number, Number]) -> dict[str, tuple[float, float]]:
+    """Return the interval of each phase: the trainer's part is as uncertain as its update (of_update); what the engine
+    takes is its share, and where it generates, graphs and workspace that the share does not count besides."""
+    low, high = (float(end) / float(used.value) for end in of_update)
+    found = {}
+    for one in phases:
+        engine = sum(float(part.value) for part in (one, *one.parts) if part.name.startswith(ENGINE))
+        trainer = float(one.value) - engine
+        outside = OUTSIDE if engine and not one.name.endswith("update") else 0.0
+        found[one.name] = (engine + trainer * low, engine + trainer * high + outside)
+    return found
+
+
+def _largest(ends: dict[str, tuple[float, float]]) -> tuple[float, float]:
+    """Return the interval of the largest phase."""
+    return max(low for low, _ in ends.values()), max(high for _, high in ends.values())
 
 
 def phases_of(question: RolloutQuestion, terms: dict[str, Term], used: Term) -> list[Term]:
@@ -84,14 +103,14 @@ def run_step(inputs: Inputs) -> Answer:
 def answer_step(question: RolloutQuestion) -> Answer:
     """Answer with a step's seconds and the tokens that it trains on."""
     found = seconds_of(question.prediction, question.engine, question.lengths, question.capacity, question.model)
-    half = found.half(question.confidence, question.stack_named)
+    ends = found.ends(question.confidence, question.stack_named)
     gpus = leaf("gpus", question.gpus, "GPU", TRUE)
     tokens = leaf("tokens", question.lengths.tokens, "token", TRUE, "prompts and answers")
     rate = divide("tokens_per_second_per_gpu", tokens, found.time, gpus)
     answer = Answer("step", [found.time, *found.time.parts, *found.inner, rate])
     for term in (found.time, *found.time.parts):
-        own = half[term.name]
-        answer.intervals[term.name] = (float(term.value) / math.exp(own), float(term.value) * math.exp(own))
+        shortest, longest = ends[term.name]
+        answer.intervals[term.name] = (float(term.value) * shortest, float(term.value) * longest)
     low, high = answer.intervals["step/time"]
     scale = float(rate.value) * float(found.time.value)
     answer.intervals[rate.name] = (scale / high, scale / low)

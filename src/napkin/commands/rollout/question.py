@@ -20,7 +20,7 @@ from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.operations.trained import with_score
 from napkin.options.training import SETUP_DEFAULTS
-from napkin.planning.rollouts import Engine, Lengths, ranks_needed
+from napkin.planning.rollouts import Engine, RolloutLengths, ranks_needed
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.training.setup import Setup
@@ -46,7 +46,7 @@ class RolloutQuestion:
     setup: Setup
     hardware: Hardware
     implementation: str
-    lengths: Lengths
+    lengths: RolloutLengths
     engine: Engine | None
     asleep: bool
     away: tuple[str, ...]
@@ -76,7 +76,7 @@ def read(inputs: Inputs) -> RolloutQuestion:
         "samples-per-prompt": "how many answers to each prompt?",
         "global-batch": "how many prompts in a step?",
     }
-    inputs.need_all(whys)
+    inputs.need_all(whys, usages={"global-batch": "--global-batch N: prompts a step, for all GPUs"})
     if "seq" in inputs:
         raise NapkinError("--seq: sequences are a prompt and an answer", "--prompt-tokens and --response-tokens")
     inputs.defaults(SETUP_DEFAULTS)
@@ -114,7 +114,7 @@ def _note(inputs: Inputs, task: str, away: tuple[str, ...]) -> None:
         inputs.note("--offload: out of the GPU while answers are generated; its transfers are not timed")
 
 
-def _read_lengths(inputs: Inputs) -> Lengths:
+def _read_lengths(inputs: Inputs) -> RolloutLengths:
     """Return the lengths; answers alike long where the longest is not stated."""
     mean = inputs.integer("response-tokens")
     if "max-response-tokens" not in inputs:
@@ -125,11 +125,11 @@ def _read_lengths(inputs: Inputs) -> Lengths:
             f"--max-response-tokens {longest:,} is below the mean of {mean:,}", "the longest answer that is allowed"
         )
     prompts = inputs.integer("global-batch")
-    return Lengths(inputs.integer("prompt-tokens"), mean, longest, inputs.integer("samples-per-prompt"), prompts)
+    return RolloutLengths(inputs.integer("prompt-tokens"), mean, longest, inputs.integer("samples-per-prompt"), prompts)
 
 
 def _read_passes(
-    inputs: Inputs, model: Model, hardware: Hardware, lengths: Lengths, gpus: int
+    inputs: Inputs, model: Model, hardware: Hardware, lengths: RolloutLengths, gpus: int
 ) -> tuple[Setup, StepPrediction]:
     """Return the trainer's setup over the longest sequences, and the prediction over mean ones."""
     changes: dict[str, str | bool] = {
@@ -185,7 +185,7 @@ def _read_named(inputs: Inputs, text: str) -> Model:
 
 
 def _read_engine(
-    inputs: Inputs, model: Model, hardware: Hardware, lengths: Lengths, where: str, total: int, size: str
+    inputs: Inputs, model: Model, hardware: Hardware, lengths: RolloutLengths, where: str, total: int, size: str
 ) -> Engine | None:
     """Return the inference engine; None where answers are not generated here."""
     inputs.depends(("rollout-tp",), where != "none", "no answer is generated here", "--rollout colocated:0.5")

@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 
 from napkin.evidence.constants import deviations
+from napkin.evidence.rollouts import longer, said
 from napkin.evidence.single import StepPrediction
 from napkin.operations.model import Model
-from napkin.planning.rollouts import ELEMENT, Engine, Lengths, rollout_of
+from napkin.planning.rollouts import ELEMENT, Engine, RolloutLengths, rollout_of
 from napkin.record import record
 from napkin.term import TRUE, Term, add, leaf, multiply
 from napkin.timing.rollout import generation_time, sync_time
 from napkin.training.tasks import CRITIC, LOGPROBS, REFERENCE, REWARD
 
-SPREAD = 0.6
-"""σ of ln(measured over predicted) of whole steps: the five synchronous ones of NVIDIA NeMo RL v0.6 whose lengths are
-published (Qwen3 30B-A3B on 32 H100; Qwen3 235B-A22B and DeepSeek-V3 on 64 to 256 GB200) are 0.13 to 0.90 off."""
-EVIDENCE = "few published steps of reinforcement learning state their lengths: the interval is wide"
+GENERATES = ("step/time", "step/generation", "step/weight_transfer")
+"""Times with generation in them; the others are passes like those of training steps."""
 
 
 @record
@@ -28,11 +27,15 @@ class RolloutSeconds:
     prediction: StepPrediction
     evidence: str
 
-    def half(self, level: float, named: bool) -> dict[str, float]:
-        """Return half the interval's width in ln t, by path: that of training steps, and what generation adds."""
+    def ends(self, level: float, named: bool) -> dict[str, tuple[float, float]]:
+        """Return the factors to the interval's ends, by path: those of training steps for their passes, those of
+        published steps of reinforcement learning for a whole step and what generates."""
         of_step, _ = self.prediction.half_width(level, named=named)
-        wide = math.hypot(of_step, deviations(level) * SPREAD)
-        return {term.name: wide for term in (self.time, *self.time.parts)}
+        middle, spread = longer()
+        wide = deviations(level) * spread
+        passes = (math.exp(-of_step), math.exp(of_step))
+        whole = (math.exp(min(-of_step, middle - wide)), math.exp(max(of_step, middle + wide)))
+        return {term.name: whole if term.name in GENERATES else passes for term in (self.time, *self.time.parts)}
 
 
 PASSES = {LOGPROBS: "logprobs", REFERENCE: "reference", REWARD: "reward", "values": "values", CRITIC: "critic"}
@@ -40,7 +43,7 @@ PASSES = {LOGPROBS: "logprobs", REFERENCE: "reference", REWARD: "reward", "value
 
 
 def seconds_of(
-    prediction: StepPrediction, engine: Engine | None, lengths: Lengths, capacity: Term, model: Model
+    prediction: StepPrediction, engine: Engine | None, lengths: RolloutLengths, capacity: Term, model: Model
 ) -> RolloutSeconds:
     """Return the seconds of a step: the phases follow each other."""
     whole = prediction.step()
@@ -60,7 +63,7 @@ def seconds_of(
         sync = sync_time(weights, engine.ranks, trained_on, engine.apart, prediction.rates)
         parts = [generation, *parts, sync]
         inner += generation.parts
-    return RolloutSeconds(add("step/time", *parts), tuple(inner), prediction, EVIDENCE)
+    return RolloutSeconds(add("step/time", *parts), tuple(inner), prediction, said())
 
 
 def _count(model: Model) -> int:

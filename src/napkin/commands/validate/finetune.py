@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from napkin.commands.validate.rollout_rows import RolloutRow, rollout_row
+from napkin.commands.validate.rollout_rows import Interval, RolloutRow, rollout_row
 from napkin.errors import NapkinError
 from napkin.evidence import single
 from napkin.evidence.compared import Compared
@@ -13,9 +13,10 @@ from napkin.evidence.finetune_rows import FineTuning, fine_tuning
 from napkin.evidence.published import MAIN
 from napkin.evidence.row_files import TUNING
 from napkin.evidence.rows import RowFields, WrongRow
+from napkin.inputs.hardware import Hardware
 from napkin.inputs.load import printable
 from napkin.planning.verdicts import evaluate
-from napkin.record import replace
+from napkin.record import record, replace
 from napkin.training.tasks import TASKS
 
 MEMORY = "memory"
@@ -73,22 +74,21 @@ def _compared(row: RowFields, level: float) -> list[Compared]:
     """Return an entry for each quantity that a row measured."""
     source = row.text("source.title") or row.text("source")
     quantities = list(measured(row))
-    asked: FineTuning | RolloutRow | None = None
+    asked: TunedRow | RolloutRow | None = None
     why = ""
     try:
-        task = TASKS.get(row.text("task"))
-        asked = rollout_row(row) if task is not None and task.rollout else fine_tuning(row)
+        asked = _question(row)
     except WrongRow:
         raise
     except NapkinError as problem:
         why = problem.message
     answers = []
     for quantity, value in quantities:
-        found: tuple[float, float, float] | None = None
+        found: Interval | None = None
         verdict, reason = "", why
         if asked is not None:
             try:
-                found, verdict = _predicted(asked, quantity, level)
+                found, verdict = asked.predicted(quantity, level)
             except NapkinError as problem:
                 reason = problem.message
         middle, low, high = found or (None, None, None)
@@ -100,21 +100,35 @@ def _compared(row: RowFields, level: float) -> list[Compared]:
     return answers
 
 
-def _predicted(asked: FineTuning | RolloutRow, quantity: str, level: float) -> tuple[tuple[float, float, float], str]:
-    """Return a quantity with its interval; and for memory the verdict on the run's accelerator."""
-    if isinstance(asked, RolloutRow):
-        value, path = asked.value(quantity)
-        half = asked.seconds.half(level, named=False)[path]
-        return (value, value / math.exp(half), value * math.exp(half)), ""
-    if quantity.startswith(MEMORY):
-        return _memory(asked, quantity)
-    if asked.hardware is None:
-        raise NapkinError("the accelerator is not stated")
-    if quantity in PHASES:
-        raise NapkinError("only reinforcement learning has phases")
-    if asked.untimed:
-        raise NapkinError(asked.untimed)
-    prediction = single.asked(asked.model, asked.setup, asked.hardware, asked.software)
+@record
+class TunedRow:
+    """A row of a run that trains on samples, as a question."""
+
+    asked: FineTuning
+
+    def predicted(self, quantity: str, level: float) -> tuple[Interval, str]:
+        """Return a quantity with its interval; and for memory the verdict on the run's accelerator."""
+        asked = self.asked
+        if quantity.startswith(MEMORY):
+            return _memory(asked, quantity)
+        if asked.hardware is None:
+            raise NapkinError("the accelerator is not stated")
+        if quantity in PHASES:
+            raise NapkinError("only reinforcement learning has phases")
+        if asked.untimed:
+            raise NapkinError(asked.untimed)
+        return _timed(asked, asked.hardware, quantity, level), ""
+
+
+def _question(row: RowFields) -> TunedRow | RolloutRow:
+    """Return a row as a question: of steps that generate answers, or of steps that train on samples."""
+    task = TASKS.get(row.text("task"))
+    return rollout_row(row) if task is not None and task.rollout else TunedRow(fine_tuning(row))
+
+
+def _timed(asked: FineTuning, hardware: Hardware, quantity: str, level: float) -> Interval:
+    """Return a time or a rate with its interval."""
+    prediction = single.asked(asked.model, asked.setup, hardware, asked.software)
     seconds = float(prediction.step().time.value)
     half, _ = prediction.half_width(level, named=False)
     layout = asked.setup.layout
@@ -130,10 +144,10 @@ def _predicted(asked: FineTuning | RolloutRow, quantity: str, level: float) -> t
             "step_seconds": seconds,
         }
         value = rates[quantity]
-    return (value, value / math.exp(half), value * math.exp(half)), ""
+    return value, value / math.exp(half), value * math.exp(half)
 
 
-def _memory(asked: FineTuning, quantity: str) -> tuple[tuple[float, float, float], str]:
+def _memory(asked: FineTuning, quantity: str) -> tuple[Interval, str]:
     """Return the bytes of the worst GPU: an unstated figure is anything from what is allocated to what is used."""
     capacity = asked.hardware.capacity if asked.hardware is not None else None
     fit = evaluate(asked.model, asked.setup, asked.implementation, capacity)
