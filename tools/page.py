@@ -127,10 +127,15 @@ def build(folder: Path) -> None:
     (folder / "built.json").write_text(json.dumps(built), encoding="utf-8")
 
 
+def can_build() -> bool:
+    """Return whether Pyodide is here or can be fetched."""
+    return shutil.which("npm") is not None or (PACKAGES / "pyodide").exists()
+
+
 def main(words: list[str]) -> int:
     """Build the page; return the exit status."""
     folder = Path(words[0]) if words else ROOT / "site" / "page"
-    if shutil.which("npm") is None and not PACKAGES.exists():
+    if not can_build():
         print("error: no npm to fetch Pyodide with; hint: install Node.js 20 or newer", file=sys.stderr)
         return 5
     build(folder)
