@@ -19,9 +19,10 @@ from urllib.parse import unquote, urlsplit
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 
+from site_reference import pages  # noqa: E402
+
 from page import build as build_page  # noqa: E402
 from page import can_build as can_build_page  # noqa: E402
-from site_reference import pages  # noqa: E402
 
 STAGED = ROOT / ".site"
 BUILT = ROOT / "site"
