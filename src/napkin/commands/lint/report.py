@@ -63,7 +63,8 @@ class Linted:
         if self.read.target.file:
             texts["configs"] = [self.read.target.word]
         if "model" in change:
-            change = {**{name: text for name, text in change.items() if name != "model"}, "configs": [change["model"]]}
+            texts["configs"] = [str(change["model"])]
+            change = {name: text for name, text in change.items() if name != "model"}
         full = change if self.case is None or "zero" not in change else pinned(self.case, change)
         return " ".join(pieces_of("lint", texts, full))
 
