@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from napkin.lint.registry import CONTRADICTIONS, laws
-from napkin.lint.rule import ERROR, Law
+from napkin.rules.registry import CONTRADICTIONS, laws
+from napkin.rules.rule import ERROR, Law
 from tests.conftest import Napkin, answered, written
 
 EVERY = laws()

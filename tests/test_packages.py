@@ -28,7 +28,7 @@ ORDER = (
     ("counting",),
     ("footprint", "timing"),
     ("evidence", "planning", "render"),
-    ("bench", "lint"),
+    ("bench", "rules"),
     ("commands",),
     ("cli",),
     ("__main__", "__init__"),

@@ -19,7 +19,7 @@ ABOUT = {
     "commands": "one question each: options in, answer out",
     "bench": "measures this machine; the only user of torch",
     "evidence": "published measurements, calibration, intervals",
-    "lint": "rules about configurations, each with its price",
+    "rules": "rules about configurations, each with its price",
     "planning": "layout search, what fits, remedies",
     "render": "an answer as text, JSON, CSV, Markdown, plot",
     "footprint": "memory of a step: states, saved tensors, peak",

@@ -275,14 +275,14 @@ LINT_RULES = """# Rules of `napkin lint`
 
 What each rule looks for, and the law behind it. [lint.md](lint.md) says how they are asked, ignored and priced. A rule
 is reported where its change is worth its least price or more, by the same models as `napkin step` and `napkin memory`;
-contradictions have no price. This page is written by `make tables` from the records in src/napkin/lint.
+contradictions have no price. This page is written by `make tables` from the records in src/napkin/rules.
 """
 
 
 def lint_rules() -> str:
     """Return the page of the linter's rules, group by group."""
-    from napkin.lint.registry import GROUPS, laws
-    from napkin.lint.rule import Rule
+    from napkin.rules.registry import GROUPS, laws
+    from napkin.rules.rule import Rule
 
     parts = [LINT_RULES]
     for begins, title in GROUPS.items():

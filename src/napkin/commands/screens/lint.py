@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from napkin.commands.lint.report import Linted, change_of, counts, prices_of
 from napkin.commands.screens.setup import of_setup
-from napkin.lint.registry import GROUPS
-from napkin.lint.rule import Law
+from napkin.rules.registry import GROUPS
+from napkin.rules.rule import Law
 from napkin.options.command_line import Texts
 from napkin.render.answer import Answer
 from napkin.render.page import folded

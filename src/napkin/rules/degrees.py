@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from napkin.lint.case import Configuration, Options
-from napkin.lint.numbers import divisors, halves, nearest
-from napkin.lint.rule import EITHER, Hit, Rule
+from napkin.rules.case import Configuration, Options
+from napkin.rules.numbers import divisors, halves, nearest
+from napkin.rules.rule import EITHER, Hit, Rule
 
 BUBBLE = 0.1
 """Share of a step from which on a pipeline's bubble is looked at."""

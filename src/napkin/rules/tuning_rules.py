@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from napkin.lint.case import Configuration
-from napkin.lint.rule import EITHER, INFO, MEMORY, OWN, Gain, Hit, Rule
+from napkin.rules.case import Configuration
+from napkin.rules.rule import EITHER, INFO, MEMORY, OWN, Gain, Hit, Rule
 from napkin.operations.queries import learned_positions
 from napkin.training.tasks import REFERENCE
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from napkin.lint.case import Configuration, Options, Stated
+from napkin.rules.case import Configuration, Options, Stated
 from napkin.planning.verdicts import Fit
 from napkin.record import record
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from napkin.lint.case import Configuration, Options, Stated
-from napkin.lint.rule import (
+from napkin.rules.case import Configuration, Options, Stated
+from napkin.rules.rule import (
     EITHER,
     INFO,
     MEMORY,

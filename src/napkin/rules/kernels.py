@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from napkin.lint.case import Configuration, Options
-from napkin.lint.rule import EITHER, Hit, Rule
+from napkin.rules.case import Configuration, Options
+from napkin.rules.rule import EITHER, Hit, Rule
 from napkin.operations.implementations import EAGER, FLASH
 from napkin.timing.efficiency import ALIGNED
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from napkin.lint import degrees, kernels
-from napkin.lint.case import Configuration
-from napkin.lint.numbers import halves
-from napkin.lint.rule import Hit, Rule
+from napkin.rules import degrees, kernels
+from napkin.rules.case import Configuration
+from napkin.rules.numbers import halves
+from napkin.rules.rule import Hit, Rule
 
 WEAKER = {
     "full": ("none", "operations", "selective", "every:2"),

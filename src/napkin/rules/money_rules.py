@@ -9,9 +9,9 @@ from napkin.evidence.prices import PRICES
 from napkin.footprint import storage
 from napkin.inputs.hardware import find, shipped
 from napkin.inputs.peaks import peak_name
-from napkin.lint.case import Configuration
-from napkin.lint.numbers import divisors
-from napkin.lint.rule import INFO, OWN, Gain, Hit, Rule
+from napkin.rules.case import Configuration
+from napkin.rules.numbers import divisors
+from napkin.rules.rule import INFO, OWN, Gain, Hit, Rule
 from napkin.render.figures import to_type
 from napkin.term import Term
 from napkin.training.tasks import PRETRAIN
