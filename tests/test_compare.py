@@ -168,6 +168,8 @@ def test_a_ratio_out_of_range_is_not_written(napkin: Napkin) -> None:
         (f"compare {RUN} --against mfu=0.5,mfu=0.6", "twice"),
         (f"compare {RUN} --against mfu=0.5 --show tiem", "no quantity"),
         ("compare sweep --against mfu=0.5", "cannot ask"),
+        ("compare 'napkin params gpt2' 'params gpt2-xl'", "napkin compare params gpt2 --against NAME=VALUE"),
+        ("compare 'step gpt2 --seq 512' 'step gpt2 --seq 256'", "compare step gpt2 --seq 512 --against seq=256\n"),
         ("compare trian-time h100", "no run file, accelerator, model or profile"),
     ],
 )

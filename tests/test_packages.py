@@ -31,6 +31,7 @@ ORDER = (
     ("bench", "rules"),
     ("commands",),
     ("cli",),
+    ("api",),
     ("__main__", "__init__"),
 )
 """Packages from the bottom to the top. A package imports from lower lines only."""
@@ -42,6 +43,7 @@ ONLY_IN = {
     "yaml": {"inputs"},
     "rich": set(),
     "matplotlib": {"render"},
+    "pandas": {"api"},
     "typer": {"cli"},
 }
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from napkin.architectures import implementation_of
 from napkin.inputs.peaks import peak_name
-from napkin.rules.case import Options, Stated
-from napkin.rules.numbers import divisors, nearest
-from napkin.rules.rule import ERROR, BrokenRule, Contradiction, Gain, Hit
 from napkin.operations.frameworks import IMPLEMENTATIONS
 from napkin.operations.implementations import FLASH, Implementation
 from napkin.operations.queries import learned_positions, undivided
+from napkin.rules.case import Options, Stated
+from napkin.rules.numbers import divisors, nearest
+from napkin.rules.rule import ERROR, BrokenRule, Contradiction, Gain, Hit
 from napkin.training.frameworks import FRAMEWORKS
 from napkin.training.precision import precision
 

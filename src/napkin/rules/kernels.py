@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from napkin.operations.implementations import EAGER, FLASH
 from napkin.rules.case import Configuration, Options
 from napkin.rules.rule import EITHER, Hit, Rule
-from napkin.operations.implementations import EAGER, FLASH
 from napkin.timing.efficiency import ALIGNED
 
 WIDTHS = ("intermediate_size", "ffn_hidden_size", "moe_intermediate_size", "n_inner", "d_ff", "ffn_dim")

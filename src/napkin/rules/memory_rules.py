@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from napkin.errors import UNDECIDED
-from napkin.rules.case import Configuration, Options
-from napkin.rules.rule import EITHER, ERROR, INFO, MEMORY, NEEDLESS, OWN, Ask, Gain, Hit, Rule
 from napkin.planning.remedies import RemedySearch, advice, remedies, with_more_gpus
 from napkin.planning.remedy_axes import axes
 from napkin.planning.verdicts import NOT
 from napkin.record import replace
+from napkin.rules.case import Configuration, Options
+from napkin.rules.rule import EITHER, ERROR, INFO, MEMORY, NEEDLESS, OWN, Ask, Gain, Hit, Rule
 from napkin.training.optimizers import OPTIMIZERS
 from napkin.training.tasks import PRETRAIN
 

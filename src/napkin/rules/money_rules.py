@@ -9,10 +9,10 @@ from napkin.evidence.prices import PRICES
 from napkin.footprint import storage
 from napkin.inputs.hardware import find, shipped
 from napkin.inputs.peaks import peak_name
+from napkin.render.figures import to_type
 from napkin.rules.case import Configuration
 from napkin.rules.numbers import divisors
 from napkin.rules.rule import INFO, OWN, Gain, Hit, Rule
-from napkin.render.figures import to_type
 from napkin.term import Term
 from napkin.training.tasks import PRETRAIN
 from napkin.units import human

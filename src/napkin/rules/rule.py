@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from napkin.rules.case import Configuration, Options, Stated
 from napkin.planning.verdicts import Fit
 from napkin.record import record
+from napkin.rules.case import Configuration, Options, Stated
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from napkin.operations.queries import learned_positions
 from napkin.rules.case import Configuration
 from napkin.rules.rule import EITHER, INFO, MEMORY, OWN, Gain, Hit, Rule
-from napkin.operations.queries import learned_positions
 from napkin.training.tasks import REFERENCE
 
 LEAST_PADDING = 0.05

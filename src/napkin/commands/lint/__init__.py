@@ -15,10 +15,6 @@ from napkin.commands.question.setup import read_setup
 from napkin.commands.screens.lint import of_rule, of_rules, screen
 from napkin.errors import BROKEN, CLOSE, OK, REFUSED, USAGE, NapkinError, Problems
 from napkin.inputs.load import printable
-from napkin.rules.contradictions import refused
-from napkin.rules.judge import contradictions, findings, joined
-from napkin.rules.registry import CONTRADICTIONS, RULES, find, is_selected, laws, prefixes
-from napkin.rules.rule import Law
 from napkin.options.data import AMOUNT
 from napkin.options.layout import STAGE_OPTIONS
 from napkin.options.lint import LINT, OPERATION
@@ -27,6 +23,10 @@ from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.record import replace
 from napkin.render.answer import Answer
 from napkin.render.findings import to_annotations, to_junit
+from napkin.rules.contradictions import refused
+from napkin.rules.judge import contradictions, findings, joined
+from napkin.rules.registry import CONTRADICTIONS, RULES, find, is_selected, laws, prefixes
+from napkin.rules.rule import Law
 
 Wanted = Callable[[Law], bool]
 

@@ -18,11 +18,11 @@ from napkin.counting.params import params
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.rates import gpus_per_node
 from napkin.footprint import capacity, storage
-from napkin.rules.case import Configuration, Options, Run, Stated
-from napkin.rules.rule import Ask
 from napkin.operations.model import Model
 from napkin.options.command_line import changed
 from napkin.planning.verdicts import Fit, evaluate
+from napkin.rules.case import Configuration, Options, Run, Stated
+from napkin.rules.rule import Ask
 from napkin.term import Term, leaf
 from napkin.training import optimizers
 from napkin.training.frameworks import FRAMEWORKS

@@ -8,13 +8,13 @@ from napkin.commands.lint.files import ReadTarget
 from napkin.commands.lint.question import pinned
 from napkin.errors import BROKEN, CLOSE, OK
 from napkin.inputs.limits import BROKEN_WORD, HOLDS
-from napkin.rules.case import Configuration, Options, Stated
-from napkin.rules.rule import ERROR, BrokenRule
 from napkin.options.command_line import Text, option_piece, pieces_of
 from napkin.record import record, replace
 from napkin.render.answer import Row
 from napkin.render.figures import share, size
 from napkin.render.findings import Finding as Mark
+from napkin.rules.case import Configuration, Options, Stated
+from napkin.rules.rule import ERROR, BrokenRule
 
 
 @record

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from napkin.commands.lint.report import Linted, change_of, counts, prices_of
 from napkin.commands.screens.setup import of_setup
-from napkin.rules.registry import GROUPS
-from napkin.rules.rule import Law
 from napkin.options.command_line import Texts
 from napkin.render.answer import Answer
 from napkin.render.page import folded
 from napkin.render.screen import Column, Next, Screen, Table
+from napkin.rules.registry import GROUPS
+from napkin.rules.rule import Law
 
 LONGEST = 62
 """Characters of a line next to a rule's number and its price."""
