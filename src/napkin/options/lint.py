@@ -11,7 +11,7 @@ OPTIONS = (
     Option(
         "configs",
         units.words,
-        "Configuration files, each a run; or a MODEL with options; or a rule's number",
+        "Configurations of runs, or a MODEL with options",
         metavar="FILE|MODEL",
         positional=True,
         many=True,
