@@ -18,7 +18,7 @@ import pytest
 
 from napkin.commands.command import find
 from napkin.commands.inputs import Inputs
-from napkin.commands.plan import question
+from napkin.commands.plan.searched import read_layouts
 from napkin.commands.question.setup import read_setup
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError
@@ -46,7 +46,7 @@ def planner_of(line: str) -> LayoutQuestion:
     given = {"model": OptionText(model)}
     for name, text in zip(options[::2], options[1::2], strict=True):
         given[name.removeprefix("--")] = OptionText(text)
-    return question.read_layouts(Inputs(find("plan"), given))[0]
+    return read_layouts(Inputs(find("plan"), given))[0]
 
 
 @pytest.mark.parametrize(

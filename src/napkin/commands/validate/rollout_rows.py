@@ -10,7 +10,8 @@ from napkin.architectures import implementation_of
 from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
 from napkin.errors import NapkinError
 from napkin.evidence import single
-from napkin.evidence.finetune_rows import card_of, framework_of, model_of, optimizer_of, precision_of, trainer_of
+from napkin.evidence.finetune_rows import card_of, model_of
+from napkin.evidence.finetune_software import framework_of, optimizer_of, precision_of, trainer_of
 from napkin.evidence.margins import widths_of
 from napkin.evidence.rows import RowFields, WrongRow
 from napkin.inputs.hardware import Hardware

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from napkin import formats
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
+from napkin.commands.max_params.shape import (
+    LayoutFit,
+    deep_enough,
+    fitted,
+    fitting_shape,
+    keeps,
+    proportions_of,
+    shape_terms,
+)
 from napkin.commands.question.frozen import read_implementation
 from napkin.commands.question.machine import WHICH, check_dtype, read_hardware
 from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.setup import read_optimizer, read_setup
 from napkin.commands.screens.max_params import screen
 from napkin.commands.screens.setup import trained_part
-from napkin.errors import BROKEN, NapkinError
+from napkin.errors import NapkinError
 from napkin.footprint import capacity
 from napkin.inputs.hardware import Hardware
-from napkin.inputs.model import Config
-from napkin.inputs.model_file import load_config
-from napkin.operations.model import Model
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.training import FROZEN, SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.record import record
 from napkin.render.answer import Answer
-from napkin.term import TRUE, Term, leaf
+from napkin.term import Term
 from napkin.training.precision import precision
-from napkin.training.setup import Setup
 
 STATES = (*MACHINE_SIZE, "precision", "optimizer", "momentum")
 """Options that the ceiling depends on."""
@@ -34,23 +37,6 @@ LAYOUT = tuple(name for name in (*SETUP_OPTIONS, *STATE_OPTIONS) if name not in 
 
 INFERENCE_DTYPES = ("fp32", "bf16", "fp8", "mxfp8", "int8", "nvfp4", "mxfp4")
 CEILING = "the printed gigabytes of all GPUs, states perfectly sharded, nothing left for activations: a ceiling"
-
-
-@record
-class LayoutFit:
-    """A layout under which the largest shape must fit: a model's setup and implementation, and the search's steps.
-
-    tp, pp, stages  tensor-parallel ranks, pipeline stages, and stages times chunks that the layers divide by (1: none)
-    least           layers that a shape has at least: those that are frozen
-    part            whether only a part is trained: then not every parameter has gradients and optimizer states
-    """
-
-    setup_for: Callable[[Model], tuple[Setup, str]]
-    tp: int
-    pp: int
-    stages: int
-    least: int = 1
-    part: bool = False
 
 
 @record
@@ -175,34 +161,17 @@ def _answer_trained_part(
 ) -> Answer:
     """Answer for a model of which a part is trained: with the shape that fits, without the ceiling of one trained
     whole. limit: that ceiling, about which the first shape is looked for."""
-    config = _proportions(str(question.like), limit)
-    terms, notes = _fitting(layout, question.hardware, config)
-    nearer = _proportions(str(question.like), _fitted(terms) or limit)
+    config = proportions_of(str(question.like), limit)
+    terms, notes = fitting_shape(layout, question.hardware, config)
+    nearer = proportions_of(str(question.like), fitted(terms) or limit)
     if nearer.name != config.name:  # of a family, the member that is nearest to what fits
-        others, more = _fitting(layout, question.hardware, nearer)
-        if _fitted(others) > _fitted(terms):
+        others, more = fitting_shape(layout, question.hardware, nearer)
+        if fitted(others) > fitted(terms):
             config, terms, notes = nearer, others, more
-    answer = Answer("max-params", [*terms, *capacity], notes=[_keeps(config), *notes])
-    setup, _ = layout.setup_for(_deep_enough(config, layout.least))
+    answer = Answer("max-params", [*terms, *capacity], notes=[keeps(config), *notes])
+    setup, _ = layout.setup_for(deep_enough(config, layout.least))
     answer.screen = screen(answer, count, None, question.like, True, trained_part(setup))
     return answer
-
-
-def _fitted(terms: list[Term]) -> int:
-    """Return the parameters of the shape that fits; 0 where none does."""
-    return next((int(term.value) for term in terms if term.name == "fits/params"), 0)
-
-
-def _proportions(name: str, limit: int) -> Config:
-    """Return the model whose proportions a shape keeps: of a family, the member whose size is nearest to `limit`."""
-    from napkin.inputs.presets import is_preset
-    from napkin.planning.scaling import nearest_of_family
-
-    return (None if is_preset(name) else nearest_of_family(name, limit)) or load_config(name)
-
-
-def _keeps(config: Config) -> str:
-    return f"the shape keeps the proportions of {config.name}: head size, width to depth, inner width to width"
 
 
 def _largest_shape(question: MaxParamsQuestion, most: Term) -> tuple[list[Term], list[str]]:
@@ -211,67 +180,14 @@ def _largest_shape(question: MaxParamsQuestion, most: Term) -> tuple[list[Term],
     from napkin.planning.scaling import at_most, largest_of_family
 
     limit = int(most.value)
-    config = _proportions(str(question.like), limit)
+    config = proportions_of(str(question.like), limit)
     model, parameters = largest_of_family(config, at_most(limit))
-    notes = [_keeps(config)]
-    terms = _shape("like", model, parameters)
+    notes = [keeps(config)]
+    terms = shape_terms("like", model, parameters)
     if question.layout is not None:
-        fitting, more = _fitting(question.layout, question.hardware, config)
+        fitting, more = fitting_shape(question.layout, question.hardware, config)
         return [*terms, *fitting], [*notes, *more]
     return terms, notes
-
-
-def _deep_enough(config: Config, least: int) -> Model:
-    """Return the published shape, with as many layers as are frozen where it has fewer."""
-    from napkin.architectures import build
-    from napkin.planning.scaling import Proportions
-
-    model = build(config)
-    if len(model.stacks) > 1 or model.depth >= least:
-        return model
-    shape = Proportions(config)
-    return shape.model(shape.heads, least)
-
-
-def _shape(path: str, model: Model, parameters: int) -> list[Term]:
-    """Return a shape as quantities."""
-    found = (
-        ("params", parameters, "param"),
-        ("hidden_size", model.hidden, "1"),
-        ("layers", model.depth, "1"),
-        ("heads", model.heads, "1"),
-        ("kv_heads", model.kv_heads, "1"),
-        ("head_dim", model.head_dim, "1"),
-    )
-    return [leaf(f"{path}/{name}", value, unit, TRUE, "exact count of the shape") for name, value, unit in found]
-
-
-def _fitting(layout: LayoutFit, hardware: Hardware, config: Config) -> tuple[list[Term], list[str]]:
-    """Return the largest shape whose whole step fits: states as the layout divides them, activations, the loss,
-    overhead; and notes."""
-    from napkin.planning import verdicts
-    from napkin.planning.scaling import largest_of_family
-
-    layout.setup_for(
-        _deep_enough(config, layout.least)
-    )  # an option that makes no layout is refused here, not taken for a lack of memory
-    available = hardware.term("capacity", "fits/capacity", "byte")
-
-    def evaluated(model: Model) -> verdicts.Fit:
-        return verdicts.evaluate(model, *layout.setup_for(model), available.value)
-
-    def fits(model: Model) -> bool:
-        return bool(evaluated(model).reported.used.value <= available.value)
-
-    try:
-        model, parameters = largest_of_family(config, fits, layout.tp, layout.pp, layout.stages, layout.least)
-    except NapkinError as problem:
-        if problem.status != BROKEN:
-            raise
-        return [available], [f"fits/… is omitted: {problem.message} under this layout"]
-    used = evaluated(model).reported.used.renamed("fits/memory")
-    note = "fits/…: the largest that fits one step under this layout, including activations and overhead"
-    return [*_shape("fits", model, parameters), used, available], [note]
 
 
 COMMAND = Command(
