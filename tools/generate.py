@@ -35,7 +35,7 @@ class Step(NamedTuple):
 
 
 STEPS = (
-    Step("tables.py", ("src/napkin/_tables/*.py",), "what people edit in YAML, as Python literals"),
+    Step("tables.py", ("src/napkin/_tables/*.py", "src/napkin/__init__.pyi"), "what people edit, as Python literals"),
     Step("calibrate.py", ("src/napkin/_tables/calibration.py",), "constants of the step time; reads published steps"),
     Step("accuracy.py", ("docs/accuracy.md",), "errors of the step time; reads the calibration"),
     Step("rollout_accuracy.py", ("src/napkin/_tables/rollout_errors.py",), "errors of steps that generate answers"),

@@ -10,10 +10,10 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError
 from napkin.inputs.load import name_of, read_text
-from napkin.lint.comments import Ignores
-from napkin.lint.rule import BrokenRule
 from napkin.options.registry import OPTIONS
 from napkin.record import record
+from napkin.rules.comments import Ignores
+from napkin.rules.rule import BrokenRule
 
 _PLACE = re.compile(r"(?P<file>.+?)(?::(?P<line>\d+))?: (?P<key>.+)")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import re
 
-from napkin.lint.registry import prefixes
-from napkin.lint.rule import Law
+from napkin.rules.registry import prefixes
+from napkin.rules.rule import Law
 
 _COMMENT = re.compile(r"(?P<before>.*?)(?:#|//)\s*napkin:\s*ignore\b[:\s]*(?P<rules>[A-Za-z0-9,\s-]*)$")
 
