@@ -18,8 +18,8 @@ import pytest
 
 from napkin.commands.command import find
 from napkin.commands.inputs import Inputs
-from napkin.commands.plan import question
-from napkin.commands.setup import read_setup
+from napkin.commands.plan.searched import read_layouts
+from napkin.commands.question.setup import read_setup
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError
 from napkin.evidence import single
@@ -46,7 +46,7 @@ def planner_of(line: str) -> LayoutQuestion:
     given = {"model": OptionText(model)}
     for name, text in zip(options[::2], options[1::2], strict=True):
         given[name.removeprefix("--")] = OptionText(text)
-    return question.read_layouts(Inputs(find("plan"), given))[0]
+    return read_layouts(Inputs(find("plan"), given))[0]
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_what_is_asked_for_is_held(napkin: Napkin) -> None:
     ("line", "reason", "nearest"),
     [
         ("plan llama3-70b --gpus 8 --hardware h100 --seq 8192", "none of", "--gpus 16"),
-        ("plan llama3-8b --gpus 64 --hardware h100 --tp 3", "does not divide the 32 attention heads", "--tp 4"),
+        ("plan llama3-8b --gpus 64 --hardware h100 --tp 3", "does not divide the attention heads (32)", "--tp 4"),
         ("plan llama3-8b --gpus 61 --hardware h100 --global-batch 64", "divides the batch of 64", "--gpus 64"),
         ("plan llama3-8b --gpus 64 --hardware h100 --dp 48", "not a multiple of 48", "--dp 64"),
         ("plan llama3-70b --gpus 64 --hardware h100 --zero 0 --tp 1 --pp 1", "none of", ""),

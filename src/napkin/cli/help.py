@@ -12,10 +12,11 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
+from napkin.cli.said import said
 from napkin.commands.command import Command
-from napkin.options.option import Choice, Option
+from napkin.options.option import Option
 from napkin.options.registry import GROUPS, OPTIONS, SECOND_LEVEL
-from napkin.options.training import SETUP_WORDS, UNTIMED
+from napkin.options.training import UNTIMED
 
 WIDTH = 80
 LINES = 58
@@ -92,7 +93,7 @@ def _example(line: str) -> str:
 def _parameter(option: Option, group: str, command: Command) -> inspect.Parameter:
     """Return the parameter that typer shows; an argument is a word of its own in this command (MODEL in most)."""
     kind = inspect.Parameter.KEYWORD_ONLY
-    shown: dict[str, Any] = {"help": _said(option, command), "rich_help_panel": group}
+    shown: dict[str, Any] = {"help": said(option, command), "rich_help_panel": group}
     short = (option.short,) if option.short else ()
     annotation: Any
     value: Any
@@ -106,21 +107,6 @@ def _parameter(option: Option, group: str, command: Command) -> inspect.Paramete
         annotation = str | None
         value = typer.Option(None, f"--{option.name}", *short, metavar=option.metavar, **shown)
     return inspect.Parameter(option.key, kind, default=value, annotation=annotation)
-
-
-def _said(option: Option, command: Command) -> str:
-    """Return what help says about an option: what it is, and the value that holds where it is left out."""
-    default, read = _default(option, command), command.reads.get(option.name)
-    said = f"What is solved for: {', '.join(read.words)}" if isinstance(read, Choice) else option.help
-    return f"{said} (default: {default})" if default else said
-
-
-def _default(option: Option, command: Command) -> str:
-    stated = command.defaults.get(option.name)
-    if isinstance(stated, bool):
-        return "on" if stated else "off"
-    words = SETUP_WORDS.get(option.name, option.default) if "micro-batch" in command.defaults else option.default
-    return stated if stated is not None else words
 
 
 def _function(command: Command, names: Sequence[str]) -> Callable[..., None]:
@@ -159,7 +145,7 @@ def _rendered(command: Command, names: Sequence[str], examples: Sequence[str], e
     )
     made: Any = typer.main.get_command(app)
     made.examples = examples
-    made.says = {OPTIONS[name].key: _said(OPTIONS[name], command) for name in names}
+    made.says = {OPTIONS[name].key: said(OPTIONS[name], command) for name in names}
     text: str = made.get_help(typer.Context(made, info_name=f"napkin {command.name}"))  # nothing is parsed
     return text.rstrip() + "\n"
 

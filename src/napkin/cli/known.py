@@ -128,7 +128,14 @@ def _kinds_of_recomputation() -> tuple[str, ...]:
     return ("none", "selective", "operations", "full", "every:2", "group:2", "group:sqrt")
 
 
+def _laws() -> tuple[str, ...]:
+    from napkin.planning.laws.known import LAWS
+
+    return tuple(LAWS)
+
+
 _TABLES = {
+    "law": _laws,
     "hardware": _hardware,
     "accelerator": _hardware,
     "vendor": _vendors,

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
-from napkin.commands.model import read_model
-from napkin.commands.size import read_size
+from napkin.commands.question.model import read_model
+from napkin.commands.question.size import read_size
 from napkin.counting import params
 from napkin.errors import NapkinError
 from napkin.footprint import capacity, storage

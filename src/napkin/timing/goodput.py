@@ -15,10 +15,13 @@ from napkin.term import GIVEN, Term, constant, divide, multiply
 
 @record
 class Goodput:
-    """The share of a run's calendar time that is training at a good step's rate; spread: σ of its logarithm."""
+    """The share of a run's calendar time that is training at a good step's rate.
+
+    spread  σ of its logarithm        run_kind  production, benchmark or speedrun: which published runs it is of"""
 
     share: Term
     spread: float = 0.0
+    run_kind: str = "production"
 
     def calendar(self, uninterrupted: Term) -> Term:
         """Return the calendar time of uninterrupted seconds."""
@@ -51,3 +54,5 @@ class Goodput:
 
 IN_MFU = Goodput(constant("goodput", 1, "1", "the given MFU is that of the whole run"))
 """The share where a whole-run MFU is given, which has all losses in it."""
+UNBROKEN = Goodput(constant("goodput", 1, "1", "a trainer's own clock: of its steps"))
+"""The share of the time that a trainer prints."""

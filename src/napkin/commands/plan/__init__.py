@@ -71,6 +71,7 @@ COMMAND = Command(
         "tokens",
         *AMOUNT,
         "goodput",
+        "run-kind",
         "within",
         "budget",
         "price",

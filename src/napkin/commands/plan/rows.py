@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from napkin.commands.layout import degrees
-from napkin.commands.machine import idle_links
 from napkin.commands.plan.question import PlanQuestion
+from napkin.commands.question.layout import degrees
+from napkin.commands.question.machine import idle_links
 from napkin.evidence.constants import deviations
 from napkin.options.command_line import Text, pieces_of
 from napkin.options.training import SETUP_DEFAULTS

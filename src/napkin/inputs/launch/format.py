@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dataclasses import KW_ONLY
     from typing import Any
 
-    from napkin.inputs.launch.source import Source
+    from napkin.inputs.launch.source import LaunchFile
 
 
 @record
@@ -41,7 +41,7 @@ class Key:
 
 
 @record
-class Rule:
+class KeyRule:
     """What several keys mean together. keys and options: with spaces; says: in words, for the documentation."""
 
     keys: str
@@ -51,7 +51,7 @@ class Rule:
 
 
 @record
-class Format:
+class LaunchFormat:
     """One kind of launch file.
 
     name     in messages and options          says     in words
@@ -64,9 +64,9 @@ class Format:
     name: str
     says: str
     source: str
-    is_this: Callable[[Source], bool]
+    is_this: Callable[[LaunchFile], bool]
     keys: tuple[Key, ...] = ()
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[KeyRule, ...] = ()
     _: KW_ONLY
     fixed: Mapping[str, str] = MappingProxyType({})
     ignored: str = ""
@@ -81,12 +81,12 @@ class Format:
         return Tables(self.name, self.says, self.ignored, self.not_modelled, self.refused, frozenset(looked))
 
 
-def open_reading(format: Format, source: Source) -> Reading:
+def open_reading(format: LaunchFormat, source: LaunchFile) -> Reading:
     """Return an empty reading of a source in a format."""
     return Reading(source, format.tables)
 
 
-def apply(format: Format, reading: Reading) -> None:
+def apply(format: LaunchFormat, reading: Reading) -> None:
     """Read every key and rule of a format."""
     for option, value in format.fixed.items():
         reading.put(option, value, format.name, origin="derived")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from napkin.errors import NapkinError
 from napkin.inputs.launch.shapes import preset_with
-from napkin.inputs.launch.source import Source, Value
+from napkin.inputs.launch.source import FileValue, LaunchFile
 from napkin.inputs.launch.tables import Tables, is_named
 from napkin.inputs.launch.values import Open, is_open
 from napkin.record import record
@@ -39,7 +39,7 @@ UNKNOWN = "napkin does not know what it changes"
 
 
 @record
-class Entry:
+class StatedOption:
     """An option as a file states it. value: None where the file leaves it open; where: its keys, with commas;
     given: the file's own text, where napkin has no value for it (the name of a model that it does not know)."""
 
@@ -68,10 +68,10 @@ class Reading:
     given_model  the preset that a file around this block names
     """
 
-    def __init__(self, source: Source, format: Tables) -> None:
+    def __init__(self, source: LaunchFile, format: Tables) -> None:
         self.source = source
         self.format = format
-        self.inputs: dict[str, Entry] = {}
+        self.inputs: dict[str, StatedOption] = {}
         self.shape: dict[str, int | bool] = {}
         self.ignored: list[str] = []
         self.not_modelled: list[Said] = []
@@ -84,7 +84,7 @@ class Reading:
 
     # what the file holds
 
-    def find(self, *keys: str) -> Value | None:
+    def find(self, *keys: str) -> FileValue | None:
         """Return the first of these keys that the file has with a value other than null."""
         found = (self.source.get(key) for key in keys)
         return next((one for one in found if one is not None and one.value is not None), None)
@@ -97,7 +97,7 @@ class Reading:
             return None
         return self.parsed(value, how)
 
-    def parsed(self, value: Value, how: Callable[[object], Any]) -> Any:
+    def parsed(self, value: FileValue, how: Callable[[object], Any]) -> Any:
         """Return a value as `how` reads it; what it cannot read is an error (2) at its key."""
         try:
             return how(value.value)
@@ -131,7 +131,7 @@ class Reading:
             origin = DEFAULT
         where = (*dict.fromkeys(variables), *(present or keys))
         place = self.source.place(keys[0]) if keys and keys[0] in self.source.values else self.source.name
-        self.inputs[option] = Entry(value, origin, ", ".join(where), place)
+        self.inputs[option] = StatedOption(value, origin, ", ".join(where), place)
         self._told.update(keys)
 
     def derive(self, option: str, value: Any, *keys: str) -> None:
@@ -152,7 +152,7 @@ class Reading:
         self.put(option, None, *keys)
         if given:
             one = self.inputs[option]
-            self.inputs[option] = Entry(None, one.origin, one.where, one.place, given)
+            self.inputs[option] = StatedOption(None, one.origin, one.where, one.place, given)
 
     def dimension(self, name: str, value: Any, *keys: str) -> None:
         """State a dimension of the model."""
@@ -177,7 +177,7 @@ class Reading:
         name = preset_with(self.config) if self.config is not None else None
         entry = self.inputs.get("model")
         if name is not None and entry is not None:
-            self.inputs["model"] = Entry(name, DERIVED, entry.where, entry.place)
+            self.inputs["model"] = StatedOption(name, DERIVED, entry.where, entry.place)
 
     def omit(self, key: str, why: str) -> None:
         """Name a key that could change memory or time and has no meaning here."""
