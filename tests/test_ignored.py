@@ -190,6 +190,7 @@ pue=1.5
 quantized=nf4
 recompute=full|selective
 reference=precomputed|gpt2
+run-kind=benchmark|speedrun
 response-tokens=400
 reward=gpt2
 rollout=colocated:0.3

@@ -73,6 +73,7 @@ def test_a_finding_is_seen_at_80_columns(rule: Law) -> None:
     line = f"lint {rule.example} --select {rule.number}"
     text = written(line)
     assert max(map(len, text.splitlines())) <= 80, text
+    words = " ".join(text.split())
     for row in rows(line):
-        assert row["message"].split("; ")[0] in text
-        assert (row["change"] or "").split("; ")[0] in text
+        assert row["message"] in words
+        assert (row["change"] or "") in words

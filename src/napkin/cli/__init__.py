@@ -196,8 +196,7 @@ def answer_of(
             raise
         answer = _impossible(command, given, problem)
     if launch is not None:
-        answer.notes += launch.notes
-        answer.assumed += launch.assumed
+        launch.add_to(answer)
     if idle:
         unused = " ".join(dict.fromkeys(idle))
         answer.notes.append(f"options of the pasted line that do not change the answer: {unused}")

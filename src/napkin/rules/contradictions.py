@@ -6,31 +6,24 @@ import math
 from collections.abc import Iterator
 
 from napkin.architectures import implementation_of
+from napkin.inputs.peaks import peak_name
 from napkin.operations.frameworks import IMPLEMENTATIONS
-from napkin.operations.implementations import Implementation
-from napkin.operations.queries import undivided
+from napkin.operations.implementations import FLASH, Implementation
+from napkin.operations.queries import learned_positions, undivided
 from napkin.rules.case import Options, Stated
-from napkin.rules.rule import ERROR, Contradiction, Gain, Hit
+from napkin.rules.numbers import divisors, nearest
+from napkin.rules.rule import ERROR, BrokenRule, Contradiction, Gain, Hit
 from napkin.training.frameworks import FRAMEWORKS
+from napkin.training.precision import precision
 
-NEAR = 4
-"""Values next to one that does not divide that are offered, the nearest first."""
-
-
-def nearest(wanted: int, divides: list[int]) -> list[int]:
-    """Return the values nearest to one that is asked for, the smaller first where two are as far away."""
-    return sorted(divides, key=lambda value: (abs(value - wanted), value))[:NEAR]
+BEFORE_AMPERE = ("pascal", "volta", "turing")
+"""Generations of GPUs without what FlashAttention-2 needs."""
 
 
 def _leaves_replicas(stated: Stated, **degrees: int) -> bool:
     """Return whether the GPUs, where they are stated, are a multiple of a replica's ranks with other degrees."""
     together = math.prod(degrees.get(name, stated.number(name)) or 1 for name in ("tp", "pp", "cp"))
     return not stated.number("gpus") or stated.number("gpus") % together == 0
-
-
-def divisors(whole: int) -> list[int]:
-    """Return every divisor of a number up to a million, ascending."""
-    return [n for n in range(1, min(whole, 10**6) + 1) if whole % n == 0] if whole <= 10**6 else [1]
 
 
 def _ranks(stated: Stated) -> Iterator[Hit]:
@@ -157,6 +150,34 @@ def _sequence(stated: Stated) -> Iterator[Hit]:
         yield Hit(f"{seq // cp:,} tokens are not divided over tp {tp}", "seq", ({"seq": str(up)}, {"sp": False}))
 
 
+def _old_flash(stated: Stated) -> Iterator[Hit]:
+    hardware = stated.hardware
+    if hardware is not None and hardware.generation in BEFORE_AMPERE and stated.texts.get("attention") == FLASH:
+        yield Hit(f"flash attention does not run on {hardware.name}", "attention", ({"attention": "efficient"},))
+
+
+def _pipelined(stated: Stated) -> Iterator[Hit]:
+    zero, pp = stated.word("zero"), stated.number("pp")
+    if stated.word("framework") == "deepspeed" and pp > 1 and zero in ("2", "3"):
+        yield Hit(f"DeepSpeed's pipeline of {pp} stages refuses ZeRO-{zero}", "zero", ({"zero": "1"},))
+
+
+def _positions(stated: Stated) -> Iterator[Hit]:
+    rows, seq = learned_positions(stated.model), stated.number("seq")
+    if rows and "seq" in stated.texts and seq > min(rows):
+        yield Hit(f"{seq:,} tokens on {min(rows):,} learned positions", "seq", ({"seq": str(min(rows))},))
+
+
+def _format(stated: Stated) -> Iterator[Hit]:
+    hardware, text = stated.hardware, stated.word("precision")
+    if hardware is None or "precision" not in stated.texts:
+        return
+    name = peak_name(precision(text).compute)
+    if name not in hardware.peaks:
+        other = "bf16-mixed" if "bf16" in hardware.peaks else "fp16-mixed"
+        yield Hit(f"{hardware.name} has no matrix units for {name}", "precision", ({"precision": other},))
+
+
 RULES = (
     Contradiction(
         "N401",
@@ -229,4 +250,59 @@ RULES = (
         severity=ERROR,
         sources=("NVIDIA/Megatron-LM megatron/training/arguments.py, validate_args",),
     ),
+    Contradiction(
+        "N408",
+        "flash-before-ampere",
+        "Flash attention is asked for on a GPU that does not run it",
+        "FlashAttention-2 needs Ampere or newer; torch's memory-efficient kernel runs on older GPUs.",
+        "gpt2 --gpus 8 --hardware v100 --precision fp16-mixed --attention flash --seq 1024",
+        find=_old_flash,
+        severity=ERROR,
+        sources=("Dao-AILab/flash-attention csrc/flash_attn/flash_api.cpp: only supports Ampere GPUs or newer",),
+    ),
+    Contradiction(
+        "N409",
+        "pipeline-with-zero2",
+        "DeepSpeed's pipeline is combined with ZeRO-2 or ZeRO-3",
+        "A pipeline adds up gradients over micro-batches, which stages 2 and 3 would have to gather each time.",
+        "llama3-8b --gpus 16 --pp 4 --zero 2 --framework deepspeed",
+        find=_pipelined,
+        severity=ERROR,
+        sources=("deepspeedai/DeepSpeed deepspeed/runtime/pipe/engine.py, PipelineEngine.__init__",),
+    ),
+    Contradiction(
+        "N410",
+        "sequence-beyond-learned-positions",
+        "Sequences are longer than the table of learned positions",
+        "A position beyond the table has no row: the lookup fails.",
+        "gpt2 --gpus 8 --seq 2048",
+        find=_positions,
+        severity=ERROR,
+        sources=("huggingface/transformers models/gpt2/modeling_gpt2.py, GPT2Model.wpe",),
+    ),
+    Contradiction(
+        "N411",
+        "format-without-matrix-units",
+        "Matmuls in a format that the accelerator does not multiply",
+        "A format that an accelerator's matrix units lack is emulated or refused.",
+        "llama3-8b --gpus 8 --hardware a100 --zero 3 --precision fp8-mixed",
+        find=_format,
+        severity=ERROR,
+        sources=("datasheets, in hardware_specs.yaml with a citation for each",),
+    ),
+    Contradiction(
+        "N499",
+        "refused-together",
+        "Options that cannot be combined",
+        "Every option can be read, and napkin refuses what they are together, for the reason that it gives.",
+        "llama3-8b --gpus 8 --zero 1 --offload parameters",
+        find=lambda _: (),
+        severity=ERROR,
+        sources=("the refusal itself, which `napkin memory` with the same options prints",),
+    ),
 )
+
+
+def refused(message: str, hint: str | None) -> BrokenRule:
+    """Return what is wrong with options that are refused together."""
+    return BrokenRule(RULES[-1], Hit(message, "", edit=hint or ""), {}, Gain())

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 ERROR, WARNING, INFO = "error", "warning", "info"
 SEVERITIES = (ERROR, WARNING, INFO)
 """What stops a run, what wastes something, and what buys something with it (accuracy, safety) that is worth knowing."""
-TIME, MEMORY, EITHER, OWN, NONE = "time", "memory", "either", "own", "none"
+TIME, MEMORY, EITHER, NEEDLESS, OWN = "time", "memory", "either", "needless", "own"
 """What a rule's price is in: the step's time, each GPU's memory, whichever of both is gained while the other is kept,
-figures that the rule states itself, or nothing (a contradiction has no price)."""
+or nothing: what is given up is not needed (its price is the memory that doing without it takes), or the rule states
+figures of its own."""
 
 
 @record
@@ -81,7 +82,8 @@ class Ask:
 @record
 class Rule(Law):
     """A rule about a configuration that can be run. gains: what its price is in; least: the smallest share of the step,
-    or of a GPU's memory, that is reported; mend: searches the change where a finding does not list any."""
+    or of a GPU's memory, that is reported (of what is needless the largest); mend: searches the change where a finding
+    does not list any."""
 
     find: Callable[[Configuration], Iterable[Hit]]
     gains: str = TIME

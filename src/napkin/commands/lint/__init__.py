@@ -9,20 +9,22 @@ from collections.abc import Callable, Sequence
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.lint.files import ReadTarget, read_target, targets_of
-from napkin.commands.lint.question import read_ask, read_case, read_stated
+from napkin.commands.lint.question import read_ask, read_case, read_stated, read_words
 from napkin.commands.lint.report import Linted, counts
+from napkin.commands.question.setup import read_setup
 from napkin.commands.screens.lint import of_rule, of_rules, screen
 from napkin.errors import BROKEN, CLOSE, OK, REFUSED, USAGE, NapkinError, Problems
 from napkin.inputs.load import printable
 from napkin.options.data import AMOUNT
 from napkin.options.layout import STAGE_OPTIONS
-from napkin.options.lint import LINT
+from napkin.options.lint import LINT, OPERATION
 from napkin.options.model import MODEL_OPTIONS, PADDED
 from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.record import replace
 from napkin.render.answer import Answer
 from napkin.render.findings import to_annotations, to_junit
-from napkin.rules.judge import contradictions, findings
+from napkin.rules.contradictions import refused
+from napkin.rules.judge import contradictions, findings, joined
 from napkin.rules.registry import CONTRADICTIONS, RULES, find, is_selected, laws, prefixes
 from napkin.rules.rule import Law
 
@@ -75,16 +77,27 @@ def _read_linted(inputs: Inputs, read: ReadTarget, wanted: Wanted) -> Linted:
         asked.depends(asked.given, True)
         inputs.adopt(asked)
         return Linted(read, stated, tuple(one for one in broken if not read.is_ignored(one)), None, typed)
-    case = read_case(asked, stated)
+    read_words(asked)
+    try:
+        setup = read_setup(asked, stated.model)
+    except NapkinError as problem:
+        if problem.status != USAGE or isinstance(problem, Problems) or not wanted(CONTRADICTIONS[-1]):
+            raise
+        inputs.adopt(asked)
+        return Linted(read, stated, (refused(problem.message, problem.hint),), None, typed)
+    case = read_case(asked, stated, setup)
     inputs.adopt(asked)
-    found = findings(case, [rule for rule in RULES if wanted(rule)], read_ask(asked, case))
-    return Linted(read, stated, tuple(one for one in found if not read.is_ignored(one)), case, typed)
+    ask = read_ask(asked, case)
+    every = findings(case, [rule for rule in RULES if wanted(rule)], ask)
+    found = tuple(one for one in every if not read.is_ignored(one))
+    return Linted(read, stated, found, case, typed, together=joined(case, found, ask))
 
 
 def _answer(found: Sequence[Linted], problems: Sequence[NapkinError]) -> Answer:
     """Answer with the findings of all configurations, the worst first in each."""
     answer = Answer("lint", rows=[one.row(finding) for one in found for finding in one.findings], problems=problems)
     answer.extra["columns"] = {"time": "1", "memory": "byte", "cost": "USD"}
+    answer.extra["together"] = [one.extra for one in found if one.extra is not None]
     answer.status = max((one.status for one in found), key=(OK, CLOSE, BROKEN).index, default=OK)
     if problems:
         answer.status = max((one.status for one in problems), key=(OK, BROKEN, USAGE, REFUSED).index)
@@ -138,6 +151,7 @@ COMMAND = Command(
         "tokens",
         *AMOUNT,
         "price",
+        *OPERATION,
     ),
     arguments=("configs",),
     defaults=SETUP_DEFAULTS,
