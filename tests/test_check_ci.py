@@ -316,6 +316,7 @@ VERDICTS = [
 
 
 @pytest.mark.parametrize(("name", "line"), VERDICTS)
+@pytest.mark.slow
 def test_a_verdict_is_one_that_its_command_names(name: str, line: str) -> None:
     assert json.loads(written(line, "json"))["verdict"] in (None, *find(name).verdicts)
 
