@@ -4,7 +4,8 @@ python benchmarks/page_latency.py [MOVES]    after `make page`; needs chromium, 
 
 For each question a slider goes over its stops. The page: from the input event to the drawn answer, as the page itself
 marks them (`performance.mark`); `advice` is the second message of `memory`, with what would make it fit. The shell: the
-wall time of `napkin … --json`, process and all, in the same run on the same machine. Compare the ratio, not the seconds.
+wall time of `napkin … --json`, process and all, in the same run on the same machine. Compare the ratio and not the
+seconds.
 """
 
 from __future__ import annotations
