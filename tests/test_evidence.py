@@ -399,7 +399,8 @@ def test_an_estimate_names_its_runs() -> None:
 
 
 def test_the_verdict_on_an_mfu_is_by_what_published_steps_reach() -> None:
-    """Half of the published steps, each source weighing the same, reach GOOD, and nine in ten FAIR."""
+    """Of the published steps, each source weighing the same, one in a hundred reaches RARE, half reach GOOD, and nine
+    in ten FAIR."""
     by_source: dict[str, list[float]] = {}
     for row in facts.steps():
         if row.why or row.suspect or row.shape is None or not row.global_batch:
@@ -415,6 +416,7 @@ def test_the_verdict_on_an_mfu_is_by_what_published_steps_reach() -> None:
     assert len(by_source) >= 26
     weighted = [(mfu, 1 / len(every)) for every in by_source.values() for mfu in every]
     assert weighted_quantile(weighted, 0.5) == pytest.approx(utilization.GOOD, abs=0.005)
+    assert weighted_quantile(weighted, 0.99) == pytest.approx(utilization.RARE, abs=0.005)
     assert weighted_quantile(weighted, 0.1) == pytest.approx(utilization.FAIR, abs=0.005)
 
 

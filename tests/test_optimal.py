@@ -184,6 +184,7 @@ def test_the_interval_holds_every_law_that_stands() -> None:
     assert not low <= params_of("kaplan2020", 3.8e25) <= high
 
 
+@pytest.mark.slow
 def test_a_machine_and_a_size_agree(napkin: Napkin) -> None:
     """The MFU is that of the plan of the very model, and the FLOPs are what the machine does in the time."""
     line = "--gpus 64 --hardware h100 --within 30d"

@@ -54,3 +54,5 @@ class Goodput:
 
 IN_MFU = Goodput(constant("goodput", 1, "1", "the given MFU is that of the whole run"))
 """The share where a whole-run MFU is given, which has all losses in it."""
+UNBROKEN = Goodput(constant("goodput", 1, "1", "a trainer's own clock: of its steps"))
+"""The share of the time that a trainer prints."""

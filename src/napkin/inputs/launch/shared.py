@@ -7,7 +7,7 @@ import os
 from napkin.errors import NapkinError
 from napkin.inputs.launch import values
 from napkin.inputs.launch.names import AUTOCAST, MASTER, PURE, lora_targets
-from napkin.inputs.launch.values import Open, flag, names, whole, word
+from napkin.inputs.launch.values import Open, flag, names, number, whole, word
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -145,6 +145,17 @@ def take_deepspeed_file(reading: Reading, key: str = "deepspeed") -> bool:
     else:
         merge_into(reading, linked, key)
     return True
+
+
+def take_amount(reading: Reading, epochs_key: str, default: float) -> None:
+    """Read how long is trained: a limit on steps wins over epochs, of which there are `default` unless stated."""
+    steps, epochs = reading.read("max_steps", number), reading.read(epochs_key, number)
+    if steps and steps > 0:
+        reading.put("steps", int(steps), "max_steps")
+    elif epochs:
+        reading.put("epochs", epochs, epochs_key)
+    else:
+        reading.default("epochs", default, epochs_key)
 
 
 def take_lora(reading: Reading, rank: str, targets: str, default_rank: int, default_targets: str | None) -> None:
