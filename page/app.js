@@ -2,7 +2,7 @@
 
 import { byId, h } from "./dom.js";
 import { Form } from "./form.js";
-import { charts, colored, headline, table } from "./draw.js";
+import { charts, colored, costBar, headline, table } from "./draw.js";
 import { drawTree } from "./tree.js";
 
 const OWN_FILE = "./config.json";
@@ -74,8 +74,10 @@ function go(command, texts) {
   state.command = command;
   state.opened = false;
   for (const tab of byId("questions").children) {
-    if (tab.value === command) tab.setAttribute("aria-current", "page");
-    else tab.removeAttribute("aria-current");
+    if (tab.value === command) {
+      tab.setAttribute("aria-current", "page");
+      tab.scrollIntoView({ block: "nearest", inline: "nearest" });
+    } else tab.removeAttribute("aria-current");
   }
   fields.draw(questions[command], texts);
   showFile();
@@ -111,13 +113,17 @@ function answer({ id, advice, explain, answer: found, took }) {
 
 function show(found, explain) {
   const { screen } = found;
+  for (const [name, { value }] of Object.entries(JSON.parse(found.json).inputs)) fields.shows(name, value);
   const live = byId("live");
   live.hidden = false;
   const width = Math.max(live.clientWidth - 48, 260);
   const chosen = Object.fromEntries(found.remedies.map((one) => [one.change, one]));
+  const most = Math.max(...found.remedies.map((one) => one.high ?? 0), 0.05);
   const remedy = (row) => {
     const one = chosen[row[0]];
-    return one && questions[one.command] ? h("button", { type: "button", class: "quiet", onclick: () => go(one.command, one.texts) }, "Apply", h("span", { class: "unseen" }, ` ${row[0]}`)) : "";
+    if (!one || !questions[one.command]) return ["", ""];
+    const cost = typeof one.extra === "number" ? costBar(one, most) : "";
+    return [cost, h("button", { type: "button", class: "quiet", onclick: () => go(one.command, one.texts) }, "Apply", h("span", { class: "unseen" }, ` ${row[0]}`))];
   };
   live.replaceChildren(
     ...headline(screen),

@@ -6,7 +6,7 @@ const COLORS = 8;
 const ROW = 26;
 
 function cell(column, one, first, color) {
-  if (typeof one !== "string") return h("td", { class: "drawn" }, bar(one, color));
+  if (column.drawn) return h("td", { class: "drawn" }, typeof one === "string" ? one : bar(one, color));
   const names = [column.right ? "right" : "", column.remark ? "remark" : ""].filter(Boolean).join(" ");
   return first ? h("th", { scope: "row", class: names }, one) : h("td", { class: names }, one);
 }
@@ -17,21 +17,30 @@ function bar({ start, end, free }, color) {
     s("rect", { class: free ? "free" : color, x: 100 * start, width, height: 10 }));
 }
 
-/** Return a table of a screen; named: what has a color in the picture above it; extra(row): a cell at its end. */
+/** Return a table of a screen; named: what has a color in the picture above it; extra(row): cells at its end. */
 export function table(found, named = [], extra = null) {
   if (!found) return "";
   const used = found.columns.map((column, i) => column.name || found.rows.some((row) => row[i] !== ""));
-  const columns = found.columns.filter((_, i) => used[i]);
+  const drawn = found.columns.map((_, i) => found.rows.some((row) => typeof row[i] !== "string"));
+  const columns = found.columns.map((column, i) => ({ ...column, drawn: drawn[i] })).filter((_, i) => used[i]);
   const head = columns.some((column) => column.name)
     ? h("thead", {}, h("tr", {}, columns.map((c) => (c.name ? h("th", { scope: "col", class: c.right ? "right" : "" }, c.name) : h("td"))),
-        extra ? h("td") : ""))
+        extra ? [h("td"), h("td")] : ""))
     : "";
   const rows = found.rows.map((row) => {
     const cells = row.filter((_, i) => used[i]);
     const color = named.includes(cells[0]) ? `s${named.indexOf(cells[0]) % COLORS}` : "";
-    return h("tr", {}, cells.map((one, i) => cell(columns[i], one, i === 0, color)), extra ? h("td", {}, extra(row)) : "");
+    return h("tr", {}, cells.map((one, i) => cell(columns[i], one, i === 0, color)), extra ? extra(row).map((one) => h("td", { class: one instanceof SVGElement ? "drawn" : "" }, one)) : "");
   });
   return h("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Table" }, h("table", {}, head, h("tbody", {}, rows)));
+}
+
+/** Return the time that a remedy costs, with its interval, next to the others': a share of a step, up to `most`. */
+export function costBar({ extra, low, high }, most) {
+  const at = (value) => (100 * Math.min(Math.max(value, 0), most)) / most;
+  return s("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
+    s("rect", { class: "free", x: at(low), width: Math.max(at(high) - at(low), 0.5), height: 10 }),
+    s("rect", { class: "middle", x: Math.min(at(extra), 99), width: 1, height: 10 }));
 }
 
 /** Return lines 1 and 2: the question, and the answer with what goes with it. */

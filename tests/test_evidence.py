@@ -32,7 +32,7 @@ from napkin.evidence import (
 )
 from napkin.evidence.columns import Columns
 from napkin.evidence.fit import Problem, in_quantity, seconds_of
-from napkin.evidence.intervals import Growth, SeenStep, distance, nearest, point, quantile
+from napkin.evidence.intervals import Growth, distance, nearest, point, quantile
 from napkin.evidence.priors import PRIORS
 from napkin.evidence.ranking import weighted_quantile
 from napkin.evidence.rates import constants_of
@@ -253,8 +253,9 @@ def test_distance_counts_each_difference_once() -> None:
 
 def test_sources_weigh_the_same_in_a_quantile() -> None:
     here = point("hopper", "megatron-core", False, 16, 8e9, 8192, 64)
-    many = [SeenStep(f"a{i}", "a", here, 0.01, 0.0) for i in range(100)]
-    few = [SeenStep("b", "b", here, 0.5, 0.0)]
+    place = ("hopper", "megatron-core", 0, 16, here.params, here.seq, here.gpus)
+    many = [(f"a{i}", "a", *place, 0.01, 0.0) for i in range(100)]
+    few = [("b", "b", *place, 0.5, 0.0)]
     flat = Growth(1.0, 0.0, 0.0)
     assert quantile(0.5, many + few, flat) == pytest.approx(0.01)
     assert quantile(0.9, many + few, flat) == pytest.approx(0.5)

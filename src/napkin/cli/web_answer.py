@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from napkin.cli.reader import read
+from napkin.cli.web_form import QUESTIONS
 from napkin.commands.command import Command, ask, find, named
 from napkin.commands.inputs import Inputs
 from napkin.commands.signature import AllButAdvice, OptionText
@@ -30,6 +31,7 @@ from napkin.term import expression
 from napkin.units import human
 
 Plain = dict[str, object]
+ASKED = frozenset(question.command for question in QUESTIONS)
 ANSI = {"32": "good", "31": "bad", "33": "open"}
 WIDE = 10**6
 """Columns of a page: nothing is left out."""
@@ -143,11 +145,11 @@ def _cell(cell: str | Bar) -> object:
 
 def _line(text: str) -> Plain:
     """Return a command line with the options that the page would be set to; none where it is not one of its own."""
-    try:
-        command, words = named(shlex.split(text)[1:])
-        given = read(command, words).given
-    except (NapkinError, ValueError):
+    said = shlex.split(text)[1:]
+    if said[0] not in ASKED:
         return {"text": text, "command": "", "texts": {}}
+    command, words = named(said)
+    given = read(command, words).given
     texts = {name: one.text for name, one in given.items() if isinstance(one.text, (str, bool))}
     return {"text": text, "command": command.name if len(texts) == len(given) else "", "texts": texts}
 
@@ -157,7 +159,13 @@ def _remedies(answer: Answer) -> list[Plain]:
     found = answer.extra.get("suggestions")
     rows: Sequence[object] = found if isinstance(found, (list, tuple)) else ()
     return [
-        {"change": row.get("change"), **_line(str(row["command"]))}
+        {
+            "change": row.get("change"),
+            "extra": row.get("extra_time"),
+            "low": row.get("low"),
+            "high": row.get("high"),
+            **_line(str(row["command"])),
+        }
         for row in rows
         if isinstance(row, dict) and row.get("command")
     ]

@@ -24,7 +24,7 @@ from napkin.inputs.limits import status_of_most
 from napkin.planning.alternatives import nearest, reasons
 from napkin.planning.found import Found
 from napkin.planning.grid import Request
-from napkin.planning.layouts import Scored, best, chosen_on, recommended, scored
+from napkin.planning.layouts import Scored, best, chosen_on, listed, recommended, scored
 from napkin.planning.usual import usual_choices
 from napkin.render.answer import Answer
 from napkin.term import TRUE, Term, leaf
@@ -77,13 +77,13 @@ def ranked_answer(question: PlanQuestion, found: Found) -> tuple[Answer, Scored]
     layouts, request = question.layouts, found.request
     half = layouts.half_width(request.gpus)
     front = found.front()
-    listed = front[: question.rows] if question.pareto else found.distinct(question.rows)
-    entries = [scored(layouts, found.layout(i)) for i in listed]
+    shown = front[: question.rows] if question.pareto else found.distinct(question.rows)
     leader = best(layouts, found)
     chosen = recommended(layouts, found, leader)
+    entries = [listed(layouts, found, i) for i in shown]
     rows = [
         row_of(question, one, Standing(n, leader, i in front, one.layout == chosen.layout))
-        for n, (one, i) in enumerate(zip(entries, listed, strict=True), 1)
+        for n, (one, i) in enumerate(zip(entries, shown, strict=True), 1)
     ]
     if not question.pareto and not any(row["recommended"] for row in rows):
         faster = int((found.score < chosen.token * (1 - 1e-9)).sum())
