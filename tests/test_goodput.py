@@ -103,3 +103,17 @@ def test_nothing_fails_without_failures() -> None:
     )
     assert float(never.share(leaf("gpus", 1000, "GPU")).value) == pytest.approx(0.95)
     assert never.spread(leaf("gpus", 1000, "GPU")) == 0
+
+
+def test_energy_by_measured_draw_and_a_regions_grid(napkin: Napkin) -> None:
+    """MLPerf v4.0: 64 nodes drew 6,849 W each, 856.1 W a GPU, of a rated 700; Finland's grid 39.32 g/kWh in 2024."""
+    line = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5"
+    rated = napkin(f"{line} --json").values
+    found = napkin(f"{line} --power measured --region europe-north1 --json").values
+    assert found["energy"] == pytest.approx(1024 * 856.1 * 1.1 * found["time"])
+    assert found["energy"] / rated["energy"] == pytest.approx(856.1 / (700 * 1.3))
+    assert found["carbon"] == pytest.approx(found["energy"] / 3.6e6 * 0.03932)
+    assert napkin(f"{line} --region Finland --json").values["carbon"] < rated["carbon"] / 9
+    assert napkin(f"{line} --power measured --hardware a100").status == 3
+    assert napkin(f"{line} --region atlantis").status == 2
+    assert napkin(f"{line} --region us-west1 --carbon-intensity 0.1").status == 2

@@ -137,10 +137,10 @@ def _compared_with_count(convention: str, found: Mapping[str, Term], counted: Te
 def _footprint(question: TrainTimeQuestion, found: Mapping[str, Term]) -> tuple[list[Term], list[str]]:
     """Return energy and carbon; omitted, with a note, where the accelerator's TDP is not known."""
     hardware = question.hardware
-    if hardware.tdp_w is None:
+    if hardware.tdp_w is None and question.draw is None:
         return [], [f"{hardware.name}: no TDP is known, so energy is omitted"]
-    tdp = hardware.term("tdp_w", "tdp", "watt/GPU")
-    used = time.energy(found["gpus"], found["time"], tdp, question.overhead, question.pue)
+    draw = question.draw or hardware.term("tdp_w", "tdp", "watt/GPU")
+    used = time.energy(found["gpus"], found["time"], draw, question.overhead, question.pue)
     return [used, time.carbon(used, question.carbon)], []
 
 
@@ -171,7 +171,9 @@ COMMAND = Command(
         "price",
         "power-overhead",
         "pue",
+        "power",
         "carbon-intensity",
+        "region",
         "flops",
         "seq",
         "assume-ignorable",
