@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE  # compiled tests serve the next run
 
-.PHONY: demo test test-fast lint style tables generate docs environments mutate site build clean
+.PHONY: demo test test-fast lint style tables generate docs environments mutate site page test-page release clean
 
 demo: $(VENV)/.napkin
 	@$(BIN)/napkin train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5
@@ -48,9 +48,20 @@ environments: $(VENV)/.test
 mutate: $(VENV)/.test
 	$(BIN)/python tools/mutate.py
 
-# The documentation as a static site in site/, every link followed.
+# The documentation as a static site in site/, with the page, every link followed.
 site: $(VENV)/.site
 	$(BIN)/python tools/site.py
+
+# The page that asks napkin in a browser, in site/page (tools/page.py).
+page: $(VENV)/.napkin
+	$(BIN)/python tools/page.py
+
+# The page in a real browser: Debian's chromium and chromium-driver. Says so where they are not there.
+test-page: $(VENV)/.page
+	$(BIN)/python tools/page.py
+	@if { command -v chromium || command -v google-chrome; } >/dev/null && command -v chromedriver >/dev/null; \
+	then $(BIN)/python -m pytest tests/browser_page.py; \
+	else echo "SKIPPED: the page was NOT tested, no chromium and chromedriver are here (apt install chromium chromium-driver)"; fi
 
 # The wheel and the source distribution, checked and installed alone; uploads nothing.
 release: $(VENV)/.test
@@ -72,9 +83,13 @@ $(VENV)/.test: $(VENV)/.napkin
 	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	@touch $@
 
+$(VENV)/.page: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[page]'
+	@touch $@
+
 $(VENV)/.site: $(VENV)/.napkin
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[site]'
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .environments dist site .site .cache .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .environments dist site .site .cache page/node_modules .mypy_cache .ruff_cache .pytest_cache

@@ -77,6 +77,7 @@ def plain(data: Any) -> Any:
 
 
 @pytest.mark.parametrize("line", DRAWN)
+@pytest.mark.slow
 def test_a_function_answers_what_its_command_prints(line: str) -> None:
     printed = run_line(f"{line} --json")
     if not printed.out:

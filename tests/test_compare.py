@@ -38,6 +38,7 @@ GAMES = st.lists(st.floats(0, 100) | st.none(), min_size=16, max_size=16)
 
 
 @given(GAMES)
+@pytest.mark.slow
 def test_attribution_is_the_mean_over_the_orders_that_can_be_asked(values: list[float | None]) -> None:
     parts = ("a", "b", "c", "d")
     first = values[0] = values[0] or 1.0
@@ -59,6 +60,7 @@ def test_attribution_is_the_mean_over_the_orders_that_can_be_asked(values: list[
 
 
 @given(st.lists(st.floats(0.5, 2), min_size=MOST_EXACT + 1, max_size=MOST_EXACT + 4))
+@pytest.mark.slow
 def test_sampled_contributions_add_up_too(factors: list[float]) -> None:
     parts = tuple(range(len(factors)))
     found = attribute(parts, lambda done: (math.prod(factors[p] for p in done),))

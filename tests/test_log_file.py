@@ -44,6 +44,7 @@ def sampled(count: int, every: int = 1) -> tuple[int, float]:
     return len(sample), log_file._medians(sample).quantities["step_seconds"]
 
 
+@pytest.mark.slow
 def test_a_long_log_takes_the_memory_of_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_file, "SAMPLE", 500)
     held = []

@@ -184,6 +184,7 @@ def test_the_interval_holds_every_law_that_stands() -> None:
     assert not low <= params_of("kaplan2020", 3.8e25) <= high
 
 
+@pytest.mark.slow
 def test_a_machine_and_a_size_agree(napkin: Napkin) -> None:
     """The MFU is that of the plan of the very model, and the FLOPs are what the machine does in the time."""
     line = "--gpus 64 --hardware h100 --within 30d"
@@ -226,7 +227,7 @@ def test_a_budget_buys_gpu_hours(napkin: Napkin) -> None:
         ("optimal --budget 1000 --hardware h100", 2, "--price is missing"),
         ("optimal --gpus 8 --hardware h100 --within 1d --budget 5 --price 2", 2, "a contradiction"),
         ("optimal deepseek-v3 --compute 1e22", 2, "experts"),
-        ("optimal --gpus 1 --hardware rtx4090 --within 365d", 1, "asks for a model of 3.8B"),
+        ("optimal --gpus 1 --hardware rtx4090 --within 365d", 1, "asks for a model of 3.8"),
         ("optimal --compute 1 ", 1, "not enough"),
     ],
 )

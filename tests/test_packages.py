@@ -134,6 +134,7 @@ def test_the_checks_above_can_fail() -> None:
     assert late in arrows()["napkin.commands.question.machine"]
 
 
+@pytest.mark.slow
 def test_no_two_classes_have_one_name() -> None:
     """A name says what a class is without its module. Private classes are their module's own."""
     where: dict[str, list[str]] = {}

@@ -44,6 +44,7 @@ DRAWING = {
 
 
 @pytest.mark.parametrize("line", DRAWING)
+@pytest.mark.slow
 def test_a_picture_says_what_it_shows(napkin: Napkin, tmp_path: pathlib.Path, line: str) -> None:
     picture = tmp_path / "picture.svg"
     outcome = napkin(f"{line} --plot {picture}")

@@ -255,6 +255,7 @@ def large(events: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("form", ["pickle", "json"])
+@pytest.mark.slow
 def test_a_long_trace_takes_the_memory_of_a_short_one(tmp_path: pathlib.Path, form: str) -> None:
     """The events are read one by one: what reading holds at most does not grow with them."""
     import tracemalloc

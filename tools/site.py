@@ -21,6 +21,9 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 from site_reference import pages  # noqa: E402
 
+from page import build as build_page  # noqa: E402
+from page import can_build as can_build_page  # noqa: E402
+
 STAGED = ROOT / ".site"
 BUILT = ROOT / "site"
 MOVED = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
@@ -76,8 +79,14 @@ def staged(text: str, source: Path, name: str, wanted: set[Path]) -> str:
     return "".join(part if part.startswith("```") else LINK.sub(moved, part) for part in parts)
 
 
+ASK = """
+[**Ask here, in your browser**](page/index.html): the same Python, nothing to install, nothing uploaded.
+"""
+"""What the first page says where the site has the page that answers."""
+
+
 def stage() -> None:
-    """Write everything that the generator reads."""
+    """Write everything that the generator reads, and the page that answers where npm is here."""
     shutil.rmtree(STAGED, ignore_errors=True)
     shutil.copytree(ROOT / "docs", STAGED, ignore=shutil.ignore_patterns("*.md", "examples"))
     (STAGED / "site.css").write_text(CSS, encoding="utf-8")
@@ -85,6 +94,13 @@ def stage() -> None:
     for source in (*sorted((ROOT / "docs").glob("*.md")), ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"):
         name = place(source)
         (STAGED / name).write_text(staged(source.read_text(encoding="utf-8"), source, name, wanted), encoding="utf-8")
+    if can_build_page():
+        build_page(STAGED / "page")
+        text = (STAGED / "index.md").read_text(encoding="utf-8")
+        head, _, rest = text.partition("\n\n```")
+        (STAGED / "index.md").write_text(f"{head}\n{ASK}\n```{rest}", encoding="utf-8")
+    else:
+        print("SKIPPED: the site is without the page that answers in a browser: no npm here to fetch Pyodide with")
     written = {f"reference/{name}": text for name, text in pages().items()}
     written |= {place(path): shown(path) for path in wanted}
     for name, text in written.items():

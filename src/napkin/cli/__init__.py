@@ -171,7 +171,7 @@ def options_of(command: Command, line: Line) -> tuple[dict[str, OptionText], Lau
         from napkin.commands.runfile import options_of_file
 
         given = {**options_of_file(str(given["run"].text), command), **given}
-    if "from" not in given or command.name == "read":
+    if "from" not in given or command.opens:
         return given, None
     from napkin.commands.launchfile import options_of_launch
 
@@ -196,8 +196,7 @@ def answer_of(
             raise
         answer = _impossible(command, given, problem)
     if launch is not None:
-        answer.notes += launch.notes
-        answer.assumed += launch.assumed
+        launch.add_to(answer)
     if idle:
         unused = " ".join(dict.fromkeys(idle))
         answer.notes.append(f"options of the pasted line that do not change the answer: {unused}")

@@ -18,6 +18,7 @@ from napkin.evidence.finetune_software import (
     with_kernels,
 )
 from napkin.evidence.margins import widths_of
+from napkin.evidence.published import run_kind_of
 from napkin.evidence.rows import RowFields
 from napkin.inputs import hardware
 from napkin.inputs.hardware import Hardware
@@ -45,6 +46,7 @@ class FineTuning:
     hardware  None where it is not stated     software  the stack whose steps are most like its own
     steps     of the whole run, 0 where it does not say
     untimed   why its speed is not predicted, ""      oom  the run was out of memory
+    run_kind  of the whole run: a benchmark's time to its target has evaluations in it
     uneven    sequences have no length in common: `seq` is their mean
     """
 
@@ -57,6 +59,7 @@ class FineTuning:
     untimed: str
     oom: bool
     uneven: bool
+    run_kind: str
 
 
 READ = {
@@ -129,7 +132,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
     apart = row.flag("layout.packed") is False or _is_cut_only(row)
     uneven = row.count("layout.seq") is None and apart
     oom = bool(row.flag("measured.oom"))
-    return FineTuning(model, setup, card, name, software, steps, untimed, oom, uneven)
+    return FineTuning(model, setup, card, name, software, steps, untimed, oom, uneven, run_kind_of(row))
 
 
 def reference_of(row: RowFields, task: Task) -> str:
@@ -186,6 +189,8 @@ def layout_of(row: RowFields, model: Model) -> tuple[Layout, str]:
         micro = batch // (dp * (sums or 1)) if sums else 1
     if micro is None:
         raise NapkinError("the micro-batch is not stated")
+    if batch is not None and batch < dp * micro:
+        raise NapkinError(f"how its {gpus} GPUs divide a batch of {batch} is not stated")
     repeats = sums or (max(1, batch // (dp * micro)) if batch else 1)
     stack = row.text("layout.stack").lower()
     zero = row.count("layout.zero", least=0)
@@ -212,7 +217,7 @@ def layout_of(row: RowFields, model: Model) -> tuple[Layout, str]:
             ep=ep,
             vp=chunks,
             sp=1 if tp > 1 and row.flag("layout.sp") is not False else 0,
-            zero=(zero or 0) if dp * cp > 1 else 0,
+            zero=(zero or 0) if dp * cp > 1 or stack == "deepspeed" else 0,
             schedule="interleaved" if chunks > 1 else "1f1b",
             recompute=again,
         ),

@@ -105,6 +105,8 @@ OLD_TRANSFORMERS = re.compile(r"transformers[ =]*4\.")
 foreach on a GPU (training_args.py, optim; fused from 5 on). Its checkpoints are reentrant (modeling_utils.py,
 gradient_checkpointing_enable)."""
 
+FUSED_NORMS = ("foak", "unsloth", "liger")
+"""Words of kernels that run a norm at once."""
 FUSED_LOSSES = ("liger", "cut cross entropy", "fused")
 """Words of losses that materialize no logits."""
 
@@ -115,8 +117,11 @@ def with_kernels(row: RowFields, model: Model, implementation: Implementation, f
         implementation, bool(row.flag("layout.compile")), (row.count("layout.tp") or 1) > 1
     )
     words = f"{row.text('layout.loss')} {row.text('layout.kernels')}".lower()
-    if model.experts and OLD_TRANSFORMERS.search(row.text("layout.versions")) and implementation.looped == "":
+    old = model.experts and OLD_TRANSFORMERS.search(row.text("layout.versions")) and "scattermoe" not in words
+    if old and implementation.looped == "":
         implementation = replace(implementation, looped="modules")
+    if any(word in words for word in FUSED_NORMS):
+        implementation = replace(implementation, norms="fused")
     if "foak" in words or "unsloth" in words:
         return replace(implementation, loss="in-place")
     if any(word in words for word in FUSED_LOSSES) and "logits kept" not in words:

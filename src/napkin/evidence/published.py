@@ -191,8 +191,15 @@ def run_kind_of(row: RowFields) -> str:
         raise row.wrong("run_kind", f"{printable(stated, 60)} is not one of {', '.join(RUN_KINDS)}")
     if stated or row.text("kind") in RUN_KINDS:
         return stated or row.text("kind")
-    said = " ".join(row.text(name) for name in ("id", "source", "model")).lower()
+    said = " ".join(_words(row.fields.get(name)) for name in ("id", "source", "model")).lower()
     return next((kind for kind, words in SAID_BY.items() if any(word in said for word in words)), "production")
+
+
+def _words(said: object) -> str:
+    """Return the words of a field: itself, or its title, place and name."""
+    if isinstance(said, dict):
+        return " ".join(str(said.get(name, "")) for name in ("title", "where", "name"))
+    return str(said or "")
 
 
 def submitter(source: str) -> str:

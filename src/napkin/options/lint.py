@@ -11,7 +11,7 @@ OPTIONS = (
     Option(
         "configs",
         units.words,
-        "Configuration files, each a run; or a MODEL with options; or a rule's number",
+        "Configurations of runs, or a MODEL with options",
         metavar="FILE|MODEL",
         positional=True,
         many=True,
@@ -19,6 +19,9 @@ OPTIONS = (
     Option("select", units.words, "Only these rules, by number or its beginning: N1,N203", metavar="RULES"),
     Option("ignore", units.words, "Not these rules", metavar="RULES"),
     flag("rules", "List the rules"),
+    Option("checkpoint-interval", units.duration, "Time between checkpoints, e.g. 1h", "second", "TIME"),
 )
 
 LINT = ("select", "ignore", "rules")
+OPERATION = ("checkpoint-interval", "write-bandwidth", "mtbf", "gpu-mtbf")
+"""What the price of checkpoints and failures depends on."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from napkin.elementwise import Number
 from napkin.evidence.software import SoftwareStack
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.options.command_line import Text
 from napkin.planning.verdicts import FITS, NOT, Fit
 from napkin.record import record
+from napkin.term import Term
 from napkin.timing.step import StepTime
 from napkin.training.layout import Layout
 from napkin.training.setup import Setup
@@ -27,6 +27,7 @@ class Stated:
     texts    every option that was given, as text
     options  every option with a value, given or default
     node     GPUs that the fast link joins; 0 where no accelerator is named
+    fields   of the model's config.json
     """
 
     model: Model
@@ -34,6 +35,7 @@ class Stated:
     node: int
     texts: Options
     options: Mapping[str, object]
+    fields: Callable[[], Mapping[str, object]]
 
     def number(self, name: str) -> int:
         """Return an option that is a whole number, 0 where it has no value."""
@@ -54,9 +56,9 @@ class Run:
 
     tokens: float | None = None
     price: float | None = None
-    interval: float | None = None
-    mtbf: float | None = None
-    write: float | None = None
+    interval: Term | None = None
+    mtbf: Term | None = None
+    write: Term | None = None
     epochs: float | None = None
     padding: float = 0.0
 
@@ -158,8 +160,3 @@ class Configuration:
         elif "gpus" not in self.given and "nodes" not in self.given:
             more["gpus"] = str(gpus)
         return {**{name: str(value) for name, value in changed.items()}, **more, **self.same_batch()}
-
-
-def whole(number: Number) -> int:
-    """Return a degree of one layout as the integer that it is."""
-    return int(number)

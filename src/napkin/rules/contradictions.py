@@ -6,20 +6,18 @@ import math
 from collections.abc import Iterator
 
 from napkin.architectures import implementation_of
+from napkin.inputs.peaks import peak_name
 from napkin.operations.frameworks import IMPLEMENTATIONS
-from napkin.operations.implementations import Implementation
-from napkin.operations.queries import undivided
+from napkin.operations.implementations import FLASH, Implementation
+from napkin.operations.queries import learned_positions, undivided
 from napkin.rules.case import Options, Stated
-from napkin.rules.rule import ERROR, Contradiction, Gain, Hit
+from napkin.rules.numbers import divisors, nearest
+from napkin.rules.rule import ERROR, BrokenRule, Contradiction, Gain, Hit
 from napkin.training.frameworks import FRAMEWORKS
+from napkin.training.precision import precision
 
-NEAR = 4
-"""Values next to one that does not divide that are offered, the nearest first."""
-
-
-def nearest(wanted: int, divides: list[int]) -> list[int]:
-    """Return the values nearest to one that is asked for, the smaller first where two are as far away."""
-    return sorted(divides, key=lambda value: (abs(value - wanted), value))[:NEAR]
+BEFORE_AMPERE = ("pascal", "volta", "turing")
+"""Generations of GPUs without what FlashAttention-2 needs."""
 
 
 def _leaves_replicas(stated: Stated, **degrees: int) -> bool:
@@ -28,20 +26,20 @@ def _leaves_replicas(stated: Stated, **degrees: int) -> bool:
     return not stated.number("gpus") or stated.number("gpus") % together == 0
 
 
-def divisors(whole: int) -> list[int]:
-    """Return every divisor of a number up to a million, ascending."""
-    return [n for n in range(1, min(whole, 10**6) + 1) if whole % n == 0] if whole <= 10**6 else [1]
-
-
 def _ranks(stated: Stated) -> Iterator[Hit]:
     gpus, degrees = stated.number("gpus"), {name: stated.number(name) for name in ("tp", "pp", "cp")}
     together = math.prod(degrees.values())
     if gpus and together and gpus % together:
         more = -(-gpus // together) * together
-        changes: list[Options] = [{"gpus": str(more)}]
+        fewer: list[Options] = [
+            {name: str(n)}
+            for name, degree in degrees.items()
+            for n in nearest(degree, [n for n in divisors(gpus) if n > 1 and _runs(stated, **{name: n})])
+            if degree > 1
+        ]
         idle = gpus % together / gpus if gpus > together else None
         ways = " · ".join(f"{name} {n}" for name, n in degrees.items() if n > 1)
-        yield Hit(f"{gpus:,} GPUs are not a multiple of {ways}", "gpus", tuple(changes), Gain(time=idle))
+        yield Hit(f"{gpus:,} GPUs are not a multiple of {ways}", "gpus", (*fewer, {"gpus": str(more)}), Gain(time=idle))
 
 
 def _replicas(stated: Stated) -> Iterator[Hit]:
@@ -59,7 +57,7 @@ def _heads(stated: Stated) -> Iterator[Hit]:
     tp = stated.number("tp")
     what = undivided(stated.model, _implementation(stated), tp) if tp > 1 else ""
     if what:
-        near = nearest(tp, [n for n in divisors(stated.model.heads) if _divides_ranks(stated, n)])
+        near = nearest(tp, [n for n in divisors(stated.model.heads) if _runs(stated, tp=n)])
         yield Hit(f"tp {tp} does not divide {what}", "tp", tuple({"tp": str(n)} for n in near))
 
 
@@ -72,9 +70,10 @@ def _implementation(stated: Stated) -> Implementation:
     return implementation_of(word if word in IMPLEMENTATIONS else "hf", stated.model.family)
 
 
-def _divides_ranks(stated: Stated, tp: int) -> bool:
-    """Return whether a degree of tensor parallelism leaves whole replicas, and whole parts for each rank."""
-    return not undivided(stated.model, _implementation(stated), tp) and _leaves_replicas(stated, tp=tp)
+def _runs(stated: Stated, **degrees: int) -> bool:
+    """Return whether other degrees leave whole replicas, and whole parts for each tensor-parallel rank."""
+    tp = degrees.get("tp", stated.number("tp"))
+    return not undivided(stated.model, _implementation(stated), tp) and _leaves_replicas(stated, **degrees)
 
 
 def _layers(stated: Stated) -> Iterator[Hit]:
@@ -157,6 +156,34 @@ def _sequence(stated: Stated) -> Iterator[Hit]:
         yield Hit(f"{seq // cp:,} tokens are not divided over tp {tp}", "seq", ({"seq": str(up)}, {"sp": False}))
 
 
+def _old_flash(stated: Stated) -> Iterator[Hit]:
+    hardware = stated.hardware
+    if hardware is not None and hardware.generation in BEFORE_AMPERE and stated.texts.get("attention") == FLASH:
+        yield Hit(f"flash attention does not run on {hardware.name}", "attention", ({"attention": "efficient"},))
+
+
+def _pipelined(stated: Stated) -> Iterator[Hit]:
+    zero, pp = stated.word("zero"), stated.number("pp")
+    if stated.word("framework") == "deepspeed" and pp > 1 and zero in ("2", "3"):
+        yield Hit(f"DeepSpeed's pipeline of {pp} stages refuses ZeRO-{zero}", "zero", ({"zero": "1"},))
+
+
+def _positions(stated: Stated) -> Iterator[Hit]:
+    rows, seq = learned_positions(stated.model), stated.number("seq")
+    if rows and "seq" in stated.texts and seq > min(rows):
+        yield Hit(f"{seq:,} tokens on {min(rows):,} learned positions", "seq", ({"seq": str(min(rows))},))
+
+
+def _format(stated: Stated) -> Iterator[Hit]:
+    hardware, text = stated.hardware, stated.word("precision")
+    if hardware is None or "precision" not in stated.texts:
+        return
+    name = peak_name(precision(text).compute)
+    if name not in hardware.peaks:
+        other = "bf16-mixed" if "bf16" in hardware.peaks else "fp16-mixed"
+        yield Hit(f"{hardware.name} has no matrix units for {name}", "precision", ({"precision": other},))
+
+
 RULES = (
     Contradiction(
         "N401",
@@ -229,4 +256,74 @@ RULES = (
         severity=ERROR,
         sources=("NVIDIA/Megatron-LM megatron/training/arguments.py, validate_args",),
     ),
+    Contradiction(
+        "N408",
+        "flash-before-ampere",
+        "Flash attention is asked for on a GPU that does not run it",
+        "FlashAttention-2 needs Ampere or newer; torch's memory-efficient kernel runs on older GPUs.",
+        "gpt2 --gpus 8 --hardware v100 --precision fp16-mixed --attention flash --seq 1024",
+        find=_old_flash,
+        severity=ERROR,
+        sources=("Dao-AILab/flash-attention csrc/flash_attn/flash_api.cpp: only supports Ampere GPUs or newer",),
+    ),
+    Contradiction(
+        "N409",
+        "pipeline-with-zero2",
+        "DeepSpeed's pipeline is combined with ZeRO-2 or ZeRO-3",
+        "A pipeline adds up gradients over micro-batches, which stages 2 and 3 would have to gather each time.",
+        "llama3-8b --gpus 16 --pp 4 --zero 2 --framework deepspeed",
+        find=_pipelined,
+        severity=ERROR,
+        sources=("deepspeedai/DeepSpeed deepspeed/runtime/pipe/engine.py, PipelineEngine.__init__",),
+    ),
+    Contradiction(
+        "N410",
+        "sequence-beyond-learned-positions",
+        "Sequences are longer than the table of learned positions",
+        "A position beyond the table has no row: the lookup fails.",
+        "gpt2 --gpus 8 --seq 2048",
+        find=_positions,
+        severity=ERROR,
+        sources=("huggingface/transformers models/gpt2/modeling_gpt2.py, GPT2Model.wpe",),
+    ),
+    Contradiction(
+        "N411",
+        "format-without-matrix-units",
+        "Matmuls in a format that the accelerator does not multiply",
+        "A format that an accelerator's matrix units lack is emulated or refused.",
+        "llama3-8b --gpus 8 --hardware a100 --zero 3 --precision fp8-mixed",
+        find=_format,
+        severity=ERROR,
+        sources=("datasheets, in hardware_specs.yaml with a citation for each",),
+    ),
+    Contradiction(
+        "N498",
+        "file-contradicts-itself",
+        "Keys of a file contradict each other",
+        "A file states numbers that cannot all hold, or an option that another one of it switches off.",
+        "",
+        find=lambda _: (),
+        severity=ERROR,
+        sources=("the file's format: docs/launch-files.md",),
+    ),
+    Contradiction(
+        "N499",
+        "refused-together",
+        "Options that cannot be combined",
+        "Every option can be read, and napkin refuses what they are together, for the reason that it gives.",
+        "llama3-8b --gpus 8 --zero 1 --offload parameters",
+        find=lambda _: (),
+        severity=ERROR,
+        sources=("the refusal itself, which `napkin memory` with the same options prints",),
+    ),
 )
+
+
+def clash(message: str, option: str, where: str) -> BrokenRule:
+    """Return what is wrong with a key that others of its file contradict. where: file, line and key."""
+    return BrokenRule(RULES[-2], Hit(message, option, where=where), {}, Gain())
+
+
+def refused(message: str, hint: str | None) -> BrokenRule:
+    """Return what is wrong with options that are refused together."""
+    return BrokenRule(RULES[-1], Hit(message, "", edit=hint or ""), {}, Gain())

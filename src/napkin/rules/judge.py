@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from napkin.rules.case import Configuration, Options, Stated
 from napkin.rules.rule import (
     EITHER,
-    ERROR,
+    INFO,
     MEMORY,
-    NONE,
+    NEEDLESS,
     OWN,
     SEVERITIES,
     TIME,
@@ -21,13 +21,15 @@ from napkin.rules.rule import (
     Rule,
 )
 
+SURELY = 2
+"""How well a step fits where even the upper end of its memory does."""
 SLACK = 0.01
 """Share of the step that a change may add and still count as free."""
 
 
-def contradictions(stated: Stated, rules: Sequence[Contradiction]) -> list[BrokenRule]:
+def contradictions(given: Stated, rules: Sequence[Contradiction]) -> list[BrokenRule]:
     """Return what no run can have together."""
-    return [BrokenRule(rule, hit, _first(hit), hit.price or Gain()) for rule in rules for hit in rule.find(stated)]
+    return [BrokenRule(rule, hit, _first(hit), hit.price or Gain()) for rule in rules for hit in rule.find(given)]
 
 
 def _first(hit: Hit) -> Options:
@@ -49,12 +51,12 @@ def rank(case: Configuration, one: BrokenRule) -> tuple[int, float]:
 
 def judged(case: Configuration, rule: Rule, hit: Hit, ask: Ask) -> Iterator[BrokenRule]:
     """Yield the finding with its best change, where that is worth a line."""
-    if rule.gains in (OWN, NONE) or rule.severity == ERROR:
+    if rule.gains == OWN:
         change = rule.mend(case, ask) if rule.mend is not None else _first(hit)
         yield BrokenRule(rule, hit, change, hit.price or Gain(), ask.case(change) if change else None)
         return
     best: BrokenRule | None = None
-    for change in hit.changes:
+    for change in (stated(case, change) for change in hit.changes):
         after = ask.case(change)
         if after is None:
             continue
@@ -65,6 +67,11 @@ def judged(case: Configuration, rule: Rule, hit: Hit, ask: Ask) -> Iterator[Brok
             best = BrokenRule(rule, hit, change, price, after)
     if best is not None:
         yield best
+
+
+def stated(case: Configuration, change: Options) -> Options:
+    """Return a change without the options that it leaves out and that are not there."""
+    return {name: text for name, text in change.items() if text is not None or name in case.given}
 
 
 def price_of(case: Configuration, after: Configuration) -> Gain:
@@ -78,13 +85,42 @@ def price_of(case: Configuration, after: Configuration) -> Gain:
     return Gain(time, memory, cost)
 
 
+def together(case: Configuration, found: Sequence[BrokenRule], ask: Ask) -> tuple[Options, Configuration]:
+    """Return the changes of warnings and errors that help together, one after the other from the worst on, and the
+    configuration with them: each is kept where the step then fits better, or as well and is faster or smaller."""
+    change: Options = {}
+    best = case
+    for one in found:
+        if not one.change or one.rule.severity == INFO:
+            continue
+        after = ask.case({**change, **one.change})
+        if after is None or after.verdict < best.verdict:
+            continue
+        price = price_of(best, after)
+        gains = (price.time or 0.0) > SLACK or ((price.memory or 0.0) > 0 and (price.time or 0.0) > -SLACK)
+        if after.verdict > best.verdict or gains:
+            change, best = {**change, **one.change}, after
+    return change, best
+
+
+def joined(case: Configuration, found: Sequence[BrokenRule], ask: Ask) -> BrokenRule | None:
+    """Return the changes that help together as one finding; None where there are not several."""
+    change, after = together(case, found, ask)
+    if sum(bool(one.change) for one in found) < 2 or not change:
+        return None
+    worst = found[0]
+    return BrokenRule(worst.rule, Hit("together", worst.hit.option), change, price_of(case, after), after)
+
+
 def is_worth(case: Configuration, after: Configuration, rule: Rule, price: Gain) -> bool:
     """Return whether a change gains as much as the rule asks for, and loses nothing: what fitted fits, and what gains
     memory takes no more time."""
     worse = after.verdict < case.verdict
     grows = price.memory is not None and price.memory < 0
-    if worse or (case.verdict < 2 and grows):
+    if worse or (case.verdict < SURELY and grows):
         return False
+    if rule.gains == NEEDLESS:
+        return after.verdict == SURELY and -(price.memory or 0.0) < rule.least * (case.capacity or case.used or 1)
     faster = price.time is not None and price.time >= rule.least
     whole = case.capacity or case.used or 1
     smaller = price.memory is not None and price.memory >= rule.least * whole
@@ -100,6 +136,8 @@ def _gain(case: Configuration, rule: Rule, price: Gain) -> float:
     """Return how much a change gains, in the rule's own measure."""
     whole = case.capacity or case.used or 1
     part = (price.memory or 0.0) / whole
+    if rule.gains == NEEDLESS:
+        return part  # the change that takes least
     if rule.gains == TIME:
         return price.time or 0.0
     return part if rule.gains == MEMORY else (price.time or 0.0) + (part if rule.gains == EITHER else 0.0)

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin.errors import NapkinError, did_you_mean
-from napkin.rules import contradictions, memory_rules, time_rules
+from napkin.rules import contradictions, memory_rules, money_rules, time_rules, tuning_rules
 from napkin.rules.rule import Contradiction, Law, Rule
 
 CONTRADICTIONS: tuple[Contradiction, ...] = contradictions.RULES
-RULES: tuple[Rule, ...] = (*time_rules.RULES, *memory_rules.RULES)
+RULES: tuple[Rule, ...] = (
+    *time_rules.RULES,
+    *memory_rules.RULES,
+    *money_rules.RULES,
+    *tuning_rules.RULES,
+)
 GROUPS = {
     "N1": "Time",
     "N2": "Memory",

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 ERROR, WARNING, INFO = "error", "warning", "info"
 SEVERITIES = (ERROR, WARNING, INFO)
 """What stops a run, what wastes something, and what buys something with it (accuracy, safety) that is worth knowing."""
-TIME, MEMORY, EITHER, OWN, NONE = "time", "memory", "either", "own", "none"
+TIME, MEMORY, EITHER, NEEDLESS, OWN = "time", "memory", "either", "needless", "own"
 """What a rule's price is in: the step's time, each GPU's memory, whichever of both is gained while the other is kept,
-figures that the rule states itself, or nothing (a contradiction has no price)."""
+or nothing: what is given up is not needed (its price is the memory that doing without it takes), or the rule states
+figures of its own."""
 
 
 @record
@@ -37,6 +38,7 @@ class Hit:
     says     what was found, in one clause           option   the option that it is about
     changes  the changes that may mend it, the best of which is taken; empty: none that an option says
     price    where the rule states it                edit     what to edit where no option says it
+    where    file, line and key, where no option is stated there
     """
 
     says: str
@@ -44,6 +46,7 @@ class Hit:
     changes: tuple[Options, ...] = ()
     price: Gain | None = None
     edit: str = ""
+    where: str = ""
 
 
 @record
@@ -53,7 +56,7 @@ class Law:
     number   N101                                    name      a few words with dashes
     summary  what is wrong, in one line              why       the law behind it, with what the price rests on
     sources  where the law is from
-    example  a command line's options on which the rule is broken
+    example  a command line's options on which the rule is broken; "" where only a file can break it
     close    whether it is open if the finding is an error (exit status 4)
     whole    what its price in time is a share of
     """
@@ -81,7 +84,8 @@ class Ask:
 @record
 class Rule(Law):
     """A rule about a configuration that can be run. gains: what its price is in; least: the smallest share of the step,
-    or of a GPU's memory, that is reported; mend: searches the change where a finding does not list any."""
+    or of a GPU's memory, that is reported (of what is needless the largest); mend: searches the change where a finding
+    does not list any."""
 
     find: Callable[[Configuration], Iterable[Hit]]
     gains: str = TIME

@@ -9,22 +9,25 @@ from collections.abc import Callable, Sequence
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.lint.files import ReadTarget, read_target, targets_of
-from napkin.commands.lint.question import read_ask, read_case, read_stated
+from napkin.commands.lint.question import read_ask, read_case, read_stated, read_words
 from napkin.commands.lint.report import Linted, counts
+from napkin.commands.question.setup import read_setup
 from napkin.commands.screens.lint import of_rule, of_rules, screen
 from napkin.errors import BROKEN, CLOSE, OK, REFUSED, USAGE, NapkinError, Problems
 from napkin.inputs.load import printable
 from napkin.options.data import AMOUNT
 from napkin.options.layout import STAGE_OPTIONS
-from napkin.options.lint import LINT
+from napkin.options.lint import LINT, OPERATION
 from napkin.options.model import MODEL_OPTIONS, PADDED
 from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.record import replace
 from napkin.render.answer import Answer
 from napkin.render.findings import to_annotations, to_junit
-from napkin.rules.judge import contradictions, findings
+from napkin.rules.case import Stated
+from napkin.rules.contradictions import refused
+from napkin.rules.judge import contradictions, findings, joined
 from napkin.rules.registry import CONTRADICTIONS, RULES, find, is_selected, laws, prefixes
-from napkin.rules.rule import Law
+from napkin.rules.rule import BrokenRule, Law
 
 Wanted = Callable[[Law], bool]
 
@@ -39,7 +42,7 @@ def run(inputs: Inputs) -> Answer:
     wanted = _read_selection(inputs)
     found: list[Linted] = []
     problems: list[NapkinError] = []
-    targets = targets_of(words)
+    targets = targets_of(words, inputs.texts("from"))
     for target in targets:
         started = time.perf_counter()
         try:
@@ -69,22 +72,40 @@ def _read_selection(inputs: Inputs) -> Wanted:
 def _read_linted(inputs: Inputs, read: ReadTarget, wanted: Wanted) -> Linted:
     """Return what the rules find in one configuration."""
     asked, typed = read.inputs, inputs.texts_given()
+    clashes = tuple(one for one in read.clashes if wanted(one.rule) and not read.is_ignored(one))
+    if clashes and "model" not in asked.given:
+        return _read_impossible(inputs, read, None, clashes)
     stated = read_stated(asked)
-    broken = contradictions(stated, [rule for rule in CONTRADICTIONS if wanted(rule)])
+    broken = contradictions(stated, [rule for rule in CONTRADICTIONS if wanted(rule)]) or clashes
     if broken:
-        asked.depends(asked.given, True)
-        inputs.adopt(asked)
-        return Linted(read, stated, tuple(one for one in broken if not read.is_ignored(one)), None, typed)
-    case = read_case(asked, stated)
+        return _read_impossible(inputs, read, stated, [one for one in broken if not read.is_ignored(one)])
+    read_words(asked)
+    try:
+        setup = read_setup(asked, stated.model)
+    except NapkinError as problem:
+        if problem.status != USAGE or isinstance(problem, Problems) or not wanted(CONTRADICTIONS[-1]):
+            raise
+        return _read_impossible(inputs, read, stated, [refused(problem.message, problem.hint)])
+    case = read_case(asked, stated, setup)
     inputs.adopt(asked)
-    found = findings(case, [rule for rule in RULES if wanted(rule)], read_ask(asked, case))
-    return Linted(read, stated, tuple(one for one in found if not read.is_ignored(one)), case, typed)
+    ask = read_ask(asked, case)
+    every = findings(case, [rule for rule in RULES if wanted(rule)], ask)
+    found = tuple(one for one in every if not read.is_ignored(one))
+    return Linted(read, stated, found, case, typed, together=joined(case, found, ask))
+
+
+def _read_impossible(inputs: Inputs, read: ReadTarget, stated: Stated | None, found: Sequence[BrokenRule]) -> Linted:
+    """Return a configuration that cannot be run: every option of it counts as read."""
+    read.inputs.depends(read.inputs.given, True)
+    inputs.adopt(read.inputs)
+    return Linted(read, stated, tuple(found), None, inputs.texts_given())
 
 
 def _answer(found: Sequence[Linted], problems: Sequence[NapkinError]) -> Answer:
     """Answer with the findings of all configurations, the worst first in each."""
     answer = Answer("lint", rows=[one.row(finding) for one in found for finding in one.findings], problems=problems)
     answer.extra["columns"] = {"time": "1", "memory": "byte", "cost": "USD"}
+    answer.extra["together"] = [one.extra for one in found if one.extra is not None]
     answer.status = max((one.status for one in found), key=(OK, CLOSE, BROKEN).index, default=OK)
     if problems:
         answer.status = max((one.status for one in problems), key=(OK, BROKEN, USAGE, REFUSED).index)
@@ -105,7 +126,7 @@ def _write_junit(path: str, found: Sequence[Linted]) -> None:
     from napkin.render.files import write_whole
 
     marks = [mark for one in found for mark in one.marks]
-    text = to_junit(marks, {one.read.name: one.seconds for one in found}, "napkin lint")
+    text = to_junit(marks, {one.read.target.name: one.seconds for one in found}, "napkin lint")
     try:
         write_whole(path, text.encode("utf-8"))
     except OSError as problem:
@@ -138,8 +159,10 @@ COMMAND = Command(
         "tokens",
         *AMOUNT,
         "price",
+        *OPERATION,
     ),
     arguments=("configs",),
+    opens=True,
     defaults=SETUP_DEFAULTS,
     examples=(
         "lint llama3-8b --gpus 64 --hardware h100 --zero 3 --framework fsdp --recompute full",

@@ -8,18 +8,29 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.question.frozen import read_implementation
 from napkin.commands.question.machine import RATES, read_hardware
 from napkin.commands.question.model import read_model
+from napkin.commands.question.named import named_config
 from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.setup import read_setup
 from napkin.commands.question.step_model import read_prediction
 from napkin.commands.question.untimed import check_shards, read_untimed
 from napkin.commands.signature import OptionText
-from napkin.errors import NapkinError, Refused
+from napkin.counting.params import params
+from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.rates import gpus_per_node
+from napkin.footprint import capacity, storage
+from napkin.operations.model import Model
 from napkin.options.command_line import changed
 from napkin.planning.verdicts import Fit, evaluate
 from napkin.rules.case import Configuration, Options, Run, Stated
 from napkin.rules.rule import Ask
+from napkin.term import Term, leaf
+from napkin.timing import interruptions
+from napkin.training import optimizers
+from napkin.training.frameworks import FRAMEWORKS
+from napkin.training.precision import precision
+from napkin.training.recomputation import recompute
 from napkin.training.setup import Setup
+from napkin.training.trainers import TRAINERS
 
 NO_HARDWARE = "no accelerator is named: --hardware"
 """Why nothing is timed."""
@@ -32,13 +43,27 @@ def read_stated(inputs: Inputs) -> Stated:
     read_gpus(inputs)
     options = {name: inputs.peek(name) for name in (*inputs.command.defaults, *inputs.shown)}
     node = gpus_per_node(hardware) if hardware is not None else 0
-    return Stated(model, hardware, node, inputs.texts_given(), options)
+    text = inputs.text("model")
+    return Stated(model, hardware, node, inputs.texts_given(), options, lambda: named_config(text)[0].fields)
 
 
-def read_case(inputs: Inputs, stated: Stated) -> Configuration:
+def read_words(inputs: Inputs) -> None:
+    """Read each word that names something, so that what is refused after it is refused for what stands next to it."""
+    precision(inputs.text("precision"))
+    recompute(inputs.text("recompute"))
+    optimizers.find(inputs.text("optimizer"), form=inputs.text_or_none("optimizer-form"))
+    read_implementation(inputs)
+    for name, known in (("framework", FRAMEWORKS), ("trainer", TRAINERS)):
+        word = inputs.text_or_none(name)
+        if word is not None and word.strip().lower() not in known:
+            raise NapkinError(
+                f"--{name}: {word[:60]!r} is not known", did_you_mean(word, known) or f"one of {', '.join(known)}"
+            )
+
+
+def read_case(inputs: Inputs, stated: Stated, setup: Setup) -> Configuration:
     """Return the configuration with its step's memory and time."""
-    setup = read_setup(inputs, stated.model)
-    run = _read_run(inputs, setup)
+    run = _read_run(inputs, stated.model, setup)
     fit = _weighed(stated, setup, read_implementation(inputs))
     if stated.hardware is None:
         return Configuration(stated, setup, fit, None, NO_HARDWARE, None, False, run)
@@ -61,7 +86,7 @@ def _weighed(stated: Stated, setup: Setup, implementation: str) -> Fit | None:
         return None
 
 
-def _read_run(inputs: Inputs, setup: Setup) -> Run:
+def _read_run(inputs: Inputs, model: Model, setup: Setup) -> Run:
     """Return how much is trained, and at what price, as far as it is stated."""
     tokens: float | None = None
     padding = 0.0
@@ -70,14 +95,31 @@ def _read_run(inputs: Inputs, setup: Setup) -> Run:
         tokens = float(inputs.number("tokens"))
     elif "steps" in inputs:
         tokens = float(inputs.integer("steps") * setup.layout.global_batch * setup.layout.seq)
-    elif "samples" in inputs:
+    elif "samples" in inputs and ("sample-tokens" in inputs or "lengths" in inputs):
         from napkin.commands.question.amount import read_amount
 
         found = read_amount(inputs, int(setup.layout.seq))
         tokens = float(found.tokens.value)
         padding = next((float(one.value) for one in found.more if one.name == "padding/share"), 0.0)
+    interval = inputs.term("checkpoint-interval") if inputs.has("checkpoint-interval") else None
+    write, mtbf = _read_failures(inputs, model, setup) if interval is not None else (None, None)
     epochs = float(inputs.number("epochs")) if inputs.has("epochs") else None
-    return Run(tokens, price, epochs=epochs, padding=padding)
+    return Run(tokens, price, interval, mtbf, write, epochs, padding)
+
+
+def _read_failures(inputs: Inputs, model: Model, setup: Setup) -> tuple[Term, Term]:
+    """Return how long a checkpoint takes to write, and the time between failures of the job."""
+    inputs.need_all({"write-bandwidth": "how fast is a checkpoint written?"})
+    if inputs.has("gpu-mtbf"):
+        gpus = leaf("gpus", int(setup.layout.gpus), "GPU")
+        mtbf = interruptions.mtbf_of(leaf("gpu_mtbf", inputs.number("gpu-mtbf"), "GPU-second"), gpus)
+    else:
+        inputs.need("mtbf", "how often does the job fail? or --gpu-mtbf")
+        mtbf = inputs.term("mtbf")
+    widths = capacity.state_widths(setup.precision, setup.optimizer)
+    kept = {name: width for name, width in widths.items() if name != "gradients" and width.value}
+    size = storage.checkpoint_bytes(params(model)["params/total"], kept)
+    return storage.write_time(size, inputs.term("write-bandwidth")), mtbf
 
 
 def read_ask(inputs: Inputs, case: Configuration) -> Ask:
@@ -93,7 +135,8 @@ def read_ask(inputs: Inputs, case: Configuration) -> Ask:
         if key not in known:
             try:
                 other = asked(options)
-                found = read_case(other, read_stated(other))
+                stated = read_stated(other)
+                found = read_case(other, stated, read_setup(other, stated.model))
                 known[key] = None if set(other.unused()) - idle else found
             except NapkinError:  # the options do not go together
                 known[key] = None

@@ -61,6 +61,7 @@ def run_on_fewest(
 ) -> Answer:
     """Answer on this many GPUs, as the solution; options: what was taken where nothing was given, which: of which
     numbers it is the fewest."""
+    options = _on(gpus, options)
     chosen = inputs.changed({"gpus": str(gpus), **options})
     found = answer(chosen)
     inputs.adopt(chosen)
@@ -68,7 +69,8 @@ def run_on_fewest(
     for name in ("gpus", *options):
         shown = chosen.shown[name]
         chosen.shown[name] = Shown(shown.value, shown.text, "solved" if name == "gpus" else "default", shown.unit)
-    found.inputs = {**chosen.shown, **found.inputs}
+    known = (*inputs.command.names, *inputs.command.figures)
+    found.inputs = {**{name: one for name, one in chosen.shown.items() if name in known}, **found.inputs}
     said = ", ".join(f"--{name} {text}" for name, text in options.items())
     found.notes = [
         *chosen.notes,
@@ -83,11 +85,16 @@ def run_on_fewest(
     return found
 
 
+def _on(gpus: int, options: Options) -> Options:
+    """Return the options that matter on this many GPUs: one alone has nothing to shard."""
+    return options if gpus > 1 else {name: text for name, text in options.items() if name != "zero"}
+
+
 def read_fewest(inputs: Inputs, model: Model, options: Options) -> Fewest:
     """Return the fewest GPUs on which the step surely fits."""
 
     def fits(gpus: int) -> bool:
-        question = read(inputs.changed({"gpus": str(gpus), **options}), model)
+        question = read(inputs.changed({"gpus": str(gpus), **_on(gpus, options)}), model)
         return question.evaluate(question.model, question.setup).verdict == FITS
 
     return fewest(fits, read_machines(inputs, gpus_per_node(read_hardware(inputs, ("memory-size",)))))

@@ -105,9 +105,11 @@ def _remarks(question: MfuQuestion, main: Term) -> list[str]:
             notes.append(
                 f"--peak-flops is the sparse peak of {printed.name}; training is dense: the MFU is {times} × this"
             )
+    causes = "the whole job's tokens taken for one GPU's, fewer --gpus than ran, a wrong accelerator or dtype"
     if main.value > 1:
-        causes = "the whole job's tokens taken for one GPU's, fewer --gpus than ran, a wrong accelerator or dtype"
         notes.append(f"an MFU above 1 is impossible: look for {causes}")
+    elif main.value > utilization.RARE:
+        notes.append(f"one published training step in a hundred reaches {utilization.RARE}: look for {causes}")
     elif main.value < utilization.FAIR:
         notes.append("look for data loading, fp32 without TF32, launches bound by the CPU, a tiny batch, a wrong peak")
     return notes

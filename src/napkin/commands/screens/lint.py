@@ -8,10 +8,13 @@ from napkin.commands.lint.report import Linted, change_of, counts, prices_of
 from napkin.commands.screens.setup import of_setup
 from napkin.options.command_line import Texts
 from napkin.render.answer import Answer
+from napkin.render.page import folded
 from napkin.render.screen import Column, Next, Screen, Table
 from napkin.rules.registry import GROUPS
 from napkin.rules.rule import Law
 
+LONGEST = 62
+"""Characters of a line next to a rule's number and its price."""
 MOST = 7
 """Findings of one configuration that a screen of 24 lines holds."""
 COLUMNS = (Column(), Column(right=True), Column(remark=True))
@@ -23,7 +26,7 @@ def screen(found: Sequence[Linted], problems: int) -> Screen:
         return _of_one(found[0])
     rows: list[tuple[str, str, str]] = []
     for one in found:
-        rows.append((one.read.target.word, "", ""))
+        rows.append((one.read.target.name, "", ""))
         rows += _rows(one, len(one.findings))
     every = [finding for one in found for finding in one.findings]
     said = [f"{len(found)} configurations"] + ([f"{problems} not read"] if problems else [])
@@ -36,9 +39,10 @@ def _of_one(one: Linted) -> Screen:
     more = len(one.findings) - len(shown)
     remarks = [f"{more} more; --json lists them"] if more else []
     number = counts(one.findings)
+    worth = prices_of(one.together) if one.together is not None else []
     return Screen(
         _question(one),
-        _headline(number),
+        [*_headline(number), *([f"together: {', '.join(worth)}"] if worth else [])],
         _tone(number),
         Table(COLUMNS, _rows(one, MOST)),
         remarks,
@@ -48,9 +52,9 @@ def _of_one(one: Linted) -> Screen:
 
 def _question(one: Linted) -> Sequence[str]:
     """Return the configuration in clauses, its file first."""
-    file = [f"{one.read.target.word}:"] if one.read.target.file else []
+    file = [f"{one.read.target.name}:"] if one.read.target.files else []
     if one.case is None:
-        return [*file, one.stated.model.name]
+        return [*file, one.stated.model.name] if one.stated is not None else [one.read.target.name]
     hardware = one.case.stated.hardware
     return [*file, *of_setup(one.case.model, one.case.setup, hardware.name if hardware is not None else "")]
 
@@ -74,14 +78,17 @@ def _rows(one: Linted, most: int) -> list[tuple[str, str, str]]:
     for finding in one.findings[:most]:
         place = one.read.place(finding)
         first, *others = prices_of(finding) or [""]
-        rows.append((finding.rule.number, first, finding.hit.says))
+        for at, text in enumerate(folded(finding.hit.says, LONGEST, "")):
+            rows.append(("", "", text) if at else (finding.rule.number, first, text))
         said = [change_of(finding), *others, *([f"{place.file}:{place.line}"] if place.line else [])]
-        rows.append(("", "", "; ".join(part for part in said if part)))
+        rows += [("", "", text) for text in folded("; ".join(part for part in said if part), LONGEST, "")]
     return [row for row in rows if any(row)]
 
 
 def _next(one: Linted) -> Next | str | None:
-    """Return the first finding's change as a command line."""
+    """Return the changes that help together, or the first finding's, as a command line."""
+    if one.together is not None:
+        return one.command(one.together.change)
     change: Texts = next((finding.change for finding in one.findings if finding.change), {})
     return one.command(change) if change else None
 
@@ -113,6 +120,6 @@ def of_rule(rules: Sequence[Law]) -> Answer:
     one = rules[0]
     said = [(f"{rule.number} {rule.name}: {rule.summary}.", rule.why, *rule.sources) for rule in rules]
     remarks = [text for texts in said for text in texts][1:]
-    following = f"napkin lint {one.example}"
+    following = f"napkin lint {one.example}" if one.example else None
     answer.screen = Screen((f"{one.number} {one.name}",), (one.summary,), remarks=remarks, next=following)
     return answer

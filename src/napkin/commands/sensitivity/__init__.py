@@ -45,6 +45,7 @@ def _run(inputs: Inputs) -> Answer:
     """Answer, whatever time it takes."""
     command, question = wrapped.read_target(inputs)
     base = wrapped.answer_quietly(command, question)
+    inputs.minor.update(question)  # the command uses them, though the quantity that is watched may not depend on them
     found = base.quantities()
     if not found:
         raise NapkinError(f"{command.name} publishes no quantity", "ask a command that does, such as train-time")

@@ -14,6 +14,7 @@ from napkin.errors import BROKEN, DOES_NOT_FIT, HELD, IMPOSSIBLE, OK, UNDECIDED
 from napkin.options.data import AMOUNT
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.option import choice
+from napkin.options.question import OF_FAILURES
 from napkin.options.rollout import ROLLOUT
 from napkin.options.training import UNTIMED
 from napkin.render.answer import Answer, Shown
@@ -95,6 +96,7 @@ def _answer_from(question: TrainTimeQuestion, found: Mapping[str, Term]) -> Answ
         if name in found
     ]
     terms += [found[name] for name in ("gpus/exact", "time/allowed") if name in found]
+    terms += question.goodput.expected(found["time"])
     terms += question.data
     terms += [question.solved.allowed] if question.solved is not None else []
     if price is not None:
@@ -160,6 +162,7 @@ COMMAND = Command(
         "dtype",
         "mfu",
         "goodput",
+        *OF_FAILURES,
         "run-kind",
         "within",
         "budget",

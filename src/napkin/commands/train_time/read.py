@@ -18,6 +18,7 @@ from napkin.options.rollout import ROLLOUT
 from napkin.options.training import FROZEN, STEP_MODEL, TASKED, UNTIMED
 from napkin.term import Term
 from napkin.timing import time
+from napkin.timing.goodput import Goodput
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
@@ -79,13 +80,21 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
         pue=inputs.term("pue"),
         carbon=inputs.term("carbon-intensity"),
         confidence=confidence,
-        goodput=read_goodput(inputs, of_mfu=confidence is None, of_runs=step is None),
+        goodput=_read_goodput(inputs, known, confidence, step),
         step=step,
         named=named,
         solved=solved,
         data=data,
         weighed=inputs.wants("memory/total"),
     )
+
+
+def _read_goodput(
+    inputs: Inputs, known: Mapping[str, Term], confidence: float | None, step: StepQuestion | None
+) -> Goodput:
+    """Return the share of the calendar time that is training: of a layout's run predicted from its failures."""
+    goodput = read_goodput(inputs, of_mfu=confidence is None, of_runs=step is None)
+    return goodput if step is None else goodput.on(known["gpus"])
 
 
 def _judged(known: dict[str, Term], budget: Term | None, laid_out: bool) -> dict[str, Term]:

@@ -9,14 +9,18 @@ from napkin.commands.validate.rollout_rows import Interval, RolloutRow, rollout_
 from napkin.errors import NapkinError
 from napkin.evidence import single
 from napkin.evidence.compared import Compared
+from napkin.evidence.constants import deviations
 from napkin.evidence.finetune_rows import FineTuning, fine_tuning
+from napkin.evidence.goodput import PUBLISHED
 from napkin.evidence.published import MAIN
 from napkin.evidence.row_files import TUNING
 from napkin.evidence.rows import RowFields, WrongRow
+from napkin.evidence.runs import BENCHMARK
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.load import printable
 from napkin.planning.verdicts import evaluate
 from napkin.record import record, replace
+from napkin.timing.goodput import UNBROKEN
 from napkin.training.tasks import TASKS
 
 MEMORY = "memory"
@@ -136,7 +140,9 @@ def _timed(asked: FineTuning, hardware: Hardware, quantity: str, level: float) -
     if quantity == "run_seconds":
         if not asked.steps:
             raise NapkinError("how many steps the run took is not stated")
-        value = seconds * asked.steps
+        goodput = PUBLISHED[BENCHMARK] if asked.run_kind == BENCHMARK else UNBROKEN
+        _, value = goodput.run(asked.steps, seconds)
+        half = goodput.half_width(half, deviations(level))
     else:
         rates = {
             "tokens_per_second_per_gpu": tokens / seconds / float(layout.gpus),
@@ -162,6 +168,8 @@ def _memory(asked: FineTuning, quantity: str) -> tuple[Interval, str]:
     shown = {"allocated": found.allocated, "reserved": found.reserved, "used": found.used}.get(name, found.reserved)
     low = ends[f"memory/{name if name != 'unstated' else 'allocated'}"][0]
     high = ends[f"memory/{name if name != 'unstated' else 'used'}"][1]
+    if asked.uneven and name != "allocated" and capacity is not None:
+        high = max(high, capacity)  # blocks of one length serve no other: the cache grows until the card is full
     bound = capacity if capacity is not None and not asked.oom else math.inf
     value = min(float(shown.value), bound)
     return (round(value), math.floor(min(low, bound)), math.ceil(min(high, bound))), fit.verdict

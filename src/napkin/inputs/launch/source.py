@@ -86,7 +86,7 @@ class LaunchFile:
 
     def error(self, key: str, what: str, hint: str | None = None) -> NapkinError:
         """Return an error (2) at a key."""
-        return NapkinError(f"{self.place(key)}: {what}", hint)
+        return NapkinError(f"{self.place(key)}: {what}", hint or "correct that value in the file")
 
 
 def of_mapping(document: Document, syntax: str) -> LaunchFile:
