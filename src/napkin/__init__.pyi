@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from napkin.api.quantity import Quantity as Quantity
 from napkin.api.result import Result as Result
 from napkin.errors import NapkinError as NapkinError
+from napkin.integrations.meter import Meter as Meter
 
 _Number: TypeAlias = float | str
 """As in a shell: 70e9, "70B", "4Ki", 0.5."""
