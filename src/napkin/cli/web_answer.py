@@ -20,12 +20,12 @@ from napkin.errors import BROKEN, IMPOSSIBLE, NapkinError, Problems, escaped
 from napkin.options.command_line import Text, pieces_of
 from napkin.render.answer import Answer
 from napkin.render.assumed import assumed_words
-from napkin.render.chart import Chart
 from napkin.render.columns import clauses
 from napkin.render.json import to_json
 from napkin.render.page import next_pieces
 from napkin.render.paint import TONES
 from napkin.render.screen import Bar, Table
+from napkin.render.svg import colored, figures
 from napkin.render.term_table import table_of
 from napkin.term import expression
 from napkin.units import human
@@ -37,12 +37,15 @@ WIDE = 10**6
 """Columns of a page: nothing is left out."""
 
 
-def answered(name: str, texts: Mapping[str, Text], advice: bool = True, explain: bool = False) -> Plain:
+def answered(
+    name: str, texts: Mapping[str, Text], advice: bool = True, explain: bool = False, width: float = 640
+) -> Plain:
     """Return the answer of a command to options by name, or what is wrong with them.
 
     texts    option → its text as typed, True or False for a flag
     advice   also what would make it fit, where that takes long
     explain  also the tree of every quantity
+    width    of pictures, in pixels
     """
     pieces = pieces_of(name, texts)
     try:
@@ -60,7 +63,8 @@ def answered(name: str, texts: Mapping[str, Text], advice: bool = True, explain:
         "problems": [one for problem in answer.problems for one in _problems(problem, name)],
         "json": to_json(answer, explain),
         "screen": _screen(answer),
-        "charts": [_chart(one) for one in answer.plot],
+        "figures": figures(answer.plot, width),
+        "colors": colored(answer.plot),
         "tree": _tree(answer) if explain else None,
         "remedies": _remedies(answer),
     }
@@ -169,24 +173,6 @@ def _remedies(answer: Answer) -> list[Plain]:
         for row in rows
         if isinstance(row, dict) and row.get("command")
     ]
-
-
-def _chart(chart: Chart) -> Plain:
-    """Return a picture's numbers."""
-    return {
-        "kind": chart.kind,
-        "title": chart.title,
-        "x": chart.x,
-        "y": chart.y,
-        "series": [{"name": s.name, "x": list(s.x), "y": [float(y) for y in s.y]} for s in chart.series],
-        "marks": [[float(value), name] for value, name in chart.marks],
-        "limits": [[float(value), name] for value, name in chart.limits],
-        "whisker": None if chart.whisker is None else list(chart.whisker),
-        "spans": [[s.row, float(s.start), float(s.length), s.kind, s.label, s.shade] for s in chart.spans],
-        "rows": list(chart.rows),
-        "until": float(chart.until),
-        "idle": chart.idle,
-    }
 
 
 def _tree(answer: Answer) -> Plain:

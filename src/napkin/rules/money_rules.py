@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from napkin.errors import Refused
 from napkin.evidence.prices import PRICES
-from napkin.footprint import storage
 from napkin.inputs.hardware import find, shipped
 from napkin.inputs.peaks import peak_name
 from napkin.render.figures import to_type
@@ -14,6 +13,7 @@ from napkin.rules.case import Configuration
 from napkin.rules.numbers import divisors
 from napkin.rules.rule import INFO, OWN, Gain, Hit, Rule
 from napkin.term import Term
+from napkin.timing import interruptions
 from napkin.training.tasks import PRETRAIN
 from napkin.units import human
 
@@ -43,7 +43,7 @@ def _checkpoints(case: Configuration) -> Iterator[Hit]:
     run = case.run
     if run.interval is None or run.mtbf is None or run.write is None:
         return
-    best = storage.young(run.write, run.mtbf)
+    best = interruptions.young(run.write, run.mtbf)
     now, then = _lost(run.write, run.mtbf, run.interval), _lost(run.write, run.mtbf, best)
     gain = min(now, 1.0) - then
     if gain >= 0.01:
@@ -54,7 +54,7 @@ def _checkpoints(case: Configuration) -> Iterator[Hit]:
 
 def _lost(write: Term, mtbf: Term, interval: Term) -> float:
     """Return the share of the time that writing takes and that is repeated after failures."""
-    return float(storage.lost(write, mtbf, interval).value)
+    return float(interruptions.lost(write, mtbf, interval).value)
 
 
 def _typed(interval: Term) -> str:
@@ -129,7 +129,7 @@ RULES = (
         find=_checkpoints,
         gains=OWN,
         whole="the run",
-        sources=(storage.YOUNG,),
+        sources=(interruptions.YOUNG,),
     ),
     Rule(
         "N303",

@@ -24,6 +24,7 @@ from napkin.planning.verdicts import Fit, evaluate
 from napkin.rules.case import Configuration, Options, Run, Stated, fits_as_well
 from napkin.rules.rule import Ask
 from napkin.term import Term, leaf
+from napkin.timing import interruptions
 from napkin.training import optimizers
 from napkin.training.frameworks import FRAMEWORKS
 from napkin.training.precision import precision
@@ -116,7 +117,7 @@ def _read_failures(inputs: Inputs, model: Model, setup: Setup) -> tuple[Term, Te
     inputs.need_all({"write-bandwidth": "how fast is a checkpoint written?"})
     if inputs.has("gpu-mtbf"):
         gpus = leaf("gpus", int(setup.layout.gpus), "GPU")
-        mtbf = storage.mtbf_of(leaf("gpu_mtbf", inputs.number("gpu-mtbf"), "GPU-second"), gpus)
+        mtbf = interruptions.mtbf_of(leaf("gpu_mtbf", inputs.number("gpu-mtbf"), "GPU-second"), gpus)
     else:
         inputs.need("mtbf", "how often does the job fail? or --gpu-mtbf")
         mtbf = inputs.term("mtbf")
