@@ -19,6 +19,8 @@ from napkin.units import human
 
 REPEATS = 4
 """Passes over pretraining data up to which repeated tokens are worth nearly as much as new ones."""
+IDLE = 0.15
+"""Share of the GPU-hours from which on fewer GPUs are worth a line."""
 SPARSE_IS = 0.05
 """How near a stated peak lies to the one with sparsity to be taken for it."""
 
@@ -69,7 +71,8 @@ def _too_many(case: Configuration) -> Iterator[Hit]:
         {"gpus": str(n), "global-batch": batch, **({"dp": str(n // replica)} if "dp" in case.given else {})}
         for n in fewer
     )
-    if changes:
+    waits = 1 - case.part("compute") - case.part("memory_bound")  # the most that fewer GPUs can save
+    if changes and waits >= IDLE:
         said = f"{gpus:,} GPUs have little to do each; fewer need fewer GPU-hours"
         yield Hit(said, "gpus", changes)
 
@@ -137,9 +140,9 @@ RULES = (
         "llama3.2-1b --gpus 512 --hardware h100 --zero 1 --global-batch 512 --seq 2048",
         find=_too_many,
         severity=INFO,
-        least=0.15,
+        least=IDLE,
         whole="the GPU-hours",
-        sources=("Narayanan et al. 2021, arXiv:2104.04473, section 5.1 (throughput at small batches)",),
+        sources=("the step model: docs/step-time.md",),
     ),
     Rule(
         "N304",
