@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from napkin.evidence.intervals import Growth, RunPoint, SeenStep, nearest, quantile
+from napkin.evidence.intervals import Growth, RunPoint, SeenStep, class_of, nearest, quantile
 
 NORMAL_90 = 1.645
 
@@ -26,7 +26,7 @@ def spreads() -> Mapping[str, float]:
 
 
 _SEEN: list[tuple[SeenStep, ...]] = []
-_QUANTILES: dict[tuple[float, str], float] = {}
+_QUANTILES: dict[tuple[float, str, str], float] = {}
 _NEAREST: dict[tuple[RunPoint, str], list[tuple[float, SeenStep]]] = {}
 """Of the evidence's errors, by confidence level and the source that is held out."""
 
@@ -54,9 +54,10 @@ def half_width(at: RunPoint, level: float, without: str = "") -> tuple[float, li
     if (at, without) not in _NEAREST:
         _NEAREST[at, without] = nearest(at, evidence, without=without)
     close = _NEAREST[at, without]
-    if (level, without) not in _QUANTILES:
-        _QUANTILES[level, without] = quantile(level, evidence, growth, without)
-    return _QUANTILES[level, without] * growth.at(close[0][0], at.experts), close
+    key = (level, without, class_of(at, evidence, without))
+    if key not in _QUANTILES:
+        _QUANTILES[key] = quantile(level, evidence, growth, *key[1:])
+    return _QUANTILES[key] * growth.at(close[0][0], at.experts), close
 
 
 def deviations(level: float) -> float:

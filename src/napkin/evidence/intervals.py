@@ -3,6 +3,12 @@
 Errors of one source are not independent, so every source weighs the same. The error grows with the distance to the
 evidence: |ln error| ≈ s(d) = base + slope·d (+ more for experts), and the interval is ×/÷ exp(q·s(d)) with q the
 quantile of |ln error|/s(d) over sources. Multiplicative, because errors are as often ×1.2 as ÷1.2.
+
+q is that of the rows that rest on the same class of evidence, each with its own source held out:
+
+    measured   another source measured this software on such chips
+    described  the software's code is described (software.py); no other source measured it there
+    unknown    the software is not known
 """
 
 from __future__ import annotations
@@ -27,6 +33,10 @@ class RunPoint:
     gpus: float
 
 
+MEASURED, DESCRIBED, UNKNOWN = "measured", "described", "unknown"
+CLASSES = (MEASURED, DESCRIBED, UNKNOWN)
+FEWEST = 5
+"""Sources below which a class does not tell its own quantile: it is no smaller than that of all rows."""
 LN_8, LN_10, LN_20 = math.log(8), math.log(10), math.log(20)
 
 
@@ -83,7 +93,35 @@ def nearest(at: RunPoint, seen: Iterable[SeenStep], count: int = 3, without: str
     return chosen
 
 
-def quantile(level: float, seen: Sequence[SeenStep], growth: Growth, without: str = "") -> float:
-    """Return the level's quantile of |error|/s, every source weighing the same."""
-    scores = ((one.source, abs(one.error) / growth.at(one.far, one.at.experts)) for one in seen)
-    return over_sources(((source, score) for source, score in scores if source != without), level)
+def class_of(at: RunPoint, seen: Iterable[SeenStep], without: str = "") -> str:
+    """Return which evidence a prediction rests on; without: a source that is held out."""
+    if at.stack == UNKNOWN:
+        return UNKNOWN
+    same = any(one.source != without and (one.at.stack, one.at.generation) == (at.stack, at.generation) for one in seen)
+    return MEASURED if same else DESCRIBED
+
+
+def classes(seen: Sequence[SeenStep]) -> list[str]:
+    """Return the class of each row with its own source held out."""
+    known: dict[tuple[str, str, str], str] = {}
+    for one in seen:
+        key = (one.source, one.at.stack, one.at.generation)
+        if key not in known:
+            known[key] = class_of(one.at, seen, one.source)
+    return [known[one.source, one.at.stack, one.at.generation] for one in seen]
+
+
+def quantile(level: float, seen: Sequence[SeenStep], growth: Growth, without: str = "", kind: str = "") -> float:
+    """Return the level's quantile of |error|/s, every source weighing the same; kind: of that class of evidence, where
+    enough sources tell it."""
+    every, own = [], []
+    for one, of in zip(seen, classes(seen) if kind else [""] * len(seen), strict=True):
+        if one.source != without:
+            score = (one.source, abs(one.error) / growth.at(one.far, one.at.experts))
+            every.append(score)
+            if of == kind:
+                own.append(score)
+    if not kind:
+        return over_sources(every, level)
+    whole, part = over_sources(every, level), over_sources(own, level) if own else 0.0
+    return part if len({source for source, _ in own}) >= FEWEST else max(whole, part)
