@@ -32,7 +32,7 @@ from napkin.evidence import (
 )
 from napkin.evidence.columns import Columns
 from napkin.evidence.fit import Problem, in_quantity, seconds_of
-from napkin.evidence.intervals import CLASSES, Growth, SeenStep, class_of, classes, distance, nearest, point, quantile
+from napkin.evidence.intervals import CLASSES, Growth, class_of, classes, distance, nearest, point, quantile
 from napkin.evidence.priors import PRIORS
 from napkin.evidence.ranking import weighted_quantile
 from napkin.evidence.rates import constants_of
@@ -253,8 +253,9 @@ def test_distance_counts_each_difference_once() -> None:
 
 def test_sources_weigh_the_same_in_a_quantile() -> None:
     here = point("hopper", "megatron-core", False, 16, 8e9, 8192, 64)
-    many = [SeenStep(f"a{i}", "a", here, 0.01, 0.0) for i in range(100)]
-    few = [SeenStep("b", "b", here, 0.5, 0.0)]
+    place = ("hopper", "megatron-core", 0, 16, here.params, here.seq, here.gpus)
+    many = [(f"a{i}", "a", *place, 0.01, 0.0) for i in range(100)]
+    few = [("b", "b", *place, 0.5, 0.0)]
     flat = Growth(1.0, 0.0, 0.0)
     assert quantile(0.5, many + few, flat) == pytest.approx(0.01)
     assert quantile(0.9, many + few, flat) == pytest.approx(0.5)
@@ -307,9 +308,11 @@ def test_published_steps_with_their_source_left_out() -> None:
 def test_the_class_of_evidence_of_a_step() -> None:
     """Software that another source measured on such chips; that none did; and that is not known."""
     here = point("hopper", "fsdp-eager", False, 16, 7e9, 4096, 8)
-    seen = [SeenStep(f"{i}", source, here, 0.1, 0.0) for i, source in enumerate("aab")]
-    seen += [SeenStep("other", "c", replace(here, generation="volta"), 0.4, 0.0)]
-    seen += [SeenStep("none", "d", replace(here, stack="unknown"), 0.3, 0.0)]
+
+    def row(source: str, error: float, era: str = "hopper", stack: str = "fsdp-eager") -> Any:
+        return (source, source, era, stack, 0, 16, here.params, here.seq, here.gpus, error, 0.0)
+
+    seen = [row("a", 0.1), row("a", 0.1), row("b", 0.1), row("c", 0.4, "volta"), row("d", 0.3, stack="unknown")]
     assert class_of(here, seen, "a") == "measured"
     assert class_of(here, seen[:2], "a") == "described"
     assert class_of(replace(here, generation="ampere"), seen) == "described"
@@ -318,7 +321,7 @@ def test_the_class_of_evidence_of_a_step() -> None:
     # fewer than five sources: no narrower than all rows
     flat = Growth(0.1, 0.0, 0.0)
     assert quantile(0.9, seen, flat, kind="measured") == quantile(0.9, seen, flat) == pytest.approx(4)
-    many = [SeenStep(f"{name}{i}", name, here, 0.05, 0.0) for name in "efghi" for i in range(2)]
+    many = [row(name, 0.05) for name in "efghi" for _ in range(2)]
     assert quantile(0.9, [*seen[3:], *many], flat, kind="measured") == pytest.approx(0.5)
 
 
@@ -429,7 +432,8 @@ def test_an_estimate_names_its_runs() -> None:
 
 
 def test_the_verdict_on_an_mfu_is_by_what_published_steps_reach() -> None:
-    """Half of the published steps, each source weighing the same, reach GOOD, and nine in ten FAIR."""
+    """Of the published steps, each source weighing the same, one in a hundred reaches RARE, half reach GOOD, and nine
+    in ten FAIR."""
     by_source: dict[str, list[float]] = {}
     for row in facts.steps():
         if row.why or row.suspect or row.shape is None or not row.global_batch:
@@ -445,6 +449,7 @@ def test_the_verdict_on_an_mfu_is_by_what_published_steps_reach() -> None:
     assert len(by_source) >= 26
     weighted = [(mfu, 1 / len(every)) for every in by_source.values() for mfu in every]
     assert weighted_quantile(weighted, 0.5) == pytest.approx(utilization.GOOD, abs=0.005)
+    assert weighted_quantile(weighted, 0.99) == pytest.approx(utilization.RARE, abs=0.005)
     assert weighted_quantile(weighted, 0.1) == pytest.approx(utilization.FAIR, abs=0.005)
 
 

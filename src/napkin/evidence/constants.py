@@ -25,39 +25,30 @@ def spreads() -> Mapping[str, float]:
     return table.SPREADS
 
 
-_SEEN: list[tuple[SeenStep, ...]] = []
 _QUANTILES: dict[tuple[float, str, str], float] = {}
 _NEAREST: dict[tuple[RunPoint, str], list[tuple[float, SeenStep]]] = {}
 """Of the evidence's errors, by confidence level and the source that is held out."""
-
-
-def seen() -> tuple[SeenStep, ...]:
-    """Return the rows of the evidence with their errors; built once."""
-    if not _SEEN:
-        from napkin._tables import calibration as table
-
-        _SEEN.append(
-            tuple(
-                SeenStep(name, source, RunPoint(era, stack, bool(experts), bits, params, seq, gpus), error, far)
-                for name, source, era, stack, experts, bits, params, seq, gpus, error, far in table.SEEN
-            )
-        )
-    return _SEEN[0]
 
 
 def half_width(at: RunPoint, level: float, without: str = "") -> tuple[float, list[tuple[float, SeenStep]]]:
     """Return half the width of the interval in ln t, and the steps that it rests on."""
     from napkin._tables import calibration as table
 
-    evidence = seen()
     growth = Growth(*table.GROWTH)
     if (at, without) not in _NEAREST:
-        _NEAREST[at, without] = nearest(at, evidence, without=without)
+        _NEAREST[at, without] = nearest(at, table.SEEN, without=without)
     close = _NEAREST[at, without]
-    key = (level, without, class_of(at, evidence, without))
+    key = (level, without, class_of(at, table.SEEN, without))
     if key not in _QUANTILES:
-        _QUANTILES[key] = quantile(level, evidence, growth, *key[1:])
+        _QUANTILES[key] = quantile(level, table.SEEN, growth, *key[1:])
     return _QUANTILES[key] * growth.at(close[0][0], at.experts), close
+
+
+def class_of_evidence(at: RunPoint) -> str:
+    """Return the class of evidence that the interval of a run rests on."""
+    from napkin._tables import calibration as table
+
+    return class_of(at, table.SEEN)
 
 
 def deviations(level: float) -> float:
@@ -66,8 +57,8 @@ def deviations(level: float) -> float:
 
     if level == 0.9:
         return NORMAL_90
-    evidence, growth = seen(), Growth(*table.GROWTH)
-    return NORMAL_90 * quantile(level, evidence, growth) / quantile(0.9, evidence, growth)
+    growth = Growth(*table.GROWTH)
+    return NORMAL_90 * quantile(level, table.SEEN, growth) / quantile(0.9, table.SEEN, growth)
 
 
 def near_ratio() -> float:

@@ -45,9 +45,16 @@ def distance(a: RunPoint, b: RunPoint) -> float:
 
     Another architecture, model type or tenfold size is 1; another stack or number format is ½; a factor of 8 in
     sequence length and of 20 in the number of GPUs are 1."""
-    total = ((a.params - b.params) / LN_10) ** 2 + ((a.seq - b.seq) / LN_8) ** 2 + ((a.gpus - b.gpus) / LN_20) ** 2
-    total += (a.generation != b.generation) + (a.experts != b.experts)
-    total += 0.25 * (a.stack != b.stack) + 0.25 * (a.bits != b.bits)
+    return _distance(a, b.generation, b.stack, b.experts, b.bits, b.params, b.seq, b.gpus)
+
+
+def _distance(
+    a: RunPoint, generation: str, stack: str, experts: int, bits: int, params: float, seq: float, gpus: float
+) -> float:
+    """Return the distance to the point of these fields."""
+    total = ((a.params - params) / LN_10) ** 2 + ((a.seq - seq) / LN_8) ** 2 + ((a.gpus - gpus) / LN_20) ** 2
+    total += (a.generation != generation) + (a.experts != experts)
+    total += 0.25 * (a.stack != stack) + 0.25 * (a.bits != bits)
     return math.sqrt(total)
 
 
@@ -81,11 +88,22 @@ class Growth:
         return self.base + self.slope * far + (self.experts if experts else 0.0)
 
 
-def nearest(at: RunPoint, seen: Iterable[SeenStep], count: int = 3, without: str = "") -> list[tuple[float, SeenStep]]:
+Row = tuple[str, str, str, str, int, int, float, float, float, float, float]
+"""A SeenStep as the table has it: id, source, the fields of its point, error, far. Made into records are the few rows
+that an answer names, not all of them."""
+
+
+def seen_step(row: Row) -> SeenStep:
+    """Return a row of the table as a record."""
+    return SeenStep(row[0], row[1], RunPoint(row[2], row[3], bool(row[4]), *row[5:9]), *row[9:])
+
+
+def nearest(at: RunPoint, rows: Iterable[Row], count: int = 3, without: str = "") -> list[tuple[float, SeenStep]]:
     """Return the rows most like a run, nearest first, at most one for each source and model size."""
-    ranked = sorted(((distance(at, one.at), one) for one in seen if one.source != without), key=lambda pair: pair[0])
+    ranked = sorted(((_distance(at, *row[2:9]), row) for row in rows if row[1] != without), key=lambda pair: pair[0])
     chosen: list[tuple[float, SeenStep]] = []
-    for far, one in ranked:
+    for far, row in ranked:
+        one = seen_step(row)
         if all((one.source, one.at.params) != (other.source, other.at.params) for _, other in chosen):
             chosen.append((far, one))
         if len(chosen) == count:
@@ -93,35 +111,37 @@ def nearest(at: RunPoint, seen: Iterable[SeenStep], count: int = 3, without: str
     return chosen
 
 
-def class_of(at: RunPoint, seen: Iterable[SeenStep], without: str = "") -> str:
+def class_of(at: RunPoint, rows: Iterable[Row], without: str = "") -> str:
     """Return which evidence a prediction rests on; without: a source that is held out."""
     if at.stack == UNKNOWN:
         return UNKNOWN
-    same = any(one.source != without and (one.at.stack, one.at.generation) == (at.stack, at.generation) for one in seen)
+    same = any(row[1] != without and row[2] == at.generation and row[3] == at.stack for row in rows)
     return MEASURED if same else DESCRIBED
 
 
-def classes(seen: Sequence[SeenStep]) -> list[str]:
+def classes(rows: Sequence[Row]) -> list[str]:
     """Return the class of each row with its own source held out."""
-    known: dict[tuple[str, str, str], str] = {}
-    for one in seen:
-        key = (one.source, one.at.stack, one.at.generation)
-        if key not in known:
-            known[key] = class_of(one.at, seen, one.source)
-    return [known[one.source, one.at.stack, one.at.generation] for one in seen]
+    sources: dict[tuple[str, str], set[str]] = {}
+    for _, source, generation, stack, *_ in rows:
+        sources.setdefault((generation, stack), set()).add(source)
+    return [
+        UNKNOWN if stack == UNKNOWN else MEASURED if len(sources[generation, stack]) > 1 else DESCRIBED
+        for _, _, generation, stack, *_ in rows
+    ]
 
 
-def quantile(level: float, seen: Sequence[SeenStep], growth: Growth, without: str = "", kind: str = "") -> float:
+def quantile(level: float, rows: Sequence[Row], growth: Growth, without: str = "", kind: str = "") -> float:
     """Return the level's quantile of |error|/s, every source weighing the same; kind: of that class of evidence, where
     enough sources tell it."""
-    every, own = [], []
-    for one, of in zip(seen, classes(seen) if kind else [""] * len(seen), strict=True):
-        if one.source != without:
-            score = (one.source, abs(one.error) / growth.at(one.far, one.at.experts))
-            every.append(score)
-            if of == kind:
-                own.append(score)
+    scores = [
+        (source, abs(error) / growth.at(far, bool(experts)))
+        for _, source, _, _, experts, _, _, _, _, error, far in rows
+    ]
+    every = [score for score in scores if score[0] != without]
+    whole = over_sources(every, level)
     if not kind:
-        return over_sources(every, level)
-    whole, part = over_sources(every, level), over_sources(own, level) if own else 0.0
-    return part if len({source for source, _ in own}) >= FEWEST else max(whole, part)
+        return whole
+    own = [score for score, of in zip(scores, classes(rows), strict=True) if of == kind and score[0] != without]
+    enough = len({source for source, _ in own}) >= FEWEST
+    part = over_sources(own, level) if own else 0.0
+    return part if enough else max(whole, part)

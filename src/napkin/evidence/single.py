@@ -9,7 +9,7 @@ from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, minimum, where
 from napkin.evidence import constants as shipped
 from napkin.evidence import software
-from napkin.evidence.intervals import RunPoint, SeenStep, class_of, point
+from napkin.evidence.intervals import RunPoint, SeenStep, point
 from napkin.evidence.rates import LARGEST_SHARE, Machine, machine, names, picker, rates
 from napkin.footprint.states import weights_of
 from napkin.inputs.hardware import Hardware
@@ -59,7 +59,7 @@ class StepPrediction:
     @property
     def evidence(self) -> str:
         """Return the class of evidence that the interval rests on (intervals.py)."""
-        return class_of(self.at, shipped.seen())
+        return shipped.class_of_evidence(self.at)
 
     def half_width(self, level: float, named: bool = True) -> tuple[float, Sequence[tuple[float, SeenStep]]]:
         """Return half the interval's width in ln t.

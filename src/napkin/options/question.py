@@ -62,6 +62,9 @@ OPTIONS = (
     Option("bits", units.positive_count, "Bits trained in, of a law of precision", metavar="N"),
 )
 
+OF_FAILURES = ("gpu-mtbf", "restart-time", "spares")
+"""Options of what failures take of a run's calendar time."""
+
 MEASURED_RATES = (
     "tokens-per-second",
     "tokens-per-second-per-gpu",

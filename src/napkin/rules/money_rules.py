@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from napkin.errors import Refused
 from napkin.evidence.prices import PRICES
-from napkin.footprint import storage
 from napkin.inputs.hardware import find, shipped
 from napkin.inputs.peaks import peak_name
 from napkin.render.figures import to_type
@@ -14,11 +13,14 @@ from napkin.rules.case import Configuration
 from napkin.rules.numbers import divisors
 from napkin.rules.rule import INFO, OWN, Gain, Hit, Rule
 from napkin.term import Term
+from napkin.timing import interruptions
 from napkin.training.tasks import PRETRAIN
 from napkin.units import human
 
 REPEATS = 4
 """Passes over pretraining data up to which repeated tokens are worth nearly as much as new ones."""
+IDLE = 0.15
+"""Share of the GPU-hours from which on fewer GPUs are worth a line."""
 SPARSE_IS = 0.05
 """How near a stated peak lies to the one with sparsity to be taken for it."""
 
@@ -41,7 +43,7 @@ def _checkpoints(case: Configuration) -> Iterator[Hit]:
     run = case.run
     if run.interval is None or run.mtbf is None or run.write is None:
         return
-    best = storage.young(run.write, run.mtbf)
+    best = interruptions.young(run.write, run.mtbf)
     now, then = _lost(run.write, run.mtbf, run.interval), _lost(run.write, run.mtbf, best)
     gain = min(now, 1.0) - then
     if gain >= 0.01:
@@ -52,7 +54,7 @@ def _checkpoints(case: Configuration) -> Iterator[Hit]:
 
 def _lost(write: Term, mtbf: Term, interval: Term) -> float:
     """Return the share of the time that writing takes and that is repeated after failures."""
-    return float(storage.lost(write, mtbf, interval).value)
+    return float(interruptions.lost(write, mtbf, interval).value)
 
 
 def _typed(interval: Term) -> str:
@@ -69,7 +71,8 @@ def _too_many(case: Configuration) -> Iterator[Hit]:
         {"gpus": str(n), "global-batch": batch, **({"dp": str(n // replica)} if "dp" in case.given else {})}
         for n in fewer
     )
-    if changes:
+    waits = 1 - case.part("compute") - case.part("memory_bound")  # the most that fewer GPUs can save
+    if changes and waits >= IDLE:
         said = f"{gpus:,} GPUs have little to do each; fewer need fewer GPU-hours"
         yield Hit(said, "gpus", changes)
 
@@ -126,7 +129,7 @@ RULES = (
         find=_checkpoints,
         gains=OWN,
         whole="the run",
-        sources=(storage.YOUNG,),
+        sources=(interruptions.YOUNG,),
     ),
     Rule(
         "N303",
@@ -137,9 +140,9 @@ RULES = (
         "llama3.2-1b --gpus 512 --hardware h100 --zero 1 --global-batch 512 --seq 2048",
         find=_too_many,
         severity=INFO,
-        least=0.15,
+        least=IDLE,
         whole="the GPU-hours",
-        sources=("Narayanan et al. 2021, arXiv:2104.04473, section 5.1 (throughput at small batches)",),
+        sources=("the step model: docs/step-time.md",),
     ),
     Rule(
         "N304",

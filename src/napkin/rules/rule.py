@@ -37,7 +37,9 @@ class Hit:
 
     says     what was found, in one clause           option   the option that it is about
     changes  the changes that may mend it, the best of which is taken; empty: none that an option says
+    ordered  the first of them that is worth it is taken: those after it are no better
     price    where the rule states it                edit     what to edit where no option says it
+    where    file, line and key, where no option is stated there
     """
 
     says: str
@@ -45,6 +47,8 @@ class Hit:
     changes: tuple[Options, ...] = ()
     price: Gain | None = None
     edit: str = ""
+    where: str = ""
+    ordered: bool = False
 
 
 @record
@@ -54,7 +58,7 @@ class Law:
     number   N101                                    name      a few words with dashes
     summary  what is wrong, in one line              why       the law behind it, with what the price rests on
     sources  where the law is from
-    example  a command line's options on which the rule is broken
+    example  a command line's options on which the rule is broken; "" where only a file can break it
     close    whether it is open if the finding is an error (exit status 4)
     whole    what its price in time is a share of
     """

@@ -23,10 +23,11 @@ from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.record import replace
 from napkin.render.answer import Answer
 from napkin.render.findings import to_annotations, to_junit
+from napkin.rules.case import Stated
 from napkin.rules.contradictions import refused
 from napkin.rules.judge import contradictions, findings, joined
 from napkin.rules.registry import CONTRADICTIONS, RULES, find, is_selected, laws, prefixes
-from napkin.rules.rule import Law
+from napkin.rules.rule import BrokenRule, Law
 
 Wanted = Callable[[Law], bool]
 
@@ -41,7 +42,7 @@ def run(inputs: Inputs) -> Answer:
     wanted = _read_selection(inputs)
     found: list[Linted] = []
     problems: list[NapkinError] = []
-    targets = targets_of(words)
+    targets = targets_of(words, inputs.texts("from"))
     for target in targets:
         started = time.perf_counter()
         try:
@@ -71,26 +72,33 @@ def _read_selection(inputs: Inputs) -> Wanted:
 def _read_linted(inputs: Inputs, read: ReadTarget, wanted: Wanted) -> Linted:
     """Return what the rules find in one configuration."""
     asked, typed = read.inputs, inputs.texts_given()
+    clashes = tuple(one for one in read.clashes if wanted(one.rule) and not read.is_ignored(one))
+    if clashes and "model" not in asked.given:
+        return _read_impossible(inputs, read, None, clashes)
     stated = read_stated(asked)
-    broken = contradictions(stated, [rule for rule in CONTRADICTIONS if wanted(rule)])
+    broken = contradictions(stated, [rule for rule in CONTRADICTIONS if wanted(rule)]) or clashes
     if broken:
-        asked.depends(asked.given, True)
-        inputs.adopt(asked)
-        return Linted(read, stated, tuple(one for one in broken if not read.is_ignored(one)), None, typed)
+        return _read_impossible(inputs, read, stated, [one for one in broken if not read.is_ignored(one)])
     read_words(asked)
     try:
         setup = read_setup(asked, stated.model)
     except NapkinError as problem:
         if problem.status != USAGE or isinstance(problem, Problems) or not wanted(CONTRADICTIONS[-1]):
             raise
-        inputs.adopt(asked)
-        return Linted(read, stated, (refused(problem.message, problem.hint),), None, typed)
+        return _read_impossible(inputs, read, stated, [refused(problem.message, problem.hint)])
     case = read_case(asked, stated, setup)
     inputs.adopt(asked)
     ask = read_ask(asked, case)
     every = findings(case, [rule for rule in RULES if wanted(rule)], ask)
     found = tuple(one for one in every if not read.is_ignored(one))
     return Linted(read, stated, found, case, typed, together=joined(case, found, ask))
+
+
+def _read_impossible(inputs: Inputs, read: ReadTarget, stated: Stated | None, found: Sequence[BrokenRule]) -> Linted:
+    """Return a configuration that cannot be run: every option of it counts as read."""
+    read.inputs.depends(read.inputs.given, True)
+    inputs.adopt(read.inputs)
+    return Linted(read, stated, tuple(found), None, inputs.texts_given())
 
 
 def _answer(found: Sequence[Linted], problems: Sequence[NapkinError]) -> Answer:
@@ -118,7 +126,7 @@ def _write_junit(path: str, found: Sequence[Linted]) -> None:
     from napkin.render.files import write_whole
 
     marks = [mark for one in found for mark in one.marks]
-    text = to_junit(marks, {one.read.name: one.seconds for one in found}, "napkin lint")
+    text = to_junit(marks, {one.read.target.name: one.seconds for one in found}, "napkin lint")
     try:
         write_whole(path, text.encode("utf-8"))
     except OSError as problem:
@@ -154,6 +162,7 @@ COMMAND = Command(
         *OPERATION,
     ),
     arguments=("configs",),
+    opens=True,
     defaults=SETUP_DEFAULTS,
     examples=(
         "lint llama3-8b --gpus 64 --hardware h100 --zero 3 --framework fsdp --recompute full",

@@ -21,15 +21,15 @@ from napkin.footprint import capacity, storage
 from napkin.operations.model import Model
 from napkin.options.command_line import changed
 from napkin.planning.verdicts import Fit, evaluate
-from napkin.rules.case import Configuration, Options, Run, Stated
+from napkin.rules.case import Configuration, Options, Run, Stated, fits_as_well
 from napkin.rules.rule import Ask
 from napkin.term import Term, leaf
+from napkin.timing import interruptions
 from napkin.training import optimizers
 from napkin.training.frameworks import FRAMEWORKS
 from napkin.training.precision import precision
 from napkin.training.recomputation import recompute
 from napkin.training.setup import Setup
-from napkin.training.trainers import TRAINERS
 
 NO_HARDWARE = "no accelerator is named: --hardware"
 """Why nothing is timed."""
@@ -52,18 +52,24 @@ def read_words(inputs: Inputs) -> None:
     recompute(inputs.text("recompute"))
     optimizers.find(inputs.text("optimizer"), form=inputs.text_or_none("optimizer-form"))
     read_implementation(inputs)
-    for name, known in (("framework", FRAMEWORKS), ("trainer", TRAINERS)):
-        word = inputs.text_or_none(name)
-        if word is not None and word.strip().lower() not in known:
-            raise NapkinError(
-                f"--{name}: {word[:60]!r} is not known", did_you_mean(word, known) or f"one of {', '.join(known)}"
-            )
+    if inputs.has("trainer"):
+        from napkin.training import trainers
+
+        trainers.find(inputs.text("trainer"))
+    word = inputs.text_or_none("framework")
+    if word is not None and word.strip().lower() not in FRAMEWORKS:
+        hint = did_you_mean(word, FRAMEWORKS) or f"one of {', '.join(FRAMEWORKS)}"
+        raise NapkinError(f"--framework: {word[:60]!r} is not known", hint)
 
 
 def read_case(inputs: Inputs, stated: Stated, setup: Setup) -> Configuration:
     """Return the configuration with its step's memory and time."""
+    return _read_timed(inputs, stated, setup, _weighed(stated, setup, read_implementation(inputs)))
+
+
+def _read_timed(inputs: Inputs, stated: Stated, setup: Setup, fit: Fit | None) -> Configuration:
+    """Return the configuration with its step's time. fit: its memory."""
     run = _read_run(inputs, stated.model, setup)
-    fit = _weighed(stated, setup, read_implementation(inputs))
     if stated.hardware is None:
         return Configuration(stated, setup, fit, None, NO_HARDWARE, None, False, run)
     try:
@@ -111,7 +117,7 @@ def _read_failures(inputs: Inputs, model: Model, setup: Setup) -> tuple[Term, Te
     inputs.need_all({"write-bandwidth": "how fast is a checkpoint written?"})
     if inputs.has("gpu-mtbf"):
         gpus = leaf("gpus", int(setup.layout.gpus), "GPU")
-        mtbf = storage.mtbf_of(leaf("gpu_mtbf", inputs.number("gpu-mtbf"), "GPU-second"), gpus)
+        mtbf = interruptions.mtbf_of(leaf("gpu_mtbf", inputs.number("gpu-mtbf"), "GPU-second"), gpus)
     else:
         inputs.need("mtbf", "how often does the job fail? or --gpu-mtbf")
         mtbf = inputs.term("mtbf")
@@ -132,13 +138,17 @@ def read_ask(inputs: Inputs, case: Configuration) -> Ask:
     def whole(options: Options) -> Configuration | None:
         key = tuple(sorted((name, str(text)) for name, text in options.items()))
         if key not in known:
+            known[key] = None
             try:
                 other = asked(options)
                 stated = read_stated(other)
-                found = read_case(other, stated, read_setup(other, stated.model))
-                known[key] = None if set(other.unused()) - idle else found
+                setup = read_setup(other, stated.model)
+                fit = _weighed(stated, setup, read_implementation(other))
+                if case.fit is None or fit is None or fits_as_well(fit, case.fit):  # else no time is asked for
+                    found = _read_timed(other, stated, setup, fit)
+                    known[key] = None if set(other.unused()) - idle else found
             except NapkinError:  # the options do not go together
-                known[key] = None
+                pass
         return known[key]
 
     def fit(options: Options) -> Fit | None:

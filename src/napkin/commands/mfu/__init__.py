@@ -61,6 +61,7 @@ def answer(question: MfuQuestion) -> Answer:
     )
     if question.logged is not None and question.logged.lines > 1:
         answer.notes.append(spread_note(question.logged.lines, question.logged.slow))
+    answer.extra["convention"] = question.basis
     if question.step is not None:
         _compare(answer, question.step, rate)
     said = answer.notes[1:]  # what the first says, the screen's second line does
@@ -84,8 +85,9 @@ def _compare(answer: Answer, step: StepQuestion, rate: Term) -> None:
         answer.notes.append(f"{words}: within what such predictions miss by")
     else:
         answer.notes.append(f"{words}: {'slower' if gap.ratio.value > 1 else 'faster'} than nine in ten such steps")
-    if not gap.is_within or any("what it would take" in line for line in gap.causes):
-        answer.notes += gap.causes
+    if not gap.is_within or any(cause.term for cause in gap.causes):
+        answer.notes += [cause.says for cause in gap.causes]
+        answer.extra["causes"] = [{"term": cause.term or None, "says": cause.says} for cause in gap.causes]
 
 
 def _remarks(question: MfuQuestion, main: Term) -> list[str]:
@@ -103,9 +105,11 @@ def _remarks(question: MfuQuestion, main: Term) -> list[str]:
             notes.append(
                 f"--peak-flops is the sparse peak of {printed.name}; training is dense: the MFU is {times} × this"
             )
+    causes = "the whole job's tokens taken for one GPU's, fewer --gpus than ran, a wrong accelerator or dtype"
     if main.value > 1:
-        causes = "the whole job's tokens taken for one GPU's, fewer --gpus than ran, a wrong accelerator or dtype"
         notes.append(f"an MFU above 1 is impossible: look for {causes}")
+    elif main.value > utilization.RARE:
+        notes.append(f"one published training step in a hundred reaches {utilization.RARE}: look for {causes}")
     elif main.value < utilization.FAIR:
         notes.append("look for data loading, fp32 without TF32, launches bound by the CPU, a tiny batch, a wrong peak")
     return notes

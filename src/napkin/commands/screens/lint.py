@@ -26,7 +26,7 @@ def screen(found: Sequence[Linted], problems: int) -> Screen:
         return _of_one(found[0])
     rows: list[tuple[str, str, str]] = []
     for one in found:
-        rows.append((one.read.target.word, "", ""))
+        rows.append((one.read.target.name, "", ""))
         rows += _rows(one, len(one.findings))
     every = [finding for one in found for finding in one.findings]
     said = [f"{len(found)} configurations"] + ([f"{problems} not read"] if problems else [])
@@ -52,9 +52,9 @@ def _of_one(one: Linted) -> Screen:
 
 def _question(one: Linted) -> Sequence[str]:
     """Return the configuration in clauses, its file first."""
-    file = [f"{one.read.target.word}:"] if one.read.target.file else []
+    file = [f"{one.read.target.name}:"] if one.read.target.files else []
     if one.case is None:
-        return [*file, one.stated.model.name]
+        return [*file, one.stated.model.name] if one.stated is not None else [one.read.target.name]
     hardware = one.case.stated.hardware
     return [*file, *of_setup(one.case.model, one.case.setup, hardware.name if hardware is not None else "")]
 
@@ -120,6 +120,6 @@ def of_rule(rules: Sequence[Law]) -> Answer:
     one = rules[0]
     said = [(f"{rule.number} {rule.name}: {rule.summary}.", rule.why, *rule.sources) for rule in rules]
     remarks = [text for texts in said for text in texts][1:]
-    following = f"napkin lint {one.example}"
+    following = f"napkin lint {one.example}" if one.example else None
     answer.screen = Screen((f"{one.number} {one.name}",), (one.summary,), remarks=remarks, next=following)
     return answer

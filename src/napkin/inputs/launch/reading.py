@@ -52,11 +52,14 @@ class StatedOption:
 
 @record
 class Said:
-    """A key and what is said about it. option: that makes it moot where the command line states it."""
+    """A key and what is said about it. option: that makes it moot where the command line states it; clash: the
+    options of the keys that contradict each other; place: file, line and key."""
 
     key: str
     why: str
     option: str = ""
+    clash: tuple[str, ...] = ()
+    place: str = ""
 
 
 class Reading:
@@ -187,6 +190,11 @@ class Reading:
         """Name a key that makes an answer wrong, unless the command line states an option."""
         self._say(self.refused, key, why, option)
 
+    def contradict(self, key: str, why: str, *options: str) -> None:
+        """Name a key that other keys of the file contradict, unless the command line states one of their options; the
+        first is the one that is most likely wrong."""
+        self._say(self.refused, key, why, options[0], options)
+
     def ignore(self, *keys: str) -> None:
         """Name keys that change neither memory nor time."""
         for key in keys:
@@ -202,10 +210,10 @@ class Reading:
         entry = self.inputs.get(option)
         return entry.value if entry is not None else None
 
-    def _say(self, where: list[Said], key: str, why: str, option: str = "") -> None:
+    def _say(self, where: list[Said], key: str, why: str, option: str = "", clash: tuple[str, ...] = ()) -> None:
         shown = next(iter(self.written(key)), key)
         if all(one.key != shown for one in where):
-            where.append(Said(shown, why, option))
+            where.append(Said(shown, why, option, clash, self.source.place(key) if clash else ""))
         self._covered.add(key)
 
     def adopt(self, inner: Reading, block: str) -> None:

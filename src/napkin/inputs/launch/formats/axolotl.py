@@ -11,11 +11,12 @@ from napkin.inputs.launch.shared import (
     SHARDING,
     WHY_FSDP,
     adapters,
+    take_amount,
     take_deepspeed_file,
     take_fsdp,
 )
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import degree, flag, names, number, product, whole
+from napkin.inputs.launch.values import degree, flag, names, product, whole
 
 TASKS = {"dpo": "dpo", "ipo": "dpo", "kto": "kto", "orpo": "orpo", "simpo": "simpo", "grpo": "grpo", "gdpo": "grpo"}
 DEGREES = (
@@ -53,14 +54,7 @@ def _task(reading: Reading) -> None:
 
 
 def _amount(reading: Reading) -> None:
-    steps = reading.read("max_steps", number)
-    epochs = reading.read("num_epochs", number)
-    if steps and steps > 0:
-        reading.put("steps", int(steps), "max_steps")
-    elif epochs:
-        reading.put("epochs", epochs, "num_epochs")
-    else:
-        reading.default("epochs", 1, "num_epochs")
+    take_amount(reading, "num_epochs", 1)
 
 
 def _adapter(reading: Reading) -> None:

@@ -6,9 +6,17 @@ from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import MASTER, MEGATRON, PURE, lora_targets, take_model, take_optimizer
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shapes import layers_of
-from napkin.inputs.launch.shared import IDLE_FSDP, NAMED_FSDP, WHY_FSDP, adapters, take_deepspeed_file, take_fsdp
+from napkin.inputs.launch.shared import (
+    IDLE_FSDP,
+    NAMED_FSDP,
+    WHY_FSDP,
+    adapters,
+    take_amount,
+    take_deepspeed_file,
+    take_fsdp,
+)
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import calculated, degree, flag, names, natural, number, whole, word
+from napkin.inputs.launch.values import calculated, degree, flag, names, natural, whole, word
 
 STAGES = {"pt": "pretrain", "sft": "sft", "rm": "rm", "ppo": "ppo", "dpo": "dpo", "kto": "kto"}
 CORE = (
@@ -51,14 +59,7 @@ def _seq(reading: Reading) -> None:
 
 
 def _amount(reading: Reading) -> None:
-    steps = reading.read("max_steps", number)
-    epochs = reading.read("num_train_epochs", number)
-    if steps and steps > 0:
-        reading.put("steps", int(steps), "max_steps")
-    elif epochs:
-        reading.put("epochs", epochs, "num_train_epochs")
-    else:
-        reading.default("epochs", 3, "num_train_epochs")
+    take_amount(reading, "num_train_epochs", 3)
 
 
 def _adapter(reading: Reading) -> None:

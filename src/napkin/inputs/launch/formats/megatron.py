@@ -53,9 +53,7 @@ def _model(reading: Reading) -> None:
 
 def _layout(reading: Reading) -> None:
     take_machine(reading)
-    core.take_sharding(reading)
-    core.take_sp(reading)
-    core.take_recompute(reading)
+    core.take_division(reading)
     check_gpus(reading, *[key for key in (*EACH, *NODES) if reading.find(key) is not None][:1])
     check_batch(reading, "global_batch_size")
 

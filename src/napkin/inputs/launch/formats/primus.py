@@ -33,9 +33,7 @@ def _megatron(reading: Reading) -> None:
     layers = layers_of(reading.given_model)
     if layers:
         reading.shape["layers"] = layers
-    core.take_sharding(reading, default=1)
-    core.take_sp(reading)
-    core.take_recompute(reading)
+    core.take_division(reading, zero=1)
     core.take_precision(reading, MEGATRON)
     core.take_optimizer(reading)
     core.take_attention(reading)
