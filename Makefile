@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE  # compiled tests serve the next run
 
-.PHONY: demo test test-fast lint style tables generate docs environments mutate build clean
+.PHONY: demo test test-fast lint style tables generate docs environments mutate site page test-page release clean
 
 demo: $(VENV)/.napkin
 	@$(BIN)/napkin train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5
@@ -48,8 +48,25 @@ environments: $(VENV)/.test
 mutate: $(VENV)/.test
 	$(BIN)/python tools/mutate.py
 
-build: $(VENV)/.test
-	$(BIN)/python -m build
+# The documentation as a static site in site/, with the page, every link followed.
+site: $(VENV)/.site
+	$(BIN)/python tools/site.py
+
+# The page that asks napkin in a browser, in site/page (tools/page.py).
+page: $(VENV)/.napkin
+	$(BIN)/python tools/page.py
+
+# The page in a real browser: Debian's chromium and chromium-driver. Says so where they are not there.
+test-page: $(VENV)/.page
+	$(BIN)/python tools/page.py
+	@if { command -v chromium || command -v google-chrome; } >/dev/null && command -v chromedriver >/dev/null; \
+	then $(BIN)/python -m pytest tests/browser_page.py; \
+	else echo "SKIPPED: the page was NOT tested, no chromium and chromedriver are here (apt install chromium chromium-driver)"; fi
+
+# The wheel and the source distribution, checked and installed alone; uploads nothing.
+release: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[release]'
+	$(BIN)/python tools/release.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 10) else "error: napkin needs Python 3.10 or newer; hint: make PYTHON=python3.12")'
@@ -66,5 +83,13 @@ $(VENV)/.test: $(VENV)/.napkin
 	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	@touch $@
 
+$(VENV)/.page: $(VENV)/.napkin
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,page]'
+	@touch $@
+
+$(VENV)/.site: $(VENV)/.napkin
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[site]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .environments dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .environments dist site .site .cache page/node_modules .mypy_cache .ruff_cache .pytest_cache

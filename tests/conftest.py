@@ -148,6 +148,7 @@ def pytest_collection_finish() -> None:
     """Keep what collection made, ten thousand tests and torch, out of every later garbage collection."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(100_000, 20, 20)  # as the command sets it
 
 
 @pytest.fixture

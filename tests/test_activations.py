@@ -439,6 +439,7 @@ SIZES = st.integers(1, 4)
 
 
 @given(b=SIZES, s=st.sampled_from([16, 32, 48]), layers=st.integers(1, 5), stage=st.integers(0, 1))
+@pytest.mark.slow
 def test_more_work_never_takes_less(b: int, s: int, layers: int, stage: int) -> None:
     fields = {**LLAMA, "num_hidden_layers": layers + 1}
     base = rank(fields, Layout(seq=s, micro=b, pp=2, micro_batches=2), stage=stage).live
@@ -449,6 +450,7 @@ def test_more_work_never_takes_less(b: int, s: int, layers: int, stage: int) -> 
 
 
 @given(tp=st.sampled_from([1, 2]), zero=st.integers(0, 3), dp=st.sampled_from([1, 2, 4]), pp=st.sampled_from([1, 2, 3]))
+@pytest.mark.slow
 def test_all_ranks_together_hold_at_least_the_whole(tp: int, zero: int, dp: int, pp: int) -> None:
     whole = rank(LLAMA, Layout(seq=32))
     layout = Layout(seq=32, tp=tp, pp=pp, dp=dp, zero=zero, micro_batches=pp, sp=int(tp > 1))

@@ -228,6 +228,24 @@ def test_adapters_launch_kernels_of_their_own() -> None:
     assert host(replace(LORA, targets=("o",), dropout=0.1)) == pytest.approx(seconds * (26 + 5 + 7) / 33)
 
 
+def test_each_matrix_that_is_gathered_by_itself_waits_for_the_host() -> None:
+    """FSDP has a unit for A and one for B, in the forward pass and in the backward pass, which may run the forward pass
+    again; ZeRO-3 one for each module: the seven linear layers too (norms have no weights here)."""
+    seconds = 1e15
+
+    def launch(rate: str, **layout: Any) -> float:
+        plan = StepLayout(**{"sequence": S, "micro_batch": B, "micro_batches": 1, **layout})
+        tuning = replace(LORA, targets=("o", "down"))
+        found = step(as_trained(decoder(DENSE), lora(tuning)), plan, replace(UNIT, **{rate: seconds}))
+        names = {node.name: float(node.value) for node in found.time.walk()}
+        return max(value for name, value in names.items() if name.endswith("/launch")) / seconds
+
+    assert launch("host_unit") == 0
+    assert launch("host_unit", gathers_adapters=1) == pytest.approx(2 * 2 * 2)
+    assert launch("host_unit", gathers_adapters=1, layers_recomputed=1) == pytest.approx(2 * 2 * 3)
+    assert launch("host_module", gathers_modules=1) == pytest.approx((7 + 4) * 2)
+
+
 def test_tensor_parallel_adapters() -> None:
     """B of a column-parallel layer is divided, A of a row-parallel one; the first layer's inputs need no all-reduce."""
     forward, _ = linears(2)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from napkin.commands import model
+from napkin.commands.question import model
 from tests.conftest import ROOT, run_line
 
 with open(os.path.join(ROOT, "docs", "architecture.md"), encoding="utf-8") as _file:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -75,7 +76,7 @@ def test_junit_has_the_shape_that_is_read(napkin: Napkin, tmp_path: pathlib.Path
     assert (first.get("file"), first.get("line"), first.get("classname")) == (broken, "8", broken)
     assert first[0].get("message") == "time is 143.9 days: broken, by 43.94 days (30.5%)"
     assert cases["train-time: gpus == 1024"].get("line") == "9"
-    assert "may be 160 to 386 days" in (cases["train-time: time <= 250d"][0].get("message") or "")
+    assert re.search(r"may be \d+ to \d+ days", cases["train-time: time <= 250d"][0].get("message") or "")
     problem = next(case for case in root[0] if case[0].tag == "error")
     assert (problem.get("file"), problem.get("line")) == (broken, "10")
 
@@ -141,9 +142,9 @@ def test_what_is_too_close_is_a_warning_and_what_holds_says_nothing(napkin: Napk
     lines = napkin(["check", path, "--annotations", "github"]).out.splitlines()
     marks = [line for line in lines if line.startswith("::")]
     assert len(marks) == 1
-    assert marks[0].startswith(
-        f"::warning file={path},line=6,title=train-time%3A time <= 250d::time is 248.6 days: too close"
-    )
+    place, _, said = marks[0].partition("::time is ")
+    assert place == f"::warning file={path},line=6,title=train-time%3A time <= 250d"
+    assert re.match(r"\d+\.\d days: too close, may be ", said)
 
 
 def test_annotations_are_printed_where_nothing_could_be_checked(napkin: Napkin, tmp_path: pathlib.Path) -> None:
@@ -315,6 +316,7 @@ VERDICTS = [
 
 
 @pytest.mark.parametrize(("name", "line"), VERDICTS)
+@pytest.mark.slow
 def test_a_verdict_is_one_that_its_command_names(name: str, line: str) -> None:
     assert json.loads(written(line, "json"))["verdict"] in (None, *find(name).verdicts)
 

@@ -191,7 +191,6 @@ def test_the_tests_of_an_environment_are_there_and_need_no_torch() -> None:
 def test_the_metadata_and_the_citation_agree() -> None:
     project, citation = ENVIRONMENTS["project"](), parsed("CITATION.cff")
     assert [one["name"] for one in project["authors"]] == [one["name"] for one in citation["authors"]]
-    assert citation["version"] == project["version"]
 
 
 MUTATE = runpy.run_path(os.path.join(ROOT, "tools", "mutate.py"))

@@ -38,6 +38,7 @@ GAMES = st.lists(st.floats(0, 100) | st.none(), min_size=16, max_size=16)
 
 
 @given(GAMES)
+@pytest.mark.slow
 def test_attribution_is_the_mean_over_the_orders_that_can_be_asked(values: list[float | None]) -> None:
     parts = ("a", "b", "c", "d")
     first = values[0] = values[0] or 1.0
@@ -59,6 +60,7 @@ def test_attribution_is_the_mean_over_the_orders_that_can_be_asked(values: list[
 
 
 @given(st.lists(st.floats(0.5, 2), min_size=MOST_EXACT + 1, max_size=MOST_EXACT + 4))
+@pytest.mark.slow
 def test_sampled_contributions_add_up_too(factors: list[float]) -> None:
     parts = tuple(range(len(factors)))
     found = attribute(parts, lambda done: (math.prod(factors[p] for p in done),))
@@ -168,6 +170,8 @@ def test_a_ratio_out_of_range_is_not_written(napkin: Napkin) -> None:
         (f"compare {RUN} --against mfu=0.5,mfu=0.6", "twice"),
         (f"compare {RUN} --against mfu=0.5 --show tiem", "no quantity"),
         ("compare sweep --against mfu=0.5", "cannot ask"),
+        ("compare 'napkin params gpt2' 'params gpt2-xl'", "napkin compare params gpt2 --against NAME=VALUE"),
+        ("compare 'step gpt2 --seq 512' 'step gpt2 --seq 256'", "compare step gpt2 --seq 512 --against seq=256\n"),
         ("compare trian-time h100", "no run file, accelerator, model or profile"),
     ],
 )

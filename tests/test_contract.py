@@ -165,6 +165,7 @@ def test_messages_escape_control_characters(write: Any) -> None:
     assert "\x1b" not in outcome.err
 
 
+@pytest.mark.slow
 def test_a_million_layers_count_like_four(write: Any) -> None:
     total = run_line(["params", write("c.json", changed(num_hidden_layers=10**6)), "--json"]).values["params/total"]
     assert total == 725_504 * 10**6 + 512_256

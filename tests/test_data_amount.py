@@ -7,7 +7,7 @@ import pathlib
 
 import pytest
 
-from napkin.inputs.lengths import Lengths
+from napkin.inputs.lengths import SampleLengths
 from tests.conftest import run_line
 
 RUN = "train-time llama3-8b --gpus 1 --hardware h100 --lora-rank 16 --seq 2048 --json"
@@ -37,12 +37,12 @@ def test_packed_samples_are_their_tokens_and_padded_ones_whole_sequences() -> No
 
 def test_the_longest_of_a_micro_batch() -> None:
     """Of lengths 1 and 3, alike frequent, two at once are 1 in one case of four: 1/4 · 1 + 3/4 · 3."""
-    lengths = Lengths(((1, 5), (3, 5)))
+    lengths = SampleLengths(((1, 5), (3, 5)))
     assert lengths.mean == 2
     assert lengths.padded(1) == pytest.approx(2)
     assert lengths.padded(2) == pytest.approx(0.25 * 1 + 0.75 * 3)
     assert lengths.padded(1000) == pytest.approx(3)
-    assert lengths.cut(2) == Lengths(((1, 5), (2, 5)))
+    assert lengths.cut(2) == SampleLengths(((1, 5), (2, 5)))
     assert [lengths.quantile(share) for share in (0.1, 0.5, 0.51, 1)] == [1, 1, 3, 3]
 
 

@@ -217,6 +217,25 @@ def test_a_run_is_as_long_as_its_samples(tmp_path: pathlib.Path) -> None:
     assert "steps" in found["rate", "run_seconds"]["why"]
 
 
+def test_a_benchmark_s_time_has_its_evaluations_in_it(tmp_path: pathlib.Path) -> None:
+    """0.93 of the time to a target are steps, as in the logs of MLPerf's pre-training."""
+    layout, times = f"{PLAIN}, global_batch: 4", "step_seconds: 5, run_seconds: 100, samples: 64"
+    found = validated(tmp_path, {"id": "mlperf-a", "layout": layout, "measured": times})
+    step = found["mlperf-a", "step_seconds"]["predicted"]
+    assert found["mlperf-a", "run_seconds"]["predicted"] == pytest.approx(16 * step / 0.93)
+
+
+def test_a_batch_that_the_gpus_cannot_share_is_refused(tmp_path: pathlib.Path) -> None:
+    found = validated(tmp_path, {"count": 64, "layout": f"{PLAIN}, global_batch: 8"})
+    assert "how its 64 GPUs divide a batch of 8" in found["a", "tokens_per_second_per_gpu"]["why"]
+
+
+def test_kernels_that_run_a_norm_at_once_make_a_step_faster(tmp_path: pathlib.Path) -> None:
+    found = validated(tmp_path, {}, {"id": "liger", "layout": f"{PLAIN}, kernels: liger"})
+    rate = "tokens_per_second_per_gpu"
+    assert 1.02 < found["liger", rate]["predicted"] / found["a", rate]["predicted"] < 1.2
+
+
 @pytest.mark.parametrize(
     ("asked", "says"), [("--adapter dora", "use_dora=True"), ("--dropout 0.1", "lora_dropout != 0")]
 )

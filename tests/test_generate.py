@@ -15,6 +15,7 @@ TOOLS = pathlib.Path(ROOT, "tools")
 GENERATE = runpy.run_path(str(TOOLS / "generate.py"))
 
 
+@pytest.mark.slow
 def test_tables_are_in_step_with_what_people_edit(capsys: pytest.CaptureFixture[str]) -> None:
     assert runpy.run_path(str(TOOLS / "tables.py"))["main"](["--check"]) == 0, capsys.readouterr().err
 

@@ -10,7 +10,7 @@ import pytest
 from napkin.inputs.launch.read import formats, reading_of
 from napkin.inputs.launch.syntax import source_of
 from napkin.inputs.launch.written import written
-from tests.conftest import Napkin
+from tests.conftest import Napkin, Outcome
 
 AXOLOTL = """
 base_model: Qwen/Qwen3-8B
@@ -355,3 +355,28 @@ def test_the_next_line_takes_of_a_file_what_its_command_takes(napkin: Napkin) ->
     for one in proposed:
         assert "--epochs" not in one["command"]
         assert napkin(one["command"].removeprefix("napkin ")).status == 0
+
+
+def test_the_next_line_names_the_file_again_and_asks_the_same(napkin: Napkin, tmp_path: Path) -> None:
+    path = put(tmp_path, "run.yaml", AXOLOTL)
+    line = ["memory", "--from", path, "--hardware", "a100"]
+    following = proposed_by(napkin(line))
+    assert following == [*line, "--max", "micro-batch"]
+    assert napkin(following).status == 0
+    spelled = proposed_by(napkin([*line, "--gpus", "8", "--micro-batch", "1"]))  # without it, --grad-accum 4 comes back
+    assert "--from" not in spelled
+    assert "--grad-accum" not in spelled
+    assert napkin(spelled).status == 0
+
+
+def proposed_by(outcome: Outcome) -> list[str]:
+    """Return the words of the command that a screen proposes."""
+    return outcome.out.replace(" \\\n       ", "").partition("next: napkin ")[2].split()
+
+
+def test_what_is_asked_for_overrules_the_file(napkin: Napkin, tmp_path: Path) -> None:
+    """The file's micro-batch of 2 gives way to --max micro-batch, and the model stays in what follows --min gpus."""
+    path = put(tmp_path, "run.yaml", AXOLOTL)
+    assert napkin(["memory", "--from", path, "--hardware", "b200", "--max", "micro-batch"]).status == 0
+    fewest = napkin(["memory", "--from", path, "--hardware", "a100", "--min", "gpus"])
+    assert proposed_by(fewest)[:3] == ["memory", "--from", path]

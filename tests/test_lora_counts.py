@@ -10,7 +10,8 @@ import pytest
 
 from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
-from napkin.footprint.prepared import stack_of_step, weights_on_a_rank
+from napkin.footprint.prepared import stack_of_step
+from napkin.footprint.rank_weights import weights_on_a_rank
 from napkin.footprint.states import gathered
 from napkin.operations.lora_targets import resolved
 from napkin.operations.tuning import Tuning

@@ -285,6 +285,20 @@ def test_more_ranks_than_key_heads_are_refused_by_codes_that_cannot_and_gathered
     assert rows["attention", "whole key"] == 1024 * 128 * 2
 
 
+def test_ranks_divide_every_divided_width(tmp_path: pathlib.Path) -> None:
+    """4 heads divide by 4, the MLP's width of 6 does not: 2 ranks are the most, for the layout search too."""
+    fields = {"num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 6, "vocab_size": 1000}
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({"model_type": "llama", "hidden_size": 64, "max_position_embeddings": 512, **fields}))
+    refused = memory("--gpus 4 --tp 4", str(file))
+    assert refused.status == 2
+    assert "--tp 4 does not divide the width of gate (6) of the hf implementation\nhint: --tp 2 does\n" in refused.err
+    assert memory("--inference --tp 4", str(file)).status == 2
+    rows = run_line(f"plan {file} --gpus 4 --hardware h100 --json").data["rows"]
+    assert {row["tp"] for row in rows} <= {1, 2}
+    assert memory("--gpus 4 --hardware l4 --micro-batch 65536 --must-fit", str(file)).status == 1
+
+
 def test_served_ranks_hold_whole_key_heads() -> None:
     """Twice as many ranks as key/value heads: every rank holds one head's rows of both products."""
     two, four = (memory(f"--inference --tp {ranks} --seq 1024", "gemma2-2b").values for ranks in (4, 8))

@@ -29,6 +29,7 @@ def test_mfu_of_frozen_layers_is_one_number(recompute: str) -> None:
     assert step["mfu"] == pytest.approx(counted * rate / 989.4e12, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_plan_and_train_time_say_why_they_differ() -> None:
     asked = "llama3-70b --hardware h100 --tokens 1T --within 30d"
     assert "napkin plan" in run_line(f"train-time {asked}").out
@@ -126,6 +127,7 @@ def test_several_machines_propose_the_step_of_the_one_that_is_chosen() -> None:
     assert found.out.count("<- use") == 1
 
 
+@pytest.mark.slow
 def test_one_unread_row_refuses_the_file_only_where_that_is_asked(tmp_path: Path) -> None:
     path = tmp_path / "rows.yaml"
     run_line(f"validate {path} --init")

@@ -28,9 +28,11 @@ ORDER = (
     ("counting",),
     ("footprint", "timing"),
     ("evidence", "planning", "render"),
-    ("bench",),
+    ("bench", "rules"),
     ("commands",),
     ("cli",),
+    ("api",),
+    ("integrations",),
     ("__main__", "__init__"),
 )
 """Packages from the bottom to the top. A package imports from lower lines only."""
@@ -42,6 +44,10 @@ ONLY_IN = {
     "yaml": {"inputs"},
     "rich": set(),
     "matplotlib": {"render"},
+    "pandas": {"api"},
+    "transformers": {"integrations"},
+    "lightning": {"integrations"},
+    "pytorch_lightning": {"integrations"},
     "typer": {"cli"},
 }
 
@@ -124,7 +130,20 @@ def test_the_checks_above_can_fail() -> None:
     assert may("planning/grid.py", "numpy")
     assert {"napkin.operations.base", "napkin.record"} <= arrows()["napkin.architectures.blocks"]
     assert set(on_a_circle({"a": {"b"}, "b": {"a"}, "c": {"a"}, "d": set()})) == {"a", "b", "c"}
-    assert "napkin.inputs.hardware_file" in arrows()["napkin.commands.machine"]  # a late import is an arrow too
+    late = "napkin.inputs.hardware_file"  # imported inside a function
+    assert late in arrows()["napkin.commands.question.machine"]
+
+
+@pytest.mark.slow
+def test_no_two_classes_have_one_name() -> None:
+    """A name says what a class is without its module. Private classes are their module's own."""
+    where: dict[str, list[str]] = {}
+    for path in modules():
+        with open(os.path.join(SOURCE, path), encoding="utf-8") as file:
+            names = {node.name for node in ast.walk(ast.parse(file.read())) if isinstance(node, ast.ClassDef)}
+        for name in names:
+            where.setdefault(name, []).append(path)
+    assert {name: paths for name, paths in where.items() if len(paths) > 1 and not name.startswith("_")} == {}
 
 
 READS = ("run", "read", "record", "check", "note")
@@ -172,16 +191,17 @@ def test_what_a_cold_train_time_loads() -> None:
         "napkin._tables.hardware",
         "napkin.cli",
         "napkin.commands.command",
-        "napkin.commands.goodput",
+        "napkin.commands.question.goodput",
         "napkin.commands.inputs",
-        "napkin.commands.machine",
+        "napkin.commands.question",
+        "napkin.commands.question.machine",
         "napkin.cli.other_tools",
         "napkin.cli.reader",
         "napkin.cli.words",
         "napkin.commands.screens",
         "napkin.commands.screens.train_time",
         "napkin.commands.train_time",
-        "napkin.commands.train_time_question",
+        "napkin.commands.train_time.question",
         "napkin.counting",
         "napkin.counting.six_n",
         "napkin.elementwise",
@@ -196,6 +216,7 @@ def test_what_a_cold_train_time_loads() -> None:
         "napkin.options.files",
         "napkin.options.bench",
         "napkin.options.layout",
+        "napkin.options.lint",
         "napkin.options.machine",
         "napkin.options.model",
         "napkin.options.option",
@@ -208,7 +229,7 @@ def test_what_a_cold_train_time_loads() -> None:
         "napkin.options.training",
         "napkin.commands",
         "napkin.commands.signature",
-        "napkin.commands.train_time_read",
+        "napkin.commands.train_time.read",
         "napkin.timing",
         "napkin.timing.goodput",
         "napkin.timing.time",
@@ -243,7 +264,7 @@ OTHER_NETWORKS = {
     "operations.images", "operations.learned",
 }  # fmt: skip
 OTHER_QUESTIONS = {
-    "commands.rollout", "commands.rollout_question", "footprint.offload", "footprint.other_models", "inputs.launch",
+    "commands.rollout", "commands.rollout.question", "footprint.offload", "footprint.other_models", "inputs.launch",
     "inputs.yaml_file", "planning.fewest", "planning.largest", "training.trainers",
 }  # fmt: skip
 UNASKED = ADAPTERS | EXPERTS | OTHER_NETWORKS | OTHER_QUESTIONS

@@ -18,8 +18,8 @@ import pytest
 
 from napkin.commands.command import find
 from napkin.commands.inputs import Inputs
-from napkin.commands.plan import question
-from napkin.commands.setup import read_setup
+from napkin.commands.plan.searched import read_layouts
+from napkin.commands.question.setup import read_setup
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError
 from napkin.evidence import single
@@ -46,7 +46,7 @@ def planner_of(line: str) -> LayoutQuestion:
     given = {"model": OptionText(model)}
     for name, text in zip(options[::2], options[1::2], strict=True):
         given[name.removeprefix("--")] = OptionText(text)
-    return question.read_layouts(Inputs(find("plan"), given))[0]
+    return read_layouts(Inputs(find("plan"), given))[0]
 
 
 @pytest.mark.parametrize(
@@ -232,14 +232,15 @@ def test_the_recommended_layout_is_the_fastest_that_surely_fits_within_the_leade
 
 
 def test_the_time_of_a_run_is_by_the_calendar_and_rows_that_miss_a_limit_say_so(napkin: Napkin) -> None:
-    """1 T tokens in steps of 128 · 8192, over a goodput of 0.88; on 16 GPUs at 3 USD an hour."""
+    """1 T tokens in steps of 128 · 8192, over the goodput of 16 GPUs, 0.88 on 2,330 and hardly a failure here; at 3
+    USD an hour."""
     line = "plan llama3-8b --gpus 16 --hardware h100 --seq 8192 --global-batch 128 --tokens 1T --price 3"
     data = napkin(f"{line} --json").data
     for row in [data["values"], *data["rows"]]:
         running = row["step/time"] * 1e12 / (128 * 8192)
         assert row["time/uninterrupted"] == pytest.approx(running)
-        assert row["goodput"] == 0.88
-        assert row["time"] == pytest.approx(running / 0.88)
+        assert row["goodput"] == pytest.approx(0.906, abs=0.002)
+        assert row["time"] == pytest.approx(running / row["goodput"])
         assert row["cost"] == pytest.approx(3 * 16 * row["time"] / 3600)
     assert all(row["misses"] is None for row in data["rows"])
     assert data["values"]["time/low"] < data["values"]["time"] < data["values"]["time/high"]
@@ -309,7 +310,7 @@ def test_what_is_asked_for_is_held(napkin: Napkin) -> None:
     ("line", "reason", "nearest"),
     [
         ("plan llama3-70b --gpus 8 --hardware h100 --seq 8192", "none of", "--gpus 16"),
-        ("plan llama3-8b --gpus 64 --hardware h100 --tp 3", "does not divide the 32 attention heads", "--tp 4"),
+        ("plan llama3-8b --gpus 64 --hardware h100 --tp 3", "does not divide the attention heads (32)", "--tp 4"),
         ("plan llama3-8b --gpus 61 --hardware h100 --global-batch 64", "divides the batch of 64", "--gpus 64"),
         ("plan llama3-8b --gpus 64 --hardware h100 --dp 48", "not a multiple of 48", "--dp 64"),
         ("plan llama3-70b --gpus 64 --hardware h100 --zero 0 --tp 1 --pp 1", "none of", ""),

@@ -44,6 +44,7 @@ DRAWING = {
 
 
 @pytest.mark.parametrize("line", DRAWING)
+@pytest.mark.slow
 def test_a_picture_says_what_it_shows(napkin: Napkin, tmp_path: pathlib.Path, line: str) -> None:
     picture = tmp_path / "picture.svg"
     outcome = napkin(f"{line} --plot {picture}")
@@ -143,7 +144,7 @@ def test_the_schedule_takes_the_batches_and_the_bubble(chunks: int) -> None:
 
 
 def test_the_schedule_ends_with_the_step(napkin: Napkin, tmp_path: pathlib.Path) -> None:
-    from napkin.commands import timeline
+    from napkin.commands.step import timeline
 
     drawn: list[Chart] = []
     kept = timeline.charts

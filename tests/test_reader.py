@@ -141,6 +141,16 @@ def test_all_problems_come_together_each_with_its_hint(napkin: Napkin) -> None:
     assert len(many.hints) == 10
 
 
+def test_a_pasted_trainer_line_is_one_problem(napkin: Napkin) -> None:
+    """The Trainer's --bf16 keeps fp32 weights, Megatron's does not: the file that launches it is read instead."""
+    trainer = "--per_device_train_batch_size 2 --learning_rate 2e-5 --bf16 True --num_train_epochs 3 --logging_steps 5"
+    outcome = napkin(f"memory gpt2 {trainer}")
+    assert outcome.status == 2
+    assert len(outcome.errors) == 1
+    assert "napkin memory --from run.sh" in outcome.hints[0]
+    assert len(napkin("memory gpt2 --gradient_checkpointing --per_device_train_batch_size 2 --nope").errors) == 1
+
+
 def test_a_pasted_megatron_line_is_read_with_its_meaning_and_its_shape() -> None:
     line = (
         "memory --tensor-model-parallel-size 2 --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 "

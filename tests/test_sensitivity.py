@@ -113,6 +113,7 @@ def test_the_tornado_names_its_inputs(napkin: Napkin, tmp_path: pathlib.Path) ->
     assert all(words in picture.read_text() for words in ("time (days)", "peak FLOPs", "input lower"))
 
 
+@pytest.mark.slow
 def test_a_deadline_is_moved_without_another_search(napkin: Napkin, monkeypatch: pytest.MonkeyPatch) -> None:
     """Deadline and tokens leave the layouts as they are; memory bandwidth does not."""
     searches: list[int] = []
@@ -133,6 +134,7 @@ def test_a_deadline_is_moved_without_another_search(napkin: Napkin, monkeypatch:
     assert napkin(f"{line} --memory-bandwidth {bandwidth} --json").values["time"] == moved["at_low"]
 
 
+@pytest.mark.slow
 def test_the_fit_of_a_plan_flips_where_its_layouts_are_counted(napkin: Napkin) -> None:
     """Whether the chosen layout fits is judged only along with how many do."""
     line = "plan llama3-8b --gpus 16 --hardware h100 --seq 4096 --global-batch 32"

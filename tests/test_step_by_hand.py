@@ -37,7 +37,7 @@ from tests.conftest import run_line
 
 NONE = {
     *("waves", "half_depth", "tensor_latency", "data_latency", "data_overlap", "data_exposed", "interference"),
-    *("host_layer", "host_experts", "fixed", "straggle", "stops_early"),
+    *("host_layer", "host_experts", "host_unit", "host_module", "fixed", "straggle", "stops_early"),
 }
 """Rates that lose time: nothing at 0."""
 UNIT = Rates(**{name: 0.0 if name in NONE else 1.0 for name in fields(Rates)} | {"node": 8})
@@ -681,6 +681,25 @@ def test_the_router_s_product() -> None:
     forward = joined(2 * T * H * E / (E / 128), 2 * (T * H + H * E + T * E))
     name = next(one for one in found if one.startswith("moe/router") and one.endswith("/forward"))
     assert found[name] == pytest.approx(forward)
+
+
+def test_norms_of_a_reference_class_are_several_kernels() -> None:
+    """To fp32, squared, averaged, multiplied, back, times the weight: 36 bytes an element where one kernel reads and
+    writes 4; backward 76 in place of 6. No factor: every kernel is counted."""
+    once = parts(changed={"elementwise": 2.0})["step/memory_bound/elementwise"]
+    found = parts(changed={"elementwise": 2.0}, elementary=1)["step/memory_bound/elementwise"]
+    assert found - once == pytest.approx(L * T * 2 * H * (36 + 76 - 2 * (4 + 6)))
+
+
+def test_experts_that_run_one_after_the_other() -> None:
+    """Each is a product like any other, with three launches of its own each way that the layer's product has one."""
+    slow = {"grouped": 0.5}
+    assert parts(MOE, slow, looped=1)["step/compute/matmul"] == pytest.approx(parts(MOE)["step/compute/matmul"])
+    assert parts(MOE, slow)["step/compute/matmul"] > parts(MOE)["step/compute/matmul"]
+    seconds = 1e15
+    found = parts(MOE, {"host_layer": seconds}, looped=1)
+    # 26 launches of the layer (see below), of which the experts are 1 forward and 2 backward
+    assert found["moe/launch"] == pytest.approx(seconds * (26 - 3 + 3 * E * 3) / 26)
 
 
 # --- the host, and what nothing scales ---

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from .conftest import run_line
 
+pytestmark = pytest.mark.slow
 SMALLER = 1 + 1e-9
 """Two computations of one number differ by less."""
 MODELS = (

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from napkin._tables import calibration
-from napkin.evidence import accuracy, facts, runs, validate, validate_runs
+from napkin.evidence import accuracy, facts, published, runs, validate, validate_runs
 from napkin.evidence.priors import PRIORS
 from napkin.evidence.software import STACKS
 
@@ -146,23 +146,30 @@ def megatron(found: accuracy.Errors) -> str:
 
 
 def whole_runs() -> str:
-    answers = validate_runs.validated(facts.runs())
-    errors, inside, half = [], [], []
-    for row, estimate, peak in answers:
-        if estimate is None or not row.hours:
-            continue
-        hours = runs.hours(row.active, row.tokens, peak, estimate.mfu)
-        errors.append(math.log(hours / row.hours))
-        inside.append(abs(errors[-1]) <= math.log(estimate.high / estimate.mfu))
-        half.append(math.log(estimate.high / estimate.mfu))
-    text = table(["whole runs", "rows", "median", "mean", "p90"], [["team held out", *figures(np.array(errors))]])
+    answers = [
+        (row, found, math.log(runs.hours(row.active, row.tokens, peak, found.mfu) / row.hours))
+        for row, found, peak in validate_runs.validated(facts.runs())
+        if found is not None and row.hours
+    ]
+    lines, teams = [], []
+    for kind in published.RUN_KINDS:
+        mine = [(row, found, error) for row, found, error in answers if row.run_kind == kind]
+        half = [math.log(found.high / found.mfu) for _, found, _ in mine]
+        inside = [abs(error) <= width for (_, _, error), width in zip(mine, half, strict=True)]
+        covered, width = percent(sum(inside) / len(inside)), math.exp(statistics.median(half))
+        lines.append([kind, *figures(np.array([e for *_, e in mine])), covered, f"×/÷ {width:.2f}"])
+        for team in sorted({row.team for row, *_ in mine}, key=str.lower):
+            teams.append([kind, team, *figures(np.array([e for row, _, e in mine if row.team == team]))])
+    text = table(["kind of run", "rows", "median", "mean", "p90", "in the 90 % interval", "usual width"], lines)
+    text += "\n" + table(["kind of run", "team", "rows", "median", "mean", "p90"], teams)
+    known = runs.evidence()
+    a, b, c, d = runs.fit(runs.judging(known, runs.PRODUCTION))
     text += (
-        f"\nIn the 90 % interval (×/÷ {math.exp(statistics.median(half)):.2f}): {percent(sum(inside) / len(inside))}.\n"
+        f"\nProduction: ln u = {a:.2f} + M·({b:.2f} + {c:.2f}·log10(A/70e9)) − {d:.2f}·min(2, max(0, 2023 − year)), "
     )
-    rule = runs.fit(runs.evidence())
-    a, b, c, d = rule
-    text += f"\nThe rule: ln u = {a:.2f} + M·({b:.2f} + {c:.2f}·log10(A/70e9)) − {d:.2f}·min(2, max(0, 2023 − year)), "
-    text += "M = 1 on Hopper clusters.\n"
+    text += "M = 1 on Hopper clusters.\nA speedrun: the same with M = 0, and no bill.\n"
+    a, b = runs.fit(runs.judging(known, runs.BENCHMARK))
+    text += f"A benchmark (MLPerf): ln u = {a:.2f} + {b:.2f}·log10(accelerators/{runs.USUAL_DEVICES:,}).\n"
     return text
 
 
@@ -198,7 +205,8 @@ def page() -> str:
         MEGATRON,
         megatron(found),
         "## Whole runs\n",
-        "Accelerator-hours from parameters, tokens, accelerator and year; the team held out.\n",
+        "Accelerator-hours from parameters, tokens, accelerator, year and kind of run; the team held out: a\n"
+        "benchmark's submitter, or the last of joint ones, whose software it is.\n",
         whole_runs(),
         "## The constants\n",
         f"{len(PRIORS)} constants, {families} of them factors of software. Priors come from kernel measurements,\n"

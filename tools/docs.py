@@ -8,16 +8,20 @@ is 1 until it is accepted. tests/test_docs.py fails where a page differs from th
 
 An example is a block of ```console: `$ napkin …` lines (a trailing backslash continues one), each followed by what goes
 to stdout; with `2>&1` also by what goes to stderr. `$ echo $?` shows the exit status. A block that runs anything else
-is left alone. Other fences (```text, ```sh) hold what cannot run everywhere, such as a GPU's output.
+is left alone. A block of ```pycon is a session of Python, `>>> ` lines with what they print below; each begins anew.
+Other fences (```text, ```sh) hold what cannot run everywhere, such as a GPU's output.
 """
 
 from __future__ import annotations
 
+import contextlib
+import doctest
 import glob
 import io
 import os
 import shlex
 import sys
+import traceback
 
 from napkin.cli import main
 
@@ -28,7 +32,8 @@ from numbers_moved import moved  # noqa: E402
 from terminal import update as update_picture  # noqa: E402
 
 FENCE = "```"
-START = FENCE + "console"
+STARTS = (FENCE + "console", FENCE + "pycon")
+PROMPTS = ("$ ", ">>> ")
 ANSWERED = (0, 1, 4)  # an answer, also where a limit is broken or too close to call
 
 
@@ -73,6 +78,8 @@ def runs(command: str) -> bool:
 
 def answered(block: list[str]) -> list[str]:
     """Return the block with fresh output; unchanged where it holds a command of another program, or none."""
+    if block and block[0].startswith(">>> "):
+        return session(block)
     commands = commands_of(block)
     if not commands or not all(runs(command) for command in commands):
         return block
@@ -88,13 +95,33 @@ def answered(block: list[str]) -> list[str]:
     return lines
 
 
+def session(block: list[str]) -> list[str]:
+    """Return a session of Python with fresh output; raise where it fails and the page does not show that it does."""
+    lines: list[str] = []
+    names: dict[str, object] = {}
+    for one in doctest.DocTestParser().get_examples("\n".join(block)):
+        first, *more = one.source.rstrip("\n").split("\n")
+        lines += [f">>> {first}", *(f"... {line}".rstrip() for line in more)]
+        out = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(out):
+                exec(compile(one.source, "<page>", "single"), names)
+        except Exception as problem:
+            if one.exc_msg is None:
+                raise
+            said = "".join(traceback.format_exception_only(problem))
+            out.write(f"Traceback (most recent call last):\n  ...\n{said}")
+        lines += [line.rstrip() for line in out.getvalue().splitlines()]
+    return lines
+
+
 def blocks(text: str) -> list[tuple[int, int]]:
     """Return (first, last) line numbers between the fences of each console block."""
     lines = text.split("\n")
     found = []
     at = 0
     while at < len(lines):
-        if lines[at].strip() == START:
+        if lines[at].strip() in STARTS:
             end = lines.index(FENCE, at + 1)
             found.append((at + 1, end))
             at = end
@@ -115,8 +142,10 @@ def by_command(block: list[str]) -> list[tuple[str, list[str]]]:
     found: list[tuple[str, list[str]]] = []
     continued = False
     for line in block:
-        if line.startswith("$ ") or continued:
-            found = [*found[:-1], (f"{found[-1][0]} {line.strip()}", [])] if continued else [*found, (line[2:], [])]
+        if line.startswith(PROMPTS) or continued or line.startswith("... "):
+            joined = continued or line.startswith("... ")
+            _, _, rest = line.partition(" ")
+            found = [*found[:-1], (f"{found[-1][0]} {line.strip()}", [])] if joined else [*found, (rest, [])]
             continued = line.endswith("\\")
         elif found:
             found[-1][1].append(line)

@@ -14,11 +14,14 @@ ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "docs" / "images" / "packages.svg"
 ABOUT = {
     "__main__": "starts the command line",
-    "__init__": "the version",
+    "__init__": "the version; imports what Python asks for",
     "cli": "argv, help, completion, exit statuses",
+    "integrations": "a meter for training loops, callbacks of libraries",
+    "api": "what `import napkin` offers",
     "commands": "one question each: options in, answer out",
     "bench": "measures this machine; the only user of torch",
     "evidence": "published measurements, calibration, intervals",
+    "rules": "rules of lint about configurations, each with its price",
     "planning": "layout search, what fits, remedies",
     "render": "an answer as text, JSON, CSV, Markdown, plot",
     "footprint": "memory of a step: states, saved tensors, peak",

@@ -6,6 +6,7 @@ Run by `make tables`; `--check` only compares (exit status 1 where a table is ou
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
@@ -128,6 +129,12 @@ def commands() -> str:
     """Which module has a command, and its line in the list of commands: help reads both without importing it."""
     found = {name: (module, one.brief or one.summary) for name, (module, one) in all_commands().items()}
     body = f"from __future__ import annotations\n\nCOMMANDS: dict[str, tuple[str, str]] = {plain(found)}\n"
+    keys = {name.replace("-", "_"): name for name in found}
+    source = ROOT / "src" / "napkin"  # a package or module of napkin keeps its name: napkin.bench
+    functions = {
+        key: name for key, name in keys.items() if not (source / key).exists() and not (source / f"{key}.py").exists()
+    }
+    body += f"\nFUNCTIONS: dict[str, str] = {plain(functions)}\n"
     return HEADER.format(source="the commands in src/napkin/commands") + body
 
 
@@ -271,15 +278,59 @@ def launch_files() -> str:
     return "".join(parts)
 
 
+LINT_RULES = """# Rules of `napkin lint`
+
+What each rule looks for, and the law behind it. [lint.md](lint.md) says how they are asked, ignored and priced. A rule
+is reported where its change is worth its least price or more, by the same models as `napkin step` and `napkin memory`;
+contradictions have no price. This page is written by `make tables` from the records in src/napkin/rules.
+"""
+
+
+def lint_rules() -> str:
+    """Return the page of the linter's rules, group by group."""
+    from napkin.rules.registry import GROUPS, laws
+    from napkin.rules.rule import Rule
+
+    parts = [LINT_RULES]
+    for begins, title in GROUPS.items():
+        rules = [rule for rule in laws() if rule.number.startswith(begins)]
+        parts.append(f"\n## {begins}: {title}\n" if rules else "")
+        for rule in rules:
+            priced = (
+                f"from {rule.least:.0%} of {LEAST[rule.gains]} on"
+                if isinstance(rule, Rule) and rule.gains in LEAST
+                else ""
+            )
+            said = "; ".join(part for part in (rule.severity, priced) if part)
+            parts.append(f"\n### {rule.number} {rule.name}\n\n{rule.summary} ({said}). {rule.why}\n\n")
+            parts.append(f"Breaks it: `napkin lint {rule.example}`\n" if rule.example else "")
+            parts.append(f"\nSource: {'; '.join(rule.sources)}.\n" if rule.sources else "")
+    return "".join(parts)
+
+
+LEAST = {"time": "a step", "memory": "a GPU's memory", "either": "a step or of a GPU's memory"}
+"""What a rule's price is in → what its threshold is a share of."""
+
+
 def code(words: list[str]) -> str:
     """Return words as code, at most a dozen of them."""
     shown = " ".join(f"`{word}`" for word in words[:12])
     return shown + (" …" if len(words) > 12 else "")
 
 
+def stub() -> str:
+    """Return the signatures of `import napkin`, as tools/stubs.py writes them once the tables are written."""
+    tool = str(ROOT / "tools" / "stubs.py")
+    return subprocess.run([sys.executable, tool], check=True, stdout=subprocess.PIPE, encoding="utf-8").stdout
+
+
 def written() -> dict[Path, Callable[[], str]]:
     """Return every generated file with what writes it."""
-    pages: dict[Path, Callable[[], str]] = {ROOT / "docs" / "launch-files.md": launch_files}
+    pages: dict[Path, Callable[[], str]] = {
+        ROOT / "docs" / "launch-files.md": launch_files,
+        ROOT / "src" / "napkin" / "__init__.pyi": stub,
+        ROOT / "docs" / "lint-rules.md": lint_rules,
+    }
     return {**{TABLES / name: write for name, write in GENERATED.items()}, **pages}
 
 

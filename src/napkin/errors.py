@@ -39,6 +39,14 @@ class NapkinError(Exception):
         if status is not None:
             self.status = status
 
+    @property
+    def errors(self) -> tuple[NapkinError, ...]:
+        """Each problem that was found, with its own hint and status."""
+        return (self,)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{one.message}\nhint: {one.hint}" if one.hint else one.message for one in self.errors)
+
     def at(self, where: str) -> NapkinError:
         """Return the same problem with its place in front."""
         return type(self)(f"{where}: {self.message}", self.hint, self.status)
@@ -56,6 +64,10 @@ class Problems(NapkinError):
     def __init__(self, problems: Sequence[NapkinError]) -> None:
         super().__init__("; ".join(p.message for p in problems), None, max(p.status for p in problems))
         self.problems = tuple(problems)
+
+    @property
+    def errors(self) -> tuple[NapkinError, ...]:
+        return tuple(one for problem in self.problems for one in problem.errors)
 
     def at(self, where: str) -> NapkinError:
         return Problems([problem.at(where) for problem in self.problems])

@@ -1,7 +1,7 @@
 """Decoders with softmax attention: what sets one apart, what its config.json says, and the operations of both.
 
 `Decoder` is the record that a family's module writes for a model_type. Called with a config.json it reads every field
-once, into a `Reading`; operations are made from that.
+once, into a `DecoderConfig`; operations are made from that.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Decoder:
 
 
 @record
-class Reading:
+class DecoderConfig:
     """What a config.json says of a decoder: nothing below reads it again."""
 
     sizes: Dimensions
@@ -117,7 +117,7 @@ class Reading:
     predictions: int
 
 
-def read(config: Config, of: Decoder) -> Reading:
+def read(config: Config, of: Decoder) -> DecoderConfig:
     """Read a config.json."""
     reading.restrict(config, of.only, of.ignored)
     sizes = of.sizes(config)
@@ -133,7 +133,7 @@ def read(config: Config, of: Decoder) -> Reading:
     if before is not None and sizes.max_length is None:
         raise config.refuse("max_position_embeddings", "is missing: it sizes the table of learned positions")
     head = of.head
-    return Reading(
+    return DecoderConfig(
         sizes,
         of.norm,
         arrangement,
@@ -216,7 +216,7 @@ def _dense(config: Config, of: Decoder, hidden: int, function: str) -> Feed:
 # --- its operations --------------------------------------------------------------------------------------------------
 
 
-def build(of: Reading) -> Model:
+def build(of: DecoderConfig) -> Model:
     """Return the operations of a network."""
     sizes, distinct = of.sizes, set(of.plans)
 
@@ -254,7 +254,7 @@ def build(of: Reading) -> Model:
     )
 
 
-def _attention_of(of: Reading, plan: Plan) -> Attention:
+def _attention_of(of: DecoderConfig, plan: Plan) -> Attention:
     usual = of.attention
     rope = replace(usual.rope, table=plan.table) if usual.rope is not None and plan.table is not None else None
     return of.vary(replace(usual.scored(window=plan.window, chunk=plan.chunk), rope=rope), plan)

@@ -12,11 +12,18 @@ from napkin.errors import BROKEN, IMPOSSIBLE, NapkinError, Problems, escaped
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from napkin.cli.reader import Line
     from napkin.commands.command import Command
+    from napkin.commands.launchfile import Launch
     from napkin.commands.signature import OptionText
     from napkin.render.answer import Answer
 
+OUT_OF_RANGE = (
+    "the answer is out of range: a quantity on the way to it is above 1e308",
+    "check the inputs for a number with too many zeros",
+)
 INTERRUPTED, PIPE_CLOSED, WRITE_FAILED, DEFECT = 130, 141, 74, 70
 
 
@@ -42,9 +49,7 @@ def main(argv: list[str]) -> int:
         _say("hint: -o FILE writes it to a file")
         status = WRITE_FAILED
     except OverflowError:
-        _say("error: the answer is out of range: a quantity on the way to it is above 1e308")
-        _say("hint: check the inputs for a number with too many zeros")
-        status = 2
+        status = _complain(NapkinError(*OUT_OF_RANGE))
     except Exception as problem:
         if os.environ.get("NAPKIN_DEBUG"):
             raise
@@ -143,43 +148,59 @@ def _main(argv: list[str]) -> int:
 
 
 def _answer(command: Command, line: Line) -> int:
-    from napkin.commands.command import ask
-
-    given = line.given
-    forms = _forms(given)
-    if "run" in given:
-        from napkin.commands.runfile import options_of_file
-
-        of_file = options_of_file(str(given["run"].text), command)
-        given, forms = {**of_file, **given}, forms or _forms(of_file)  # the command line wins
-    launch = None
-    if "from" in given and command.name != "read":
-        from napkin.commands.launchfile import options_of_launch
-
-        launch = options_of_launch(_paths(given["from"]), command, given)
-        given = {**launch.given, **given}
+    given, launch = options_of(command, line)
+    forms = _forms(line.given) or _forms(given)  # the command line wins
     clash = _clash(given, forms)
     if clash:
         raise NapkinError(f"--{clash[0]} and --{clash[1]} cannot be combined", "choose one")
     target = str(given["output"].text) if "output" in given and not command.keeps else "-"
-    try:
-        answer = ask(command, given)
-    except NapkinError as problem:
-        if problem.status != BROKEN or forms[:1] != ["json"]:
-            raise
-        answer = _impossible(command, given, problem)
-    if launch is not None:
-        answer.notes += launch.notes
-        answer.assumed += launch.assumed
-    if line.unused:
-        idle = " ".join(dict.fromkeys(line.unused))
-        answer.notes.append(f"options of the pasted line that do not change the answer: {idle}")
+    answer = answer_of(command, given, launch, line.unused, forms[:1] == ["json"])
     if "plot" in given:
         from napkin.render.plot import draw
 
         draw(answer, str(given["plot"].text), str(given["theme"].text).lower() if "theme" in given else "light")
     _show(answer, forms[0] if forms else "text", given, target)
     return answer.status
+
+
+def options_of(command: Command, line: Line) -> tuple[dict[str, OptionText], Launch | None]:
+    """Return the options of a line and those of the files that it names, of which the line wins; and what the launch
+    files say besides."""
+    given = line.given
+    if "run" in given:
+        from napkin.commands.runfile import options_of_file
+
+        given = {**options_of_file(str(given["run"].text), command), **given}
+    if "from" not in given or command.opens:
+        return given, None
+    from napkin.commands.launchfile import options_of_launch
+
+    launch = options_of_launch(_paths(given["from"]), command, given)
+    return {**launch.given, **given}, launch
+
+
+def answer_of(
+    command: Command, given: dict[str, OptionText], launch: Launch | None, idle: Sequence[str], as_object: bool
+) -> Answer:
+    """Return the answer to a question.
+
+    idle       options of a pasted line that change nothing, for a note
+    as_object  that there is no answer (status 1) is an answer too, with the verdict `impossible`
+    """
+    from napkin.commands.command import ask
+
+    try:
+        answer = ask(command, given)
+    except NapkinError as problem:
+        if problem.status != BROKEN or not as_object:
+            raise
+        answer = _impossible(command, given, problem)
+    if launch is not None:
+        launch.add_to(answer)
+    if idle:
+        unused = " ".join(dict.fromkeys(idle))
+        answer.notes.append(f"options of the pasted line that do not change the answer: {unused}")
+    return answer
 
 
 def _paths(files: OptionText) -> list[str]:

@@ -7,15 +7,16 @@ import inspect
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol, cast
 
 import typer
 from typer.core import TyperCommand
 
+from napkin.cli.said import said
 from napkin.commands.command import Command
-from napkin.options.option import Choice, Option
+from napkin.options.option import Option
 from napkin.options.registry import GROUPS, OPTIONS, SECOND_LEVEL
-from napkin.options.training import SETUP_WORDS, UNTIMED
+from napkin.options.training import UNTIMED
 
 WIDTH = 80
 LINES = 58
@@ -24,6 +25,31 @@ NAMES = 22
 EXAMPLES = 2
 _TWO_WAYS = ("sp", "moe")
 """Flags whose `--no-` form is no default."""
+
+
+class _Shown(Protocol):
+    """A parameter as typer makes it; click's own type has no heading."""
+
+    name: str
+    opts: list[str]
+    secondary_opts: list[str]
+    metavar: str | None
+    rich_help_panel: str
+
+
+class _Context(Protocol):
+    """What help reads of click's context."""
+
+    @property
+    def command_path(self) -> str: ...
+
+
+class _Formatter(Protocol):
+    """What help asks of click's formatter."""
+
+    width: int
+
+    def write(self, string: str) -> None: ...
 
 
 class GroupedCommand(TyperCommand):
@@ -36,19 +62,19 @@ class GroupedCommand(TyperCommand):
     examples: Sequence[str] = ()
     says: Mapping[str, str] = MappingProxyType({})
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
+    def format_help(self, ctx: _Context, formatter: _Formatter) -> None:
         """Write usage, what the command answers, examples, and the options of each group."""
         formatter.width = WIDTH
-        arguments = " ".join(_metavar(param) for param in self.params if _is_argument(param))
+        shown = cast("list[_Shown]", self.params)
+        arguments = " ".join(_metavar(param) for param in shown if _is_argument(param))
         formatter.write(f"Usage: {ctx.command_path} {arguments} [OPTIONS]\n".replace("  ", " "))
         formatter.write("\n" + textwrap.fill(self.help or "", WIDTH) + "\n")
         if self.examples:
             formatter.write("\nExamples:\n" + "".join(_example(line) for line in self.examples))
-        groups: dict[str, list[Any]] = {}
-        for param in self.params:
-            shown: Any = param
+        groups: dict[str, list[_Shown]] = {}
+        for param in shown:
             if param.name != "help":
-                groups.setdefault(shown.rich_help_panel, []).append(param)
+                groups.setdefault(param.rich_help_panel, []).append(param)
         for heading, params in groups.items():
             formatter.write(
                 f"\n{heading}:\n" + "".join(_entry(_names(param), self.says[param.name]) for param in params)
@@ -56,15 +82,15 @@ class GroupedCommand(TyperCommand):
         formatter.write(f"\n{self.epilog}\n" if self.epilog else "")
 
 
-def _is_argument(param: Any) -> bool:
+def _is_argument(param: _Shown) -> bool:
     return not param.opts[0].startswith("-")
 
 
-def _metavar(param: Any) -> str:
+def _metavar(param: _Shown) -> str:
     return str(param.metavar or "")
 
 
-def _names(param: Any) -> str:
+def _names(param: _Shown) -> str:
     """Return the names of an option with the placeholder of its value, or an argument's."""
     names = "" if _is_argument(param) else ", ".join((*sorted(param.opts, key=len), *param.secondary_opts))
     return f"{names} {_metavar(param)}".strip()
@@ -92,10 +118,10 @@ def _example(line: str) -> str:
 def _parameter(option: Option, group: str, command: Command) -> inspect.Parameter:
     """Return the parameter that typer shows; an argument is a word of its own in this command (MODEL in most)."""
     kind = inspect.Parameter.KEYWORD_ONLY
-    shown: dict[str, Any] = {"help": _said(option, command), "rich_help_panel": group}
+    shown: dict[str, Any] = {"help": said(option, command), "rich_help_panel": group}
     short = (option.short,) if option.short else ()
-    annotation: Any
-    value: Any
+    annotation: object
+    value: object
     if option.name in command.arguments:
         annotation = list[str] | None if option.many else str | None
         value = typer.Argument(None, metavar=option.metavar, **shown)
@@ -108,25 +134,10 @@ def _parameter(option: Option, group: str, command: Command) -> inspect.Paramete
     return inspect.Parameter(option.key, kind, default=value, annotation=annotation)
 
 
-def _said(option: Option, command: Command) -> str:
-    """Return what help says about an option: what it is, and the value that holds where it is left out."""
-    default, read = _default(option, command), command.reads.get(option.name)
-    said = f"What is solved for: {', '.join(read.words)}" if isinstance(read, Choice) else option.help
-    return f"{said} (default: {default})" if default else said
-
-
-def _default(option: Option, command: Command) -> str:
-    stated = command.defaults.get(option.name)
-    if isinstance(stated, bool):
-        return "on" if stated else "off"
-    words = SETUP_WORDS.get(option.name, option.default) if "micro-batch" in command.defaults else option.default
-    return stated if stated is not None else words
-
-
 def _function(command: Command, names: Sequence[str]) -> Callable[..., None]:
     """Return a function with the signature that typer reads."""
 
-    def call(**values: Any) -> None:
+    def call(**values: object) -> None:
         pass
 
     grouped = [(group, option) for group, options in GROUPS for option in options if option.name in names]
@@ -159,7 +170,7 @@ def _rendered(command: Command, names: Sequence[str], examples: Sequence[str], e
     )
     made: Any = typer.main.get_command(app)
     made.examples = examples
-    made.says = {OPTIONS[name].key: _said(OPTIONS[name], command) for name in names}
+    made.says = {OPTIONS[name].key: said(OPTIONS[name], command) for name in names}
     text: str = made.get_help(typer.Context(made, info_name=f"napkin {command.name}"))  # nothing is parsed
     return text.rstrip() + "\n"
 

@@ -128,7 +128,21 @@ def _kinds_of_recomputation() -> tuple[str, ...]:
     return ("none", "selective", "operations", "full", "every:2", "group:2", "group:sqrt")
 
 
+def _regions() -> tuple[str, ...]:
+    from napkin.evidence.power import GRIDS
+
+    return tuple(GRIDS)
+
+
+def _laws() -> tuple[str, ...]:
+    from napkin.planning.laws.known import LAWS
+
+    return tuple(LAWS)
+
+
 _TABLES = {
+    "law": _laws,
+    "region": _regions,
     "hardware": _hardware,
     "accelerator": _hardware,
     "vendor": _vendors,

@@ -8,6 +8,8 @@ ASKED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Does it fit?", ("memory", "max-params")),
     ("How long does it take, and what does it cost?", ("train-time", "step")),
     ("How many GPUs do I need, and in which layout?", ("plan", "memory MODEL --hardware h100 --min gpus")),
+    ("What should I train with what I have?", ("optimal",)),
+    ("What is wrong with my configuration?", ("lint", "read")),
     ("Is my run fast?", ("mfu", "roofline", "bench", "calibrate")),
     ("What is in a model, or in a GPU?", ("models", "params", "flops", "init", "hardware")),
     ("What if?", ("sweep", "compare", "sensitivity", "check")),

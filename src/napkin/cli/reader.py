@@ -190,6 +190,9 @@ def read(command: Command, words: Sequence[str]) -> Line:
     except PastedLine:
         line = Line(command, words, megatron=True)
     if line.problems and not line.help:
+        from napkin.cli.refusals import refuse_trainer_line
+
+        refuse_trainer_line(command, words)
         found = [*line.problems, *_unreadable(command, line.given)]
         raise found[0] if len(found) == 1 else Problems(found)
     return line

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 
 from napkin.commands.signature import OptionText, Signature
 from napkin.errors import NapkinError, listed, nearest
@@ -35,6 +35,16 @@ def _elsewhere(spelling: str) -> str | None:
     asked = [command for _, commands in ASKED for command in commands]
     commands = [command for command in asked if name in TAKES.get(command, ())]
     return f"napkin {listed(commands[:3])} take{'s' * (len(commands) == 1)} --{name}" if commands else None
+
+
+def refuse_trainer_line(command: Signature, words: Sequence[str]) -> None:
+    """Refuse a line pasted from a launch of Hugging Face's Trainer as one problem: its options differ in meaning."""
+    from napkin.cli.spellings import is_trainer
+
+    if "from" not in command.takes or not is_trainer(words):
+        return
+    hint = f"write that launch to run.sh, with its python or accelerate, and ask: napkin {command.name} --from run.sh"
+    raise NapkinError("options of Hugging Face's Trainer mean other things here (its --bf16 keeps fp32 weights)", hint)
 
 
 def misdashed(command: Signature, head: str, spelling: str) -> NapkinError:

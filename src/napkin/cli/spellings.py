@@ -82,6 +82,14 @@ def is_megatron(words: Sequence[str]) -> bool:
     return any(word[2:].partition("=")[0].replace("_", "-") in names for word in words if word.startswith("--"))
 
 
+def is_trainer(words: Sequence[str]) -> bool:
+    """Return whether a line was pasted from a launch of Hugging Face's Trainer: it holds three of its own options."""
+    from napkin.inputs.launch.formats.hf_trainer import ARGUMENTS
+
+    names = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
+    return len(names.intersection(ARGUMENTS)) > 2
+
+
 def machine(text: str) -> tuple[str, str] | None:
     """Return (count, name) of `8xh100`, `h100x8`, `8 × H100` or `h100:8`; None for an accelerator alone."""
     from napkin.inputs.hardware import normal

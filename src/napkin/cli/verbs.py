@@ -25,13 +25,14 @@ SAME = {
     "compare": "diff",
     "bench": "benchmark measure",
     "data": "dataset corpus",
+    "optimal": "optimum compute-optimal chinchilla scaling-law scaling-laws what-to-train",
 }
 """Command → words that mean the same."""
 
 HINTS = {
     "cost price budget money dollars": "napkin train-time REST --price 2: what a GPU-hour costs",
     "energy power co2 carbon emissions kwh": "napkin train-time REST: energy and CO2 next to the time",
-    "optimal best": "napkin train-time --gpus 64 --within 30d --hardware h100 --tokens 1T: the largest model",
+    "best": "napkin optimal --gpus 64 --within 30d --hardware h100: the model and its tokens",
     "profile profiler trace breakdown bottleneck": "napkin step MODEL --hardware h100: where the time of a step goes",
     "completion completions autocomplete shell-completion": "napkin --install-completion, or --show-completion",
     "list ls show": "napkin models, or napkin hardware",
@@ -50,9 +51,6 @@ HINTS = {
     "attention flash-attention": "napkin roofline MODEL --hardware h100: each operation's time",
     "torchrun deepspeed accelerate python python3 srun mpirun pretrain-gpt.py": (
         "napkin memory, step or mfu, then the options of the launch and --hardware h100"
-    ),
-    "chinchilla compute-optimal scaling-law scaling-laws": (
-        "napkin train-time --params 70B --tokens 1.4T: 20 tokens a parameter"
     ),
 }
 """Words → what to ask instead. MODEL: the model of the line, REST: what follows the word."""

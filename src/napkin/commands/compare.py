@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import pairwise
 
 from napkin import term
 from napkin.commands import wrapped
@@ -106,11 +107,22 @@ def _read_sides(inputs: Inputs) -> tuple[Command, Question, Question, tuple[str,
             "napkin compare a.yaml b.yaml, or compare train-time … --against",
         )
     first, second = sides
+    if any(len(side.split()) > 1 and not os.path.exists(side) for side in sides):
+        raise NapkinError("compare reads the words of a command line, not one text in quotes", _unquoted(first, second))
     command, a = _word(first)
     other, b = _word(second)
     if command.name != other.name:
         raise NapkinError(f"{first} asks {command.name}, {second} asks {other.name}", "compare like with like")
     return command, a, b, (first, second)
+
+
+def _unquoted(first: str, second: str) -> str:
+    """Return how to compare two command lines, each of which was given as one text."""
+    words, other = (side.removeprefix("napkin ").split() for side in (first, second))
+    given = dict(pairwise(words))
+    stated = {name: value for name, value in pairwise(other) if name.startswith("--")}
+    differ = [f"{name[2:]}={value}" for name, value in stated.items() if given.get(name) != value]
+    return f"napkin compare {' '.join(words)} --against {','.join(differ) or 'NAME=VALUE'}"
 
 
 def _word(word: str) -> tuple[Command, Question]:

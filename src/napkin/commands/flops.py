@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from napkin.commands.command import Command
 from napkin.commands.following import under
-from napkin.commands.frozen import read_passes
 from napkin.commands.inputs import Inputs
-from napkin.commands.model import (
+from napkin.commands.question.frozen import read_passes
+from napkin.commands.question.model import (
     read_documents,
     read_images,
     read_indexer_loss,
@@ -17,8 +17,8 @@ from napkin.commands.model import (
     read_sequence,
     read_target,
 )
+from napkin.commands.question.tasks import read_task
 from napkin.commands.single import run_single
-from napkin.commands.tasks import read_task
 from napkin.counting import conventions, flops, vision
 from napkin.errors import NapkinError
 from napkin.operations.model import Model

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from napkin import term
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
-from napkin.commands.machine import read_hardware_table
+from napkin.commands.question.machine import read_hardware_table
 from napkin.commands.screens.hardware import of_list, of_one
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs import hardware, peaks

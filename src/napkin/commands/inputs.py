@@ -232,11 +232,16 @@ class Inputs:
         """Refuse a question that has no value of this option; why: the question that it answers."""
         self.need_all({name: why})
 
-    def need_all(self, whys: Mapping[str, str], more: Iterable[NapkinError] = ()) -> None:
+    def need_all(
+        self, whys: Mapping[str, str], more: Iterable[NapkinError] = (), usages: Mapping[str, str] | None = None
+    ) -> None:
         """Refuse a question that lacks any of these options, naming all that it lacks. whys: option → the question that
-        it answers; more: what else is missing."""
+        it answers; more: what else is missing; usages: what an option counts here, where that differs."""
+        said = usages or {}
         missing = [
-            NapkinError(f"{OPTIONS[name].shown} is missing{f': {why}' if why else ''}", OPTIONS[name].usage)
+            NapkinError(
+                f"{OPTIONS[name].shown} is missing{f': {why}' if why else ''}", said.get(name, OPTIONS[name].usage)
+            )
             for name, why in whys.items()
             if not self.has(name)
         ]

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from napkin.commands.command import Command
-from napkin.commands.signature import OptionText
+from napkin._tables.takes import TAKES
+from napkin.commands.command import find
+from napkin.commands.signature import OptionText, Signature
 from napkin.errors import NapkinError, Problems, Refused
 from napkin.inputs.launch.read import combined, read_launch
-from napkin.inputs.launch.reading import ASSUMED, DEFAULT, DERIVED, FROM_FILE, Entry, Reading
+from napkin.inputs.launch.reading import ASSUMED, DEFAULT, DERIVED, FROM_FILE, Reading, Said, StatedOption
+from napkin.options.command_line import pieces_of, quoted, texts_of
 from napkin.options.option import Option
 from napkin.options.registry import OPTIONS
 from napkin.options.training import FROZEN_FORMATS
-from napkin.render.answer import Shown
+from napkin.record import record, replace
+from napkin.render.answer import Answer, Shown
 from napkin.render.assumed import assumed_words
+from napkin.render.page import spelled_inputs
+from napkin.render.screen import Next
 from napkin.units import Unreadable
 
 AMOUNTS = ("steps", "samples", "epochs", "tokens")
@@ -55,21 +60,56 @@ NEEDED = frozenset(
 """Options that a file leaves open and that change every answer: the command line must say them."""
 
 
+@record
 class Launch:
-    """What launch files give to a command: options, and what to say next to its answer."""
+    """What launch files give to a command next to the options of its line: options, and what to say with its answer."""
 
-    def __init__(self, given: dict[str, OptionText], notes: list[str], assumed: list[str]) -> None:
-        self.given = given
-        self.notes = notes
-        self.assumed = assumed
+    paths: Sequence[str]
+    typed: Collection[str]
+    given: dict[str, OptionText]
+    notes: list[str]
+    assumed: list[str]
+    clashes: tuple[Said, ...] = ()
+
+    def add_to(self, answer: Answer) -> None:
+        """Say in an answer what the files leave to napkin, and name them again in the command that it proposes."""
+        answer.notes += self.notes
+        answer.assumed += self.assumed
+        answer.screen = replace(answer.screen, next=self._shortened(answer))
+
+    def _shortened(self, answer: Answer) -> Next | str | None:
+        """Return what an answer proposes next as a line that names the files in place of what they state, where such a
+        line asks the same; else as it is."""
+        following = answer.screen.next
+        if not isinstance(following, Next) or "-" in self.paths or following.keep == ():
+            return following
+        name = following.command or answer.command
+        stated = texts_of(spelled_inputs(answer), following.changes, following.keep)
+        here = {one: text for one, text in stated.items() if one in self.typed or one in following.changes}
+        try:
+            files = options_of_launch(self.paths, find(name), {one: OptionText(text) for one, text in here.items()})
+        except NapkinError:
+            return following
+        again = {**{one: text.text for one, text in files.given.items() if one in TAKES[name]}, **here}
+        if any(again.get(one) != stated.get(one) for one in again.keys() | stated if one in answer.inputs):
+            return following
+        pieces = pieces_of(name, here)
+        return " ".join([*pieces[:1], *(f"--from {quoted(path)}" for path in self.paths), *pieces[1:]])
 
 
-def options_of_launch(paths: Sequence[str], command: Command, typed: Mapping[str, OptionText]) -> Launch:
+def options_of_launch(
+    paths: Sequence[str], command: Signature, typed: Mapping[str, OptionText], clashing: bool = False
+) -> Launch:
     """Return the options that files give to a command next to those of its line. Refused (3): a file with keys that
-    make an answer wrong. Errors (2): options that the files leave open and the command needs."""
+    make an answer wrong. Errors (2): options that the files leave open and the command needs.
+
+    clashing: keys that contradict each other are taken as they are, and named"""
     reading = combined([read_launch(path) for path in paths])
-    _check_refused(reading, typed)
-    overruled = {option for option, others in INSTEAD.items() if any(other in typed for other in others)}
+    refused = [one for one in reading.refused if not {one.option, *one.clash} & set(typed)]
+    clashes = tuple(one for one in refused if one.clash and clashing)
+    _check_refused(reading, [one for one in refused if one not in clashes])
+    solved = {str(typed[name].text) for name in ("max", "min") if name in typed}
+    overruled = solved | {option for option, others in INSTEAD.items() if any(other in typed for other in others)}
     given: dict[str, OptionText] = {}
     problems: list[NapkinError] = []
     assumed: list[str] = []
@@ -86,14 +126,14 @@ def options_of_launch(paths: Sequence[str], command: Command, typed: Mapping[str
             _ask(option, entry, command, problems, assumed)
         else:
             given[option] = _option_text(OPTIONS[option], entry)
-    if problems:
+    if problems and not clashes:
         raise problems[0] if len(problems) == 1 else Problems(problems)
     _agree(given, reading, typed)
     assumed = [*_assumed(reading, given), *assumed]
     notes = [f"{one.key} is not modeled: {one.why}" for one in reading.not_modelled]
     if notes:
         assumed.append(f"{len(notes)} keys not modeled (napkin read)")
-    return Launch(given, notes, assumed)
+    return Launch(paths, frozenset(typed), given, notes, assumed, clashes)
 
 
 def _assumed(reading: Reading, given: Collection[str]) -> list[str]:
@@ -103,9 +143,8 @@ def _assumed(reading: Reading, given: Collection[str]) -> list[str]:
     return [*([f"{reading.inputs['model'].value}"] if "model" in soft else []), *words]
 
 
-def _check_refused(reading: Reading, typed: Collection[str]) -> None:
-    """Refuse a file with keys that make an answer wrong, unless the command line says what they are about."""
-    found = [one for one in reading.refused if one.option not in typed]
+def _check_refused(reading: Reading, found: Sequence[Said]) -> None:
+    """Refuse a file with keys that make an answer wrong."""
     if found:
         problems = [Refused(f"{reading.source.name}: {one.key}: {one.why}", _hint(one.option)) for one in found]
         raise problems[0] if len(problems) == 1 else Problems(problems)
@@ -116,7 +155,7 @@ def _hint(option: str) -> str:
 
 
 def _take_model(
-    reading: Reading, entry: Entry, command: Command, given: dict[str, OptionText], problems: list[NapkinError]
+    reading: Reading, entry: StatedOption, command: Signature, given: dict[str, OptionText], problems: list[NapkinError]
 ) -> None:
     """Take the model that a file names, or the config.json of the sizes that it gives."""
     if "model" not in command.names:
@@ -135,7 +174,7 @@ def _take_model(
         problems.append(NapkinError(f"{where}: names no model that napkin knows", "napkin … MODEL --from FILE"))
 
 
-def _ask(option: str, entry: Entry, command: Command, problems: list[NapkinError], assumed: list[str]) -> None:
+def _ask(option: str, entry: StatedOption, command: Signature, problems: list[NapkinError], assumed: list[str]) -> None:
     """Ask for an option that a file leaves open, where the command has it and its default would be a guess."""
     if option not in command.names:
         return
@@ -146,7 +185,7 @@ def _ask(option: str, entry: Entry, command: Command, problems: list[NapkinError
         assumed.append(f"{option} left open by {entry.where.split(', ')[0]}")
 
 
-def _option_text(option: Option, entry: Entry) -> OptionText:
+def _option_text(option: Option, entry: StatedOption) -> OptionText:
     """Return an entry as the option's text."""
     value = entry.value
     text: object = bool(value) if option.flag else str(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from napkin.commands.command import Command, accepted
-from napkin.commands.signature import OptionText
+from napkin.commands.signature import OptionText, Signature
 from napkin.errors import NapkinError
 from napkin.inputs.load import Document, printable
 from napkin.inputs.yaml_file import read_yaml
@@ -35,7 +35,7 @@ def options_of_file(path: str, command: Command) -> dict[str, OptionText]:
 
 
 def options_of(
-    document: Document, data: dict[str, Any], prefix: tuple[object, ...], command: Command, shared: bool = False
+    document: Document, data: dict[str, Any], prefix: tuple[object, ...], command: Signature, shared: bool = False
 ) -> dict[str, OptionText]:
     """Return the options in one mapping of a run file; `command`, `limits` and `checks` are not options. shared: the
     file names no command, so that others read it too."""

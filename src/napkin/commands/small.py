@@ -7,7 +7,7 @@ from collections.abc import Callable
 from napkin import units
 from napkin.commands.following import under
 from napkin.commands.inputs import Inputs
-from napkin.commands.machine import WHICH, read_dtype, read_hardware
+from napkin.commands.question.machine import WHICH, read_dtype, read_hardware
 from napkin.commands.screens import linear as screen
 from napkin.counting import linear_stack as linear
 from napkin.counting.utilization import mfu_of_matmul, verdict_of

@@ -25,37 +25,21 @@ def spreads() -> Mapping[str, float]:
     return table.SPREADS
 
 
-_SEEN: list[tuple[SeenStep, ...]] = []
 _QUANTILES: dict[tuple[float, str], float] = {}
 _NEAREST: dict[tuple[RunPoint, str], list[tuple[float, SeenStep]]] = {}
 """Of the evidence's errors, by confidence level and the source that is held out."""
-
-
-def seen() -> tuple[SeenStep, ...]:
-    """Return the rows of the evidence with their errors; built once."""
-    if not _SEEN:
-        from napkin._tables import calibration as table
-
-        _SEEN.append(
-            tuple(
-                SeenStep(name, source, RunPoint(era, stack, bool(experts), bits, params, seq, gpus), error, far)
-                for name, source, era, stack, experts, bits, params, seq, gpus, error, far in table.SEEN
-            )
-        )
-    return _SEEN[0]
 
 
 def half_width(at: RunPoint, level: float, without: str = "") -> tuple[float, list[tuple[float, SeenStep]]]:
     """Return half the width of the interval in ln t, and the steps that it rests on."""
     from napkin._tables import calibration as table
 
-    evidence = seen()
     growth = Growth(*table.GROWTH)
     if (at, without) not in _NEAREST:
-        _NEAREST[at, without] = nearest(at, evidence, without=without)
+        _NEAREST[at, without] = nearest(at, table.SEEN, without=without)
     close = _NEAREST[at, without]
     if (level, without) not in _QUANTILES:
-        _QUANTILES[level, without] = quantile(level, evidence, growth, without)
+        _QUANTILES[level, without] = quantile(level, table.SEEN, growth, without)
     return _QUANTILES[level, without] * growth.at(close[0][0], at.experts), close
 
 
@@ -65,8 +49,8 @@ def deviations(level: float) -> float:
 
     if level == 0.9:
         return NORMAL_90
-    evidence, growth = seen(), Growth(*table.GROWTH)
-    return NORMAL_90 * quantile(level, evidence, growth) / quantile(0.9, evidence, growth)
+    growth = Growth(*table.GROWTH)
+    return NORMAL_90 * quantile(level, table.SEEN, growth) / quantile(0.9, table.SEEN, growth)
 
 
 def near_ratio() -> float:

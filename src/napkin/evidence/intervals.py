@@ -8,7 +8,7 @@ quantile of |ln error|/s(d) over sources. Multiplicative, because errors are as 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from napkin.evidence.ranking import over_sources
 from napkin.record import record
@@ -35,9 +35,16 @@ def distance(a: RunPoint, b: RunPoint) -> float:
 
     Another architecture, model type or tenfold size is 1; another stack or number format is ½; a factor of 8 in
     sequence length and of 20 in the number of GPUs are 1."""
-    total = ((a.params - b.params) / LN_10) ** 2 + ((a.seq - b.seq) / LN_8) ** 2 + ((a.gpus - b.gpus) / LN_20) ** 2
-    total += (a.generation != b.generation) + (a.experts != b.experts)
-    total += 0.25 * (a.stack != b.stack) + 0.25 * (a.bits != b.bits)
+    return _distance(a, b.generation, b.stack, b.experts, b.bits, b.params, b.seq, b.gpus)
+
+
+def _distance(
+    a: RunPoint, generation: str, stack: str, experts: int, bits: int, params: float, seq: float, gpus: float
+) -> float:
+    """Return the distance to the point of these fields."""
+    total = ((a.params - params) / LN_10) ** 2 + ((a.seq - seq) / LN_8) ** 2 + ((a.gpus - gpus) / LN_20) ** 2
+    total += (a.generation != generation) + (a.experts != experts)
+    total += 0.25 * (a.stack != stack) + 0.25 * (a.bits != bits)
     return math.sqrt(total)
 
 
@@ -71,11 +78,22 @@ class Growth:
         return self.base + self.slope * far + (self.experts if experts else 0.0)
 
 
-def nearest(at: RunPoint, seen: Iterable[SeenStep], count: int = 3, without: str = "") -> list[tuple[float, SeenStep]]:
+Row = tuple[str, str, str, str, int, int, float, float, float, float, float]
+"""A SeenStep as the table has it: id, source, the fields of its point, error, far. Made into records are the few rows
+that an answer names, not all of them."""
+
+
+def seen_step(row: Row) -> SeenStep:
+    """Return a row of the table as a record."""
+    return SeenStep(row[0], row[1], RunPoint(row[2], row[3], bool(row[4]), *row[5:9]), *row[9:])
+
+
+def nearest(at: RunPoint, rows: Iterable[Row], count: int = 3, without: str = "") -> list[tuple[float, SeenStep]]:
     """Return the rows most like a run, nearest first, at most one for each source and model size."""
-    ranked = sorted(((distance(at, one.at), one) for one in seen if one.source != without), key=lambda pair: pair[0])
+    ranked = sorted(((_distance(at, *row[2:9]), row) for row in rows if row[1] != without), key=lambda pair: pair[0])
     chosen: list[tuple[float, SeenStep]] = []
-    for far, one in ranked:
+    for far, row in ranked:
+        one = seen_step(row)
         if all((one.source, one.at.params) != (other.source, other.at.params) for _, other in chosen):
             chosen.append((far, one))
         if len(chosen) == count:
@@ -83,7 +101,11 @@ def nearest(at: RunPoint, seen: Iterable[SeenStep], count: int = 3, without: str
     return chosen
 
 
-def quantile(level: float, seen: Sequence[SeenStep], growth: Growth, without: str = "") -> float:
+def quantile(level: float, rows: Iterable[Row], growth: Growth, without: str = "") -> float:
     """Return the level's quantile of |error|/s, every source weighing the same."""
-    scores = ((one.source, abs(one.error) / growth.at(one.far, one.at.experts)) for one in seen)
-    return over_sources(((source, score) for source, score in scores if source != without), level)
+    scores = (
+        (source, abs(error) / growth.at(far, bool(experts)))
+        for _, source, _, _, experts, _, _, _, _, error, far in rows
+        if source != without
+    )
+    return over_sources(scores, level)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import cache
 
 from napkin._tables import memory_errors as table
 from napkin.evidence.ranking import conformal, over_sources
@@ -45,6 +46,7 @@ def margin(framework: str, alone: bool, quantity: str, level: float = LEVEL, wit
     return Margin(math.exp(-half), math.exp(half), len(errors))
 
 
+@cache
 def never_seen(level: float = LEVEL) -> Margin:
     """Return the same for an unmeasured framework whose flags are all stated: errors on the frameworks' rows that
     say what is recomputed, as if the framework were not named."""

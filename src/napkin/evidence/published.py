@@ -26,6 +26,10 @@ from napkin.record import record
 MAIN = {STEPS: "step_seconds", MEMORY: "memory_used", RUNS: "device_hours", TUNING: "memory_used"}
 """Schema → the quantity that its rows mainly print."""
 
+RUN_KINDS = ("production", "benchmark", "speedrun")
+SAID_BY = {"benchmark": ("mlperf", "mlcommons"), "speedrun": ("speedrun", "records/track")}
+"""Kind of run → words of an id, a source or a model that say it: where submissions and records are published."""
+
 
 @record
 class RunRow:
@@ -48,6 +52,8 @@ class RunRow:
     hours: float | None
     suspect: str = ""
     why: str = ""
+    run_kind: str = "production"
+    precision: str = ""
 
 
 @record
@@ -142,9 +148,10 @@ def run_row(row: RowFields) -> RunRow:
     active, tokens = row.number("params_active", least=1), row.number("tokens", least=1)
     hours = row.number("device_hours")
     kind = row.text("kind") or "pretrain"
+    run_kind = run_kind_of(row)
     check = row.text("check")
     why = ""
-    if kind != "pretrain":
+    if kind not in ("pretrain", *RUN_KINDS):
         why = f"is a {kind} run, not a pre-training from the start"
     elif active is None or tokens is None:
         why = "active parameters or tokens are not stated"
@@ -157,7 +164,7 @@ def run_row(row: RowFields) -> RunRow:
     return RunRow(
         row.text("id"),
         row.text("source"),
-        row.text("organisation"),
+        row.text("organisation") or submitter(row.text("source")),
         row.text("model"),
         active or 0.0,
         total,
@@ -172,4 +179,32 @@ def run_row(row: RowFields) -> RunRow:
         hours,
         row.text("suspect"),
         why,
+        run_kind,
+        row.text("precision"),
     )
+
+
+def run_kind_of(row: RowFields) -> str:
+    """Return what kind of run a row is: as it states, else by the submission or the speedrun that it comes from."""
+    stated = row.text("run_kind")
+    if stated and stated not in RUN_KINDS:
+        raise row.wrong("run_kind", f"{printable(stated, 60)} is not one of {', '.join(RUN_KINDS)}")
+    if stated or row.text("kind") in RUN_KINDS:
+        return stated or row.text("kind")
+    said = " ".join(_words(row.fields.get(name)) for name in ("id", "source", "model")).lower()
+    return next((kind for kind, words in SAID_BY.items() if any(word in said for word in words)), "production")
+
+
+def _words(said: object) -> str:
+    """Return the words of a field: itself, or its title, place and name."""
+    if isinstance(said, dict):
+        return " ".join(str(said.get(name, "")) for name in ("title", "where", "name"))
+    return str(said or "")
+
+
+def submitter(source: str) -> str:
+    """Return who submitted a benchmark's result, from the path in MLCommons' repositories, "" where it is none; joint
+    submissions are the last one's, whose software it is."""
+    _, found, path = source.partition("training_results_v")
+    parts = path.split()[1].split("/") if found and len(path.split()) > 1 else path.split("/")[1:]
+    return parts[0].split("+")[-1] if parts else ""

@@ -168,6 +168,8 @@ def names(
         "dispatch": "dispatch",
         "host_layer": f"host_layer/{'eager' if stack.eager else 'fused'}",
         "host_experts": f"host_experts/{routed}",
+        "host_unit": "host_unit",
+        "host_module": "host_module",
         "fixed": "fixed",
         "straggle": "straggle",
         "stops_early": "stops_early" if stack.stops_early else "zero",
@@ -181,7 +183,7 @@ AS_THEY_STAND = (
     *("attention_backward", "core", "core_odd", "memory", "bus", "wire", "waves", "half_depth", "misaligned"),
     *("cast_bytes", "loss_bytes", "tensor_latency", "data_latency", "tensor_exposed", "pipeline_exposed"),
     *("context_exposed", "data_exposed", "interference", "grouped", "permutation_bytes", "dispatch", "host_layer"),
-    *("host_experts", "optimizer_slowness", "fixed", "straggle", "stops_early", "stack"),
+    *("host_experts", "host_unit", "host_module", "optimizer_slowness", "fixed", "straggle", "stops_early", "stack"),
 )
 """Rates that are constants of that name, whatever the machine."""
 

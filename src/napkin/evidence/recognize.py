@@ -124,7 +124,8 @@ def _stated(found: Mapping[str, Fact]) -> dict[str, Fact]:
 
 
 def _source_words(row: RowFields) -> str:
-    return " ".join(row.text(path) for path in ("layout.framework", "source.title", "source.where")).lower()
+    places = ("layout.framework", "source.title", "source.where", "memory.kind")
+    return " ".join(row.text(path) for path in places).lower()
 
 
 def stack_of(row: RowFields) -> str:

@@ -1,45 +1,56 @@
-"""Which fields of a row of published memory are read: one that states others, or contradicts itself, is refused."""
+"""Which fields of a published row are read, by what they decide: a row that states others is not predicted."""
 
 from __future__ import annotations
 
-from napkin.evidence.rows import RowFields, unread
-from napkin.evidence.step_rows import StepRow
+from napkin.evidence.rows import RowFields
+from napkin.inputs.load import printable
 
+BOTH = """tp pp dp cp ep vp sp zero fsdp fsdp_group fsdp_shards micro_batch global_batch batch_tokens grad_accum
+schedule recompute recompute_kind policy precision attention optimizer method compile chunked_cross_entropy stack
+framework framework_version"""
+"""Fields of a layout that decide memory and time."""
+BYTES = """quantization lora_rank lora_targets optimizer_in_backward packed pp_partition accumulation recipe_defaults"""
+"""Those that decide memory and no time, or that say for it what others say."""
+SECONDS = """async_tp whole_run fsdp_mixed_precision"""
+"""Those that decide the time of a step and no memory."""
+PARTS_OF_TIME = """recompute_layers recompute_matmuls gradient_dtype scaling"""
+"""Those that decide the time, and whose bytes are not known."""
+NEITHER = """activation_offload local_batch trainable_params recipe replicas container model_parallel_size lora_alpha
+per_node nodes launcher dataset steps version"""
+"""Those that decide neither, or that say what others say. Activations are offloaded on a stream of their own, behind
+the compute (torchtune training/_activation_offloading.py, use_streams)."""
+TIMED = f"{BOTH} {BYTES} {SECONDS} {PARTS_OF_TIME} {NEITHER} note"
+WEIGHED = f"{BOTH} {BYTES} {SECONDS} {NEITHER} optimizer_offload"
 CPU_OFFLOADS = ("cpu_offload", "fsdp_cpu_offload", "enable_cpu_offload", "param_offload")
 """Spellings of FSDP's CPUOffloadPolicy (torchtune: fsdp_cpu_offload; torchtitan: training.enable_cpu_offload)."""
-READ = """tp pp dp cp ep vp sp zero fsdp fsdp_group fsdp_shards micro_batch global_batch batch_tokens grad_accum
-schedule recompute recompute_kind policy precision attention optimizer method quantization lora_rank lora_targets
-compile chunked_cross_entropy optimizer_in_backward packed pp_partition stack framework framework_version accumulation
-recipe_defaults"""
-"""Fields of a layout that decide memory here."""
-IDLE = """activation_offload optimizer_offload async_tp local_batch trainable_params recipe replicas whole_run container
-model_parallel_size fsdp_mixed_precision lora_alpha per_node nodes launcher dataset steps version"""
-"""Fields of a layout that change no bytes beyond what others say."""
 SHAPE = """name preset params params_nominal layers hidden heads kv_heads ffn vocab gated tied seq longest_sample
 head_dim experts mla attention position window"""
 """Fields of a model that its description reads."""
-FULL = ("", "full")
-"""Methods that train all weights."""
+
+
+def unread_time(row: RowFields) -> str:
+    """Return a field of the layout that says something and that the time of a step here does not read; "" where there
+    is none."""
+    return _unread(row, "layout", TIMED)
 
 
 def unread_memory(row: RowFields) -> str:
     """Return a field of the layout or the model that says something and that memory here does not read; "" where there
     is none."""
     offloads = [key for key, value in row.part("layout").items() if key in CPU_OFFLOADS and value is True]
-    return unread(row, "layout", READ, f"{IDLE} {' '.join(offloads)}") or unread(row, "model", SHAPE, "")
+    return _unread(row, "layout", f"{WEIGHED} {' '.join(offloads)}") or _unread(row, "model", SHAPE)
 
 
-def contradiction(row: RowFields, step: StepRow) -> str:
-    """Return what a row states twice and differently; "" where there is nothing of the kind."""
-    ways = step.tp * step.pp * step.cp
-    dp = row.count("layout.dp")
-    if step.gpus % ways or (dp is not None and dp * ways != step.gpus):
-        said = f"tp·pp·cp·dp = {ways * dp:,}" if dp is not None else f"tp·pp·cp = {ways:,}"
-        return f"{step.gpus:,} accelerators and {said}: a contradiction"
-    adapts = row.text("layout.method") not in FULL
-    trained, whole = row.number("layout.trainable_params"), row.number("model.params")
-    if not adapts and (row.count("layout.lora_rank") or row.part("layout").get("lora_targets")):
-        return "states what LoRA's matrices are, not that it trains by LoRA"
-    if not adapts and trained and whole and trained < whole / 2:
-        return f"trains {trained / whole:.2%} of its parameters by a method that it does not state"
+ON = ("flash", "master", "fused")
+"""Parts of names of what is on unless a row says that it is not."""
+
+
+def _unread(row: RowFields, part: str, known: str) -> str:
+    """Return which field of a part says something and is not among those that are known; "" where there is none."""
+    names = known.split()
+    for key, value in row.part(part).items():
+        is_off = value in (None, False, 0, "", "none", "None", "no") and not any(word in key for word in ON)
+        if not is_off and key not in names:
+            name = printable(str(key), 40)
+            return f"{name}: an offload that is not modeled" if "offload" in name else f"{part}.{name}: not modeled"
     return ""

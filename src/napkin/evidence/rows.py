@@ -80,19 +80,3 @@ class RowFields:
         if value is None or isinstance(value, bool):
             return value
         raise self.wrong(path, f"{printable(repr(value), 60)} is neither true nor false")
-
-
-ON = ("flash", "master", "fused")
-"""Parts of names of what is on unless a row says that it is not."""
-
-
-def unread(row: RowFields, part: str, read: str, idle: str) -> str:
-    """Return which field of a part says something and is neither read nor known to change nothing; "" where there is
-    none."""
-    known = {*read.split(), *idle.split()}
-    for key, value in row.part(part).items():
-        is_off = value in (None, False, 0, "", "none", "None", "no") and not any(word in key for word in ON)
-        if not is_off and key not in known:
-            name = printable(str(key), 40)
-            return f"{name}: an offload that is not modeled" if "offload" in name else f"{part}.{name}: not modeled"
-    return ""

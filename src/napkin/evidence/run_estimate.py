@@ -57,11 +57,11 @@ def solved(
 
     if of_step is not None:
         return solved_with(of_step, "the step model"), of_step
-    rule = _rule(confidence)
+    rule = _rule(goodput.run_kind, confidence)
     found: dict[str, Term] = dict(known)
     before: runs.Estimate | None = None
     for _ in range(ROUNDS):
-        estimate = _with_goodput(runs.estimate(_asked(found, hardware), rule), goodput)
+        estimate = _with_goodput(runs.estimate(_asked(found, hardware, goodput.run_kind), rule), goodput)
         if before is not None and estimate == before:
             break
         found = solved_with(estimate, f"{estimate.runs} published runs of {estimate.teams} teams")
@@ -71,26 +71,26 @@ def solved(
 
 
 @cache
-def _rule(confidence: float) -> runs.Rule:
-    """Return the rule of the published runs, fitted once: sweeps and what-ifs ask for it at every point."""
-    return runs.Rule(runs.evidence(), confidence)
+def _rule(kind: str, confidence: float) -> runs.FittedRule:
+    """Return the rule of published runs of a kind, fitted once: sweeps and what-ifs ask for it at every point."""
+    return runs.FittedRule(runs.judging(runs.evidence(), kind), confidence)
 
 
 def _with_goodput(estimate: runs.Estimate, goodput: Goodput) -> runs.Estimate:
     """Return the MFU of published whole runs as that of a run with another goodput than theirs."""
     if not goodput.is_given:
         return estimate
-    times = goodput.share.value / PUBLISHED.share.value
+    times = goodput.share.value / PUBLISHED[goodput.run_kind].share.value
     ends = {name: min(getattr(estimate, name) * times, 1.0) for name in ("mfu", "low", "high")}
     return replace(estimate, **ends)
 
 
-def _asked(found: Mapping[str, Term], hardware: Hardware) -> runs.PlannedRun:
+def _asked(found: Mapping[str, Term], hardware: Hardware, kind: str) -> runs.PlannedRun:
     """Return what the published runs are compared with."""
     total = found["params"].value if "params" in found else START
     active = found["per_token"].value / 6 if "per_token" in found else total
     gpus = int(found["gpus"].value) if "gpus" in found else None
-    return runs.PlannedRun(max(active, 1), max(total, active), constants_of(hardware), gpus)
+    return runs.PlannedRun(max(active, 1), max(total, active), constants_of(hardware), gpus, run_kind=kind)
 
 
 @record

@@ -5,9 +5,15 @@ evaluation, slow nodes and bookkeeping take. The rule has four constants:
 
     ln u = a + M·(b + c·log10(A / 70e9)) − d·min(2, max(0, 2023 − year))
 
-M is 1 for a Hopper cluster (more than one small node), else 0: small models on large Hopper clusters are billed for far
-more than one clean pass; stacks before 2023 were slower. Fitted by least squares in which a team weighs as the square
-root of its runs and outliers pull less; the interval is a quantile of the leave-one-team-out errors.
+M is 1 for a Hopper cluster (more than one small node) in production, else 0: small models on large Hopper clusters are
+billed for far more than one clean pass; stacks before 2023 were slower. A speedrun is no such bill: M is 0. A benchmark
+run (MLPerf: from start to a target loss, tuned for the purpose, in 8 bits) has a rule of its own, because its batch is
+fixed and more accelerators each compute less of it:
+
+    ln u = a + b·log10(accelerators / 1024)
+
+Fitted by least squares in which a team weighs as the square root of its runs and outliers pull less; the interval is a
+quantile of the leave-one-team-out errors.
 """
 
 from __future__ import annotations
@@ -40,6 +46,10 @@ CHOSEN_ON_THESE = 1.12
 FARTHER = 1.25
 """assumed: more width in ln where no such run is in the evidence (new chip, experts, size or count beyond it)."""
 MOST_DEVICES = 16384
+BENCHMARK, PRODUCTION = "benchmark", "production"
+USUAL_DEVICES = 1024
+FEWEST_DEVICES = 256
+"""Accelerators below which a benchmark's rule has no run: it stays there."""
 
 
 @record
@@ -50,10 +60,15 @@ class PublishedRun:
     hopper: bool
     era: str
     log_u: float
-    inputs: tuple[float, float, float, float]
+    inputs: tuple[float, ...]
 
 
-def features(hopper: bool, active: float, year: float | None) -> tuple[float, float, float, float]:
+def features_of_benchmark(gpus: int | None) -> tuple[float, ...]:
+    """Return what the coefficients of a benchmark's rule multiply: 1; log10 of the accelerators over USUAL_DEVICES."""
+    return (1.0, math.log10(min(max(gpus or USUAL_DEVICES, FEWEST_DEVICES), MOST_DEVICES) / USUAL_DEVICES))
+
+
+def features(hopper: bool, active: float, year: float | None) -> tuple[float, ...]:
     """Return what the rule's coefficients multiply: 1; Hopper; on it, log10 of the size; minus years before MODERN."""
     size = math.log10(min(max(active, SMALLEST), LARGEST) / REFERENCE)
     return (1.0, float(hopper), size if hopper else 0.0, -min(OLDEST, max(0.0, MODERN - (year or MODERN))))
@@ -81,8 +96,9 @@ def run_of(row: RunRow) -> PublishedRun | None:
     card = hardware.find(row.chip)
     era = constants_of(card)
     used = 6 * row.active * row.tokens / (row.hours * 3600 * peak_of(card, row.dtype))
-    hopper = era == "hopper" and is_cluster(row.gpus)
-    return PublishedRun(row, hopper, era, math.log(used), features(hopper, row.active, row.year))
+    hopper = era == "hopper" and is_cluster(row.gpus) and row.run_kind == PRODUCTION
+    inputs = features_of_benchmark(row.gpus) if row.run_kind == BENCHMARK else features(hopper, row.active, row.year)
+    return PublishedRun(row, hopper, era, math.log(used), inputs)
 
 
 def evidence() -> list[PublishedRun]:
@@ -92,8 +108,13 @@ def evidence() -> list[PublishedRun]:
     return [run for row in facts.runs() if (run := run_of(row)) is not None]
 
 
+def judging(runs: Sequence[PublishedRun], kind: str) -> list[PublishedRun]:
+    """Return the runs that judge one of a kind: benchmarks among themselves, speedruns with production."""
+    return [run for run in runs if (run.row.run_kind == BENCHMARK) == (kind == BENCHMARK)]
+
+
 def solve(matrix: list[list[float]], right: list[float]) -> list[float]:
-    """Solve a linear system by Gaussian elimination with pivoting; four unknowns need no library."""
+    """Solve a linear system by Gaussian elimination with pivoting; a few unknowns need no library."""
     n = len(right)
     rows = [[*line, value] for line, value in zip(matrix, right, strict=True)]
     for i in range(n):
@@ -115,19 +136,21 @@ def team_weights(runs: Sequence[PublishedRun]) -> list[float]:
 
 
 def fit(runs: Sequence[PublishedRun]) -> list[float]:
-    """Return a, b, c, d by weighted ridge regression, repeated with outliers weighing less."""
+    """Return the constants of runs that judge each other, by weighted ridge regression, repeated with outliers weighing
+    less."""
     weights = team_weights(runs)
-    rule = [0.0] * 4
+    terms = range(len(runs[0].inputs))
+    rule = [0.0] * len(terms)
     pull = [1.0] * len(runs)
     for _ in range(8):
-        matrix = [[RIDGE if i == j and i else 0.0 for j in range(4)] for i in range(4)]
-        right = [0.0] * 4
+        matrix = [[RIDGE if i == j and i else 0.0 for j in terms] for i in terms]
+        right = [0.0] * len(terms)
         for run, weight, less in zip(runs, weights, pull, strict=True):
             x, log_u, share = run.inputs, run.log_u, weight * less
             for i, line in enumerate(matrix):
                 part = share * x[i]
                 right[i] += part * log_u
-                for j in range(4):
+                for j in terms:
                     line[j] += part * x[j]
         rule = solve(matrix, right)
         gaps = [abs(run.log_u - predicted(rule, run.inputs)) for run in runs]
@@ -170,14 +193,19 @@ class PlannedRun:
     gpus: int | None
     year: float | None = None
     seq: int | None = None
+    run_kind: str = PRODUCTION
+    precision: str = ""
 
     @property
     def experts(self) -> bool:
         return self.total > 1.2 * self.active
 
     @property
-    def inputs(self) -> tuple[float, float, float, float]:
-        return features(self.era == "hopper" and is_cluster(self.gpus), self.active, self.year)
+    def inputs(self) -> tuple[float, ...]:
+        if self.run_kind == BENCHMARK:
+            return features_of_benchmark(self.gpus)
+        hopper = self.era == "hopper" and is_cluster(self.gpus) and self.run_kind == PRODUCTION
+        return features(hopper, self.active, self.year)
 
 
 _ERAS = ("volta", "turing", "ampere", "ada", "hopper", "blackwell")
@@ -220,7 +248,7 @@ class Estimate:
         )
 
 
-class Rule:
+class FittedRule:
     """The rule fitted to some runs, with the interval's half width that they give."""
 
     def __init__(self, runs: Sequence[PublishedRun], level: float) -> None:
@@ -229,7 +257,7 @@ class Rule:
         self.half = half_width(runs, level)
 
 
-def estimate(asked: PlannedRun, rule: Rule) -> Estimate:
+def estimate(asked: PlannedRun, rule: FittedRule) -> Estimate:
     """Return the utilization to expect of a planned run, from published ones."""
     runs, half = rule.runs, rule.half
     middle = predicted(rule.constants, asked.inputs)
@@ -244,6 +272,8 @@ def estimate(asked: PlannedRun, rule: Rule) -> Estimate:
 
 def _beyond(asked: PlannedRun, runs: Sequence[PublishedRun]) -> str:
     """Say where the evidence does not reach; "" where it does."""
+    if asked.run_kind == BENCHMARK and asked.precision and not any(bits in asked.precision for bits in "48"):
+        return "the published benchmark runs compute in 8 bits"
     if not any(run.era == asked.era for run in runs):
         return "no whole run on such an accelerator is in the evidence"
     if asked.experts:

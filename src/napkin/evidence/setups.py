@@ -6,7 +6,7 @@ import re
 
 from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
-from napkin.evidence.row_fields import CPU_OFFLOADS, FULL, contradiction, unread_memory
+from napkin.evidence.row_fields import CPU_OFFLOADS, unread_memory
 from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import StepRow, step_row
 from napkin.evidence.words import KERNELS, LORA_TARGETS, MEMORY_STACKS, SCHEDULES
@@ -28,6 +28,8 @@ LITGPT_BATCH = 128
 """LitGPT finetune/*.py: sequences of one optimizer step."""
 SHARDED = ("torchtitan", "torchtune", "litgpt", "fsdp")
 """Frameworks that shard parameters, gradients and states wherever there are several GPUs."""
+FULL = ("", "full")
+"""Methods that train all weights."""
 MANY = 4
 """Micro-batches for each stage of a pipeline whose batch is not stated: enough to fill it under every schedule."""
 
@@ -221,6 +223,22 @@ def offload_of(row: RowFields, step: StepRow, framework: Framework) -> tuple[str
             raise NapkinError("cpu_offload: an offload that is not modeled but under fully sharded data parallelism")
         offload = (*dict.fromkeys((*offload, "optimizer")), "parameters")
     return offload
+
+
+def contradiction(row: RowFields, step: StepRow) -> str:
+    """Return what a row states twice and differently; "" where there is nothing of the kind."""
+    ways = step.tp * step.pp * step.cp
+    dp = row.count("layout.dp")
+    if step.gpus % ways or (dp is not None and dp * ways != step.gpus):
+        said = f"tp·pp·cp·dp = {ways * dp:,}" if dp is not None else f"tp·pp·cp = {ways:,}"
+        return f"{step.gpus:,} accelerators and {said}: a contradiction"
+    adapts = row.text("layout.method") not in FULL
+    trained, whole = row.number("layout.trainable_params"), row.number("model.params")
+    if not adapts and (row.count("layout.lora_rank") or row.part("layout").get("lora_targets")):
+        return "states what LoRA's matrices are, not that it trains by LoRA"
+    if not adapts and trained and whole and trained < whole / 2:
+        return f"trains {trained / whole:.2%} of its parameters by a method that it does not state"
+    return ""
 
 
 PAGED = "paged"

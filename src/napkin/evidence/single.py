@@ -113,6 +113,10 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
         frozen_bytes=sized(1, setup.precision.network.gathered),
         optimizer_bytes=step_traffic(setup.precision, setup.optimizer.copies, 2 if pure else 4),
         etp=layout.etp,
+        gathers_adapters=_units(setup.framework.unit_of_adapter and setup.shards > 1, layout.zero),
+        gathers_modules=_units(setup.framework.unit_of_module, layout.zero),
+        elementary=1 if stack.eager and setup.implementation.norms == "reference" else 0,
+        looped=1 if setup.implementation.looped else 0,
         target=layout.target,
         layers_before=before,
         layers_last=last,
@@ -120,6 +124,11 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
         tower_tokens=tower_tokens,
         image_tokens=image_tokens,
     )
+
+
+def _units(alone: Number, zero: Number) -> Number:
+    """Return 1 where ZeRO-3 gathers such a part of a layer by itself."""
+    return where(alone, where(zero >= 3, 1, 0), 0)
 
 
 def gathered_bytes(policy: Precision, zero: Number) -> Number:

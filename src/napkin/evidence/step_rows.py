@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from napkin.errors import NapkinError
 from napkin.evidence.printed import Measured, PrintedDecoder, measured, printed_decoder
-from napkin.evidence.rows import RowFields, unread
+from napkin.evidence.row_fields import unread_time
+from napkin.evidence.rows import RowFields
 from napkin.evidence.software import STACKS
-from napkin.evidence.words import SCHEDULES
+from napkin.evidence.words import FSDP, HYBRID, SCHEDULES
 from napkin.record import record
 from napkin.training import optimizers
 from napkin.training.precision import POLICIES
@@ -151,15 +152,6 @@ def _sharding(row: RowFields, node: int | None) -> tuple[int | None, int | None]
     return zero, shards
 
 
-FSDP = {
-    **dict.fromkeys(("true", "fsdp", "fsdp1", "fsdp2", "full_shard", "full", "fully_shard", "hsdp", "hybrid_shard"), 3),
-    **dict.fromkeys(("shard_grad_op", "hybrid_shard_zero2", "_hybrid_shard_zero2"), 2),
-    **dict.fromkeys(("false", "none", "no", "no_shard", "ddp"), 0),
-}
-"""What rows call FSDP's sharding → the ZeRO stage that it is (torch.distributed.fsdp.ShardingStrategy)."""
-HYBRID = ("hsdp", "hybrid_shard", "hybrid_shard_zero2", "_hybrid_shard_zero2")
-
-
 def fsdp_of(row: RowFields) -> str:
     """Return how a row says that FSDP shards, in lower case; "" where it does not say."""
     return row.text("layout.fsdp").strip().lower().replace("-", "_").replace(" ", "_")
@@ -200,19 +192,9 @@ def _gradient_bytes(row: RowFields, policy: str, stack: str) -> int | None:
 
 WHOLE_RUN = "whole"
 TIMED_SCHEDULES = ("1f1b", "interleaved")
-READ = """tp pp dp cp ep vp sp zero fsdp fsdp_group fsdp_shards micro_batch global_batch batch_tokens grad_accum
-schedule recompute recompute_kind recompute_layers recompute_matmuls policy precision gradient_dtype scaling attention
-optimizer method compile chunked_cross_entropy stack framework framework_version whole_run async_tp
-fsdp_mixed_precision"""
-"""Fields of a layout that decide the time of a step here."""
-IDLE = """activation_offload pp_partition replicas model_parallel_size recipe recipe_defaults packed
-optimizer_in_backward local_batch note per_node nodes launcher dataset steps version container trainable_params
-lora_alpha lora_rank lora_targets quantization accumulation"""
-"""Fields of a layout that change no time, or that say what others say. Activations are offloaded on a stream of their
-own, behind the compute (torchtune training/_activation_offloading.py, use_streams)."""
 FABRICS = ("rdma", "omnipath")
 """Kinds of network between nodes, each with a constant of its own."""
-KERNELS = ("flash", "flash1", "cudnn", "efficient", "eager")
+TIMED_KERNELS = ("flash", "flash1", "cudnn", "efficient", "eager")
 """Kernels of attention that rows name."""
 
 
@@ -245,13 +227,13 @@ def _missing(row: RowFields, dims: PrintedDecoder | None, seq: int | None, batch
     schedule = row.text("layout.schedule").lower()
     if schedule and SCHEDULES.get(schedule, schedule) not in TIMED_SCHEDULES:
         return f"the pipeline's schedule {schedule[:40]} is not modeled"
-    if why := unread(row, "layout", READ, IDLE):
+    if why := unread_time(row):
         return why
     sharded = row.count("layout.zero", 0, 3) == 3 or fsdp
     if not sharded and row.count("layout.tp") is None and (row.count("hardware.count") or 1) > 1:
         return "the layout is not stated"
     if row.text("hardware.fabric") not in ("", *FABRICS):
         return f"the fabric {row.text('hardware.fabric')[:40]} is not known"
-    if row.text("layout.attention") not in ("", *KERNELS):
+    if row.text("layout.attention") not in ("", *TIMED_KERNELS):
         return f"the attention {row.text('layout.attention')[:40]} is not known"
     return ""

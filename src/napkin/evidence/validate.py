@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from napkin.evidence import software
 from napkin.evidence.compared import Compared
 from napkin.evidence.constants import constants
-from napkin.evidence.intervals import Growth, RunPoint, SeenStep, distance, point, quantile
+from napkin.evidence.intervals import Growth, RunPoint, SeenStep, distance, point, quantile, seen_step
 from napkin.evidence.printed import block_weights
 from napkin.evidence.rates import constants_of
 from napkin.evidence.step_rows import StepRow
@@ -44,16 +44,15 @@ def steps(rows: Sequence[StepRow], level: float = 0.9, in_sample: bool = False) 
 
     from napkin._tables import calibration
     from napkin.evidence.columns import Columns
-    from napkin.evidence.constants import seen
     from napkin.evidence.fit import in_quantity
 
     columns = Columns(rows)
     sources = ["" if in_sample else row.source_key for row in columns.kept]
     sets = {source: columns.values(constants(source)) for source in set(sources)}
     seconds = columns.predict(np.stack([sets[source] for source in sources])) if sources else np.empty(0)
-    evidence, growth = seen(), Growth(*calibration.GROWTH)
-    factors = {source: quantile(level, evidence, growth, source) for source in set(sources)}
-    places = _Places(evidence)
+    growth = Growth(*calibration.GROWTH)
+    factors = {source: quantile(level, calibration.SEEN, growth, source) for source in set(sources)}
+    places = _Places(map(seen_step, calibration.SEEN))
     predicted = {}
     for row, source, value in zip(columns.kept, sources, seconds, strict=True):
         at = point_of(row)

@@ -21,11 +21,11 @@ def validated(
     the utilization is taken against; None where `why` says what is missing."""
     published = runs.evidence()
     known = {run.row.id: run for run in published}
-    cache: dict[str, runs.Rule] = {}
+    cache: dict[tuple[str, bool], runs.FittedRule] = {}
     answers: list[tuple[RunRow, runs.Estimate | None, float]] = []
     for row in rows:
         twin = known.get(row.id)
-        team = row.team or (twin.row.team if twin else team_of(row.model))
+        team = row.team or (twin.row.team if twin else "") or team_of(row.model)
         row = replace(row, team=team)
         try:
             card = hardware.find(row.chip) if not row.why else None
@@ -35,10 +35,13 @@ def validated(
             answers.append((row, None, 0.0))
             continue
         year = row.year or (twin.row.year if twin else usual_year(row))
-        if team not in cache:
-            cache[team] = runs.Rule(published if in_sample else runs.without(published, team), level)
-        asked = runs.PlannedRun(row.active, row.total, constants_of(card), row.gpus, year, row.seq)
-        answers.append((row, runs.estimate(asked, cache[team]), runs.peak_of(card, row.dtype)))
+        key = (team, row.run_kind == runs.BENCHMARK)
+        if key not in cache:
+            judges = runs.judging(published, row.run_kind)
+            cache[key] = runs.FittedRule(judges if in_sample else runs.without(judges, team), level)
+        era = constants_of(card)
+        asked = runs.PlannedRun(row.active, row.total, era, row.gpus, year, row.seq, row.run_kind, row.precision)
+        answers.append((row, runs.estimate(asked, cache[key]), runs.peak_of(card, row.dtype)))
     return answers
 
 

@@ -112,6 +112,14 @@ KERNELS = {
     for spelling in spellings
 }
 """Spellings of the attention kernels of the memory model."""
+FSDP = {
+    **dict.fromkeys(("true", "fsdp", "fsdp1", "fsdp2", "full_shard", "full", "fully_shard", "hsdp", "hybrid_shard"), 3),
+    **dict.fromkeys(("shard_grad_op", "hybrid_shard_zero2", "_hybrid_shard_zero2"), 2),
+    **dict.fromkeys(("false", "none", "no", "no_shard", "ddp"), 0),
+}
+"""What rows call FSDP's sharding → the ZeRO stage that it is (torch.distributed.fsdp.ShardingStrategy)."""
+HYBRID = ("hsdp", "hybrid_shard", "hybrid_shard_zero2", "_hybrid_shard_zero2")
+"""Those of them that shard within a node and copy between nodes."""
 SCHEDULES = {
     **{name: name for name in ("1f1b", "interleaved", "gpipe", "zero-bubble")},
     "interleaved 1f1b": "interleaved",

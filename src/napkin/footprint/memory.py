@@ -12,8 +12,9 @@ from napkin.elementwise import Number, maximum, ratio, total
 from napkin.footprint.kept import dot, saved_bytes
 from napkin.footprint.moments import moments_of
 from napkin.footprint.optimizer_buffers import tensor_sizes
-from napkin.footprint.prepared import PreparedStep, layers_asleep, stack_of_step, weights_on_a_rank
+from napkin.footprint.prepared import PreparedStep, layers_asleep, stack_of_step
 from napkin.footprint.rank import Made, Rank
+from napkin.footprint.rank_weights import weights_on_a_rank
 from napkin.footprint.stages import Stage, stage_of
 from napkin.footprint.states import HeldWeights, gathered, states_of, still
 from napkin.operations.model import Model

@@ -2,103 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from napkin.autograd.tensors import INPUT_LABEL, sized
-from napkin.elementwise import Number, ceil_div, is_array, is_zero, maximum, product, total, where
-from napkin.footprint.gathers import flat_gradient, gathered_bytes
-from napkin.footprint.kept import dot, mask_bytes, returned_bytes, rotary_bytes, shared_kv_bytes
+from napkin.autograd.tensors import sized
+from napkin.elementwise import Number, is_array, maximum, product, total, where
+from napkin.footprint.gathers import gathered_bytes
+from napkin.footprint.kept import dot, returned_bytes
 from napkin.footprint.optimizer_buffers import optimizer_temporaries, table_elements
 from napkin.footprint.peaks import LayerPeak, layer_peaks
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import Made, Moment, MomentSums, Rank, larger
 from napkin.footprint.registered import buffers
-from napkin.footprint.stages import Stage
-from napkin.footprint.states import HeldWeights
-from napkin.operations.implementations import MASKS
+from napkin.footprint.through_passes import Gradients, Parts, References
 from napkin.operations.model import Model
 from napkin.record import replace
 from napkin.training.layout import Layout
-
-Parts = Sequence[tuple[Number, HeldWeights]]
-"""What a rank holds, as (how many, what one of them holds): memory.parts_of."""
-
-
-class Gradients:
-    """Bytes of gradients during the passes.
-
-    standing  those that live through the passes
-    added     a layer's new gradient, next to the sum that it is added to
-    first     those that the backward pass of the head makes
-    """
-
-    def __init__(self, step: PreparedStep, rank: Rank, parts: Parts) -> None:
-        setup, weights = step.setup, step.weights
-        sharded = setup.layout.zero >= 2
-        self.width = sized(1, setup.precision.grad)
-        self.shards = setup.shards
-        undivided = product(rank.stage.last, step.run.undivided)
-        self.standing = where(setup.adds_up & (not setup.in_backward), rank.gradients + undivided, 0)
-        self.added: Number = 0
-        if setup.framework.unsynced:
-            flat = [(n, flat_gradient(part, self.width)) for n, part in parts]
-            unsynced = setup.framework.unsynced * where(sharded, where(self.shards > 1, 1, 0), 0)
-            self.standing = self.standing + unsynced * total(n * size for n, size in flat)
-            self.added = unsynced * maximum(0, *(size for _, size in flat))
-        at_once = 0 if setup.in_backward or "parameters" in setup.offload else where(setup.adds_up, 0, 1)
-        self._whole = where(sharded, 0, at_once)
-        self._sharded = where(sharded, at_once, 0)
-        # a part that is copied from a view at once; a tied one's waits for the embedding's
-        copied = step.run.undivided * (not step.model.tied)
-        self.first = rank.stage.last * (weights.head.gradients(self.width) + copied)
-        # the head's part of a tied embedding's gradient waits for the embedding's own
-        one_stage = where(setup.layout.pp == 1, weights.table.all * self.width, 0) if step.model.tied else 0
-        self._waits = product(one_stage, setup.lets_go)
-
-    def parts_after(self, made: Number) -> Made:
-        """Return what is there once gradients of `made` bytes have been computed."""
-        new = product(self._whole, made)
-        if not is_zero(self._sharded):
-            new = new + self._sharded * ceil_div(made, self.shards)
-        return ("through_the_passes", self.standing), ("of_a_tied_head", self._waits), ("new", new)
-
-    def after(self, made: Number) -> Number:
-        """Return the bytes that are there once gradients of `made` bytes have been computed."""
-        return total(size for _, size in self.parts_after(made))
-
-
-class References:
-    """Bytes that Python code holds, whether autograd keeps them or not.
-
-    closure  what checkpointed layers refer to, without the rotary tables that other layers keep anyway
-    around   what the forward function holds while its layers run
-    at_loss  embeddings that it holds until the loss
-    masks    causal masks that checkpointed layers refer to, where they are not passed as an argument
-    """
-
-    def __init__(self, step: PreparedStep, stage: Stage) -> None:
-        run, implementation = step.run, step.setup.implementation
-        checkpointed = total(stage.checkpointed)
-        masks = mask_bytes(step, stage.checkpointed)
-        tables = rotary_bytes(step, stage)
-        shared = shared_kv_bytes(step, stage)
-        self.passes_masks = MASKS in implementation.passes
-        self.masks = masks * (not self.passes_masks)
-        leaf = product(stage.first, run.leaf) if step.setup.wakes else 0
-        self.closure = where(checkpointed > 0, run.closure + shared, 0) + tables + self.masks + leaf
-        keeps_stream = checkpointed > 0
-        if run.layers and any(s.label == INPUT_LABEL for s in run.layers[0][1].kept):
-            keeps_stream = checkpointed >= 0
-        looked_up = product(stage.first, total((run.embedded, where(keeps_stream, 0, run.stream))))
-        self.at_loss = looked_up * (implementation.embeddings == "loss")
-        other_masks = mask_bytes(step, stage.layers) - where(checkpointed > 0, masks, 0)
-        own = where(checkpointed > 0, self.masks, 0)
-        variables = maximum(looked_up, leaf)  # the leaf is one of those that the forward function holds
-        self.around = total((run.closure, tables, own, variables, other_masks, shared))
-
-    def freed_masks(self, left: Number) -> Number:
-        """Return the bytes of masks that are free where checkpointed layers still refer to `left` bytes of them."""
-        return self.masks - left * (not self.passes_masks)
 
 
 def pixel_bytes(model: Model, layout: Layout) -> Number:

@@ -2,98 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from napkin.autograd.live import Replay, read_by_others, replays
+from napkin.autograd.live import Replay
 from napkin.autograd.tensors import sized
-from napkin.elementwise import Flag, Number, is_array, where
+from napkin.elementwise import Number, is_array, where
 from napkin.footprint import activations
 from napkin.footprint.legs import PROJECTOR, VISION, TowerPart, joined, legs_of, tower_part
-from napkin.footprint.pieces import Pass, Piece
-from napkin.footprint.states import HeldWeights, gathered, held_weights, still
-from napkin.operations.base import Operation
+from napkin.footprint.pieces import Pass
+from napkin.footprint.rank_weights import Weights, weights_on_a_rank
+from napkin.footprint.replays import AFTER, BEFORE, Replays
 from napkin.operations.frozen import Reach
-from napkin.operations.model import Layer, Model, Stack
-from napkin.operations.roles import TOKEN
+from napkin.operations.model import Model, Stack
 from napkin.operations.shapes import Shape, Split
 from napkin.operations.tuning import FROZEN_LAYERS
 from napkin.record import record, replace
 from napkin.training.layout import Layout
 from napkin.training.order import Order, order_of
 from napkin.training.setup import Setup
-
-
-@record
-class Weights:
-    """What one rank holds of a model's weights.
-
-    before  of what runs before the layers        layers  of one layer of each type
-    after   of what follows the layers            shared  of what several layers share
-    head    `after`, with the embedding where both are tied
-    table   of the embedding that a tied head shares
-    """
-
-    before: HeldWeights
-    layers: tuple[HeldWeights, ...]
-    after: HeldWeights
-    shared: HeldWeights | None
-    head: HeldWeights
-    table: HeldWeights
-
-
-class Replays:
-    """The backward passes of the pieces of a pass. `BEFORE` and `AFTER` name what is not a layer.
-
-    table: bytes of the gradient of the embedding that a tied head shares, to which the embedding's own is added; 0
-    without one."""
-
-    def __init__(self, run: Pass, table: Number = 0) -> None:
-        self.run = run
-        self.table = table
-        self._shared: dict[int, dict[int, Number]] = {}
-
-    def shares(self, kind: int) -> dict[int, Number]:
-        """Return the bytes of the tensors with a gradient that a layer reads and others read too, by storage."""
-        if kind not in self._shared:
-            read = read_by_others(self.run.layers[kind][1].nodes)
-            self._shared[kind] = {id(x.storage): x.size for x in read}
-        return self._shared[kind]
-
-    def piece(self, which: int) -> tuple[Piece, Number]:
-        """Return a piece, and the bytes of the gradient that its backward pass starts from."""
-        if which == BEFORE:
-            return self.run.before, self.run.after.input
-        if which == AFTER:
-            return self.run.after, 0  # the root gradient lives as long as the backward pass
-        piece = self.run.layers[which][1]
-        return piece, piece.input
-
-    def of(
-        self,
-        setup: Setup,
-        which: int,
-        recomputed: bool = False,
-        alone: bool = False,
-        carried: bool = False,
-    ) -> Replay:
-        """Return a piece's replay, entry by entry where layouts differ in whether new gradients are freed at once. On a
-        single stage a tied head's gradient is not: it waits for the embedding's (live.py, as the rest)."""
-        piece, seed = self.piece(which)
-        waits = where(setup.layout.pp == 1, self.table, 0) if which == AFTER else 0
-        return chosen(setup.lets_go, replayed(piece, seed, recomputed, alone, waits, carried))
-
-
-BEFORE, AFTER = -2, -1
-
-
-def chosen(goes: Flag, both: tuple[Replay, Replay]) -> Replay:
-    """Return one of the two replays of a piece, entry by entry where layouts differ."""
-    stand, go = both
-    if not is_array(goes):
-        return go if goes else stand
-    if goes.all() or not goes.any():
-        return go if goes.all() else stand
-    return Replay(where(goes, go.peak, stand.peak), where(goes, go.end, stand.end))
 
 
 @record
@@ -190,9 +114,7 @@ def step_of(model: Model, stack: Stack, setup: Setup, replays: Replays, weights:
 _PASSES: list[tuple[Model, tuple[object, ...], Pass]] = []
 """The last passes of single layouts, each with its model and what else it depends on. Remedies and rows of a plan often
 differ in what is sharded only, which changes nothing on the tape."""
-_REPLAYS: dict[tuple[object, ...], tuple[Piece, tuple[Replay, Replay]]] = {}
-"""Replays of their pieces, by piece (which is kept, so that no other takes its place) and what else they depend on."""
-KEPT_PASSES, KEPT_REPLAYS = 8, 64
+KEPT_PASSES = 8
 
 
 def pass_of(model: Model, stack: Stack, setup: Setup) -> Pass:
@@ -233,20 +155,6 @@ def shape_of(model: Model, layout: Layout) -> Shape:
         return Shape(layout.sequences, layout.target or layout.seq, layout.seq)
     lengths = model.vision.lengths(layout.image_tokens) if model.vision is not None else None
     return Shape(layout.sequences, layout.seq, images=layout.sequences * layout.images, lengths=lengths or (1, 1, 1))
-
-
-def replayed(
-    piece: Piece, seed: Number, recomputed: bool, alone: bool, waits: Number, carried: bool
-) -> tuple[Replay, Replay]:
-    """Return a piece's replays (live.py), from an earlier step of the same pass where that replayed the same."""
-    if is_array(seed) or is_array(waits):
-        return replays(piece.nodes, seed, recomputed, alone, waits, carried)
-    asked = (id(piece), seed, recomputed, alone, waits, carried)
-    if asked not in _REPLAYS:
-        if len(_REPLAYS) >= KEPT_REPLAYS:
-            _REPLAYS.clear()
-        _REPLAYS[asked] = piece, replays(piece.nodes, seed, recomputed, alone, waits, carried)
-    return _REPLAYS[asked][1]
 
 
 def _first(run: Pass, setup: Setup, replays: Replays) -> Replay | None:
@@ -303,69 +211,6 @@ def _part_asleep(part: TowerPart, untouched: int) -> str:
     if not part.layers or untouched < part.tower:
         return ""
     return PROJECTOR if untouched >= part.projected else VISION
-
-
-def weights_on_a_rank(model: Model, stack: Stack, setup: Setup, kinds: Iterable[Layer]) -> Weights:
-    """Return what a rank holds. A tied head's matrix is the embedding, frozen where that is; on another pipeline stage
-    it is a copy."""
-    after = head = held_weights(stack.after, setup if not model.tied else _as_tied(setup))
-    table = held_weights((table_of(stack),), bare(setup))
-    if model.tied:
-        single, still_head = where(setup.layout.pp == 1, 1, 0), setup.frozen is not None
-        both = 1 if still_head else single
-        minus = tuple((n, -d * both, -e * both) for n, d, e in table.states)
-        states = gathered([(1, after), (1, HeldWeights(0, 0, minus))]).states
-        tensors = after.tensors - both * table.tensors
-        copied = table.gradients(sized(1, setup.precision.param)) * (1 - single) * still_head
-        frozen = after.frozen - both * table.frozen + copied
-        after = HeldWeights(after.dense - both * table.dense, after.expert, states, tensors, frozen, after.wide)
-        if still_head:
-            head, table = after, HeldWeights(0, 0)
-    seen = _of_tower(model, stack)
-    layers = []
-    for layer in kinds:
-        part = held_weights(
-            layer.operations, setup if id(layer) not in seen else replace(setup, implementation=setup.tower)
-        )
-        layers.append(part if layer.read else still(part, setup))
-    shared = held_weights(model.shared, bare(setup)) if model.shared else None
-    return Weights(_before(model, stack, setup), tuple(layers), after, shared, head, table)
-
-
-def _of_tower(model: Model, stack: Stack) -> set[int]:
-    """Return which layers of the joined stack are the tower's and the projector's."""
-    return {id(layer) for _, runs in stack.patterns[: tower_part(model).patterns] for _, layer in runs}
-
-
-def _before(model: Model, stack: Stack, setup: Setup) -> HeldWeights:
-    """Return what a rank holds of what precedes the layers."""
-    seen = tower_part(model).before
-    own = held_weights(stack.before[seen:], setup)
-    own = own if setup.frozen is None else still(own, setup)
-    if not seen:
-        return own
-    tower = held_weights(stack.before[:seen], replace(setup, implementation=setup.tower))
-    return gathered([(1, own), (1, tower if not setup.freezes else still(tower, setup))])
-
-
-def bare(setup: Setup) -> Setup:
-    """Return the setup without adapters: those of a block that several layers share are at its uses."""
-    tuning = setup.implementation.tuning
-    if tuning is None:
-        return setup
-    return replace(setup, implementation=replace(setup.implementation, tuning=replace(tuning, method="frozen")))
-
-
-def _as_tied(setup: Setup) -> Setup:
-    """Return the setup in which a tied head is stored as the embedding is."""
-    wide = tuple(name for name in setup.implementation.fp32_weights if not name.startswith("lm_head"))
-    return replace(setup, implementation=replace(setup.implementation, fp32_weights=wide))
-
-
-def table_of(stack: Stack) -> Operation:
-    """Return the token embedding that a tied head shares: a decoder's own, or the one shared with its encoder."""
-    tables = [op for op in stack.before if op.embeds() == TOKEN]
-    return tables[-1] if tables else stack.before[0]
 
 
 def cropped(stack: Stack, length: Number) -> Stack:

@@ -10,21 +10,9 @@ from napkin.autograd.live import Replay
 from napkin.autograd.tensors import Storage, sized
 from napkin.elementwise import Flag, Number, is_array, where
 from napkin.footprint.pieces import Pass, Piece
-from napkin.footprint.prepared import (
-    AFTER,
-    PreparedStep,
-    Replays,
-    Weights,
-    bare,
-    chosen,
-    order_of_run,
-    pass_of,
-    replayed,
-    stack_of_step,
-    step_of,
-    table_of,
-    weights_on_a_rank,
-)
+from napkin.footprint.prepared import PreparedStep, order_of_run, pass_of, stack_of_step, step_of
+from napkin.footprint.rank_weights import Weights, bare, table_of, weights_on_a_rank
+from napkin.footprint.replays import AFTER, Replays, chosen, replayed
 from napkin.footprint.states import HeldWeights, held_weights
 from napkin.operations.model import Model
 from napkin.record import fields, replace

@@ -26,7 +26,7 @@ FORM = f'{COUNTED_BY.format("FILE")} writes it; or {{"histogram": [[length, coun
 
 
 @record
-class Lengths:
+class SampleLengths:
     """How many samples have each length, ascending."""
 
     counts: tuple[tuple[int, int], ...]
@@ -52,12 +52,12 @@ class Lengths:
                 return length
         return self.counts[-1][0]
 
-    def cut(self, longest: int) -> Lengths:
+    def cut(self, longest: int) -> SampleLengths:
         """Return the lengths with samples cut to `longest` tokens."""
         kept: dict[int, int] = {}
         for length, count in self.counts:
             kept[min(length, longest)] = kept.get(min(length, longest), 0) + count
-        return Lengths(tuple(sorted(kept.items())))
+        return SampleLengths(tuple(sorted(kept.items())))
 
     def padded(self, together: int) -> float:
         """Return the mean longest of `together` samples drawn at random: what each of them is padded to.
@@ -70,7 +70,7 @@ class Lengths:
         return mean
 
 
-def count_lengths(path: str, field: str | None) -> Lengths:
+def count_lengths(path: str, field: str | None) -> SampleLengths:
     """Count the lengths of a file's samples, one a line: the numbers in a list, or a number itself, which is the line
     or a field of the JSON object in it. Lines are read one by one, and only the counts are kept. `-` is standard input.
     Errors (2) name the line."""
@@ -88,7 +88,7 @@ def count_lengths(path: str, field: str | None) -> Lengths:
         raise NapkinError(f"{name}: {problem.strerror or 'cannot be read'}", "check the path") from None
 
 
-def _counted(stream: BinaryIO, name: str, field: str | None) -> Lengths:
+def _counted(stream: BinaryIO, name: str, field: str | None) -> SampleLengths:
     counts: dict[int, int] = {}
     number = 0
     while line := stream.readline(LONGEST_LINE + 1):
@@ -100,7 +100,7 @@ def _counted(stream: BinaryIO, name: str, field: str | None) -> Lengths:
             counts[length] = counts.get(length, 0) + 1
     if not counts:
         raise NapkinError(f"{name}: has no samples", "one JSON object a line")
-    return Lengths(tuple(sorted(counts.items())))
+    return SampleLengths(tuple(sorted(counts.items())))
 
 
 def _length(line: bytes, where: str, field: str | None) -> int:
@@ -129,7 +129,7 @@ def _length(line: bytes, where: str, field: str | None) -> int:
     return found
 
 
-def read_lengths(path: str) -> Lengths:
+def read_lengths(path: str) -> SampleLengths:
     """Read counted lengths back: the answer of `napkin data lengths --json`, or any object with a `histogram`."""
     text = read_text(path)
     hint = FORM.replace("FILE", quoted(path))
@@ -147,4 +147,4 @@ def read_lengths(path: str) -> Lengths:
         if not whole or pair[0] > LONGEST or pair[1] > 10**15 or pair[0] in counts:
             raise NapkinError(f"{document.place('histogram', at)}: is no pair of a length and how many", FORM)
         counts[pair[0]] = pair[1]
-    return Lengths(tuple(sorted(counts.items())))
+    return SampleLengths(tuple(sorted(counts.items())))

@@ -14,7 +14,7 @@ class Damaged(Exception):
     """What the stream holds is not a pickle."""
 
 
-class Source:
+class PickleStream:
     """Bytes of a stream, in order."""
 
     def __init__(self, stream: BinaryIO, name: str, largest: int) -> None:

@@ -36,7 +36,7 @@ def _shown(value: object) -> str:
     return printable(repr(value[:40] if isinstance(value, str) else value), 40) if plain else type(value).__name__
 
 
-class Stack:
+class StackBucket:
     """A stack of which only the bucket is left."""
 
     __slots__ = ("bucket",)
@@ -61,7 +61,7 @@ class Stacks:
 
     def bucket(self, frames: Any) -> str:
         if not isinstance(frames, list):
-            return frames.bucket if isinstance(frames, Stack) else "unexplained"
+            return frames.bucket if isinstance(frames, StackBucket) else "unexplained"
         kinds, known = 0, self._kinds
         for frame in frames if len(frames) <= DEEPEST else frames[:DEEPEST]:
             try:
@@ -95,7 +95,7 @@ def frames_of(block: dict[str, Any]) -> Any:
     return frames
 
 
-class Device:
+class DeviceTotals:
     """What the blocks of one device add up to. live: {address: (bucket, bytes)} of what is allocated."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class Totals:
 
     def __init__(self, name: str) -> None:
         self.name, self.stacks = name, Stacks()
-        self.devices: dict[int, Device] = {}
+        self.devices: dict[int, DeviceTotals] = {}
         self.traces: dict[int, AllocationTrace] = {}
         self._kept = 0
 
@@ -153,7 +153,7 @@ class Totals:
             self.block(read, block)
         if number not in self.devices and len(self.devices) >= MOST_DEVICES:
             raise NapkinError(f"{self.name}: more than {MOST_DEVICES:,} devices", "write the snapshot again")
-        device = self.devices.setdefault(number, Device())
+        device = self.devices.setdefault(number, DeviceTotals())
         device.reserved += self.bytes(segment.get("total_size"), "segments.total_size")
         start = segment.get("address")
         for address, offset, bucket, length, requested in read.allocated:
@@ -240,7 +240,7 @@ class AllocationTrace:
                 if len(walk.held) > MOST_BLOCKS:
                     raise too_many(self.totals.name)
 
-    def walked(self, device: Device) -> tuple[int, int, dict[str, int], dict[str, int]]:
+    def walked(self, device: DeviceTotals) -> tuple[int, int, dict[str, int], dict[str, int]]:
         """Return the largest allocated and reserved bytes, the buckets now, and those when most was allocated: from
         what the device holds now, back over the events. The trace knows more than the blocks: those of autograd's own
         thread have no stack."""

@@ -3,7 +3,7 @@
 A pickle is a program for a stack machine (CPython, Lib/pickle.py and pickletools.py, protocols 0 to 5). This one runs
 the operations that make plain dicts, lists, texts and numbers; what names a class or a function, or refers to data
 elsewhere, is refused. The items of `segments`, their `blocks` and the lists of `device_traces` are added up as they
-are appended and then forgotten. Of what the memo would keep of them, texts and frames stay, and of a stack its bucket.
+are appended and then forgotten (snapshot_memo.py).
 """
 
 from __future__ import annotations
@@ -16,15 +16,12 @@ from typing import Any, BinaryIO
 
 from napkin.errors import NapkinError
 from napkin.inputs.load import printable
-from napkin.inputs.pickle_source import Damaged, Source
-from napkin.inputs.snapshot_blocks import BUCKETS, SegmentBlocks, Stack, Totals
+from napkin.inputs.pickle_source import Damaged, PickleStream
+from napkin.inputs.snapshot_blocks import SegmentBlocks, Totals
+from napkin.inputs.snapshot_memo import SnapshotMemo
 
-MOST_TEXT, MOST_PLACES = 2**27, 2**28
-"""Bytes of texts and frames that the memo keeps; its places."""
 MOST_KEYS, MOST_OPEN = 2**12, 2**20
 """Keys of a dict; things on the stack."""
-_STACKS = [Stack(bucket) for bucket in BUCKETS]
-_GONE = 255
 LONG = 0x8A
 _UNPACK = {
     code: struct.Struct(form)
@@ -54,7 +51,7 @@ _VALUES, _EACH = re.compile(b"(?:" + _VALUE + b")+", re.DOTALL), re.compile(_VAL
 def read_pickle(stream: BinaryIO, name: str, totals: Totals, largest: int) -> Any:
     """Add up the segments and events of a pickled snapshot; return its other fields, and [] for the lists that were
     read. Raises NapkinError (2)."""
-    machine = _Machine(Source(stream, name, largest), name, totals)
+    machine = _Machine(PickleStream(stream, name, largest), name, totals)
     try:
         return machine.run()
     except NapkinError:
@@ -66,14 +63,11 @@ def read_pickle(stream: BinaryIO, name: str, totals: Totals, largest: int) -> An
 class _Machine:
     """The stack machine. `roles`: what is streamed of the containers that are open, by identity."""
 
-    def __init__(self, source: Source, name: str, totals: Totals) -> None:
+    def __init__(self, source: PickleStream, name: str, totals: Totals) -> None:
         self.source, self.name, self.totals = source, name, totals
         self.stack: list[Any] = []
         self.marks: list[int] = []
-        self.memo: dict[int, Any] = {}
-        self.forgotten = bytearray()
-        self.places = self.text = 0
-        self.recent: list[int] = []
+        self.memo = SnapshotMemo(name, totals.stacks)
         self.roles: dict[int, tuple[str, Any]] = {}
         self.blocks: dict[int, SegmentBlocks] = {}
         self.known: dict[bytes, str] = {}
@@ -130,15 +124,16 @@ class _Machine:
 
     def _push(self, run: bytes) -> None:
         """Put a run of references and integers on the stack."""
-        stack, memo, known = self.stack, self.memo, self.known
+        stack, memo, known = self.stack, self.memo.kept, self.known
         for value in _EACH.findall(run):
             if value in known:
                 stack.append(known[value])
             elif value[0] in b"hj":
                 place = int.from_bytes(value[1:], "little")
                 self._get(place)
-                if type(memo.get(place)) is str:
-                    known[value] = memo[place]
+                held = memo.get(place)
+                if type(held) is str:
+                    known[value] = held
             else:
                 start, signed = (2, True) if value[0] == LONG else (1, value[:1] == b"J")
                 stack.append(int.from_bytes(value[start:], "little", signed=signed))
@@ -305,62 +300,20 @@ class _Machine:
     # --- memo -------------------------------------------------------------------------------------------------------
 
     def _memoize(self) -> None:
-        self._put(self.places)
+        self._put(self.memo.places)
 
     def _put(self, place: int) -> None:
         """Keep the top of the stack at a place of the memo."""
-        if not 0 <= place < MOST_PLACES:
-            raise NapkinError(
-                f"{self.name}: asks for more memory than a snapshot takes", "write it with _dump_snapshot"
-            )
-        top = self.stack[-1]
-        if place in self.memo:
+        if place in self.memo.kept:
             self.known.clear()
-        self.memo[place] = top
-        self.places += 1
-        if type(top) in (dict, list, tuple):
-            self.recent.append(place)
-        else:
-            self._keep(len(top) if type(top) in (str, bytes) else 0)
-
-    def _keep(self, size: int) -> None:
-        self.text += size + 100
-        if self.text > MOST_TEXT:
-            raise NapkinError(
-                f"{self.name}: its texts take more memory than a snapshot's do: over {MOST_TEXT // 2**20} MiB",
-                "write it with torch.cuda.memory._dump_snapshot(FILE)",
-            )
+        self.memo.put(place, self.stack[-1])
 
     def _get(self, place: int) -> None:
-        if place in self.memo:
-            self.stack.append(self.memo[place])
-            return
-        kept = self.forgotten[place] if 0 <= place < len(self.forgotten) else len(BUCKETS)
-        if kept == _GONE:
-            raise NapkinError(
-                f"{self.name}: repeats itself: a block or event appears twice", "write the snapshot again"
-            )
-        if kept == len(BUCKETS):
-            raise Damaged("it refers to what it does not hold")
-        self.stack.append(_STACKS[kept])
+        self.stack.append(self.memo.get(place))
 
     def _forget(self) -> None:
-        """Forget items that were added up: of their stacks the bucket is kept, and the frames."""
-        still = []
-        for place in self.recent:
-            thing = self.memo[place]
-            if id(thing) in self.roles:
-                still.append(place)
-            elif type(thing) is dict and "filename" in thing:
-                self._keep(200)
-            else:
-                del self.memo[place]
-                missing = place + 1 - len(self.forgotten)
-                if missing > 0:
-                    self.forgotten.extend(bytes((len(BUCKETS),)) * missing)
-                bucket = self.totals.stacks.bucket(thing)
-                self.forgotten[place] = BUCKETS.index(bucket) if type(thing) is list else _GONE
-        self.recent = still
+        """Forget items that were added up."""
+        self.memo.forget(self.roles)
         self.source.item = 0
-        if max(len(self.stack), len(self.marks), len(self.roles), len(still)) > MOST_OPEN:
+        if max(len(self.stack), len(self.marks), len(self.roles), len(self.memo.recent)) > MOST_OPEN:
             raise NapkinError(f"{self.name}: is nested too deeply", "write the snapshot again")

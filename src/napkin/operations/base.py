@@ -72,6 +72,7 @@ REQUIRED = (
     "gemms",
     "lower",
     "traffic",
+    "elementary",
     "division",
     "time",
     "linear",
@@ -167,6 +168,11 @@ class Operation:
 
         The tape then has the tensors saved for backward and the live bytes. Raises Refused where the saved tensors
         are not known."""
+        raise NotImplementedError
+
+    def elementary(self) -> tuple[Number, Number]:
+        """Return the bytes per token that its reference moves, forward and backward, where it is several elementary
+        kernels; 0: it is one."""
         raise NotImplementedError
 
     def traffic(self) -> tuple[Number, Number]:

@@ -61,6 +61,15 @@ class Norm(Elementwise):
         """Read and write; backward reads two and writes one."""
         return 4 * self.width * self.groups, 6 * self.width * self.groups
 
+    def elementary(self) -> tuple[Number, Number]:
+        """Forward: cast to fp32, square, mean, product with the reciprocal root, cast back, product with the weight.
+        Backward: those of the products, both ways, of the square and of the casts, and the sum of both gradients
+        (transformers models/llama/modeling_llama.py, LlamaRMSNorm.forward)."""
+        if self.kind != "rms" or self.arithmetic != "fp32_norm":
+            return 0, 0
+        every = self.width * self.groups
+        return (6 + 8 + 4 + 8 + 6 + 4) * every, (6 + 6 + 6 + 8 + 12 + 4 + 4 + 12 + 12 + 6) * every
+
     def division(self) -> str:
         return division_of(self.shard)
 

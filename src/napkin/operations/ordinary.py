@@ -51,6 +51,9 @@ class Ordinary(Operation, abstract=True):
             moved = moved + one.batch * (one.m * one.k + one.m * one.n)
         return moved + sum(one.batch * one.k * one.n for one in matmuls)
 
+    def elementary(self) -> tuple[Number, Number]:
+        return 0, 0
+
     def ring(self) -> tuple[Number, Number]:
         return 0, 0
 

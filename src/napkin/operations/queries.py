@@ -6,8 +6,11 @@ from __future__ import annotations
 from napkin.operations.base import Operation
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
-from napkin.operations.roles import POSITION
+from napkin.operations.roles import COLUMN, KEY, POSITION, QKV, ROW, VALUE
 from napkin.record import record
+
+BY_HEADS = (KEY, VALUE, QKV)
+"""Roles of operations that are divided by key/value heads."""
 
 
 @record
@@ -67,10 +70,22 @@ def key_heads(model: Model) -> list[int]:
     return sorted({core.kv_heads for core in cores if core is not None and not core.shared})
 
 
-def divides_heads(model: Model, implementation: Implementation, ranks: int) -> bool:
-    """Return whether the implementation runs on this many tensor-parallel ranks: they divide query and key/value heads,
-    or, where it gathers heads, each rank has one of the latter; and the heads of a vision tower."""
+def undivided(model: Model, implementation: Implementation, ranks: int) -> str:
+    """Return what this many tensor-parallel ranks do not divide, or "" if the implementation runs on them: they divide
+    the heads of attention and of a vision tower, the key/value heads (or, where the implementation gathers heads, each
+    rank has one), and the divided dimension of every other weight."""
     tower = model.vision.tower.heads if model.vision is not None else 0
-    return model.heads % ranks == tower % ranks == 0 and all(
-        few % ranks == 0 or (implementation.gathers_heads and ranks % few == 0) for few in key_heads(model)
-    )
+    for heads, whose in ((model.heads, "attention heads"), (tower, "attention heads of the vision tower")):
+        if heads % ranks:
+            return f"the {whose} ({heads:,})"
+    for few in key_heads(model):
+        if few % ranks and not (implementation.gathers_heads and ranks % few == 0):
+            return f"the key/value heads ({few:,})"
+    widths = ((op.name, width) for op in model.operations if op.role not in BY_HEADS for width in _divided(op))
+    return next((f"the width of {name} ({width:,})" for name, width in widths if width % ranks), "")
+
+
+def _divided(op: Operation) -> list[int]:
+    """Return the dimensions of an operation's weights that tensor parallelism divides."""
+    dimension = {COLUMN: 0, ROW: 1}
+    return [weight.shape[dimension[weight.shard]] for weight in op.weights() if weight.shard in dimension]

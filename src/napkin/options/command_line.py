@@ -52,6 +52,12 @@ def changed(given: Mapping[str, Given], changes: Mapping[str, Given]) -> dict[st
     return {name: one for name, one in {**kept, **changes}.items() if one is not None}
 
 
+def texts_of(given: Texts, changes: Texts, keep: Container[str] | None) -> dict[str, Text]:
+    """Return the options of a command line by name; the arguments are those of `pieces_of`."""
+    kept = {name: text for name, text in given.items() if name not in WRITTEN and (keep is None or name in keep)}
+    return changed(kept, changes)
+
+
 def pieces_of(
     command: str, given: Texts, changes: Texts = MappingProxyType({}), keep: Container[str] | None = None
 ) -> list[str]:
@@ -60,8 +66,7 @@ def pieces_of(
     given    options of the question            changes  options of the line that differ; None leaves one out
     keep     options of the question that the command takes; None: all
     """
-    kept = {name: text for name, text in given.items() if name not in WRITTEN and (keep is None or name in keep)}
-    texts = changed(kept, changes)
+    texts = texts_of(given, changes, keep)
     arguments = sorted((name for name in texts if OPTIONS[name].positional), key=NAMES.index)
     first = " ".join(["napkin", command, *(_words(texts[name]) for name in arguments)])
     return [first, *(option_piece(name, text) for name, text in texts.items() if not OPTIONS[name].positional)]

@@ -8,8 +8,6 @@ from napkin.options.parsers import stage_layers
 from napkin.record import record
 
 GROUP = "Layout"
-ROW, COLUMN, OTHER = "row", "column", "other"
-"""How degrees vary in a search of layouts: those of one layer along rows, those of the pipeline along columns."""
 
 
 @record
@@ -19,22 +17,21 @@ class Degree:
 
     name: str
     field: str
-    part: str = OTHER
     searched: bool = True
     bounded: bool = True
 
 
 LAYOUT_DEGREES = (
-    Degree("tp", "tp", ROW),
-    Degree("pp", "pp", COLUMN),
+    Degree("tp", "tp"),
+    Degree("pp", "pp"),
     Degree("dp", "dp", bounded=False),
-    Degree("cp", "cp", ROW),
-    Degree("ep", "ep", ROW),
+    Degree("cp", "cp"),
+    Degree("ep", "ep"),
     Degree("etp", "etp", searched=False, bounded=False),
-    Degree("vp", "vp", COLUMN),
-    Degree("sp", "sp", ROW, searched=False, bounded=False),
+    Degree("vp", "vp"),
+    Degree("sp", "sp", searched=False, bounded=False),
     Degree("zero", "zero"),
-    Degree("micro-batch", "micro", ROW),
+    Degree("micro-batch", "micro"),
 )
 """Every degree; what else lists some of them derives them from here."""
 SEARCHED = tuple(one.name for one in LAYOUT_DEGREES if one.searched)

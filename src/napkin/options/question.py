@@ -11,6 +11,13 @@ GROUP = "Question"
 OPTIONS = (
     Option("mfu", units.fraction, "Model FLOPs utilization, above 0 and at most 1", metavar="X"),
     Option("goodput", units.fraction, "Training's share of the calendar time", metavar="X"),
+    Option(
+        "run-kind",
+        choice("production", "benchmark", "speedrun"),
+        "Kind of run: production, benchmark (MLPerf), speedrun",
+        metavar="KIND",
+        default="production",
+    ),
     Option("within", units.duration, "Deadline, e.g. 30d", "second", "TIME"),
     Option("budget", units.dollars, "Budget in USD", "USD", "USD"),
     Option("flops", units.words, "Convention: 6nd, palm, megatron, nanogpt, torch", metavar="NAME", default="6nd"),
@@ -47,7 +54,16 @@ OPTIONS = (
     ),
     Option("rows", rows, "Layouts to list", metavar="N"),
     flag("pareto", "Layouts that no other beats in time and memory"),
+    Option("compute", units.positive, "Training budget, e.g. 3.8e25", "FLOP", "FLOP"),
+    Option("law", units.words, "Scaling law, e.g. besiroglu2024, llama3-2024", metavar="NAME"),
+    Option("served-tokens", units.positive, "Tokens the model will serve in its life", "token", "N"),
+    Option("unique-tokens", units.positive, "Different tokens there are; more repeat", "token", "N"),
+    Option("experts", units.positive_count, "Experts, of a law for mixtures", metavar="N"),
+    Option("bits", units.positive_count, "Bits trained in, of a law of precision", metavar="N"),
 )
+
+OF_FAILURES = ("gpu-mtbf", "restart-time", "spares")
+"""Options of what failures take of a run's calendar time."""
 
 MEASURED_RATES = (
     "tokens-per-second",

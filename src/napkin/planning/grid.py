@@ -10,30 +10,48 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from napkin.elementwise import is_array
+from napkin.elementwise import Number, is_array
 from napkin.operations.model import Model
-from napkin.operations.queries import divides_heads
-from napkin.options.layout import COLUMN, FIELDS, LAYOUT_DEGREES, ROW
+from napkin.operations.queries import undivided
+from napkin.options.layout import FIELDS
 from napkin.record import record
 from napkin.training.layout import Layout
 from napkin.training.recomputation import Recompute
 from napkin.training.setup import Setup
 
-Array = Any
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Array: TypeAlias = "NDArray[Any]"
 
 MOST_MICRO = 64
 """Largest micro-batch that is tried: kernels reach their best efficiency long before."""
 ENTRIES = 1 << 19
 """Places of the grid in a block at most, unless one row has more."""
-INNER = tuple(one.name for one in LAYOUT_DEGREES if one.part == ROW)
-"""Degrees along the rows of a grid, in order: tp, cp, ep, sp, micro-batch."""
-OUTER = tuple(one.name for one in LAYOUT_DEGREES if one.part == COLUMN)
-"""Degrees along its columns, in order: pp, vp."""
-CELL = (*(FIELDS[name] for name in (*INNER, *OUTER, "dp")), "micro_batches")
+
+
+class GridRow(NamedTuple):
+    """What one layer depends on, with an entry for each row of a grid; fields as those of a Layout."""
+
+    tp: Array
+    cp: Array
+    ep: Array
+    sp: Array
+    micro: Array
+
+
+class GridColumn(NamedTuple):
+    """What the pipeline adds, with an entry for each column of a grid."""
+
+    pp: Array
+    vp: Array
+
+
+CELL = (*GridRow._fields, *GridColumn._fields, "dp", "micro_batches")
 """Fields of a layout that may differ from cell to cell of a block."""
 
 
@@ -75,8 +93,8 @@ class Grid:
     """Layouts: each row has a tp, cp, ep, sp and micro-batch, each column a pp and vp. `valid` is [zero, row, column],
     the other arrays are [row, column]; zero: the ZeRO stages."""
 
-    rows: Array
-    columns: Array
+    rows: GridRow
+    columns: GridColumn
     zero: Array
     valid: Array
     dp: Array
@@ -100,10 +118,10 @@ def grid(request: Request) -> Grid | None:
     stages = [zero for zero in range(4) if request.allows("zero", zero)]
     if not rows or not columns or not stages:
         return None
-    of_row, of_column = np.array(rows, dtype=float), np.array(columns, dtype=float)
+    each_row, each_column = GridRow(*np.array(rows, dtype=float).T), GridColumn(*np.array(columns, dtype=float).T)
     zero = np.array(stages, dtype=float).reshape(-1, 1, 1)
-    tp, cp, ep, _, micro = (of_row[:, i : i + 1] for i in range(len(INNER)))
-    pp = of_column[:, 0]
+    tp, cp, ep, _, micro = (values[:, None] for values in each_row)
+    pp = each_column.pp
     dp = n / (tp * cp * pp)
     whole = dp == np.floor(dp)
     dp = np.where(whole, dp, 1.0)
@@ -128,16 +146,18 @@ def grid(request: Request) -> Grid | None:
     both = np.ix_(kept_rows, kept_columns)
     counts = np.maximum(count[both], 1.0)
     valid = valid[:, kept_rows][:, :, kept_columns]
-    return Grid(of_row[kept_rows], of_column[kept_columns], zero[:, :, 0], valid, dp[both], counts)
+    each_row = GridRow(*(values[kept_rows] for values in each_row))
+    each_column = GridColumn(*(values[kept_columns] for values in each_column))
+    return Grid(each_row, each_column, zero[:, :, 0], valid, dp[both], counts)
 
 
-def _rows(request: Request, largest: int) -> Iterator[tuple[int, ...]]:
-    """Yield (tp, cp, ep, sp, micro-batch) that divide model and machine."""
+def _rows(request: Request, largest: int) -> Iterator[tuple[int, int, int, int, int]]:
+    """Yield the fields of each GridRow that divides model and machine."""
     model, n = request.model, request.gpus
     experts = model.experts
     sizes = _micro_batches(request, largest)
     for tp in divisors(n, model.heads):
-        if not (divides_heads(model, request.setup.implementation, tp) and request.allows("tp", tp)):
+        if undivided(model, request.setup.implementation, tp) or not request.allows("tp", tp):
             continue
         for cp in divisors(n // tp, request.seq):
             if request.seq % cp or not request.allows("cp", cp):
@@ -152,7 +172,7 @@ def _rows(request: Request, largest: int) -> Iterator[tuple[int, ...]]:
 
 
 def _columns(request: Request) -> Iterator[tuple[int, int]]:
-    """Yield (pp, vp) that divide the layers."""
+    """Yield the fields of each GridColumn that divides the layers."""
     depth = request.model.stacks[-1].depth
     whole = request.model.shares_tensors or request.setup.layout.images
     for pp in divisors(request.gpus, 1 if whole else depth):
@@ -186,10 +206,11 @@ def near_values(free: Request, name: str, value: int) -> list[int]:
     whole = grid(free)
     if whole is None:
         return []
-    if name in INNER:
-        found = {int(v) for v in whole.rows[:, INNER.index(name)]}
-    elif name in OUTER:
-        found = {int(v) for v in whole.columns[:, OUTER.index(name)]}
+    field = FIELDS[name]
+    if field in GridRow._fields:
+        found = {int(v) for v in getattr(whole.rows, field)}
+    elif field in GridColumn._fields:
+        found = {int(v) for v in getattr(whole.columns, field)}
     elif name == "zero":
         found = {int(v) for v in whole.zero[whole.valid.any(axis=(1, 2))]}
     else:
@@ -216,13 +237,12 @@ class Block:
     @property
     def zero(self) -> Array:
         """The ZeRO stages."""
-        stages: Array = self.layout.zero
-        return stages[:, 0]
+        return as_array(self.layout.zero)[:, 0]
 
     @property
     def sequences(self) -> Array:
         """Sequences of a step."""
-        return self.layout.global_batch
+        return as_array(self.layout.global_batch)
 
     def kept(self, cells: Array) -> Block:
         """Return some of the cells; cells: their indices, or which of all."""
@@ -242,17 +262,17 @@ def cells_of(layout: Layout, cells: Array) -> Layout:
 def blocks(request: Request, whole: Grid) -> Iterator[Block]:
     """Yield the layouts of a grid in blocks."""
     kinds, kind_of = np.unique(
-        np.stack((whole.rows[:, 0] == 1, whole.rows[:, 3], whole.rows[:, 4] == 1), axis=1), axis=0, return_inverse=True
+        np.stack((whole.rows.tp == 1, whole.rows.sp, whole.rows.micro == 1), axis=1), axis=0, return_inverse=True
     )
-    rows_at_once = max(ENTRIES // (len(whole.columns) * len(whole.zero)), 1)
+    rows_at_once = max(ENTRIES // (len(whole.columns.pp) * len(whole.zero)), 1)
     for kind, (whole_width, sp, single) in enumerate(kinds):
         members = np.flatnonzero(kind_of.reshape(-1) == kind)
         for start in range(0, len(members), rows_at_once):
             rows = members[start : start + rows_at_once]
             of_row, of_column = np.nonzero(whole.valid[:, rows].any(axis=0))
             row = rows[of_row]
-            tp, cp, ep, _, micro = whole.rows[row].T
-            pp, vp = whole.columns[of_column].T
+            tp, cp, ep, _, micro = (values[row] for values in whole.rows)
+            pp, vp = (values[of_column] for values in whole.columns)
             layout = given(request).replaced(
                 micro=1 if single else micro,
                 micro_batches=whole.micro_batches[row, of_column],
@@ -270,4 +290,21 @@ def blocks(request: Request, whole: Grid) -> Iterator[Block]:
 
 def score(request: Request, seconds: Array, samples: Array) -> Array:
     """Return the GPU-seconds of a token; samples: those of a step, each of one sequence or of several."""
-    return request.gpus * seconds / np.maximum(samples * request.setup.layout.rows * request.seq, 1.0)
+    found: Array = request.gpus * seconds / np.maximum(samples * request.setup.layout.rows * request.seq, 1.0)
+    return found
+
+
+def as_array(values: Number) -> Array:
+    """Return numbers of a block that are known to be an array."""
+    assert isinstance(values, np.ndarray)
+    return values
+
+
+def spread(values: Number, shape: tuple[int, ...]) -> Array:
+    """Return numbers as an array of that shape."""
+    return np.broadcast_to(values if isinstance(values, np.ndarray) else float(values), shape)
+
+
+def entries_of(values: Number, count: int, index: Array) -> Number:
+    """Return some entries of numbers that have `count` of them along the last axis, and all others as they are."""
+    return values.take(index, axis=-1) if is_array(values) and values.shape[-1] == count else values

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from napkin.footprint.rank import waiting_bytes
 from napkin.footprint.rows import Rows
 from napkin.footprint.stages import in_flight, places, places_of
 from napkin.operations.model import Model
-from napkin.planning.grid import Array, Block, Request, cells_of
+from napkin.planning.grid import Array, Block, Request, as_array, cells_of, entries_of, spread
 from napkin.planning.verdicts import narrow_copies, width_of
 from napkin.record import record, replace
 from napkin.training.setup import EXACT, Setup, Width
@@ -115,7 +114,7 @@ class _Stages:
         self.tape, self.setup, self.bases, self.width = tape, setup, bases, width
         self.layout = cells_of(setup.layout, bases.cells).replaced(vp=1)
         """Of the bases."""
-        depths: Array = self.layout.pp
+        depths = as_array(self.layout.pp)
         order = tape.order(setup)
         self.of_depth: dict[int, Array] = {}
         self.storages: dict[int, tuple[Number, ...]] = {}
@@ -184,11 +183,11 @@ class _Stages:
         """Return the used bytes as [zero, cell] of cells on stages of their bases; zero: indices of the ZeRO stages.
         Where most hold more than the capacity at any instant, what they hold is taken for what they use."""
 
-        def of_cells(value: Any) -> Any:
+        def of_cells(values: Number) -> Number:
             """Return the entries of the cells from those of stages."""
-            return value.take(stages, axis=-1) if is_array(value) and value.shape[-1] == len(some.bases) else value
+            return entries_of(values, len(some.bases), stages)
 
-        of_zero: Array = self.setup.layout.zero
+        of_zero = as_array(self.setup.layout.zero)
         deep = {} if some.depth is None else {"pp": some.depth}
         layout = cells_of(self.layout, some.bases).replaced(zero=of_zero[zero], **deep)
         step = self.tape.step(replace(self.setup, layout=layout), self.bases.rows[some.bases])
@@ -196,7 +195,7 @@ class _Stages:
         alone = rank.alone()
         flight = in_flight(cells_of(self.setup.layout, cells).replaced(**deep), of_cells(some.place))
         waiting = waiting_bytes(of_cells(rank.each), of_cells(rank.delayed), *flight)
-        least = np.broadcast_to(of_cells(alone.least) + waiting, (len(zero), len(cells)))
+        least = spread(of_cells(alone.least) + waiting, (len(zero), len(cells)))
         fit = np.flatnonzero((least * ROUNDING <= capacity).any(axis=0))
         if FEW * len(fit) > len(cells):
             alone = memory.with_moments(step, alone)
@@ -204,7 +203,7 @@ class _Stages:
             flow = Flow(of_cells(flow.standing), of_cells(flow.passing) + waiting, of_cells(flow.groups))
             live = maximum(of_cells(alone.in_passes) + waiting, flow.standing)
             found = _reported(self.setup, live, flow, self.width, of_cells(narrow_copies(self.setup, alone)))
-            return np.broadcast_to(found[0], least.shape), np.broadcast_to(found[1], least.shape)
+            return spread(found[0], least.shape), spread(found[1], least.shape)
         used, upper = least.copy(), least.copy()
         if len(fit):
             kept, index = np.unique(stages[fit], return_inverse=True)
@@ -212,7 +211,7 @@ class _Stages:
         return used, upper
 
 
-def _reported(setup: Setup, live: Number, flow: Flow, width: Width, copies: Number) -> tuple[Any, Any]:
+def _reported(setup: Setup, live: Number, flow: Flow, width: Width, copies: Number) -> tuple[Number, Number]:
     """Return memory/used and the upper end of its interval; copies: bytes of narrow copies of weights, which only that
     allows for."""
     whole = term.leaf("memory/live", live, "byte", term.TRUE)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from napkin.elementwise import is_array
-from napkin.planning.grid import CELL, Array, Block, Request, score
+from napkin.planning.grid import CELL, Array, Block, Request, entries_of, score
 from napkin.planning.layout_memory import ROUNDING
 from napkin.record import fields, record, replace
 from napkin.term import Term
@@ -138,7 +138,7 @@ def _joined(parts: Sequence[Block]) -> Block:
 def _picked(value: Any, count: int, index: Array) -> Any:
     """Return a value with some entries of every array in it whose last axis has `count` of them."""
     if is_array(value):
-        return value.take(index, axis=-1) if value.shape[-1] == count else value
+        return entries_of(value, count, index)
     if isinstance(value, Term):
         return Term(value.name, _picked(value.value, count, index), value.unit, value.op, (), value.source, value.kind)
     if isinstance(value, (Layers, LayerTime, Held, StepLayout, Rates)):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from napkin.errors import UNDECIDED
 from napkin.inputs.hardware import Hardware
 from napkin.options.layout import OF_REPLICA
 from napkin.planning.fewest import EIGHTHS, Fewest, fewest, machines
@@ -120,12 +121,25 @@ def _timed_step(question: LayoutQuestion, layout: Layout) -> StepTime:
 
 def _evaluated(question: LayoutQuestion, layout: Layout) -> Scored:
     model, setup = question.request.model, question.setup(layout)
-    found = _timed_step(question, layout)
     fit = evaluate(model, setup, question.request.implementation, question.hardware.capacity)
+    return _of_memory(question, layout, fit.reported.used.value, fit.verdict)
+
+
+def _of_memory(question: LayoutQuestion, layout: Layout, used: float, fit: str) -> Scored:
+    """Return a layout of known memory with its time."""
+    found = _timed_step(question, layout)
     seconds = found.time.value
     mfu = question.per_sequence * layout.global_batch / (question.peak * layout.gpus * seconds)
     token = layout.gpus * seconds / (layout.global_batch * layout.seq)
-    return Scored(layout, found, fit.reported.used.value, fit.verdict, mfu, token)
+    return Scored(layout, found, used, fit, mfu, token)
+
+
+def listed(question: LayoutQuestion, found: Found, i: int) -> Scored:
+    """Return one of the layouts found with its memory as the search evaluated it, by the same formulas in arrays."""
+    layout = found.layout(i)
+    if layout in question.known:
+        return question.known[layout]
+    return _of_memory(question, layout, int(found.used[i]), FITS if found.surely[i] else UNDECIDED)
 
 
 def best(question: LayoutQuestion, found: Found) -> Scored:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from napkin.footprint import buckets
 from napkin.footprint.prepared import prepare
 from napkin.footprint.rank import BUCKETS
-from napkin.operations.queries import divides_heads, key_heads
+from napkin.operations.queries import undivided
 from napkin.options.layout import OF_REPLICA
 from napkin.planning.grid import Request
 from napkin.planning.verdicts import worst_rank
@@ -19,14 +19,13 @@ from napkin.units import human
 
 def broken_rules(request: Request) -> list[str]:
     """Return which of the given degrees breaks which rule."""
-    heads, depth, n = request.model.heads, request.model.stacks[-1].depth, request.gpus
+    depth, n = request.model.stacks[-1].depth, request.gpus
     found = []
     only = request.only
-    for name, whole, what in (("tp", heads, "attention heads"), ("cp", request.seq, "tokens of a sequence")):
-        if name in only and whole % only[name]:
-            found.append(f"--{name} {only[name]} does not divide the {whole:,} {what}")
-    if not found and "tp" in only and not divides_heads(request.model, request.setup.implementation, only["tp"]):
-        found.append(f"--tp {only['tp']} does not divide the {min(key_heads(request.model)):,} key/value heads")
+    if "tp" in only and (what := undivided(request.model, request.setup.implementation, only["tp"])):
+        found.append(f"--tp {only['tp']} does not divide {what}")
+    if "cp" in only and request.seq % only["cp"]:
+        found.append(f"--cp {only['cp']} does not divide the {request.seq:,} tokens of a sequence")
     if only.get("pp", 1) * only.get("vp", 1) > depth:
         found.append(f"pp · vp is above the {depth} layers")
     if only.get("pp", 1) > 1 and request.model.shares_tensors:
@@ -41,13 +40,11 @@ def broken_rules(request: Request) -> list[str]:
 
 def obstacle(request: Request, only: Mapping[str, int]) -> str:
     """Return why a choice of degrees leaves no layout."""
-    heads, ranks, batch = request.model.heads, request.gpus // only["tp"], request.batch or request.most
+    ranks, batch = request.gpus // only["tp"], request.batch or request.most
     if request.gpus % only["tp"]:
         return f"{request.gpus:,} GPUs are not a multiple of {only['tp']}"
-    if heads % only["tp"]:
-        return f"tp {only['tp']} does not divide the {heads} attention heads"
-    if not divides_heads(request.model, request.setup.implementation, only["tp"]):
-        return f"tp {only['tp']} does not divide the {min(key_heads(request.model)):,} key/value heads"
+    if what := undivided(request.model, request.setup.implementation, only["tp"]):
+        return f"tp {only['tp']} does not divide {what}"
     if ranks == 1 and only.get("zero"):
         return "there is one data-parallel rank, and no other to share states with"
     if ranks > batch:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from napkin.operations.implementations import EAGER, FLASH
 from napkin.operations.model import Model
-from napkin.operations.queries import divides_heads
+from napkin.operations.queries import undivided
 from napkin.operations.roles import EXPERT
 from napkin.record import record
 from napkin.training.optimizers import OPTIMIZERS
@@ -148,7 +148,7 @@ def _degrees(model: Model, setup: Setup, given: Options, node: int) -> Iterator[
     def larger(name: str, degree: int, k: int) -> Options:
         return {name: str(degree * k)} | ({"dp": str(dp // k)} if "dp" in given else {})
 
-    wide = [k for k in times if tp * k <= node and divides_heads(model, setup.implementation, tp * k)]
+    wide = [k for k in times if tp * k <= node and not undivided(model, setup.implementation, tp * k)]
     wide = [k for k in wide if (int(layout.seq) // cp) % (tp * k) == 0]
     long = [k for k in times if int(layout.seq) % (cp * k * tp) == 0]
     assigned = bool(layout.stages) or model.shares_tensors

@@ -19,7 +19,7 @@ ELEMENT, FORMAT = 2, "bf16"
 
 
 @record
-class Lengths:
+class RolloutLengths:
     """Tokens of a prompt, of the mean and the longest answer; how many answers to a prompt, prompts in a step."""
 
     prompt: int
@@ -72,7 +72,7 @@ class Engine:
         """Return the bytes that are left for keys and values."""
         return subtract("engine/kv_cache", self.memory(capacity), self.weights())
 
-    def at_once(self, lengths: Lengths, capacity: Term) -> int:
+    def at_once(self, lengths: RolloutLengths, capacity: Term) -> int:
         """Return how many answers are decoded at a time, at their mean context."""
         each = float(self.cached(lengths.prompt + lengths.response // 2))
         left = float(self.cache(capacity).value)
@@ -103,7 +103,7 @@ def ranks_needed(model: Model, capacity: float, share: float, longest: int, node
     )
 
 
-def rollout_of(engine: Engine, lengths: Lengths, capacity: Term) -> Rollout:
+def rollout_of(engine: Engine, lengths: RolloutLengths, capacity: Term) -> Rollout:
     """Return what each engine does in a step."""
     model, engines = engine.model, max(engine.gpus // engine.ranks, 1)
     answers = -(-lengths.prompts * lengths.answers // engines)

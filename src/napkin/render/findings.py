@@ -10,7 +10,14 @@ from napkin.inputs.limits import BROKEN_WORD, CLOSE_WORD, HOLDS
 from napkin.record import record, replace
 
 PROBLEM = "problem"
-LEVELS = {BROKEN_WORD: "error", CLOSE_WORD: "warning", PROBLEM: "error"}
+LEVELS = {
+    BROKEN_WORD: "error",
+    CLOSE_WORD: "warning",
+    PROBLEM: "error",
+    "error": "error",
+    "warning": "warning",
+    "info": "notice",
+}
 """Status of a finding → how GitHub shows it; what holds is not shown."""
 
 
@@ -44,7 +51,7 @@ def distinct(findings: Sequence[Finding]) -> list[Finding]:
     return found
 
 
-def to_junit(findings: Sequence[Finding], seconds: Mapping[str, float]) -> str:
+def to_junit(findings: Sequence[Finding], seconds: Mapping[str, float], program: str = "napkin check") -> str:
     """Return JUnit XML as Jenkins, GitLab and GitHub's reporters read it: a suite for each file, a case for each limit.
     seconds: how long each file took.
 
@@ -53,11 +60,11 @@ def to_junit(findings: Sequence[Finding], seconds: Mapping[str, float]) -> str:
     """
     files = list(dict.fromkeys(one.file for one in findings))
     lines = ['<?xml version="1.0" encoding="UTF-8"?>']
-    lines.append(_tag("testsuites", {"name": "napkin check", **_counts(findings), "time": _time(seconds.values())}))
+    lines.append(_tag("testsuites", {"name": program, **_counts(findings), "time": _time(seconds.values())}))
     for file in files:
         cases = distinct([one for one in findings if one.file == file])
         taken = seconds.get(file, 0.0)
-        name = file or "napkin check"
+        name = file or program
         head = {"name": name, **_counts(cases), "skipped": 0, "time": _time([taken])}
         lines.append("  " + _tag("testsuite", {**head, "file": file} if file else head))
         for one in cases:

@@ -6,13 +6,19 @@ import json
 import math
 
 from napkin.render.answer import Answer, Shown
-from napkin.render.term_table import Entry, table_of
+from napkin.render.term_table import TermEntry, table_of
 
 SCHEMA = 1
 
 
 def to_json(answer: Answer, explain: bool = False) -> str:
-    """Return one JSON object: napkin (the schema), command, inputs, values, units, low, high, verdict, notes, …."""
+    """Return the answer as the text of one JSON object, an entry a line."""
+    data = to_data(answer, explain)
+    return "{\n" + ",\n".join(f"  {_dumps(key)}: {_block(value)}" for key, value in data.items()) + "\n}\n"
+
+
+def to_data(answer: Answer, explain: bool = False) -> dict[str, object]:
+    """Return what JSON holds: napkin (the schema), command, inputs, values, units, low, high, verdict, notes, …."""
     found = answer.quantities()
     data: dict[str, object] = {
         "napkin": SCHEMA,
@@ -23,14 +29,14 @@ def to_json(answer: Answer, explain: bool = False) -> str:
         "low": _ends(answer, 0),
         "high": _ends(answer, 1),
         "verdict": answer.verdict,
-        "notes": answer.notes,
+        "notes": list(answer.notes),
     }
     if answer.rows is not None:
         data[answer.rows_name] = [{name: _plain(value) for name, value in row.items()} for row in answer.rows]
     data.update({name: _plain(value) for name, value in answer.extra.items()})
     if explain:
         data["terms"] = {path: _term(entry) for path, entry in table_of(answer.finite()).items()}
-    return "{\n" + ",\n".join(f"  {_dumps(key)}: {_block(value)}" for key, value in data.items()) + "\n}\n"
+    return data
 
 
 def _dumps(value: object) -> str:
@@ -70,7 +76,7 @@ def _plain(value: object) -> object:
     return value
 
 
-def _term(entry: Entry) -> dict[str, object]:
+def _term(entry: TermEntry) -> dict[str, object]:
     """Return what is written of a term: its value, unit and operation, its parts by path, a leaf's kind, its source."""
     term = entry.term
     written: dict[str, object] = {"value": _plain(term.value), "unit": term.unit, "op": term.op}

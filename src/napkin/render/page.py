@@ -49,15 +49,17 @@ def next_pieces(following: Next | str, answer: Answer) -> list[str]:
     """Return the command to ask next as pieces that belong together."""
     if isinstance(following, str):
         return pieces_in(following)
-    given = {name: _typed(shown) for name, shown in answer.inputs.items() if _is_spelled(name, answer.inputs)}
-    return pieces_of(following.command or answer.command, given, following.changes, following.keep)
+    return pieces_of(following.command or answer.command, spelled_inputs(answer), following.changes, following.keep)
+
+
+def spelled_inputs(answer: Answer) -> dict[str, Text]:
+    """Return the inputs that a command line states, as they can be typed again."""
+    return {name: _typed(shown) for name, shown in answer.inputs.items() if _is_spelled(name, answer.inputs)}
 
 
 def _is_spelled(name: str, inputs: Mapping[str, Shown]) -> bool:
     """Return whether a command line states an input: it was given, or it replaces the nodes that were."""
     origin = inputs[name].origin
-    if origin == "from file" and "from" in inputs:
-        return False
     return name in OPTIONS and name != "nodes" and (origin in SPELLED or (name == "gpus" and origin == "derived"))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from napkin.term import Term
 
 
-class Entry:
+class TermEntry:
     """A term of the table and the paths of its parts."""
 
     __slots__ = ("parts", "term")
@@ -18,7 +18,7 @@ class Entry:
         self.parts = parts
 
 
-def table_of(published: Sequence[Term]) -> dict[str, Entry]:
+def table_of(published: Sequence[Term]) -> dict[str, TermEntry]:
     """Return the published terms, then all those below them, by path.
 
     Terms of the same value, unit, source and parts whose names end in the same word are one entry, by the path of the
@@ -53,7 +53,7 @@ def table_of(published: Sequence[Term]) -> dict[str, Entry]:
                 name = terms[part].name
                 place(part, name if having[name] == 1 else f"{paths[parent]}/{name}")
         waiting.extend(reversed(parts[parent]))
-    return {path: Entry(terms[i], [paths[part] for part in parts[i]]) for i, path in paths.items()}
+    return {path: TermEntry(terms[i], [paths[part] for part in parts[i]]) for i, path in paths.items()}
 
 
 def _distinct(published: Sequence[Term]) -> tuple[list[Term], list[tuple[int, ...]], list[int]]:

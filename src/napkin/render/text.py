@@ -71,6 +71,13 @@ def explained(answer: Answer) -> list[str]:
     return [*lines, "", "inputs", *_inputs(answer), "", rests_on(answer)]
 
 
+def explained_term(term: Term) -> list[str]:
+    """Return one quantity down to its leaves."""
+    lines: list[str] = []
+    _explain(term, 0, lines, set(), set())
+    return lines
+
+
 def _inputs(answer: Answer) -> list[str]:
     """Return a line for every input: its value and where it came from."""
     rows = [

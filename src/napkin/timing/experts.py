@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from napkin import term
+from napkin.elementwise import where
 from napkin.operations.facts import RoutedExperts
 from napkin.term import Term
 from napkin.timing.clock import BYTE, ONE, TWO, WIDE_BYTES, Clock, size
@@ -81,7 +82,7 @@ def gemm_time(clock: Clock, op: RoutedExperts, name: str, routed: Term) -> tuple
     inner = term.divide(f"{name}/inner", size(f"{name}/d_ff", op.d_ff), shares)
     up_width = term.multiply(f"{name}/gate_and_up", inner, TWO) if op.gated else inner
     hidden = size(f"{name}/d_model", op.d_model)
-    grouped = clock.rate("grouped", clock.rates.grouped)
+    grouped = clock.rate("grouped", where(clock.layout.looped > 0, 1, clock.rates.grouped))
     learns = op.learning
     up, up_back = clock.linear(f"{name}/up", rows, hidden, up_width, local, grouped=grouped, learning=learns)
     down, down_back = clock.linear(f"{name}/down", rows, inner, hidden, local, grouped=grouped, learning=learns)

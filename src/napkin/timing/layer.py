@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin import term
-from napkin.elementwise import Number, is_array, where
+from napkin.elementwise import Number, holds_for_all, is_array, where
 from napkin.operations.base import EXPERT_KERNELS, Operation
 from napkin.operations.implementations import Implementation
 from napkin.operations.learning import ALL
@@ -89,12 +89,15 @@ def forward_time(own: LayerClock, counted: Launches, launches: Term) -> Term:
 @record
 class Launches:
     """Launches of a layer's kernels, over those of the same layer trained as a whole and not recomputed: its own, and
-    those of adapters; and the share of all in the forward pass. They have no sizes in them: more work on the device
+    those of adapters; the share of all in the forward pass; and the units and modules that are gathered by themselves,
+    in all passes. They have no sizes in them: more work on the device
     would else leave the backward pass more of the same launches to hide behind, and make a step faster."""
 
     own: Number
     adapters: Number
     forward: Number
+    units: Number
+    modules: Number
 
 
 def launches_of(operations: Sequence[Operation], layout: StepLayout) -> Launches:
@@ -104,10 +107,24 @@ def launches_of(operations: Sequence[Operation], layout: StepLayout) -> Launches
     own = [op for op in operations if op.role not in (ADAPTER, MERGED)]
     usual = max(sum(sum(replace(op, learning=ALL).launch_counts()) for op in own), 1)
     again = layout.layers_recomputed * any(op.learning.runs for op in operations)
-    passes = [[sum(op.launch_counts()[way] for op in some) for way in (0, 1)] for some in (own, added)]
+    passes = [
+        [sum(_counts_as(op, layout) * op.launch_counts()[way] for op in some) for way in (0, 1)]
+        for some in (own, added)
+    ]
     plain, adapters = (ahead * (1 + again) + back for ahead, back in passes)
     every, ahead = plain + adapters, sum(one for one, _ in passes)
-    return Launches(plain / usual, adapters / usual, ahead / where(every > 0, every, 1))
+    gathered = 1 + any(op.learning.runs for op in operations) + again
+    matrices = [sum(len(op.weights()) for op in added), sum(1 for op in own if op.weights())]
+    units = layout.gathers_adapters * matrices[0] * gathered
+    modules = layout.gathers_modules * sum(matrices) * gathered
+    return Launches(plain / usual, adapters / usual, ahead / where(every > 0, every, 1), units, modules)
+
+
+def _counts_as(op: Operation, layout: StepLayout) -> Number:
+    """Return how many operations an operation is launched as: where experts run one after the other, each has three of
+    its own, the first product, the activation and the second product."""
+    experts = op.routed()
+    return 1 if experts is None else where(layout.looped > 0, 3 * experts.experts / layout.ep, 1)
 
 
 def launch_time(clock: Clock, kind: str, operations: Sequence[Operation], counted: Launches) -> Term:
@@ -115,10 +132,11 @@ def launch_time(clock: Clock, kind: str, operations: Sequence[Operation], counte
     adapters at a dense layer's rate."""
     rates = clock.rates
     several = any(op.launches() == EXPERT_KERNELS for op in operations)
+    trained = where(clock.layout.looped > 0, rates.host_layer, rates.host_experts) if several else rates.host_layer
     own, dense = (
         clock.rate(f"{kind}/launch/{what}", rate, SECOND, STACK)
         for what, rate in (
-            ("trained", rates.host_experts if several else rates.host_layer),
+            ("trained", trained),
             ("dense", rates.host_layer),
         )
     )
@@ -126,10 +144,18 @@ def launch_time(clock: Clock, kind: str, operations: Sequence[Operation], counte
         term.leaf(f"{kind}/launch/{what}/share", share, "1", term.TRUE, "counted operations")
         for what, share in (("own", counted.own), ("adapters", counted.adapters))
     )
-    parts = (
+    parts = [
         term.multiply(f"{kind}/launch/{what}", rate, share)
         for what, rate, share in zip(("own", "adapters"), (own, dense), shares, strict=True)
-    )
+    ]
+    gathers = (("units", counted.units, rates.host_unit), ("modules", counted.modules, rates.host_module))
+    for what, count, each in gathers:
+        if not holds_for_all(count <= 0):
+            gathered = term.leaf(
+                f"{kind}/launch/{what}", count, "1", term.TRUE, "gathered by themselves, in all passes"
+            )
+            rate = clock.rate(f"{kind}/launch/{what}/each", each, SECOND, STACK)
+            parts.append(term.multiply(f"{kind}/launch/{what}/seconds", gathered, rate))
     return term.add(f"{kind}/launch", *parts)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from napkin import term
-from napkin.elementwise import is_array, where
+from napkin.elementwise import holds_for_all, is_array, where
 from napkin.formats import stored_bytes
 from napkin.operations.base import Operation, Timer
 from napkin.operations.facts import AttentionCost, LinearLayer, MergedExperts, RoutedExperts, ThinPair
@@ -165,19 +165,23 @@ class LayerClock(Timer):
         divided = divided_outputs(operations)
         clock = self.clock
         moved: tuple[list[Term], list[Term]] = ([], [])
+        exact: tuple[list[Term], list[Term]] = ([], [])
         for op in operations:
             ranks = clock.tp if op.name in divided or op.division() == HEADS else clock.stream
-            for parts, way, each in zip(moved, ("forward", "backward"), op.traffic(), strict=True):
+            several = holds_for_all(clock.layout.elementary > 0) and any(op.elementary())
+            traffic = op.elementary() if several else op.traffic()
+            for parts, way, each in zip(exact if several else moved, ("forward", "backward"), traffic, strict=True):
                 if (is_array(each) or each) and (way == "forward" or op.learning.runs):
                     name = f"{self.kind}/{op.name}/{way}/bytes"
                     per_token = term.leaf(f"{name}/per_token", each, BYTE, term.TRUE, "16-bit tensors")
                     parts.append(term.divide(name, term.multiply(f"{name}/all", clock.tokens, per_token), ranks))
         more = clock.rate("elementwise", clock.rates.elementwise)
         seconds = []
-        for way, parts in zip(("forward", "backward"), moved, strict=True):
+        for way, parts, kernels in zip(("forward", "backward"), moved, exact, strict=True):
             name = f"{self.kind}/elementwise/{way}"
             least = term.add(f"{name}/least", *parts) if parts else term.constant(f"{name}/least", 0, BYTE)
-            seconds.append(clock.move(name, term.multiply(f"{name}/bytes", more, least)))
+            every = term.multiply(f"{name}/bytes", more, least)
+            seconds.append(clock.move(name, term.add(f"{name}/all", every, *kernels) if kernels else every))
         self.add({"elementwise": seconds[0]}, {"elementwise": seconds[1]})
 
     def fused(self, linears: Iterable[FusedLinear]) -> Term | None:

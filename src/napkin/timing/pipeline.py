@@ -11,7 +11,7 @@ from napkin.term import Term
 from napkin.timing.clock import BYTE, ONE, STACK, Clock, size, total, zero
 from napkin.timing.layer import LayerTime
 from napkin.timing.layer_clock import GROUPS
-from napkin.timing.slowest_stage import Degrees, Order, slowest_stage
+from napkin.timing.slowest_stage import Degrees, LayerRuns, slowest_stage
 
 ZERO = term.constant("0", 0)
 
@@ -28,7 +28,7 @@ class Layers:
     """
 
     runs: tuple[tuple[Number, LayerTime], ...]
-    order: Order
+    order: LayerRuns
     head: LayerTime
     depth: Term
     mean: Mapping[str, Term]
@@ -41,7 +41,7 @@ class Layers:
         return term.divide("stage/mean", term.add("model/micro_batch", layers, self.head_seconds), pp)
 
 
-def layers_of(runs: Sequence[tuple[Number, LayerTime]], order: Order, head: LayerTime) -> Layers:
+def layers_of(runs: Sequence[tuple[Number, LayerTime]], order: LayerRuns, head: LayerTime) -> Layers:
     """Return the layers of these runs, with the mean of them."""
     depth = term.leaf("depth", sum(count for count, _ in runs), "1", term.TRUE)
     mean = mean_layer(runs, depth)

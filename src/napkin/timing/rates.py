@@ -43,6 +43,8 @@ class Rates:
     dispatch            time of the all-to-all over bytes/bandwidth
     host_layer, host_experts
                         seconds in which the host launches one layer's kernels
+    host_unit, host_module
+                        seconds in which the host gathers a unit of FSDP, or a module of ZeRO-3, and gives it back
     optimizer_slowness  time of the optimizer over bytes/bandwidth
     fixed               seconds of a step that nothing scales
     straggle            seconds that a step waits for the slowest GPU, for each doubling of their number
@@ -87,6 +89,8 @@ class Rates:
     dispatch: Number
     host_layer: Number
     host_experts: Number
+    host_unit: Number
+    host_module: Number
     optimizer_slowness: Number
     fixed: Number
     straggle: Number

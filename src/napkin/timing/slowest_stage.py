@@ -12,7 +12,7 @@ from napkin.record import record, replace
 
 
 @record
-class Order:
+class LayerRuns:
     """A network's layers in order.
 
     runs    (how many, place of their kind) in order
@@ -35,7 +35,7 @@ class Degrees:
 
 
 def slowest_stage(
-    order: Order, degrees: Degrees, seconds: Sequence[Number], head: Number
+    order: LayerRuns, degrees: Degrees, seconds: Sequence[Number], head: Number
 ) -> tuple[list[Number], Number]:
     """Return how many layers of each kind the slowest stage holds, and whether it has the head (1 or 0).
 
@@ -72,7 +72,7 @@ def _taken(counts: Sequence[Number], seconds: Sequence[Number]) -> Number:
 
 
 @lru_cache(maxsize=4096)
-def _unlike(order: Order, pp: int, vp: int, before: int, last: int) -> tuple[tuple[int, ...], ...]:
+def _unlike(order: LayerRuns, pp: int, vp: int, before: int, last: int) -> tuple[tuple[int, ...], ...]:
     """Return how many layers of each kind the last stage holds, then the others: without those that hold no more of any
     kind than an earlier one, which no stage can be slower than for."""
     layers = [place for count, place in order.runs for _ in range(int(count))]

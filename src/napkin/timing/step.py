@@ -28,7 +28,7 @@ from napkin.timing.layer import LayerTime, head_time, layer_time
 from napkin.timing.layer_clock import COMMUNICATION, COMPUTE, GROUPS, MEMORY
 from napkin.timing.pipeline import Layers, boundary_time, bubble_time, layers_of, stages_of
 from napkin.timing.rates import Rates
-from napkin.timing.slowest_stage import Order
+from napkin.timing.slowest_stage import LayerRuns
 from napkin.timing.step_layout import StepLayout
 from napkin.training.tasks import Passes, Passing
 
@@ -108,7 +108,7 @@ def layers_of_step(model: Model, layout: StepLayout, rates: Rates) -> Layers:
             (count, layer_time(clock if stack is model.stacks[0] else last, layer, kind))
             for kind, count, layer in stack.kinds()
         ]
-    return layers_of(runs, Order(tuple(order), first, len(runs)), head_time(last, model))
+    return layers_of(runs, LayerRuns(tuple(order), first, len(runs)), head_time(last, model))
 
 
 def step(model: Model, layout: StepLayout, rates: Rates, layers: Layers | None = None) -> StepTime:

@@ -24,6 +24,10 @@ class StepLayout:
     gathered_bytes      bytes of one trained parameter as ranks gather it    frozen_bytes  of one that is not trained
     optimizer_bytes     bytes that the optimizer moves per parameter of its own part
     etp                 ranks that each expert's width is divided over
+    gathers_adapters, gathers_modules
+                        1 where each matrix of an adapter, and each module with weights, is gathered by itself
+    elementary          1 where norms run as the elementary kernels of a reference class
+    looped              1 where experts run one after the other, each as a linear layer of its own
     target, source      tokens of the decoder's sequences and of those that its cross-attention reads, in an
                         encoder-decoder (0: `sequence`)
     images, tower_tokens, image_tokens
@@ -58,6 +62,10 @@ class StepLayout:
     frozen_bytes: Number = 2
     optimizer_bytes: Number = 30
     etp: Number = 1
+    gathers_adapters: Number = 0
+    gathers_modules: Number = 0
+    elementary: Number = 0
+    looped: Number = 0
     target: Number = 0
     source: Number = 0
     layers_before: Number = 0

@@ -88,7 +88,8 @@ def solve(
         _take_time(have, peak, goodput)
     have["goodput"] = goodput.share
     have.setdefault("time/uninterrupted", goodput.uninterrupted(have["time"]))
-    have["gpu_hours"] = divide("gpu_hours", multiply("gpu_seconds", have["gpus"], have["time"]), constant(*HOUR))
+    paid = multiply("gpu_seconds", goodput.paid(have["gpus"]), have["time"])
+    have["gpu_hours"] = divide("gpu_hours", paid, constant(*HOUR))
     return have
 
 
@@ -103,6 +104,11 @@ def _busy(have: dict[str, Term], budget: Term | None, price: Term | None) -> Ter
     elif "time" in have:
         _whole_gpus(have, divide("gpus/exact", busy, have["time"]))
     return busy
+
+
+def work(peak: Term, mfu: Term, busy: Term, goodput: Goodput) -> Term:
+    """Return the FLOP of a run that occupies this many GPU-seconds, at the MFU of its steps."""
+    return multiply("flops/total", peak, mfu, goodput.uninterrupted(busy).renamed("gpu_seconds/training"))
 
 
 def _take_rest(have: dict[str, Term], peak: Term, goodput: Goodput, busy: Term | None) -> None:
@@ -127,8 +133,7 @@ def _take_size(have: dict[str, Term], peak: Term, goodput: Goodput, busy: Term |
     """Add the run's FLOPs, and the tokens or (`sized`) the parameters that they are enough for."""
     if busy is None:
         raise NapkinError("too much is missing", "give --gpus and --within, or one of them and --budget")
-    training = goodput.uninterrupted(busy).renamed("gpu_seconds/training")
-    have["flops"] = multiply("flops/total", peak, have["mfu"], training)
+    have["flops"] = work(peak, have["mfu"], busy, goodput)
     if "per_token" in have and "tokens" not in have:
         have["tokens"] = floor("tokens", divide("tokens/exact", have["flops"], have["per_token"]))
     elif sized and "tokens" in have:

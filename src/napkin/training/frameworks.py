@@ -59,6 +59,10 @@ class Framework:
     retains       a checkpointed block whose parameters are frozen leaves its input, and the gradient of that, until the
                   backward pass is over: FSDP's hook on the recomputed input (torch/distributed/fsdp/_runtime_utils.py,
                   _register_post_backward_reshard_only_hook) refers to it, where checkpoints are reentrant
+    unit_of_adapter  each matrix of an adapter is a unit of its own (peft utils/other.py, fsdp_auto_wrap_policy: every
+                  leaf with a trained weight; the Trainer of transformers and accelerate take it)
+    unit_of_module  ZeRO-3 gathers each module with weights by hooks of its own
+                  (deepspeed/runtime/zero/parameter_offload.py, _register_deepspeed_module)
     pads          the vocabulary is padded to a multiple of this · tp, where a launch line does not say otherwise
     reference_first  a reference model's passes over all micro-batches of a step come before those of the model that is
                   trained (modelscope/ms-swift swift/megatron/trainers/rlhf_base.py, _replace_data_iterator)
@@ -86,6 +90,8 @@ class Framework:
     keeps_stage: bool = False
     unsynced: bool = False
     retains: bool = False
+    unit_of_adapter: bool = False
+    unit_of_module: bool = False
     pads: int = 0
     reference_first: bool = False
     reported: str = WORST
@@ -167,12 +173,14 @@ FRAMEWORKS: dict[str, Framework] = {
             "DeepSpeed's ZeRO around a Hugging Face model",
             "microsoft/DeepSpeed deepspeed/runtime/zero/stage_1_and_2.py, config defaults: buckets of 5e8",
             bucket=500_000_000,
+            unit_of_module=True,
         ),
         Framework(
             "fsdp",
             "PyTorch FSDP with mixed precision around a Hugging Face model",
             "pytorch/pytorch torch/distributed/fsdp: fp32 shards, gathered in the compute type",
             gathers=True,
+            unit_of_adapter=True,
         ),
         Framework(
             "nanotron",

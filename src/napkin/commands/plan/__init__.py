@@ -9,6 +9,7 @@ from napkin.options.data import AMOUNT
 from napkin.options.files import DRAWS
 from napkin.options.layout import BOUNDED, MACHINE_SIZE, SEARCHED
 from napkin.options.model import MODEL_OPTIONS
+from napkin.options.question import OF_FAILURES
 from napkin.options.ranges import values
 from napkin.options.registry import OPTIONS
 from napkin.options.training import FROZEN, POLICY_OPTIONS, TASKED, UNTIMED
@@ -71,6 +72,8 @@ COMMAND = Command(
         "tokens",
         *AMOUNT,
         "goodput",
+        *OF_FAILURES,
+        "run-kind",
         "within",
         "budget",
         "price",

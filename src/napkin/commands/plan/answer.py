@@ -1,42 +1,28 @@
-"""The answers of `napkin plan`: one machine's layouts ranked, the best of several machines, or the smallest in time."""
+"""The answers of `napkin plan`: for one machine, the best of several machines, or the fewest GPUs."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import Any
 
-from napkin.commands.plan.compared import front_line, front_row, says_recommended, usual_row, why
-from napkin.commands.plan.pictures import curves, scatter
+from napkin.commands.plan.one_machine import ends_of, impossible, judge, on_one, ranked_answer
+from napkin.commands.plan.pictures import curves
 from napkin.commands.plan.question import PlanQuestion
 from napkin.commands.plan.rows import (
     COLUMNS,
     Row,
-    Standing,
     machine_row,
     missed,
-    row_of,
-    run_half,
     run_of,
     whole_run,
 )
 from napkin.commands.screens.plan import screen
-from napkin.commands.step_model import memory_terms
-from napkin.elementwise import Number
-from napkin.errors import BROKEN, HELD, IMPOSSIBLE, NapkinError
-from napkin.evidence.constants import deviations
-from napkin.evidence.utilization import utilization_terms
-from napkin.inputs.limits import status_of_most
-from napkin.planning.alternatives import nearest, reasons
+from napkin.errors import BROKEN, IMPOSSIBLE
+from napkin.planning.alternatives import nearest
 from napkin.planning.fewest import LIMIT, TRIED_IN_EIGHTHS
-from napkin.planning.found import Found
-from napkin.planning.grid import Request
-from napkin.planning.layouts import Scored, best, chosen_on, fewest_gpus, recommended, scored
-from napkin.planning.usual import usual_choices
+from napkin.planning.layouts import Scored, chosen_on, fewest_gpus
 from napkin.planning.verdicts import FITS
 from napkin.render.answer import Answer, Shown
 from napkin.term import TRUE, Term, leaf
-from napkin.training.layout import Layout
 from napkin.units import human
 
 
@@ -45,7 +31,7 @@ def answer(question: PlanQuestion) -> Answer:
     if question.several:
         found = _each(question)
     elif question.counts:
-        found = _one(question, question.layouts.on(question.counts[0]))
+        found = on_one(question, question.layouts.on(question.counts[0]))
     else:
         found = _fewest(question)
     if not question.brief:
@@ -56,156 +42,6 @@ def answer(question: PlanQuestion) -> Answer:
             found.notes.append(_says_enough(question, enough))
         found.screen = screen(question, found, enough is not None)
     return found
-
-
-def _one(question: PlanQuestion, request: Request) -> Answer:
-    """Answer with the ranked layouts of one machine, or with the nearest machine or request that has any."""
-    if question.brief:
-        answer, chosen = _quantities(question, request)
-    else:
-        found = question.layouts.find(request)
-        if not len(found):
-            return _impossible(question, request, question.layouts.find_least(request) if found.layouts else found)
-        answer, chosen = _ranked(question, found)
-    _judge(question, answer, chosen.fit)
-    return answer
-
-
-def _judge(question: PlanQuestion, answer: Answer, fit: str) -> None:
-    """State whether the run keeps its deadline and its budget, as `train-time` does; without any, whether it fits.
-    Another command that moves an input has nothing to learn from the fit of a layout that is chosen to fit."""
-    answer.verdict = None if question.brief else fit
-    if question.limits and question.counts:  # else the machine is chosen to keep them
-        answer.status = status_of_most(question.limits, answer.quantities(), answer.intervals)
-        answer.verdict = HELD[answer.status]
-
-
-def _impossible(question: PlanQuestion, request: Request, found: Found | None) -> Answer:
-    """Answer with the nearest question that has an answer, with status 1."""
-    why = reasons(question.layouts, request, found)
-    near = nearest(question.layouts, request)
-    if near is None:
-        raise NapkinError(
-            f"{request.model.name} on {request.gpus:,} × {question.layouts.hardware.name}: {'; '.join(why)}",
-            "no number of GPUs that was tried and no single relaxed option changes that",
-            status=BROKEN,
-        )
-    what, other = near
-    answer, _ = _ranked(question, other)
-    answer.status, answer.verdict = BROKEN, IMPOSSIBLE
-    answer.extra["reasons"] = why
-    answer.extra["nearest"] = what
-    return answer
-
-
-# --- one machine -----------------------------------------------------------------------------------------------------
-
-
-def _ranked(question: PlanQuestion, found: Found) -> tuple[Answer, Scored]:
-    """Answer with the best layouts as rows, and the recommended one as quantities; then the runner-up, the Pareto front
-    and the usual choices. Return it with the recommended layout."""
-    layouts, request = question.layouts, found.request
-    half = layouts.half_width(request.gpus)
-    front = found.front()
-    listed = front[: question.rows] if question.pareto else found.distinct(question.rows)
-    entries = [scored(layouts, found.layout(i)) for i in listed]
-    leader = best(layouts, found)
-    chosen = recommended(layouts, found, leader)
-    rows = [
-        row_of(question, one, Standing(n, leader, i in front, one.layout == chosen.layout))
-        for n, (one, i) in enumerate(zip(entries, listed, strict=True), 1)
-    ]
-    if not question.pareto and not any(row["recommended"] for row in rows):
-        faster = int((found.score < chosen.token * (1 - 1e-9)).sum())
-        rows.append(row_of(question, chosen, Standing(max(faster, len(rows)) + 1, leader, recommended=True)))
-    terms, notes = _terms(question, chosen, found.layouts)
-    terms.append(leaf("layouts/fit", len(found), "1", TRUE, "and fit the memory"))
-    terms += _run_terms(question, chosen)
-    answer = Answer(
-        "plan",
-        terms,
-        rows=rows,
-        notes=notes,
-    )
-    answer.intervals = _ends(question, answer.terms, half)
-    usual = list(usual_choices(layouts, request, chosen))
-    answer.extra["columns"] = COLUMNS
-    answer.extra["pareto"] = [front_row(question, found, i) for i in front]
-    answer.extra["popular"] = [usual_row(one) for one in usual]
-    answer.notes += [
-        *says_recommended(chosen, leader),
-        *((why(entries[0], entries[1]),) if len(entries) > 1 else ()),
-        f"time against memory: {front_line(question, found, front)}",
-        *(f"{one.name}: {one.why}" for one in usual),
-    ]
-    ties = int((found.score <= found.score.min() * math.exp(2 * half)).sum())
-    answer.extra["ties"] = ties
-    answer.notes.append(
-        f"{ties:,} of {len(found):,} layouts that fit lie within each other's {question.confidence:.0%} intervals "
-        f"(×/÷ {math.exp(half):.2f}); `tie` marks those listed"
-    )
-    if request.batch is None:
-        answer.notes.append(
-            "the batch is free: each layout takes the largest step that it can; they are ranked by time per token"
-        )
-    answer.plot = (scatter(question, found, front, chosen, half),)
-    return answer, chosen
-
-
-def _quantities(question: PlanQuestion, request: Request) -> tuple[Answer, Scored]:
-    """Answer with the recommended layout's quantities only, for a command that reads no more."""
-    layouts = question.layouts
-    chosen, count = chosen_on(layouts, request.gpus)
-    if chosen is None:  # another command reads the answer to its own question, not to one nearby
-        raise NapkinError("; ".join(reasons(layouts, request, None)), "another --gpus", status=BROKEN)
-    terms, notes = _terms(question, chosen, count)
-    terms += _run_terms(question, chosen)
-    answer = Answer("plan", terms, notes=notes)
-    answer.intervals = _ends(question, answer.terms, layouts.half_width(request.gpus))
-    return answer, chosen
-
-
-def _ends(question: PlanQuestion, terms: Sequence[Term], half: float) -> dict[str, tuple[Number, Number]]:
-    """Return the intervals of those of the terms that are predictions; half: half that of ln(a step's time)."""
-    wide = run_half(question, half)
-    ends: dict[str, tuple[Number, Number]] = {}
-    for term in terms:
-        if term.name in ("step/time", "mfu", "hfu", "tokens_per_second_per_gpu", "time/uninterrupted"):
-            ends[term.name] = (term.value / math.exp(half), term.value * math.exp(half))
-        elif term.name in ("time", "gpu_hours", "cost"):
-            ends[term.name] = (term.value / math.exp(wide), term.value * math.exp(wide))
-    if question.goodput is not None and question.goodput.spread:
-        ends["goodput"] = question.goodput.ends(deviations(question.confidence))
-    return ends
-
-
-def _terms(question: PlanQuestion, winner: Scored, tried: int) -> tuple[list[Term], list[str]]:
-    """Return the best layout as `step` publishes it, what it holds, how many layouts were tried; and notes."""
-    terms, notes = _step_terms(question, winner.layout)
-    terms.append(question.layouts.hardware.term("capacity", "memory/capacity", "byte"))
-    terms.append(leaf("layouts", tried, "1", TRUE, "divide machine, model and batch"))
-    return terms, notes
-
-
-def _run_terms(question: PlanQuestion, winner: Scored) -> list[Term]:
-    """Return what the whole run takes."""
-    return [leaf(name, value, COLUMNS[name], TRUE) for name, value in whole_run(question, winner).items()]
-
-
-def _step_terms(question: PlanQuestion, layout: Layout) -> tuple[list[Term], list[str]]:
-    """Return the layout as `step` publishes it, and what it holds."""
-    layouts, model = question.layouts, question.layouts.request.model
-    setup = layouts.setup(layout)
-    whole = scored(layouts, layout).step
-    shown = utilization_terms(model, setup, question.peak, whole)
-    found = [whole.time, *whole.time.parts, *shown]
-    if not question.weighed:
-        return found, []
-    memory, _, notes = memory_terms(model, setup, layouts.request.implementation)
-    return [*found, *memory], notes
-
-
-# --- several machines ------------------------------------------------------------------------------------------------
 
 
 def _each(question: PlanQuestion) -> Answer:
@@ -222,7 +58,7 @@ def _each(question: PlanQuestion) -> Answer:
         rows.append(machine_row(question, gpus, winner, first))
     done = [row for row in rows if "step/time" in row]
     if not done:
-        return _impossible(question, layouts.on(counts[-1]), None)
+        return impossible(question, layouts.on(counts[-1]), None)
     in_time = [row for row in done if row["misses"] is None]
     chosen = min(in_time or done, key=lambda row: _goal(question, row))
     for row in done:
@@ -232,8 +68,8 @@ def _each(question: PlanQuestion) -> Answer:
         _chosen_terms(chosen),
         rows=rows,
     )
-    answer.intervals = _ends(question, answer.terms, layouts.half_width(chosen["gpus"]))
-    _judge(question, answer, chosen["fit"])
+    answer.intervals = ends_of(question, answer.terms, layouts.half_width(chosen["gpus"]), chosen["gpus"])
+    judge(question, answer, chosen["fit"])
     answer.extra["columns"] = {**COLUMNS, "gpus": "GPU", "tokens_per_second": "token/s"}
     answer.plot = tuple(curves(question, done))
     return answer
@@ -260,7 +96,7 @@ def _fewest(question: PlanQuestion) -> Answer:
     layouts, gpus = question.layouts, _fewest_of(question)
     if gpus is None:
         return _none_is_enough(question)
-    answer = _one(question, layouts.on(gpus))
+    answer = on_one(question, layouts.on(gpus))
     answer.terms = (leaf("gpus", gpus, "GPU"), *answer.terms)
     answer.inputs["gpus"] = Shown(gpus, None, "solved", "GPU")
     answer.notes.append(f"gpus is the fewest of those tried: {TRIED_IN_EIGHTHS}")
@@ -273,14 +109,14 @@ def _none_is_enough(question: PlanQuestion) -> Answer:
     layouts = question.layouts
     most = layouts.on(LIMIT // layouts.request.node * layouts.request.node)
     if not question.limits:
-        return _impossible(question, most, None)
+        return impossible(question, most, None)
     least = None if question.budget is None else fewest_gpus(layouts, lambda one: one.fit == FITS, lambda *_: True).gpus
     request = most if least is None else layouts.on(least)
     found = layouts.find(request)
     near = ("", found) if len(found) else nearest(layouts, request)
     if near is None:
-        return _impossible(question, request, found)
-    answer, _ = _ranked(question, near[1])
+        return impossible(question, request, found)
+    answer, _ = ranked_answer(question, near[1])
     run = answer.by_path()
     said = [human(near[1].request.gpus, "GPU"), human(run["time"].value, "second")]
     answer.status, answer.verdict = BROKEN, IMPOSSIBLE

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from napkin.commands.layout import degrees
 from napkin.commands.plan.pictures import mfu_of
 from napkin.commands.plan.question import PlanQuestion
+from napkin.commands.question.layout import degrees
 from napkin.planning.found import Found
 from napkin.planning.layouts import Scored
 from napkin.planning.usual import UsualChoice

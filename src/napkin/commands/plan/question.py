@@ -1,55 +1,23 @@
-"""What `napkin plan` is asked: model, machine, the freedom of every degree, and what is made small."""
+"""What `napkin plan` is asked: machines, limits of the whole run, and what is made small."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-
 from napkin._tables.takes import TAKES
-from napkin.commands.amount import read_amount, read_whether_stated
-from napkin.commands.confidence import read_confidence
-from napkin.commands.frozen import read_implementation
-from napkin.commands.goodput import read_goodput
 from napkin.commands.inputs import Inputs
-from napkin.commands.layout import read_zero
-from napkin.commands.machine import RATES, WHICH, read_hardware
-from napkin.commands.model import read_images_of_sequence, read_model, read_sequence
-from napkin.commands.nodes import read_gpus
-from napkin.commands.setup import read_setup_around, read_trainer_recompute
-from napkin.commands.step_model import read_rates_profile, read_stack
-from napkin.commands.tasks import read_task
-from napkin.commands.untimed import read_untimed
-from napkin.counting import flops
+from napkin.commands.plan.searched import read_layouts
+from napkin.commands.question.amount import read_amount, read_whether_stated
+from napkin.commands.question.confidence import read_confidence
+from napkin.commands.question.goodput import read_goodput
+from napkin.commands.question.nodes import read_gpus
+from napkin.commands.question.untimed import read_untimed
 from napkin.errors import NapkinError
-from napkin.evidence import single
-from napkin.evidence.rates import generation_note, machine
-from napkin.evidence.single import StepPrediction
-from napkin.inputs.hardware import Hardware
-from napkin.inputs.profile import Profile
-from napkin.operations.model import Model
 from napkin.options.command_line import Text, Texts
-from napkin.options.data import SAMPLES
-from napkin.options.layout import BOUNDED, SEARCHED
 from napkin.options.training import SETUP_DEFAULTS
-from napkin.planning.grid import Request
-from napkin.planning.layout_time import Timed
 from napkin.planning.layouts import LayoutQuestion
-from napkin.record import record, replace
+from napkin.record import record
 from napkin.term import Term
 from napkin.timing.goodput import Goodput
-from napkin.timing.rates import Rates
-from napkin.timing.step_layout import StepLayout
-from napkin.training.layout import Layout
-from napkin.training.recomputation import recompute
-from napkin.training.setup import Setup
 
-LARGEST_STEP = 16 * 2**20
-"""Tokens in a step up to which a free batch grows: what the largest published dense run settled on (Llama 3 405B,
-Grattafiori et al. 2024, arXiv:2407.21783, section 3.4.1)."""
-LARGEST_OF_TUNING = 128
-"""Sequences in a step up to which a free batch grows where samples are trained on, or adapters, or for a task: those of
-Tülu 3 8B and 70B (Lambert et al. 2024, arXiv:2411.15124, hyperparameters of supervised fine-tuning)."""
-RECOMPUTES = ("none", "selective", "full")
 REPEATED = ("precision", "optimizer", "implementation", "stack")
 """Options whose defaults `napkin step` may have otherwise: its line repeats them."""
 
@@ -164,157 +132,3 @@ def _read_tokens(inputs: Inputs, seq: int) -> int | None:
     return (
         int(read_amount(inputs, seq).tokens.value) if read_whether_stated(inputs) else inputs.integer_or_none("tokens")
     )
-
-
-def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
-    """Read what is searched, everything but the number of GPUs; and a step as `step` would ask it, for what no layout
-    changes."""
-    inputs.need_all({"model": "which model?", "hardware": WHICH})
-    model = read_model(inputs)
-    hardware = read_hardware(inputs, (*RATES, "memory-size"))
-    if note := generation_note(hardware):
-        inputs.note(note)
-    seq = read_sequence(inputs, model)
-    images, image_tokens = read_images_of_sequence(inputs, model, seq)
-    read_trainer_recompute(inputs)
-    setup = read_setup_around(
-        inputs, model, Layout(seq=seq, rows=read_task(inputs).rows, images=images, image_tokens=image_tokens)
-    )
-    overlapped, factor = inputs.flag("async-tp"), float(inputs.number_or_none("factor") or 1.0)
-    kernel = inputs.text("attention") if "attention" in inputs else None
-    prediction = single.asked(model, setup, hardware, read_stack(inputs, setup), kernel, overlapped, factor)
-    profile = read_rates_profile(inputs, hardware)
-    if profile is not None:
-        for what in single.with_profile(prediction.rates, hardware, profile, setup.compute)[1]:
-            inputs.note(f"measured by the profile: {what}")
-    node = int(machine(hardware, setup.compute).node)
-    request = _read_request(inputs, model, setup, seq, node)
-    confidence = read_confidence(inputs)
-    asked = (
-        *(request, hardware, profile, overlapped, confidence, prediction.peak.value, prediction.factor),
-        *(prediction.stack, prediction.rates, prediction.kernel, prediction.at, prediction.chip_spread),
-    )
-    found = next((known for before, known in _ASKED if before == asked), None)
-    if found is None:
-        timed = _timed(model, hardware, prediction, overlapped, profile)
-        found = _layouts(request, hardware, timed, _half_width(prediction, confidence), prediction.peak)
-        _ASKED[1:] = [(asked, found)]
-    return found, prediction
-
-
-_ASKED: list[tuple[object, LayoutQuestion]] = []
-"""The first question of layouts and the last, each after what it depends on: questions that differ in the amount of
-training, a deadline or a price have the same layouts, found once."""
-
-
-def _layouts(
-    request: Request, hardware: Hardware, timed: Timed, half_width: Callable[[int], float], peak: Term
-) -> LayoutQuestion:
-    """Return a question of layouts about which nothing is known yet."""
-    needed = request.setup.needed(request.model)
-    counted = flops.of_passes(needed, lambda model, times: flops.works(model, times, request.seq)).value
-    return LayoutQuestion(
-        request=request,
-        hardware=hardware,
-        timed=timed,
-        half_width=half_width,
-        peak=peak.value,
-        per_sequence=float(counted),
-        known={},
-        layers={},
-        least={},
-        chosen={},
-    )
-
-
-def _read_request(inputs: Inputs, model: Model, setup: Setup, seq: int, node: int) -> Request:
-    """Read the freedom of every degree and of the batch; node: GPUs that share a link."""
-    free = not inputs.has("global-batch")
-    inputs.depends(("max-global-batch",), free, "--global-batch says how large a step is", "leave out one of the two")
-    if free:
-        inputs.default("max-global-batch", str(_read_largest_batch(inputs, setup, seq)))
-    chosen = inputs.text_or_none("recompute")
-    only = {name: inputs.integer(name) for name in SEARCHED if name != "zero" and inputs.has(name)}
-    if inputs.has("zero") or inputs.has("distributed-optimizer"):
-        inputs.default("zero", "1")
-        only["zero"] = read_zero(inputs)
-    if inputs.has("grad-accum"):
-        only["grad-accum"] = inputs.integer("grad-accum")
-    if inputs.has("sp"):
-        only["sp"] = int(inputs.flag("sp"))
-    if "tp" not in only and not inputs.has("max-tp"):
-        inputs.default("max-tp", str(node))
-        inputs.note(
-            f"tensor parallelism stays within the {node} GPUs of a node: no published step in the evidence "
-            "leaves it; --max-tp looks further"
-        )
-    inputs.depends(("max-ep",), bool(model.experts), f"{model.name} has no experts")
-    below = {name: inputs.integer(f"max-{name}") for name in BOUNDED if inputs.has(f"max-{name}")}
-    bounds = [f"--max-{name} {most}" for name, most in below.items() if f"max-{name}" in inputs]
-    if bounds:
-        inputs.note(f"layouts beyond {', '.join(bounds)} were not tried")
-    request = Request(
-        model=model,
-        setup=setup,
-        gpus=1,
-        node=node,
-        seq=seq,
-        batch=inputs.integer_or_none("global-batch"),
-        most=inputs.integer_or_none("max-global-batch") or 1,
-        recomputes=tuple(recompute(one) for one in ((chosen,) if chosen else RECOMPUTES)),
-        only=only,
-        below=below,
-        deep="zero" in only or "zero" in below,
-        implementation=read_implementation(inputs),
-    )
-    if not request.deep:
-        inputs.note(
-            "ZeRO-3 with a pipeline is omitted: no published step with several micro-batches in the evidence has "
-            "it; --max-zero 3 includes it"
-        )
-    return request
-
-
-def _read_largest_batch(inputs: Inputs, setup: Setup, seq: int) -> int:
-    """Return the sequences up to which a free batch grows: those of pre-training or of fine-tuning, and no more than
-    the run has."""
-    tuned = setup.implementation.tuning is not None or any(name in inputs for name in SAMPLES)
-    tuned = tuned or inputs.peek("task") not in (None, "pretrain")
-    usual = LARGEST_OF_TUNING if tuned else LARGEST_STEP // seq
-    trained = inputs.peek("tokens")
-    run = trained // seq if isinstance(trained, int) else usual
-    if tuned:
-        inputs.assume(f"batch up to {usual}")
-    return max(min(usual, run), 1)
-
-
-def _timed(
-    model: Model, hardware: Hardware, prediction: StepPrediction, overlapped: bool, profile: Profile | None
-) -> Timed:
-    """Return the function that gives plan and rates of a setup, whose layout's numbers may be arrays."""
-
-    def timed(setup: Setup) -> tuple[StepLayout, Rates]:
-        compute = setup.compute
-        at = machine(hardware, compute)
-        plan, rates = single.timed(model, setup, prediction.stack, at, prediction.kernel, overlapped)
-        if prediction.factor != 1.0:
-            rates = replace(rates, stack=rates.stack * prediction.factor)
-        if profile is not None:
-            rates, _ = single.with_profile(rates, hardware, profile, compute)
-        return plan, rates
-
-    return timed
-
-
-def _half_width(prediction: StepPrediction, confidence: float) -> Callable[[int], float]:
-    """Return the function that gives half the interval of ln t by the number of GPUs: it depends on machine, model and
-    software, not on the layout."""
-    known: dict[int, float] = {}
-
-    def half_width(gpus: int) -> float:
-        if gpus not in known:
-            there = replace(prediction, at=replace(prediction.at, gpus=math.log(gpus)))
-            known[gpus] = there.half_width(confidence)[0]
-        return known[gpus]
-
-    return half_width

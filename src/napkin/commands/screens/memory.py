@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from napkin.commands.memory_question import MemoryQuestion
+from napkin.commands.memory.question import MemoryQuestion
 from napkin.commands.screens.setup import of_setup
 from napkin.footprint import buckets
 from napkin.footprint.rank import BUCKETS, Moment
@@ -190,8 +190,9 @@ def _split(setup: Setup, stage: int) -> str:
     """Return over how many GPUs a kind of state is divided; stage: the ZeRO stage that divides it."""
     layout = setup.layout
     over = int(layout.tp * layout.pp * (setup.shards if layout.zero >= stage else 1))
-    experts = f", experts 1/{over * int(layout.ep):,}" if layout.ep > 1 and stage > layout.zero else ""
-    return f"; 1/{over:,} per GPU{experts}" if over > 1 or experts else ""
+    apart = layout.ep > 1 and stage > layout.zero
+    shares = ([f"1/{over:,}"] if over > 1 else []) + ([f"experts 1/{over * int(layout.ep):,}"] if apart else [])
+    return f"; {', '.join(shares)} per GPU" if shares else ""
 
 
 def _suggested(answer: Answer) -> list[Row]:

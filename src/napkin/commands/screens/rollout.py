@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin.commands.following import under
-from napkin.commands.rollout_question import RolloutQuestion
-from napkin.commands.rollout_seconds import RolloutSeconds
+from napkin.commands.rollout.question import RolloutQuestion
+from napkin.commands.rollout.seconds import RolloutSeconds
 from napkin.commands.screens.setup import degrees_of, run_on, trained_part
 from napkin.render.answer import Answer
 from napkin.render.figures import interval, size, size_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from napkin.commands.memory_question import MemoryQuestion
+from napkin.commands.memory.question import MemoryQuestion
 from napkin.commands.screens.setup import of_setup
 from napkin.render.answer import Answer, Row, number_in
 from napkin.render.figures import size

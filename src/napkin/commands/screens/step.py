@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin.commands.following import FREE, under
+from napkin.commands.question.step_model import StepQuestion
 from napkin.commands.screens.setup import degrees_of, run_on, trained_part
-from napkin.commands.step_model import StepQuestion
 from napkin.planning.verdicts import FITS
 from napkin.render.answer import Answer
 from napkin.render.figures import interval, size_of

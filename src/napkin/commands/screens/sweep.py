@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from napkin.commands.screens.compare import rank
-from napkin.commands.sweep_point import Point
+from napkin.commands.sweep.point import Point
 from napkin.options.registry import OPTIONS
 from napkin.planning.verdicts import FITS, VERDICTS
 from napkin.render.answer import is_end

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from napkin.commands.train_time_question import TrainTimeQuestion
+from napkin.commands.train_time.question import TrainTimeQuestion
 from napkin.errors import DOES_NOT_FIT, HELD, IMPOSSIBLE, OK, UNDECIDED
-from napkin.render.answer import Answer
+from napkin.render.answer import Answer, number_in
 from napkin.render.figures import amount, briefly, interval, size_of
 from napkin.render.screen import Next, Screen, quantities
 from napkin.term import Term
@@ -16,6 +16,8 @@ SOLVED = ("mfu", "gpus", "tokens", "params")
 """What can be left out besides the time, which is solved next to any of them where there is a budget."""
 ROUND = (("30d", 2592000), ("7d", 604800), ("1d", 86400), ("1h", 3600))
 """Times that people ask for, as typed and in seconds."""
+COMPARABLE = 0.001
+"""Smallest ratio to a run that everyone knows that says something of this one."""
 
 
 def screen(question: TrainTimeQuestion, answer: Answer) -> Screen:
@@ -59,6 +61,8 @@ def _question(question: TrainTimeQuestion) -> list[str]:
     given = "gpus" in known and question.solved is None
     gpus = f"{human(known['gpus'].value, '1')} × " if given else ""
     found = [(question.named or size) + tokens, gpus + question.hardware.name]
+    if question.goodput.run_kind != "production":
+        found.append(question.goodput.run_kind)
     if question.step is not None:
         from napkin.commands.screens.setup import trained_part
 
@@ -125,7 +129,7 @@ def _rows(
             (
                 "goodput",
                 human(terms["goodput"].value, "1", 3),
-                "of the time is training; the rest failures and checkpoints",
+                _losses(terms),
             )
         )
     if "gpus/exact" in terms:
@@ -142,6 +146,14 @@ def _rows(
     return rows
 
 
+def _losses(terms: Mapping[str, Term]) -> str:
+    """Return what takes the rest of the calendar time: how many failures, where they are predicted."""
+    if "failures" not in terms or terms["failures"].value < 1:
+        return "of the time is training; the rest failures and checkpoints"
+    apart = human(terms["mtbf"].value, "second", 3)
+    return f"of the time is training; {amount(round(terms['failures'].value))} failures, {apart} apart"
+
+
 def _memory(terms: Mapping[str, Term]) -> str:
     """Return the bytes of the layout's step, of those of a GPU."""
     return size_of(terms["memory/total"].value, terms["memory/capacity"].value)
@@ -150,11 +162,11 @@ def _memory(terms: Mapping[str, Term]) -> str:
 def _compared(answer: Answer, terms: Mapping[str, Term]) -> str:
     """Return the FLOPs next to a run that everyone knows, and next to the count by operation."""
     said = []
-    if "flops/ratio" in terms:
+    if "flops/ratio" in terms and terms["flops/exact"].value != terms["flops/total"].value:
         said.append(f"{human(terms['flops/exact'].value, 'FLOP')} counted by operation")
     known = answer.extra.get("context")
     first = known[0] if isinstance(known, list) and known else None
-    if isinstance(first, Mapping):
+    if isinstance(first, Mapping) and number_in(first, "ratio") >= COMPARABLE:
         said.append(f"{first['ratio']:.3g} × {first['name']}")
     return "; ".join(said)
 

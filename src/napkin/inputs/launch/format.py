@@ -12,9 +12,8 @@ from napkin.record import record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dataclasses import KW_ONLY
-    from typing import Any
 
-    from napkin.inputs.launch.source import Source
+    from napkin.inputs.launch.source import LaunchFile
 
 
 @record
@@ -29,8 +28,8 @@ class Key:
 
     key: str
     option: str
-    read: Callable[[object], Any]
-    default: Any = None
+    read: Callable[[object], object]
+    default: object = None
     _: KW_ONLY
     asks: bool = False
     silent: bool = False
@@ -41,7 +40,7 @@ class Key:
 
 
 @record
-class Rule:
+class KeyRule:
     """What several keys mean together. keys and options: with spaces; says: in words, for the documentation."""
 
     keys: str
@@ -51,7 +50,7 @@ class Rule:
 
 
 @record
-class Format:
+class LaunchFormat:
     """One kind of launch file.
 
     name     in messages and options          says     in words
@@ -64,9 +63,9 @@ class Format:
     name: str
     says: str
     source: str
-    is_this: Callable[[Source], bool]
+    is_this: Callable[[LaunchFile], bool]
     keys: tuple[Key, ...] = ()
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[KeyRule, ...] = ()
     _: KW_ONLY
     fixed: Mapping[str, str] = MappingProxyType({})
     ignored: str = ""
@@ -81,12 +80,12 @@ class Format:
         return Tables(self.name, self.says, self.ignored, self.not_modelled, self.refused, frozenset(looked))
 
 
-def open_reading(format: Format, source: Source) -> Reading:
+def open_reading(format: LaunchFormat, source: LaunchFile) -> Reading:
     """Return an empty reading of a source in a format."""
     return Reading(source, format.tables)
 
 
-def apply(format: Format, reading: Reading) -> None:
+def apply(format: LaunchFormat, reading: Reading) -> None:
     """Read every key and rule of a format."""
     for option, value in format.fixed.items():
         reading.put(option, value, format.name, origin="derived")
@@ -107,8 +106,8 @@ def _read_key(one: Key, reading: Reading) -> None:
             reading.default(one.option, one.default, one.names[0])
         return
     name = next(name for name in one.names if reading.source.get(name) is not None)
-    value = reading.parsed(found, one.read)
-    if value is not None:
-        reading.put(one.option, value, name)
+    meant = reading.parsed(found, one.read)
+    if meant is not None:
+        reading.put(one.option, meant, name)
     elif not one.silent:
         reading.ask(one.option, name)

@@ -78,7 +78,7 @@ IGNORED = """manual_gc manual_gc_interval tiktoken_pattern num_workers no_mmap_b
     u deepspeed deepspeed_config kill_switch_path abort_on_unmet_fused_kernel_constraints valid_num_workers"""
 
 
-def take_sharding(reading: Reading, default: int = 0, *, default_key: str = "use_distributed_optimizer") -> None:
+def _take_sharding(reading: Reading, default: int) -> None:
     """Read what data-parallel ranks divide: the distributed optimizer is stage 1, FSDP of torch or Megatron stage 3."""
     stage = reading.read("zero_stage", natural)
     if stage is not None:
@@ -103,7 +103,14 @@ def take_sharding(reading: Reading, default: int = 0, *, default_key: str = "use
     if on is not None:
         reading.put("zero", 1 if on else 0, "use_distributed_optimizer")
     else:
-        reading.default("zero", default, default_key)
+        reading.default("zero", default, "use_distributed_optimizer")
+
+
+def take_division(reading: Reading, zero: int = 0) -> None:
+    """Read what ranks divide next to the degrees, and what is recomputed; zero: the stage where none is named."""
+    _take_sharding(reading, zero)
+    take_sp(reading)
+    take_recompute(reading)
 
 
 def take_sp(reading: Reading) -> None:
@@ -225,9 +232,8 @@ def take_attention(reading: Reading) -> None:
 
 
 def take_shape(reading: Reading) -> None:
-    """Read the model's dimensions, with Megatron-LM's defaults: 4·hidden, or 8/3 of it in multiples of 64
-        where the MLP is
-    gated; tied embeddings; top-2 of experts (megatron/training/arguments.py)."""
+    """Read the model's dimensions, with Megatron-LM's defaults: an MLP of 4·hidden, or 8/3 of it in multiples of 64
+    where it is gated; tied embeddings; top-2 of experts (megatron/training/arguments.py)."""
     sizes = {
         "layers": "num_layers",
         "hidden": "hidden_size",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.errors import NapkinError, Refused
-from napkin.inputs.launch.source import Source, Value
+from napkin.inputs.launch.source import FileValue, LaunchFile
 from napkin.inputs.launch.values import Open, calculated
 from napkin.inputs.load import Document
 from napkin.units import Unreadable
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def read(text: str, name: str) -> Source:
+def read(text: str, name: str) -> LaunchFile:
     """Return the assignments of a Python file. Refused (3): one that defines functions or classes."""
     import ast
 
@@ -23,7 +23,7 @@ def read(text: str, name: str) -> Source:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as problem:
         line = getattr(problem, "lineno", None)
         raise NapkinError(f"{name}{f':{line}' if line else ''}: not Python", "check the file's syntax") from None
-    values: dict[str, Value] = {}
+    values: dict[str, FileValue] = {}
     lines: dict[tuple[object, ...], int] = {}
     unread: dict[str, str] = {}
     for node in tree.body:
@@ -36,16 +36,16 @@ def read(text: str, name: str) -> Source:
             unread[ast.unparse(node)[:60]] = "imports are not run"
         elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             key = node.targets[0].id
-            values[key] = Value(key, _value(node.value, values))
+            values[key] = FileValue(key, _value(node.value, values))
             lines[key,] = node.lineno
         elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
             unread[ast.unparse(node).split("\n", 1)[0][:60]] = "only assignments are read"
-    source = Source(name, "python", values, Document(name, None, lines))
+    source = LaunchFile(name, "python", values, Document(name, None, lines))
     source.unread = unread
     return source
 
 
-def _value(node: ast.expr, known: dict[str, Value]) -> Any:
+def _value(node: ast.expr, known: dict[str, FileValue]) -> Any:
     """Return the value of a literal, of arithmetic on numbers, or of a name assigned before; else Open."""
     import ast
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 
 from napkin.errors import NapkinError
-from napkin.inputs.launch.format import Format, apply, open_reading
-from napkin.inputs.launch.reading import DEFAULT, Entry, Reading
-from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.format import LaunchFormat, apply, open_reading
+from napkin.inputs.launch.reading import DEFAULT, Reading, StatedOption
+from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.syntax import read_source
 
 MODULES = """primus verl openrlhf megatron nemo megatron_bridge llamafactory axolotl torchtune torchtitan nanotron
@@ -16,10 +16,10 @@ MODULES = """primus verl openrlhf megatron nemo megatron_bridge llamafactory axo
 """Modules of the formats, in the order in which they are tried: the one with the more telling marks first."""
 
 
-def formats() -> Iterator[Format]:
+def formats() -> Iterator[LaunchFormat]:
     """Yield every format that napkin reads."""
     for module in MODULES.split():
-        found: Format = import_module(f"napkin.inputs.launch.formats.{module}").FORMAT
+        found: LaunchFormat = import_module(f"napkin.inputs.launch.formats.{module}").FORMAT
         yield found
 
 
@@ -29,7 +29,7 @@ def read_launch(path: str) -> Reading:
     return reading_of(read_source(path))
 
 
-def reading_of(source: Source) -> Reading:
+def reading_of(source: LaunchFile) -> Reading:
     """Return what a source says, in the first format that recognizes it."""
     for format in formats():
         if format.is_this(source):
@@ -49,7 +49,7 @@ def merge_into(reading: Reading, other: Reading, key: str) -> None:
         mine = reading.inputs.get(option)
         if mine is None or mine.value is None or (mine.origin == DEFAULT and entry.origin != DEFAULT):
             where = f"{key}, {other.source.name}: {entry.where}"
-            reading.inputs[option] = Entry(entry.value, entry.origin, where, entry.place, entry.given)
+            reading.inputs[option] = StatedOption(entry.value, entry.origin, where, entry.place, entry.given)
     reading.not_modelled += [one for one in other.not_modelled if one not in reading.not_modelled]
     reading.refused += [one for one in other.refused if one not in reading.refused]
     reading.told(key)

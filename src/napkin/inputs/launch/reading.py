@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from napkin.errors import NapkinError
 from napkin.inputs.launch.shapes import preset_with
-from napkin.inputs.launch.source import Source, Value
+from napkin.inputs.launch.source import FileValue, LaunchFile
 from napkin.inputs.launch.tables import Tables, is_named
 from napkin.inputs.launch.values import Open, is_open
 from napkin.record import record
@@ -14,7 +14,9 @@ from napkin.units import Unreadable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
 
 FROM_FILE, DERIVED, DEFAULT, ASSUMED = "from file", "derived", "default", "assumed"
 DIMENSIONS = [
@@ -39,7 +41,7 @@ UNKNOWN = "napkin does not know what it changes"
 
 
 @record
-class Entry:
+class StatedOption:
     """An option as a file states it. value: None where the file leaves it open; where: its keys, with commas;
     given: the file's own text, where napkin has no value for it (the name of a model that it does not know)."""
 
@@ -52,11 +54,14 @@ class Entry:
 
 @record
 class Said:
-    """A key and what is said about it. option: that makes it moot where the command line states it."""
+    """A key and what is said about it. option: that makes it moot where the command line states it; clash: the
+    options of the keys that contradict each other; place: file, line and key."""
 
     key: str
     why: str
     option: str = ""
+    clash: tuple[str, ...] = ()
+    place: str = ""
 
 
 class Reading:
@@ -68,15 +73,15 @@ class Reading:
     given_model  the preset that a file around this block names
     """
 
-    def __init__(self, source: Source, format: Tables) -> None:
+    def __init__(self, source: LaunchFile, format: Tables) -> None:
         self.source = source
         self.format = format
-        self.inputs: dict[str, Entry] = {}
+        self.inputs: dict[str, StatedOption] = {}
         self.shape: dict[str, int | bool] = {}
         self.ignored: list[str] = []
         self.not_modelled: list[Said] = []
         self.refused: list[Said] = []
-        self.config: Mapping[str, Any] | None = None
+        self.config: Mapping[str, object] | None = None
         self.unbuilt: NapkinError | None = None
         self.given_model: str | None = None
         self._told: set[str] = set()
@@ -84,12 +89,12 @@ class Reading:
 
     # what the file holds
 
-    def find(self, *keys: str) -> Value | None:
+    def find(self, *keys: str) -> FileValue | None:
         """Return the first of these keys that the file has with a value other than null."""
         found = (self.source.get(key) for key in keys)
         return next((one for one in found if one is not None and one.value is not None), None)
 
-    def read(self, keys: str, how: Callable[[object], Any]) -> Any:
+    def read(self, keys: str, how: Callable[[object], T | None]) -> T | None:
         """Return what the first of these keys (separated by |) says; None where it is missing or open. A value of the
         wrong kind is an error (2)."""
         value = self.find(*keys.split("|"))
@@ -97,7 +102,7 @@ class Reading:
             return None
         return self.parsed(value, how)
 
-    def parsed(self, value: Value, how: Callable[[object], Any]) -> Any:
+    def parsed(self, value: FileValue, how: Callable[[object], T]) -> T:
         """Return a value as `how` reads it; what it cannot read is an error (2) at its key."""
         try:
             return how(value.value)
@@ -120,7 +125,7 @@ class Reading:
 
     # what it means
 
-    def put(self, option: str, value: Any, *keys: str, origin: str = FROM_FILE) -> None:
+    def put(self, option: str, value: object, *keys: str, origin: str = FROM_FILE) -> None:
         """State an option; where: those of the keys that the file has (all, for a default)."""
         present = self.written(*keys)
         variables: list[str] = []
@@ -131,19 +136,19 @@ class Reading:
             origin = DEFAULT
         where = (*dict.fromkeys(variables), *(present or keys))
         place = self.source.place(keys[0]) if keys and keys[0] in self.source.values else self.source.name
-        self.inputs[option] = Entry(value, origin, ", ".join(where), place)
+        self.inputs[option] = StatedOption(value, origin, ", ".join(where), place)
         self._told.update(keys)
 
-    def derive(self, option: str, value: Any, *keys: str) -> None:
+    def derive(self, option: str, value: object, *keys: str) -> None:
         """State an option that several keys, or arithmetic on them, mean."""
         self.put(option, value, *keys, origin=DERIVED)
 
-    def default(self, option: str, value: Any, *keys: str) -> None:
+    def default(self, option: str, value: object, *keys: str) -> None:
         """State the framework's own default of an option that the file leaves out."""
         if option not in self.inputs:
             self.put(option, value, *keys, origin=DEFAULT)
 
-    def assume(self, option: str, value: Any, *keys: str) -> None:
+    def assume(self, option: str, value: object, *keys: str) -> None:
         """State an option that napkin takes from a name or from what is usual."""
         self.put(option, value, *keys, origin=ASSUMED)
 
@@ -152,9 +157,9 @@ class Reading:
         self.put(option, None, *keys)
         if given:
             one = self.inputs[option]
-            self.inputs[option] = Entry(None, one.origin, one.where, one.place, given)
+            self.inputs[option] = StatedOption(None, one.origin, one.where, one.place, given)
 
-    def dimension(self, name: str, value: Any, *keys: str) -> None:
+    def dimension(self, name: str, value: int | bool | None, *keys: str) -> None:
         """State a dimension of the model."""
         if value is not None:
             self.shape[name] = value
@@ -168,7 +173,7 @@ class Reading:
             words += f", {self.shape['experts']} experts"
         self.put("model", words, *(key for key in keys if key in self.source), origin=origin)
 
-    def build(self, how: Callable[[], Mapping[str, Any] | None]) -> None:
+    def build(self, how: Callable[[], Mapping[str, object] | None]) -> None:
         """Keep the config.json of the file's model, or why napkin builds no such model."""
         try:
             self.config = how()
@@ -177,7 +182,7 @@ class Reading:
         name = preset_with(self.config) if self.config is not None else None
         entry = self.inputs.get("model")
         if name is not None and entry is not None:
-            self.inputs["model"] = Entry(name, DERIVED, entry.where, entry.place)
+            self.inputs["model"] = StatedOption(name, DERIVED, entry.where, entry.place)
 
     def omit(self, key: str, why: str) -> None:
         """Name a key that could change memory or time and has no meaning here."""
@@ -186,6 +191,11 @@ class Reading:
     def refuse(self, key: str, why: str, option: str = "") -> None:
         """Name a key that makes an answer wrong, unless the command line states an option."""
         self._say(self.refused, key, why, option)
+
+    def contradict(self, key: str, why: str, *options: str) -> None:
+        """Name a key that other keys of the file contradict, unless the command line states one of their options; the
+        first is the one that is most likely wrong."""
+        self._say(self.refused, key, why, options[0], options)
 
     def ignore(self, *keys: str) -> None:
         """Name keys that change neither memory nor time."""
@@ -202,10 +212,10 @@ class Reading:
         entry = self.inputs.get(option)
         return entry.value if entry is not None else None
 
-    def _say(self, where: list[Said], key: str, why: str, option: str = "") -> None:
+    def _say(self, where: list[Said], key: str, why: str, option: str = "", clash: tuple[str, ...] = ()) -> None:
         shown = next(iter(self.written(key)), key)
         if all(one.key != shown for one in where):
-            where.append(Said(shown, why, option))
+            where.append(Said(shown, why, option, clash, self.source.place(key) if clash else ""))
         self._covered.add(key)
 
     def adopt(self, inner: Reading, block: str) -> None:

@@ -7,7 +7,7 @@ import os
 from napkin.errors import NapkinError
 from napkin.inputs.launch import values
 from napkin.inputs.launch.names import AUTOCAST, MASTER, PURE, lora_targets
-from napkin.inputs.launch.values import Open, flag, names, whole, word
+from napkin.inputs.launch.values import Open, flag, names, number, whole, word
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def take_deepspeed_block(reading: Reading, block: str, optimizer_key: str, param
         reading.put("offload", ",".join(what for what, _ in away), *(keys or [block]))
     for key, least in ((optimizer_key, 1), (param_key, 3)):
         if device_of(reading, key) and stage is not None and stage < least:
-            reading.refuse(key, f"has no effect in ZeRO stage {stage}: it needs stage {least}")
+            reading.contradict(key, f"has no effect in ZeRO stage {stage}: it needs stage {least}", "zero", "offload")
 
 
 def take_linked(reading: Reading, key: str) -> Reading | None:
@@ -145,6 +145,17 @@ def take_deepspeed_file(reading: Reading, key: str = "deepspeed") -> bool:
     else:
         merge_into(reading, linked, key)
     return True
+
+
+def take_amount(reading: Reading, epochs_key: str, default: float) -> None:
+    """Read how long is trained: a limit on steps wins over epochs, of which there are `default` unless stated."""
+    steps, epochs = reading.read("max_steps", number), reading.read(epochs_key, number)
+    if steps and steps > 0:
+        reading.put("steps", int(steps), "max_steps")
+    elif epochs:
+        reading.put("epochs", epochs, epochs_key)
+    else:
+        reading.default("epochs", default, epochs_key)
 
 
 def take_lora(reading: Reading, rank: str, targets: str, default_rank: int, default_targets: str | None) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from napkin.errors import NapkinError
 from napkin.inputs.launch.shell_flow import Script
 from napkin.inputs.launch.shell_values import clean, marks
-from napkin.inputs.launch.source import Source, Value, _scalar
+from napkin.inputs.launch.source import FileValue, LaunchFile, _scalar
 from napkin.inputs.launch.values import Open
 from napkin.inputs.load import Document
 
@@ -25,7 +25,7 @@ OF_SLURM = {
 MATTERS = {"PYTORCH_CUDA_ALLOC_CONF": "the allocator's settings", "PYTORCH_ALLOC_CONF": "the allocator's settings"}
 
 
-def read(text: str, name: str) -> Source:
+def read(text: str, name: str) -> LaunchFile:
     """Return the options of the command of a script that has the most. Raises NapkinError (2) where none has any."""
     slurm = {what.replace("-", "_"): number.rsplit(":", 1)[-1] for what, number in _SBATCH.findall(text)}
     known = {variable: slurm[what] for what, variables in OF_SLURM.items() if what in slurm for variable in variables}
@@ -36,7 +36,7 @@ def read(text: str, name: str) -> Source:
             f"{name}: no training command with options was found", "give the script that starts the training program"
         )
     words, options = max(found, key=lambda pair: len(pair[1]))
-    values: dict[str, Value] = {}
+    values: dict[str, FileValue] = {}
     lines: dict[tuple[object, ...], int] = {}
     rows = text.splitlines()
     for spelled, value in options.items():
@@ -46,8 +46,8 @@ def read(text: str, name: str) -> Source:
         if at is not None:
             lines[spelled,] = at
     for what, number in slurm.items():
-        values[f"sbatch.{what}"] = Value(f"#SBATCH --{what.replace('_', '-')}", _scalar(number))
-    source = Source(name, "shell", values, Document(name, None, lines))
+        values[f"sbatch.{what}"] = FileValue(f"#SBATCH --{what.replace('_', '-')}", _scalar(number))
+    source = LaunchFile(name, "shell", values, Document(name, None, lines))
     source.command = tuple(marks(one)[0] for one in words if not one.startswith("-"))
     source.unread = _unread(script)
     return source
@@ -69,9 +69,9 @@ def _unread(script: Script) -> dict[str, str]:
     return said
 
 
-def _options(words: Sequence[str]) -> dict[str, Value]:
+def _options(words: Sequence[str]) -> dict[str, FileValue]:
     """Return the options of a command by their spelling: `--name value`, `--name=value`, `key=value` (Hydra's)."""
-    options: dict[str, Value] = {}
+    options: dict[str, FileValue] = {}
     at, program = 0, False
     while at < len(words):
         word, defaulted, unknown = marks(words[at])
@@ -84,11 +84,11 @@ def _options(words: Sequence[str]) -> dict[str, Value]:
                 taken.append(words[at])
                 at += 1
             value = _value([tail], defaulted, unknown) if equals else _values(taken)
-            options[spelled] = Value(spelled, value[0], value[1])
+            options[spelled] = FileValue(spelled, value[0], value[1])
             program = program or spelled == "-m"
         elif override:
             found = _value([override[2]], defaulted, unknown)
-            options[override[1]] = Value(override[1], found[0], found[1])
+            options[override[1]] = FileValue(override[1], found[0], found[1])
         program = program or word.endswith(".py") or "." in word or word in ("verl", "train", "main")
     return options
 

@@ -21,7 +21,7 @@ _LONGEST_CHAIN = 40
 
 
 @record
-class Value:
+class FileValue:
     """A value of a file. key: as the file writes it, in full; variables: environment variables that would change it."""
 
     key: str
@@ -29,16 +29,16 @@ class Value:
     variables: tuple[str, ...] = ()
 
 
-class Source:
+class LaunchFile:
     """A file's keys. Dashes in names count as underscores; a mapping's keys are joined by dots.
 
     syntax   yaml, json, toml, shell or python
-    values   key → Value
+    values   key → FileValue
     command  words of a script's command that are not options (the program that it starts)
     unread   what is no key, and why it was not read      looked  keys that a reader asked for
     """
 
-    def __init__(self, name: str, syntax: str, values: Mapping[str, Value], document: Document) -> None:
+    def __init__(self, name: str, syntax: str, values: Mapping[str, FileValue], document: Document) -> None:
         self.name = name
         self.syntax = syntax
         self.values = dict(values)
@@ -57,7 +57,7 @@ class Source:
     def has_any(self, *keys: str) -> bool:
         return any(key in self for key in keys)
 
-    def get(self, key: str) -> Value | None:
+    def get(self, key: str) -> FileValue | None:
         self.looked.add(key)
         return self.values.get(key)
 
@@ -70,11 +70,11 @@ class Source:
         """Yield the keys of a block."""
         return (key for key in self.values if key == block or key.startswith(f"{block}."))
 
-    def under(self, block: str) -> Source:
+    def under(self, block: str) -> LaunchFile:
         """Return the keys of a block as a source of its own; messages keep the full names."""
         cut = len(block) + 1
         inner = {key[cut:]: value for key, value in self.values.items() if key.startswith(f"{block}.")}
-        return Source(self.name, self.syntax, inner, self.document)
+        return LaunchFile(self.name, self.syntax, inner, self.document)
 
     def place(self, key: str) -> str:
         """Return `file:line: key` for messages."""
@@ -86,21 +86,21 @@ class Source:
 
     def error(self, key: str, what: str, hint: str | None = None) -> NapkinError:
         """Return an error (2) at a key."""
-        return NapkinError(f"{self.place(key)}: {what}", hint)
+        return NapkinError(f"{self.place(key)}: {what}", hint or "correct that value in the file")
 
 
-def of_mapping(document: Document, syntax: str) -> Source:
-    """Return a parsed YAML, JSON or TOML document as a Source. Raises NapkinError where it is not a mapping."""
+def of_mapping(document: Document, syntax: str) -> LaunchFile:
+    """Return a parsed YAML, JSON or TOML document as a LaunchFile. Raises NapkinError where it is not a mapping."""
     data = document.data
     if not isinstance(data, dict) or not data:
         what = "is empty" if not data else "is not a mapping of keys"
         raise NapkinError(f"{document.name}: {what}", "give a training framework's configuration file")
-    values: dict[str, Value] = {}
+    values: dict[str, FileValue] = {}
     for path, value in _leaves(data, ()):
         key = ".".join(str(part) for part in path)
         found, variables = resolved(value, path, data)
-        values[key.replace("-", "_")] = Value(key, found, variables)
-    return Source(document.name, syntax, values, document)
+        values[key.replace("-", "_")] = FileValue(key, found, variables)
+    return LaunchFile(document.name, syntax, values, document)
 
 
 def _leaves(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:

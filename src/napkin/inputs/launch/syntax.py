@@ -1,11 +1,11 @@
-"""The text of a launch file as a Source: JSON, YAML, TOML, a shell script or Python, told apart by its content."""
+"""The text of a launch file as a LaunchFile: JSON, YAML, TOML, a shell script or Python, told apart by its content."""
 
 from __future__ import annotations
 
 import re
 
 from napkin.errors import NapkinError
-from napkin.inputs.launch.source import Source, of_mapping
+from napkin.inputs.launch.source import LaunchFile, of_mapping
 from napkin.inputs.load import Document, name_of, parse_json, printable, read_text
 
 TYPE_CHECKING = False
@@ -24,12 +24,12 @@ _SHELL = re.compile(
 _PYTHON = re.compile(r"^(?:import|from|def|class|@)\s?\w|^[A-Za-z_]\w* = |^[a-z_]\w*\s?=\s?[^=\s]", re.M)
 
 
-def read_source(path: str) -> Source:
+def read_source(path: str) -> LaunchFile:
     """Read a launch file. Errors (2) name the line; the name of the file says nothing about what it is."""
     return source_of(read_text(path), name_of(path))
 
 
-def source_of(text: str, name: str) -> Source:
+def source_of(text: str, name: str) -> LaunchFile:
     """Return the keys of a launch file's text."""
     start = text.lstrip()
     if not start:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from napkin.errors import NapkinError, listed
 from napkin.inputs.launch.names import AUTOCAST, MASTER, PURE
-from napkin.inputs.launch.reading import ASSUMED, DEFAULT, DERIVED, Entry, Reading
+from napkin.inputs.launch.reading import ASSUMED, DEFAULT, DERIVED, Reading, StatedOption
 
 LAUNCHERS = ("accelerate", "deepspeed")
 """Formats that say how a trainer's model is distributed, and not what is trained."""
@@ -30,12 +30,12 @@ def join(readings: Sequence[Reading]) -> Reading:
     return whole
 
 
-def _placed(entry: Entry, reading: Reading) -> Entry:
+def _placed(entry: StatedOption, reading: Reading) -> StatedOption:
     """Return an entry that names its file."""
-    return Entry(entry.value, entry.origin, f"{reading.source.name}: {entry.where}", entry.place, entry.given)
+    return StatedOption(entry.value, entry.origin, f"{reading.source.name}: {entry.where}", entry.place, entry.given)
 
 
-def _take(whole: Reading, option: str, entry: Entry) -> None:
+def _take(whole: Reading, option: str, entry: StatedOption) -> None:
     mine = whole.inputs.get(option)
     if mine is None or mine.value is None:
         whole.inputs[option] = entry if mine is None or entry.value is not None else mine
@@ -65,11 +65,11 @@ def _precision(whole: Reading, readings: Sequence[Reading]) -> None:
     kind = frameworks[0].value
     if of_launcher:
         entry = of_launcher[0]
-        whole.inputs["precision"] = Entry(entry.value, DERIVED, _where(entry, *own), entry.place)
+        whole.inputs["precision"] = StatedOption(entry.value, DERIVED, _where(entry, *own), entry.place)
     elif own and own[0].value in (PURE, AUTOCAST):
         policy = {"deepspeed": MASTER, "fsdp": AUTOCAST}.get(str(kind), own[0].value)
-        whole.inputs["precision"] = Entry(policy, DERIVED, _where(own[0], frameworks[0]), own[0].place)
+        whole.inputs["precision"] = StatedOption(policy, DERIVED, _where(own[0], frameworks[0]), own[0].place)
 
 
-def _where(*entries: Entry) -> str:
+def _where(*entries: StatedOption) -> str:
     return listed([one.where for one in entries]).replace(" and ", ", ")

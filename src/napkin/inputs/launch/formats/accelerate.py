@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch.format import Format, Key, Rule
+from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import ATTENTION, AUTOCAST, MASTER
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import (
@@ -13,13 +13,13 @@ from napkin.inputs.launch.shared import (
     take_fsdp,
     take_linked,
 )
-from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, natural, whole
 
 P = "parallelism_config.parallelism_config_"
 
 
-def is_this(source: Source) -> bool:
+def is_this(source: LaunchFile) -> bool:
     """Return whether a file is one of these."""
     return source.has_any("distributed_type", "compute_environment") and "model_name_or_path" not in source
 
@@ -134,7 +134,7 @@ def _compile(reading: Reading) -> None:
             reading.put("compile", True, key)
 
 
-FORMAT = Format(
+FORMAT = LaunchFormat(
     "accelerate",
     "accelerate's configuration",
     "huggingface/accelerate src/accelerate/{accelerator.py,utils/dataclasses.py,utils/fsdp_utils.py}",
@@ -145,22 +145,22 @@ FORMAT = Format(
         Key("num_machines", "nodes", whole),
     ),
     rules=(
-        Rule(
+        KeyRule(
             "distributed_type fsdp_config deepspeed_config megatron_lm_config",
             "framework zero offload recompute tp pp",
             "FSDP: FULL_SHARD 3, SHARD_GRAD_OP 2, version 2 by reshard_after_forward; DeepSpeed: zero_stage",
             _kind,
         ),
-        Rule(
+        KeyRule(
             "parallelism_config",
             "tp cp dp dp-shard attention",
             "sizes of parallelism_config; sp_size is Ulysses: cp",
             _sizes,
         ),
-        Rule(
+        KeyRule(
             "mixed_precision", "precision", "FSDP upcasts what it trains: amp-bf16; DeepSpeed: bf16-mixed", _precision
         ),
-        Rule("dynamo_config.dynamo_backend dynamo_backend", "compile", "a backend other than NO", _compile),
+        KeyRule("dynamo_config.dynamo_backend dynamo_backend", "compile", "a backend other than NO", _compile),
     ),
     ignored=f"""downcast_bf16 deepspeed_config.zero3_save_16bit_model deepspeed_config.deepspeed_multinode_launcher
         deepspeed_config.zero3_init_flag deepspeed_config.deepspeed_hostfile gpu_ids enable_cpu_affinity

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch.format import Format, Key, Rule
+from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import AUTOCAST, MASTER, PURE, take_attention, take_model, take_optimizer
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import (
@@ -11,11 +11,12 @@ from napkin.inputs.launch.shared import (
     SHARDING,
     WHY_FSDP,
     adapters,
+    take_amount,
     take_deepspeed_file,
     take_fsdp,
 )
-from napkin.inputs.launch.source import Source
-from napkin.inputs.launch.values import degree, flag, names, number, product, whole
+from napkin.inputs.launch.source import LaunchFile
+from napkin.inputs.launch.values import degree, flag, names, product, whole
 
 TASKS = {"dpo": "dpo", "ipo": "dpo", "kto": "kto", "orpo": "orpo", "simpo": "simpo", "grpo": "grpo", "gdpo": "grpo"}
 DEGREES = (
@@ -26,7 +27,7 @@ DEGREES = (
 )
 
 
-def is_this(source: Source) -> bool:
+def is_this(source: LaunchFile) -> bool:
     """Return whether a file is one of these."""
     return "base_model" in source and source.has_any("micro_batch_size", "sequence_len", "sample_packing", "adapter")
 
@@ -53,14 +54,7 @@ def _task(reading: Reading) -> None:
 
 
 def _amount(reading: Reading) -> None:
-    steps = reading.read("max_steps", number)
-    epochs = reading.read("num_epochs", number)
-    if steps and steps > 0:
-        reading.put("steps", int(steps), "max_steps")
-    elif epochs:
-        reading.put("epochs", epochs, "num_epochs")
-    else:
-        reading.default("epochs", 1, "num_epochs")
+    take_amount(reading, "num_epochs", 1)
 
 
 def _adapter(reading: Reading) -> None:
@@ -200,7 +194,7 @@ def _others(reading: Reading) -> None:
         reading.told("pad_to_sequence_len")
     plugins = names(reading.source.plain("plugins") or [])
     fused = [one for one in plugins if "cut_cross_entropy" in one.lower()]
-    if fused or reading.read("cut_cross_entropy|liger_fused_linear_cross_entropy", flag):
+    if reading.read("cut_cross_entropy|liger_fused_linear_cross_entropy", flag) or fused:
         keys = [k for k in ("plugins", "cut_cross_entropy", "liger_fused_linear_cross_entropy") if k in reading.source]
         reading.derive("loss", "fused", *keys)
     if any("cut_cross" not in one.lower() for one in plugins):
@@ -209,7 +203,7 @@ def _others(reading: Reading) -> None:
         reading.put("compile", True, "torch_compile")
 
 
-FORMAT = Format(
+FORMAT = LaunchFormat(
     "axolotl",
     "axolotl's YAML",
     "axolotl-ai-cloud/axolotl src/axolotl/utils/{config/__init__,schemas/config}.py, src/axolotl/loaders/model.py",
@@ -221,25 +215,27 @@ FORMAT = Format(
         Key("sequence_len", "seq", whole, 512),
     ),
     rules=(
-        Rule("base_model", "model", "a preset's name; a copy's is assumed, a fine-tune's asked", _model),
-        Rule("rl reward_model pretraining_dataset", "task", "rl; pretraining_dataset: pretrain; else sft", _task),
-        Rule("max_steps num_epochs", "steps epochs", "max_steps wins", _amount),
-        Rule(
+        KeyRule("base_model", "model", "a preset's name; a copy's is assumed, a fine-tune's asked", _model),
+        KeyRule("rl reward_model pretraining_dataset", "task", "rl; pretraining_dataset: pretrain; else sft", _task),
+        KeyRule("max_steps num_epochs", "steps epochs", "max_steps wins", _amount),
+        KeyRule(
             "adapter lora_r lora_target_linear lora_target_modules load_in_4bit load_in_8bit peft_use_dora",
             "adapter lora-rank lora-targets quantized",
             "4 bits are nf4 with double quantization",
             _adapter,
         ),
-        Rule(
+        KeyRule(
             "tensor_parallel_size context_parallel_size sequence_parallel_degree dp_shard_size dp_replicate_size "
             "expert_parallel_size fsdp fsdp_config fsdp_version deepspeed",
             "tp cp ep dp-shard gpus framework zero offload",
             "FSDP's settings as accelerate has them, with or without fsdp_; a DeepSpeed file is read where it is",
             _layout,
         ),
-        Rule("bf16 fp16 bfloat16 float16", "precision", "bf16-pure; FSDP: amp-bf16; DeepSpeed: bf16-mixed", _precision),
-        Rule("gradient_checkpointing activation_offloading", "recompute offload", "true is full", _checkpointing),
-        Rule(
+        KeyRule(
+            "bf16 fp16 bfloat16 float16", "precision", "bf16-pure; FSDP: amp-bf16; DeepSpeed: bf16-mixed", _precision
+        ),
+        KeyRule("gradient_checkpointing activation_offloading", "recompute offload", "true is full", _checkpointing),
+        KeyRule(
             "optimizer attn_implementation flash_attention xformers_attention eager_attention sdp_attention "
             "sample_packing pad_to_sequence_len plugins cut_cross_entropy torch_compile",
             "optimizer attention packing loss compile",

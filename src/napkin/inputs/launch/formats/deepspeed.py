@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch.format import Format, Rule
+from napkin.inputs.launch.checks import BATCH
+from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.names import MASTER, take_optimizer
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import take_deepspeed_block
-from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import Open, flag, is_open, natural, whole
 
 Z = "zero_optimization"
 MICRO, GLOBAL, STEPS = "train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps"
 
 
-def is_this(source: Source) -> bool:
+def is_this(source: LaunchFile) -> bool:
     """Return whether a file is one of these."""
     return source.has_any(Z, MICRO, GLOBAL) and not source.has_any("num_layers", "model_name_or_path", "base_model")
 
@@ -33,11 +34,11 @@ def _batch(reading: Reading) -> None:
     micro, total, steps = (reading.value_of(one) for one in ("micro-batch", "global-batch", "grad-accum"))
     if micro and total and steps:
         if total % (micro * steps):
-            reading.refuse(GLOBAL, f"{total} is no multiple of {MICRO} {micro} × {STEPS} {steps}")
+            reading.contradict(GLOBAL, f"{total} is no multiple of {MICRO} {micro} × {STEPS} {steps}", *BATCH)
         else:
             reading.derive("dp", total // (micro * steps), GLOBAL, MICRO, STEPS)
     elif micro and total and total < micro:
-        reading.refuse(GLOBAL, f"{total} is smaller than {MICRO} {micro}")
+        reading.contradict(GLOBAL, f"{total} is smaller than {MICRO} {micro}", *BATCH)
 
 
 def _zero(reading: Reading) -> None:
@@ -88,27 +89,29 @@ def _others(reading: Reading) -> None:
         reading.put("compile", True, *reading.written("compile.enabled", "compile"))
 
 
-FORMAT = Format(
+FORMAT = LaunchFormat(
     "deepspeed",
     "DeepSpeed's JSON",
     "deepspeedai/DeepSpeed deepspeed/runtime/{config,zero/config}.py, docs/_pages/config-json.md",
     is_this,
     rules=(
-        Rule(
+        KeyRule(
             f"{MICRO} {GLOBAL} {STEPS}",
             "micro-batch global-batch grad-accum dp",
             "global = micro × accumulation × ranks; auto is left to the trainer",
             _batch,
         ),
-        Rule(
+        KeyRule(
             f"{Z}.stage {Z}.offload_optimizer {Z}.offload_param {Z}.cpu_offload",
             "framework zero offload",
             "stage, 0 where left out; the optimizer on the host from stage 1, parameters in stage 3",
             _zero,
         ),
-        Rule("bf16.enabled bfloat16.enabled fp16.enabled", "precision", "16-bit weights with an fp32 copy", _precision),
-        Rule("optimizer.type", "optimizer", "Adam is FusedAdam, which decouples weight decay", _optimizer),
-        Rule("tensor_parallel.autotp_size sequence_parallel_size compile", "tp cp compile", "degrees", _others),
+        KeyRule(
+            "bf16.enabled bfloat16.enabled fp16.enabled", "precision", "16-bit weights with an fp32 copy", _precision
+        ),
+        KeyRule("optimizer.type", "optimizer", "Adam is FusedAdam, which decouples weight decay", _optimizer),
+        KeyRule("tensor_parallel.autotp_size sequence_parallel_size compile", "tp cp compile", "degrees", _others),
     ),
     ignored=f"""optimizer.params fp16 bf16 scheduler gradient_predivide_factor prescale_gradients dump_state
         {Z}.offload_optimizer.pin_memory {Z}.offload_param.pin_memory {Z}.offload_optimizer.device

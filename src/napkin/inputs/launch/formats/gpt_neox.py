@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from napkin.errors import NapkinError
-from napkin.inputs.launch.format import Format, Key, Rule
+from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import MASTER, take_optimizer
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import take_deepspeed_block
-from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, natural, number, whole
 
 Z = "zero_optimization"
 GATED = ("swiglu", "geglu", "reglu", "bilinear", "glu")
 
 
-def is_this(source: Source) -> bool:
+def is_this(source: LaunchFile) -> bool:
     """Return whether a file is one of these."""
     return (
         source.has_all("num_layers", "hidden_size")
@@ -146,7 +146,7 @@ def _others(reading: Reading) -> None:
         reading.put("sp", True, "sequence_parallel")
 
 
-FORMAT = Format(
+FORMAT = LaunchFormat(
     "gpt-neox",
     "GPT-NeoX's YAML",
     "EleutherAI/gpt-neox megatron/neox_arguments/*.py, megatron/model/transformer.py",
@@ -164,21 +164,23 @@ FORMAT = Format(
         Key("train_epochs", "epochs", number, silent=True),
     ),
     rules=(
-        Rule(
+        KeyRule(
             "num_layers hidden_size num_attention_heads num_kv_heads intermediate_size mlp_multiple_of activation "
             "no_weight_tying moe_num_experts moe_top_k",
             "model",
             "sizes; a gated MLP has a third of its size in each half",
             _model,
         ),
-        Rule(
+        KeyRule(
             f"{Z}.stage checkpoint_activations checkpoint_num_layers attention_config",
             "zero offload recompute attention",
             "checkpoints in groups of checkpoint_num_layers",
             _layout,
         ),
-        Rule("precision fp16.enabled bf16.enabled", "precision", "DeepSpeed's 16 bits with an fp32 copy", _precision),
-        Rule(
+        KeyRule(
+            "precision fp16.enabled bf16.enabled", "precision", "DeepSpeed's 16 bits with an fp32 copy", _precision
+        ),
+        KeyRule(
             "optimizer.type hidden_dropout attention_dropout moe_expert_parallel_size",
             "optimizer dropout ep",
             "Adam is FusedAdam",

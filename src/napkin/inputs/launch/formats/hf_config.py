@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch.format import Format, Rule
+from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, whole
 
 SIZES = (
@@ -20,7 +20,7 @@ SIZES = (
 )
 
 
-def is_this(source: Source) -> bool:
+def is_this(source: LaunchFile) -> bool:
     """Return whether a file is one of these."""
     return "model_type" in source and any(key in source for _, keys in SIZES[:2] for key in keys)
 
@@ -38,10 +38,10 @@ def _read(reading: Reading) -> None:
     reading.told(*reading.source.values)
 
 
-FORMAT = Format(
+FORMAT = LaunchFormat(
     "config.json",
     "a Hugging Face config.json",
     "huggingface/transformers src/transformers/models",
     is_this,
-    rules=(Rule("model_type num_hidden_layers hidden_size", "model", "the model itself", _read),),
+    rules=(KeyRule("model_type num_hidden_layers hidden_size", "model", "the model itself", _read),),
 )

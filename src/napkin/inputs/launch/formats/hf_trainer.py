@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.checks import take_machine
-from napkin.inputs.launch.format import Format, Key, Rule
+from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import take_attention, take_model, take_optimizer
 from napkin.inputs.launch.read import merge_into
 from napkin.inputs.launch.reading import Reading
@@ -20,7 +20,7 @@ from napkin.inputs.launch.shared import (
     take_linked,
     take_lora,
 )
-from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, number, whole
 
 ARGUMENTS = [
@@ -60,7 +60,7 @@ OF_TRL = [
 GROUPED = ("num_generations", "reward_funcs", "max_completion_length")
 
 
-def is_this(source: Source) -> bool:
+def is_this(source: LaunchFile) -> bool:
     """Recognize a model's name with arguments of transformers' Trainer, and none of LLaMA-Factory's."""
     named = source.has_any("model_name_or_path", "model_name", "model_id")
     return (
@@ -253,7 +253,7 @@ def _model(reading: Reading) -> None:
     take_model(reading, "model_name_or_path", "model_name", "model_id")
 
 
-FORMAT = Format(
+FORMAT = LaunchFormat(
     "hf-trainer",
     "Hugging Face TrainingArguments, TRL",
     "huggingface/trl trl/trainer/{model_config,sft_config,dpo_config,grpo_config}.py; huggingface/transformers "
@@ -264,35 +264,37 @@ FORMAT = Format(
         Key("gradient_accumulation_steps", "grad-accum", whole, 1),
     ),
     rules=(
-        Rule("model_name_or_path|model_name|model_id", "model", "a preset's name; a fine-tune's is asked", _model),
-        Rule(" ".join(OF_TRL), "trainer", "trl where one of TRL's keys is there, else hf-trainer", _trainer),
-        Rule(
+        KeyRule("model_name_or_path|model_name|model_id", "model", "a preset's name; a fine-tune's is asked", _model),
+        KeyRule(" ".join(OF_TRL), "trainer", "trl where one of TRL's keys is there, else hf-trainer", _trainer),
+        KeyRule(
             "num_generations reward_funcs beta desirable_weight simpo_gamma loss_type center_rewards_coefficient",
             "task",
             "grpo by its own keys; beta is asked: DPO, ORPO and KTO share it",
             _task,
         ),
-        Rule(
+        KeyRule(
             "max_length max_seq_length max_prompt_length max_completion_length",
             "seq",
             "longest sequence; GRPO: prompt + completion; TRL's default is 1024",
             _seq,
         ),
-        Rule("max_steps num_train_epochs", "steps epochs", "max_steps wins unless it is -1; 3 epochs", _amount),
-        Rule(
+        KeyRule("max_steps num_train_epochs", "steps epochs", "max_steps wins unless it is -1; 3 epochs", _amount),
+        KeyRule(
             "use_peft lora_r lora_target_modules use_dora load_in_4bit load_in_8bit use_bnb_nested_quant",
             "adapter lora-rank lora-targets quantized",
             "LoRA of rank 16; nf4-dq with use_bnb_nested_quant",
             _adapter,
         ),
-        Rule("deepspeed fsdp fsdp_config", "framework zero offload", "a DeepSpeed file, or FSDP's words", _framework),
-        Rule(
+        KeyRule(
+            "deepspeed fsdp fsdp_config", "framework zero offload", "a DeepSpeed file, or FSDP's words", _framework
+        ),
+        KeyRule(
             "torch_dtype dtype bf16 fp16",
             "precision",
             "torch_dtype is what is loaded (left out: fp32), bf16 is autocast on top",
             _precision,
         ),
-        Rule(
+        KeyRule(
             "optim attn_implementation gradient_checkpointing use_liger use_liger_kernel packing torch_compile",
             "optimizer attention recompute loss packing compile",
             "TRL checkpoints unless told otherwise",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch.format import Format, Rule
+from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.names import model_of, take_optimizer
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import adapters
-from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, number, whole, word
 
 OWN: dict[str, dict[str, int | bool]] = {
@@ -33,7 +33,7 @@ LORA = {
 }
 
 
-def is_this(source: Source) -> bool:
+def is_this(source: LaunchFile) -> bool:
     """Return whether a file is one of these."""
     return source.has_any("train.global_batch_size", "train.micro_batch_size", "train.max_tokens") and source.has_any(
         "checkpoint_dir", "model_name", "model_config", "lora_r", "precision", "devices"
@@ -213,35 +213,39 @@ def _others(reading: Reading) -> None:
         reading.assume("task", "sft", *reading.written("data", "checkpoint_dir")[:1])
 
 
-FORMAT = Format(
+FORMAT = LaunchFormat(
     "litgpt",
     "LitGPT's YAML",
     "Lightning-AI/litgpt litgpt/{pretrain,finetune/full,finetune/lora,args}.py",
     is_this,
     fixed={"framework": "litgpt", "implementation": "litgpt"},
     rules=(
-        Rule("model_name checkpoint_dir model_config", "model", "a name, the folder of a checkpoint, or sizes", _model),
-        Rule(
+        KeyRule(
+            "model_name checkpoint_dir model_config", "model", "a name, the folder of a checkpoint, or sizes", _model
+        ),
+        KeyRule(
             "devices num_nodes",
             "gpus zero recompute compile",
             "more than one device is FSDP; full finetuning recomputes every block; pretraining is compiled",
             _machine,
         ),
-        Rule(
+        KeyRule(
             "lora_r lora_query lora_key lora_value lora_projection lora_mlp lora_head quantize",
             "adapter lora-rank lora-targets quantized",
             "query and value unless told otherwise",
             _adapter,
         ),
-        Rule("precision", "precision", "bf16-true bf16-pure, bf16-mixed amp-bf16", _precision),
-        Rule("train.max_steps train.max_tokens train.epochs", "steps tokens epochs", "a limit on steps wins", _amount),
-        Rule(
+        KeyRule("precision", "precision", "bf16-true bf16-pure, bf16-mixed amp-bf16", _precision),
+        KeyRule(
+            "train.max_steps train.max_tokens train.epochs", "steps tokens epochs", "a limit on steps wins", _amount
+        ),
+        KeyRule(
             "train.micro_batch_size train.global_batch_size train.max_seq_length",
             "micro-batch global-batch seq",
             "of a device; over all ranks; the longest sample where null",
             _batch,
         ),
-        Rule("optimizer.class_path optimizer", "optimizer task", "AdamW", _others),
+        KeyRule("optimizer.class_path optimizer", "optimizer task", "AdamW", _others),
     ),
     ignored="""out_dir logger_name seed eval data tokenizer_dir resume optimizer train.save_interval train.log_interval
         train.lr_warmup_steps train.lr_warmup_fraction train.min_lr train.max_norm access_token lora_alpha num_nodes

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch.format import Format, Key, Rule
+from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import MASTER, MEGATRON, PURE, lora_targets, take_model, take_optimizer
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shapes import layers_of
-from napkin.inputs.launch.shared import IDLE_FSDP, NAMED_FSDP, WHY_FSDP, adapters, take_deepspeed_file, take_fsdp
-from napkin.inputs.launch.source import Source
-from napkin.inputs.launch.values import calculated, degree, flag, names, natural, number, whole, word
+from napkin.inputs.launch.shared import (
+    IDLE_FSDP,
+    NAMED_FSDP,
+    WHY_FSDP,
+    adapters,
+    take_amount,
+    take_deepspeed_file,
+    take_fsdp,
+)
+from napkin.inputs.launch.source import LaunchFile
+from napkin.inputs.launch.values import calculated, degree, flag, names, natural, whole, word
 
 STAGES = {"pt": "pretrain", "sft": "sft", "rm": "rm", "ppo": "ppo", "dpo": "dpo", "kto": "kto"}
 CORE = (
@@ -22,7 +30,7 @@ CORE = (
 UPCAST = "amp-bf16"
 
 
-def is_this(source: Source) -> bool:
+def is_this(source: LaunchFile) -> bool:
     """Return whether a file is one of these."""
     return source.has_any("finetuning_type", "stage") and "model_name_or_path" in source
 
@@ -51,14 +59,7 @@ def _seq(reading: Reading) -> None:
 
 
 def _amount(reading: Reading) -> None:
-    steps = reading.read("max_steps", number)
-    epochs = reading.read("num_train_epochs", number)
-    if steps and steps > 0:
-        reading.put("steps", int(steps), "max_steps")
-    elif epochs:
-        reading.put("epochs", epochs, "num_train_epochs")
-    else:
-        reading.default("epochs", 3, "num_train_epochs")
+    take_amount(reading, "num_train_epochs", 3)
 
 
 def _adapter(reading: Reading) -> None:
@@ -212,7 +213,7 @@ def _others(reading: Reading) -> None:
         reading.put("trainer", "unsloth", "use_unsloth")
 
 
-FORMAT = Format(
+FORMAT = LaunchFormat(
     "llama-factory",
     "LLaMA-Factory's YAML",
     "hiyouga/LLaMA-Factory src/llamafactory/hparams/*.py, src/llamafactory/model/{adapter,model_utils/quantization}.py",
@@ -223,18 +224,18 @@ FORMAT = Format(
         Key("gradient_accumulation_steps", "grad-accum", whole, 1),
     ),
     rules=(
-        Rule("model_name_or_path", "model", "a preset's name; a fine-tune's is asked", _model),
-        Rule("stage pref_loss", "task", "pt pretrain, sft, rm, ppo, dpo, kto; pref_loss orpo and simpo", _task),
-        Rule("cutoff_len packing neat_packing", "seq packing", "2048; the longest sequence unless packed", _seq),
-        Rule("max_steps num_train_epochs", "steps epochs", "max_steps wins unless -1; 3 epochs", _amount),
-        Rule(
+        KeyRule("model_name_or_path", "model", "a preset's name; a fine-tune's is asked", _model),
+        KeyRule("stage pref_loss", "task", "pt pretrain, sft, rm, ppo, dpo, kto; pref_loss orpo and simpo", _task),
+        KeyRule("cutoff_len packing neat_packing", "seq packing", "2048; the longest sequence unless packed", _seq),
+        KeyRule("max_steps num_train_epochs", "steps epochs", "max_steps wins unless -1; 3 epochs", _amount),
+        KeyRule(
             "finetuning_type lora_rank lora_target use_dora quantization_bit quantization_method quantization_type "
             "double_quantization freeze_trainable_layers",
             "adapter lora-rank lora-targets quantized freeze-layers",
             "LoRA of rank 8 on all linears; 4 bits are nf4 with double quantization",
             _adapter,
         ),
-        Rule(
+        KeyRule(
             "deepspeed fsdp fsdp_config use_distributed_optimizer tensor_model_parallel_size "
             "pipeline_model_parallel_size expert_model_parallel_size context_parallel_size sequence_parallel "
             "virtual_pipeline_model_parallel_size recompute_granularity",
@@ -242,8 +243,8 @@ FORMAT = Format(
             "a DeepSpeed file is read where it is; Megatron's keys mean mcore_adapter",
             _framework,
         ),
-        Rule("bf16 fp16 pure_bf16", "precision", "trained weights in fp32 unless pure_bf16 or ZeRO 3", _precision),
-        Rule(
+        KeyRule("bf16 fp16 pure_bf16", "precision", "trained weights in fp32 unless pure_bf16 or ZeRO 3", _precision),
+        KeyRule(
             "disable_gradient_checkpointing optim flash_attn enable_liger_kernel use_unsloth",
             "recompute optimizer attention loss trainer",
             "recompute full unless disabled",

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 
-from napkin.inputs.launch.format import Format, Rule
+from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.names import lora_targets, take_model, take_optimizer
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import SHARDING
-from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, names, number, whole, word
 
 DURATION = re.compile(r"([\d_.e+]+)\s*(ba|ep|tok|sp|iter)")
 F = "fsdp_config"
 
 
-def is_this(source: Source) -> bool:
+def is_this(source: LaunchFile) -> bool:
     """Return whether a file is one of these."""
     inner = inner_of(source)
     return (
@@ -26,7 +26,7 @@ def is_this(source: Source) -> bool:
     )
 
 
-def inner_of(source: Source) -> Source:
+def inner_of(source: LaunchFile) -> LaunchFile:
     """Return the training YAML, which a job's file holds under `parameters`."""
     return source.under("parameters") if "parameters.model.name" in source else source
 
@@ -187,35 +187,35 @@ def _others(reading: Reading) -> None:
         reading.put("compile", True, "compile_config")
 
 
-FORMAT = Format(
+FORMAT = LaunchFormat(
     "llm-foundry",
     "LLM Foundry's YAML",
     "mosaicml/llm-foundry llmfoundry/models/mpt/configuration_mpt.py, scripts/train/train.py; mosaicml/composer",
     is_this,
     rules=(
-        Rule(
+        KeyRule(
             "model.pretrained_model_name_or_path model.n_layers model.d_model model.n_heads model.vocab_size "
             "model.expansion_ratio",
             "model",
             "a name, or MPT's sizes: tied, learned positions unless ALiBi",
             _model,
         ),
-        Rule(
+        KeyRule(
             "device_train_microbatch_size global_train_batch_size max_seq_len",
             "micro-batch global-batch seq",
             "of a device; over all ranks",
             _batch,
         ),
-        Rule("max_duration", "steps epochs tokens", "4800ba batches, 2ep epochs, 1e12tok tokens", _amount),
-        Rule(
+        KeyRule("max_duration", "steps epochs tokens", "4800ba batches, 2ep epochs, 1e12tok tokens", _amount),
+        KeyRule(
             f"{F}.sharding_strategy {F}.activation_checkpointing {F}.activation_cpu_offload",
             "framework zero recompute offload",
             "FULL_SHARD 3, SHARD_GRAD_OP 2",
             _sharding,
         ),
-        Rule("model.peft_config", "adapter lora-rank lora-targets", "LoRA", _adapter),
-        Rule(f"precision {F}.mixed_precision", "precision", "fp32 shards under autocast", _precision),
-        Rule(
+        KeyRule("model.peft_config", "adapter lora-rank lora-targets", "LoRA", _adapter),
+        KeyRule(f"precision {F}.mixed_precision", "precision", "fp32 shards under autocast", _precision),
+        KeyRule(
             "optimizer.name model.attn_config.attn_impl model.use_flash_attention_2 train_loader.name",
             "optimizer attention task",
             "names",

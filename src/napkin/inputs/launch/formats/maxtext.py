@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-from napkin.errors import NapkinError
-from napkin.inputs.launch.format import Format, Rule
-from napkin.inputs.launch.names import model_of
+from napkin.inputs.launch.format import KeyRule, LaunchFormat
+from napkin.inputs.launch.maxtext_model import EXPERTS, SIZES, read_model
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import dtype
-from napkin.inputs.launch.source import Source
-from napkin.inputs.launch.values import degree, flag, names, number, product, whole, word
+from napkin.inputs.launch.source import LaunchFile
+from napkin.inputs.launch.values import degree, flag, number, product, whole, word
 
-SIZES = (
-    ("layers", "base_num_decoder_layers", 16),
-    ("hidden", "base_emb_dim", 2048),
-    ("heads", "base_num_query_heads", 16),
-    ("kv_heads", "base_num_kv_heads", 16),
-    ("head_dim", "head_dim", 128),
-    ("ffn", "base_mlp_dim", 7168),
-    ("vocab", "vocab_size", 32_000),
-)
-"""Dimension, key, and the default of base.yml."""
-EXPERTS = (
-    ("experts", "num_experts"),
-    ("top_k", "num_experts_per_tok"),
-    ("expert_ffn", "base_moe_mlp_dim"),
-    ("shared_experts", "shared_experts"),
-    ("dense_layers", "first_num_dense_layers"),
-)
 TRAINS = ("base_config", "per_device_batch_size", "max_target_length", "steps", "remat_policy", "ici_fsdp_parallelism")
 DEGREES = (("tensor", "tp"), ("pipeline", "pp"), ("expert", "ep"), ("context", "cp"), ("sequence", "cp"))
 ATTENTION = {
@@ -38,7 +20,7 @@ ATTENTION = {
 }
 
 
-def is_this(source: Source) -> bool:
+def is_this(source: LaunchFile) -> bool:
     """Return whether a file is one of these."""
     return source.has_any("base_emb_dim", "base_num_decoder_layers") or (
         source.has_any("base_config", "per_device_batch_size", "max_target_length", "ici_fsdp_parallelism")
@@ -50,86 +32,6 @@ def is_this(source: Source) -> bool:
 def trains(reading: Reading) -> bool:
     """Return whether a file says how a model is trained, and not only what it is."""
     return reading.source.has_any(*TRAINS)
-
-
-def _model(reading: Reading) -> None:
-    name = reading.source.plain("model_name")
-    changed = [key for _, key, _ in SIZES if reading.find(key) is not None]
-    if "student_overrides" in reading.source:
-        reading.ask("model", "student_overrides.model_name", "student_overrides")
-    elif isinstance(name, str) and name != "default":
-        found, _ = model_of(name)
-        reading.put("model", found, "model_name") if found else reading.ask("model", "model_name", given=name)
-        for key in changed:
-            reading.refuse(key, "changes the model that model_name names")
-    elif changed:
-        _described(reading)
-    else:
-        reading.ask("model", "model_name")
-
-
-def _described(reading: Reading) -> None:
-    latent = reading.source.plain("attention_type") == "mla"
-    for name, key, default in SIZES:
-        stated = reading.read(key, whole)
-        if name == "head_dim" and (latent or (stated is None and "base_config" not in reading.source)):
-            continue
-        reading.dimension(name, stated or default, key)
-    for name, key in EXPERTS:
-        reading.dimension(name, reading.read(key, whole), key)
-    acts = names(reading.source.plain("mlp_activations") or ["silu", "linear"])
-    reading.dimension("gated", len(acts) > 1, "mlp_activations")
-    reading.dimension("tied", bool(reading.read("logits_via_embedding", flag)), "logits_via_embedding")
-    reading.describe(*(key for _, key, _ in SIZES), "decoder_block")
-    reading.build(lambda: _config(reading))
-
-
-def _config(reading: Reading) -> dict[str, object]:
-    """Return the config.json of the decoder block. Raises NapkinError (2) for one that napkin does not build."""
-    shape, source = reading.shape, reading.source
-    block = str(source.plain("decoder_block") or "llama2").lower()
-    fields: dict[str, object] = {
-        "num_hidden_layers": shape["layers"],
-        "hidden_size": shape["hidden"],
-        "num_attention_heads": shape["heads"],
-        "num_key_value_heads": shape["kv_heads"],
-        "intermediate_size": shape["ffn"],
-        "vocab_size": shape["vocab"],
-        "tie_word_embeddings": shape["tied"],
-        "head_dim": shape.get("head_dim"),
-    }
-    if block in ("llama2", "mistral") and shape["gated"]:
-        return {"model_type": "llama", **fields}
-    if block == "qwen3":
-        return {"model_type": "qwen3", **fields}
-    if block == "mixtral":
-        more = {"num_local_experts": shape["experts"], "num_experts_per_tok": shape["top_k"]}
-        return {"model_type": "mixtral", **fields, **more}
-    if block == "qwen3_moe":
-        more = {
-            "num_experts": shape["experts"],
-            "num_experts_per_tok": shape["top_k"],
-            "moe_intermediate_size": shape["expert_ffn"],
-        }
-        return {"model_type": "qwen3_moe", **fields, **more}
-    if block == "deepseek" and source.plain("attention_type") == "mla":
-        ranks = {
-            key: source.plain(key)
-            for key in ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-        }
-        return {
-            "model_type": "deepseek_v3",
-            **{k: v for k, v in fields.items() if k != "head_dim"},
-            **ranks,
-            "n_routed_experts": shape["experts"],
-            "num_experts_per_tok": shape["top_k"],
-            "moe_intermediate_size": shape["expert_ffn"],
-            "n_shared_experts": shape["shared_experts"],
-            "first_k_dense_replace": shape["dense_layers"],
-        }
-    raise NapkinError(
-        f"{source.name}: napkin builds no decoder block {block[:40]!r}", "name a MODEL with the same sizes"
-    )
 
 
 def layout(reading: Reading) -> None:
@@ -309,7 +211,7 @@ NAMED = {
     "sliding_window_size": "attention inside a window",
 }
 RULES_TRAIN = (
-    Rule(
+    KeyRule(
         " ".join(f"{net}_{part}_parallelism" for part, _ in DEGREES for net in ("ici", "dcn"))
         + " ici_fsdp_parallelism "
         "ici_data_parallelism dcn_data_parallelism dcn_fsdp_parallelism hardware",
@@ -317,39 +219,39 @@ RULES_TRAIN = (
         "ici inside a slice, dcn between slices; fsdp -1: sharded over what is left",
         layout,
     ),
-    Rule(
+    KeyRule(
         "per_device_batch_size max_target_length gradient_accumulation_steps steps num_epoch",
         "micro-batch seq grad-accum steps epochs",
         "12 sequences of 2048 unless stated",
         _batch,
     ),
-    Rule(
+    KeyRule(
         "use_dpo use_sft use_grpo teacher_overrides lora.enable_lora packing",
         "task adapter lora-rank packing",
         "pretrain unless stated",
         _task,
     ),
 )
-FORMAT = Format(
+FORMAT = LaunchFormat(
     "maxtext",
     "MaxText's YAML",
     "AI-Hypercomputer/maxtext src/maxtext/configs/base.yml",
     is_this,
     rules=(
-        Rule(
+        KeyRule(
             "model_name " + " ".join(key for _, key, _ in SIZES) + " " + " ".join(key for _, key in EXPERTS),
             "model",
             "a name, or sizes with base.yml's for the rest",
-            _model,
+            read_model,
         ),
         *RULES_TRAIN,
-        Rule(
+        KeyRule(
             "weight_dtype dtype grad_dtype mu_dtype quantization",
             "precision",
             "fp32 weights, bf16 activations",
             precision,
         ),
-        Rule(
+        KeyRule(
             "remat_policy opt_type attention optimizer_memory_host_offload dropout_rate",
             "recompute optimizer attention offload dropout",
             "remat_policy full unless stated",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from napkin.inputs.launch import megatron_core as core
 from napkin.inputs.launch.checks import EACH, NODES, check_batch, check_gpus, take_machine
-from napkin.inputs.launch.format import Format, Rule
+from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.megatron_shape import config_of
 
 
-def is_this(source: Source) -> bool:
+def is_this(source: LaunchFile) -> bool:
     """Return whether a file is one of these."""
     flat = source.syntax == "shell"
     program = any("pretrain_" in one and one.endswith(".py") for one in source.command)
@@ -53,9 +53,7 @@ def _model(reading: Reading) -> None:
 
 def _layout(reading: Reading) -> None:
     take_machine(reading)
-    core.take_sharding(reading)
-    core.take_sp(reading)
-    core.take_recompute(reading)
+    core.take_division(reading)
     check_gpus(reading, *[key for key in (*EACH, *NODES) if reading.find(key) is not None][:1])
     check_batch(reading, "global_batch_size")
 
@@ -67,7 +65,7 @@ def _others(reading: Reading) -> None:
     core.take_attention(reading)
 
 
-FORMAT = Format(
+FORMAT = LaunchFormat(
     "megatron-lm",
     "Megatron-LM's arguments",
     "NVIDIA/Megatron-LM megatron/training/arguments.py",
@@ -75,18 +73,18 @@ FORMAT = Format(
     fixed={"framework": "megatron-core", "implementation": "megatron"},
     keys=core.LAYOUT,
     rules=(
-        Rule("pretrain_*.py hybrid_layer_pattern", "", "an encoder or a hybrid is refused", _program),
-        Rule(
+        KeyRule("pretrain_*.py hybrid_layer_pattern", "", "an encoder or a hybrid is refused", _program),
+        KeyRule(
             core.SHAPE, "model", "sizes; ffn 4·hidden, gated 8/3 of it in multiples of 64; tied unless untied", _model
         ),
-        Rule(
+        KeyRule(
             "nnodes nproc_per_node use_distributed_optimizer use_torch_fsdp2 use_megatron_fsdp sequence_parallel "
             "recompute_activations recompute_granularity recompute_method recompute_num_layers",
             "gpus zero sp recompute",
             "the distributed optimizer is ZeRO 1; sp needs tp; recompute-activations is selective",
             _layout,
         ),
-        Rule(
+        KeyRule(
             "bf16 fp16 fp8_format grad_reduce_in_bf16 optimizer hidden_dropout attention_dropout attention_backend "
             "use_flash_attn",
             "precision optimizer dropout attention",

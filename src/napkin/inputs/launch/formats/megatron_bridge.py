@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch.format import Format, Key, Rule
+from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, whole
 
 
-def is_this(source: Source) -> bool:
+def is_this(source: LaunchFile) -> bool:
     """Return whether a file is one of these."""
     return (
         "train" in source
@@ -53,7 +53,7 @@ def _recipe(reading: Reading) -> None:
         reading.ask("precision", "mixed_precision")
 
 
-FORMAT = Format(
+FORMAT = LaunchFormat(
     "megatron-bridge",
     "Megatron-Bridge's overrides",
     "NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/training/config.py",
@@ -72,7 +72,7 @@ FORMAT = Format(
         Key("train.train_iters", "steps", whole),
     ),
     rules=(
-        Rule(
+        KeyRule(
             "model.teacher checkpoint.finetune peft model.sequence_parallel dist.use_torch_fsdp2 "
             "dist.use_megatron_fsdp "
             "ddp.use_distributed_optimizer model.recompute_granularity",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from napkin.inputs.foreign import translated
 from napkin.inputs.launch import megatron_core as core
-from napkin.inputs.launch.format import Format, Rule
+from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, number, whole
 from napkin.inputs.megatron_shape import config_of
 
 
-def is_this(source: Source) -> bool:
+def is_this(source: LaunchFile) -> bool:
     """Return whether a file is one of these."""
     meta = source.has_all("dim", "n_layers")
     primus = source.has_any("extends", "num_layers") and source.has_any("hidden_size", "extends", "tokenizer_type")
@@ -76,13 +76,13 @@ def _meta(reading: Reading) -> None:
     reading.build(lambda: (translated(data, reading.source.name) or (None, ""))[0])
 
 
-FORMAT = Format(
+FORMAT = LaunchFormat(
     "model-description",
     "the description of a model",
     "meta-llama/llama-models; mistralai/mistral-inference args.py; AMD-AGI/Primus primus/configs/models",
     is_this,
     rules=(
-        Rule(
+        KeyRule(
             "dim n_layers n_heads n_kv_heads head_dim hidden_dim multiple_of ffn_dim_multiplier vocab_size moe "
             f"{core.SHAPE}",
             "model",

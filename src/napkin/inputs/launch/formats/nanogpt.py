@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch.format import Format, Key, Rule
+from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, number, whole, word
 
 SIZES = ("n_layer", "n_head", "n_embd")
@@ -12,7 +12,7 @@ DEFAULTS = {"n_layer": 12, "n_head": 12, "n_embd": 768}
 VOCABULARY = 50_304
 
 
-def is_this(source: Source) -> bool:
+def is_this(source: LaunchFile) -> bool:
     """Return whether a file is one of these."""
     return source.syntax == "python" and source.has_any(
         "block_size", "n_layer", "init_from", "max_iters", "gradient_accumulation_steps", "batch_size"
@@ -75,7 +75,7 @@ def _others(reading: Reading) -> None:
         reading.default("task", "pretrain", "init_from")
 
 
-FORMAT = Format(
+FORMAT = LaunchFormat(
     "nanogpt",
     "nanoGPT's configuration",
     "karpathy/nanoGPT train.py, model.py",
@@ -89,9 +89,13 @@ FORMAT = Format(
         Key("compile", "compile", flag, True),
     ),
     rules=(
-        Rule("init_from n_layer n_head n_embd bias block_size", "model", "GPT-2 124M unless sizes are given", _model),
-        Rule("batch_size gradient_accumulation_steps", "global-batch", "accumulation is the total over ranks", _batch),
-        Rule("dtype eval_only", "precision optimizer attention task", "fp32 weights under bf16 autocast", _others),
+        KeyRule(
+            "init_from n_layer n_head n_embd bias block_size", "model", "GPT-2 124M unless sizes are given", _model
+        ),
+        KeyRule(
+            "batch_size gradient_accumulation_steps", "global-batch", "accumulation is the total over ranks", _batch
+        ),
+        KeyRule("dtype eval_only", "precision optimizer attention task", "fp32 weights under bf16 autocast", _others),
     ),
     ignored="device backend out_dir always_save_checkpoint eval_interval eval_iters log_interval wandb_log decay_lr "
     "min_lr "

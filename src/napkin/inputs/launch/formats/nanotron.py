@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.checks import check_batch
-from napkin.inputs.launch.format import Format, Key, Rule
+from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import MEGATRON, take_optimizer
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import dtype
-from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, natural, product, whole, word
 
 M, P, T, S = "model.model_config", "parallelism", "tokens", "optimizer"
@@ -21,7 +21,7 @@ DIMENSIONS = {
 }
 
 
-def is_this(source: Source) -> bool:
+def is_this(source: LaunchFile) -> bool:
     """Return whether a file is one of these."""
     return source.has_all(P, T) and source.has_any(f"{T}.micro_batch_size", f"{T}.sequence_length")
 
@@ -131,7 +131,7 @@ def _attention(reading: Reading) -> None:
         reading.default("attention", "flash", f"{M}._attn_implementation")
 
 
-FORMAT = Format(
+FORMAT = LaunchFormat(
     "nanotron",
     "nanotron's YAML",
     "huggingface/nanotron src/nanotron/config/{config,parallelism_config,models_config}.py",
@@ -145,24 +145,24 @@ FORMAT = Format(
         Key(f"{S}.zero_stage", "zero", natural, 0),
     ),
     rules=(
-        Rule(" ".join(f"{M}.{key}" for key in DIMENSIONS.values()), "model", "the sizes of model_config", _model),
-        Rule(
+        KeyRule(" ".join(f"{M}.{key}" for key in DIMENSIONS.values()), "model", "the sizes of model_config", _model),
+        KeyRule(
             f"{P}.dp {P}.tp {P}.pp {P}.context_parallel_size {P}.expert_parallel_size {P}.tp_mode {P}.recompute_layer "
             f"{P}.pp_engine",
             "dp tp pp cp ep sp gpus global-batch recompute schedule",
             "gpus = dp · tp · pp · cp; REDUCE_SCATTER is sequence parallelism",
             _layout,
         ),
-        Rule(
+        KeyRule(
             f"{S}.optimizer_factory.name {S}.torch_adam_is_fused {S}.optimizer_factory.torch_adam_is_fused",
             "optimizer optimizer-form",
             "AdamW",
             _optimizer,
         ),
-        Rule(
+        KeyRule(
             f"model.dtype {S}.accumulate_grad_in_fp32", "precision", "fp32 gradients and copy, or bf16-pure", _precision
         ),
-        Rule(f"{M}._attn_implementation", "attention", "flash_attention_2", _attention),
+        KeyRule(f"{M}._attn_implementation", "attention", "flash_attention_2", _attention),
     ),
     ignored=f"""checkpoints general logging lighteval profiler data_stages data doremi s3_upload
         metrics_logging tokenizer

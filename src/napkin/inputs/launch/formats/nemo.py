@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from napkin.inputs.launch import megatron_core as core
 from napkin.inputs.launch.checks import check_batch, check_gpus
-from napkin.inputs.launch.format import Format, Rule, apply, open_reading
+from napkin.inputs.launch.format import KeyRule, LaunchFormat, apply, open_reading
 from napkin.inputs.launch.names import FP32, MEGATRON
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, number, whole
 from napkin.inputs.megatron_shape import config_of
 
 
-def is_this(source: Source) -> bool:
+def is_this(source: LaunchFile) -> bool:
     """Return whether a file is one of these."""
     return "trainer" in source and source.has_any(
         "model.micro_batch_size", "model.encoder_seq_length", "model.tensor_model_parallel_size"
@@ -139,15 +139,15 @@ def _flags(reading: Reading) -> dict[str, str]:
     return flags
 
 
-OF_MODEL = Format(
+OF_MODEL = LaunchFormat(
     "nemo",
     "NeMo's model block",
     "",
     is_this,
     keys=core.LAYOUT,
     rules=(
-        Rule(core.SHAPE + " bias activation share_embeddings_and_output_weights", "", "", _inside),
-        Rule(
+        KeyRule(core.SHAPE + " bias activation share_embeddings_and_output_weights", "", "", _inside),
+        KeyRule(
             "sequence_parallel activations_checkpoint_granularity activations_checkpoint_method fsdp optim.name "
             "activations_checkpoint_num_layers hidden_dropout attention_dropout use_flash_attention "
             "megatron_amp_O2 fp8 fsdp_sharding_strategy",
@@ -179,26 +179,26 @@ OF_MODEL = Format(
         "peft": "adapters",
     },
 )
-FORMAT = Format(
+FORMAT = LaunchFormat(
     "nemo",
     "NeMo 1's YAML",
     "NVIDIA/NeMo examples/nlp/language_modeling/conf, nemo/collections/nlp/models/language_modeling",
     is_this,
     fixed={"framework": "megatron-core", "implementation": "megatron"},
     rules=(
-        Rule(
+        KeyRule(
             "trainer.devices trainer.num_nodes trainer.max_steps trainer.max_epochs",
             "gpus steps epochs",
             "devices × nodes",
             _machine,
         ),
-        Rule(
+        KeyRule(
             "trainer.precision model.megatron_amp_O2 model.fp8",
             "precision",
             "O2 keeps fp32 main parameters",
             _precision,
         ),
-        Rule(
+        KeyRule(
             "model",
             "tp pp cp ep vp micro-batch global-batch seq model zero sp recompute dropout attention optimizer",
             "Megatron-core's names; distributed_fused_adam is ZeRO 1, fsdp ZeRO 3",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from napkin.inputs.launch.format import Format, Key, Rule
+from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import take_optimizer
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import SHARDING
-from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import calculated, flag, number, whole, word
 
 DURATION = re.compile(r"([\d_.e+]+)\s*(ep|T)?", re.I)
@@ -21,7 +21,7 @@ CHECKPOINTS = {
 }
 
 
-def is_this(source: Source) -> bool:
+def is_this(source: LaunchFile) -> bool:
     """Return whether a file is one of these."""
     return (
         "model.d_model" in source
@@ -135,7 +135,7 @@ def _others(reading: Reading) -> None:
         reading.put("dropout", most, *(f"model.{key}" for key in drops))
 
 
-FORMAT = Format(
+FORMAT = LaunchFormat(
     "olmo",
     "OLMo's YAML",
     "allenai/OLMo olmo/config.py",
@@ -146,19 +146,19 @@ FORMAT = Format(
         Key("model.max_sequence_length", "seq", whole, 1024),
     ),
     rules=(
-        Rule(
+        KeyRule(
             "model.n_layers model.d_model model.n_heads model.mlp_ratio model.mlp_hidden_size model.embedding_size "
             "model.vocab_size model.weight_tying",
             "model",
             "sizes; the MLP's counts both halves of SwiGLU",
             _model,
         ),
-        Rule("stop_at max_duration", "steps tokens epochs", "stop_at wins; 2e12T tokens, 1ep epochs", _amount),
-        Rule(
+        KeyRule("stop_at max_duration", "steps tokens epochs", "stop_at wins; 2e12T tokens, 1ep epochs", _amount),
+        KeyRule(
             "distributed_strategy fsdp.sharding_strategy", "framework zero dp-shard", "FULL_SHARD unless ddp", _sharding
         ),
-        Rule("precision fsdp.precision", "precision", "fp32 shards under autocast", _precision),
-        Rule(
+        KeyRule("precision fsdp.precision", "precision", "fp32 shards under autocast", _precision),
+        KeyRule(
             "activation_checkpointing compile optimizer.name fused_loss model.flash_attention",
             "recompute compile optimizer loss attention",
             "compile: a mapping switches it on",

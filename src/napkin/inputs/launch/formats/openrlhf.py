@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch.format import Format, Key, Rule
+from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import MASTER, lora_targets, take_attention, take_model
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import dtype
-from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, names, natural, number, product, whole
 
 TASKS = {
@@ -23,12 +23,12 @@ TASKS = {
 ROLES = ("ref", "reward", "critic", "actor")
 
 
-def is_this(source: Source) -> bool:
+def is_this(source: LaunchFile) -> bool:
     """Return whether a file is one of these."""
     return bool(_program(source)) or source.has_all("ds.zero_stage", "train.batch_size")
 
 
-def _program(source: Source) -> str:
+def _program(source: LaunchFile) -> str:
     words = [*source.command, *(str(one.value) for key, one in source.values.items() if key in ("m", "module"))]
     return next((name for name in TASKS for word in words if "openrlhf" in word and word.endswith(name)), "")
 
@@ -159,7 +159,7 @@ def _amount(reading: Reading) -> None:
         reading.assume("samples", int(most), key)
 
 
-FORMAT = Format(
+FORMAT = LaunchFormat(
     "openrlhf",
     "OpenRLHF's options",
     "OpenRLHF/OpenRLHF openrlhf/cli/*.py, openrlhf/utils/deepspeed",
@@ -173,34 +173,34 @@ FORMAT = Format(
         Key("train.max_epochs|max_epochs", "epochs", number, 1),
     ),
     rules=(
-        Rule("openrlhf.cli.train_*", "task", "train_sft, train_dpo, train_rm, train_ppo_ray, …", _task),
-        Rule("actor.model_name_or_path model.model_name_or_path pretrain", "model", "a preset's name", _model),
-        Rule(
+        KeyRule("openrlhf.cli.train_*", "task", "train_sft, train_dpo, train_rm, train_ppo_ray, …", _task),
+        KeyRule("actor.model_name_or_path model.model_name_or_path pretrain", "model", "a preset's name", _model),
+        KeyRule(
             "actor.num_nodes actor.num_gpus_per_node train.colocate_all num_gpus nproc_per_node",
             "gpus",
             "of the actor, where all roles share its GPUs",
             _machine,
         ),
-        Rule(
+        KeyRule(
             "train.dynamic_batch_enable train.max_tokens_per_gpu prompt_max_len generate_max_len",
             "micro-batch seq",
             "a dynamic batch counts tokens: asked",
             _batch,
         ),
-        Rule(
+        KeyRule(
             "model.gradient_checkpointing_enable actor.gradient_checkpointing_enable gradient_checkpointing "
             "ds.attn_implementation flash_attn ds.adam_offload adam_offload ring_attn_size",
             "recompute attention offload cp",
             "flags",
             _setup,
         ),
-        Rule(
+        KeyRule(
             "ds.lora.rank lora_rank ds.lora.target_modules target_modules ds.param_dtype param_dtype bf16 load_in_4bit",
             "adapter lora-rank lora-targets quantized precision",
             "DeepSpeed's bf16; LoRA on all linears",
             _adapter,
         ),
-        Rule("data.max_samples max_samples", "samples", "at most this many", _amount),
+        KeyRule("data.max_samples max_samples", "samples", "at most this many", _amount),
     ),
     ignored="""ckpt logger eval adam actor.adam critic.adam data algo.kl input_key output_key apply_chat_template
         chosen_key rejected_key module m learning_rate l2 input_template ds.lora.alpha lora_alpha lora_dropout use_wandb

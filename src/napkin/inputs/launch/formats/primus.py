@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from napkin.inputs.launch import megatron_core as core
-from napkin.inputs.launch.format import Format, Rule, apply, open_reading
+from napkin.inputs.launch.format import KeyRule, LaunchFormat, apply, open_reading
 from napkin.inputs.launch.names import MEGATRON, model_of
 from napkin.inputs.launch.reading import DEFAULT, Reading
 from napkin.inputs.launch.shapes import layers_of
-from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.source import LaunchFile
 
 T = "modules.pre_trainer"
 V = f"{T}.overrides"
 OF_RECIPE = ("seq", "steps", "micro-batch", "samples")
 
 
-def is_this(source: Source) -> bool:
+def is_this(source: LaunchFile) -> bool:
     """Return whether a file is one of these."""
     return f"{T}.framework" in source or (f"{T}.overrides" in source and "work_group" in source)
 
@@ -33,9 +33,7 @@ def _megatron(reading: Reading) -> None:
     layers = layers_of(reading.given_model)
     if layers:
         reading.shape["layers"] = layers
-    core.take_sharding(reading, default=1)
-    core.take_sp(reading)
-    core.take_recompute(reading)
+    core.take_division(reading, zero=1)
     core.take_precision(reading, MEGATRON)
     core.take_optimizer(reading)
     core.take_attention(reading)
@@ -50,7 +48,7 @@ def _megatron(reading: Reading) -> None:
             reading.refuse(key, "changes the model that is named")
 
 
-OF_MEGATRON = Format(
+OF_MEGATRON = LaunchFormat(
     "primus",
     "Primus over Megatron-LM",
     "",
@@ -58,7 +56,7 @@ OF_MEGATRON = Format(
     fixed={"framework": "megatron-core", "implementation": "megatron"},
     keys=core.LAYOUT,
     rules=(
-        Rule(
+        KeyRule(
             "use_distributed_optimizer use_torch_fsdp2 sequence_parallel recompute_granularity recompute_method "
             "recompute_num_layers bf16 fp16 fp8 optimizer attention_backend",
             "",
@@ -81,15 +79,15 @@ def _overrides(reading: Reading) -> None:
     if kind.startswith("torchtitan"):
         tables = torchtitan.FORMAT
     elif kind.startswith("maxtext"):
-        tables = Format(
+        tables = LaunchFormat(
             "primus",
             "Primus over MaxText",
             "",
             is_this,
             rules=(
                 *maxtext.RULES_TRAIN,
-                Rule("weight_dtype dtype", "", "", lambda one: maxtext.precision(one, "bf16")),
-                Rule("remat_policy opt_type attention", "", "", lambda one: maxtext.others(one, "cudnn")),
+                KeyRule("weight_dtype dtype", "", "", lambda one: maxtext.precision(one, "bf16")),
+                KeyRule("remat_policy opt_type attention", "", "", lambda one: maxtext.others(one, "cudnn")),
             ),
             ignored=maxtext.IGNORED,
             not_modelled=maxtext.NAMED,
@@ -111,14 +109,14 @@ def _overrides(reading: Reading) -> None:
     reading.adopt(inner, V)
 
 
-FORMAT = Format(
+FORMAT = LaunchFormat(
     "primus",
     "Primus' YAML",
     "AMD-AGI/Primus primus/configs/**",
     is_this,
     rules=(
-        Rule(f"{T}.model", "model", "the name of Primus' model file", _model),
-        Rule(
+        KeyRule(f"{T}.model", "model", "the name of Primus' model file", _model),
+        KeyRule(
             f"{T}.framework {V}",
             "",
             "the keys of Megatron-LM, torchtitan or MaxText; "

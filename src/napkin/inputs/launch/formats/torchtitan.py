@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch.format import Format, Key, Rule
+from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import model_of, take_optimizer
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import dtype
-from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, names, product, whole, word
 
 FAMILIES = {"llama3": ("llama3.1", "llama3"), "llama3_ft": ("llama3.1",), "llama4": ("llama4",), "qwen3": ("qwen3",)}
@@ -22,7 +22,7 @@ SCHEDULES = {
 PARTS = ("parallelism", "training", "experimental")
 
 
-def is_this(source: Source) -> bool:
+def is_this(source: LaunchFile) -> bool:
     """Sections that only torchtitan's job configuration has together."""
     return source.has_all("model.flavor", "training.seq_len") or (
         source.has_any(
@@ -257,8 +257,8 @@ NAMED = {
 }
 KEYS = (Key("training.seq_len", "seq", whole, 2048), Key("training.steps", "steps", whole, 10000))
 RULES = (
-    Rule("model.name model.flavor", "model", "family and flavor: llama3 is Llama 3.1", _model),
-    Rule(
+    KeyRule("model.name model.flavor", "model", "family and flavor: llama3 is Llama 3.1", _model),
+    KeyRule(
         " ".join(
             f"{part}.{key}"
             for part in PARTS
@@ -279,29 +279,31 @@ RULES = (
         "degrees; a shard degree of -1 is what is left; ZeRO 3, 2 with a pipeline, whose parameters stay gathered",
         layout,
     ),
-    Rule(
+    KeyRule(
         "training.local_batch_size training.batch_size training.global_batch_size "
         "parallelism.pipeline_parallel_microbatch_size experimental.pipeline_parallel_microbatches",
         "micro-batch global-batch grad-accum schedule",
         "of a data-parallel rank; a pipeline cuts it",
         batch,
     ),
-    Rule(
+    KeyRule(
         "activation_checkpoint.mode activation_checkpoint.selective_ac_option",
         "recompute",
         "selective: every second layer, or operations with op",
         checkpointing,
     ),
-    Rule(
+    KeyRule(
         "training.dtype training.mixed_precision_param model.converters float8.enable_float8_linear",
         "precision",
         "fp32 shards and bf16 compute; converters put fp8 linears over them",
         precision,
     ),
-    Rule("optimizer.name optimizer.implementation optimizer.fused", "optimizer optimizer-form", "fused", optimizer),
-    Rule("compile.enable compile.components training.compile", "compile", "only where the model is compiled", compiled),
+    KeyRule("optimizer.name optimizer.implementation optimizer.fused", "optimizer optimizer-form", "fused", optimizer),
+    KeyRule(
+        "compile.enable compile.components training.compile", "compile", "only where the model is compiled", compiled
+    ),
 )
-FORMAT = Format(
+FORMAT = LaunchFormat(
     "torchtitan",
     "torchtitan's TOML",
     "pytorch/torchtitan torchtitan/config/job_config.py before 9810191bb",

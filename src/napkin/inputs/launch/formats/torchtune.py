@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 
-from napkin.inputs.launch.format import Format, Key, Rule
+from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import lora_targets, model_of, take_optimizer
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import adapters, dtype
-from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, names, number, whole
 
 CHUNKED = ("linearcrossentropyloss", "cewithchunkedoutputloss")
 _BUILDER = re.compile(r"^(?:(q?lora|q?dora)_)?(.+)$")
 
 
-def is_this(source: Source) -> bool:
+def is_this(source: LaunchFile) -> bool:
     """Return whether a file is one of these."""
     return any(key.endswith("_component_") for key in source.values) and source.has_any(
         "model._component_", "policy_model._component_", "optimizer._component_", "base_model_path"
@@ -194,7 +194,7 @@ def _others(reading: Reading) -> None:
         reading.put("compile", True, "compile")
 
 
-FORMAT = Format(
+FORMAT = LaunchFormat(
     "torchtune",
     "torchtune's YAML",
     "meta-pytorch/torchtune recipes/*.py, torchtune/models/*/_model_builders.py",
@@ -205,7 +205,7 @@ FORMAT = Format(
         Key("gradient_accumulation_steps", "grad-accum", whole, 1),
     ),
     rules=(
-        Rule(
+        KeyRule(
             "model._component_ policy_model._component_ model.lora_rank model.lora_attn_modules "
             "model.apply_lora_to_mlp "
             "model.apply_lora_to_output model.quantize_base model.use_dora",
@@ -213,16 +213,16 @@ FORMAT = Format(
             "the builder's name: lora_, qlora_, family, size",
             _model,
         ),
-        Rule(
+        KeyRule(
             "fsdp custom_sharded_layers fsdp_cpu_offload fsdp_reshard_after_forward tensor_parallel_dim "
             "context_parallel_dim data_parallel_shard_dim data_parallel_replicate_dim device",
             "zero tp cp dp-shard gpus offload",
             "keys of the distributed recipe: ZeRO 3, 2 without resharding",
             _layout,
         ),
-        Rule("dtype", "precision", "everything in this format, states too", _precision),
-        Rule("epochs max_steps_per_epoch num_steps", "epochs steps", "a limit on steps wins", _amount),
-        Rule(
+        KeyRule("dtype", "precision", "everything in this format, states too", _precision),
+        KeyRule("epochs max_steps_per_epoch num_steps", "epochs steps", "a limit on steps wins", _amount),
+        KeyRule(
             "optimizer._component_ optimizer.fused loss._component_ tokenizer.max_seq_len dataset.packed compile "
             "enable_activation_checkpointing enable_activation_offloading",
             "optimizer optimizer-form loss task seq recompute offload packing compile",

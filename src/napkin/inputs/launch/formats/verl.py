@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.checks import check_gpus
-from napkin.inputs.launch.format import Format, Rule
+from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.names import AUTOCAST, MEGATRON, lora_targets, take_model
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import dtype
-from napkin.inputs.launch.source import Source
+from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, names, natural, number, product, whole
 
 A, M, R = "actor_rollout_ref.actor", "actor_rollout_ref.model", "actor_rollout_ref.rollout"
@@ -22,14 +22,14 @@ TASKS = {
 KINDS = {"actor": f"{A}.", "sft": ""}
 
 
-def is_this(source: Source) -> bool:
+def is_this(source: LaunchFile) -> bool:
     """Return whether a file is one of these."""
     return source.has_any(f"{M}.path", f"{A}.ppo_mini_batch_size", "algorithm.adv_estimator") or any(
         one.startswith("verl.") for one in source.command
     )
 
 
-def _sft(source: Source) -> bool:
+def _sft(source: LaunchFile) -> bool:
     return "model.partial_pretrain" in source or any("sft_trainer" in one for one in source.command)
 
 
@@ -73,7 +73,7 @@ def _machine(reading: Reading) -> None:
         reading.put("epochs", epochs, "trainer.total_epochs")
 
 
-def _megatron(source: Source) -> bool:
+def _megatron(source: LaunchFile) -> bool:
     chosen = str(source.plain(f"{A}.strategy") or "").lower() == "megatron"
     named = "megatron" in str(source.plain("config_name") or source.plain("model_engine") or "").lower()
     return chosen or named or f"{A}.megatron" in source
@@ -215,28 +215,28 @@ def _others(reading: Reading) -> None:
 
 
 ENGINE = "the engine that generates samples is not part of the training step"
-FORMAT = Format(
+FORMAT = LaunchFormat(
     "verl",
     "verl's settings",
     "volcengine/verl verl/trainer/config, verl/workers",
     is_this,
     fixed={"trainer": "verl"},
     rules=(
-        Rule(f"{M}.path model.partial_pretrain", "model", "a preset's name", _model),
-        Rule("algorithm.adv_estimator", "task", "grpo; gae is ppo; rloo", _task),
-        Rule(
+        KeyRule(f"{M}.path model.partial_pretrain", "model", "a preset's name", _model),
+        KeyRule("algorithm.adv_estimator", "task", "grpo; gae is ppo; rloo", _task),
+        KeyRule(
             "trainer.n_gpus_per_node trainer.nnodes trainer.total_epochs trainer.total_training_steps",
             "gpus epochs steps",
             "GPUs of a node × nodes",
             _machine,
         ),
-        Rule(
+        KeyRule(
             f"{A}.strategy {A}.megatron.* {A}.fsdp_config.* {A}.ulysses_sequence_parallel_size",
             "framework zero tp pp cp ep dp sp offload",
             "FSDP full shard; Megatron's sizes of the actor",
             _layout,
         ),
-        Rule(
+        KeyRule(
             f"{A}.ppo_micro_batch_size_per_gpu {A}.ppo_mini_batch_size {R}.n {A}.use_dynamic_bsz "
             f"data.max_prompt_length "
             "data.max_response_length data.train_batch_size",
@@ -244,7 +244,7 @@ FORMAT = Format(
             "prompts of a mini-batch × samples; prompt + response",
             _batch,
         ),
-        Rule(
+        KeyRule(
             f"{M}.enable_gradient_checkpointing {M}.lora_rank {A}.fsdp_config.model_dtype",
             "recompute adapter lora-rank precision optimizer",
             "fp32 shards, bf16 compute",

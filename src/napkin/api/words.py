@@ -1,0 +1,126 @@
+"""Python values as the words of a command line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container, Mapping, Sequence
+
+from napkin.api.quantity import Count, Measure
+from napkin.commands.command import Command
+from napkin.errors import NapkinError, Problems
+from napkin.options.option import Option
+from napkin.options.registry import OPTIONS, spelled
+
+HELD = ("help", "h", "help-all")
+"""Words that ask a command for its help, which are no options of a question."""
+
+
+def words_of(
+    command: Command, arguments: Sequence[object], options: Mapping[str, object], written: Container[str]
+) -> tuple[list[str], list[str]]:
+    """Return the words that ask a command the same: options (`--gpus=8`), and what is given by position.
+
+    None leaves an option out, True and False set a flag. written: options of how an answer is written, refused here.
+    Raises NapkinError (2) for values that have no words.
+    """
+    words: list[str] = []
+    loose: list[str] = []
+    problems: list[NapkinError] = []
+    for key, value in options.items():
+        name = key.rstrip("_").replace("_", "-")
+        taken = spelled(name, {*command.names, *command.figures})
+        option = OPTIONS.get(taken or name)
+        try:
+            if name in HELD or (option is not None and option.name in written):
+                raise NapkinError(f"{key}: how an answer is written is no part of the question", _instead(name))
+            if value is None:
+                continue
+            if option is not None and option.positional and option.many:
+                loose += _several(option, value)
+            else:
+                words += _option_words(name, option, value)
+        except NapkinError as problem:
+            problems.append(problem)
+    for at, value in enumerate(arguments):
+        own = command.arguments[min(at, len(command.arguments) - 1)] if command.arguments else ""
+        try:
+            if value is None:
+                raise NapkinError(f"argument {at + 1} is None", "leave it out, or name it")
+            several = bool(own) and OPTIONS[own].many
+            loose += _several(OPTIONS[own], value) if several else [_argument(own, value)]
+        except NapkinError as problem:
+            problems.append(problem)
+    if problems:
+        raise problems[0] if len(problems) == 1 else Problems(problems)
+    return words, loose
+
+
+def _instead(name: str) -> str:
+    """Return what does in Python what an option of the output does in a shell."""
+    methods = {
+        "json": "answer.to_dict() or answer.to_json()", "csv": "answer.to_frame().to_csv()",
+        "explain": "answer.explain()", "plot": "answer.plot(FILE)", "theme": "answer.plot(FILE, theme='dark')",
+        "paths": "answer.values", "help": "help(napkin.memory)",
+    }  # fmt: skip
+    return methods.get(name, "str(answer), answer.to_dict() and answer.to_frame() write it")
+
+
+def _option_words(name: str, option: Option | None, value: object) -> list[str]:
+    """Return the words of one option."""
+    if isinstance(value, bool):
+        return [f"--{name}" if value else f"--no-{name}"]
+    if option is not None and option.many:
+        return [f"--{name}={one}" for one in _several(option, value)]
+    if isinstance(value, Mapping):
+        pairs = (f"{str(key).rstrip('_').replace('_', '-')}={text_of(name, one)}" for key, one in value.items())
+        return [f"--{name}={_config(value) if option is not None and option.positional else ','.join(pairs)}"]
+    return [f"--{name}={text_of(name, value)}"]
+
+
+def _several(option: Option, value: object) -> list[str]:
+    """Return the words of an option that takes several."""
+    if isinstance(value, (list, tuple)):
+        return [text_of(option.key, one) for one in value]
+    return [text_of(option.key, value)]
+
+
+def _argument(name: str, value: object) -> str:
+    """Return the word of an argument; a mapping, or what has one such as a config of transformers, is a config.json."""
+    if isinstance(value, Mapping):
+        return _config(value)
+    return text_of(name, value)
+
+
+def _config(value: Mapping[object, object]) -> str:
+    import json  # only for a model that is given as its fields
+
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError) as problem:
+        raise NapkinError(
+            f"model: its fields are no JSON: {problem}", "give numbers, texts, lists and mappings"
+        ) from None
+
+
+def text_of(name: str, value: object) -> str:
+    """Return a value as it is typed: `70B`, `7e+10`, `256,512` for a list. Raises NapkinError (2) for one that has no
+    text."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, os.PathLike):
+        return str(os.fspath(value))
+    if isinstance(value, (list, tuple)):
+        return ",".join(text_of(name, one) for one in value)
+    unit = "s" if isinstance(value, (Count, Measure)) and value.unit == "second" else ""
+    if hasattr(value, "__index__"):
+        return f"{value.__index__()}{unit}"
+    if hasattr(value, "__float__"):
+        return f"{float(value)!r}{unit}"
+    if hasattr(value, "total_seconds"):
+        return f"{value.total_seconds()}s"
+    raise NapkinError(
+        f"{name}: {type(value).__name__} is neither a number nor a text",
+        OPTIONS[name].usage if name in OPTIONS else "write it as in the shell",
+    )

@@ -1,0 +1,262 @@
+"""`napkin check FILE…`: limits on any path of any answer, for CI."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from napkin.commands import runfile
+from napkin.commands.check import files as check_files
+from napkin.commands.command import WRITTEN, Command, ask, find
+from napkin.commands.first_file import write_first
+from napkin.commands.inputs import Inputs
+from napkin.commands.screens.check import screen, shown, words_of
+from napkin.errors import ABSENT, BROKEN, CLOSE, IMPOSSIBLE, OK, REFUSED, USAGE, NapkinError, Problems
+from napkin.inputs.limits import BROKEN_WORD, CLOSE_WORD, HOLDS, VERDICT, LimitOutcome, hold, status_of
+from napkin.inputs.load import STDIN, Document, name_of, printable
+from napkin.record import record
+from napkin.render.answer import Answer
+from napkin.render.findings import PROBLEM, Finding, to_annotations, to_junit
+
+_MOST = 1000
+POSSIBLE = "possible"
+"""What is asked of a verdict where nothing else is."""
+
+
+@record
+class HeldLimit:
+    """One limit of a file, held against its answer. label: the check's name or command; line: None where the file has
+    no lines."""
+
+    file: str
+    line: int | None
+    label: str
+    outcome: LimitOutcome
+
+    def row(self) -> dict[str, Any]:
+        """Return the limit as JSON has it."""
+        one = self.outcome
+        where = {"file": self.file, "line": self.line, "path": one.path, "limit": one.limit, "value": one.value}
+        return {**where, "low": one.low, "high": one.high, "status": one.status}
+
+    def finding(self) -> Finding:
+        """Return the limit as CI reads it."""
+        one = self.outcome
+        return Finding(f"{self.label}: {one.path} {one.limit}", one.status, words_of(one), _path(self.file), self.line)
+
+
+class Checked:
+    """What was found in all files, in their order."""
+
+    def __init__(self) -> None:
+        self.held: list[HeldLimit] = []
+        self.findings: list[Finding] = []
+        self.problems: list[NapkinError] = []
+        self.status = OK
+        self.seconds: dict[str, float] = {}
+        self.skipped: list[str] = []
+        self.unread: list[str] = []
+        self.asked: dict[str, str] = {}
+        """File of one check → its command."""
+
+    def fail(self, problem: NapkinError, file: str) -> None:
+        """Add what kept a file's limits from being checked."""
+        for one in problem.problems if isinstance(problem, Problems) else (problem,):
+            self.problems.append(one)
+            line, message = _placed(one.message, file)
+            said = f"{message} ({one.hint})" if one.hint else message
+            self.findings.append(Finding("cannot be checked", PROBLEM, said, _path(file), line))
+
+    def add(self, held: HeldLimit) -> None:
+        """Add a limit that was checked."""
+        self.held.append(held)
+        self.findings.append(held.finding())
+
+
+def _path(name: str) -> str:
+    """Return the path of a file for CI; "" for standard input."""
+    return "" if name == STDIN else name
+
+
+def _placed(message: str, file: str) -> tuple[int | None, str]:
+    """Return the line that a message about a file begins with, or None, and the rest."""
+    rest = message.removeprefix(file)
+    if rest == message:
+        return None, message
+    line, colon, after = rest[1:].partition(": ")
+    if rest[:1] == ":" and colon and line.isdigit():
+        return int(line), after
+    return None, rest.removeprefix(": ")
+
+
+def run(inputs: Inputs) -> Answer:
+    """Check the limits of run files; status 1 where one is broken."""
+    named = inputs.texts("files")
+    if inputs.flag("init"):
+        if len(named) > 1:
+            raise NapkinError("--init writes one file", f"napkin check --init {printable(named[0])}")
+        named = (write_first(named[0] if named else None, "check", check_files.NAME, check_files.FIRST),)
+    if not named:
+        raise NapkinError("FILE is missing: which run files?", "napkin check --init writes a first one, napkin.yaml")
+    found = Checked()
+    files = check_files.files_of(named)
+    for path, below in files:
+        started = time.perf_counter()
+        name = _add_file(path, below, found)
+        found.seconds[_path(name)] = time.perf_counter() - started
+    if inputs.has("junit"):
+        _write_junit(inputs.text("junit"), found)
+    marks = inputs.has("annotations") and inputs.text("annotations")
+    if not found.held and not marks:
+        raise _nothing(found, named)
+    answer = Answer("check", rows=[one.row() for one in found.held], rows_name="checks", problems=found.problems)
+    answer.status = _worst(found.status, *(p.status for p in found.problems))
+    statuses = [one.outcome.status for one in found.held]
+    answer.verdict = ", ".join(f"{statuses.count(word)} {word}" for word in (HOLDS, BROKEN_WORD, CLOSE_WORD))
+    if found.skipped:
+        answer.notes.append(f"no run files, and skipped: {', '.join(found.skipped)}")
+    answer.notes += found.unread
+    if marks:
+        answer.trailer = to_annotations(found.findings, os.environ.get("GITHUB_WORKSPACE", ""))
+    rows = [shown(one.outcome, one.file) for one in found.held]
+    written = named[0] if inputs.flag("init") else ""
+    answer.screen = screen(named, rows, found.skipped, len(found.problems), written, found.asked)
+    return answer
+
+
+def _nothing(found: Checked, named: Sequence[str]) -> NapkinError:
+    """Return why no limit was checked."""
+    if not found.problems:
+        return NapkinError(
+            f"{printable(', '.join(named))}: holds no run file with command: and limits:",
+            "napkin check --init writes one",
+        )
+    return found.problems[0] if len(found.problems) == 1 else Problems(found.problems)
+
+
+def _add_file(path: str, below: bool, found: Checked) -> str:
+    """Check the limits of one file; returns its name. below: it was found in a folder, where other files lie too."""
+    name = name_of(path)
+    try:
+        document = check_files.read_found(path) if below else runfile.read(path)
+        if document is None:
+            found.skipped.append(name)
+            return name
+        mappings = _mappings(document)
+    except NapkinError as problem:
+        found.fail(problem, name)
+        return name
+    if len(mappings) == 1 and not mappings[0][1] and path != "-":
+        found.asked[document.name] = str(document.data.get("command"))
+    for data, prefix in mappings:
+        try:
+            _add_check(document, data, prefix, found)
+        except NapkinError as problem:
+            found.fail(problem, name)
+    return name
+
+
+def _mappings(document: Document) -> list[tuple[dict[str, Any], tuple[object, ...]]]:
+    """Return the checks of a run file: the mapping itself, or each of its `checks:`."""
+    data = document.data
+    several = data.get("checks")
+    if several is None:
+        return [(data, ())]
+    if not isinstance(several, list) or not several or not all(isinstance(one, dict) for one in several):
+        raise NapkinError(f"{document.place('checks')}: is not a list of mappings", "each has command: and limits:")
+    if len(several) > _MOST:
+        raise NapkinError(f"{document.place('checks')}: has more than {_MOST} entries", "use several files")
+    others = [key for key in data if key not in ("checks", "name")]
+    if others:
+        raise NapkinError(
+            f"{document.place(others[0])}: does not belong next to checks:",
+            "each check is a complete mapping with its own options",
+        )
+    return [(one, ("checks", number)) for number, one in enumerate(several)]
+
+
+def _add_check(document: Document, data: dict[str, Any], prefix: tuple[object, ...], found: Checked) -> None:
+    """Answer one mapping and hold its limits against the answer."""
+    name, limits = data.get("command"), data.get("limits")
+    if not isinstance(name, str):
+        raise NapkinError(f"{document.place(*prefix, 'command')}: is missing", "add command: train-time, for example")
+    if not isinstance(limits, dict) or not limits:
+        raise NapkinError(
+            f"{document.place(*prefix, 'limits')}: a mapping from path to condition is missing",
+            'limits: {time: "<= 150d"}',
+        )
+    try:
+        command = find(name)
+    except NapkinError as problem:
+        raise problem.at(document.place(*prefix, "command")) from None
+    if command.name == "check":
+        raise NapkinError(
+            f"{document.place(*prefix, 'command')}: check cannot check itself", "name its files on one command line"
+        )
+    options = runfile.options_of(document, data, prefix, command)
+    for writes in ("output", "plot", "run"):
+        if writes in options:
+            raise NapkinError(f"{document.place(*prefix, writes)}: is not for check", f"leave out {writes}")
+    for name in WRITTEN & set(options):
+        del options[name]
+        found.unread.append(f"{document.place(*prefix, name)} is not used: check writes one answer for all files")
+    try:
+        answer = ask(command, options)
+    except NapkinError as problem:
+        if problem.message.startswith(document.name):
+            raise
+        raise problem.at(document.place(*prefix)) from None
+    place = {path: document.place(*prefix, "limits", path) for path in limits}
+    outcomes, wrong = hold(limits, answer.quantities(), answer.intervals, place, answer.verdict, command.verdicts)
+    title = data.get("name")
+    label = printable(title) if isinstance(title, str) and title else name
+    for outcome in outcomes:
+        found.add(HeldLimit(document.name, document.lines.get((*prefix, "limits", outcome.path)), label, outcome))
+    if wrong:
+        found.fail(Problems(wrong), document.name)
+    status = answer.status
+    if VERDICT in limits and status in (BROKEN, CLOSE):
+        status = OK  # the limit on the verdict judges it
+    elif status in (BROKEN, CLOSE):
+        found.add(HeldLimit(document.name, document.lines.get((*prefix, "command")), label, _implied(answer, command)))
+    found.status = _worst(found.status, status, status_of(outcomes))
+
+
+def _implied(answer: Answer, command: Command) -> LimitOutcome:
+    """Return the outcome of what the question itself asked to hold (--must-fit, a deadline) and that does not."""
+    word = str(answer.verdict)
+    status = BROKEN_WORD if answer.status == BROKEN else CLOSE_WORD
+    asked = command.success if command.success and word != IMPOSSIBLE else POSSIBLE
+    return LimitOutcome(VERDICT, asked, word, "", None, None, status, 0.0)
+
+
+def _worst(*statuses: int) -> int:
+    """Return the status that wins: 3 over 2, 2 over 1, 1 over 4, 4 over 0; 5 over all."""
+    return max(statuses, key=(OK, CLOSE, BROKEN, USAGE, REFUSED, ABSENT).index)
+
+
+def _write_junit(path: str, found: Checked) -> None:
+    from napkin.render.files import write_whole
+
+    try:
+        write_whole(path, to_junit(found.findings, found.seconds).encode("utf-8"))
+    except OSError as problem:
+        raise NapkinError(
+            f"--junit: {printable(path)}: {problem.strerror}", "name a file in a folder that exists"
+        ) from None
+
+
+COMMAND = Command(
+    "check",
+    "Limits on any path of any answer: a line each, and an exit status for CI",
+    run,
+    brief="Limits on any answer, for CI",
+    options=("junit", "annotations", "init"),
+    arguments=("files",),
+    examples=(
+        "check configs/runs/lecture-time.yaml configs/runs/lecture-memory.yaml",
+        "check configs/runs",
+    ),
+)

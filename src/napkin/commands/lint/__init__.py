@@ -1,0 +1,173 @@
+"""`napkin lint FILE…`: what costs time, memory or money in a configuration, each with its price and what mends it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+
+from napkin.commands.command import Command
+from napkin.commands.inputs import Inputs
+from napkin.commands.lint.files import ReadTarget, read_target, targets_of
+from napkin.commands.lint.question import read_ask, read_case, read_stated, read_words
+from napkin.commands.lint.report import Linted, counts
+from napkin.commands.question.setup import read_setup
+from napkin.commands.screens.lint import of_rule, of_rules, screen
+from napkin.errors import BROKEN, CLOSE, OK, REFUSED, USAGE, NapkinError, Problems
+from napkin.inputs.load import printable
+from napkin.options.data import AMOUNT
+from napkin.options.layout import STAGE_OPTIONS
+from napkin.options.lint import LINT, OPERATION
+from napkin.options.model import MODEL_OPTIONS, PADDED
+from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
+from napkin.record import replace
+from napkin.render.answer import Answer
+from napkin.render.findings import to_annotations, to_junit
+from napkin.rules.case import Stated
+from napkin.rules.contradictions import refused
+from napkin.rules.judge import contradictions, findings, joined
+from napkin.rules.registry import CONTRADICTIONS, RULES, find, is_selected, laws, prefixes
+from napkin.rules.rule import BrokenRule, Law
+
+Wanted = Callable[[Law], bool]
+
+
+def run(inputs: Inputs) -> Answer:
+    """Answer for each configuration: its findings, or the rules themselves."""
+    words = inputs.texts("configs")
+    if inputs.flag("rules"):
+        return of_rules(laws())
+    if words and inputs.flag("explain"):
+        return of_rule([find(word) for word in words])
+    wanted = _read_selection(inputs)
+    found: list[Linted] = []
+    problems: list[NapkinError] = []
+    targets = targets_of(words, inputs.texts("from"))
+    for target in targets:
+        started = time.perf_counter()
+        try:
+            one = _read_linted(inputs, read_target(inputs, target), wanted)
+        except NapkinError as problem:
+            if len(targets) == 1:
+                raise
+            problems += problem.problems if isinstance(problem, Problems) else (problem,)
+            continue
+        found.append(replace(one, seconds=time.perf_counter() - started))
+    answer = _answer(found, problems)
+    if inputs.has("junit"):
+        _write_junit(inputs.text("junit"), found)
+    if inputs.has("annotations") and inputs.text("annotations"):
+        marks = [one.mark(finding) for one in found for finding in one.findings]
+        answer.trailer = to_annotations(marks, os.environ.get("GITHUB_WORKSPACE", ""))
+    return answer
+
+
+def _read_selection(inputs: Inputs) -> Wanted:
+    """Return whether a rule is asked for, from --select and --ignore."""
+    select = prefixes(inputs.text("select"), "--select") if inputs.has("select") else ("N",)
+    ignore = prefixes(inputs.text("ignore"), "--ignore") if inputs.has("ignore") else ()
+    return lambda rule: is_selected(rule, select, ignore)
+
+
+def _read_linted(inputs: Inputs, read: ReadTarget, wanted: Wanted) -> Linted:
+    """Return what the rules find in one configuration."""
+    asked, typed = read.inputs, inputs.texts_given()
+    clashes = tuple(one for one in read.clashes if wanted(one.rule) and not read.is_ignored(one))
+    if clashes and "model" not in asked.given:
+        return _read_impossible(inputs, read, None, clashes)
+    stated = read_stated(asked)
+    broken = contradictions(stated, [rule for rule in CONTRADICTIONS if wanted(rule)]) or clashes
+    if broken:
+        return _read_impossible(inputs, read, stated, [one for one in broken if not read.is_ignored(one)])
+    read_words(asked)
+    try:
+        setup = read_setup(asked, stated.model)
+    except NapkinError as problem:
+        if problem.status != USAGE or isinstance(problem, Problems) or not wanted(CONTRADICTIONS[-1]):
+            raise
+        return _read_impossible(inputs, read, stated, [refused(problem.message, problem.hint)])
+    case = read_case(asked, stated, setup)
+    inputs.adopt(asked)
+    ask = read_ask(asked, case)
+    every = findings(case, [rule for rule in RULES if wanted(rule)], ask)
+    found = tuple(one for one in every if not read.is_ignored(one))
+    return Linted(read, stated, found, case, typed, together=joined(case, found, ask))
+
+
+def _read_impossible(inputs: Inputs, read: ReadTarget, stated: Stated | None, found: Sequence[BrokenRule]) -> Linted:
+    """Return a configuration that cannot be run: every option of it counts as read."""
+    read.inputs.depends(read.inputs.given, True)
+    inputs.adopt(read.inputs)
+    return Linted(read, stated, tuple(found), None, inputs.texts_given())
+
+
+def _answer(found: Sequence[Linted], problems: Sequence[NapkinError]) -> Answer:
+    """Answer with the findings of all configurations, the worst first in each."""
+    answer = Answer("lint", rows=[one.row(finding) for one in found for finding in one.findings], problems=problems)
+    answer.extra["columns"] = {"time": "1", "memory": "byte", "cost": "USD"}
+    answer.extra["together"] = [one.extra for one in found if one.extra is not None]
+    answer.status = max((one.status for one in found), key=(OK, CLOSE, BROKEN).index, default=OK)
+    if problems:
+        answer.status = max((one.status for one in problems), key=(OK, BROKEN, USAGE, REFUSED).index)
+    for one in found:
+        answer.notes += [note for note in one.notes if note not in answer.notes]
+    if len(found) == 1:
+        inputs = found[0].read.inputs
+        answer.inputs, answer.assumed = dict(inputs.shown), list(inputs.assumed)
+        answer.notes += inputs.notes
+    number = counts([finding for one in found for finding in one.findings])
+    answer.verdict = ", ".join(f"{count} {word}" for word, count in number.items()) or "no findings"
+    answer.screen = screen(found, len(problems))
+    return answer
+
+
+def _write_junit(path: str, found: Sequence[Linted]) -> None:
+    """Write the findings as JUnit XML: errors fail, the others pass and are printed."""
+    from napkin.render.files import write_whole
+
+    marks = [mark for one in found for mark in one.marks]
+    text = to_junit(marks, {one.read.target.name: one.seconds for one in found}, "napkin lint")
+    try:
+        write_whole(path, text.encode("utf-8"))
+    except OSError as problem:
+        raise NapkinError(
+            f"--junit: {printable(path)}: {problem.strerror}", "name a file in a folder that exists"
+        ) from None
+
+
+COMMAND = Command(
+    "lint",
+    "What costs time, memory or money in a configuration, each with its price and the change that mends it",
+    run,
+    brief="What a configuration wastes, and what mends it",
+    options=(
+        *LINT,
+        "junit",
+        "annotations",
+        "model",
+        "hardware",
+        "hardware-file",
+        "profile",
+        *SETUP_OPTIONS,
+        *STATE_OPTIONS,
+        *STAGE_OPTIONS,
+        *MODEL_OPTIONS,
+        *PADDED,
+        "stack",
+        "factor",
+        "async-tp",
+        "tokens",
+        *AMOUNT,
+        "price",
+        *OPERATION,
+    ),
+    arguments=("configs",),
+    opens=True,
+    defaults=SETUP_DEFAULTS,
+    examples=(
+        "lint llama3-8b --gpus 64 --hardware h100 --zero 3 --framework fsdp --recompute full",
+        "lint configs/launch/lora-8b.yaml --hardware h100 --gpus 8",
+        "lint --rules",
+        "lint --explain N105",
+    ),
+)

@@ -1,0 +1,130 @@
+"""What `lint` is given: files of frameworks, run files, or a MODEL with options; and what their comments ignore."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from napkin.commands.inputs import Inputs
+from napkin.commands.signature import OptionText
+from napkin.errors import NapkinError
+from napkin.inputs.load import name_of, read_text
+from napkin.options.registry import OPTIONS
+from napkin.record import record
+from napkin.rules.comments import Ignores
+from napkin.rules.contradictions import clash
+from napkin.rules.rule import BrokenRule
+
+_PLACE = re.compile(r"(?P<file>.+?)(?::(?P<line>\d+))?: (?P<key>.+)")
+
+
+@record
+class Target:
+    """One configuration: a MODEL, or "", and files that are read together."""
+
+    model: str = ""
+    files: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The first file's name for messages; "" where there is none."""
+        return name_of(self.files[0]) if self.files else ""
+
+
+@record
+class Place:
+    """Where an option is stated: a file ("" for the command line), its line and its key."""
+
+    file: str = ""
+    line: int | None = None
+    key: str = ""
+
+
+@record
+class ReadTarget:
+    """A configuration as read. notes: of what its files say and napkin does not model; ignores: by file; clashes: keys
+    that contradict each other."""
+
+    target: Target
+    inputs: Inputs
+    notes: tuple[str, ...] = ()
+    ignores: Mapping[str, Ignores] = MappingProxyType({})
+    clashes: tuple[BrokenRule, ...] = ()
+
+    def place(self, finding: BrokenRule) -> Place:
+        """Return where a finding is: at its option, else at one that its change names, else in the file."""
+        stated = [
+            self.inputs.given[name].where for name in (finding.hit.option, *finding.change) if name in self.inputs.given
+        ]
+        for text in (finding.hit.where, *stated):
+            where = _PLACE.fullmatch(text)
+            if where is not None and where["file"] in self.ignores:
+                return Place(where["file"], int(where["line"]) if where["line"] else None, where["key"])
+        return Place(self.target.name)
+
+    def is_ignored(self, finding: BrokenRule) -> bool:
+        """Return whether a comment of the file switches the finding off."""
+        place = self.place(finding)
+        return any(
+            one.covers(finding.rule, place.line if name == place.file else None) for name, one in self.ignores.items()
+        )
+
+
+def targets_of(words: Sequence[str], together: Sequence[str]) -> list[Target]:
+    """Return the configurations that words name: each file is one. together: files that are read with each of them."""
+    if not words:
+        return [Target("", tuple(together))]
+    found = [Target("", (word, *together)) if _is_file(word) else Target(word, tuple(together)) for word in words]
+    models = [one.model for one in found if one.model]
+    if len(found) > 1 and models:
+        raise NapkinError(f"{models[0][:60]!r} is no file: one MODEL at a time", "napkin lint FILE …, or one MODEL")
+    return found
+
+
+def _is_file(word: str) -> bool:
+    """Return whether a word names a file that is not a model's config.json alone: those are MODELs."""
+    if os.path.isdir(word) or os.path.basename(word) == "config.json":
+        return False
+    path_like = word.startswith(("./", "../", "/", "~")) or word.endswith((".yaml", ".yml", ".toml", ".sh"))
+    return os.path.isfile(word) or path_like
+
+
+def read_target(inputs: Inputs, target: Target) -> ReadTarget:
+    """Return a configuration's options: those of its files, over which the command line wins."""
+    typed = {name: one for name, one in inputs.given.items() if name not in ("configs", "from")}
+    if target.model:
+        typed["model"] = OptionText(target.model, where="MODEL")
+    named = [*target.files, *([inputs.text("run")] if "run" in inputs.given else [])]
+    ignores = {name_of(path): Ignores(read_text(path), name_of(path)) for path in named if path != "-"}
+    if not target.files:
+        return ReadTarget(target, Inputs(inputs.command, typed), ignores=ignores)
+    if len(target.files) == 1 and _is_run_file(target.files[0]):
+        from napkin.commands.runfile import options_of, read
+
+        document = read(target.files[0])
+        given = options_of(document, document.data, (), inputs.command, shared=True)
+        return ReadTarget(target, Inputs(inputs.command, {**given, **typed}), ignores=ignores)
+    from napkin.commands.launchfile import options_of_launch
+
+    launch = options_of_launch(target.files, inputs.command, typed, clashing=True)
+    asked = Inputs(inputs.command, {**launch.given, **typed})
+    asked.assumed += launch.assumed
+    clashes = tuple(clash(f"{one.key}: {one.why}", one.option, one.place) for one in launch.clashes)
+    return ReadTarget(target, asked, tuple(launch.notes), ignores, clashes)
+
+
+def _is_run_file(path: str) -> bool:
+    """Return whether a file is napkin's own: it names a command, or all its keys are options of napkin's spelling."""
+    from napkin.commands.runfile import read
+
+    if not path.endswith((".yaml", ".yml")):
+        return False
+    try:
+        data = read(path, any_data=True).data
+    except NapkinError:
+        return False
+    if not isinstance(data, dict) or not data:
+        return False
+    return "command" in data or all(str(key).replace("_", "-") in OPTIONS for key in data)

@@ -1,0 +1,100 @@
+"""`napkin memory --min gpus`: the fewest GPUs on which a training step surely fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from napkin.commands.inputs import Inputs
+from napkin.commands.memory.question import read
+from napkin.commands.question.layout import MORE_RANKS, read_machines
+from napkin.commands.question.machine import read_hardware
+from napkin.errors import NapkinError
+from napkin.evidence.rates import gpus_per_node
+from napkin.operations.model import Model
+from napkin.planning.fewest import TRIED, Fewest, fewest
+from napkin.planning.remedy_axes import Options
+from napkin.planning.verdicts import FITS
+from napkin.record import replace
+from napkin.render.answer import Answer, Shown
+from napkin.render.screen import Next
+from napkin.term import TRUE, leaf
+
+GIVEN = ("gpus", "nodes", "dp", "max", "snapshot", "tensors")
+"""Options that ask something else, or give what is asked for."""
+
+
+def run_fewest(inputs: Inputs, model: Model, answer: Callable[[Inputs], Answer]) -> Answer:
+    """Answer with the memory on the fewest GPUs on which the step surely fits: powers of two up to a node, then whole
+    nodes; states sharded over all of them (ZeRO-3) and, if that is not enough, all recomputed, where the options leave
+    it open."""
+    check_free(inputs, GIVEN)
+    sharded: Options = {} if {"zero", "distributed-optimizer"} & set(inputs.given) else {"zero": "3"}
+    again: list[Options] = [sharded] if "recompute" in inputs.given else [sharded, {**sharded, "recompute": "full"}]
+    for options in again:
+        found = read_fewest(inputs, model, options)
+        if found.gpus is not None:
+            break
+    claim = f"{model.name} is not certain to fit on any number of GPUs up to {found.most:,} with this layout"
+    gpus = found.or_refuse(claim, _read_ways(inputs, model))
+    return run_on_fewest(gpus, inputs, options, answer, f"on which the step surely fits, of {TRIED}")
+
+
+def _read_ways(inputs: Inputs, model: Model) -> str:
+    """Return what would take less memory of each GPU, of what the options leave open."""
+    ways = [MORE_RANKS] if "global-batch" in inputs.given else []
+    ways += ["a smaller --micro-batch"] if inputs.integer("micro-batch") > 1 else []
+    ways += ["a shorter --seq"] + (["--tp 8"] if inputs.integer("tp") == 1 else [])
+    ways += ["--ep 8"] if model.experts and inputs.integer("ep") == 1 else []
+    return ", or ".join([", ".join(ways[:-1]), ways[-1]] if len(ways) > 1 else ways)
+
+
+def check_free(inputs: Inputs, names: Iterable[str]) -> None:
+    """Refuse options next to --min gpus that ask something else, or give what is asked for."""
+    for name in names:
+        if name in inputs and inputs.value(name):
+            raise NapkinError(f"--min gpus and --{name} cannot be combined", "leave out one of the two")
+    inputs.depends(("min",), True)
+
+
+def run_on_fewest(
+    gpus: int, inputs: Inputs, options: Options, answer: Callable[[Inputs], Answer], which: str
+) -> Answer:
+    """Answer on this many GPUs, as the solution; options: what was taken where nothing was given, which: of which
+    numbers it is the fewest."""
+    options = _on(gpus, options)
+    chosen = inputs.changed({"gpus": str(gpus), **options})
+    found = answer(chosen)
+    inputs.adopt(chosen)
+    found.terms = (leaf("gpus", gpus, "GPU", TRUE), *found.terms)
+    for name in ("gpus", *options):
+        shown = chosen.shown[name]
+        chosen.shown[name] = Shown(shown.value, shown.text, "solved" if name == "gpus" else "default", shown.unit)
+    known = (*inputs.command.names, *inputs.command.figures)
+    found.inputs = {**{name: one for name, one in chosen.shown.items() if name in known}, **found.inputs}
+    said = ", ".join(f"--{name} {text}" for name, text in options.items())
+    found.notes = [
+        *chosen.notes,
+        f"gpus is the fewest {which}" + (f"; taken where not given: {said}" if said else ""),
+        *found.notes,
+    ]
+    screen, following = found.screen, found.screen.next
+    if isinstance(following, Next):
+        following = replace(following, changes={"min": None, "gpus": str(gpus), **options, **following.changes})
+    count = f"{gpus:,} GPU{'s' if gpus > 1 else ''}"
+    found.screen = replace(screen, headline=(count, *screen.headline), next=following)
+    return found
+
+
+def _on(gpus: int, options: Options) -> Options:
+    """Return the options that matter on this many GPUs: one alone has nothing to shard."""
+    return options if gpus > 1 else {name: text for name, text in options.items() if name != "zero"}
+
+
+def read_fewest(inputs: Inputs, model: Model, options: Options) -> Fewest:
+    """Return the fewest GPUs on which the step surely fits."""
+
+    def fits(gpus: int) -> bool:
+        question = read(inputs.changed({"gpus": str(gpus), **_on(gpus, options)}), model)
+        return question.evaluate(question.model, question.setup).verdict == FITS
+
+    return fewest(fits, read_machines(inputs, gpus_per_node(read_hardware(inputs, ("memory-size",)))))

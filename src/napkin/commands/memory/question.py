@@ -1,0 +1,123 @@
+"""What `napkin memory` is asked about a training step, read from the options."""
+
+from __future__ import annotations
+
+from napkin.commands.inputs import Inputs
+from napkin.commands.memory.notes import source_of
+from napkin.commands.question.confidence import read_confidence
+from napkin.commands.question.frozen import read_implementation
+from napkin.commands.question.layout import divisions
+from napkin.commands.question.machine import check_dtype, read_hardware
+from napkin.commands.question.setup import read_setup
+from napkin.errors import BROKEN, CLOSE, OK, UNDECIDED, NapkinError
+from napkin.inputs.hardware import Hardware
+from napkin.operations.model import Model
+from napkin.planning import verdicts
+from napkin.planning.step_memory import with_wider_ends
+from napkin.planning.verdicts import FITS, NOT, Fit
+from napkin.record import record
+from napkin.term import Term
+from napkin.training.setup import Setup
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from napkin.inputs.snapshot import Snapshot
+
+EXCLUSIVE = (("max", "snapshot"), ("max", "tensors"), ("snapshot", "tensors"), ("snapshot", "must-fit"))
+STATUS = {FITS: OK, UNDECIDED: CLOSE, NOT: BROKEN}
+
+
+@record
+class MemoryQuestion:
+    """What `memory` is asked about a training step.
+
+    hardware     what it must fit on; None: bytes only       confidence    of the intervals
+    must_fit     whether the exit status says if it fits     maximize      what is solved for, or None
+    tensors      whether kept tensors are listed             advise        whether remedies are wanted
+    snapshot     what was measured, and where it comes from
+    asked        the options as given, from which the same question with other options is read
+    """
+
+    model: Model
+    setup: Setup
+    implementation: str
+    hardware: Hardware | None
+    confidence: float
+    asked: Inputs
+    must_fit: bool = False
+    maximize: str | None = None
+    tensors: bool = False
+    advise: bool = True
+    snapshot: Snapshot | None = None
+    snapshot_from: str = ""
+
+    @property
+    def capacity(self) -> Term | None:
+        """Memory of one accelerator, in bytes."""
+        return None if self.hardware is None else self.hardware.term("capacity", "memory/capacity", "byte")
+
+    @property
+    def source(self) -> str:
+        """Whose implementation the saved activations are of."""
+        return source_of(self.model, self.implementation)
+
+    @property
+    def title(self) -> str:
+        """The question in one line."""
+        return title(self.model, self.setup)
+
+    def evaluate(self, model: Model, setup: Setup) -> Fit:
+        """Return a step's memory against the accelerator, intervals at the confidence asked for."""
+        capacity = None if self.hardware is None else self.hardware.capacity
+        found = verdicts.evaluate(model, setup, self.implementation, capacity)
+        if self.confidence == 0.9:
+            return found
+        from napkin.evidence.constants import NORMAL_90, deviations  # only where another level is asked for
+
+        return with_wider_ends(found, deviations(self.confidence) / NORMAL_90, capacity)
+
+
+def read(inputs: Inputs, model: Model) -> MemoryQuestion:
+    """Read the question about a training step of the model."""
+    for first, second in EXCLUSIVE:
+        if inputs.value(first) and inputs.value(second):
+            raise NapkinError(f"--{first} and --{second} ask different things", "ask one at a time")
+    check_dtype(inputs)
+    maximize, path = inputs.text_or_none("max"), inputs.text_or_none("snapshot")
+    if maximize is not None and maximize in inputs:
+        raise NapkinError(
+            f"a contradiction: --max {maximize} asks for the {maximize}, and --{maximize} gives it",
+            "leave out one of the two",
+        )
+    setup = read_setup(inputs, model)
+    if maximize in ("layers", "params") and setup.layout.stages:
+        raise NapkinError(
+            f"--max {maximize} and layers assigned to stages by hand cannot be combined", "--pp alone assigns evenly"
+        )
+    snapshot = None
+    if path is not None:
+        from napkin.commands.memory.snapshot import read_measured
+
+        snapshot = read_measured(path, inputs.integer_or_none("snapshot-device"))
+    needs_hardware = maximize is not None or (snapshot is None and inputs.has("hardware"))
+    return MemoryQuestion(
+        model=model,
+        setup=setup,
+        implementation=read_implementation(inputs),
+        hardware=read_hardware(inputs, ("memory-size",)) if needs_hardware else None,
+        confidence=0.9 if snapshot is not None else read_confidence(inputs),
+        asked=inputs,
+        must_fit=inputs.flag("must-fit"),
+        maximize=maximize,
+        tensors=inputs.flag("tensors"),
+        advise=inputs.wants("suggestions"),
+        snapshot=snapshot,
+        snapshot_from=path or "",
+    )
+
+
+def title(model: Model, setup: Setup) -> str:
+    """Return the question about a step in one line."""
+    layout = setup.layout
+    where = f" on {layout.gpus:,} GPUs ({divisions(layout)})" if layout.gpus > 1 else ""
+    return f"{model.name}, {layout.sequences:,} × {layout.seq:,} tokens, {setup.precision.name}{where}: bytes per GPU"

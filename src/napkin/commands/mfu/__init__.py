@@ -1,0 +1,170 @@
+"""`napkin mfu`: from a measured rate to model and hardware FLOPs utilization, under every published convention."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from napkin.commands.command import Command
+from napkin.commands.inputs import Inputs
+from napkin.commands.mfu.question import MfuQuestion, read
+from napkin.commands.question.step_model import StepQuestion
+from napkin.commands.screens.mfu import of_rate
+from napkin.commands.single import run_single
+from napkin.counting import measured_rate, utilization
+from napkin.errors import BROKEN, OK, NapkinError
+from napkin.evidence.gap import gap_of, spread_note
+from napkin.inputs.hardware import Hardware
+from napkin.options.layout import MACHINE_SIZE
+from napkin.options.model import MODEL_OPTIONS
+from napkin.options.question import MEASURED_RATES
+from napkin.options.training import STEP_MODEL, UNTIMED
+from napkin.render.answer import Answer
+from napkin.term import GIVEN, Term, leaf
+
+NEAR = 0.03
+"""Relative difference up to which a convention explains a claim: logs and papers print two or three digits."""
+
+
+def run(inputs: Inputs) -> Answer:
+    """Answer for a model, a number of parameters, or a matmul."""
+    if inputs.has("model"):
+        single = run_single(inputs)
+        if single is not None:
+            return single
+    if inputs.has("time"):
+        raise NapkinError("--time belongs to a matmul", "the time of a training step is --step-time")
+    return answer(read(inputs))
+
+
+def answer(question: MfuQuestion) -> Answer:
+    """Answer with MFU and HFU in every convention, the verdict, and what explains a claim or a gap."""
+    rate, peak = question.rate, question.peak
+    done = {name: utilization.achieved(name, rate, per_token) for name, per_token in question.per_token.items()}
+    used = {name: utilization.mfu(name, achieved, peak) for name, achieved in done.items()}
+    hardware_used = [utilization.hfu(name, mfu, question.repeated) for name, mfu in used.items()]
+    main = used[question.basis]
+    answer = Answer(
+        "mfu",
+        [
+            main.renamed("mfu"),
+            *used.values(),
+            *hardware_used,
+            *done.values(),
+            rate.renamed(measured_rate.PATH),
+            *([measured_rate.of_job(rate, question.gpus)] if question.gpus is not None else []),
+            peak,
+        ],
+        verdict=utilization.verdict_of(main.value),
+        status=BROKEN if main.value > 1 else OK,
+        notes=_remarks(question, main),
+    )
+    if question.logged is not None and question.logged.lines > 1:
+        answer.notes.append(spread_note(question.logged.lines, question.logged.slow))
+    answer.extra["convention"] = question.basis
+    if question.step is not None:
+        _compare(answer, question.step, rate)
+    said = answer.notes[1:]  # what the first says, the screen's second line does
+    if question.claimed is not None:
+        again = hardware_used if question.repeated.value != 1 else []
+        said += explain(float(question.claimed), [*used.values(), *again], question.hardware, question.dtype)
+        answer.notes = [*answer.notes[:1], *said]
+        answer.terms = (*answer.terms, leaf("mfu/claimed", question.claimed, "1", GIVEN))
+    answer.screen = of_rate(question.name, answer, question.basis, (question.hardware.name, question.dtype), said)
+    return answer
+
+
+def _compare(answer: Answer, step: StepQuestion, rate: Term) -> None:
+    """Add the predicted step, the gap, and what would explain it."""
+    gap = gap_of(step.setup.layout, step.prediction, rate, step.confidence, step.stack_named)
+    answer.terms = (*answer.terms, gap.measured, gap.predicted, gap.ratio)
+    seconds, factor = gap.predicted.value, math.exp(gap.half)
+    answer.intervals["step/predicted"] = (seconds / factor, seconds * factor)
+    words = f"measured {gap.measured.value:.4g} s a step, predicted {seconds:.4g} s (×/÷ {factor:.2f})"
+    if gap.is_within:
+        answer.notes.append(f"{words}: within what such predictions miss by")
+    else:
+        answer.notes.append(f"{words}: {'slower' if gap.ratio.value > 1 else 'faster'} than nine in ten such steps")
+    if not gap.is_within or any(cause.term for cause in gap.causes):
+        answer.notes += [cause.says for cause in gap.causes]
+        answer.extra["causes"] = [{"term": cause.term or None, "says": cause.says} for cause in gap.causes]
+
+
+def _remarks(question: MfuQuestion, main: Term) -> list[str]:
+    """Return what the verdict is about, and where to look if it is bad or impossible."""
+    hardware, dtype = question.hardware, question.dtype
+    notes = [
+        f"the verdict is about mfu/{question.basis}, against {hardware.name}'s dense {dtype} peak: of published "
+        f"training steps half reach {utilization.GOOD} (good), nine in ten {utilization.FAIR} (fair), else poor"
+    ]
+    printed = question.printed
+    if printed is not None:
+        sparse = printed.sparse_peak(dtype)
+        if sparse and abs(hardware.peak(dtype) / sparse - 1) <= NEAR:
+            times = f"{sparse / printed.peak(dtype):.3g}"
+            notes.append(
+                f"--peak-flops is the sparse peak of {printed.name}; training is dense: the MFU is {times} × this"
+            )
+    causes = "the whole job's tokens taken for one GPU's, fewer --gpus than ran, a wrong accelerator or dtype"
+    if main.value > 1:
+        notes.append(f"an MFU above 1 is impossible: look for {causes}")
+    elif main.value > utilization.RARE:
+        notes.append(f"one published training step in a hundred reaches {utilization.RARE}: look for {causes}")
+    elif main.value < utilization.FAIR:
+        notes.append("look for data loading, fp32 without TF32, launches bound by the CPU, a tiny batch, a wrong peak")
+    return notes
+
+
+def explain(claimed: float, terms: Sequence[Term], hardware: Hardware, dtype: str) -> list[str]:
+    """Return which conventions, against the dense or the sparse peak, give a claimed MFU."""
+    sparse = hardware.sparse_peak(dtype)
+    readings = [(term.name, float(term.value)) for term in terms]
+    if sparse:
+        share = hardware.peak(dtype) / sparse
+        readings += [(f"{name} against the sparse peak", value * share) for name, value in readings]
+    ranked = sorted(readings, key=lambda reading: abs(reading[1] / claimed - 1))
+    near = [f"{name} ({value:.4g})" for name, value in ranked if abs(value / claimed - 1) <= NEAR]
+    if near:
+        return [f"a claimed MFU of {claimed:.4g} is explained by {', '.join(near[:4])}"]
+    name, value = ranked[0]
+    return [f"no convention explains a claimed MFU of {claimed:.4g}; the nearest is {name} ({value:.4g})"]
+
+
+COMMAND = Command(
+    "mfu",
+    "Model and hardware FLOPs utilization from a measured rate, under every convention",
+    run,
+    brief="Model FLOPs utilization from a measured rate",
+    options=(
+        *MODEL_OPTIONS,
+        *MEASURED_RATES,
+        "time",
+        "params",
+        "active-params",
+        *MACHINE_SIZE,
+        "hardware",
+        "hardware-file",
+        "dtype",
+        "seq",
+        "target-seq",
+        "document-lengths",
+        "mean-document-length",
+        "indexer-loss",
+        "batch",
+        "flops",
+        "claimed-mfu",
+        *STEP_MODEL,
+        "confidence",
+        *UNTIMED,
+    ),
+    arguments=("model", "size"),
+    verdicts=utilization.VERDICTS,
+    defaults={"recompute": "none"},
+    examples=(
+        "mfu llama3-8b --tokens-per-second 98000 --gpus 8 --hardware h100 --seq 8192",
+        "mfu llama3-70b --tflops 430 --hardware h100 --seq 8192 --claimed-mfu 0.43",
+        "mfu --params 7B --tokens-per-second-per-gpu 3100 --hardware a100",
+        'mfu llama3-8b --log "tps: 7,023  tflops: 411.26  mfu: 41.58%" --hardware h100 --seq 8192',
+        "mfu matmul 16384x32768x8192 --time 0.16s --dtype fp32 --hardware h100",
+    ),
+)

@@ -1,0 +1,150 @@
+"""What `mfu` is asked, read from the options: a measured rate of training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from napkin.commands.inputs import Inputs
+from napkin.commands.mfu.measured_rate import Counted, known_convention, read_rate, without_rate
+from napkin.commands.question.frozen import read_trained
+from napkin.commands.question.machine import WHICH, check_dtype, read_dtype, read_hardware, read_hardware_table
+from napkin.commands.question.model import read_documents, read_indexer_loss, read_model, read_sequence, read_target
+from napkin.commands.question.nodes import read_gpus
+from napkin.commands.question.size import read_size
+from napkin.commands.question.step_model import StepQuestion, read_step
+from napkin.commands.question.untimed import read_untimed
+from napkin.counting import conventions, flops, utilization
+from napkin.errors import NapkinError
+from napkin.inputs.hardware import Hardware, find
+from napkin.inputs.log import Logged
+from napkin.inputs.log_file import read_log
+from napkin.options.layout import BATCH
+from napkin.options.model import MODEL_OPTIONS
+from napkin.options.question import MEASURED_RATES
+from napkin.options.training import SETUP_DEFAULTS, STEP_MODEL
+from napkin.record import record
+from napkin.render.figures import amount
+from napkin.term import Term
+from napkin.training.recomputation import recompute
+
+VERDICT_BY = "palm"
+"""The convention whose MFU the verdict is about, where none is named and nothing is frozen."""
+STEP = "a step is predicted to compare with only for a MODEL whose --gpus, --global-batch and layout are given"
+MODEL = "name a model instead of --params"
+DESCRIBES = tuple(name for name in (*STEP_MODEL, "confidence") if name not in ("recompute", *BATCH[1:]))
+"""Options that ask for a prediction next to the rate; recomputation and the batch serve the rate itself too."""
+OF_MODEL = ("flops", "document-lengths", "mean-document-length", *MODEL_OPTIONS, *DESCRIBES)
+"""Options that need a MODEL's shapes."""
+
+
+@record
+class MfuQuestion:
+    """A measured rate of training.
+
+    name       of the model                       per_token   FLOPs per token by convention
+    repeated   1 + the recomputed share           rate        tokens/s/GPU
+    peak       dense, FLOP/s/GPU, of `dtype`      gpus        of the job, where given
+    printed    the accelerator as the table has it, where --peak-flops replaces its peak
+    basis      the convention whose MFU the verdict is about
+    claimed    an MFU that someone reports        logged      the log that the rate comes from
+    step       the layout that the step model predicts for comparison, if one is described
+    """
+
+    name: str
+    per_token: Mapping[str, Term]
+    repeated: Term
+    hardware: Hardware
+    printed: Hardware | None
+    dtype: str
+    peak: Term
+    rate: Term
+    gpus: Term | None
+    basis: str
+    claimed: float | None
+    logged: Logged | None
+    step: StepQuestion | None
+
+
+def read(inputs: Inputs) -> MfuQuestion:
+    """Read the question."""
+    read_untimed(inputs)
+    _check_missing(inputs)
+    name, counted, repeated = _read_counted(inputs)
+    read_gpus(inputs)
+    hardware = read_hardware(inputs, ("peak-flops",))
+    dtype = read_dtype(inputs, hardware)
+    peak = hardware.term(f"peak/{dtype}", "peak", "FLOP/s/GPU")
+    line = inputs.text_or_none("log")
+    logged = read_log(line) if line is not None else None
+    rate = read_rate(inputs, counted, logged)
+    claimed = inputs.number_or_none("claimed-mfu") or (logged.quantities.get("mfu") if logged else None)
+    return MfuQuestion(
+        name=name,
+        per_token=counted.per_token,
+        repeated=repeated,
+        hardware=hardware,
+        printed=find(inputs.text("hardware"), read_hardware_table(inputs)) if "peak-flops" in inputs else None,
+        dtype=dtype,
+        peak=peak,
+        rate=rate,
+        gpus=inputs.term("gpus") if inputs.has("gpus") else None,
+        basis=_read_basis(inputs, counted),
+        claimed=claimed,
+        logged=logged,
+        step=_read_step(inputs, logged is not None and logged.lines > 1),
+    )
+
+
+def _check_missing(inputs: Inputs) -> None:
+    """Refuse a question that lacks what every MFU needs, naming all of it."""
+    sized = {} if inputs.has("model") else {"params": "a MODEL, or its number of parameters"}
+    unrated = () if any(inputs.has(name) for name in MEASURED_RATES) else (without_rate(),)
+    inputs.need_all({**sized, "hardware": WHICH}, unrated)
+
+
+def _read_counted(inputs: Inputs) -> tuple[str, Counted, Term]:
+    """Return what ran, its FLOPs per token, and 1 + the recomputed share."""
+    again = recompute(inputs.text("recompute"))
+    inputs.because(("batch", "size"), "it belongs to a matmul", "napkin mfu matmul MxKxN")
+    inputs.because((*BATCH[1:], *DESCRIBES), STEP, "name them all, or leave it out")
+    inputs.because(("document-lengths", "mean-document-length", *MODEL_OPTIONS), "it belongs to a MODEL", MODEL)
+    read_size(inputs, OF_MODEL)
+    if not inputs.has("model"):
+        active = "active-params" if inputs.has("active-params") else "params"
+        six_n = conventions.of_parameters(inputs.term(active))
+        seq = inputs.peek("seq")  # only some rates need it
+        counted = Counted({"6nd": six_n}, seq if isinstance(seq, int) else None)
+        return f"{amount(inputs.integer('params'))} parameters", counted, utilization.repeated_of_parameters(again)
+    if inputs.has("params"):
+        raise NapkinError("MODEL and --params cannot be combined", "the model has its own count")
+    model = read_model(inputs)
+    seq = read_sequence(inputs, model)
+    documents = read_documents(inputs, seq)
+    target, indexer_loss = read_target(inputs, model), read_indexer_loss(inputs, model)
+    over = flops.works(model, 1, seq, target=target, documents=documents, indexer_loss=indexer_loss)
+    trained = read_trained(inputs, model)
+    per_token = conventions.all_conventions(model, over)
+    if trained is not model:  # the other conventions count the gradients of all weights
+        per_token["torch"] = conventions.per_token(trained, over, "torch")
+    counted = Counted(per_token, seq, VERDICT_BY if trained is model else "torch")
+    return model.name, counted, utilization.repeated(trained, read_trained(inputs, model, again), over, again)
+
+
+def _read_basis(inputs: Inputs, counted: Counted) -> str:
+    """Return the convention whose MFU the verdict is about."""
+    given = inputs.text_or_none("flops") if not inputs.has("tflops") else None
+    if given is None:
+        return counted.basis
+    return known_convention(str(given), counted)
+
+
+def _read_step(inputs: Inputs, from_file: bool) -> StepQuestion | None:
+    """Return the step to predict: of a complete log, or of a layout, of a model whose GPUs and batch are known."""
+    described = from_file or any(name in inputs for name in DESCRIBES)
+    batched = inputs.has("global-batch") or inputs.has("grad-accum")
+    if not described or not batched or any(not inputs.has(name) for name in ("model", "gpus")):
+        return None
+    if not from_file:
+        check_dtype(inputs)
+    inputs.defaults(SETUP_DEFAULTS)
+    return read_step(inputs, read_model(inputs))

@@ -1,0 +1,65 @@
+"""`napkin optimal`: what to train with a budget, and what another choice costs."""
+
+from __future__ import annotations
+
+from napkin.commands.command import Command
+from napkin.commands.inputs import Inputs
+from napkin.options.files import DRAWS
+from napkin.options.model import MODEL_OPTIONS
+from napkin.options.question import OF_FAILURES
+from napkin.planning.laws.known import DEFAULT
+from napkin.render.answer import Answer
+
+OF_PLAN = ("seq", "precision", "optimizer", "framework")
+"""Options of the layouts that are searched for the model."""
+
+
+def run(inputs: Inputs) -> Answer:
+    """Answer for a budget."""
+    from napkin.commands.optimal.answer import answer
+    from napkin.commands.optimal.question import read
+
+    return answer(read(inputs))
+
+
+COMMAND = Command(
+    "optimal",
+    "What to train with a budget: parameters, tokens, the loss to expect, and what another choice costs",
+    run,
+    brief="What to train with what you have: parameters and tokens",
+    options=(
+        "compute",
+        "law",
+        "params",
+        "tokens",
+        "served-tokens",
+        "unique-tokens",
+        "experts",
+        "bits",
+        "gpus",
+        "nodes",
+        "gpus-per-node",
+        "hardware",
+        "hardware-file",
+        "within",
+        "budget",
+        "price",
+        "mfu",
+        "goodput",
+        "run-kind",
+        *OF_FAILURES,
+        *OF_PLAN,
+        "confidence",
+        *(name for name in MODEL_OPTIONS if name not in OF_PLAN),
+        *DRAWS,
+    ),
+    arguments=("model",),
+    defaults={"law": DEFAULT, "confidence": "90"},
+    examples=(
+        "optimal --compute 3.8e25",
+        "optimal --gpus 256 --hardware h100 --within 30d",
+        "optimal --budget 500000 --price 2 --hardware h100",
+        "optimal --params 8B --compute 1e23 --served-tokens 5T",
+        "optimal --compute 1e23 --unique-tokens 100B",
+    ),
+)

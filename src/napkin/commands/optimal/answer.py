@@ -1,0 +1,254 @@
+"""The answer of `napkin optimal`: a division of the budget, its loss, and what deviating from it costs."""
+
+from __future__ import annotations
+
+import math
+
+from napkin.commands.optimal.machine import FundedRun, solve, timed
+from napkin.commands.optimal.question import OptimalQuestion
+from napkin.commands.optimal.rows import COLUMNS, Deviations, deviations_of, law_rows, rows_of, stretched, wasted
+from napkin.elementwise import Number
+from napkin.errors import BROKEN, NapkinError
+from napkin.evidence.constants import deviations
+from napkin.planning.laws.allocate import cheapest, divided, optimum, serving, sized, spent
+from napkin.planning.laws.known import DEFAULT, LAWS, standing
+from napkin.planning.laws.law import ScalingLaw, loss
+from napkin.record import record
+from napkin.render.answer import Answer, Shown
+from napkin.term import TRUE, Term, add, constant, divide, floor, leaf, subtract
+
+TYPE_CHECKING = False  # mypy takes it as true; it is loaded where a person reads the answer
+if TYPE_CHECKING:
+    from napkin.commands.optimal.published import NearestModel
+
+SAME_DATA = {"besiroglu2024": "hoffmann2022-3", "hoffmann2022-3": "besiroglu2024"}
+"""Laws whose losses compare: two fits to the same runs."""
+
+
+def answer(question: OptimalQuestion) -> Answer:
+    """Answer with the division, its loss, and what another one costs."""
+    found = _allocate(question)
+    law, losses = question.law, _with_loss(question.law)
+    surface = losses.surface
+    assert surface is not None
+    value = loss(surface, found.params, found.tokens, question.aims.repeated)
+    paid = [float(term.value) for term in found.terms if term.name == "cost"]
+    others = deviations_of(surface, question.aims, float(found.compute.value), paid[0] if paid else None)
+    terms = [found.params, found.tokens, found.compute.renamed("flops/total"), value, *value.parts]
+    terms.append(divide("tokens/per_param", found.tokens, found.params))
+    terms += [*_of_aims(question, found), *_of_deviation(question, found, others, value), *found.terms]
+    done = Answer("optimal", terms, rows=rows_of(others, _asked(question, found)))
+    done.intervals = _intervals(question, found, losses)
+    done.extra |= {"columns": COLUMNS, "laws": list(law_rows(found.compute, law))}
+    for name in ("params", "tokens"):
+        if getattr(question, name) is None:
+            term = getattr(found, name)
+            done.inputs[name] = Shown(term.value, None, "solved", term.unit)
+    done.notes += notes(question, found.params, found.tokens, losses)
+    if not question.brief:
+        from napkin.commands.optimal.pictures import charts
+        from napkin.commands.screens.optimal import screen
+
+        done.plot = charts(question, others, float(found.params.value))
+        published = _published(question, found)
+        if published is not None:
+            done.extra["published"] = {
+                "model": published.name,
+                "params": published.params,
+                "command": published.command,
+            }
+        done.screen = screen(question, done, found.run, published)
+    return done
+
+
+@record
+class Allocation:
+    """A division of a budget, and the run that spends it where there is a machine."""
+
+    compute: Term
+    params: Term
+    tokens: Term
+    run: FundedRun | None
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """The quantities of the run."""
+        return () if self.run is None else self.run.terms
+
+
+def _with_loss(law: ScalingLaw) -> ScalingLaw:
+    """Return the law itself, or for one that states the optimum only the default one, which states the loss of it."""
+    return law if law.surface is not None else LAWS[DEFAULT]
+
+
+def _published(question: OptimalQuestion, found: Allocation) -> NearestModel | None:
+    """Return the published model that is nearest, laid out where there is a machine whose MFU is not given."""
+    from napkin.commands.optimal.published import NearestModel, laid_out, nearest
+
+    near = (
+        NearestModel(question.named, int(found.params.value)) if question.named else nearest(float(found.params.value))
+    )
+    if near is None or question.machine is None or question.machine.mfu is not None:
+        return near
+    return laid_out(question.machine, near.name, near.params)
+
+
+def _price(law: ScalingLaw) -> float:
+    return 1.0 if law.surface is None else law.surface.price
+
+
+def _asked(question: OptimalQuestion, found: Allocation) -> float:
+    """Return the parameters that were asked about."""
+    return float(found.params.value if question.params is None else question.params.value)
+
+
+def _allocate(question: OptimalQuestion) -> Allocation:
+    """Divide the budget: by the law, or as the size or the tokens that are given leave it."""
+    machine, price, compute, run = question.machine, _price(question.law), question.compute, None
+
+    def params_of(compute: Term) -> Term:
+        if question.params is not None:
+            return question.params
+        if question.tokens is not None:
+            return sized(compute, question.tokens, price)
+        return floor("params", optimum(question.law, compute, question.aims))
+
+    if question.sized:
+        assert question.params is not None
+        assert question.tokens is not None
+        params, tokens = _cheapest(question) if question.like else (question.params, question.tokens)
+        compute = spent(params, tokens, price)
+    elif compute is None:
+        assert machine is not None
+        run = solve(machine, question.named, lambda one: float(params_of(one).value), question.confidence)
+        compute = run.compute
+    if not question.sized:
+        params = params_of(compute)
+        tokens = divided(compute, params, price) if question.tokens is None else question.tokens
+    if params.value < 1 or tokens.value < 1:
+        raise NapkinError("the budget is not enough for one parameter and one token", "--compute 3.8e25", status=BROKEN)
+    if machine is not None and run is None:
+        run = timed(machine, question.named, float(params.value), compute, question.confidence)
+    return Allocation(compute, params, tokens, run)
+
+
+def _cheapest(question: OptimalQuestion) -> tuple[Term, Term]:
+    """Return the model as good as the one that is given that takes the least compute in training and serving."""
+    surface, served = question.law.surface, question.aims.served
+    assert surface is not None
+    assert served is not None
+    assert question.params is not None
+    assert question.tokens is not None
+    target = surface.loss(question.params, question.tokens)
+    params, tokens = cheapest(surface, float(target.value), float(served.value))
+    source = "Sardana et al. 2024, arXiv:2401.00448, equation 3"
+    return leaf("params", round(params), "param", TRUE, source), leaf("tokens", round(tokens), "token", TRUE, source)
+
+
+def _of_aims(question: OptimalQuestion, found: Allocation) -> list[Term]:
+    """Return the FLOPs of a life of serving, and how often repeated tokens are seen."""
+    served, repeated = question.aims.served, question.aims.repeated
+    terms = []
+    if served is not None:
+        serves = serving(found.params, served)
+        lifetime = add("flops/lifetime", found.compute, serves)
+        terms += [serves, lifetime]
+        if question.like:
+            assert question.params is not None
+            assert question.tokens is not None
+            first = add(
+                "flops/lifetime/given",
+                spent(question.params, question.tokens, _price(question.law)).renamed("flops/total/given"),
+                serving(question.params, served).renamed("flops/served/given"),
+            )
+            one = constant("1", 1)
+            terms += [first, subtract("saving", one, divide("lifetime/share", lifetime, first))]
+    if repeated is not None:
+        worth = repeated.tokens(found.tokens)
+        terms += [worth, divide("epochs", found.tokens, repeated.unique)]
+    return terms
+
+
+def _of_deviation(question: OptimalQuestion, found: Allocation, others: Deviations, value: Term) -> list[Term]:
+    """Return what the given size or tokens cost: loss above the optimum's, and the share of the compute that is
+    wasted."""
+    if (question.params is None and question.tokens is None) or question.like:
+        return []
+    best = leaf("loss/optimal", others.target, "1", TRUE, "the lowest loss of this compute")
+    share = wasted(others, float(found.params.value), float(value.value))
+    return [
+        best,
+        subtract("loss/excess", value, best),
+        leaf("flops/wasted", share, "1", TRUE, "share of the compute: the best division is as good without it"),
+    ]
+
+
+def _intervals(question: OptimalQuestion, found: Allocation, losses: ScalingLaw) -> dict[str, tuple[Number, Number]]:
+    """Return the spread of today's laws, and of the fit where it is known, at either end of the compute."""
+    compute, half = float(found.compute.value), found.run.half if found.run is not None else 0.0
+    wide = deviations(question.confidence)
+    ends: dict[str, tuple[Number, Number]] = {}
+    solved = question.compute is None and not question.sized
+    if solved and half:
+        ends["flops/total"] = (compute / math.exp(half), compute * math.exp(half))
+    elif half and found.run is not None:
+        for term in found.run.terms:
+            if term.name in ("time", "gpu_hours", "cost"):
+                ends[term.name] = (float(term.value) / math.exp(half), float(term.value) * math.exp(half))
+    if half and found.run is not None:
+        used = next(float(term.value) for term in found.run.terms if term.name == "mfu")
+        ends["mfu"] = (used / math.exp(half), min(used * math.exp(half), 1.0))
+    sizes = [float(found.params.value)]
+    if question.params is None and question.tokens is None:
+        sizes = _sizes(question, compute, half if solved else 0.0, wide)
+        ends["params"] = (min(sizes), max(sizes))
+        budget = float(found.params.value) * float(found.tokens.value)
+        ends["tokens"] = (budget / max(sizes), budget / min(sizes))
+    ends["loss"] = _loss_ends(question, found, losses, wide)
+    return {path: (low, high) for path, (low, high) in ends.items() if high > low * (1 + 1e-9)}
+
+
+def _sizes(question: OptimalQuestion, compute: float, half: float, wide: float) -> list[float]:
+    """Return the optimal parameters by every law that stands, at the ends of the compute and of the law's own fit."""
+    laws = (question.law, *(standing() if question.law.stands else ()))
+    aims = question.aims
+    found = []
+    for law in laws:
+        if law.surface is None and (aims.served is not None or aims.repeated is not None):
+            continue
+        for way in (-half, half):
+            at = leaf("flops/total", compute * math.exp(way), "FLOP")
+            found.append(float(optimum(law, at, aims).value))
+        own = wide * law.surface.deviation_of_params(compute) if law.surface is not None else 0.0
+        found += [found[-1] * math.exp(own), found[-2] / math.exp(own)]
+    return found
+
+
+def _loss_ends(question: OptimalQuestion, found: Allocation, losses: ScalingLaw, wide: float) -> tuple[float, float]:
+    """Return the loss by the fit's own uncertainty and by another fit to the same runs."""
+    params, tokens, repeated = found.params, found.tokens, question.aims.repeated
+    seen: list[float] = []
+    for name in (losses.name, SAME_DATA.get(losses.name, losses.name)):
+        surface = losses.surface if name == losses.name else LAWS[name].surface
+        assert surface is not None
+        at = float(loss(surface, params, tokens, repeated).value)
+        own = wide * surface.deviation(float(params.value), float(tokens.value))
+        seen += [at - own, at + own]
+    return min(seen), max(seen)
+
+
+def notes(question: OptimalQuestion, params: Term, tokens: Term, losses: ScalingLaw) -> list[str]:
+    """Return what the law counts, where it is stretched, and what its loss means."""
+    law = question.law
+    said = [f"{law.title}: {law.source}", f"N counts {law.counts}; C = 6·N·D", *([law.remark] * bool(law.remark))]
+    outside = stretched(law, 6 * float(params.value) * float(tokens.value), float(params.value), float(tokens.value))
+    if outside:
+        said.append(f"extrapolated: the law was fitted to {outside}")
+    said.append(
+        f"the loss is in nats per token of {losses.data} data and its tokenizer: compare it within {losses.name} only"
+    )
+    if not law.stands and (law.surface is None or not law.surface.covariance):
+        said.append(f"no uncertainty of {law.name} is published, and no other law is like it: no interval is given")
+    if losses.name != law.name:
+        said.append(f"{law.name} states no loss: it is that of {losses.name} for this division")
+    return said

@@ -1,0 +1,153 @@
+"""What a machine computes while it trains a model of a size, by `napkin plan` of that very model; and the size that
+makes the two agree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from napkin.architectures import build
+from napkin.commands.command import ask, find
+from napkin.commands.optimal.question import Available
+from napkin.commands.signature import OptionText
+from napkin.counting.six_n import six_n
+from napkin.errors import NapkinError
+from napkin.evidence.constants import deviations
+from napkin.planning.llama_shapes import config_of_size
+from napkin.planning.scaling import count
+from napkin.record import record
+from napkin.render.answer import Answer
+from napkin.render.figures import amount, to_type
+from napkin.term import SEEN, TRUE, Term, constant, divide, leaf, multiply
+from napkin.timing import time
+
+ROUNDS = 12
+CLOSE = 0.02
+"""Share by which a size and the one that follows from its speed may differ: the best layout's speed jumps by a few
+percent between neighboring sizes, as they divide otherwise."""
+SPEED = "tokens_per_second_per_gpu"
+
+
+@record
+class Speed:
+    """How fast a machine trains a model: tokens per second and GPU, with half the interval of its logarithm."""
+
+    model: str
+    params: float
+    rate: float
+    half: float
+
+
+@record
+class FundedRun:
+    """A run whose budget is known.
+
+    terms  mfu, goodput, gpus, time, gpu_hours, cost
+    half   half the interval of ln(compute)
+    planned  the shape that the plan was asked for; "" where the MFU is given
+    """
+
+    compute: Term
+    terms: tuple[Term, ...]
+    half: float
+    planned: str
+
+
+def planned(machine: Available, model: str, only: tuple[str, ...] | None) -> Answer:
+    """Return the plan of a model on the machine; only: the quantities that are read, None: the layouts too."""
+    options = {**machine.options, "model": OptionText(model), "gpus": OptionText(str(machine.gpus.value))}
+    return ask(find("plan"), options, only, spare={})
+
+
+def speed(machine: Available, model: str, params: float) -> Speed:
+    """Return how fast the best layout trains a model: a preset, or one of Llama's shape of a size."""
+    try:
+        answer = planned(machine, model, (SPEED,))
+    except NapkinError as problem:
+        raise NapkinError(
+            f"the budget asks for a model of {amount(params)} parameters: {problem.message}",
+            "more --gpus, a smaller --params (napkin max-params finds the largest that fits), or --mfu",
+            status=problem.status,
+        ) from None
+    rate = float(answer.by_path()[SPEED].value)
+    low, high = answer.intervals[SPEED]
+    return Speed(model, params, rate, math.log(float(high) / float(low)) / 2)
+
+
+def of_shape(machine: Available, params: float, known: dict[str, Speed]) -> Speed:
+    """Return the speed of a model of Llama's shape with about so many parameters, to three digits."""
+    model = to_type(float(f"{params:.3g}"))
+    if model not in known:
+        shape, _ = config_of_size(int(float(f"{params:.3g}")), model)
+        known[model] = speed(machine, model, count(build(shape)))
+    return known[model]
+
+
+def solve(machine: Available, named: str, params_of: Callable[[Term], float], confidence: float) -> FundedRun:
+    """Return the run whose compute is what the machine does in its time with the model that this compute asks for.
+
+    named  the model, where it is given; params_of: the parameters for a compute
+    """
+    assert machine.time is not None
+    if machine.mfu is not None:
+        return _run(machine, machine.mfu, machine.time, 0.0, "", confidence)
+    known: dict[str, Speed] = {}
+    if named:
+        params = params_of(leaf("flops/total", 1e20, "FLOP"))
+        return _planned_run(machine, speed(machine, named, params), machine.time, confidence)
+    params = params_of(_run(machine, leaf("mfu", 0.4, "1"), machine.time, 0.0, "", confidence).compute)
+    for _ in range(ROUNDS):
+        found = of_shape(machine, params, known)
+        run = _planned_run(machine, found, machine.time, confidence)
+        following = params_of(run.compute)
+        if abs(following / params - 1) < CLOSE:
+            return run
+        params = math.sqrt(params * following)
+    return run
+
+
+def timed(machine: Available, named: str, params: float, compute: Term, confidence: float) -> FundedRun:
+    """Return the run of a compute that is given: how long it takes."""
+    if machine.mfu is not None:
+        used, half, name = machine.mfu, 0.0, ""
+    else:
+        found = speed(machine, named, params) if named else of_shape(machine, params, {})
+        used, half, name = _mfu(machine, found), found.half, found.model
+    rate = multiply("rate", machine.peak, used, machine.gpus)
+    lasting = machine.goodput.calendar(divide("time/uninterrupted", compute, rate))
+    return _run(machine, used, lasting, half, name, confidence, compute)
+
+
+def _mfu(machine: Available, found: Speed) -> Term:
+    """Return the MFU in 6·N terms at a speed of the plan."""
+    rate = leaf(SPEED, found.rate, "token/s/GPU", SEEN, f"napkin plan {found.model}: the recommended layout")
+    per_token = six_n(leaf("params/planned", found.params, "param", TRUE, f"parameters of {found.model}"))
+    return divide("mfu/while_running", multiply("flops_per_second_per_gpu", per_token, rate), machine.peak)
+
+
+def _planned_run(machine: Available, found: Speed, lasting: Term, confidence: float) -> FundedRun:
+    return _run(machine, _mfu(machine, found), lasting, found.half, found.model, confidence)
+
+
+def _run(
+    machine: Available,
+    used: Term,
+    lasting: Term,
+    half: float,
+    name: str,
+    confidence: float,
+    compute: Term | None = None,
+) -> FundedRun:
+    """Return the run at an MFU of its steps for a time; compute: where it is given."""
+    busy = multiply("gpu_seconds", machine.gpus, lasting)
+    goodput = machine.goodput
+    done = time.work(machine.peak, used, busy, goodput) if compute is None else compute
+    paid = multiply("gpu_seconds/paid", goodput.paid(machine.gpus), lasting)
+    hours = divide("gpu_hours", paid, constant(*time.HOUR))
+    terms = [multiply("mfu", used, goodput.share), used.renamed("mfu/while_running"), goodput.share, machine.gpus]
+    terms += [lasting.renamed("time"), hours]
+    terms += goodput.expected(terms[4])
+    if machine.price is not None:
+        terms.append(time.cost(hours, machine.price))
+    wide = goodput.half_width(half, deviations(confidence)) if half or goodput.spread else 0.0
+    return FundedRun(done, tuple(terms), wide, name)

@@ -1,0 +1,62 @@
+"""What `napkin optimal` draws: the loss against the size at the same compute, and what it takes to be as good."""
+
+from __future__ import annotations
+
+import math
+
+from napkin.commands.optimal.question import OptimalQuestion
+from napkin.commands.optimal.rows import Deviations
+from napkin.planning.laws.allocate import value_of
+from napkin.render.chart import Chart, Series
+from napkin.render.figures import amount
+from napkin.render.scale import titled
+
+POINTS = 41
+WIDEST = 3.0
+"""Times the least compute up to which the second panel is drawn."""
+
+
+def charts(question: OptimalQuestion, others: Deviations, chosen: float) -> tuple[Chart, ...]:
+    """Return the two panels; the second in money where the run has a price."""
+    sizes = [others.best * 16 ** (2 * i / (POINTS - 1) - 1) for i in range(POINTS)]
+    billions = [size / 1e9 for size in sizes]
+    repeated = others.aims.repeated
+    losses = [value_of(others.surface, size, others.budget / size, repeated) for size in sizes]
+    at = value_of(others.surface, chosen, others.budget / chosen, repeated)
+    named = f"{amount(round(chosen))} parameters"
+    extra = [(size, others.extra(size)) for size in sizes]
+    kept = [(size / 1e9, 1 + more) for size, more in extra if more is not None and 1 + more <= WIDEST]
+    paid = others.cost
+    scale, unit = (1.0, "times the least compute") if paid is None else _money(paid)
+    of_chosen = others.extra(chosen)
+    star = [] if of_chosen is None else [Series(named, [chosen / 1e9], [(1 + of_chosen) * scale], style="points")]
+    return (
+        Chart(
+            "lines",
+            f"{others.compute:.3g} FLOP by {question.law.name}: loss against size",
+            "parameters (billions)",
+            "loss (nats per token)",
+            [
+                Series("at this compute", billions, losses, style="line"),
+                Series(named, [chosen / 1e9], [at], style="points"),
+            ],
+            log_x=True,
+            log_y=math.isfinite(losses[0]),
+        ),
+        Chart(
+            "lines",
+            "what a model as good as the best one takes",
+            "parameters (billions)",
+            titled("cost" if paid is not None else "compute", unit),
+            [Series("as good", [x for x, _ in kept], [y * scale for _, y in kept], style="line"), *star],
+            log_x=True,
+        ),
+    )
+
+
+def _money(cost: float) -> tuple[float, str]:
+    """Return what one times the run's cost is in a unit of money that suits it."""
+    scale, unit = next(
+        (pair for pair in ((1e6, "million USD"), (1e3, "thousand USD")) if cost >= pair[0]), (1.0, "USD")
+    )
+    return cost / scale, unit

@@ -1,0 +1,58 @@
+"""The published model that is nearest to a size, and its layout on a machine."""
+
+from __future__ import annotations
+
+import math
+
+from napkin._tables.models import PRESETS
+from napkin.architectures import build
+from napkin.commands.optimal.machine import planned
+from napkin.commands.optimal.question import Available
+from napkin.counting.params import params as counted
+from napkin.errors import NapkinError
+from napkin.inputs.model_file import preset_config
+from napkin.inputs.presets import preset
+from napkin.record import record
+
+FARTHEST = 0.25
+"""The largest difference of ln(parameters) that is called near."""
+
+
+@record
+class NearestModel:
+    """A published model; layout, in words, and command (`step …`) of the best layout, "" where there is no machine."""
+
+    name: str
+    params: int
+    layout: str = ""
+    command: str = ""
+
+
+def nearest(params: float) -> NearestModel | None:
+    """Return the preset of a dense decoder whose published count is nearest; None where none is near."""
+    sizes = {name: fields.get("params_published", {}).get("total") for name, fields in PRESETS.items()}
+    near = {name: abs(math.log(size / params)) for name, size in sizes.items() if isinstance(size, int)}
+    for name in sorted(near, key=lambda one: near[one]):
+        if near[name] > FARTHEST:
+            return None
+        model = build(preset_config(preset(name)))
+        counts = counted(model)
+        total = int(counts["params/total"].value)
+        if counts["params/active"].value == total and len(model.stacks) == 1 and model.vision is None:
+            return NearestModel(name, total)
+    return None
+
+
+def laid_out(machine: Available, name: str, params: int) -> NearestModel:
+    """Return a model in the layout that the plan recommends on a machine; without one where none fits."""
+    try:
+        answer = planned(machine, name, None)
+    except NapkinError:
+        return NearestModel(name, params)
+    chosen = next((row for row in answer.rows or () if row.get("recommended")), None)
+    if chosen is None or "nearest" in answer.extra:
+        return NearestModel(name, params)
+    degrees = (
+        f"{short} {chosen[short]}" for short in ("tp", "pp", "vp", "dp", "cp", "ep") if chosen.get(short, 1) != 1
+    )
+    return NearestModel(name, params, " · ".join((*degrees, f"ZeRO-{chosen['zero']}")), str(chosen["command"]))

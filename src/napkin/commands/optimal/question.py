@@ -1,0 +1,246 @@
+"""What `napkin optimal` is asked, read from the options: a law, a budget, and what deviates from the law's optimum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from napkin.commands.inputs import Inputs
+from napkin.commands.question.confidence import read_confidence
+from napkin.commands.question.goodput import read_goodput
+from napkin.commands.question.machine import read_hardware, read_peak
+from napkin.commands.question.nodes import read_gpus
+from napkin.commands.signature import OptionText
+from napkin.errors import NapkinError, did_you_mean
+from napkin.evidence.rates import gpus_per_node
+from napkin.inputs.hardware import Hardware
+from napkin.options.question import OF_FAILURES
+from napkin.planning.laws.allocate import Aims
+from napkin.planning.laws.known import LAWS
+from napkin.planning.laws.law import Repetition, ScalingLaw
+from napkin.planning.laws.variants import FewBits, JointExperts
+from napkin.record import record, replace
+from napkin.term import ASSUMED, TRUE, Term, constant, divide, leaf, multiply
+from napkin.timing.goodput import Goodput
+from napkin.timing.time import HOUR
+
+OF_PLAN = ("seq", "precision", "optimizer", "framework", "gpus-per-node", "hardware", "hardware-file")
+"""Options that the plan of the model is asked with."""
+OF_MACHINE = (
+    *("gpus", "nodes", "gpus-per-node", "within", "budget", "price", "mfu", "goodput", "run-kind"),
+    *OF_FAILURES,
+    *OF_PLAN[:-2],
+)
+"""Options that only matter with --hardware."""
+USUAL = 30 * 86400
+"""Seconds of a run where a budget says neither how many GPUs nor how long: its GPU-hours depend little on it."""
+MOST_EXPERTS, BITS = 32, (4, 16)
+"""Where the laws of experts and of bits were fitted: with 3 bits activations, training was not stable."""
+
+
+@record
+class Available:
+    """What the run has: GPUs, and the time unless the compute is given.
+
+    peak     of one GPU, FLOP/s/GPU       price    USD per GPU-hour, where given
+    mfu      where given; else the plan of the model says it, asked with `options`
+    """
+
+    hardware: Hardware
+    gpus: Term
+    time: Term | None
+    peak: Term
+    price: Term | None
+    mfu: Term | None
+    goodput: Goodput
+    options: Mapping[str, OptionText]
+
+
+@record
+class OptimalQuestion:
+    """A budget to divide between parameters and tokens.
+
+    compute  FLOP, where given; else the machine's, or that of params and tokens
+    params, tokens  where given; named: the MODEL whose parameters they are, "" where none is
+    like     whether params and tokens say how good the model must be, and serving it what is made cheap
+    brief    whether only quantities are read, and no advice
+    """
+
+    law: ScalingLaw
+    aims: Aims
+    compute: Term | None
+    params: Term | None
+    tokens: Term | None
+    machine: Available | None
+    named: str
+    confidence: float
+    brief: bool
+
+    @property
+    def sized(self) -> bool:
+        """Whether parameters and tokens are both given: they are the budget."""
+        return self.params is not None and self.tokens is not None
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing deviates from what a law says of a compute."""
+        return self.params is None and self.tokens is None and self.aims == Aims()
+
+    @property
+    def like(self) -> bool:
+        """Whether a model as good as the one that is given is looked for, to be served."""
+        return self.sized and self.aims.served is not None
+
+
+def read(inputs: Inputs) -> OptimalQuestion:
+    """Read the question."""
+    read_gpus(inputs)
+    law = _read_law(inputs)
+    aims = _read_aims(inputs, law)
+    params, named = _read_params(inputs)
+    tokens = inputs.term("tokens") if inputs.has("tokens") else None
+    compute = inputs.term("compute", "flops/total") if inputs.has("compute") else None
+    sized = params is not None and tokens is not None
+    if compute is not None and sized:
+        raise NapkinError(
+            "a contradiction: --compute, the parameters and --tokens are all given", "each follows from the other two"
+        )
+    machine = _read_machine(inputs, bounded=compute is not None or sized)
+    if machine is None and compute is None and not sized:
+        raise NapkinError(
+            "too little is given: what is the budget?",
+            "--compute 3.8e25, or --gpus 64 --hardware h100 --within 30d, or --budget 100000 --price 2 --hardware h100",
+        )
+    return OptimalQuestion(
+        law, aims, compute, params, tokens, machine, named, read_confidence(inputs), not inputs.wants("advice")
+    )
+
+
+def _read_law(inputs: Inputs) -> ScalingLaw:
+    """Return the law that --law names, reduced to its experts or bits."""
+    word = inputs.text("law").strip().lower().replace("_", "-")
+    found = [law for name, law in LAWS.items() if name.startswith(word)]
+    exact = LAWS.get(word)
+    if exact is None and len(found) != 1:
+        names = ", ".join(law.name for law in found) or ", ".join(LAWS)
+        raise NapkinError(f"--law: no law is called {word[:40]!r}", did_you_mean(word, LAWS) or names)
+    law = exact or found[0]
+    mixture, rounded = law.name == "ludziejewski2025", law.name == "kumar2024"
+    inputs.depends(("experts",), mixture, f"{law.name} has no experts", "--law ludziejewski2025")
+    inputs.depends(("bits",), rounded, f"{law.name} knows no bits", "--law kumar2024")
+    if mixture:
+        inputs.default("experts", "8")
+        experts = inputs.integer("experts")
+        if experts > MOST_EXPERTS:
+            raise NapkinError(f"--experts {experts:,}: fitted to 1 to {MOST_EXPERTS}", "--experts 8")
+        inputs.assume(f"{experts} experts, 1 active")
+        law = replace(law, form=JointExperts().surface(experts))
+    if rounded:
+        inputs.default("bits", "16")
+        bits = inputs.integer("bits")
+        if not BITS[0] <= bits <= BITS[1]:
+            raise NapkinError(f"--bits {bits:,}: fitted to {BITS[0]} to {BITS[1]}", "--bits 8")
+        inputs.assume(f"trained in {bits} bits")
+        law = replace(law, form=FewBits().surface(bits))
+    return law
+
+
+def _read_aims(inputs: Inputs, law: ScalingLaw) -> Aims:
+    """Read what the model is for, which takes a law with a loss."""
+    served = inputs.term("served-tokens") if inputs.has("served-tokens") else None
+    repeated = None
+    if inputs.has("unique-tokens"):
+        repeated = Repetition(inputs.term("unique-tokens"))
+        if law.name != "muennighoff2023":
+            inputs.note(
+                "repeated tokens are worth what Muennighoff et al. 2023 found on C4 with their own fit "
+                "(--law muennighoff2023); here they meet another law's constants"
+            )
+    if served is not None and repeated is not None:
+        raise NapkinError(
+            "--served-tokens and --unique-tokens cannot be combined", "no published law joins them: choose one"
+        )
+    if law.surface is None and (served is not None or repeated is not None):
+        named = "served-tokens" if repeated is None else "unique-tokens"
+        with_loss = ", ".join(one.name for one in LAWS.values() if one.surface is not None)
+        raise NapkinError(f"--{named}: {law.name} states the optimum only, no loss", f"--law with a loss: {with_loss}")
+    return Aims(served, repeated)
+
+
+def _read_params(inputs: Inputs) -> tuple[Term | None, str]:
+    """Return the parameters asked about, of a MODEL or as given, and the model's name."""
+    if not inputs.has("model"):
+        return (inputs.term("params") if inputs.has("params") else None), ""
+    from napkin.commands.question.size import read_size
+
+    read_size(inputs, ())
+    if not inputs.has("model"):
+        return inputs.term("params"), ""
+    if inputs.has("params"):
+        raise NapkinError("MODEL and --params cannot be combined", "the model has its own count")
+    from napkin.commands.question.model import read_model
+    from napkin.counting.params import params
+
+    model = read_model(inputs)
+    counted = params(model)
+    if counted["params/active"].value != counted["params/total"].value:
+        raise NapkinError(
+            f"{model.name} has experts of which a token takes some, and the dense laws count all parameters",
+            f"--params {counted['params/active'].value} counts the active ones",
+        )
+    return counted["params/total"].renamed("params"), model.name
+
+
+def _read_machine(inputs: Inputs, bounded: bool) -> Available | None:
+    """Read what the run has; bounded: its compute is given, so that the time is what is asked for."""
+    if not inputs.has("hardware"):
+        given = [name for name in OF_MACHINE if name in inputs.given]
+        if not bounded and given:
+            inputs.need("hardware", "which accelerator?")
+        inputs.because(OF_MACHINE, "no accelerator is named", "--hardware h100")
+        return None
+    hardware = read_hardware(inputs, ("peak-flops", "memory-bandwidth", "link-bandwidth", "network-bandwidth"))
+    peak = read_peak(inputs, hardware)
+    mfu = inputs.term("mfu") if inputs.has("mfu") else None
+    inputs.depends(OF_PLAN[:4], mfu is None or bool(inputs.peek("gpus")), "--mfu is given, and nothing is planned")
+    price = inputs.term("price") if inputs.has("price") else None
+    gpus, time = _read_extent(inputs, hardware, price, bounded)
+    options = {name: inputs.given[name] for name in OF_PLAN if name in inputs.given}
+    for name in options:
+        inputs.value(name)
+    goodput = read_goodput(inputs, of_mfu=mfu is not None).on(gpus)
+    return Available(hardware, gpus, time, peak, price, mfu, goodput, options)
+
+
+def _read_extent(inputs: Inputs, hardware: Hardware, price: Term | None, bounded: bool) -> tuple[Term, Term | None]:
+    """Return how many GPUs, and for how long; None where the compute is given, which says how long."""
+    gpus = inputs.term("gpus") if inputs.has("gpus") else None
+    within = inputs.term("within", "time") if inputs.has("within") else None
+    if bounded:
+        inputs.because(
+            ("within", "budget"), "the compute is given, and says how long it takes", "leave out one of them"
+        )
+        inputs.need("gpus", "how many?")
+        return inputs.term("gpus"), None
+    if not inputs.has("budget"):
+        inputs.need_all({"gpus": "how many?", "within": "for how long?"})
+        assert gpus is not None
+        return gpus, within
+    if price is None:
+        inputs.need("price", "a budget buys GPU-hours")
+        raise AssertionError
+    if gpus is not None and within is not None:
+        raise NapkinError("a contradiction: --gpus, --within and --budget are all given", "leave out one of them")
+    bought = divide("gpu_hours/affordable", inputs.term("budget"), price)
+    seconds = float(bought.value) * HOUR[1]
+    if gpus is None:
+        limit = USUAL if within is None else float(within.value)
+        node, least = gpus_per_node(hardware), seconds / limit
+        count = math.ceil(least / node) * node if least > node else math.ceil(least)
+        if within is None:
+            inputs.assume("about 30 days")
+        gpus = leaf(
+            "gpus", count, "GPU", TRUE if within is not None else ASSUMED, "whole nodes that the budget occupies"
+        )
+        inputs.record("gpus", count, "derived", "GPU")
+    return gpus, multiply("time", divide("time/hours", bought, gpus), constant(*HOUR))

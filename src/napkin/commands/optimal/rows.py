@@ -1,0 +1,144 @@
+"""What deviating from an optimum costs, and what other laws say, as rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from napkin.counting.six_n import six
+from napkin.planning.laws.allocate import Aims, cheapest, least_compute, optimum, same_loss, serving, value_of
+from napkin.planning.laws.known import standing
+from napkin.planning.laws.law import ScalingLaw, Surface
+from napkin.record import record
+from napkin.render.answer import Cell
+from napkin.render.figures import amount
+from napkin.term import Term, leaf
+
+FACTORS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4)
+"""Sizes that are compared, as multiples of the best one."""
+COLUMNS = {
+    "params": "param",
+    "tokens": "token",
+    "tokens_per_param": "token/param",
+    "loss": "1",
+    "flops/same_loss": "FLOP",
+    "flops/lifetime": "FLOP",
+    "extra": "1",
+    "cost": "USD",
+}
+"""Units of the columns that have one."""
+
+
+@record
+class Deviations:
+    """The question of what another size costs.
+
+    surface  whose losses are compared           best      parameters of its optimum for this compute
+    compute  FLOP of training                    target    the loss of the optimum
+    spent    FLOP of training and serving the optimum
+    cost     USD of that compute, None where it has no price
+    """
+
+    surface: Surface
+    aims: Aims
+    compute: float
+    best: float
+    target: float
+    spent: float
+    cost: float | None
+
+    @property
+    def budget(self) -> float:
+        """Parameters times tokens that the compute is enough for."""
+        return float(self.surface.budget(leaf("flops/total", self.compute, "FLOP")).value)
+
+    def lifetime(self, params: float, training: float) -> float:
+        """Return the FLOP of training and of serving."""
+        served = self.aims.served
+        return training if served is None else training + float(serving(leaf("params", params, "param"), served).value)
+
+    def extra(self, params: float) -> float | None:
+        """Return how much more compute, as a share, a model of this size takes to be as good; None where none is."""
+        training = same_loss(self.surface, params, self.target, self.aims.repeated)
+        return None if training is None else max(self.lifetime(params, training) / self.spent - 1, 0.0)
+
+    def row(self, params: float, which: str) -> dict[str, Cell]:
+        """Return a size as a row: its tokens and loss at the same compute, and what it takes to be as good."""
+        tokens = self.budget / params
+        extra = self.extra(params)
+        row: dict[str, Cell] = {
+            "params": round(params),
+            "tokens": round(tokens),
+            "tokens_per_param": tokens / params,
+            "loss": value_of(self.surface, params, tokens, self.aims.repeated),
+            "extra": extra,
+            "which": which,
+        }
+        if extra is not None and self.cost is not None:
+            row["cost"] = self.cost * (1 + extra)
+        return row
+
+
+def deviations_of(surface: Surface, aims: Aims, compute: float, cost: float | None) -> Deviations:
+    """Return the question of other sizes at a compute."""
+    total = leaf("flops/total", compute, "FLOP")
+    best = float(optimum(ScalingLaw("", "", "", surface, ""), total, aims).value)
+    target = value_of(surface, best, float(surface.budget(total).value) / best, aims.repeated)
+    plain = Deviations(surface, aims, compute, best, target, 1.0, cost)
+    return Deviations(surface, aims, compute, best, target, plain.lifetime(best, compute), cost)
+
+
+def rows_of(deviations: Deviations, chosen: float) -> list[dict[str, Cell]]:
+    """Return sizes around the best one, and the one that was asked about, from small to large."""
+    sizes = {deviations.best * factor: "optimal" if factor == 1 else "" for factor in FACTORS}
+    if all(abs(math.log(chosen / size)) > 0.02 for size in sizes):
+        sizes[chosen] = "asked"
+    return [deviations.row(size, which) for size, which in sorted(sizes.items())]
+
+
+def wasted(others: Deviations, params: float, loss: float) -> float:
+    """Return the share of the compute, in a life of serving where there is one, that a size wastes: the best division
+    reaches its loss with the rest."""
+    if others.aims.served is None:
+        return max(1 - least_compute(others.surface, loss, others.aims.repeated) / others.compute, 0.0)
+    best, tokens = cheapest(others.surface, loss, float(others.aims.served.value))
+    training = float(six().value) * others.surface.price * best * tokens
+    return max(1 - others.lifetime(best, training) / others.lifetime(params, others.compute), 0.0)
+
+
+def law_rows(compute: Term, used: ScalingLaw) -> Iterator[dict[str, Cell]]:
+    """Yield what today's laws for dense models, and the one that is used, say of a compute."""
+    for law in standing() if used.stands else (used, *standing()):
+        params = float(law.form.params(compute).value)
+        price = law.surface.price if law.surface is not None else 1.0
+        tokens = float(compute.value) / float(six().value) / price / params
+        yield {
+            "law": law.name,
+            "params": round(params),
+            "tokens": round(tokens),
+            "tokens_per_param": tokens / params,
+            "beyond": beyond(law, float(compute.value), params, tokens),
+        }
+
+
+def beyond(law: ScalingLaw, compute: float, params: float, tokens: float) -> float:
+    """Return how many times outside its fitted range a law is asked; 1 inside."""
+    return max((times for times, _ in _stretches(law, compute, params, tokens)), default=1.0)
+
+
+def stretched(law: ScalingLaw, compute: float, params: float, tokens: float) -> str:
+    """Return where a law is asked beyond what it was fitted to, in words; "" inside."""
+    said = [
+        f"{words} ({times:.2g} times beyond)" for times, words in _stretches(law, compute, params, tokens) if times > 1
+    ]
+    return " and ".join(said)
+
+
+def _stretches(law: ScalingLaw, compute: float, params: float, tokens: float) -> Iterator[tuple[float, str]]:
+    """Yield by how many times each quantity is outside the fitted range, and that range in words."""
+    if law.flop is not None:
+        yield law.flop.beyond(compute), f"{law.flop.low:.2g} to {law.flop.high:.2g} FLOP"
+    if law.params is not None:
+        yield law.params.beyond(params), f"{amount(law.params.low)} to {amount(law.params.high)} parameters"
+    if law.tokens is not None:
+        yield law.tokens.beyond(tokens), f"{amount(law.tokens.low)} to {amount(law.tokens.high)} tokens"

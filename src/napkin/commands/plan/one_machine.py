@@ -1,0 +1,181 @@
+"""The answer of `napkin plan` about one machine: its layouts ranked, or the nearest question that has an answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from napkin.commands.plan.compared import front_line, front_row, says_recommended, usual_row, why
+from napkin.commands.plan.pictures import scatter
+from napkin.commands.plan.question import PlanQuestion
+from napkin.commands.plan.rows import (
+    COLUMNS,
+    Standing,
+    goodput_on,
+    row_of,
+    run_half,
+    whole_run,
+)
+from napkin.commands.question.step_model import memory_terms
+from napkin.elementwise import Number
+from napkin.errors import BROKEN, HELD, IMPOSSIBLE, NapkinError
+from napkin.evidence.constants import deviations
+from napkin.evidence.utilization import utilization_terms
+from napkin.inputs.limits import status_of_most
+from napkin.planning.alternatives import nearest, reasons
+from napkin.planning.found import Found
+from napkin.planning.grid import Request
+from napkin.planning.layouts import Scored, best, chosen_on, listed, recommended, scored
+from napkin.planning.usual import usual_choices
+from napkin.render.answer import Answer
+from napkin.term import TRUE, Term, leaf
+from napkin.training.layout import Layout
+
+
+def on_one(question: PlanQuestion, request: Request) -> Answer:
+    """Answer with the ranked layouts of one machine, or with the nearest machine or request that has any."""
+    if question.brief:
+        answer, chosen = _quantities(question, request)
+    else:
+        found = question.layouts.find(request)
+        if not len(found):
+            return impossible(question, request, question.layouts.find_least(request) if found.layouts else found)
+        answer, chosen = ranked_answer(question, found)
+    judge(question, answer, chosen.fit)
+    return answer
+
+
+def judge(question: PlanQuestion, answer: Answer, fit: str) -> None:
+    """State whether the run keeps its deadline and its budget, as `train-time` does; without any, whether it fits.
+    Another command that moves an input has nothing to learn from the fit of a layout that is chosen to fit."""
+    answer.verdict = None if question.brief else fit
+    if question.limits and question.counts:  # else the machine is chosen to keep them
+        answer.status = status_of_most(question.limits, answer.quantities(), answer.intervals)
+        answer.verdict = HELD[answer.status]
+
+
+def impossible(question: PlanQuestion, request: Request, found: Found | None) -> Answer:
+    """Answer with the nearest question that has an answer, with status 1."""
+    why = reasons(question.layouts, request, found)
+    near = nearest(question.layouts, request)
+    if near is None:
+        raise NapkinError(
+            f"{request.model.name} on {request.gpus:,} × {question.layouts.hardware.name}: {'; '.join(why)}",
+            "no number of GPUs that was tried and no single relaxed option changes that",
+            status=BROKEN,
+        )
+    what, other = near
+    answer, _ = ranked_answer(question, other)
+    answer.status, answer.verdict = BROKEN, IMPOSSIBLE
+    answer.extra["reasons"] = why
+    answer.extra["nearest"] = what
+    return answer
+
+
+def ranked_answer(question: PlanQuestion, found: Found) -> tuple[Answer, Scored]:
+    """Answer with the best layouts as rows, and the recommended one as quantities; then the runner-up, the Pareto front
+    and the usual choices. Return it with the recommended layout."""
+    layouts, request = question.layouts, found.request
+    half = layouts.half_width(request.gpus)
+    front = found.front()
+    shown = front[: question.rows] if question.pareto else found.distinct(question.rows)
+    leader = best(layouts, found)
+    chosen = recommended(layouts, found, leader)
+    entries = [listed(layouts, found, i) for i in shown]
+    rows = [
+        row_of(question, one, Standing(n, leader, i in front, one.layout == chosen.layout))
+        for n, (one, i) in enumerate(zip(entries, shown, strict=True), 1)
+    ]
+    if not question.pareto and not any(row["recommended"] for row in rows):
+        faster = int((found.score < chosen.token * (1 - 1e-9)).sum())
+        rows.append(row_of(question, chosen, Standing(max(faster, len(rows)) + 1, leader, recommended=True)))
+    terms, notes = _terms(question, chosen, found.layouts)
+    terms.append(leaf("layouts/fit", len(found), "1", TRUE, "and fit the memory"))
+    terms += _run_terms(question, chosen)
+    answer = Answer(
+        "plan",
+        terms,
+        rows=rows,
+        notes=notes,
+    )
+    answer.intervals = ends_of(question, answer.terms, half, request.gpus)
+    usual = list(usual_choices(layouts, request, chosen))
+    answer.extra["columns"] = COLUMNS
+    answer.extra["pareto"] = [front_row(question, found, i) for i in front]
+    answer.extra["popular"] = [usual_row(one) for one in usual]
+    answer.notes += [
+        *says_recommended(chosen, leader),
+        *((why(entries[0], entries[1]),) if len(entries) > 1 else ()),
+        f"time against memory: {front_line(question, found, front)}",
+        *(f"{one.name}: {one.why}" for one in usual),
+    ]
+    ties = int((found.score <= found.score.min() * math.exp(2 * half)).sum())
+    answer.extra["ties"] = ties
+    answer.notes.append(
+        f"{ties:,} of {len(found):,} layouts that fit lie within each other's {question.confidence:.0%} intervals "
+        f"(×/÷ {math.exp(half):.2f}); `tie` marks those listed"
+    )
+    if request.batch is None:
+        answer.notes.append(
+            "the batch is free: each layout takes the largest step that it can; they are ranked by time per token"
+        )
+    answer.plot = (scatter(question, found, front, chosen, half),)
+    return answer, chosen
+
+
+def _quantities(question: PlanQuestion, request: Request) -> tuple[Answer, Scored]:
+    """Answer with the recommended layout's quantities only, for a command that reads no more."""
+    layouts = question.layouts
+    chosen, count = chosen_on(layouts, request.gpus)
+    if chosen is None:  # another command reads the answer to its own question, not to one nearby
+        raise NapkinError("; ".join(reasons(layouts, request, None)), "another --gpus", status=BROKEN)
+    terms, notes = _terms(question, chosen, count)
+    terms += _run_terms(question, chosen)
+    answer = Answer("plan", terms, notes=notes)
+    answer.intervals = ends_of(question, answer.terms, layouts.half_width(request.gpus), request.gpus)
+    return answer, chosen
+
+
+def ends_of(question: PlanQuestion, terms: Sequence[Term], half: float, gpus: int) -> dict[str, tuple[Number, Number]]:
+    """Return the intervals of those of the terms that are predictions; half: half that of ln(a step's time)."""
+    wide = run_half(question, half, gpus)
+    ends: dict[str, tuple[Number, Number]] = {}
+    for term in terms:
+        if term.name in ("step/time", "mfu", "hfu", "tokens_per_second_per_gpu", "time/uninterrupted"):
+            ends[term.name] = (term.value / math.exp(half), term.value * math.exp(half))
+        elif term.name in ("time", "gpu_hours", "cost"):
+            ends[term.name] = (term.value / math.exp(wide), term.value * math.exp(wide))
+    goodput = None if question.goodput is None else goodput_on(question.goodput, gpus)
+    if goodput is not None and goodput.spread:
+        ends["goodput"] = goodput.ends(deviations(question.confidence))
+    return ends
+
+
+def _terms(question: PlanQuestion, winner: Scored, tried: int) -> tuple[list[Term], list[str]]:
+    """Return the best layout as `step` publishes it, what it holds, how many layouts were tried; and notes."""
+    terms, notes = _step_terms(question, winner.layout)
+    terms.append(question.layouts.hardware.term("capacity", "memory/capacity", "byte"))
+    terms.append(leaf("layouts", tried, "1", TRUE, "divide machine, model and batch"))
+    return terms, notes
+
+
+def _run_terms(question: PlanQuestion, winner: Scored) -> list[Term]:
+    """Return what the whole run takes, and the failures to expect."""
+    run = {name: leaf(name, value, COLUMNS[name], TRUE) for name, value in whole_run(question, winner).items()}
+    if question.goodput is None or not run:
+        return list(run.values())
+    goodput = goodput_on(question.goodput, int(winner.layout.gpus))
+    return [*{**run, "goodput": goodput.share}.values(), *goodput.expected(run["time"])]
+
+
+def _step_terms(question: PlanQuestion, layout: Layout) -> tuple[list[Term], list[str]]:
+    """Return the layout as `step` publishes it, and what it holds."""
+    layouts, model = question.layouts, question.layouts.request.model
+    setup = layouts.setup(layout)
+    whole = scored(layouts, layout).step
+    shown = utilization_terms(model, setup, question.peak, whole)
+    found = [whole.time, *whole.time.parts, *shown]
+    if not question.weighed:
+        return found, []
+    memory, _, notes = memory_terms(model, setup, layouts.request.implementation)
+    return [*found, *memory], notes

@@ -1,0 +1,116 @@
+"""How much is trained on: tokens, or steps, or samples packed into sequences or padded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from napkin.commands.inputs import Inputs
+from napkin.commands.question.tasks import read_task
+from napkin.errors import NapkinError
+from napkin.inputs.lengths import SampleLengths, read_lengths
+from napkin.options.data import AMOUNT, SAMPLES
+from napkin.record import record
+from napkin.render.figures import to_type
+from napkin.term import GIVEN, TRUE, Term, divide, leaf, multiply, subtract
+from napkin.term import constant as fixed
+
+LONGEST_OF = "padded to the longest of a micro-batch: E[max] over samples drawn at random"
+
+
+@record
+class Amount:
+    """Tokens that are computed on, padding among them, and what is said of them besides: real ones, the padding's
+    share."""
+
+    tokens: Term
+    more: tuple[Term, ...] = ()
+
+
+def read_whether_stated(inputs: Inputs) -> bool:
+    """Return whether the amount of training is stated other than by --tokens."""
+    return any(name in inputs for name in AMOUNT)
+
+
+def read_amount(inputs: Inputs, seq: int | None, of_layout: Callable[[], int] | None = None) -> Amount:
+    """Return how much is trained on. seq: tokens of a sequence, where a model says; None: --params alone. of_layout:
+    gives the sequences of a step where a layout says them."""
+    given = [name for name in AMOUNT if name in inputs]
+    if "tokens" in inputs:
+        hint = "leave out one of the two"
+        if given == ["epochs"]:
+            repeated = inputs.integer("tokens") * float(inputs.number("epochs"))
+            hint = f"--tokens {to_type(repeated)}: the tokens of all epochs together"
+        where = inputs.given[given[0]].where  # as a launch of another tool spells it
+        typed = where if where.startswith("--") else f"--{given[0]}"
+        raise NapkinError(f"--tokens and {typed} both say how much is trained on", hint)
+    if seq is None:
+        raise NapkinError(f"--{given[0]} needs a MODEL, whose sequences have a length", "or --tokens")
+    found = _read_steps(inputs, seq, of_layout) if "steps" in inputs else _read_samples(inputs, seq)
+    inputs.record("tokens", int(found.tokens.value), "derived", "token")
+    return found
+
+
+def _read_steps(inputs: Inputs, seq: int, of_layout: Callable[[], int] | None) -> Amount:
+    """Return the tokens of so many optimizer steps: steps · global batch · sequence."""
+    inputs.because(SAMPLES, "--steps says how much is trained on", "leave out one of the two")
+    if not inputs.has("global-batch") and of_layout is None:
+        raise NapkinError("--steps needs --global-batch: sequences of one step", "for example --global-batch 128")
+    batch = leaf("global_batch", of_layout() if of_layout else inputs.integer("global-batch"), "1", GIVEN)
+    tokens = leaf("sequence", seq, "token", GIVEN)
+    steps = leaf("steps", inputs.integer("steps"), "1", GIVEN)
+    return Amount(multiply("tokens", steps, batch, tokens))
+
+
+def _read_samples(inputs: Inputs, seq: int) -> Amount:
+    """Return the tokens of all passes over the samples, packed without padding, or each padded to the longest of its
+    micro-batch where the lengths are known, else to the sequence."""
+    lengths = read_lengths(inputs.text("lengths")) if inputs.has("lengths") else None
+    if lengths is not None:
+        lengths = _read_cut(inputs, lengths, seq)
+        if "sample-tokens" in inputs:
+            raise NapkinError("--lengths and --sample-tokens both say how long samples are", "leave out one of the two")
+        inputs.default("samples", str(lengths.samples))
+    inputs.need("samples", "how many?")
+    if lengths is None and not inputs.has("sample-tokens"):
+        raise NapkinError(
+            "--samples needs the length of a sample", "--sample-tokens N: their mean; or --lengths FILE: all of them"
+        )
+    mean = float(lengths.mean if lengths is not None else inputs.number("sample-tokens"))
+    if mean > seq:
+        raise NapkinError(
+            f"--sample-tokens {mean:,.0f}: is longer than a sequence of {seq:,}", "--seq, or the mean of what is kept"
+        )
+    inputs.default("epochs", "1")
+    samples = leaf("samples", inputs.integer("samples"), "1", GIVEN)
+    epochs = leaf("epochs", float(inputs.number("epochs")), "1", GIVEN)
+    rows = read_task(inputs).rows
+    several = [leaf("sequences_of_a_sample", rows, "1", TRUE, read_task(inputs).source)] if rows > 1 else []
+    real = multiply(
+        "tokens/real",
+        samples,
+        *several,
+        epochs,
+        leaf("tokens_of_a_sequence" if rows > 1 else "tokens_of_a_sample", mean, "token", GIVEN),
+    )
+    if "packing" not in inputs:
+        inputs.assume("samples packed without padding")
+    inputs.default("packing", True)
+    if inputs.flag("packing"):
+        return Amount(real.renamed("tokens"))
+    each = leaf("sequence", seq, "token", GIVEN)
+    if lengths is not None:
+        together = (inputs.integer_or_none("micro-batch") or 1) * rows
+        each = leaf("padded_sample", lengths.padded(together), "token", TRUE, LONGEST_OF)
+    tokens = multiply("tokens", samples, *several, epochs, each)
+    wasted = subtract("padding/share", fixed("1", 1), divide("tokens/real_share", real, tokens))
+    return Amount(tokens, (real, wasted))
+
+
+def _read_cut(inputs: Inputs, lengths: SampleLengths, seq: int) -> SampleLengths:
+    """Return the lengths as training cuts them to the sequence, which is noted."""
+    kept = lengths.cut(seq)
+    if kept.tokens < lengths.tokens:
+        longer = sum(count for length, count in lengths.counts if length > seq)
+        share = 1 - kept.tokens / lengths.tokens
+        inputs.note(f"{longer:,} samples are longer than {seq:,} tokens and cut: {share:.1%} of all tokens are lost")
+    return kept

@@ -1,0 +1,120 @@
+"""What is trained of a model, from the options: frozen layers and parts, adapters, how frozen weights are stored."""
+
+from __future__ import annotations
+
+from napkin.architectures import implementation_of
+from napkin.commands.inputs import Inputs
+from napkin.commands.question.tasks import read_forwards
+from napkin.errors import NapkinError, Refused, did_you_mean
+from napkin.operations.frameworks import IMPLEMENTATIONS
+from napkin.operations.frozen import Frozen
+from napkin.operations.implementations import Implementation
+from napkin.operations.model import Model
+from napkin.operations.tuning import Tuning
+from napkin.options.training import ADAPTED, FROZEN, UNQUANTIZED
+from napkin.record import replace
+from napkin.training.frameworks import PLAIN
+from napkin.training.recomputation import Recompute
+from napkin.training.tasks import Passes, passes_of
+
+
+def read_implementation(inputs: Inputs) -> str:
+    """Return the name of the model implementation."""
+    word = inputs.text("implementation").strip().lower()
+    if word not in IMPLEMENTATIONS:
+        raise NapkinError(
+            f"--implementation: {word[:60]!r} is not known",
+            did_you_mean(word, IMPLEMENTATIONS) or f"one of {', '.join(IMPLEMENTATIONS)}",
+        )
+    return word
+
+
+def read_quantized(inputs: Inputs) -> str:
+    """Return the format of the frozen weights, "" where they are not quantized."""
+    stored = inputs.text_or_none("quantized")
+    return "" if stored in (None, UNQUANTIZED) else str(stored)
+
+
+def read_frozen(inputs: Inputs, model: Model, implementation: Implementation, word: str) -> Frozen:
+    """Return what is not trained, with the implementation, named `word`, as it runs adapters."""
+    layers, part = inputs.integer_or_none("freeze-layers"), inputs.text_or_none("freeze") or ""
+    if layers is not None:
+        _check_freezable(inputs, model, layers)
+    if part and model.vision is None:
+        raise NapkinError(f"--freeze: {model.name} has no vision tower that napkin knows", "--freeze-layers")
+    return Frozen(_read_adapter(inputs, model, implementation, word), layers, part)
+
+
+def read_trained(inputs: Inputs, model: Model, again: Recompute | None = None) -> Model:
+    """Return a model as it is trained, for commands that ask for no layout; itself where nothing is frozen. again:
+    recomputation, which lets gradients pass through frozen layers."""
+    if not any(name in inputs for name in FROZEN):
+        return model
+    from napkin.operations.trained import as_trained
+    from napkin.training.setup import wakes
+
+    word = read_implementation(inputs) if inputs.has("implementation") else "hf"
+    frozen = read_frozen(inputs, model, implementation_of(word, model.family), word)
+    woken = again is not None and wakes(frozen.layers, again, frozen.implementation)
+    return as_trained(model, replace(frozen, wakes=woken))
+
+
+def read_passes(inputs: Inputs, model: Model) -> Passes:
+    """Return what a micro-batch runs, for commands that ask for no layout."""
+    return passes_of(read_trained(inputs, model), read_forwards(inputs, PLAIN))
+
+
+def _check_freezable(inputs: Inputs, model: Model, frozen: int) -> None:
+    """Raise an error where LoRA freezes everything anyway, or where it is not clear which layers are the first; note
+    that a tied head is frozen with the embedding."""
+    from napkin.operations.trained import head_of
+
+    depth = model.stacks[-1].depth
+    if frozen > depth:
+        raise NapkinError(f"--freeze-layers {frozen:,}: {model.name} has {depth:,} layers", f"at most {depth:,}")
+    if "lora-rank" in inputs:
+        raise NapkinError("--freeze-layers and --lora-rank cannot be combined", "LoRA freezes every layer")
+    if len(model.stacks) > 1:
+        raise Refused(f"--freeze-layers: {model.name}: it has an encoder", "a model without one, or --lora-rank")
+    head = head_of(model)
+    if model.tied and (head is None or head.linear() is None):
+        raise Refused(f"--freeze-layers: {model.name}: a part of its head is the embedding", "--lora-rank")
+    if model.tied:
+        inputs.note("the embedding is frozen with the first layers, and so is the head, which is the same matrix")
+
+
+def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, word: str) -> Implementation:
+    """Return the implementation with LoRA on frozen weights where --lora-rank asks for it."""
+    rank, stored = inputs.integer_or_none("lora-rank"), read_quantized(inputs)
+    if rank is None:
+        for name in ADAPTED[1:]:
+            if name in inputs and inputs.has(name) and (stored or name != "quantized"):
+                raise NapkinError(f"--{name} needs --lora-rank", "for example --lora-rank 8")
+        return implementation
+    from napkin.operations.lora_targets import check_parameters, resolved
+
+    library = {"litgpt": "bitsandbytes", "torchtune": "torchao"}.get(word, "transformers")
+    experts = _read_quantized_experts(inputs, model, stored)
+    dropout = float(inputs.number_or_none("dropout") or 0.0)
+    inputs.default("adapter", "lora")
+    weighted = inputs.text("adapter") == "dora"
+    tuning = Tuning("lora", rank, dropout, (), stored, library, experts, magnitude=weighted)
+    tuning = resolved(tuning, inputs.texts("lora-targets"), model, implementation)
+    if word == "hf":
+        check_parameters(tuning)
+    return replace(implementation, tuning=tuning)
+
+
+def _read_quantized_experts(inputs: Inputs, model: Model, stored: str) -> bool:
+    """Return whether experts are quantized with the linear layers (--quantize-experts)."""
+    asked = inputs.flag("quantize-experts")
+    if asked and not (stored and model.experts):
+        why = f"{model.name} has no experts" if stored else "nothing is quantized"
+        raise NapkinError(f"--quantize-experts: {why}", "leave it out" if stored else "--quantized nf4")
+    if stored and model.experts and not asked:
+        inputs.assume("experts not quantized")
+        inputs.note(
+            "transformers 5 leaves experts that are one tensor in 16 bits; they are quantized in transformers 4, where "
+            "they are linear layers, or while loading: --quantize-experts"
+        )
+    return asked

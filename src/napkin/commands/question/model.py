@@ -1,0 +1,224 @@
+"""The model that a question is about: MODEL, the config fields to ignore, and what its config leaves open."""
+
+from __future__ import annotations
+
+from napkin.architectures import build
+from napkin.commands.inputs import Inputs
+from napkin.commands.question.named import named_config
+from napkin.commands.question.tasks import read_as_trained
+from napkin.errors import NapkinError, did_you_mean
+from napkin.inputs.load import printable
+from napkin.inputs.model import CLASS_DEFAULT, LARGEST_DIMENSION, PRESET, Config
+from napkin.operations.model import Model
+from napkin.options.training import FROZEN, TASKED
+from napkin.term import Term
+from napkin.training.tasks import Passes
+
+DEFAULT_SEQ = 4096
+COUNTS = ("params", "flops")
+"""Commands that count a whole model, however it is divided."""
+
+
+def read_model(inputs: Inputs) -> Model:
+    """Return the model asked about; what its config left to class defaults is recorded among the inputs."""
+    config = _read_config(inputs)
+    ignorable = inputs.texts("assume-ignorable")
+    strict = inputs.flag("strict-config")
+    config, model = _built(config, tuple(ignorable), strict)
+    if strict:
+        inputs.note(f"--strict-config: {config.model_type} reads every field of the config, or it changes no count")
+    for field in ignorable:
+        if field not in config.assumed:
+            raise NapkinError(
+                f"--assume-ignorable {printable(field, 60)} has no effect here: {config.name} has no such field, or "
+                "napkin knows what it changes",
+                "leave it out",
+            )
+    _record_defaults(inputs, config)
+    for note in model.notes:
+        inputs.note(note)
+    if ignorable:
+        inputs.note(f"config fields ignored: {', '.join(ignorable)}")
+    return read_as_trained(inputs, _read_padded(inputs, model))
+
+
+_BUILT: list[tuple[tuple[object, ...], Config, Model]] = []
+"""The last presets that were built, with how: a command that asks many questions asks them about one model."""
+KEPT_MODELS = 4
+
+
+def _built(config: Config, ignorable: tuple[str, ...], strict: bool) -> tuple[Config, Model]:
+    """Return the model of a config, of a preset from an earlier question, and the config that was read for it."""
+    asked = (config.name, config.model_type, ignorable, strict)
+    for known, read, model in _BUILT:
+        if known == asked and config.origin == PRESET and read.fields == config.fields:
+            return read, model
+    model = build(config, ignorable, strict)
+    if config.origin == PRESET:
+        _BUILT[:] = [*_BUILT[1 - KEPT_MODELS :], (asked, config, model)]
+    return config, model
+
+
+def _read_config(inputs: Inputs) -> Config:
+    """Return the config of MODEL: a file's, a preset's, or that of a Llama-shaped model of the size given."""
+    text = inputs.text("model", "which model?")
+    config, described = named_config(text)
+    if described:
+        inputs.assume(described)
+    inputs.shown["model"].where = config.document.name
+    return config
+
+
+def _read_padded(inputs: Inputs, model: Model) -> Model:
+    """Return the model with the vocabulary that is trained, where it is padded."""
+    multiple = inputs.integer_or_none("vocab-multiple")
+    if multiple is None:
+        if inputs.command.name in COUNTS:
+            inputs.depends(("tp",), False, "only a padded vocabulary depends on it", "--vocab-multiple 128")
+        return model
+    from napkin.architectures.vocabulary import padded
+
+    ranks = inputs.integer_or_none("tp") or 1
+    found = padded(model, multiple * ranks)
+    if found.vocabulary > LARGEST_DIMENSION:
+        raise NapkinError(
+            f"--vocab-multiple {multiple:,}: the vocabulary would be {found.vocabulary:,}", "for example 128"
+        )
+    more = found.vocabulary - model.vocabulary
+    if more:
+        inputs.note(f"vocabulary: {model.vocabulary:,} padded by {more:,} to {found.vocabulary:,}")
+    return found
+
+
+def _record_defaults(inputs: Inputs, config: Config) -> None:
+    """Record what the config leaves to class defaults."""
+    for block in (config, *config.children):
+        for field, (value, origin) in block.origins.items():
+            if origin == CLASS_DEFAULT and value is not None:
+                inputs.record(field.replace("_", "-"), value, origin)
+
+
+def read_sequence(inputs: Inputs, model: Model) -> int:
+    """Return the tokens in a sequence: --seq, else 4096 or the model's maximum where that is smaller."""
+    if not inputs.has("seq"):
+        documents = inputs.integers("document-lengths")
+        length = sum(documents) if documents else min(DEFAULT_SEQ, model.max_length or DEFAULT_SEQ)
+        inputs.default("seq", str(length))
+    seq = inputs.integer("seq")
+    if model.max_length is not None and seq > model.max_length:
+        inputs.note(f"--seq {seq:,} is beyond the model's {model.max_length:,} positions")
+    return seq
+
+
+def read_target(inputs: Inputs, model: Model) -> int | None:
+    """Return the tokens of the decoder's sequence, where they differ from the encoder's: --target-seq, or as many as
+    its positions hold, where these are fewer; else None."""
+    second = len(model.stacks) > 1
+    inputs.depends(("target-seq",), second, f"{model.name} has no second stack")
+    if not second:
+        return None
+    most = model.max_target
+    if most is not None and not inputs.has("target-seq") and inputs.integer("seq") > most:
+        inputs.default("target-seq", str(most))
+    target = inputs.integer_or_none("target-seq")
+    if target is not None and most is not None and target > most:
+        inputs.note(f"--target-seq {target:,} is beyond the decoder's {most:,} positions")
+    return target
+
+
+def read_mtp(inputs: Inputs, model: Model) -> bool:
+    """Return whether multi-token prediction modules count too."""
+    inputs.depends(("mtp",), bool(model.extra), f"{model.name} has no multi-token prediction modules")
+    return inputs.flag("mtp")
+
+
+def read_documents(inputs: Inputs, seq: int) -> tuple[tuple[int, int], ...]:
+    """Return the documents packed into each sequence, as (length, how many); empty where each is one document."""
+    from napkin.counting.flops import equal_documents, packed
+
+    given, mean = inputs.integers("document-lengths"), inputs.integer_or_none("mean-document-length")
+    if given and mean is not None:
+        raise NapkinError("--document-lengths and --mean-document-length cannot be combined", "choose one")
+    if given:
+        if sum(given) != seq:
+            raise NapkinError(
+                f"--document-lengths: {sum(given):,} tokens do not fill a sequence of {seq:,}",
+                "pad with a last document, or leave --seq out",
+            )
+        return packed(given)
+    return equal_documents(seq, mean) if mean is not None else ()
+
+
+def read_indexer_loss(inputs: Inputs, model: Model) -> bool:
+    """Return whether a loss trains the indexers of sparse attention (--indexer-loss)."""
+    from napkin.counting.flops import runs_backward, works
+
+    if not inputs.flag("indexer-loss"):
+        return False
+    if 0 not in runs_backward(model, works(model, 1, 1)):
+        raise NapkinError(f"--indexer-loss: {model.name} has no indexer of sparse attention", "leave it out")
+    return True
+
+
+def read_images(inputs: Inputs, model: Model) -> tuple[int, int]:
+    """Return the images in each sequence, and what the language model sees of one (0: as the config says)."""
+    images, tokens = inputs.integer_or_none("images") or 0, inputs.integer_or_none("image-tokens") or 0
+    if not images and not tokens:
+        return 0, 0
+    if model.vision is None:
+        raise NapkinError(
+            f"--{'images' if images else 'image-tokens'}: {model.name} has no vision tower that napkin knows",
+            "leave it out",
+        )
+    lengths = model.vision.lengths(tokens)
+    if lengths is None:
+        raise NapkinError("--images: an image's tokens depend on its size", "--image-tokens says how many: 1024")
+    inputs.default("image-tokens", str(lengths[2]))
+    return images, tokens
+
+
+def read_images_of_sequence(inputs: Inputs, model: Model, seq: int) -> tuple[int, int]:
+    """Return the same for sequences of `seq` tokens, which hold the images' tokens."""
+    images, tokens = read_images(inputs, model)
+    if model.vision is None or not images:
+        inputs.depends(("image-tokens",), False, "there are no images", "--images 1")
+        if model.vision is not None:
+            inputs.assume("no images")
+        return 0, 0
+    each = (model.vision.lengths(tokens) or (0, 0, 0))[2]
+    if images * each > seq:
+        raise NapkinError(
+            f"--images {images:,}: {each:,} tokens each do not fit into a sequence of {seq:,} tokens",
+            f"--seq {images * each:,} or more",
+        )
+    return images, tokens
+
+
+def parse_convention(name: str) -> str:
+    """Return a FLOP convention by its name."""
+    from napkin.counting.conventions import NAMES
+
+    word = name.strip().lower().replace("-", "_")
+    if word not in NAMES:
+        raise NapkinError(
+            f"--flops: no convention is called {name[:40]!r}", did_you_mean(word, NAMES) or ", ".join(NAMES)
+        )
+    return word
+
+
+def read_per_token(inputs: Inputs, model: Model) -> tuple[Term, Term]:
+    """Return FLOPs per token in the convention asked for (--flops, else 6nd, or the count where something is frozen),
+    and as counted."""
+    from napkin.counting import conventions, flops
+
+    passes = Passes(model)
+    if any(option in inputs for option in (*FROZEN, *TASKED)):
+        from napkin.commands.question.frozen import read_passes
+
+        passes = read_passes(inputs, model)
+    name = parse_convention(inputs.text("flops", default="6nd" if passes == Passes(model) else "torch"))
+    seq = read_sequence(inputs, model)
+    counted = conventions.counted_per_token(passes, lambda one, times: flops.works(one, times, seq))
+    if name == "torch":
+        return counted, counted
+    return conventions.per_token(model, flops.works(model, 1, seq), name), counted

@@ -1,0 +1,212 @@
+"""The setup of a training step, from the options: layout, precision, optimizer, implementation, what is trained."""
+
+from __future__ import annotations
+
+from napkin.architectures import implementation_of
+from napkin.commands.inputs import Inputs
+from napkin.commands.question.frozen import read_frozen, read_implementation, read_quantized
+from napkin.commands.question.layout import check_divides, read_layout
+from napkin.commands.question.tasks import read_forwards, read_loss, read_task
+from napkin.errors import NapkinError, Refused, did_you_mean
+from napkin.evidence.margins import widths_of
+from napkin.operations.implementations import Implementation
+from napkin.operations.model import Model
+from napkin.operations.queries import undivided
+from napkin.record import replace
+from napkin.training import optimizers
+from napkin.training.frameworks import FRAMEWORKS, PLAIN, Framework
+from napkin.training.layout import Layout
+from napkin.training.optimizers import Optimizer
+from napkin.training.precision import Precision, precision
+from napkin.training.setup import Setup, keeps_adapters
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from napkin.training.trainers import Trainer
+
+
+def read_setup(inputs: Inputs, model: Model) -> Setup:
+    """Return all that the memory and the time of a step depend on, but for the model and the hardware."""
+    read_trainer_recompute(inputs)
+    return read_setup_around(inputs, model, read_layout(inputs, model))
+
+
+def read_trainer_recompute(inputs: Inputs) -> None:
+    """Take full recomputation as the default where the trainer checkpoints every block unless told otherwise."""
+    trainer = _read_trainer(inputs)
+    if trainer is not None and trainer.recomputes():
+        inputs.redefault("recompute", "full")
+
+
+def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
+    """Return the setup with a layout that is known."""
+    framework = _read_framework(inputs)
+    policy = _read_policy(inputs, framework)
+    if "fp64" in (policy.param, policy.compute):
+        raise Refused("--precision: what training in fp64 keeps is not modeled", "fp32, or a 16-bit policy")
+    optimizer, form = _read_optimizer_form(inputs)
+    _note_padding(inputs, model, framework, int(layout.tp))
+    policy = _read_formats(inputs, framework, policy)
+    word = read_implementation(inputs)
+    if optimizer.paged:
+        inputs.note(f"{optimizer.name} {optimizer.note}")
+    compiled = inputs.flag("compile")
+    implementation = framework.implements(implementation_of(word, model.family), compiled, int(layout.tp) > 1)
+    _check_ranks(model, implementation, word, int(layout.tp))
+    shard = _read_shard(inputs, layout)
+    offload = inputs.texts("offload")
+    if "parameters" in offload and int(layout.zero) != 3:
+        raise NapkinError(
+            "--offload parameters needs --zero 3", "which gathers a layer's parameters for its pass only; --zero 3"
+        )
+    frozen = read_frozen(inputs, model, read_loss(inputs, implementation, policy), word)
+    if policy.frozen and not frozen.anything:
+        raise NapkinError("--precision: frozen= needs weights that are not trained", "--lora-rank, or --freeze-layers")
+    implementation = keeps_adapters(frozen.implementation, policy)
+    return Setup(
+        implementation,
+        layout,
+        policy,
+        optimizer,
+        form,
+        inputs.text("attention"),
+        float(inputs.number("dropout")),
+        shard,
+        inputs.flag("ema"),
+        offload,
+        framework,
+        frozen=frozen.layers,
+        tower=_tower(model, implementation, word),
+        asleep=frozen.part,
+        compiled=compiled,
+        task=read_task(inputs),
+        forwards=read_forwards(inputs, framework),
+        widths=widths_of(framework.name),
+    )
+
+
+def _tower(model: Model, implementation: Implementation, word: str) -> Implementation:
+    """Return how a vision tower is run: by its own class, or by the framework that runs the language model."""
+    if model.vision is None or word != "hf":
+        return implementation
+    return replace(model.vision.implementation, tuning=implementation.tuning)
+
+
+def _read_shard(inputs: Inputs, layout: Layout) -> int:
+    """Return the ranks that divide states under ZeRO; 0: all that hold the same weights."""
+    replicas = int(layout.dp * layout.cp)
+    divided = bool(layout.zero) and replicas > 1
+    inputs.depends(("dp-shard",), divided, "nothing is divided over data-parallel ranks", "--zero 1 to 3")
+    if divided:
+        inputs.default("dp-shard", str(replicas))
+    shard = inputs.integer_or_none("dp-shard") or replicas
+    check_divides("dp-shard", shard, replicas, "the ranks that hold the same weights")
+    return 0 if shard == replicas else shard
+
+
+def read_optimizer(inputs: Inputs, form: str | None = None) -> tuple[Optimizer, str | None]:
+    """Return the optimizer, and the form that its name states or that is given; sgd has momentum only where it is asked
+    for, as torch's."""
+    optimizer, form = optimizers.find(inputs.text("optimizer", default="adamw"), form=form)
+    if optimizer.name == "sgd":
+        inputs.default("momentum", "0")
+        if inputs.number_or_none("momentum"):
+            optimizer, _ = optimizers.find("sgd-momentum")
+    elif inputs.has("momentum"):
+        if optimizer.name not in ("sgd-momentum", "sgd-nesterov"):
+            raise NapkinError(f"--momentum belongs to sgd, not to {optimizer.name}", "leave it out")
+        if not inputs.number_or_none("momentum"):
+            raise NapkinError(
+                f"a contradiction: --momentum 0 and --optimizer {optimizer.name}", "--optimizer sgd has no momentum"
+            )
+        inputs.note("--momentum: its value changes neither memory nor time, only whether there is one")
+    return optimizer, form
+
+
+def _read_optimizer_form(inputs: Inputs) -> tuple[Optimizer, str]:
+    """Return the optimizer and the form in which torch runs its step."""
+    optimizer, form = read_optimizer(inputs, inputs.text_or_none("optimizer-form"))
+    if form is None:
+        form = "fused" if "fused" in optimizer.forms else optimizer.forms[0]
+        inputs.default("optimizer-form", form)
+    return optimizer, form
+
+
+def _read_trainer(inputs: Inputs) -> Trainer | None:
+    """Return the library that trains, if it is named; its defaults replace those of the command."""
+    name = inputs.text_or_none("trainer")
+    if name is None:
+        return None
+    from napkin.training.trainers import find
+
+    trainer = find(name)
+    inputs.note(f"{trainer.name}: {trainer.source}")
+    inputs.redefault("implementation", trainer.implementation)
+    if trainer.framework:
+        inputs.redefault("framework", trainer.framework)
+    return trainer
+
+
+def _read_policy(inputs: Inputs, framework: Framework) -> Precision:
+    """Return the precision policy: the trainer's where none is given."""
+    trainer = _read_trainer(inputs)
+    if trainer is not None:
+        adapters = inputs.has("lora-rank")
+        quantized = bool(read_quantized(inputs))
+        usual = trainer.policy_of_adapters(framework, quantized) if adapters else trainer.policy_of_all(framework)
+        inputs.redefault("precision", usual.stated)
+    return precision(inputs.text("precision"))
+
+
+def _read_framework(inputs: Inputs) -> Framework:
+    """Return the training framework, plain torch where none is named; its defaults replace those of the command."""
+    trainer = _read_trainer(inputs)
+    name = inputs.text_or_none("framework")
+    if name is None:
+        return PLAIN
+    word = name.strip().lower()
+    if word not in FRAMEWORKS:
+        raise NapkinError(
+            f"--framework: {word[:60]!r} is not known",
+            did_you_mean(word, FRAMEWORKS) or f"one of {', '.join(FRAMEWORKS)}",
+        )
+    framework = FRAMEWORKS[word]
+    if trainer is not None and not trainer.runs_on(framework):
+        raise NapkinError(
+            f"--trainer {trainer.name} does not run on --framework {framework.name}", "leave out one of the two"
+        )
+    inputs.redefault("implementation", framework.implementation)
+    inputs.redefault("attention", framework.attention)
+    inputs.redefault("dropout", f"{framework.dropout:g}")
+    return framework
+
+
+def _note_padding(inputs: Inputs, model: Model, framework: Framework, tp: int) -> None:
+    """Note where the framework would pad the vocabulary."""
+    padding = framework.pads * tp
+    if padding and model.vocabulary % padding:
+        inputs.note(
+            f"{framework.name} pads the vocabulary to a multiple of {padding:,}: --vocab-multiple {framework.pads}"
+        )
+
+
+def _read_formats(inputs: Inputs, framework: Framework, policy: Precision) -> Precision:
+    """Return a named policy as the framework keeps it, which is noted; a policy given by its formats stays."""
+    kept = framework.formats(policy)
+    if "=" in policy.name or kept == policy:
+        return policy
+    formats = f"{kept.param} parameters, {kept.grad} gradients, {kept.state} states"
+    inputs.note(f"{framework.name} keeps {kept.name} as {formats}{' and master copies' if kept.master else ''}")
+    return kept
+
+
+def _check_ranks(model: Model, implementation: Implementation, word: str, tp: int) -> None:
+    """Raise NapkinError where the implementation cannot run on this many tensor-parallel ranks."""
+    what = undivided(model, implementation, tp)
+    if not what:
+        return
+    fits = (d for d in range(1, model.heads + 1) if not undivided(model, implementation, d))
+    near = min(fits, key=lambda d: (abs(d - tp), d))
+    gathering = not undivided(model, replace(implementation, gathers_heads=True), tp)
+    other = ", or --implementation megatron, which gathers heads that ranks share" if gathering else ""
+    raise NapkinError(f"--tp {tp:,} does not divide {what} of the {word} implementation", f"--tp {near:,} does{other}")

@@ -1,0 +1,163 @@
+"""What the commands that predict a step ask the step model and the memory model, read from the options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from napkin.commands.inputs import Inputs
+from napkin.commands.question.confidence import read_confidence
+from napkin.commands.question.frozen import read_implementation
+from napkin.commands.question.machine import RATES, read_hardware, record_rates
+from napkin.commands.question.setup import read_setup
+from napkin.commands.question.untimed import check_shards, read_untimed
+from napkin.errors import NapkinError, Refused
+from napkin.evidence import single
+from napkin.evidence.software import stack
+from napkin.inputs.hardware import Hardware
+from napkin.operations.model import Model
+from napkin.options.training import UNTIMED
+from napkin.record import record, replace
+from napkin.term import Term
+from napkin.training.setup import Setup
+from napkin.units import human
+
+TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
+if TYPE_CHECKING:
+    from napkin.evidence.single import StepPrediction
+    from napkin.inputs.profile import Profile
+
+
+STACK_OF = {
+    **{name: name for name in ("megatron", "megatron-deepspeed", "megatron-core", "nanotron")},
+    "torchtitan": "fsdp-compiled",
+}
+"""Framework → the software whose measured steps are its own."""
+FSDP = ("fsdp-eager", "fsdp-compiled")
+"""PyTorch's own software without and with torch.compile."""
+
+
+@record
+class StepQuestion:
+    """A training step to predict.
+
+    prediction   plan, rates and place among the evidence    confidence   of the intervals
+    stack_named  whether --stack was given                   implementation  of the model
+    """
+
+    model: Model
+    setup: Setup
+    hardware: Hardware
+    prediction: StepPrediction
+    stack_named: bool
+    confidence: float
+    implementation: str
+
+
+def read_step(inputs: Inputs, model: Model, uses: Iterable[str] = RATES) -> StepQuestion:
+    """Read setup, accelerator and software of a step that the step model predicts; uses: the accelerator's figures that
+    the answer depends on."""
+    if any(name in inputs for name in UNTIMED):
+        read_untimed(inputs)
+    setup = read_setup(inputs, model)
+    check_shards(int(setup.shard), int(setup.layout.zero))
+    if setup.layout.images:
+        if setup.layout.pp > 1:
+            why = "--images: the time of a pipeline whose first stage has a vision tower is not modeled"
+            raise Refused(why, "--pp 1")
+        inputs.note("speed and MFU count the language model's tokens and FLOPs; images' are in napkin flops --images")
+    hardware = read_hardware(inputs, uses)
+    confidence = read_confidence(inputs)
+    prediction = read_prediction(inputs, model, setup, hardware)
+    return StepQuestion(model, setup, hardware, prediction, "stack" in inputs, confidence, read_implementation(inputs))
+
+
+def read_prediction(inputs: Inputs, model: Model, setup: Setup, hardware: Hardware) -> StepPrediction:
+    """Return plan and rates: software, attention's kernel, overlap, factor and profile as the options say."""
+    from napkin.evidence.rates import generation_note
+
+    if note := generation_note(hardware):
+        inputs.note(note)
+    asked = single.asked(
+        model,
+        setup,
+        hardware,
+        read_stack(inputs, setup),
+        inputs.text("attention") if "attention" in inputs else None,
+        inputs.flag("async-tp"),
+        float(inputs.number_or_none("factor") or 1.0),
+    )
+    profile = read_rates_profile(inputs, hardware)
+    if profile is None:
+        return asked
+    compute = setup.compute
+    record_rates(inputs, profile, compute)
+    reached, taken = single.with_profile(asked.rates, hardware, profile, compute)
+    for what in taken:
+        inputs.note(f"measured by the profile: {what}")
+    return replace(asked, rates=reached)
+
+
+def read_rates_profile(inputs: Inputs, hardware: Hardware) -> Profile | None:
+    """Return what `napkin bench` measured, from --profile."""
+    if not inputs.has("profile"):
+        return None
+    from napkin.inputs.profile import profile_for
+
+    profile = profile_for(inputs.text("profile"), hardware.slug)
+    for note in profile.notes_for_user():
+        inputs.note(note)
+    return profile
+
+
+def read_stack(inputs: Inputs, setup: Setup) -> str:
+    """Return --stack, else that of the trainer or the framework, else the command's default, else what the layout
+    suggests: FSDP under ZeRO-3, Megatron for other layouts of several GPUs; compiled or not where --compile says."""
+    named = _read_named_stack(inputs, setup)
+    if "compile" not in inputs:
+        return named
+    compiled, foreign = inputs.flag("compile"), STACK_OF.get(setup.framework.name, FSDP[0]) not in FSDP
+    if "stack" not in inputs and not foreign and stack(named).compiled != compiled:
+        inputs.redefault("stack", FSDP[compiled])
+        return FSDP[compiled]
+    if stack(named).compiled != compiled:
+        asked = "--compile" if compiled else "--no-compile"
+        what = f"--stack {named}" if "stack" in inputs else f"--framework {setup.framework.name}"
+        raise NapkinError(
+            f"{asked} and {what} contradict each other: its measured steps are {'not ' * compiled}compiled",
+            f"--stack {FSDP[compiled]}, or leave out {asked}",
+        )
+    return named
+
+
+def _read_named_stack(inputs: Inputs, setup: Setup) -> str:
+    """Return the stack that options other than --compile say."""
+    if inputs.has("trainer"):
+        from napkin.training.trainers import find
+
+        inputs.redefault("stack", find(inputs.text("trainer")).software)
+    elif setup.framework.name in STACK_OF:
+        inputs.redefault("stack", STACK_OF[setup.framework.name])
+    elif not inputs.has("stack"):
+        layout = setup.layout
+        guess = "unknown" if layout.gpus == 1 else "fsdp-compiled" if layout.zero == 3 else "megatron-core"
+        inputs.default("stack", guess)
+    return inputs.text("stack")
+
+
+def memory_terms(
+    model: Model, setup: Setup, implementation: str, capacity: int | None = None
+) -> tuple[list[Term], str | None, list[str]]:
+    """Return memory/total, the verdict on it, and what is to say about it: where the memory model does not know the
+    architecture, or where the step does not surely fit in `capacity` bytes."""
+    from napkin.planning.verdicts import FITS, evaluate
+
+    try:
+        found = evaluate(model, setup, implementation, capacity)
+    except Refused as problem:
+        return [], None, [f"memory/total is omitted: {problem.message}"]
+    notes = []
+    if capacity is not None and found.verdict != FITS:
+        used = human(found.reported.used.value, "byte")
+        notes.append(f"memory: {found.verdict}: {used} of {human(capacity, 'byte')}")
+        notes.append("napkin memory with the same options lists what would make it fit")
+    return [found.reported.used.renamed("memory/total")], found.verdict, notes

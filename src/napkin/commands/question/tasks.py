@@ -1,0 +1,114 @@
+"""What a model is trained for, from the options: the task, the models next to it, and the loss."""
+
+from __future__ import annotations
+
+from napkin.commands.inputs import Inputs
+from napkin.errors import NapkinError, Refused
+from napkin.operations.implementations import Implementation
+from napkin.operations.model import Model
+from napkin.options.rollout import ROLLOUT
+from napkin.options.training import TORCH_LOSS
+from napkin.record import replace
+from napkin.training.tasks import (
+    ADAPTERS_OFF,
+    NONE,
+    OVER_LOG_PROBS,
+    PRECOMPUTED,
+    PRETRAIN,
+    SAME,
+    TASKS,
+    ForwardPass,
+    Task,
+    forward_passes,
+    loss_of,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from napkin.training.frameworks import Framework
+    from napkin.training.precision import Precision
+
+
+def read_task(inputs: Inputs) -> Task:
+    """Return the task; pretraining where none is named. Fine-tuning on text alone trains as pretraining does."""
+    if "task" not in inputs.command.names:
+        return PRETRAIN
+    task = TASKS[inputs.text("task")] if inputs.has("task") else PRETRAIN
+    if task.rollout and "prompt-tokens" not in inputs.command.names:
+        raise Refused(
+            f"--task {task.name}: {inputs.command.name} does not answer for steps that generate",
+            "napkin memory, step and train-time do",
+        )
+    if task.source:
+        inputs.note(f"{task.name}: {task.source}")
+    return task
+
+
+def read_whether_rollout(inputs: Inputs) -> bool:
+    """Return whether the task is reinforcement learning; else what belongs to it is refused."""
+    found = TASKS[str(inputs.peek("task") or PRETRAIN.name)].rollout
+    if not found:
+        inputs.because(ROLLOUT, "only reinforcement learning generates answers", "--task grpo, rloo or ppo")
+    return found
+
+
+def read_as_trained(inputs: Inputs, model: Model) -> Model:
+    """Return the model as the task trains it: with a score in place of the language model's head."""
+    if not read_task(inputs).scalar:
+        return model
+    from napkin.operations.trained import with_score
+
+    return with_score(model)
+
+
+def read_forwards(inputs: Inputs, framework: Framework) -> tuple[ForwardPass, ...]:
+    """Return the passes without gradients that the task needs."""
+    task = read_task(inputs)
+    if "reference" not in inputs.command.names:
+        return ()
+    if not (task.reference or task.rollout):
+        why = f"--task {task.name} has no reference model" if inputs.has("task") else "no task has a reference model"
+        inputs.depends(("reference",), False, why, "--task dpo or kto")
+        return ()
+    adapters = inputs.has("lora-rank")
+    usual = ADAPTERS_OFF if adapters else SAME
+    if task.rollout and not task.penalized:
+        usual = NONE
+    word = inputs.text("reference", default=usual)
+    if word == NONE and not task.rollout:
+        raise NapkinError(f"--reference none: --task {task.name} compares with a reference", "--task simpo has none")
+    if word == PRECOMPUTED and task.rollout:
+        raise NapkinError("--reference precomputed: answers are generated in each step", "same, adapters-off or none")
+    if word == ADAPTERS_OFF and not adapters:
+        raise NapkinError("--reference adapters-off needs adapters", "--lora-rank, or --reference same")
+    model = _read_other(inputs, word) if word not in (SAME, ADAPTERS_OFF, PRECOMPUTED, NONE) else None
+    if word == PRECOMPUTED:
+        inputs.note("the reference's log-probabilities are computed once, before training: that pass is not in a step")
+    return forward_passes(task, word, model, framework.reference_first or task.rollout)
+
+
+def _read_other(inputs: Inputs, text: str) -> Model:
+    """Return another model, named by a preset, an id or a path. On several stages it is not divided."""
+    from napkin.architectures import build
+    from napkin.commands.question.named import named_config
+
+    if inputs.has("pp") and inputs.integer("pp") > 1:
+        raise Refused(
+            "--reference: how a pipeline's stages divide another model is not modeled", "--pp 1, or --reference same"
+        )
+    config, described = named_config(text)
+    if described:
+        inputs.assume(f"reference: {described}")
+    return build(config)
+
+
+def read_loss(inputs: Inputs, implementation: Implementation, policy: Precision) -> Implementation:
+    """Return the implementation with the loss that is asked for, or that the task has."""
+    task = read_task(inputs)
+    loss = inputs.text("loss", default=loss_of(task, implementation.loss, policy) or TORCH_LOSS)
+    if task.preference and loss not in OVER_LOG_PROBS:
+        raise Refused(
+            f"--loss {loss}: what a loss over log-probabilities keeps in this form is not modeled",
+            f"one of {', '.join(OVER_LOG_PROBS)}",
+        )
+    return replace(implementation, loss="" if loss == TORCH_LOSS else loss)

@@ -1,0 +1,204 @@
+"""What `memory`, `step` and `train-time` are asked about reinforcement learning, read from the options."""
+
+from __future__ import annotations
+
+from napkin.architectures import build
+from napkin.commands.inputs import Inputs
+from napkin.commands.question.confidence import read_confidence
+from napkin.commands.question.frozen import read_implementation
+from napkin.commands.question.machine import RATES, WHICH, read_hardware
+from napkin.commands.question.model import read_model
+from napkin.commands.question.named import named_config
+from napkin.commands.question.nodes import read_gpus
+from napkin.commands.question.setup import read_setup
+from napkin.commands.question.step_model import read_prediction
+from napkin.commands.question.tasks import read_task
+from napkin.errors import NapkinError
+from napkin.evidence.rates import machine
+from napkin.evidence.single import StepPrediction
+from napkin.inputs.hardware import Hardware
+from napkin.operations.model import Model
+from napkin.operations.trained import with_score
+from napkin.options.training import SETUP_DEFAULTS
+from napkin.planning.rollouts import Engine, RolloutLengths, ranks_needed
+from napkin.record import record, replace
+from napkin.term import Term
+from napkin.training.setup import Setup
+from napkin.training.tasks import CRITIC, LOGPROBS, REWARD, ForwardPass
+from napkin.training.trainers import LOOP
+from napkin.training.trainers import find as find_trainer
+
+APART = 0.9
+"""Share of the memory that an engine on GPUs of its own takes (vLLM, config/cache.py, gpu_memory_utilization)."""
+
+
+@record
+class RolloutQuestion:
+    """A step of reinforcement learning.
+
+    setup       of the passes of the trainer, over sequences of the largest length
+    engine      None: answers are not generated here        asleep  it gives its memory back while the trainer runs
+    away        what the trainer keeps in the host's memory while answers are generated
+    prediction  of the trainer's passes, over sequences of the mean length
+    """
+
+    model: Model
+    setup: Setup
+    hardware: Hardware
+    implementation: str
+    lengths: RolloutLengths
+    engine: Engine | None
+    asleep: bool
+    away: tuple[str, ...]
+    prediction: StepPrediction
+    stack_named: bool
+    confidence: float
+
+    @property
+    def gpus(self) -> int:
+        """All GPUs, those of the trainer and of an engine on its own."""
+        apart = self.engine.gpus if self.engine is not None and self.engine.apart else 0
+        return int(self.setup.layout.gpus) + apart
+
+    @property
+    def capacity(self) -> Term:
+        return self.hardware.term("capacity", "memory/capacity", "byte")
+
+
+def read(inputs: Inputs) -> RolloutQuestion:
+    """Read the question."""
+    task = read_task(inputs)
+    whys = {
+        "model": "which model?",
+        "hardware": WHICH,
+        "prompt-tokens": "how long are prompts, on average?",
+        "response-tokens": "how long are answers, on average?",
+        "samples-per-prompt": "how many answers to each prompt?",
+        "global-batch": "how many prompts in a step?",
+    }
+    inputs.need_all(whys, usages={"global-batch": "--global-batch N: prompts a step, for all GPUs"})
+    if "seq" in inputs:
+        raise NapkinError("--seq: sequences are a prompt and an answer", "--prompt-tokens and --response-tokens")
+    inputs.defaults(SETUP_DEFAULTS)
+    model = read_model(inputs)
+    hardware = read_hardware(inputs, (*RATES, "memory-size"))
+    lengths = _read_lengths(inputs)
+    read_gpus(inputs)
+    total = inputs.integer("gpus", default="1")
+    trainer = find_trainer(inputs.text("trainer")) if inputs.has("trainer") else LOOP
+    where, _, size = inputs.text("rollout", default=f"colocated:{trainer.share:g}").partition(":")
+    apart = int(size) if where == "separate" else 0
+    if apart >= total:
+        raise NapkinError(
+            f"--rollout separate:{apart}: --gpus {total:,} counts all, the trainer's too", f"--gpus {apart + 8}"
+        )
+    away = inputs.texts("offload")
+    setup, prediction = _read_passes(inputs, model, hardware, lengths, total - apart)
+    engine = _read_engine(inputs, model, hardware, lengths, where, total, size)
+    if engine is not None and not engine.apart and trainer is LOOP:
+        inputs.assume("the engine asleep while training")
+    _note(inputs, task.name, away)
+    return RolloutQuestion(
+        *(model, setup, hardware, read_implementation(inputs), lengths, engine, trainer.sleeps, away, prediction),
+        stack_named="stack" in inputs,
+        confidence=read_confidence(inputs),
+    )
+
+
+def _note(inputs: Inputs, task: str, away: tuple[str, ...]) -> None:
+    """Say what is taken for granted."""
+    inputs.note(f"{task}: generation, log-probabilities and the update follow each other; one update on each answer")
+    if "compile" in inputs:
+        inputs.note("--compile: of the passes that are trained; the engine's are what they are")
+    if away:
+        inputs.note("--offload: out of the GPU while answers are generated; its transfers are not timed")
+
+
+def _read_lengths(inputs: Inputs) -> RolloutLengths:
+    """Return the lengths; answers alike long where the longest is not stated."""
+    mean = inputs.integer("response-tokens")
+    if "max-response-tokens" not in inputs:
+        inputs.assume("every answer of the mean length")
+    longest = inputs.integer("max-response-tokens", default=str(mean))
+    if longest < mean:
+        raise NapkinError(
+            f"--max-response-tokens {longest:,} is below the mean of {mean:,}", "the longest answer that is allowed"
+        )
+    prompts = inputs.integer("global-batch")
+    return RolloutLengths(inputs.integer("prompt-tokens"), mean, longest, inputs.integer("samples-per-prompt"), prompts)
+
+
+def _read_passes(
+    inputs: Inputs, model: Model, hardware: Hardware, lengths: RolloutLengths, gpus: int
+) -> tuple[Setup, StepPrediction]:
+    """Return the trainer's setup over the longest sequences, and the prediction over mean ones."""
+    changes: dict[str, str | bool] = {
+        "seq": str(lengths.most),
+        "global-batch": str(lengths.prompts * lengths.answers),
+        "gpus": str(gpus),
+    }
+    asked = inputs.changed(changes)
+    for name in ("nodes", "offload"):
+        asked.given.pop(name, None)
+        asked.shown.pop(name, None)
+    asked.defaults(SETUP_DEFAULTS)
+    setup = read_setup(asked, model)
+    setup = replace(setup, forwards=(*_read_others(inputs, model, setup), *setup.forwards))
+    mean = replace(setup, layout=setup.layout.replaced(seq=lengths.mean))
+    prediction = read_prediction(asked, model, mean, hardware)
+    inputs.adopt(asked)
+    for note in asked.notes:
+        inputs.note(note)
+    for name, shown in asked.shown.items():
+        if name not in changes:
+            inputs.shown.setdefault(name, shown)
+    return setup, prediction
+
+
+def _read_others(inputs: Inputs, model: Model, setup: Setup) -> list[ForwardPass]:
+    """Return the pass that makes the log-probabilities before the update, and those of the reward and value models."""
+    task = setup.task
+    found = [ForwardPass(LOGPROBS, adapters=True, first=True)]
+    reward = inputs.text("reward", default="none")
+    if reward != "none":
+        found.append(ForwardPass(REWARD, with_score(_read_named(inputs, reward)), held=True, first=True))
+    if not task.critic:
+        inputs.depends(("critic",), False, f"--task {task.name} has no model of values", "--task ppo")
+        return found
+    critic = inputs.text_or_none("critic")
+    if critic == "none":
+        return found
+    values = with_score(model if critic is None else _read_named(inputs, critic))
+    found.append(ForwardPass("values", values, first=True))
+    found.append(ForwardPass(CRITIC, values, held=True, trained=True, first=True))
+    return found
+
+
+def _read_named(inputs: Inputs, text: str) -> Model:
+    """Return another model, named by a preset, an id or a path."""
+    if inputs.integer("pp", default="1") > 1:
+        raise NapkinError("how a pipeline's stages divide another model is not modeled", "--pp 1")
+    config, described = named_config(text)
+    if described:
+        inputs.assume(described)
+    return build(config)
+
+
+def _read_engine(
+    inputs: Inputs, model: Model, hardware: Hardware, lengths: RolloutLengths, where: str, total: int, size: str
+) -> Engine | None:
+    """Return the inference engine; None where answers are not generated here."""
+    inputs.depends(("rollout-tp",), where != "none", "no answer is generated here", "--rollout colocated:0.5")
+    if where == "none":
+        return None
+    gpus = int(size) if where == "separate" else total
+    share = APART if where == "separate" else float(size)
+    node = int(machine(hardware, "bf16").node)
+    ranks = inputs.integer_or_none("rollout-tp")
+    if ranks is None:
+        ranks = ranks_needed(model, hardware.capacity, share, lengths.most, min(node, gpus))
+        inputs.default("rollout-tp", str(ranks))
+        ranks = inputs.integer("rollout-tp")
+    if gpus % ranks:
+        raise NapkinError(f"--rollout-tp {ranks} does not divide the engine's {gpus:,} GPUs", "one that does")
+    return Engine(model, gpus, ranks, share, apart=where == "separate")

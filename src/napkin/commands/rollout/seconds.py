@@ -1,0 +1,73 @@
+"""The seconds of a step of reinforcement learning, and how far published steps were from them."""
+
+from __future__ import annotations
+
+import math
+
+from napkin.evidence.constants import deviations
+from napkin.evidence.rollouts import longer, said
+from napkin.evidence.single import StepPrediction
+from napkin.operations.model import Model
+from napkin.planning.rollouts import ELEMENT, Engine, RolloutLengths, rollout_of
+from napkin.record import record
+from napkin.term import TRUE, Term, add, leaf, multiply
+from napkin.timing.rollout import generation_time, sync_time
+from napkin.training.tasks import CRITIC, LOGPROBS, REFERENCE, REWARD
+
+GENERATES = ("step/time", "step/generation", "step/weight_transfer")
+"""Times with generation in them; the others are passes like those of training steps."""
+
+
+@record
+class RolloutSeconds:
+    """A step's seconds. inner: parts of its phases; evidence: what the interval rests on."""
+
+    time: Term
+    inner: tuple[Term, ...]
+    prediction: StepPrediction
+    evidence: str
+
+    def ends(self, level: float, named: bool) -> dict[str, tuple[float, float]]:
+        """Return the factors to the interval's ends, by path: those of training steps for their passes, those of
+        published steps of reinforcement learning for a whole step and what generates."""
+        of_step, _ = self.prediction.half_width(level, named=named)
+        middle, spread = longer()
+        wide = deviations(level) * spread
+        passes = (math.exp(-of_step), math.exp(of_step))
+        whole = (math.exp(min(-of_step, middle - wide)), math.exp(max(of_step, middle + wide)))
+        return {term.name: whole if term.name in GENERATES else passes for term in (self.time, *self.time.parts)}
+
+
+PASSES = {LOGPROBS: "logprobs", REFERENCE: "reference", REWARD: "reward", "values": "values", CRITIC: "critic"}
+"""Other passes of a step, by name."""
+
+
+def seconds_of(
+    prediction: StepPrediction, engine: Engine | None, lengths: RolloutLengths, capacity: Term, model: Model
+) -> RolloutSeconds:
+    """Return the seconds of a step: the phases follow each other."""
+    whole = prediction.step()
+    others = [part for part in whole.time.parts if part.name.removeprefix("step/") in PASSES]
+    rest = [part for part in whole.time.parts if part not in others]
+    update = add("step/update", *(part.renamed(part.name.replace("step/", "step/update/")) for part in rest))
+    parts: list[Term] = [*others, update]
+    inner: list[Term] = [*update.parts]
+    if engine is not None:
+        generation = generation_time(rollout_of(engine, lengths, capacity), prediction.rates)
+        weights = multiply(
+            "weights",
+            leaf("params", _count(model), "param", TRUE),
+            leaf("bytes_of_a_weight", ELEMENT, "byte/param", TRUE, "bf16"),
+        )
+        trained_on = int(prediction.plan.dp * prediction.plan.tp)
+        sync = sync_time(weights, engine.ranks, trained_on, engine.apart, prediction.rates)
+        parts = [generation, *parts, sync]
+        inner += generation.parts
+    return RolloutSeconds(add("step/time", *parts), tuple(inner), prediction, said())
+
+
+def _count(model: Model) -> int:
+    """Return a model's parameters."""
+    from napkin.counting.params import params
+
+    return int(params(model)["params/total"].value)

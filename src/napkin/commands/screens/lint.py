@@ -1,0 +1,125 @@
+"""What a person sees of `lint`: a finding and its price on one line, what mends it below; and the rules themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from napkin.commands.lint.report import Linted, change_of, counts, prices_of
+from napkin.commands.screens.setup import of_setup
+from napkin.options.command_line import Texts
+from napkin.render.answer import Answer
+from napkin.render.page import folded
+from napkin.render.screen import Column, Next, Screen, Table
+from napkin.rules.registry import GROUPS
+from napkin.rules.rule import Law
+
+LONGEST = 62
+"""Characters of a line next to a rule's number and its price."""
+MOST = 7
+"""Findings of one configuration that a screen of 24 lines holds."""
+COLUMNS = (Column(), Column(right=True), Column(remark=True))
+
+
+def screen(found: Sequence[Linted], problems: int) -> Screen:
+    """Return the screen of all configurations. problems: files that could not be read."""
+    if len(found) == 1:
+        return _of_one(found[0])
+    rows: list[tuple[str, str, str]] = []
+    for one in found:
+        rows.append((one.read.target.name, "", ""))
+        rows += _rows(one, len(one.findings))
+    every = [finding for one in found for finding in one.findings]
+    said = [f"{len(found)} configurations"] + ([f"{problems} not read"] if problems else [])
+    return Screen(said, _headline(counts(every)), _tone(counts(every)), Table(COLUMNS, rows), listing=True)
+
+
+def _of_one(one: Linted) -> Screen:
+    """Return the screen of one configuration."""
+    shown = one.findings[:MOST]
+    more = len(one.findings) - len(shown)
+    remarks = [f"{more} more; --json lists them"] if more else []
+    number = counts(one.findings)
+    worth = prices_of(one.together) if one.together is not None else []
+    return Screen(
+        _question(one),
+        [*_headline(number), *([f"together: {', '.join(worth)}"] if worth else [])],
+        _tone(number),
+        Table(COLUMNS, _rows(one, MOST)),
+        remarks,
+        next=_next(one),
+    )
+
+
+def _question(one: Linted) -> Sequence[str]:
+    """Return the configuration in clauses, its file first."""
+    file = [f"{one.read.target.name}:"] if one.read.target.files else []
+    if one.case is None:
+        return [*file, one.stated.model.name] if one.stated is not None else [one.read.target.name]
+    hardware = one.case.stated.hardware
+    return [*file, *of_setup(one.case.model, one.case.setup, hardware.name if hardware is not None else "")]
+
+
+def _headline(number: dict[str, int]) -> Sequence[str]:
+    """Return how many findings there are: `1 error   2 warnings`."""
+    if not number:
+        return ("NO FINDINGS",)
+    words = {"error": "errors", "warning": "warnings", "info": "infos"}
+    return [f"{count} {word if count == 1 else words[word]}" for word, count in number.items()]
+
+
+def _tone(number: dict[str, int]) -> str:
+    """Return the word that colors the headline."""
+    return "does not fit" if "error" in number else "too close to call" if number else "fits"
+
+
+def _rows(one: Linted, most: int) -> list[tuple[str, str, str]]:
+    """Return two lines for each finding: its price and what was found; what mends it, what else that changes, where."""
+    rows = []
+    for finding in one.findings[:most]:
+        place = one.read.place(finding)
+        first, *others = prices_of(finding) or [""]
+        for at, text in enumerate(folded(finding.hit.says, LONGEST, "")):
+            rows.append(("", "", text) if at else (finding.rule.number, first, text))
+        said = [change_of(finding), *others, *([f"{place.file}:{place.line}"] if place.line else [])]
+        rows += [("", "", text) for text in folded("; ".join(part for part in said if part), LONGEST, "")]
+    return [row for row in rows if any(row)]
+
+
+def _next(one: Linted) -> Next | str | None:
+    """Return the changes that help together, or the first finding's, as a command line."""
+    if one.together is not None:
+        return one.command(one.together.change)
+    change: Texts = next((finding.change for finding in one.findings if finding.change), {})
+    return one.command(change) if change else None
+
+
+def of_rules(rules: Sequence[Law]) -> Answer:
+    """Return the list of all rules."""
+    answer = Answer(
+        "lint",
+        rows=[
+            {"rule": one.number, "name": one.name, "severity": one.severity, "summary": one.summary, "why": one.why}
+            for one in rules
+        ],
+    )
+    columns = (Column("rule"), Column("finds"), Column("severity", drop=1))
+    rows = [(one.number, one.summary, one.severity) for one in rules]
+    groups = ", ".join(f"{begins} {says.lower()}" for begins, says in GROUPS.items())
+    answer.screen = Screen(
+        (f"{len(rules)} rules: {groups}",),
+        table=Table(columns, rows),
+        next="napkin lint --explain N101",
+        listing=True,
+    )
+    return answer
+
+
+def of_rule(rules: Sequence[Law]) -> Answer:
+    """Return what rules say: the law, its sources, and an example that breaks it."""
+    answer = of_rules(rules)
+    one = rules[0]
+    said = [(f"{rule.number} {rule.name}: {rule.summary}.", rule.why, *rule.sources) for rule in rules]
+    remarks = [text for texts in said for text in texts][1:]
+    following = f"napkin lint {one.example}" if one.example else None
+    answer.screen = Screen((f"{one.number} {one.name}",), (one.summary,), remarks=remarks, next=following)
+    return answer

@@ -1,0 +1,110 @@
+"""`train-time` without --mfu: the utilization that published runs lead one to expect, and the intervals it gives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from napkin.elementwise import Number
+from napkin.evidence import prices, runs
+from napkin.evidence.constants import deviations
+from napkin.evidence.run_estimate import StepEstimate, intervals, of_step, solved
+from napkin.inputs.hardware import Hardware
+from napkin.record import record
+from napkin.render.answer import Answer, Shown
+from napkin.term import Term
+from napkin.timing.goodput import Goodput
+
+TYPE_CHECKING = False  # mypy takes it as true; these are loaded where a step is predicted
+if TYPE_CHECKING:
+    from napkin.commands.question.step_model import StepQuestion
+
+
+@record
+class Estimated:
+    """A run solved with an estimated MFU: its quantities, the estimate, and the step that it rests on, if any."""
+
+    found: Mapping[str, Term]
+    estimate: runs.Estimate
+    step: StepEstimate | None
+
+
+def estimated(
+    known: Mapping[str, Term],
+    hardware: Hardware,
+    peak: Term,
+    budget: Term | None,
+    price: Term | None,
+    confidence: float,
+    goodput: Goodput,
+    step: StepQuestion | None,
+) -> Estimated:
+    """Solve a run with the MFU that published runs, or the step of a layout, lead one to expect."""
+    stepped = _of_step(step, known, confidence, goodput) if step is not None else None
+    of = stepped.estimate if stepped is not None else None
+    found, estimate = solved(known, hardware, peak, budget, price, confidence, goodput, of)
+    return Estimated(found, estimate, stepped)
+
+
+def add_estimate(
+    answer: Answer,
+    known: Mapping[str, Term],
+    hardware: Hardware,
+    priced: bool,
+    run: Estimated,
+    confidence: float,
+    goodput: Goodput,
+) -> None:
+    """Add to the run's answer the intervals and what the estimate rests on; priced: a price was given."""
+    found, estimate = run.found, run.estimate
+    answer.inputs["mfu"] = Shown(found["mfu"].value, None, "evidence")
+    if run.step is not None:
+        answer.notes.append(
+            f"MFU from the step model ({run.step.seconds:.3g} s a step) times the goodput; "
+            f"near: {', '.join(run.step.near)}"
+        )
+    answer.intervals |= intervals(known, found, answer.terms, estimate)
+    answer.terms = (*answer.terms, found["mfu/while_running"])
+    if goodput.spread:
+        answer.intervals["goodput"] = goodput.ends(deviations(confidence))
+    if run.step is not None and "time/uninterrupted" in answer.intervals:
+        seconds, factor = found["time/uninterrupted"].value, math.exp(run.step.half)
+        answer.intervals["time/uninterrupted"] = (seconds / factor, seconds * factor)
+    answer.notes += _remarks(estimate, *answer.intervals["mfu"], found["mfu"].value)
+    if run.step is None and "per_token" in known:
+        answer.notes.append(
+            "this is what published runs reached, whatever their layout; napkin plan with the same model, GPUs and "
+            "tokens takes the best layout, and is mostly shorter for it"
+        )
+    if not priced:
+        answer.notes += _price(hardware)
+    answer.extra["evidence"] = [
+        {"model": one.row.model, "mfu": round(math.exp(one.log_u), 4), "hours_basis": one.row.basis, "id": one.row.id}
+        for one in estimate.similar
+    ]
+
+
+def _of_step(step: StepQuestion, known: Mapping[str, Term], confidence: float, goodput: Goodput) -> StepEstimate:
+    """Return what the step model says of the layout."""
+    per_token = known["per_token"].value
+    layout = step.setup.layout
+    return of_step(layout, step.prediction, step.hardware, per_token, confidence, step.stack_named, goodput)
+
+
+def _remarks(estimate: runs.Estimate, low: Number, high: Number, mfu: float) -> list[str]:
+    """Return what the estimate rests on, in words."""
+    notes = []
+    if estimate.similar:
+        notes = [
+            f"MFU {mfu:.2f} is estimated from {estimate.runs} published whole runs of {estimate.teams} teams; "
+            f"{estimate.level:.0%} of such runs lie between {float(low):.2f} and {float(high):.2f}",
+            f"most similar: {estimate.named()}",
+            "single steps reach more: --mfu takes a figure of your own",
+        ]
+    return [*notes, f"the interval is wider: {estimate.wider}"] if estimate.wider else notes
+
+
+def _price(hardware: Hardware) -> list[str]:
+    """Return what such GPUs are rented for, where it is known."""
+    line = prices.remark(hardware.slug, hardware.name)
+    return [line] if line else []

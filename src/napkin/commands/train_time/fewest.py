@@ -1,0 +1,117 @@
+"""`napkin train-time MODEL` with a layout and no --gpus: as many as its degrees make, or as a deadline takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from napkin.commands.inputs import Inputs
+from napkin.commands.question.goodput import read_goodput
+from napkin.commands.question.layout import MORE_RANKS, read_machines
+from napkin.commands.question.model import read_model
+from napkin.commands.question.step_model import StepQuestion, memory_terms, read_step
+from napkin.commands.train_time.question import SolvedMachine
+from napkin.evidence.constants import deviations
+from napkin.evidence.rates import gpus_per_node
+from napkin.inputs.hardware import Hardware
+from napkin.operations.model import Model
+from napkin.options.layout import OF_REPLICA
+from napkin.options.training import SETUP_DEFAULTS
+from napkin.planning.fewest import EIGHTHS, TRIED_IN_EIGHTHS, fewest
+from napkin.planning.verdicts import FITS
+from napkin.render.figures import amount, briefly
+from napkin.term import TRUE, Term, leaf
+from napkin.timing.goodput import Goodput
+
+
+def read_degrees(inputs: Inputs, known: dict[str, Term]) -> None:
+    """Take the product of the degrees as the number of GPUs where --dp is given."""
+    if "dp" not in inputs:
+        return
+    gpus = math.prod(inputs.integer(name) for name in ("dp", *(name for name in OF_REPLICA if name in inputs)))
+    inputs.record("gpus", gpus, "derived", "GPU")
+    known["gpus"] = leaf("gpus", gpus, "GPU")
+
+
+def read_fewest(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -> SolvedMachine:
+    """Return the fewest GPUs on which the layout's steps surely fit and train the tokens in time, among the numbers
+    that `napkin plan` tries; and how many it takes at either end of the step's interval. Where none fits, states
+    are sharded over all of them (ZeRO-3) and, if that is not enough, all is recomputed, where the options leave that
+    open."""
+    inputs.defaults(SETUP_DEFAULTS)
+    model, allowed, tokens = read_model(inputs), known["time"], float(known["tokens"].value)
+    counts = read_machines(inputs, gpus_per_node(hardware))
+    for options in _read_ways(inputs):
+        runs = _read_runs(inputs, model, options, tokens, float(allowed.value))
+        found = fewest(runs.enough, counts, EIGHTHS)
+        if found.gpus is not None or not runs.too_large:
+            break
+    trains = f"trains {amount(tokens)} tokens within {briefly(allowed.value, 'second')} with this layout"
+    claim = f"no number of GPUs up to {found.most:,} {'fits and ' if runs.too_large else ''}{trains}"
+    hint = f"{MORE_RANKS}; " if "global-batch" in inputs.given else ""
+    gpus = found.or_refuse(claim, f"{hint}napkin plan searches the layouts")
+    for name, text in options.items():
+        inputs.redefault(name, text)
+    inputs.record("gpus", gpus, "solved", "GPU")
+    inputs.depends(("within",), True)
+    taken = "; taken to fit: " + ", ".join(f"--{name} {text}" for name, text in options.items()) if options else ""
+    inputs.note(f"gpus is the fewest of those tried on which the step surely fits: {TRIED_IN_EIGHTHS}{taken}")
+    low = fewest(lambda n: runs.enough(n, -1), counts, EIGHTHS).gpus
+    high = fewest(lambda n: runs.enough(n, 1), counts, EIGHTHS).gpus
+    if high is None:
+        inputs.note("no number of GPUs that was tried is certain to meet the deadline")
+    ends = None if low is None or high is None else (low, high)
+    return SolvedMachine(leaf("gpus", gpus, "GPU", TRUE), allowed.renamed("time/allowed"), ends, options)
+
+
+def _read_ways(inputs: Inputs) -> list[dict[str, str]]:
+    """Return what is tried in turn: the layout as it is, then with what the options leave open."""
+    sharded = {} if {"zero", "distributed-optimizer"} & set(inputs.given) else {"zero": "3"}
+    again = {} if "recompute" in inputs.given else {"recompute": "full"}
+    return [{}, *([sharded] if sharded else []), *([{**sharded, **again}] if again else [])]
+
+
+def _read_runs(inputs: Inputs, model: Model, options: Mapping[str, str], tokens: float, allowed: float) -> _Runs:
+    """Return the runs of the layout with these options."""
+
+    def read_on(gpus: int) -> StepQuestion:
+        asked = inputs.changed({"gpus": str(gpus), **options})
+        asked.defaults(SETUP_DEFAULTS)
+        return read_step(asked, model)
+
+    return _Runs(read_on, read_goodput(inputs), tokens, allowed)
+
+
+class _Runs:
+    """Runs of a layout on any number of GPUs. too_large: whether one that is in time does not surely fit."""
+
+    def __init__(self, step_on: Callable[[int], StepQuestion], goodput: Goodput, tokens: float, allowed: float) -> None:
+        self.step_on, self.goodput, self.tokens, self.allowed = step_on, goodput, tokens, allowed
+        self.too_large = False
+        self._known: dict[int, tuple[StepQuestion, float, float]] = {}
+        self._fits: dict[int, bool] = {}
+
+    def enough(self, gpus: int, end: int = 0) -> bool:
+        """Whether the run is in time and fits; end: of the interval of its time, -1, 0 or 1."""
+        step, seconds, half = self._run(gpus)
+        return seconds * math.exp(end * half) <= self.allowed and self._is_fitting(gpus, step)
+
+    def _run(self, gpus: int) -> tuple[StepQuestion, float, float]:
+        """Return the step, the calendar seconds of the run, and half the interval of their logarithm."""
+        if gpus not in self._known:
+            step = self.step_on(gpus)
+            layout = step.setup.layout
+            each = float(step.prediction.step().time.value) / float(layout.global_batch * layout.seq)
+            half, _ = step.prediction.half_width(step.confidence, named=step.stack_named)
+            goodput = self.goodput.on(leaf("gpus", gpus, "GPU"))
+            half = goodput.half_width(half, deviations(step.confidence))
+            self._known[gpus] = step, goodput.run(self.tokens, each)[1], half
+        return self._known[gpus]
+
+    def _is_fitting(self, gpus: int, step: StepQuestion) -> bool:
+        """Whether the step surely fits, as far as its memory is known."""
+        if gpus not in self._fits:
+            _, fit, _ = memory_terms(step.model, step.setup, step.implementation, step.hardware.capacity)
+            self._fits[gpus] = fit in (None, FITS)
+            self.too_large |= not self._fits[gpus]
+        return self._fits[gpus]

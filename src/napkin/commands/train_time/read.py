@@ -1,0 +1,264 @@
+"""What `train-time` is asked, read from the options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from napkin.commands.inputs import Inputs
+from napkin.commands.question.goodput import read_goodput
+from napkin.commands.question.machine import WHICH, check_dtype, read_hardware, read_peak
+from napkin.commands.train_time.question import TrainTimeQuestion
+from napkin.counting.six_n import six, six_n
+from napkin.errors import NapkinError
+from napkin.inputs.hardware import Hardware
+from napkin.options.data import AMOUNT
+from napkin.options.layout import MACHINE_SIZE
+from napkin.options.model import MODEL_OPTIONS
+from napkin.options.rollout import ROLLOUT
+from napkin.options.training import FROZEN, STEP_MODEL, TASKED, UNTIMED
+from napkin.term import Term, constant
+from napkin.timing import time
+from napkin.timing.goodput import Goodput
+
+TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
+if TYPE_CHECKING:
+    from napkin.commands.question.step_model import StepQuestion
+
+PREDICTS = (*STEP_MODEL, *TASKED, "profile")
+"""What the step model takes to estimate the MFU of a MODEL."""
+LAYOUT = tuple(name for name in PREDICTS if name not in FROZEN)
+"""Those of them that change the MFU alone, not the FLOPs."""
+OF_MODEL = ("seq", "flops", *MODEL_OPTIONS, *PREDICTS, *ROLLOUT)
+"""Options that need a MODEL's shapes."""
+
+
+def read(inputs: Inputs) -> TrainTimeQuestion:
+    """Read the question."""
+    if any(name in inputs for name in UNTIMED):
+        from napkin.commands.question.untimed import read_untimed
+
+        read_untimed(inputs)
+    known, counted, named, data = _read_known(inputs)
+    laid_out = named != "" and "mfu" not in known and any(name in inputs for name in PREDICTS)
+    if laid_out and "gpus" not in known:
+        from napkin.commands.train_time.fewest import read_degrees
+
+        read_degrees(inputs, known)
+    if not inputs.has("hardware") or (inputs.has("budget") and not inputs.has("price")):
+        _check_missing(inputs, known)
+    hardware = read_hardware(inputs, ("peak-flops", "tdp"))
+    peak = read_peak(inputs, hardware)
+    price = inputs.term("price") if inputs.has("price") else None
+    budget = inputs.term("budget") if inputs.has("budget") else None
+    _check_asked(inputs, known)
+    solved = None
+    if laid_out and "gpus" not in known and {"tokens", "time"} <= set(known):
+        from napkin.commands.train_time.fewest import read_fewest
+
+        solved = read_fewest(inputs, known, hardware)
+        known["gpus"] = solved.gpus
+        del known["time"]
+    judged = _judged(known, budget, laid_out)
+    budget = None if "budget" in judged else budget
+    _note_unread(inputs, known, hardware)
+    confidence, step = None, None
+    if "mfu" not in known:
+        from napkin.evidence.run_estimate import is_wanted
+
+        if is_wanted(known, budget is not None):
+            confidence, step = _read_estimate(inputs, known, hardware)
+    draw = _read_draw(inputs, hardware)
+    return TrainTimeQuestion(
+        known=known,
+        counted=counted,
+        convention=str(inputs.peek("flops") or "6nd"),
+        hardware=hardware,
+        peak=peak,
+        budget=budget,
+        price=price,
+        limits=judged,
+        draw=draw,
+        overhead=inputs.term("power-overhead") if draw is None else constant("host", 1, "1", "the draw is the node's"),
+        pue=inputs.term("pue"),
+        carbon=_read_intensity(inputs),
+        confidence=confidence,
+        goodput=_read_goodput(inputs, known, confidence, step),
+        step=step,
+        named=named,
+        solved=solved,
+        data=data,
+        weighed=inputs.wants("memory/total"),
+    )
+
+
+def _read_goodput(
+    inputs: Inputs, known: Mapping[str, Term], confidence: float | None, step: StepQuestion | None
+) -> Goodput:
+    """Return the share of the calendar time that is training: of a layout's run predicted from its failures."""
+    goodput = read_goodput(inputs, of_mfu=confidence is None, of_runs=step is None)
+    return goodput if step is None else goodput.on(known["gpus"])
+
+
+def _judged(known: dict[str, Term], budget: Term | None, laid_out: bool) -> dict[str, Term]:
+    """Return what is given beyond what determines the run: limits to hold it against, which are no longer known."""
+    judged = {}
+    for name in time.limits({"mfu": six(), **known} if laid_out else known, budget is not None):
+        limit = known.pop(name, budget)
+        if limit is not None:
+            judged[name] = limit
+    return judged
+
+
+def _note_unread(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -> None:
+    """Say why options that this question does not read change nothing."""
+    if "mfu" in known:
+        inputs.because(("confidence", *LAYOUT), "--mfu is given, and nothing is estimated", "leave out --mfu")
+    elif "gpus" not in known:
+        inputs.because(LAYOUT, "without --gpus there is no layout to estimate the MFU of", "add --gpus, or --within")
+    else:
+        inputs.because(("confidence", *LAYOUT), "the MFU is what is asked for, and nothing is estimated")
+    powered = hardware.tdp_w is not None or inputs.peek("power") == "measured"
+    counted_by_power = ("power-overhead", "pue", "carbon-intensity", "region")
+    inputs.depends(counted_by_power, powered, f"no TDP of {hardware.name} is known, so energy is omitted", "--tdp")
+
+
+def _read_draw(inputs: Inputs, hardware: Hardware) -> Term | None:
+    """Return what an accelerator was measured to draw in training, where that is asked for; None for its TDP."""
+    if inputs.text_or_none("power") != "measured":
+        return None
+    from napkin.evidence.power import drawn
+
+    if "power-overhead" in inputs:
+        raise NapkinError("--power measured has the host's share in it", "leave out --power-overhead")
+    return drawn(hardware.slug, hardware.name)
+
+
+def _read_intensity(inputs: Inputs) -> Term:
+    """Return the CO2 of a kWh: of a region's grid, or as given."""
+    region = inputs.text_or_none("region")
+    if region is None:
+        return inputs.term("carbon-intensity")
+    from napkin.evidence.power import intensity
+
+    if "carbon-intensity" in inputs:
+        raise NapkinError("--region and --carbon-intensity cannot be combined", "both say the CO2 of a kWh")
+    return intensity(region)
+
+
+def _check_missing(inputs: Inputs, known: Mapping[str, Term]) -> None:
+    """Refuse a question without an accelerator, or with a budget and no price, naming what else is missing; an MFU can
+    be estimated."""
+    more = []
+    if inputs.has("budget") and not inputs.has("price"):
+        more.append(NapkinError("--budget needs --price", "add --price, USD per GPU-hour"))
+    try:
+        time.unknowns({"mfu": six(), **known}, inputs.has("budget"))
+    except NapkinError as problem:
+        more.append(problem)
+    inputs.need_all({"hardware": WHICH}, more)
+
+
+def _check_asked(inputs: Inputs, known: Mapping[str, Term]) -> None:
+    """Refuse what --min or --max asks for where it is given too; what is left out is answered with or without them."""
+    asked = [(word, name) for word in ("min", "max") if (name := inputs.text_or_none(word)) is not None]
+    if len(asked) > 1:
+        raise NapkinError("--min and --max ask different things", "ask one at a time")
+    for word, name in asked:
+        given = {"time": "within", "cost": "budget"}.get(name, name)
+        if given in inputs or name in known:
+            shown = "the model" if name == "params" and given not in inputs else f"--{given}"
+            raise NapkinError(f"--{word} {name} asks for what {shown} gives", "leave out one of the two")
+    if ("min", "cost") in asked:
+        inputs.need("price", "USD per GPU-hour")
+
+
+def _read_amount(inputs: Inputs, known: dict[str, Term]) -> tuple[Term, ...]:
+    """Add the tokens where steps or samples say them; return what is said of them besides."""
+    if not any(name in inputs for name in AMOUNT):
+        return ()
+    from napkin.commands.question.amount import read_amount
+    from napkin.commands.question.model import read_model, read_sequence
+
+    if not inputs.has("model"):
+        known["tokens"] = read_amount(inputs, None).tokens
+        return ()
+    model = read_model(inputs)
+
+    def of_layout() -> int:
+        from napkin.commands.question.layout import read_layout
+        from napkin.options.training import SETUP_DEFAULTS
+
+        inputs.defaults(SETUP_DEFAULTS)
+        return int(read_layout(inputs, model).global_batch)
+
+    laid_out = inputs.has("gpus") and not inputs.has("mfu")
+    found = read_amount(inputs, read_sequence(inputs, model), of_layout if laid_out else None)
+    known["tokens"] = found.tokens
+    return found.more
+
+
+def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None, str, tuple[Term, ...]]:
+    """Return what was given among params, tokens, gpus, mfu and time; a model's counted FLOPs per token, its name; and
+    what is said of the tokens besides."""
+    if "model" in inputs:
+        from napkin.commands.question.size import read_size
+
+        read_size(inputs, OF_MODEL)
+    if any(name in inputs for name in MACHINE_SIZE[1:]):
+        from napkin.commands.question.nodes import read_gpus
+
+        read_gpus(inputs, alone=False)
+    known = {}
+    for name in ("params", "tokens", "gpus", "mfu"):
+        if inputs.has(name):
+            known[name] = inputs.term(name)
+    if inputs.has("within"):
+        known["time"] = inputs.term("within", "time")
+    if inputs.has("model"):
+        counted, name = _read_model(inputs, known)
+        more = _read_amount(inputs, known)
+        return known, counted, name, more
+    if any(name in inputs for name in AMOUNT):
+        _read_amount(inputs, known)
+    size = f"MODEL {inputs.shown['params'].text}" if inputs.has("params") else "name a model"
+    inputs.because(OF_MODEL, "it belongs to a MODEL", f"{size} instead of --params")
+    active = inputs.integer_or_none("active-params")
+    if active is not None:
+        if "params" in known and active > known["params"].value:
+            raise NapkinError("--active-params is above --params", "active parameters are part of all parameters")
+        known["per_token"] = six_n(inputs.term("active-params"))
+    return known, None, "", ()
+
+
+def _read_model(inputs: Inputs, known: dict[str, Term]) -> tuple[Term, str]:
+    """Add a model's parameters and FLOPs per token to what is known; return the counted FLOPs per token, its name."""
+    for name in ("params", "active-params"):
+        if inputs.has(name):
+            raise NapkinError(f"MODEL and --{name} cannot be combined", "the model has its own count")
+    from napkin.commands.question.model import read_model, read_per_token
+    from napkin.counting.params import params
+
+    model = read_model(inputs)
+    named, counted = read_per_token(inputs, model)
+    known["params"] = params(model)["params/total"].renamed("params")
+    known["per_token"] = named
+    return counted, model.name
+
+
+def _read_estimate(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -> tuple[float, StepQuestion | None]:
+    """Return the confidence level of an estimated MFU, and the step that it rests on where a model has a layout."""
+    from napkin.commands.question.confidence import read_confidence
+    from napkin.evidence.rates import generation_note
+
+    if note := generation_note(hardware):
+        inputs.note(note)
+    confidence = read_confidence(inputs)
+    if not inputs.has("model") or "gpus" not in known or not any(name in inputs for name in PREDICTS):
+        return confidence, None
+    from napkin.commands.question.model import read_model
+    from napkin.commands.question.step_model import read_step
+    from napkin.options.training import SETUP_DEFAULTS
+
+    check_dtype(inputs)
+    inputs.defaults(SETUP_DEFAULTS)
+    return confidence, read_step(inputs, read_model(inputs))

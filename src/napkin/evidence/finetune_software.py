@@ -1,0 +1,154 @@
+"""What a row of measured fine-tuning was trained with: library, framework, formats, adapters, kernels."""
+
+from __future__ import annotations
+
+import re
+
+from napkin.errors import NapkinError
+from napkin.evidence.rows import RowFields
+from napkin.operations.implementations import Implementation
+from napkin.operations.lora_targets import ALL_LINEAR
+from napkin.operations.model import Model
+from napkin.operations.tuning import Tuning
+from napkin.options.training import FROZEN_FORMATS
+from napkin.record import replace
+from napkin.training import optimizers
+from napkin.training.frameworks import FRAMEWORKS, PLAIN, Framework
+from napkin.training.precision import POLICIES, Precision
+from napkin.training.trainers import LOOP, TRAINERS, Trainer
+
+STORED = {
+    **{name: name for name in ("", *FROZEN_FORMATS)},
+    **dict.fromkeys(("gptq-int4", "awq-int4"), "int4"),
+    "4 bit": "nf4",
+}
+"""What rows call formats of frozen weights."""
+
+
+def trainer_of(row: RowFields) -> Trainer:
+    """Return the library that trained; a plain loop where none is named."""
+    return TRAINERS.get(row.text("layout.trainer").lower(), LOOP)
+
+
+def framework_of(row: RowFields, stack: str, trainer: Trainer) -> Framework:
+    """Return the framework that divided the states; that of the trainer's own layers on one GPU."""
+    if trainer.implementation in FRAMEWORKS and stack in ("", "none"):
+        return FRAMEWORKS[trainer.implementation]
+    if not stack and row.count("layout.zero", least=0):
+        return FRAMEWORKS["deepspeed"]
+    if stack in ("", "none", "ddp"):  # torch's own data parallelism, where nothing else is named
+        return PLAIN
+    if stack not in FRAMEWORKS:
+        raise NapkinError(f"the framework {stack[:40]} is not modeled")
+    return FRAMEWORKS[stack]
+
+
+def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: str) -> Precision:
+    """Return which type each kind of tensor has: as the row says it, else by the trainer's code."""
+    text = row.text("layout.precision").lower()
+    word = text.split(" ")[0].strip("(),")
+    narrow = "fp16" if "fp16" in text else "bf16"
+    autocast = row.flag("layout.autocast")
+    if word == "fp32" or (kind == "full" and word in POLICIES and not word.startswith("amp-")):
+        return POLICIES[word]
+    if "over" in text or "weights" in text:  # of 16 bits, which the row says
+        trainer = replace(trainer, full=LOOP.full)
+    if kind == "full":
+        return trainer.policy_of_all(framework, narrow, autocast)
+    if "accelerated-peft" in row.text("layout.kernels"):  # its loader casts nothing
+        trainer = replace(trainer, widens=False)
+    stated = row.text("method.adapter_dtype")[:4]
+    kept = stated if stated in ("fp32", "bf16", "fp16") else ""
+    quantized = bool(row.text("method.quantized") or row.text("method.quantised"))
+    found = trainer.policy_of_adapters(framework, quantized, narrow, autocast, kept)
+    compute = word.removesuffix("-mixed")
+    low = framework.name == "megatron-core" and f"{compute}-mixed" in POLICIES
+    return replace(found, compute=compute) if low else found
+
+
+def tuning_of(row: RowFields) -> Tuning:
+    """Return the adapters, and how what is frozen is stored."""
+    said = row.text("method.quantized") or row.text("method.quantised")
+    stored = STORED.get(said, STORED.get(said.partition(" (")[0]))
+    if not stored and row.text("method.base_dtype").startswith("fp8"):
+        stored = "fp8"
+    if stored is None:
+        raise NapkinError(f"stores frozen weights as {said[:40]}: not modeled")
+    if row.text("method.modules_to_save"):
+        raise NapkinError("modules that are trained in full next to adapters are not modeled")
+    rank = row.count("method.lora_rank")
+    if rank is None:
+        raise NapkinError("the rank of LoRA is not stated")
+    dropout = row.number("method.lora_dropout") or 0.0
+    experts = bool(row.flag("method.quantize_moe_experts"))
+    return Tuning("lora", rank, dropout, (), stored, "transformers", experts)
+
+
+def targets_of(row: RowFields) -> tuple[str, ...]:
+    """Return the names of the modules with adapters."""
+    text = row.text("method.lora_targets_canonical") or row.text("method.lora_targets")
+    if text in ("*_proj", ALL_LINEAR) or text.startswith("all"):
+        return (ALL_LINEAR,)
+    parameters = row.text("method.lora_target_parameters")
+    names = tuple(name.strip() for name in ",".join(filter(None, (text, parameters))).split(","))
+    if not text or any(not name or not name.replace("_", "").replace(".", "").isalnum() for name in names):
+        raise NapkinError(
+            f"which modules have adapters is not understood: {text[:60]}"
+            if text
+            else "which modules have adapters is not stated"
+        )
+    return names
+
+
+OLD_TRANSFORMERS = re.compile(r"transformers[ =]*4\.")
+"""A version whose experts are modules with linear layers of their own, and whose Trainer takes torch's AdamW as it is:
+foreach on a GPU (training_args.py, optim; fused from 5 on). Its checkpoints are reentrant (modeling_utils.py,
+gradient_checkpointing_enable)."""
+
+FUSED_NORMS = ("foak", "unsloth", "liger")
+"""Words of kernels that run a norm at once."""
+FUSED_LOSSES = ("liger", "cut cross entropy", "fused")
+"""Words of losses that materialize no logits."""
+
+
+def with_kernels(row: RowFields, model: Model, implementation: Implementation, framework: Framework) -> Implementation:
+    """Return the implementation with the kernels that a row names."""
+    implementation = framework.implements(
+        implementation, bool(row.flag("layout.compile")), (row.count("layout.tp") or 1) > 1
+    )
+    words = f"{row.text('layout.loss')} {row.text('layout.kernels')}".lower()
+    old = model.experts and OLD_TRANSFORMERS.search(row.text("layout.versions")) and "scattermoe" not in words
+    if old and implementation.looped == "":
+        implementation = replace(implementation, looped="modules")
+    if any(word in words for word in FUSED_NORMS):
+        implementation = replace(implementation, norms="fused")
+    if "foak" in words or "unsloth" in words:
+        return replace(implementation, loss="in-place")
+    if any(word in words for word in FUSED_LOSSES) and "logits kept" not in words:
+        return replace(implementation, loss="fused")
+    return implementation
+
+
+def optimizer_of(row: RowFields) -> tuple[optimizers.Optimizer, str]:
+    """Return the optimizer and its form."""
+    text = (row.text("layout.optimizer") or "adamw").split(" ")[0].replace("_torch", "").replace("_", "-")
+    optimizer, form = optimizers.find(text)
+    usual = "fused" if "fused" in optimizer.forms else optimizer.forms[0]
+    if OLD_TRANSFORMERS.search(row.text("layout.versions")) and "foreach" in optimizer.forms:
+        usual = "foreach"
+    return optimizer, row.text("layout.optimizer_form") or form or usual
+
+
+def attention_of(row: RowFields) -> str:
+    """Return the attention kernel; torch's choice without a mask is flash."""
+    text = row.text("layout.attention").lower()
+    return "eager" if text.startswith("eager") else "flash"
+
+
+def offload_of(row: RowFields) -> tuple[str, ...]:
+    """Return what is kept in the host's memory."""
+    text = row.text("layout.offload")
+    names = tuple(name.strip() for name in text.split(",")) if text else ()
+    if any(name not in ("activations", "optimizer", "parameters") for name in names):
+        raise NapkinError(f"the offload {text[:40]} is not modeled")
+    return names

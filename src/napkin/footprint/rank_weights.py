@@ -1,0 +1,96 @@
+"""What one rank holds of a model's weights: parameters, gradients and optimizer states of each part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from napkin.autograd.tensors import sized
+from napkin.elementwise import where
+from napkin.footprint.legs import tower_part
+from napkin.footprint.states import HeldWeights, gathered, held_weights, still
+from napkin.operations.base import Operation
+from napkin.operations.model import Layer, Model, Stack
+from napkin.operations.roles import TOKEN
+from napkin.record import record, replace
+from napkin.training.setup import Setup
+
+
+@record
+class Weights:
+    """What one rank holds of a model's weights.
+
+    before  of what runs before the layers        layers  of one layer of each type
+    after   of what follows the layers            shared  of what several layers share
+    head    `after`, with the embedding where both are tied
+    table   of the embedding that a tied head shares
+    """
+
+    before: HeldWeights
+    layers: tuple[HeldWeights, ...]
+    after: HeldWeights
+    shared: HeldWeights | None
+    head: HeldWeights
+    table: HeldWeights
+
+
+def weights_on_a_rank(model: Model, stack: Stack, setup: Setup, kinds: Iterable[Layer]) -> Weights:
+    """Return what a rank holds. A tied head's matrix is the embedding, frozen where that is; on another pipeline stage
+    it is a copy."""
+    after = head = held_weights(stack.after, setup if not model.tied else _as_tied(setup))
+    table = held_weights((table_of(stack),), bare(setup))
+    if model.tied:
+        single, still_head = where(setup.layout.pp == 1, 1, 0), setup.frozen is not None
+        both = 1 if still_head else single
+        minus = tuple((n, -d * both, -e * both) for n, d, e in table.states)
+        states = gathered([(1, after), (1, HeldWeights(0, 0, minus))]).states
+        tensors = after.tensors - both * table.tensors
+        copied = table.gradients(sized(1, setup.precision.param)) * (1 - single) * still_head
+        frozen = after.frozen - both * table.frozen + copied
+        after = HeldWeights(after.dense - both * table.dense, after.expert, states, tensors, frozen, after.wide)
+        if still_head:
+            head, table = after, HeldWeights(0, 0)
+    seen = _of_tower(model, stack)
+    layers = []
+    for layer in kinds:
+        part = held_weights(
+            layer.operations, setup if id(layer) not in seen else replace(setup, implementation=setup.tower)
+        )
+        layers.append(part if layer.read else still(part, setup))
+    shared = held_weights(model.shared, bare(setup)) if model.shared else None
+    return Weights(_before(model, stack, setup), tuple(layers), after, shared, head, table)
+
+
+def _of_tower(model: Model, stack: Stack) -> set[int]:
+    """Return which layers of the joined stack are the tower's and the projector's."""
+    return {id(layer) for _, runs in stack.patterns[: tower_part(model).patterns] for _, layer in runs}
+
+
+def _before(model: Model, stack: Stack, setup: Setup) -> HeldWeights:
+    """Return what a rank holds of what precedes the layers."""
+    seen = tower_part(model).before
+    own = held_weights(stack.before[seen:], setup)
+    own = own if setup.frozen is None else still(own, setup)
+    if not seen:
+        return own
+    tower = held_weights(stack.before[:seen], replace(setup, implementation=setup.tower))
+    return gathered([(1, own), (1, tower if not setup.freezes else still(tower, setup))])
+
+
+def bare(setup: Setup) -> Setup:
+    """Return the setup without adapters: those of a block that several layers share are at its uses."""
+    tuning = setup.implementation.tuning
+    if tuning is None:
+        return setup
+    return replace(setup, implementation=replace(setup.implementation, tuning=replace(tuning, method="frozen")))
+
+
+def _as_tied(setup: Setup) -> Setup:
+    """Return the setup in which a tied head is stored as the embedding is."""
+    wide = tuple(name for name in setup.implementation.fp32_weights if not name.startswith("lm_head"))
+    return replace(setup, implementation=replace(setup.implementation, fp32_weights=wide))
+
+
+def table_of(stack: Stack) -> Operation:
+    """Return the token embedding that a tied head shares: a decoder's own, or the one shared with its encoder."""
+    tables = [op for op in stack.before if op.embeds() == TOKEN]
+    return tables[-1] if tables else stack.before[0]

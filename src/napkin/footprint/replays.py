@@ -1,0 +1,82 @@
+"""The backward passes of the pieces of a step, each from an earlier step where that replayed the same."""
+
+from __future__ import annotations
+
+from napkin.autograd.live import Replay, read_by_others, replays
+from napkin.elementwise import Flag, Number, is_array, where
+from napkin.footprint.pieces import Pass, Piece
+from napkin.training.setup import Setup
+
+
+class Replays:
+    """The backward passes of the pieces of a pass. `BEFORE` and `AFTER` name what is not a layer.
+
+    table: bytes of the gradient of the embedding that a tied head shares, to which the embedding's own is added; 0
+    without one."""
+
+    def __init__(self, run: Pass, table: Number = 0) -> None:
+        self.run = run
+        self.table = table
+        self._shared: dict[int, dict[int, Number]] = {}
+
+    def shares(self, kind: int) -> dict[int, Number]:
+        """Return the bytes of the tensors with a gradient that a layer reads and others read too, by storage."""
+        if kind not in self._shared:
+            read = read_by_others(self.run.layers[kind][1].nodes)
+            self._shared[kind] = {id(x.storage): x.size for x in read}
+        return self._shared[kind]
+
+    def piece(self, which: int) -> tuple[Piece, Number]:
+        """Return a piece, and the bytes of the gradient that its backward pass starts from."""
+        if which == BEFORE:
+            return self.run.before, self.run.after.input
+        if which == AFTER:
+            return self.run.after, 0  # the root gradient lives as long as the backward pass
+        piece = self.run.layers[which][1]
+        return piece, piece.input
+
+    def of(
+        self,
+        setup: Setup,
+        which: int,
+        recomputed: bool = False,
+        alone: bool = False,
+        carried: bool = False,
+    ) -> Replay:
+        """Return a piece's replay, entry by entry where layouts differ in whether new gradients are freed at once. On a
+        single stage a tied head's gradient is not: it waits for the embedding's (live.py, as the rest)."""
+        piece, seed = self.piece(which)
+        waits = where(setup.layout.pp == 1, self.table, 0) if which == AFTER else 0
+        return chosen(setup.lets_go, replayed(piece, seed, recomputed, alone, waits, carried))
+
+
+BEFORE, AFTER = -2, -1
+
+
+def chosen(goes: Flag, both: tuple[Replay, Replay]) -> Replay:
+    """Return one of the two replays of a piece, entry by entry where layouts differ."""
+    stand, go = both
+    if not is_array(goes):
+        return go if goes else stand
+    if goes.all() or not goes.any():
+        return go if goes.all() else stand
+    return Replay(where(goes, go.peak, stand.peak), where(goes, go.end, stand.end))
+
+
+_REPLAYS: dict[tuple[object, ...], tuple[Piece, tuple[Replay, Replay]]] = {}
+"""Replays of their pieces, by piece (which is kept, so that no other takes its place) and what else they depend on."""
+KEPT_REPLAYS = 64
+
+
+def replayed(
+    piece: Piece, seed: Number, recomputed: bool, alone: bool, waits: Number, carried: bool
+) -> tuple[Replay, Replay]:
+    """Return a piece's replays (live.py), from an earlier step of the same pass where that replayed the same."""
+    if is_array(seed) or is_array(waits):
+        return replays(piece.nodes, seed, recomputed, alone, waits, carried)
+    asked = (id(piece), seed, recomputed, alone, waits, carried)
+    if asked not in _REPLAYS:
+        if len(_REPLAYS) >= KEPT_REPLAYS:
+            _REPLAYS.clear()
+        _REPLAYS[asked] = piece, replays(piece.nodes, seed, recomputed, alone, waits, carried)
+    return _REPLAYS[asked][1]

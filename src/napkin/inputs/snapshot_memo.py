@@ -1,0 +1,87 @@
+"""The memo of a pickled snapshot that is read as a stream: what it keeps once an item has been added up.
+
+A pickle may refer again to all that it has memoized. Of blocks and events that were added up, texts and frames stay,
+and of a stack its bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from napkin.errors import NapkinError
+from napkin.inputs.pickle_source import Damaged
+from napkin.inputs.snapshot_blocks import BUCKETS, StackBucket, Stacks
+
+MOST_TEXT, MOST_PLACES = 2**27, 2**28
+"""Bytes of texts and frames that the memo keeps; its places."""
+_STACKS = [StackBucket(bucket) for bucket in BUCKETS]
+_GONE = 255
+
+
+class SnapshotMemo:
+    """The memo.
+
+    kept       place → what it holds          places  that were written
+    forgotten  of each place that was forgotten, the number of its stack's bucket, or that it is gone
+    recent     places of containers since the last item was added up
+    """
+
+    def __init__(self, name: str, stacks: Stacks) -> None:
+        self.name, self.stacks = name, stacks
+        self.kept: dict[int, object] = {}
+        self.forgotten = bytearray()
+        self.places = self._text = 0
+        self.recent: list[int] = []
+
+    def put(self, place: int, thing: object) -> None:
+        """Keep a thing. Raises NapkinError (2) where a snapshot does not take so much memory."""
+        if not 0 <= place < MOST_PLACES:
+            raise NapkinError(
+                f"{self.name}: asks for more memory than a snapshot takes", "write it with _dump_snapshot"
+            )
+        self.kept[place] = thing
+        self.places += 1
+        if type(thing) in (dict, list, tuple):
+            self.recent.append(place)
+        else:
+            self._count(len(thing) if isinstance(thing, str | bytes) else 0)
+
+    def _count(self, size: int) -> None:
+        self._text += size + 100
+        if self._text > MOST_TEXT:
+            raise NapkinError(
+                f"{self.name}: its texts take more memory than a snapshot's do: over {MOST_TEXT // 2**20} MiB",
+                "write it with torch.cuda.memory._dump_snapshot(FILE)",
+            )
+
+    def get(self, place: int) -> object:
+        """Return what a place holds; of a stack that was forgotten, its bucket."""
+        if place in self.kept:
+            return self.kept[place]
+        forgotten = self.forgotten[place] if 0 <= place < len(self.forgotten) else len(BUCKETS)
+        if forgotten == _GONE:
+            raise NapkinError(
+                f"{self.name}: repeats itself: a block or event appears twice", "write the snapshot again"
+            )
+        if forgotten == len(BUCKETS):
+            raise Damaged("it refers to what it does not hold")
+        return _STACKS[forgotten]
+
+    def forget(self, streamed: Container[int]) -> None:
+        """Forget items that were added up: of their stacks the bucket is kept, and the frames; streamed: the containers
+        that are open, by identity."""
+        still = []
+        for place in self.recent:
+            thing = self.kept[place]
+            if id(thing) in streamed:
+                still.append(place)
+            elif type(thing) is dict and "filename" in thing:
+                self._count(200)
+            else:
+                del self.kept[place]
+                missing = place + 1 - len(self.forgotten)
+                if missing > 0:
+                    self.forgotten.extend(bytes((len(BUCKETS),)) * missing)
+                bucket = self.stacks.bucket(thing)
+                self.forgotten[place] = BUCKETS.index(bucket) if type(thing) is list else _GONE
+        self.recent = still

@@ -1,0 +1,27 @@
+"""Options of `lint`: what is linted, which rules are asked, and what a run needs for its operation to be priced."""
+
+from __future__ import annotations
+
+from napkin import units
+from napkin.options.option import Option, flag
+
+GROUP = "Lint"
+
+OPTIONS = (
+    Option(
+        "configs",
+        units.words,
+        "Configurations of runs, or a MODEL with options",
+        metavar="FILE|MODEL",
+        positional=True,
+        many=True,
+    ),
+    Option("select", units.words, "Only these rules, by number or its beginning: N1,N203", metavar="RULES"),
+    Option("ignore", units.words, "Not these rules", metavar="RULES"),
+    flag("rules", "List the rules"),
+    Option("checkpoint-interval", units.duration, "Time between checkpoints, e.g. 1h", "second", "TIME"),
+)
+
+LINT = ("select", "ignore", "rules")
+OPERATION = ("checkpoint-interval", "write-bandwidth", "mtbf", "gpu-mtbf")
+"""What the price of checkpoints and failures depends on."""

@@ -1,0 +1,1 @@
+"""Scaling laws: how published fits divide a training budget between parameters and tokens, and what deviating costs."""

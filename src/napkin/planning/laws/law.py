@@ -1,0 +1,204 @@
+"""A scaling law as it was published: its constants, what they count, where they were fitted, and who says so.
+
+N parameters, D tokens, C training FLOP. Two forms:
+
+    Surface    L = E + A/N^alpha + B/D^beta, minimized where 6·N·D = C
+    Frontier   the optimum itself, N or D or FLOPs per token as a power of C; no loss is known off it
+"""
+
+from __future__ import annotations
+
+import math
+
+from napkin.counting.six_n import six
+from napkin.record import record
+from napkin.term import SEEN, Term, add, constant, define, divide, leaf, make, multiply, power
+
+
+@record
+class FittedRange:
+    """The range in which a law was fitted, ends included."""
+
+    low: float
+    high: float
+
+    def beyond(self, value: float) -> float:
+        """Return how many times outside the range a value lies; 1 inside."""
+        return max(self.low / value, value / self.high, 1.0)
+
+
+@record
+class Surface:
+    """L(N, D) = E + A/N^alpha + B/D^beta, in nats per token of its own data and tokenizer.
+
+    covariance  of (ln A, ln B, ln E, alpha, beta), where the fit's uncertainty is known
+    price       what a FLOP of this training costs, in FLOP of bf16: 0.5 in 8 bits
+    """
+
+    E: float
+    A: float
+    B: float
+    alpha: float
+    beta: float
+    covariance: tuple[tuple[float, ...], ...] = ()
+    price: float = 1.0
+
+    def loss(self, params: Term, tokens: Term) -> Term:
+        """Return the loss of N parameters on D tokens, none of which is repeated."""
+        floor = _fitted("E", self.E).renamed("loss/irreducible")
+        size = divide(
+            "loss/size", _fitted("A", self.A), power("law/N^alpha", pure(params), _fitted("alpha", self.alpha))
+        )
+        data = divide("loss/data", _fitted("B", self.B), power("law/D^beta", pure(tokens), _fitted("beta", self.beta)))
+        return add("loss", floor, size, data)
+
+    def params(self, compute: Term) -> Term:
+        """Return the N of the lowest loss among all with 6·N·D = C (Hoffmann et al. 2022, equation 4)."""
+        alpha, beta = _fitted("alpha", self.alpha), _fitted("beta", self.beta)
+        both = add("law/alpha+beta", alpha, beta)
+        size, data = (
+            multiply("law/alpha·A", alpha, _fitted("A", self.A)),
+            multiply("law/beta·B", beta, _fitted("B", self.B)),
+        )
+        inverse = divide("law/1/(alpha+beta)", ONE, both)
+        scale = power("law/G", divide("law/alpha·A/(beta·B)", size, data), inverse)
+        grown = power("law/(C/6)^a", pure(self.budget(compute)), divide("law/a", beta, both))
+        return multiply("params/exact", scale, grown, PARAM)
+
+    def budget(self, compute: Term) -> Term:
+        """Return N·D, the parameters times the tokens that the compute is enough for."""
+        if self.price == 1:
+            return divide("law/C/6", compute, six())
+        return divide("law/C/6", compute, six(), constant("price of a FLOP", self.price))
+
+    def params_for(self, tokens: float) -> float:
+        """Return the N for which these tokens are optimal: G·(D·G)^(beta/alpha) (Muennighoff et al. 2023)."""
+        scale = (self.alpha * self.A / (self.beta * self.B)) ** (1 / (self.alpha + self.beta))
+        return float(scale * (tokens * scale) ** (self.beta / self.alpha))
+
+    def deviation(self, params: float, tokens: float) -> float:
+        """Return the standard error of the loss that the fit's covariance gives (the delta method); 0 where unknown."""
+        size, data = self.A * params**-self.alpha, self.B * tokens**-self.beta
+        return self._deviation((size, data, self.E, -size * math.log(params), -data * math.log(tokens)))
+
+    def deviation_of_params(self, compute: float) -> float:
+        """Return the standard error of ln(optimal N); 0 where the covariance is unknown."""
+        total, log_c = self.alpha + self.beta, math.log(compute / six().value)
+        log_g = math.log(self.alpha * self.A / (self.beta * self.B)) / total
+        by_alpha = (1 / self.alpha - log_g) / total - self.beta / total**2 * log_c
+        by_beta = (-1 / self.beta - log_g) / total + self.alpha / total**2 * log_c
+        return self._deviation((1 / total, -1 / total, 0.0, by_alpha, by_beta))
+
+    def _deviation(self, slope: tuple[float, ...]) -> float:
+        found = sum(slope[i] * slope[j] * value for i, row in enumerate(self.covariance) for j, value in enumerate(row))
+        return math.sqrt(max(found, 0.0))
+
+
+@record
+class Frontier:
+    """The optimum as a power of C: `of` is "params", "tokens", or "flops_per_token" (then N is a sixth of it).
+
+    value at `at` FLOP, growing with C^exponent
+    """
+
+    of: str
+    value: float
+    at: float
+    exponent: float
+
+    def params(self, compute: Term) -> Term:
+        """Return the optimal N."""
+        share = divide("law/C/C0", compute, leaf("law/C0", self.at, "FLOP", SEEN))
+        grown = power("law/(C/C0)^a", share, leaf("law/a", self.exponent, "1", SEEN))
+        if self.of == "params":
+            return multiply("params/exact", leaf("law/N0", self.value, "param", SEEN), grown)
+        if self.of == "tokens":
+            tokens = multiply("law/D", leaf("law/D0", self.value, "token", SEEN), grown)
+            return divide("params/exact", compute, six(), tokens)
+        per_token = multiply("law/M", leaf("law/M0", self.value, "FLOP/token", SEEN), grown)
+        return divide("params/exact", per_token, six())
+
+
+@record
+class ScalingLaw:
+    """A published law.
+
+    name      for --law                        title     authors and year, as a person cites them
+    source    where the constants are printed  counts    what its N counts
+    form      its loss as a Surface, or only its optimum as a Frontier
+    data      what it was fitted on: losses of laws with the same data compare
+    flop, params, tokens  where it was fitted
+    stands    whether its answer belongs to the spread of today's laws for dense models
+    remark    what to know before using it
+    """
+
+    name: str
+    title: str
+    source: str
+    form: Surface | Frontier
+    data: str
+    counts: str = "all parameters"
+    flop: FittedRange | None = None
+    params: FittedRange | None = None
+    tokens: FittedRange | None = None
+    stands: bool = True
+    remark: str = ""
+
+    @property
+    def surface(self) -> Surface | None:
+        """Its loss, where it has one."""
+        return self.form if isinstance(self.form, Surface) else None
+
+
+def pure(term: Term) -> Term:
+    """Return a quantity as a number without its unit, which can be raised to a power."""
+    return divide(f"{term.name} as a number", term, constant(f"1 {term.unit}", 1, term.unit))
+
+
+def _fitted(name: str, value: float) -> Term:
+    return leaf(f"law/{name}", value, "1", SEEN)
+
+
+ONE = constant("1", 1)
+PARAM = constant("1 param", 1, "param")
+
+
+def worth(passes: float, scale: float) -> float:
+    """Return how many passes over fresh data this many passes over the same data are worth: 1 + R*(1 − exp(−R/R*))."""
+    return passes if passes <= 1 else 1 - scale * math.expm1(-(passes - 1) / scale)
+
+
+define("worth", worth)
+
+
+@record
+class Repetition:
+    """Repeated data (Muennighoff et al. 2023, arXiv:2305.16264, equations 5 and 6): each further pass is worth less.
+
+    unique  tokens that are all different
+    of_tokens, of_params  R*_D and R*_N of their table of fits: passes after which most of the worth is used up
+    """
+
+    unique: Term
+    of_tokens: float = 15.387756
+    of_params: float = 5.309743
+
+    def tokens(self, tokens: Term) -> Term:
+        """Return how many different tokens D tokens are worth."""
+        epochs = divide("epochs", tokens, self.unique)
+        of_these = make("worth", "epochs/effective", (epochs, leaf("law/R*_D", self.of_tokens, "1", SEEN)))
+        return multiply("tokens/effective", self.unique, of_these)
+
+    def params(self, surface: Surface, params: Term) -> Term:
+        """Return how many parameters N are worth: those beyond what the different tokens suit are worth less."""
+        suited = leaf("params/suited", surface.params_for(float(self.unique.value)), "param", SEEN)
+        share = divide("params/share", params, suited)
+        of_these = make("worth", "params/worth", (share, leaf("law/R*_N", self.of_params, "1", SEEN)))
+        return multiply("params/effective", suited, of_these)
+
+
+def loss(surface: Surface, params: Term, tokens: Term, repeated: Repetition | None) -> Term:
+    """Return the loss of N parameters on D tokens, drawn again and again from the different ones where they are few."""
+    if repeated is None:
+        return surface.loss(params, tokens)
+    return surface.loss(repeated.params(surface, params), repeated.tokens(tokens))

@@ -1,0 +1,1 @@
+"""Rules about training configurations: what costs time, memory or money, and what contradicts itself."""

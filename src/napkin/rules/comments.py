@@ -1,0 +1,34 @@
+"""Rules that a file's own comments switch off: `# napkin: ignore N101`, at a line's end for that line, on a line of its
+own for the file."""
+
+from __future__ import annotations
+
+import re
+
+from napkin.rules.registry import prefixes
+from napkin.rules.rule import Law
+
+_COMMENT = re.compile(r"(?P<before>.*?)(?:#|//)\s*napkin:\s*ignore\b[:\s]*(?P<rules>[A-Za-z0-9,\s-]*)$")
+
+
+class Ignores:
+    """What the comments of one file switch off. lines: line → beginnings of rules' numbers; everywhere: of the file."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self.lines: dict[int, tuple[str, ...]] = {}
+        self.everywhere: tuple[str, ...] = ()
+        for number, line in enumerate(text.splitlines(), 1):
+            found = _COMMENT.match(line) if "napkin" in line else None
+            if found is None:
+                continue
+            words = ",".join(found["rules"].replace(",", " ").split()) or "all"
+            rules = prefixes(words, f"{name}:{number}: napkin: ignore")
+            if found["before"].strip():
+                self.lines[number] = rules
+            else:
+                self.everywhere += rules
+
+    def covers(self, rule: Law, line: int | None) -> bool:
+        """Return whether the file ignores a rule at a line."""
+        here = self.lines.get(line, ()) if line is not None else ()
+        return any(rule.number.startswith(one) for one in (*self.everywhere, *here))

@@ -1,0 +1,143 @@
+"""Which change mends a finding best, and whether its price is worth a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from napkin.rules.case import SURELY, Configuration, Options, Stated
+from napkin.rules.rule import (
+    EITHER,
+    INFO,
+    MEMORY,
+    NEEDLESS,
+    OWN,
+    SEVERITIES,
+    TIME,
+    Ask,
+    BrokenRule,
+    Contradiction,
+    Gain,
+    Hit,
+    Rule,
+)
+
+SLACK = 0.01
+"""Share of the step that a change may add and still count as free."""
+
+
+def contradictions(given: Stated, rules: Sequence[Contradiction]) -> list[BrokenRule]:
+    """Return what no run can have together."""
+    return [BrokenRule(rule, hit, _first(hit), hit.price or Gain()) for rule in rules for hit in rule.find(given)]
+
+
+def _first(hit: Hit) -> Options:
+    return hit.changes[0] if hit.changes else {}
+
+
+def findings(case: Configuration, rules: Sequence[Rule], ask: Ask) -> list[BrokenRule]:
+    """Return what each rule finds, the worst first: errors, then by share of time and memory."""
+    found = [one for rule in rules for hit in rule.find(case) for one in judged(case, rule, hit, ask)]
+    return sorted(found, key=lambda one: rank(case, one))
+
+
+def rank(case: Configuration, one: BrokenRule) -> tuple[int, float]:
+    """Return the place of a finding: by severity, then by the larger of its shares of time and memory."""
+    memory = one.price.memory or 0.0
+    part = memory / case.capacity if case.capacity else 0.0
+    return SEVERITIES.index(one.rule.severity), -max(one.price.time or 0.0, part)
+
+
+def judged(case: Configuration, rule: Rule, hit: Hit, ask: Ask) -> Iterator[BrokenRule]:
+    """Yield the finding with its best change, where that is worth a line."""
+    if rule.gains == OWN:
+        change = rule.mend(case, ask) if rule.mend is not None else _first(hit)
+        yield BrokenRule(rule, hit, change, hit.price or Gain(), ask.case(change) if change else None)
+        return
+    best: BrokenRule | None = None
+    for change in (stated(case, change) for change in hit.changes):
+        after = ask.case(change)
+        if after is None:
+            continue
+        price = price_of(case, after)
+        if is_worth(case, after, rule, price) and (
+            best is None or _gain(case, rule, price) > _gain(case, rule, best.price)
+        ):
+            best = BrokenRule(rule, hit, change, price, after)
+        if hit.ordered:
+            break
+    if best is not None:
+        yield best
+
+
+def stated(case: Configuration, change: Options) -> Options:
+    """Return a change without the options that it leaves out and that are not there."""
+    return {name: text for name, text in change.items() if text is not None or name in case.given}
+
+
+def price_of(case: Configuration, after: Configuration) -> Gain:
+    """Return what a configuration costs over a changed one: the share of a token's time, bytes of a GPU, USD."""
+    time = memory = None
+    if case.token_seconds is not None and after.token_seconds is not None:
+        time = 1 - after.token_seconds / case.token_seconds
+    if case.used is not None and after.used is not None:
+        memory = float(case.used - after.used)
+    cost = case.cost * time if case.cost is not None and time is not None else None
+    return Gain(time, memory, cost)
+
+
+def together(case: Configuration, found: Sequence[BrokenRule], ask: Ask) -> tuple[Options, Configuration]:
+    """Return the changes of warnings and errors that help together, one after the other from the worst on, and the
+    configuration with them: each is kept where the step then fits better, or as well and is faster or smaller."""
+    change: Options = {}
+    best = case
+    for one in found:
+        if not one.change or one.rule.severity == INFO:
+            continue
+        after = ask.case({**change, **one.change})
+        if after is None or after.verdict < best.verdict:
+            continue
+        price = price_of(best, after)
+        gains = (price.time or 0.0) > SLACK or ((price.memory or 0.0) > 0 and (price.time or 0.0) > -SLACK)
+        if after.verdict > best.verdict or gains:
+            change, best = {**change, **one.change}, after
+    return change, best
+
+
+def joined(case: Configuration, found: Sequence[BrokenRule], ask: Ask) -> BrokenRule | None:
+    """Return the changes that help together as one finding; None where there are not several."""
+    change, after = together(case, found, ask)
+    if sum(bool(one.change) for one in found) < 2 or not change:
+        return None
+    worst = found[0]
+    return BrokenRule(worst.rule, Hit("together", worst.hit.option), change, price_of(case, after), after)
+
+
+def is_worth(case: Configuration, after: Configuration, rule: Rule, price: Gain) -> bool:
+    """Return whether a change gains as much as the rule asks for, and loses nothing: what fitted fits, and what gains
+    memory takes no more time."""
+    worse = after.verdict < case.verdict
+    grows = price.memory is not None and price.memory < 0
+    if worse or (case.verdict < SURELY and grows):
+        return False
+    if rule.gains == NEEDLESS:
+        return after.verdict == SURELY and -(price.memory or 0.0) < rule.least * (case.capacity or case.used or 1)
+    faster = price.time is not None and price.time >= rule.least
+    whole = case.capacity or case.used or 1
+    smaller = price.memory is not None and price.memory >= rule.least * whole
+    slower = price.time is not None and price.time < -SLACK
+    if rule.gains == TIME:
+        return faster
+    if rule.gains == MEMORY:
+        return smaller and not slower
+    return faster or (smaller and not slower)
+
+
+def _gain(case: Configuration, rule: Rule, price: Gain) -> float:
+    """Return how much a change gains, in the rule's own measure."""
+    whole = case.capacity or case.used or 1
+    part = (price.memory or 0.0) / whole
+    if rule.gains == NEEDLESS:
+        return part  # the change that takes least
+    if rule.gains == TIME:
+        return price.time or 0.0
+    return part if rule.gains == MEMORY else (price.time or 0.0) + (part if rule.gains == EITHER else 0.0)

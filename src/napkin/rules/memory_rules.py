@@ -1,0 +1,226 @@
+"""N2: what takes memory that it need not take, and what does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from napkin.errors import UNDECIDED
+from napkin.planning.remedies import RemedySearch, advice, remedies, with_more_gpus
+from napkin.planning.remedy_axes import axes
+from napkin.planning.verdicts import NOT
+from napkin.record import replace
+from napkin.rules.case import Configuration, Options
+from napkin.rules.rule import EITHER, ERROR, INFO, MEMORY, NEEDLESS, OWN, Ask, Gain, Hit, Rule
+from napkin.training.optimizers import OPTIMIZERS
+from napkin.training.tasks import PRETRAIN
+
+LARGE_VOCABULARY = 32_000
+"""Token ids from which on the logits of a loss are looked at."""
+
+
+def _made_to_fit(case: Configuration, ask: Ask) -> Options:
+    """Return the change with which the step surely fits: the fastest of those that `memory` proposes."""
+    texts = {name: text for name, text in case.given.items() if isinstance(text, (str, bool))}
+    search = RemedySearch(axes(case.model, case.setup, texts, case.stated.node or 1), ask.fit)
+    tuned = case.setup.task != PRETRAIN
+    found = list(advice(search) if tuned else remedies(search))
+    if not found:
+        more = with_more_gpus(search, fewest=True)
+        return more.options if more is not None else {}
+    if tuned:
+        return found[0].options
+    times = [(after.token_seconds if (after := ask.case(one.options)) is not None else None) for one in found]
+    order = sorted(range(len(found)), key=lambda at: (times[at] is None, times[at] or 0.0))
+    return found[order[0]].options
+
+
+def _out(case: Configuration) -> Iterator[Hit]:
+    if case.fit is not None and case.fit.verdict == NOT:
+        over = (case.used or 0) - (case.capacity or 0)
+        said = f"{(case.used or 0) / 2**30:.1f} GiB do not fit in {(case.capacity or 0) / 2**30:.1f}"
+        yield Hit(said, "hardware", price=Gain(memory=float(over)))
+
+
+def _perhaps(case: Configuration) -> Iterator[Hit]:
+    if case.fit is not None and case.fit.verdict == UNDECIDED:
+        said = f"{(case.used or 0) / 2**30:.1f} of {(case.capacity or 0) / 2**30:.1f} GiB are too close to call"
+        yield Hit(said, "hardware")
+
+
+def _replicated(case: Configuration) -> Iterator[Hit]:
+    layout = case.layout
+    ranks = int(layout.dp * layout.cp)
+    if layout.zero == 0 and ranks > 1 and case.setup.implementation.tuning is None:
+        yield Hit(f"optimizer states are kept {ranks:,} times over", "zero", ({"zero": "1"},))
+
+
+def _foreach(case: Configuration) -> Iterator[Hit]:
+    if case.setup.form != "fused" and "fused" in case.setup.optimizer.forms:
+        said = f"the {case.setup.form} form of {case.setup.optimizer.name} allocates temporaries in its step"
+        yield Hit(said, "optimizer-form", ({"optimizer-form": "fused"},))
+
+
+def _wide_gradients(case: Configuration) -> Iterator[Hit]:
+    policy = case.setup.precision
+    if policy.grad == "fp32" and policy.param in ("bf16", "fp16") and not policy.frozen:
+        less = replace(policy, name="", grad=policy.param).stated
+        said = f"gradients of {policy.param} parameters are kept in fp32"
+        yield Hit(said, "precision", ({"precision": less},))
+
+
+def _wide_weights(case: Configuration) -> Iterator[Hit]:
+    setup = case.setup
+    if setup.precision.autocast and not setup.framework.gathers and setup.implementation.tuning is None:
+        said = "fp32 weights are cast in every pass, and their gradients are fp32"
+        yield Hit(said, "precision", ({"precision": "bf16-mixed"},))
+
+
+def _logits(case: Configuration) -> Iterator[Hit]:
+    setup, vocabulary = case.setup, case.model.vocabulary
+    plain = not setup.implementation.loss and setup.framework.implementation == "hf" and case.layout.tp == 1
+    if plain and vocabulary >= LARGE_VOCABULARY and not setup.task.scalar:
+        said = f"the loss keeps logits of {vocabulary:,} ids a token"
+        yield Hit(said, "loss", ({"loss": "fused"},))
+
+
+def _eight_bits(case: Configuration) -> Iterator[Hit]:
+    name = case.setup.optimizer.name
+    if name.endswith("-8bit") and name.removesuffix("-8bit") in OPTIMIZERS:
+        said = "8-bit optimizer states save next to nothing here"
+        yield Hit(said, "optimizer", ({"optimizer": name.removesuffix("-8bit")},))
+
+
+def _offloaded(case: Configuration) -> Iterator[Hit]:
+    if case.setup.offload:
+        what = " and ".join(case.setup.offload)
+        fewer = tuple(
+            {"offload": ",".join(case.setup.offload[:kept]) or None} for kept in range(len(case.setup.offload))
+        )
+        yield Hit(f"{what} move to the host, and fit on the GPU", "offload", fewer)
+
+
+def _dropped(case: Configuration) -> Iterator[Hit]:
+    if case.setup.dropout:
+        said = f"dropout {case.setup.dropout:g} keeps masks and runs kernels of its own"
+        yield Hit(said, "dropout", ({"dropout": "0"},))
+
+
+RULES = (
+    Rule(
+        "N201",
+        "out-of-memory",
+        "The step does not fit in the GPU's memory",
+        "What must be there at once is more than the GPU has, however its cache behaves. The change is the fastest of "
+        "those that `napkin memory` proposes.",
+        "llama3-8b --gpus 1 --hardware h100",
+        find=_out,
+        gains=OWN,
+        mend=_made_to_fit,
+        severity=ERROR,
+        sources=("the memory model: docs/fits.md",),
+    ),
+    Rule(
+        "N202",
+        "may-run-out-of-memory",
+        "Whether the step fits is too close to call",
+        "The 90% interval of what the step takes ends above what the GPU has.",
+        "llama3-8b --gpus 8 --hardware h100 --zero 3 --seq 8192",
+        find=_perhaps,
+        gains=OWN,
+        mend=_made_to_fit,
+        close=True,
+        sources=("the memory model and its interval: docs/memory.md",),
+    ),
+    Rule(
+        "N203",
+        "replicated-states",
+        "Every data-parallel rank keeps all optimizer states",
+        "ZeRO-1 divides them over the ranks and moves as many bytes: gradients are reduce-scattered and parameters "
+        "gathered instead of gradients all-reduced.",
+        "llama3.2-1b --gpus 64 --hardware h100",
+        find=_replicated,
+        gains=MEMORY,
+        sources=("Rajbhandari et al. 2020, arXiv:1910.02054, sections 5.1 and 7.2",),
+    ),
+    Rule(
+        "N204",
+        "optimizer-not-fused",
+        "The optimizer's step allocates temporaries",
+        "The foreach form holds lists of intermediates, about as large as the parameters; the fused form has none.",
+        "llama3.2-1b --gpus 1 --hardware h100 --optimizer-form foreach",
+        find=_foreach,
+        gains=MEMORY,
+        sources=("torch.optim.AdamW, documentation of foreach: ~ sizeof(params) more peak memory",),
+    ),
+    Rule(
+        "N205",
+        "fp32-gradients",
+        "Gradients of 16-bit parameters are kept in fp32",
+        "fp32 gradients take twice the bytes, and add up many micro-batches and ranks more exactly: what is bought "
+        "is accuracy.",
+        "llama3-8b --gpus 8 --hardware h100 --tp 2 --zero 1 --framework megatron-core",
+        find=_wide_gradients,
+        gains=MEMORY,
+        severity=INFO,
+        sources=("NVIDIA/Megatron-LM megatron/training/arguments.py, --accumulate-allreduce-grads-in-fp32",),
+    ),
+    Rule(
+        "N206",
+        "fp32-weights",
+        "fp32 weights are cast to 16 bits in every pass",
+        "Weights and gradients in 16 bits next to an fp32 master copy take as much as fp32 weights with fp32 "
+        "gradients, and need no casts that autocast caches.",
+        "llama3.2-1b --gpus 8 --hardware h100 --zero 1 --precision amp-bf16",
+        find=_wide_weights,
+        gains=EITHER,
+        sources=("Micikevicius et al. 2018, Mixed Precision Training, arXiv:1710.03740, section 3.1",),
+    ),
+    Rule(
+        "N207",
+        "unfused-loss",
+        "The loss keeps the logits of a large vocabulary",
+        "Cross entropy on logits holds several copies of (tokens × vocabulary); a kernel that computes head and loss "
+        "piece by piece holds one piece.",
+        "llama3-8b --gpus 8 --hardware h100 --zero 3 --micro-batch 2 --recompute full",
+        find=_logits,
+        gains=EITHER,
+        sources=(
+            "linkedin/Liger-Kernel src/liger_kernel/ops/fused_linear_cross_entropy.py",
+            "arXiv:2410.10989",
+        ),
+    ),
+    Rule(
+        "N208",
+        "eight-bit-states-save-nothing",
+        "8-bit optimizer states save next to nothing",
+        "States that many ranks divide, or of few trained parameters, are small in 32 bits too; rounding them to 8 "
+        "bits buys nothing.",
+        "llama3-8b --gpus 64 --hardware h100 --zero 3 --optimizer adamw-8bit",
+        find=_eight_bits,
+        gains=NEEDLESS,
+        sources=("Dettmers et al. 2022, arXiv:2110.02861, section 2",),
+    ),
+    Rule(
+        "N209",
+        "offload-needless",
+        "What is offloaded fits on the GPU",
+        "Transfers over the link to the host cost time. How much is not modeled, and not priced: the price is the "
+        "memory that it takes to keep it.",
+        "llama3-8b --gpus 8 --hardware h100 --zero 3 --recompute full --offload optimizer",
+        find=_offloaded,
+        gains=NEEDLESS,
+        least=1.0,
+        sources=("Ren et al. 2021, ZeRO-Offload, arXiv:2101.06840, section 3",),
+    ),
+    Rule(
+        "N210",
+        "dropout",
+        "Dropout keeps masks and runs kernels",
+        "Dropout regularizes; large models on data that is seen once are trained without.",
+        "gpt2 --gpus 8 --hardware a100 --seq 1024 --micro-batch 16 --attention eager --dropout 0.1",
+        find=_dropped,
+        gains=EITHER,
+        severity=INFO,
+        sources=("Chowdhery et al. 2022, PaLM, arXiv:2204.02311, section 5",),
+    ),
+)

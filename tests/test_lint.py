@@ -1,0 +1,79 @@
+"""Rules about configurations: what each finds and what it costs, by hand; selection, comments, exit statuses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from napkin.rules.registry import CONTRADICTIONS, laws
+from napkin.rules.rule import ERROR, Law
+from tests.conftest import Napkin, answered, written
+
+EVERY = laws()
+
+
+def rows(line: str) -> list[Mapping[str, Any]]:
+    return list(answered(line).rows or ())
+
+
+def numbers(line: str) -> list[str]:
+    return [row["rule"] for row in rows(line)]
+
+
+@pytest.mark.parametrize("rule", [rule for rule in EVERY if rule.example], ids=lambda rule: rule.number)
+def test_every_rule_fires_on_its_example_and_not_on_the_mended_one(rule: Law) -> None:
+    """The round trip: the command of a row is the configuration with its change."""
+    found = [row for row in rows(f"lint {rule.example} --select {rule.number}") if row["rule"] == rule.number]
+    assert found, rule.example
+    command = found[0]["command"]
+    if command is not None:
+        assert rule.number not in numbers(command.removeprefix("napkin ")), command
+
+
+def test_numbers_and_names_are_unique_and_in_their_groups() -> None:
+    assert len({rule.number for rule in EVERY}) == len({rule.name for rule in EVERY}) == len(EVERY)
+    assert all(rule.number.startswith("N4") and rule.severity == ERROR for rule in CONTRADICTIONS)
+
+
+def test_the_price_of_a_bubble_by_hand() -> None:
+    """1F1B with equal stages: the bubble is p−1 of m+p−1 slots; 80 layers on 4 stages, and a head of 1.2 layers."""
+    line = "llama3-70b --gpus 32 --tp 8 --pp 4 --hardware h100 --global-batch 4 --recompute full --stack megatron-core"
+    found = next(row for row in rows(f"lint {line} --select N105"))
+    before, after = (
+        answered(f"step {one}").quantities()["step/time"][0] for one in (line, f"{line} {found['change']}")
+    )
+    assert found["time"] == pytest.approx(1 - after / before)
+    share = answered(f"step {line}").quantities()["step/bubble"][0] / before
+    assert share == pytest.approx(3 / 7, rel=0.1)  # the last stage is the slowest, and there is an optimizer
+    assert f"{share:.0%}" in found["message"]
+
+
+def test_idle_ranks_by_hand() -> None:
+    """96 sequences on 64 ranks take two rounds of 64: 32 of 128 places are empty."""
+    (row,) = rows("lint llama3-8b --gpus 64 --zero 3 --global-batch 96 --select N405")
+    assert row["time"] == pytest.approx(32 / 128)
+    assert row["change"] == "--global-batch 128"
+
+
+def test_statuses(napkin: Napkin) -> None:
+    fits = "llama3-8b --gpus 64 --hardware h100 --zero 3 --framework fsdp"
+    assert napkin(f"lint {fits}").status == 0
+    assert napkin("lint llama3-8b --gpus 1 --hardware h100").status == 1
+    assert napkin("lint llama3-8b --gpus 12 --tp 8").status == 1
+    assert napkin("lint llama3-8b --gpus 64 --hardware h100 --seq 1.5").status == 2
+    assert napkin("lint llama3-8b --select N9").status == 2
+    assert napkin("lint no-such-file.yaml").status == 2
+    assert napkin("lint llama3-8b --gpus 8 --hardware h100 --zero 3 --seq 8192").status == 4
+
+
+@pytest.mark.parametrize("rule", [rule for rule in EVERY if rule.example], ids=lambda rule: rule.number)
+def test_a_finding_is_seen_at_80_columns(rule: Law) -> None:
+    line = f"lint {rule.example} --select {rule.number}"
+    text = written(line)
+    assert max(map(len, text.splitlines())) <= 80, text
+    words = " ".join(text.split())
+    for row in rows(line):
+        assert row["message"] in words
+        assert (row["change"] or "") in words
