@@ -66,7 +66,7 @@ GPT_NEO: dict[str, Any] = {
     "embed_dropout": 0.0, "attention_dropout": 0.0, "classifier_dropout": 0.0, "window_size": 16, "bos_token_id": 1,
     "eos_token_id": 1, "tie_word_embeddings": True, "attention_types": [[["global", "local"], 1]],
 }  # fmt: skip
-POSITIONS = [
+POSITIONS: list[Any] = [
     (
         BERT | {"hidden_size": 48, "num_hidden_layers": 2, "intermediate_size": 104, "hidden_act": "gelu_fast"}, 40,
         "fp32", "eager", (2, 40), Recompute("full"), ("sgd", "foreach"), 1,
@@ -93,8 +93,9 @@ def test_a_step_of_frozen_layers_is_equal_to_the_byte() -> None:
     for fixed, widths, policy, kernel, batch, recompute, frozen, seen in STEPS:
         fields = fixed | dict(zip(WIDTHS, widths, strict=True)) | {"max_position_embeddings": batch[1]}
         assert seen == live(fields, policy, kernel, batch, Recompute(recompute), ("adamw", "foreach"), 1, frozen)
-    for fields, positions, *how, seen in POSITIONS:
-        assert seen == live(fields | {"max_position_embeddings": positions}, *how, 1)
+    for fields, positions, policy, kernel, batch, recomputed, optimizer, many, seen in POSITIONS:
+        fields = fields | {"max_position_embeddings": positions}
+        assert seen == live(fields, policy, kernel, batch, recomputed, optimizer, many, 1)
 
 
 def live(
