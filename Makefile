@@ -83,8 +83,8 @@ $(VENV)/.test: $(VENV)/.napkin
 	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	@touch $@
 
-$(VENV)/.page: $(VENV)/.test
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[page]'
+$(VENV)/.page: $(VENV)/.napkin
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,page]'
 	@touch $@
 
 $(VENV)/.site: $(VENV)/.napkin

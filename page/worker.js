@@ -3,7 +3,8 @@
 import { loadPyodide } from "./pyodide/pyodide.mjs";
 
 const here = new URL(".", import.meta.url).href;
-const CONFIG = "config.json";
+const FOLDER = "/your-model"; // a model is called by its folder
+const CONFIG = `${FOLDER}/config.json`;
 let answered; // napkin.cli.web_answer.answered, behind JSON
 let python;
 let newest = 0;
@@ -37,6 +38,8 @@ async function boot() {
   ]);
   python = loaded;
   self.postMessage({ kind: "loading", share: 1 });
+  python.FS.mkdir(FOLDER);
+  python.FS.chdir(FOLDER);
   python.FS.writeFile("/napkin.zip", new Uint8Array(archive));
   answered = python.runPython(`
 import json, sys
@@ -46,7 +49,7 @@ from napkin.cli.web_form import QUESTIONS
 
 def asked(question):
     asks = json.loads(question)
-    return json.dumps(answered(asks["command"], asks["texts"], asks["advice"], asks["explain"]))
+    return json.dumps(answered(asks["command"], asks["texts"], asks["advice"], asks["explain"], asks["width"]))
 
 asked
 `);
@@ -64,10 +67,10 @@ const turn = () => new Promise((done) => {
 });
 
 function ask(question, advice) {
-  const { id, command, texts, explain } = question;
+  const { id, command, texts, explain, width } = question;
   const started = performance.now();
   try {
-    const answer = JSON.parse(answered(JSON.stringify({ command, texts, advice, explain: Boolean(explain) })));
+    const answer = JSON.parse(answered(JSON.stringify({ command, texts, advice, explain: Boolean(explain), width })));
     self.postMessage({ kind: "answer", id, advice, explain, answer, took: performance.now() - started });
   } catch (problem) {
     self.postMessage({ kind: "defect", id, text: String(problem).trim().split("\n").pop() });
@@ -95,6 +98,6 @@ async function warm(id) {
     await new Promise((done) => setTimeout(done, 300));
     if (id !== newest) return;
     const [command, texts] = warming.shift();
-    answered(JSON.stringify({ command, texts, advice: true, explain: false }));
+    answered(JSON.stringify({ command, texts, advice: true, explain: false, width: 640 }));
   }
 }

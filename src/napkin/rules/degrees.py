@@ -169,7 +169,7 @@ RULES = (
         "Each layer sends every token to its experts and back; between nodes that is limited by the network.",
         "deepseek-moe-16b --gpus 64 --hardware h100 --ep 32 --zero 1",
         find=_experts,
-        sources=("Rajbhandari et al. 2022, DeepSpeed-MoE, arXiv:2201.05596, section 5.2",),
+        sources=("Rajbhandari et al. 2022, DeepSpeed-MoE, arXiv:2201.05596, section 5",),
     ),
     Rule(
         "N110",
@@ -220,6 +220,6 @@ RULES = (
         "Collectives that are cut into pieces run next to the matmuls that need them.",
         "llama3-8b --gpus 8 --hardware h100 --tp 4 --zero 3 --stack fsdp-compiled --global-batch 64",
         find=_exposed,
-        sources=("pytorch/torchtitan docs/async_tp.md",),
+        sources=("pytorch/torchtitan torchtitan/distributed/tensor_parallel.py, maybe_enable_async_tp",),
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from napkin.rules.case import Configuration, Options, Stated
+from napkin.rules.case import SURELY, Configuration, Options, Stated
 from napkin.rules.rule import (
     EITHER,
     INFO,
@@ -21,8 +21,6 @@ from napkin.rules.rule import (
     Rule,
 )
 
-SURELY = 2
-"""How well a step fits where even the upper end of its memory does."""
 SLACK = 0.01
 """Share of the step that a change may add and still count as free."""
 
@@ -65,6 +63,8 @@ def judged(case: Configuration, rule: Rule, hit: Hit, ask: Ask) -> Iterator[Brok
             best is None or _gain(case, rule, price) > _gain(case, rule, best.price)
         ):
             best = BrokenRule(rule, hit, change, price, after)
+        if hit.ordered:
+            break
     if best is not None:
         yield best
 

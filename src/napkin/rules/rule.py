@@ -37,6 +37,7 @@ class Hit:
 
     says     what was found, in one clause           option   the option that it is about
     changes  the changes that may mend it, the best of which is taken; empty: none that an option says
+    ordered  the first of them that is worth it is taken: those after it are no better
     price    where the rule states it                edit     what to edit where no option says it
     where    file, line and key, where no option is stated there
     """
@@ -47,6 +48,7 @@ class Hit:
     price: Gain | None = None
     edit: str = ""
     where: str = ""
+    ordered: bool = False
 
 
 @record

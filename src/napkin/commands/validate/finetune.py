@@ -12,6 +12,8 @@ from napkin.evidence.compared import Compared
 from napkin.evidence.constants import deviations
 from napkin.evidence.finetune_rows import FineTuning, fine_tuning
 from napkin.evidence.goodput import PUBLISHED
+from napkin.evidence.intervals import DESCRIBED, MEASURED
+from napkin.evidence.margins import widths_of
 from napkin.evidence.published import MAIN
 from napkin.evidence.row_files import TUNING
 from napkin.evidence.rows import RowFields, WrongRow
@@ -99,7 +101,20 @@ def _compared(row: RowFields, level: float) -> list[Compared]:
         judged = verdict if value is None else ""
         suspect = row.text("suspect")
         answers.append(
-            Compared(row.text("id"), quantity, middle, low, high, value, source, reason, judged, suspect, source)
+            Compared(
+                row.text("id"),
+                quantity,
+                middle,
+                low,
+                high,
+                value,
+                source,
+                reason,
+                judged,
+                suspect,
+                source,
+                evidence=asked.evidence(quantity) if asked is not None and found is not None else "",
+            )
         )
     return answers
 
@@ -122,6 +137,17 @@ class TunedRow:
         if asked.untimed:
             raise NapkinError(asked.untimed)
         return _timed(asked, asked.hardware, quantity, level), ""
+
+    def evidence(self, quantity: str) -> str:
+        """Return the class of evidence that an interval rests on."""
+        asked = self.asked
+        if quantity.startswith(MEMORY) or asked.hardware is None:
+            return (
+                MEASURED
+                if widths_of(asked.setup.framework.name)[0 if asked.setup.layout.gpus == 1 else 1][0].rows
+                else DESCRIBED
+            )
+        return single.asked(asked.model, asked.setup, asked.hardware, asked.software).evidence
 
 
 def _question(row: RowFields) -> TunedRow | RolloutRow:
