@@ -3,7 +3,8 @@
 import { loadPyodide } from "./pyodide/pyodide.mjs";
 
 const here = new URL(".", import.meta.url).href;
-const CONFIG = "config.json";
+const FOLDER = "/your-model"; // a model is called by its folder
+const CONFIG = `${FOLDER}/config.json`;
 let answered; // napkin.cli.web_answer.answered, behind JSON
 let python;
 let newest = 0;
@@ -37,6 +38,8 @@ async function boot() {
   ]);
   python = loaded;
   self.postMessage({ kind: "loading", share: 1 });
+  python.FS.mkdir(FOLDER);
+  python.FS.chdir(FOLDER);
   python.FS.writeFile("/napkin.zip", new Uint8Array(archive));
   answered = python.runPython(`
 import json, sys

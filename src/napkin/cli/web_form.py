@@ -56,6 +56,7 @@ QUESTIONS = (
         "My MFU",
         ("model", "tokens-per-second", "gpus", "hardware", "seq"),
         {"model": "llama3-8b", "tokens-per-second": "64000", "gpus": "8", "hardware": "h100"},
+        kept=("model", "hardware", "seq"),  # a speed is of its own number of GPUs
     ),
     Question("params", "Parameters", ("model",), {"model": "llama3-8b"}),
     Question("flops", "FLOPs", ("model", "seq", "batch"), {"model": "llama3-8b"}),
