@@ -48,8 +48,8 @@ def _notes_on_peak(setup: Setup, found: Fit) -> list[str]:
     left = dict(found.rank.moments[-1].made.get("temporaries", ())).get("left_by_recomputation", 0)
     if left:
         notes.append(
-            f"the class refers to its last recurrent states, and so to what was recomputed for them: {human(left, 'byte')} "
-            "that no backward pass frees"
+            "the class refers to its last recurrent states, and so to what was recomputed for them: "
+            f"{human(left, 'byte')} that no backward pass frees"
         )
     copies = verdicts.narrow_copies(setup, found.rank)
     if copies:
