@@ -159,8 +159,13 @@ def _question(row: RowFields) -> TunedRow | RolloutRow:
 def _timed(asked: FineTuning, hardware: Hardware, quantity: str, level: float) -> Interval:
     """Return a time or a rate with its interval."""
     prediction = single.asked(asked.model, asked.setup, hardware, asked.software)
-    seconds = float(prediction.step().time.value)
+    whole = prediction.step().time
+    seconds = float(whole.value)
     half, _ = prediction.half_width(level, named=False)
+    if asked.joined:  # attention within samples takes anything from nothing to that of the whole sequence
+        scores = next(float(one.value) for one in whole.walk() if one.name == "step/compute/attention")
+        wide = math.log(seconds / (seconds - scores)) / 2
+        seconds, half = math.sqrt(seconds * (seconds - scores)), half + wide
     layout = asked.setup.layout
     tokens = float(layout.global_batch * layout.seq)
     if quantity == "run_seconds":
