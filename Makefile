@@ -59,7 +59,7 @@ page: $(VENV)/.napkin
 # The page in a real browser: Debian's chromium and chromium-driver. Says so where they are not there.
 test-page: $(VENV)/.page
 	$(BIN)/python tools/page.py
-	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; \
+	@if { command -v chromium || command -v google-chrome; } >/dev/null && command -v chromedriver >/dev/null; \
 	then $(BIN)/python -m pytest tests/browser_page.py; \
 	else echo "SKIPPED: the page was NOT tested, no chromium and chromedriver are here (apt install chromium chromium-driver)"; fi
 
@@ -83,8 +83,8 @@ $(VENV)/.test: $(VENV)/.napkin
 	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	@touch $@
 
-$(VENV)/.page: $(VENV)/.test
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[page]'
+$(VENV)/.page: $(VENV)/.napkin
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,page]'
 	@touch $@
 
 $(VENV)/.site: $(VENV)/.napkin

@@ -2,12 +2,12 @@
 
 import { byId, h } from "./dom.js";
 import { Form } from "./form.js";
-import { charts, colored, headline, table } from "./draw.js";
+import { costBar, figure, headline, table } from "./draw.js";
 import { drawTree } from "./tree.js";
 
 const OWN_FILE = "./config.json";
 const MOST_BYTES = 16e6; // as the command line
-const form = await (await fetch("form.json")).json();
+const form = await fetch("form.json").then((response) => response.json());
 const questions = Object.fromEntries(form.questions.map((one) => [one.command, one]));
 const state = { command: form.questions[0].command, config: null, asked: 0, shown: null, opened: false };
 
@@ -43,10 +43,12 @@ function defect({ text }) {
 function ask(explain = false) {
   const texts = fields.texts();
   state.texts = texts;
+  state.width = innerWidth; // a phone's keyboard changes the height only
   state.asked += 1;
   const config = texts.model === OWN_FILE ? state.config : null;
   performance.mark(`asked-${state.asked}`);
-  worker.postMessage({ id: state.asked, command: state.command, texts, config, explain: explain || state.opened });
+  const width = Math.max(byId("answer").clientWidth - 50, 260);
+  worker.postMessage({ id: state.asked, command: state.command, texts, config, width, explain: explain || state.opened });
   history.replaceState(null, "", `#${address(texts)}`);
   if (state.shown) byId("live").classList.add("stale");
 }
@@ -74,8 +76,10 @@ function go(command, texts) {
   state.command = command;
   state.opened = false;
   for (const tab of byId("questions").children) {
-    if (tab.value === command) tab.setAttribute("aria-current", "page");
-    else tab.removeAttribute("aria-current");
+    if (tab.value === command) {
+      tab.setAttribute("aria-current", "page");
+      tab.scrollIntoView({ block: "nearest", inline: "nearest" });
+    } else tab.removeAttribute("aria-current");
   }
   fields.draw(questions[command], texts);
   showFile();
@@ -84,9 +88,10 @@ function go(command, texts) {
 
 /** Return the texts with which another question begins: its own, and what both ask for first. */
 function carried(command) {
-  const question = questions[command];
-  const kept = Object.entries(fields.texts()).filter(([name]) => question.first.includes(name) && name in question.start);
-  return { ...question.start, ...Object.fromEntries(kept) };
+  const { takes, start } = questions[command];
+  const kept = Object.fromEntries(Object.entries(fields.texts()).filter(([name]) => takes.includes(name)));
+  const { params, ...others } = start;
+  return { ...("model" in kept ? others : start), ...kept }; // a model has its own number of parameters
 }
 
 // ---- showing
@@ -111,18 +116,21 @@ function answer({ id, advice, explain, answer: found, took }) {
 
 function show(found, explain) {
   const { screen } = found;
+  for (const [name, { value }] of Object.entries(JSON.parse(found.json).inputs)) fields.shows(name, value);
   const live = byId("live");
   live.hidden = false;
-  const width = Math.max(live.clientWidth - 48, 260);
   const chosen = Object.fromEntries(found.remedies.map((one) => [one.change, one]));
+  const most = Math.max(...found.remedies.map((one) => one.high ?? 0), 0.05);
   const remedy = (row) => {
     const one = chosen[row[0]];
-    return one && questions[one.command] ? h("button", { type: "button", class: "quiet", onclick: () => go(one.command, one.texts) }, "Apply", h("span", { class: "unseen" }, ` ${row[0]}`)) : "";
+    if (!one || !questions[one.command]) return ["", ""];
+    const cost = typeof one.extra === "number" ? costBar(one, most) : "";
+    return [cost, h("button", { type: "button", class: "quiet", onclick: () => go(one.command, one.texts) }, "Apply", h("span", { class: "unseen" }, ` ${row[0]}`))];
   };
   live.replaceChildren(
     ...headline(screen),
-    ...charts(found.charts, width),
-    table(screen.table, colored(found.charts)),
+    ...found.figures.map(figure),
+    table(screen.table, found.colors),
     ...screen.remarks.map((text) => h("p", { class: "remarks" }, text)),
     screen.more ? h("div", { class: "more" }, table(screen.more, [], remedy)) : "",
     screen.assumed.length ? h("p", { class: "assumed" }, `assumed: ${screen.assumed.join(", ")}`) : "",
@@ -138,8 +146,18 @@ function tools(found) {
     copier("Copy command", () => found.line.join(" ")),
     copier("Copy link", () => location.href),
     h("button", { type: "button", class: "tool", onclick: () => download(found.json) }, "Download JSON"),
+    h("button", { type: "button", class: "tool", onclick: () => keep(found) }, "Keep to compare"),
     next && questions[next.command] ? h("button", { type: "button", class: "tool", title: next.text, onclick: () => go(next.command, next.texts) }, `Next: ${following(next)}`) : "",
     state.config !== null && state.texts.model === OWN_FILE ? h("span", { class: "remark" }, "the link leaves out your config.json") : "");
+}
+
+/** Keep lines 1 and 2 of an answer above the next ones, with the way back to it. */
+function keep(found) {
+  const { command, texts } = state;
+  const kept = h("div", { class: "kept" }, h("div", {}, headline(found.screen)),
+    h("button", { type: "button", class: "quiet", onclick: () => go(command, texts) }, "Go back to it"),
+    h("button", { type: "button", class: "quiet", onclick: () => kept.remove() }, "Remove"));
+  byId("kept").append(kept);
 }
 
 /** Return what a proposed command asks: another question, or the options that it changes. */
@@ -238,7 +256,7 @@ addEventListener("hashchange", () => {
 let resized;
 addEventListener("resize", () => {
   clearTimeout(resized);
-  resized = setTimeout(() => state.shown?.json && show(state.shown, Boolean(state.shown.tree)), 150);
+  resized = setTimeout(() => innerWidth !== state.width && ask(), 150);
 });
 const first = stated() ?? { command: form.questions[0].command, texts: form.questions[0].start };
 go(first.command, first.texts);

@@ -54,7 +54,7 @@ export class Form {
     find.addEventListener("keydown", (event) => event.key === "Enter" && event.preventDefault());
     const count = question.groups.reduce((sum, group) => sum + group.fields.length, 0);
     const more = count ? [h("h2", { class: "all" }, `${count} more options`), count > 8 ? find : "", this.groups] : [];
-    this.form.replaceChildren(...[first, more].flat(2).filter(Boolean));
+    this.form.replaceChildren(h("div", { class: "first" }, first), h("div", { class: "rest" }, more));
     this.put(texts);
   }
 
@@ -76,7 +76,7 @@ export class Form {
     const id = `field-${name}`;
     const input = this.control(field, id);
     this.inputs[name] = input;
-    const unit = field.unit && !/^(GPU|token|param|1)$/.test(field.unit) ? ` (${field.unit})` : "";
+    const unit = field.unit && !/^(GPU|token|param|second)$/.test(field.unit) ? ` (${field.unit})` : "";
     const label = h("label", { for: id }, field.help + unit, h("span", { class: "name" }, field.argument ? "MODEL" : `--${name}`));
     const wrong = h("p", { class: "wrong", id: `wrong-${name}`, hidden: true });
     const wide = field.listed || field.choices.length > POPULAR || name === "model";
@@ -93,9 +93,9 @@ export class Form {
     const about = { id, name: field.name, "aria-describedby": `wrong-${field.name}` };
     if (field.kind === "flag") return h("input", { ...about, type: "checkbox", onchange: told });
     if (field.kind === "text") {
-      const placeholder = field.default || (field.name === "model" ? "llama3-8b, 7B, ./config.json" : "");
+      const placeholder = field.default.split(",")[0] || (field.name === "model" ? "llama3-8b, 7B, ./config.json" : "");
       const list = field.listed ? `names-${field.name}` : null;
-      const input = h("input", { ...about, type: "text", placeholder, list, spellcheck: "false", autocapitalize: "off", oninput: told });
+      const input = h("input", { ...about, type: "text", placeholder, title: field.default, list, spellcheck: "false", autocapitalize: "off", oninput: told });
       input.addEventListener("keydown", (event) => event.key === "Enter" && event.preventDefault());
       return input;
     }
@@ -133,6 +133,13 @@ export class Form {
     slider.value = isPlain(shown) ? nearest(stops, amount(shown)) : 0;
     slider.classList.toggle("unset", !text);
     slider.setAttribute("aria-valuetext", text || "not given");
+  }
+
+  /** Move the slider of a field that is left empty to the value that an answer has for it. */
+  shows(name, value) {
+    const slider = this.sliders[name];
+    if (!slider || this.inputs[name].value.trim() || !(value > 0)) return;
+    slider.value = nearest(this.question.fields[name].stops, value);
   }
 
   put(texts) {

@@ -7,6 +7,7 @@ import functools
 import http.server
 import json
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +21,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from tests.conftest import ROOT
 
 FOLDER = os.path.join(ROOT, "site", "page")
-CHROMIUM, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
+CHROMIUM, DRIVER = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
@@ -52,6 +53,8 @@ def served(folder: str = FOLDER) -> Iterator[str]:
 @contextlib.contextmanager
 def browser(width: int = 1280, height: int = 1000) -> Iterator[webdriver.Chrome]:
     """Start a browser with nothing remembered."""
+    if CHROMIUM is None or DRIVER is None:
+        raise FileNotFoundError("chromium and chromedriver")
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     for flag in (*FLAGS, f"--window-size={width},{height}"):

@@ -27,6 +27,7 @@ from napkin.commands.command import named
 from napkin.errors import Problems
 from napkin.options.registry import OPTIONS
 from napkin.render.html import to_html
+from napkin.render.svg import figures
 from tests import python_script
 from tests.conftest import ROOT, answered, run_line
 
@@ -347,7 +348,9 @@ def test_a_notebook_shows_what_the_screen_does(line: str) -> None:
     assert screen.table is not None
     cells = [cell for row in screen.table.rows for cell in row if isinstance(cell, str)]
     assert all(cell in shown for cell in cells)
-    assert page.seen.count("svg") == sum(not isinstance(cell, str) for row in screen.table.rows for cell in row)
+    pictures = figures(answer.plot, 640)
+    bars = sum(not isinstance(cell, str) for row in screen.table.rows for cell in row)
+    assert page.seen.count("svg") == bars + sum(picture.count("<svg") for picture in pictures)
     assert "row" in page.scopes
 
 

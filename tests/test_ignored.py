@@ -44,6 +44,8 @@ train-time llama3-8b --samples 52k --sample-tokens 350 --lora-rank 16 --gpus 8 -
 train-time llama3-8b --steps 1000 --global-batch 64 --gpus 8 --zero 3 --hardware h100 --seq 2048
 plan gpt2 --gpus 4 --hardware h100 --seq 1024 --global-batch 16
 plan gpt2 --hardware h100 --tokens 10B --within 30d
+optimal --compute 1e22
+optimal --gpus 64 --hardware h100 --within 30d --mfu 0.4
 mfu llama3-8b --tokens-per-second 98000 --gpus 8 --hardware h100 --seq 8192
 mfu llama3-8b --step-time 4s --gpus 16 --global-batch 64 --tp 2 --hardware h100 --seq 4096
 mfu --params 7B --tokens-per-second-per-gpu 3100 --hardware a100
@@ -130,6 +132,18 @@ freeze-layers=4
 global-batch=64|128
 goodput=0.8
 gpu-mtbf=10000h
+restart-time=20min
+run-kind=speedrun|benchmark
+power=measured
+phases=x
+region=europe-north1
+spares=8
+compute=1e22
+law=llama3-2024
+served-tokens=1T
+unique-tokens=100B
+experts=4
+bits=8
 gpus=32|16
 gpus-per-node=4|2
 grad-accum=2|8

@@ -32,6 +32,7 @@ ORDER = (
     ("commands",),
     ("cli",),
     ("api",),
+    ("integrations",),
     ("__main__", "__init__"),
 )
 """Packages from the bottom to the top. A package imports from lower lines only."""
@@ -44,6 +45,9 @@ ONLY_IN = {
     "rich": set(),
     "matplotlib": {"render"},
     "pandas": {"api"},
+    "transformers": {"integrations"},
+    "lightning": {"integrations"},
+    "pytorch_lightning": {"integrations"},
     "typer": {"cli"},
 }
 

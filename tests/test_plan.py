@@ -246,14 +246,15 @@ def test_the_recommended_layout_is_the_fastest_that_surely_fits_within_the_leade
 
 
 def test_the_time_of_a_run_is_by_the_calendar_and_rows_that_miss_a_limit_say_so(napkin: Napkin) -> None:
-    """1 T tokens in steps of 128 · 8192, over a goodput of 0.88; on 16 GPUs at 3 USD an hour."""
+    """1 T tokens in steps of 128 · 8192, over the goodput of 16 GPUs, 0.88 on 2,330 and hardly a failure here; at 3
+    USD an hour."""
     line = "plan llama3-8b --gpus 16 --hardware h100 --seq 8192 --global-batch 128 --tokens 1T --price 3"
     data = napkin(f"{line} --json").data
     for row in [data["values"], *data["rows"]]:
         running = row["step/time"] * 1e12 / (128 * 8192)
         assert row["time/uninterrupted"] == pytest.approx(running)
-        assert row["goodput"] == 0.88
-        assert row["time"] == pytest.approx(running / 0.88)
+        assert row["goodput"] == pytest.approx(0.906, abs=0.002)
+        assert row["time"] == pytest.approx(running / row["goodput"])
         assert row["cost"] == pytest.approx(3 * 16 * row["time"] / 3600)
     assert all(row["misses"] is None for row in data["rows"])
     assert data["values"]["time/low"] < data["values"]["time"] < data["values"]["time/high"]

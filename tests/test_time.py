@@ -170,7 +170,9 @@ def test_a_layout_asks_the_step_model(napkin: Napkin) -> None:
     ).values
     exact, named = stepped["values"]["flops/exact"], stepped["values"]["flops/total"]
     # 6·N of the step model's MFU, times what whole runs keep of a good step
-    assert stepped["values"]["mfu"] == pytest.approx(step["mfu"] * named / exact * 0.88, rel=1e-6)
+    goodput = stepped["values"]["goodput"]
+    assert goodput == pytest.approx(0.88, abs=0.015)
+    assert stepped["values"]["mfu"] == pytest.approx(step["mfu"] * named / exact * goodput, rel=1e-6)
 
 
 def test_what_is_left_out_can_be_asked_for_by_name(napkin: Napkin) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from napkin.cli.web_answer import answered
 from napkin.cli.web_form import HIDDEN, QUESTIONS, STOPS, form
 from napkin.commands.command import find
 from napkin.options.registry import OPTIONS
+from napkin.render.chart import Chart, Series
+from napkin.render.svg import figures
 from napkin.units import Unreadable
 from tests.conftest import ROOT, Napkin
 
@@ -65,12 +68,38 @@ def test_an_answer_is_that_of_the_command_line(napkin: Napkin, command: str, tex
     assert all(part in tree["terms"] for term in tree["terms"].values() for part in term["parts"])
 
 
+def test_another_question_takes_over_what_it_can_be_asked_with() -> None:
+    drawn: Any = {one["command"]: one for one in form()["questions"]}  # type: ignore[attr-defined]
+    for before in QUESTIONS:
+        for after in QUESTIONS:
+            kept = {name: text for name, text in before.start.items() if name in drawn[after.command]["takes"]}
+            begun = {name: text for name, text in after.start.items() if name != "params" or "model" not in kept}
+            found = answered(after.command, {**begun, **kept})
+            assert found["problems"] == [], (before.command, after.command)
+
+
+def test_pictures_have_the_answers_numbers_and_escape_every_text() -> None:
+    found: Any = answered("memory", FSDP, width=600)
+    (picture,) = found["figures"]
+    values = json.loads(found["json"])["values"]
+    wide = [float(one) for one in re.findall(r'y="109" width="([\d.]+)"', picture)]  # the fifth row: what is used
+    scale = 600 - 130 - 46  # pixels of the capacity, which is the most that is drawn
+    assert sum(wide) == pytest.approx(scale * values["memory/total"] / values["memory/capacity"], abs=1)
+    assert found["colors"][:2] == ["parameters", "gradients"]
+    hostile = Chart("rows", "<b>", series=(Series("", ('<img src="x">', "whole"), (1.0, 1.0)),))
+    (picture,) = figures((hostile,), 300)
+    assert "<img" not in picture
+    assert "&lt;img" in picture
+
+
 def test_problems_name_the_fields_that_they_are_about() -> None:
     found: Any = answered("memory", {**FSDP, "gpus": "8x", "zero": "5"})
     assert [(one["option"], one["message"]) for one in found["problems"]] == [
         ("gpus", "--gpus: '8x': unknown unit 'x'"),
         ("zero", "--zero: '5' is not one of 0, 1, 2, 3"),
     ]
+    found = answered("memory", {**FSDP, "model": "lama3-8b"})
+    assert [one["option"] for one in found["problems"]] == ["model"]
     found = answered("memory", {**FSDP, "model": "./config.json"})
     assert (found["status"], found["problems"][0]["option"]) == (2, "model")
 

@@ -7,6 +7,7 @@
     3.10 … 3.14     napkin and the newest of its dependencies on that Python
     lowest          the lower bounds of pyproject.toml, on the lowest Python; a later one where they have a build for it
     transformers    next to transformers, in one environment
+    training        next to the libraries that have a callback of napkin's, with torch: toy models are trained
 
 In each, napkin is installed as a user installs it, `pip check` looks for conflicts, the two commands of `make demo` and
 a check run as processes, and the tests of SUBSET run against what is installed. What no interpreter is here for is
@@ -33,7 +34,8 @@ SUBSET = (
     "test_units", "test_formats", "test_record", "test_term", "test_tensors", "test_contract", "test_cli",
     "test_reader", "test_help", "test_completion", "test_missing", "test_check", "test_check_ci", "test_schema",
     "test_params", "test_flops", "test_mfu", "test_time", "test_memory", "test_step", "test_roofline", "test_hardware",
-    "test_small_cli", "test_snapshot", "test_plot", "test_sweep", "test_compare",
+    "test_small_cli", "test_snapshot", "test_plot", "test_sweep", "test_compare", "test_api", "test_meter",
+    "test_callbacks",
 )  # fmt: skip
 """Test files that need no torch: every command, every kind of file that a user gives, and the formulas."""
 PROCESSES = (
@@ -42,7 +44,7 @@ PROCESSES = (
     ("check", "configs/runs"),
     ("--help",),
 )
-SHOWN = ("typer", "pydantic", "pyyaml", "numpy", "matplotlib", "transformers")
+SHOWN = ("typer", "pydantic", "pyyaml", "numpy", "matplotlib", "torch", "transformers", "lightning")
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,10 @@ ENVIRONMENTS = (
     *(Environment(python, python) for python in PYTHONS),
     Environment("lowest", PYTHONS[0], lowest=True),
     Environment("transformers", "3.11", ("transformers>=5",)),
+    Environment("training", "3.11", ("torch>=2.5", "transformers>=5", "accelerate>=1.1", "lightning>=2")),
+    Environment(
+        "training-2024", "3.11", ("torch>=2.5,<2.6", "transformers==4.46.3", "accelerate>=1,<1.3", "numpy<2.3")
+    ),
 )
 
 

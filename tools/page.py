@@ -58,15 +58,16 @@ def fetch_packages() -> None:
 
 
 def archive(path: Path) -> None:
-    """Write the installed package as one archive of modules."""
+    """Write the installed package as one archive of modules, compiled for Pyodide's Python."""
     package = Path(napkin.__file__).parent
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
+    sources = path.with_suffix(".sources")
+    with zipfile.ZipFile(sources, "w") as packed:
         for module in sorted(package.rglob("*.py")):
             inside = module.relative_to(package.parent).as_posix()
             if not inside.startswith(LEFT_OUT):
-                packed.writestr(
-                    zipfile.ZipInfo(inside, (2020, 1, 1, 0, 0, 0)), module.read_bytes(), zipfile.ZIP_DEFLATED
-                )
+                packed.writestr(zipfile.ZipInfo(inside, (2020, 1, 1, 0, 0, 0)), module.read_bytes())
+    subprocess.run(["node", "compile.mjs", sources.resolve(), path.resolve()], cwd=SOURCES, check=True)
+    sources.unlink()
 
 
 def _rows(table: dict[str, Any] | None) -> str:

@@ -16,6 +16,7 @@ ABOUT = {
     "__main__": "starts the command line",
     "__init__": "the version; imports what Python asks for",
     "cli": "argv, help, completion, exit statuses",
+    "integrations": "a meter for training loops, callbacks of libraries",
     "api": "what `import napkin` offers",
     "commands": "one question each: options in, answer out",
     "bench": "measures this machine; the only user of torch",

@@ -303,7 +303,7 @@ def lint_rules() -> str:
             )
             said = "; ".join(part for part in (rule.severity, priced) if part)
             parts.append(f"\n### {rule.number} {rule.name}\n\n{rule.summary} ({said}). {rule.why}\n\n")
-            parts.append(f"Breaks it: `napkin lint {rule.example}`\n")
+            parts.append(f"Breaks it: `napkin lint {rule.example}`\n" if rule.example else "")
             parts.append(f"\nSource: {'; '.join(rule.sources)}.\n" if rule.sources else "")
     return "".join(parts)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 __version__ = "0.2.0"
 
 RECORDS = {
+    "Meter": "napkin.integrations.meter",
     "Result": "napkin.api.result",
     "NapkinError": "napkin.errors",
     "Quantity": "napkin.api.quantity",

@@ -171,7 +171,7 @@ def options_of(command: Command, line: Line) -> tuple[dict[str, OptionText], Lau
         from napkin.commands.runfile import options_of_file
 
         given = {**options_of_file(str(given["run"].text), command), **given}
-    if "from" not in given or command.name == "read":
+    if "from" not in given or command.opens:
         return given, None
     from napkin.commands.launchfile import options_of_launch
 

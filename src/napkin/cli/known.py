@@ -128,6 +128,12 @@ def _kinds_of_recomputation() -> tuple[str, ...]:
     return ("none", "selective", "operations", "full", "every:2", "group:2", "group:sqrt")
 
 
+def _regions() -> tuple[str, ...]:
+    from napkin.evidence.power import GRIDS
+
+    return tuple(GRIDS)
+
+
 def _laws() -> tuple[str, ...]:
     from napkin.planning.laws.known import LAWS
 
@@ -136,6 +142,7 @@ def _laws() -> tuple[str, ...]:
 
 _TABLES = {
     "law": _laws,
+    "region": _regions,
     "hardware": _hardware,
     "accelerator": _hardware,
     "vendor": _vendors,

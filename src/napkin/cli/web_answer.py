@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from napkin.cli.reader import read
+from napkin.cli.web_form import QUESTIONS
 from napkin.commands.command import Command, ask, find, named
 from napkin.commands.inputs import Inputs
 from napkin.commands.signature import AllButAdvice, OptionText
@@ -19,28 +20,32 @@ from napkin.errors import BROKEN, IMPOSSIBLE, NapkinError, Problems, escaped
 from napkin.options.command_line import Text, pieces_of
 from napkin.render.answer import Answer
 from napkin.render.assumed import assumed_words
-from napkin.render.chart import Chart
 from napkin.render.columns import clauses
 from napkin.render.json import to_json
 from napkin.render.page import next_pieces
 from napkin.render.paint import TONES
 from napkin.render.screen import Bar, Table
+from napkin.render.svg import colored, figures
 from napkin.render.term_table import table_of
 from napkin.term import expression
 from napkin.units import human
 
 Plain = dict[str, object]
+ASKED = frozenset(question.command for question in QUESTIONS)
 ANSI = {"32": "good", "31": "bad", "33": "open"}
 WIDE = 10**6
 """Columns of a page: nothing is left out."""
 
 
-def answered(name: str, texts: Mapping[str, Text], advice: bool = True, explain: bool = False) -> Plain:
+def answered(
+    name: str, texts: Mapping[str, Text], advice: bool = True, explain: bool = False, width: float = 640
+) -> Plain:
     """Return the answer of a command to options by name, or what is wrong with them.
 
     texts    option → its text as typed, True or False for a flag
     advice   also what would make it fit, where that takes long
     explain  also the tree of every quantity
+    width    of pictures, in pixels
     """
     pieces = pieces_of(name, texts)
     try:
@@ -48,25 +53,26 @@ def answered(name: str, texts: Mapping[str, Text], advice: bool = True, explain:
         line = read(command, _words(command, texts))
         answer = _asked(command, line.given, advice)
     except NapkinError as problem:
-        return _none(problem, name, pieces)
+        return _none(problem, name, texts)
     except OverflowError:
         said = "the answer is out of range: a quantity on the way to it is above 1e308"
-        return _none(NapkinError(said, "check the inputs for a number with too many zeros"), name, pieces)
+        return _none(NapkinError(said, "check the inputs for a number with too many zeros"), name, texts)
     return {
         "line": pieces,
         "status": answer.status,
-        "problems": [one for problem in answer.problems for one in _problems(problem, name)],
+        "problems": [one for problem in answer.problems for one in _problems(problem, name, texts)],
         "json": to_json(answer, explain),
         "screen": _screen(answer),
-        "charts": [_chart(one) for one in answer.plot],
+        "figures": figures(answer.plot, width),
+        "colors": colored(answer.plot),
         "tree": _tree(answer) if explain else None,
         "remedies": _remedies(answer),
     }
 
 
-def _none(problem: NapkinError, name: str, pieces: list[str]) -> Plain:
+def _none(problem: NapkinError, name: str, texts: Mapping[str, Text]) -> Plain:
     """Return that there is no answer, and why."""
-    return {"line": pieces, "status": problem.status, "problems": _problems(problem, name)}
+    return {"line": pieces_of(name, texts), "status": problem.status, "problems": _problems(problem, name, texts)}
 
 
 def _words(command: Command, texts: Mapping[str, Text]) -> list[str]:
@@ -91,22 +97,23 @@ def _asked(command: Command, given: dict[str, OptionText], advice: bool) -> Answ
         return Answer(command.name, inputs=shown, verdict=IMPOSSIBLE, status=BROKEN, notes=notes, problems=(problem,))
 
 
-def _problems(problem: NapkinError, name: str) -> list[Plain]:
+def _problems(problem: NapkinError, name: str, texts: Mapping[str, Text]) -> list[Plain]:
     """Return each problem with the option that it is about, where it names one."""
     every = problem.problems if isinstance(problem, Problems) else (problem,)
     distinct = {one.message: one for one in every}.values()
     return [
-        {"message": escaped(one.message), "hint": escaped(one.hint or ""), "option": _about(one.message, name)}
+        {"message": escaped(one.message), "hint": escaped(one.hint or ""), "option": _about(one.message, name, texts)}
         for one in list(distinct)[:10]
     ]
 
 
-def _about(message: str, name: str) -> str:
-    """Return the option that a message begins with or names first; "" where it names none of the command's."""
+def _about(message: str, name: str, texts: Mapping[str, Text]) -> str:
+    """Return the option that a message names first, or whose text it quotes; "" where it does neither."""
     taken = find(name).names
     if message.startswith(("MODEL", "./config.json", "config.json")) and "model" in taken:
         return "model"
-    return next((word for word in re.findall(r"--([a-z][a-z0-9-]*)", message) if word in taken), "")
+    quoting = [option for option, text in texts.items() if f"'{text}'" in message]
+    return next((word for word in [*re.findall(r"--([a-z][a-z0-9-]*)", message), *quoting] if word in taken), "")
 
 
 def _screen(answer: Answer) -> Plain:
@@ -143,11 +150,11 @@ def _cell(cell: str | Bar) -> object:
 
 def _line(text: str) -> Plain:
     """Return a command line with the options that the page would be set to; none where it is not one of its own."""
-    try:
-        command, words = named(shlex.split(text)[1:])
-        given = read(command, words).given
-    except (NapkinError, ValueError):
+    said = shlex.split(text)[1:]
+    if said[0] not in ASKED:
         return {"text": text, "command": "", "texts": {}}
+    command, words = named(said)
+    given = read(command, words).given
     texts = {name: one.text for name, one in given.items() if isinstance(one.text, (str, bool))}
     return {"text": text, "command": command.name if len(texts) == len(given) else "", "texts": texts}
 
@@ -157,28 +164,16 @@ def _remedies(answer: Answer) -> list[Plain]:
     found = answer.extra.get("suggestions")
     rows: Sequence[object] = found if isinstance(found, (list, tuple)) else ()
     return [
-        {"change": row.get("change"), **_line(str(row["command"]))}
+        {
+            "change": row.get("change"),
+            "extra": row.get("extra_time"),
+            "low": row.get("low"),
+            "high": row.get("high"),
+            **_line(str(row["command"])),
+        }
         for row in rows
         if isinstance(row, dict) and row.get("command")
     ]
-
-
-def _chart(chart: Chart) -> Plain:
-    """Return a picture's numbers."""
-    return {
-        "kind": chart.kind,
-        "title": chart.title,
-        "x": chart.x,
-        "y": chart.y,
-        "series": [{"name": s.name, "x": list(s.x), "y": [float(y) for y in s.y]} for s in chart.series],
-        "marks": [[float(value), name] for value, name in chart.marks],
-        "limits": [[float(value), name] for value, name in chart.limits],
-        "whisker": None if chart.whisker is None else list(chart.whisker),
-        "spans": [[s.row, float(s.start), float(s.length), s.kind, s.label, s.shade] for s in chart.spans],
-        "rows": list(chart.rows),
-        "until": float(chart.until),
-        "idle": chart.idle,
-    }
 
 
 def _tree(answer: Answer) -> Plain:

@@ -15,18 +15,22 @@ from napkin.cli.said import default_of, what
 from napkin.commands.command import Command, find
 from napkin.options import output
 from napkin.options.option import Option
-from napkin.options.registry import GROUPS, OPTIONS
+from napkin.options.registry import GROUPS
 from napkin.record import record
 
 
 @record
 class Question:
-    """A question of the page: the command that answers it, its name there, the fields shown first, and their texts."""
+    """A question of the page: the command that answers it, its name there, the fields shown first, and their texts.
+
+    kept  fields that take over what another question was asked with; None: those shown first
+    """
 
     command: str
     title: str
     first: tuple[str, ...]
     start: Mapping[str, str]
+    kept: tuple[str, ...] | None = None
 
 
 _LAYOUT = ("hardware", "gpus", "zero", "tp", "pp", "micro-batch", "seq", "recompute", "lora-rank")
@@ -43,6 +47,7 @@ QUESTIONS = (
         "Largest model",
         ("gpus", "hardware", "precision", "optimizer", "like", "zero"),
         {"gpus": "8", "hardware": "h100"},
+        kept=("gpus", "hardware", "precision", "optimizer"),  # a layout needs a shape
     ),
     Question("memory", "Does it fit?", ("model", *_LAYOUT), {"model": "llama3-8b", **_RUN}),
     Question("step", "A step", ("model", *_LAYOUT, "global-batch"), {"model": "llama3-8b", **_RUN}),
@@ -51,6 +56,7 @@ QUESTIONS = (
         "My MFU",
         ("model", "tokens-per-second", "gpus", "hardware", "seq"),
         {"model": "llama3-8b", "tokens-per-second": "64000", "gpus": "8", "hardware": "h100"},
+        kept=("model", "hardware", "seq"),  # a speed is of its own number of GPUs
     ),
     Question("params", "Parameters", ("model",), {"model": "llama3-8b"}),
     Question("flops", "FLOPs", ("model", "seq", "batch"), {"model": "llama3-8b"}),
@@ -150,8 +156,9 @@ def form() -> dict[str, object]:
                 "summary": command.summary,
                 "first": list(question.first),
                 "start": dict(question.start),
+                "takes": list(question.first if question.kept is None else question.kept),
                 "fields": fields,
                 "groups": [group for group in groups if group["fields"]],
             }
         )
-    return {"version": __version__, "questions": questions, "lists": lists, "order": list(OPTIONS)}
+    return {"version": __version__, "questions": questions, "lists": lists}

@@ -17,6 +17,7 @@ from napkin.render.answer import Answer
 from napkin.render.figures import amount, share
 from napkin.render.screen import Next, Screen, Table, shares
 from napkin.term import Term, leaf
+from napkin.timing import interruptions
 from napkin.training import optimizers
 from napkin.training.optimizers import Optimizer
 from napkin.training.precision import Precision, precision
@@ -73,7 +74,7 @@ def _read_mtbf(inputs: Inputs) -> Term | None:
     if gpu is None:
         return None
     inputs.need("gpus", "how many can fail?")
-    return storage.mtbf_of(leaf("gpu_mtbf", gpu, "GPU-second"), inputs.term("gpus"))
+    return interruptions.mtbf_of(leaf("gpu_mtbf", gpu, "GPU-second"), inputs.term("gpus"))
 
 
 def answer(question: CheckpointQuestion) -> Answer:
@@ -88,8 +89,8 @@ def answer(question: CheckpointQuestion) -> Answer:
         terms.append(write)
         mtbf = question.mtbf
         if mtbf is not None:
-            young = storage.young(write, mtbf)
-            terms += [young, storage.daly(write, mtbf, young), storage.lost(write, mtbf, young)]
+            young = interruptions.young(write, mtbf)
+            terms += [young, interruptions.daly(write, mtbf, young), interruptions.lost(write, mtbf, young)]
             if mtbf.parts:
                 terms.append(mtbf)
             if write.value >= mtbf.value:

@@ -8,8 +8,9 @@ from napkin._tables.takes import TAKES
 from napkin.commands.command import find
 from napkin.commands.signature import OptionText, Signature
 from napkin.errors import NapkinError, Problems, Refused
+from napkin.inputs.launch.pace import pace
 from napkin.inputs.launch.read import combined, read_launch
-from napkin.inputs.launch.reading import ASSUMED, DEFAULT, DERIVED, FROM_FILE, Reading, StatedOption
+from napkin.inputs.launch.reading import ASSUMED, DEFAULT, DERIVED, FROM_FILE, Reading, Said, StatedOption
 from napkin.options.command_line import pieces_of, quoted, texts_of
 from napkin.options.option import Option
 from napkin.options.registry import OPTIONS
@@ -69,6 +70,7 @@ class Launch:
     given: dict[str, OptionText]
     notes: list[str]
     assumed: list[str]
+    clashes: tuple[Said, ...] = ()
 
     def add_to(self, answer: Answer) -> None:
         """Say in an answer what the files leave to napkin, and name them again in the command that it proposes."""
@@ -96,11 +98,18 @@ class Launch:
         return " ".join([*pieces[:1], *(f"--from {quoted(path)}" for path in self.paths), *pieces[1:]])
 
 
-def options_of_launch(paths: Sequence[str], command: Signature, typed: Mapping[str, OptionText]) -> Launch:
+def options_of_launch(
+    paths: Sequence[str], command: Signature, typed: Mapping[str, OptionText], clashing: bool = False
+) -> Launch:
     """Return the options that files give to a command next to those of its line. Refused (3): a file with keys that
-    make an answer wrong. Errors (2): options that the files leave open and the command needs."""
-    reading = combined([read_launch(path) for path in paths])
-    _check_refused(reading, typed)
+    make an answer wrong. Errors (2): options that the files leave open and the command needs.
+
+    clashing: keys that contradict each other are taken as they are, and named"""
+    readings = [read_launch(path) for path in paths]
+    reading = combined(readings)
+    refused = [one for one in reading.refused if not {one.option, *one.clash} & set(typed)]
+    clashes = tuple(one for one in refused if one.clash and clashing)
+    _check_refused(reading, [one for one in refused if one not in clashes])
     solved = {str(typed[name].text) for name in ("max", "min") if name in typed}
     overruled = solved | {option for option, others in INSTEAD.items() if any(other in typed for other in others)}
     given: dict[str, OptionText] = {}
@@ -119,14 +128,17 @@ def options_of_launch(paths: Sequence[str], command: Signature, typed: Mapping[s
             _ask(option, entry, command, problems, assumed)
         else:
             given[option] = _option_text(OPTIONS[option], entry)
-    if problems:
+    for option, (value, place) in ((name, one) for each in readings for name, one in pace(each.source).items()):
+        if option in command.names and option not in typed:
+            given.setdefault(option, OptionText(str(value), FROM_FILE, place, shared=True))
+    if problems and not clashes:
         raise problems[0] if len(problems) == 1 else Problems(problems)
     _agree(given, reading, typed)
     assumed = [*_assumed(reading, given), *assumed]
     notes = [f"{one.key} is not modeled: {one.why}" for one in reading.not_modelled]
     if notes:
         assumed.append(f"{len(notes)} keys not modeled (napkin read)")
-    return Launch(paths, frozenset(typed), given, notes, assumed)
+    return Launch(paths, frozenset(typed), given, notes, assumed, clashes)
 
 
 def _assumed(reading: Reading, given: Collection[str]) -> list[str]:
@@ -136,9 +148,8 @@ def _assumed(reading: Reading, given: Collection[str]) -> list[str]:
     return [*([f"{reading.inputs['model'].value}"] if "model" in soft else []), *words]
 
 
-def _check_refused(reading: Reading, typed: Collection[str]) -> None:
-    """Refuse a file with keys that make an answer wrong, unless the command line says what they are about."""
-    found = [one for one in reading.refused if one.option not in typed]
+def _check_refused(reading: Reading, found: Sequence[Said]) -> None:
+    """Refuse a file with keys that make an answer wrong."""
     if found:
         problems = [Refused(f"{reading.source.name}: {one.key}: {one.why}", _hint(one.option)) for one in found]
         raise problems[0] if len(problems) == 1 else Problems(problems)

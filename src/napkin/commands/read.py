@@ -95,5 +95,6 @@ COMMAND = Command(
     run,
     brief="What is understood of a framework's own launch file",
     options=(),
+    opens=True,
     examples=("read --from configs/launch/lora-8b.yaml",),
 )

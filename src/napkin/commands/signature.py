@@ -27,6 +27,7 @@ class Signature:
     defaults   option → the text it has where none was given   examples  command lines, which the tests run
     reads      how this command reads an option's text, where it takes more than others do (plan: --gpus 1024..16384)
     target     for a wrapper, the name of the command that it asks: its options are taken too
+    opens      it reads the files of --from itself
     keeps      --output names a file of the command's own (bench: the profile), and the answer goes to stdout
     verdicts   the words that the answer's verdict may be, which a limit can name
     success    that of them with which what the question asks to hold does hold: --must-fit, a deadline, a budget
@@ -42,6 +43,7 @@ class Signature:
     examples: tuple[str, ...] = ()
     reads: Readers = MappingProxyType({})
     target: str = ""
+    opens: bool = False
     keeps: bool = False
     verdicts: tuple[str, ...] = ()
     success: str = ""

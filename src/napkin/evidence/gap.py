@@ -16,19 +16,31 @@ NOISY = 0.1
 """Share of slow steps from which on the log itself shows that something interrupts."""
 
 
+COMPUTE, BOUND, COMMUNICATION = "step/compute", "step/memory_bound", "step/communication"
+
+
+@record
+class Cause:
+    """What alone would explain a gap. term: the path of the part of the predicted step that it changes; "" where no
+    part is known to. says: a sentence."""
+
+    term: str
+    says: str
+
+
 @record
 class Gap:
     """A measured step next to the predicted one.
 
     measured, predicted  seconds of a step     ratio   measured over predicted
-    half    half the prediction's interval, in ln t    causes  what would explain the gap, as sentences
+    half    half the prediction's interval, in ln t    causes  what would explain the gap
     """
 
     measured: Term
     predicted: Term
     ratio: Term
     half: float
-    causes: tuple[str, ...]
+    causes: tuple[Cause, ...]
 
     @property
     def is_within(self) -> bool:
@@ -48,38 +60,49 @@ def gap_of(layout: Layout, prediction: StepPrediction, rate: Term, confidence: f
     return Gap(measured, predicted, divide("gap", measured, predicted), half, causes)
 
 
-def causes_of(prediction: StepPrediction, measured: float) -> list[str]:
+def causes_of(prediction: StepPrediction, measured: float) -> list[Cause]:
     """Return the single causes whose own prediction meets the measured step (ln seconds)."""
     plan, rates = prediction.plan, prediction.rates
     now = math.log(step_of_passes(prediction.passes, plan, rates).time.value)
     if abs(measured - now) <= EXPLAINS:
         return []
     others = {
-        "every layer is recomputed": (replace(plan, layers_recomputed=1), rates),
-        "nothing is recomputed": (replace(plan, layers_recomputed=0, attention_recomputed=0), rates),
-        "attention writes its scores to memory (no fused kernel)": (replace(plan, flash=0), rates),
+        "every layer is recomputed": (COMPUTE, replace(plan, layers_recomputed=1), rates),
+        "nothing is recomputed": (COMPUTE, replace(plan, layers_recomputed=0, attention_recomputed=0), rates),
+        "attention writes its scores to memory (no fused kernel)": (BOUND, replace(plan, flash=0), rates),
         "no communication is hidden": (
+            COMMUNICATION,
             plan,
             replace(rates, tensor_exposed=1, pipeline_exposed=1, context_exposed=1, data_overlap=0),
         ),
-        "the network gives half its rate": (plan, replace(rates, network=rates.network / 2)),
-        "the network gives a tenth of its rate": (plan, replace(rates, network=rates.network / 10)),
+        "the network gives half its rate": (COMMUNICATION, plan, replace(rates, network=rates.network / 2)),
+        "the network gives a tenth of its rate": (COMMUNICATION, plan, replace(rates, network=rates.network / 10)),
         "matmuls run at 0.8 of their rate (clocks, power, odd shapes)": (
+            COMPUTE,
             plan,
             replace(rates, matmul=0.8 * rates.matmul, matmul_wide=0.8 * rates.matmul_wide),
         ),
-        "elementwise kernels are not fused": (plan, replace(rates, elementwise=2 * rates.elementwise)),
+        "elementwise kernels are not fused": (BOUND, plan, replace(rates, elementwise=2 * rates.elementwise)),
     }
-    meets: list[tuple[float, str]] = []
-    for cause, (other, reached) in others.items():
+    meets: list[tuple[float, str, str]] = []
+    for cause, (term, other, reached) in others.items():
         then = math.log(step_of_passes(prediction.passes, other, reached).time.value)
         if abs(then - now) > EXPLAINS / 2 and abs(then - measured) <= EXPLAINS:
-            meets.append((abs(then - measured), cause))
+            meets.append((abs(then - measured), term, cause))
     if meets:
-        return [f"the gap is what it would take if {cause}" for _, cause in sorted(meets)[:3]]
+        return [Cause(term, f"the gap is what it would take if {cause}") for _, term, cause in sorted(meets)[:3]]
     if measured > now:
-        return ["no single cause explains the gap: look at data loading, stragglers, checkpoints inside the steps"]
-    return ["no single cause explains a step that fast: whole-job tokens taken for one GPU's, or fewer GPUs than ran?"]
+        return [
+            Cause(
+                "", "no single cause explains the gap: look at data loading, stragglers, checkpoints inside the steps"
+            )
+        ]
+    return [
+        Cause(
+            "",
+            "no single cause explains a step that fast: whole-job tokens taken for one GPU's, or fewer GPUs than ran?",
+        )
+    ]
 
 
 def spread_note(steps: int, slow: float) -> str:

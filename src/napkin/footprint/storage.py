@@ -1,16 +1,9 @@
-"""What training keeps on disk: checkpoints, how long they take to write and how often to write them; token ids.
-
-w seconds to write one, M mean time between failures: an interval of √(2·w·M) loses least (Young 1974,
-doi:10.1145/361147.361115); Daly 2006, doi:10.1016/j.future.2004.11.016, equation 37, corrects it to
-√(2wM)·(1 + ⅓·√(w/2M) + ⅑·(w/2M)) − w for w < 2M, and M beyond.
-"""
+"""What training keeps on disk: checkpoints, and how long they take to write; token ids."""
 
 from __future__ import annotations
 
-from napkin.term import TRUE, Term, add, choose, constant, divide, leaf, multiply, square_root, subtract
+from napkin.term import TRUE, Term, add, choose, constant, divide, leaf, multiply
 
-YOUNG = "Young 1974, doi:10.1145/361147.361115"
-DALY = "Daly 2006, doi:10.1016/j.future.2004.11.016, equation 37"
 UINT16_IDS = 2**16
 
 
@@ -23,32 +16,6 @@ def checkpoint_bytes(params: Term, per_param: dict[str, Term]) -> Term:
 def write_time(size: Term, bandwidth: Term) -> Term:
     """Return the seconds that writing a checkpoint takes."""
     return divide("checkpoint/write_time", size, bandwidth)
-
-
-def mtbf_of(gpu_mtbf: Term, gpus: Term) -> Term:
-    """Return a job's mean time between failures: it fails when any of its GPUs does."""
-    return divide("mtbf", gpu_mtbf, gpus)
-
-
-def young(write: Term, mtbf: Term) -> Term:
-    """Return Young's interval between checkpoints, √(2·w·M)."""
-    return square_root("checkpoint/interval", multiply("twice_write_mtbf", constant("2", 2), write, mtbf), source=YOUNG)
-
-
-def daly(write: Term, mtbf: Term, first: Term) -> Term:
-    """Return Daly's interval between checkpoints; `first` is Young's."""
-    ratio = divide("write_over_twice_mtbf", write, multiply("twice_mtbf", constant("2", 2), mtbf))
-    third = divide("second_order", square_root("root_ratio", ratio), constant("3", 3))
-    series = add("correction", constant("1", 1), third, divide("third_order", ratio, constant("9", 9)))
-    corrected = subtract("interval_corrected", multiply("interval_series", first, series), write)
-    rare = leaf("write_below_twice_mtbf", int(ratio.value < 1), "1", TRUE, DALY)
-    return choose("checkpoint/interval/daly", rare, corrected, mtbf, source=DALY)
-
-
-def lost(write: Term, mtbf: Term, interval: Term) -> Term:
-    """Return the share of the time spent on writing, w/T, and on repeating work after a failure, T/2M."""
-    again = divide("share_redone", interval, multiply("twice_mtbf", constant("2", 2), mtbf))
-    return add("checkpoint/overhead", divide("share_writing", write, interval), again, source=YOUNG)
 
 
 def id_bytes(vocabulary: int) -> Term:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin import units
-from napkin.options.option import Option
+from napkin.options.option import Option, choice
 
 GROUP = "Machine"
 
@@ -24,7 +24,9 @@ OPTIONS = (
         "power-overhead", units.at_least_one, "Host, fans and network on top of the TDP", metavar="X", default="1.3"
     ),
     Option("pue", units.at_least_one, "Power usage effectiveness of the data center", metavar="X", default="1.1"),
+    Option("power", choice("tdp", "measured"), "Of the TDP, or as measured in training", metavar="WHAT", default="tdp"),
     Option("carbon-intensity", units.positive, "kg of CO2 per kWh", "kg/kWh", "X"),
+    Option("region", units.words, "A cloud region, for its grid's CO2, e.g. europe-north1", metavar="NAME"),
     Option("accelerator", units.words, "One accelerator, e.g. h100", metavar="NAME", positional=True),
     Option("vendor", units.words, "Only this maker's", metavar="NAME"),
     Option("from-profile", units.words, "An entry for --hardware-file from a profile", metavar="FILE"),

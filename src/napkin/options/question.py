@@ -59,8 +59,12 @@ OPTIONS = (
     Option("served-tokens", units.positive, "Tokens the model will serve in its life", "token", "N"),
     Option("unique-tokens", units.positive, "Different tokens there are; more repeat", "token", "N"),
     Option("experts", units.positive_count, "Experts, of a law for mixtures", metavar="N"),
+    Option("phases", units.words, "Parts of a run; a list in a run file", metavar="LIST"),
     Option("bits", units.positive_count, "Bits trained in, of a law of precision", metavar="N"),
 )
+
+OF_FAILURES = ("gpu-mtbf", "restart-time", "spares")
+"""Options of what failures take of a run's calendar time."""
 
 MEASURED_RATES = (
     "tokens-per-second",

@@ -37,6 +37,8 @@ OPTIONS = (
     Option("write-bandwidth", units.bandwidth, "Rate at which the whole job writes, e.g. 10GB/s", "byte/s", "RATE"),
     Option("mtbf", units.duration, "Mean time between failures of the job, e.g. 24h", "second", "TIME"),
     Option("gpu-mtbf", units.duration, "The same of one GPU; needs --gpus", "second", "TIME"),
+    Option("restart-time", units.duration, "From a failure to the next step, e.g. 10min", "second", "TIME"),
+    Option("spares", units.count, "GPUs that stand by, paid for", "GPU", "N"),
     Option("vocab", units.positive_count, "Number of token ids, e.g. 128256", metavar="N"),
 )
 

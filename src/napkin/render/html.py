@@ -6,6 +6,7 @@ to it, and screen readers pass over it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 
 from napkin.errors import escaped
@@ -15,11 +16,14 @@ from napkin.render.columns import clauses
 from napkin.render.page import SPACE, next_pieces
 from napkin.render.paint import TONES
 from napkin.render.screen import Bar, Column, Table
+from napkin.render.svg import color, colored, figures
 from napkin.render.text import lines_of
 
 GREEN, RED, YELLOW = "32", "31", "33"
 CLASSES = {GREEN: "good", RED: "bad", YELLOW: "open"}
 """ANSI color of a verdict → the class of its element."""
+WIDE = 640
+"""Pixels of a picture."""
 MOST_ROWS = 200
 """Rows of a table that are shown; a notebook holds what it shows."""
 
@@ -45,6 +49,14 @@ border:0;border-bottom:1px solid var(--n-line)}
 .napkin td.bar{min-width:9em}
 .napkin svg{display:block;width:9em;height:.8em}
 .napkin rect{fill:var(--n-bar)}.napkin rect.free{fill:var(--n-dim);opacity:.45}
+.napkin .s0{fill:#4583c4}.napkin .s1{fill:#c08a2d}.napkin .s2{fill:#3f9a69}.napkin .s3{fill:#8f6fd8}
+.napkin .s4{fill:#cc6a3a}.napkin .s5{fill:#808b9b}.napkin .s6{fill:#b5548b}.napkin .s7{fill:#3a8c8c}
+.napkin figure{margin:.4em 0 .8em;max-width:46em}.napkin figcaption,.napkin .legend{color:var(--n-dim);font-size:.9em}
+.napkin figure svg{width:100%;height:auto}.napkin figure text{font-size:12px;fill:var(--n-dim)}
+.napkin figure .strong{font-weight:600;fill:currentColor}.napkin .capacity{stroke:currentColor;stroke-dasharray:4 3}
+.napkin .whisker{stroke:currentColor;stroke-width:1.5;fill:none}
+.napkin .legend{display:flex;flex-wrap:wrap;gap:0 1em;list-style:none;margin:.2em 0;padding:0}
+.napkin .legend svg{display:inline-block;width:.7em;height:.7em;margin-right:.35em}
 .napkin pre{margin:0;white-space:pre-wrap;font-size:.92em;background:none;color:inherit}
 </style>"""
 
@@ -59,13 +71,14 @@ def to_html(answer: Answer) -> str:
         parts.append(f"<p>{_safe(clauses(screen.question, 10**6))}</p>")
     if screen.headline:
         parts.append(_headline(SPACE.join(screen.headline), screen.verdict))
+    parts += figures(answer.plot, WIDE)
     if screen is NO_SCREEN:
         table: Table | None = Table(
             (Column("quantity"), Column("value", right=True)), [(path, value) for path, value, _ in lines_of(answer)]
         )
     else:
         table = screen.table
-    parts += [_table(one) for one in (table,) if one is not None]
+    parts += [_table(one, colored(answer.plot)) for one in (table,) if one is not None]
     parts += [f'<p class="dim">{_safe(text)}</p>' for text in screen.remarks]
     parts += [_table(one) for one in (screen.more,) if one is not None]
     words = [*answer.assumed, *assumed_words(answer.inputs)]
@@ -99,8 +112,8 @@ def _tone(word: str) -> str:
     return CLASSES.get(TONES.get(word, ""), "")
 
 
-def _table(table: Table) -> str:
-    """Return a table; the first cell of a row is its heading."""
+def _table(table: Table, named: Sequence[str] = ()) -> str:
+    """Return a table; the first cell of a row is its heading. named: what has a color in the picture above it."""
     if not table.rows:
         return ""
     used = [i for i, c in enumerate(table.columns) if c.name or any(row[i] != "" for row in table.rows)]
@@ -115,7 +128,8 @@ def _table(table: Table) -> str:
     rows = []
     for row in table.rows[:MOST_ROWS]:
         first, *rest = (row[i] for i in used)
-        cells = "".join(_cell(cell, column) for cell, column in zip(rest, columns[1:], strict=True))
+        tone = color(named.index(str(first))) if first in named else ""
+        cells = "".join(_cell(cell, column, tone) for cell, column in zip(rest, columns[1:], strict=True))
         heading = f'<th scope="row">{_safe(first)}</th>' if isinstance(first, str) else _cell(first, columns[0])
         rows.append(f"<tr>{heading}{cells}</tr>")
     left = len(table.rows) - MOST_ROWS
@@ -123,20 +137,21 @@ def _table(table: Table) -> str:
     return f"<table>{head}<tbody>{''.join(rows)}</tbody></table>{more}"
 
 
-def _cell(cell: str | Bar, column: Column) -> str:
+def _cell(cell: str | Bar, column: Column, tone: str = "") -> str:
     if isinstance(cell, Bar):
-        return f'<td class="bar">{_bar(cell)}</td>'
+        return f'<td class="bar">{_bar(cell, tone)}</td>'
     tone = _tone(cell) or ("remark" if column.remark else "")
     names = " ".join(filter(None, ("right" if column.right else "", tone)))
     return f'<td class="{names}">{_safe(cell)}</td>' if names else f"<td>{_safe(cell)}</td>"
 
 
-def _bar(bar: Bar) -> str:
+def _bar(bar: Bar, tone: str) -> str:
     """Return a bar as a picture that takes the width of its cell; nothing where its share is not known."""
     if bar.start != bar.start or bar.end != bar.end:
         return ""
     start, end = (100 * min(max(share, 0.0), 1.0) for share in (bar.start, bar.end))
-    free = "" if bar.mark == "█" else ' class="free"'
+    named = tone if bar.mark == "█" else "free"
+    drawn = f' class="{named}"' if named else ""
     wide = max(end - start, 0.5 if bar.end > bar.start else 0.0)
     box = 'viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true" focusable="false"'
-    return f'<svg {box}><rect{free} x="{start:.2f}" width="{wide:.2f}" height="10"/></svg>'
+    return f'<svg {box}><rect{drawn} x="{start:.2f}" width="{wide:.2f}" height="10"/></svg>'

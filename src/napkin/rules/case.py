@@ -19,6 +19,20 @@ Options = Mapping[str, Text]
 """Option → its text in a changed configuration; None leaves it out."""
 
 
+SURELY = 2
+"""How well a step fits where even the upper end of its memory does."""
+
+
+def grade(fit: Fit) -> int:
+    """Return how well a step fits: 2 surely, 1 perhaps, 0 not; 2 where nothing is judged."""
+    return {NOT: 0, FITS: SURELY, "": SURELY}.get(fit.verdict, 1)
+
+
+def fits_as_well(fit: Fit, other: Fit) -> bool:
+    """Return whether a step fits as well as another one."""
+    return grade(fit) >= grade(other)
+
+
 @record
 class Stated:
     """What a configuration states before its parts are put together: each is readable, together they may be
@@ -50,9 +64,12 @@ class Stated:
 
 @record
 class Run:
-    """How much is trained, and at what price. tokens: computed on, padding among them; real: without padding; price:
-    USD per GPU-hour; interval, mtbf, write: seconds between checkpoints, between failures of the job, and to write
-    one. None: not stated."""
+    """How much is trained, at what price, and how it is operated. None: not stated.
+
+    tokens  computed on, padding among them         padding  their share           epochs  passes over the data
+    price   USD per GPU-hour                        steps, warmup  optimizer steps of the run, and of its warm-up
+    interval, mtbf, write  seconds between checkpoints, between failures of the job, and to write a checkpoint
+    """
 
     tokens: float | None = None
     price: float | None = None
@@ -61,6 +78,8 @@ class Run:
     write: Term | None = None
     epochs: float | None = None
     padding: float = 0.0
+    steps: float | None = None
+    warmup: int | None = None
 
 
 @record
@@ -139,8 +158,7 @@ class Configuration:
     @property
     def verdict(self) -> int:
         """How well it fits: 2 surely, 1 perhaps, 0 not; 2 where nothing is judged."""
-        word = "" if self.fit is None else self.fit.verdict
-        return {NOT: 0, FITS: 2, "": 2}.get(word, 1)
+        return SURELY if self.fit is None else grade(self.fit)
 
     def same_batch(self) -> Options:
         """Return the change that keeps the sequences of a step where the configuration states them: other degrees would

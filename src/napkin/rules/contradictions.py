@@ -31,10 +31,15 @@ def _ranks(stated: Stated) -> Iterator[Hit]:
     together = math.prod(degrees.values())
     if gpus and together and gpus % together:
         more = -(-gpus // together) * together
-        changes: list[Options] = [{"gpus": str(more)}]
+        fewer: list[Options] = [
+            {name: str(n)}
+            for name, degree in degrees.items()
+            for n in nearest(degree, [n for n in divisors(gpus) if n > 1 and _runs(stated, **{name: n})])
+            if degree > 1
+        ]
         idle = gpus % together / gpus if gpus > together else None
         ways = " · ".join(f"{name} {n}" for name, n in degrees.items() if n > 1)
-        yield Hit(f"{gpus:,} GPUs are not a multiple of {ways}", "gpus", tuple(changes), Gain(time=idle))
+        yield Hit(f"{gpus:,} GPUs are not a multiple of {ways}", "gpus", (*fewer, {"gpus": str(more)}), Gain(time=idle))
 
 
 def _replicas(stated: Stated) -> Iterator[Hit]:
@@ -52,7 +57,7 @@ def _heads(stated: Stated) -> Iterator[Hit]:
     tp = stated.number("tp")
     what = undivided(stated.model, _implementation(stated), tp) if tp > 1 else ""
     if what:
-        near = nearest(tp, [n for n in divisors(stated.model.heads) if _divides_ranks(stated, n)])
+        near = nearest(tp, [n for n in divisors(stated.model.heads) if _runs(stated, tp=n)])
         yield Hit(f"tp {tp} does not divide {what}", "tp", tuple({"tp": str(n)} for n in near))
 
 
@@ -65,9 +70,10 @@ def _implementation(stated: Stated) -> Implementation:
     return implementation_of(word if word in IMPLEMENTATIONS else "hf", stated.model.family)
 
 
-def _divides_ranks(stated: Stated, tp: int) -> bool:
-    """Return whether a degree of tensor parallelism leaves whole replicas, and whole parts for each rank."""
-    return not undivided(stated.model, _implementation(stated), tp) and _leaves_replicas(stated, tp=tp)
+def _runs(stated: Stated, **degrees: int) -> bool:
+    """Return whether other degrees leave whole replicas, and whole parts for each tensor-parallel rank."""
+    tp = degrees.get("tp", stated.number("tp"))
+    return not undivided(stated.model, _implementation(stated), tp) and _leaves_replicas(stated, **degrees)
 
 
 def _layers(stated: Stated) -> Iterator[Hit]:
@@ -291,6 +297,16 @@ RULES = (
         sources=("datasheets, in hardware_specs.yaml with a citation for each",),
     ),
     Contradiction(
+        "N498",
+        "file-contradicts-itself",
+        "Keys of a file contradict each other",
+        "A file states numbers that cannot all hold, or an option that another one of it switches off.",
+        "",
+        find=lambda _: (),
+        severity=ERROR,
+        sources=("the file's format: docs/launch-files.md",),
+    ),
+    Contradiction(
         "N499",
         "refused-together",
         "Options that cannot be combined",
@@ -301,6 +317,11 @@ RULES = (
         sources=("the refusal itself, which `napkin memory` with the same options prints",),
     ),
 )
+
+
+def clash(message: str, option: str, where: str) -> BrokenRule:
+    """Return what is wrong with a key that others of its file contradict. where: file, line and key."""
+    return BrokenRule(RULES[-2], Hit(message, option, where=where), {}, Gain())
 
 
 def refused(message: str, hint: str | None) -> BrokenRule:

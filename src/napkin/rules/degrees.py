@@ -127,7 +127,7 @@ RULES = (
     Rule(
         "N105",
         "pipeline-bubble",
-        "The pipeline's bubble is over 10% of the step",
+        "The pipeline's bubble is large",
         "Stages idle for (p−1)/(v·m) of the time that they compute. More model chunks, smaller micro-batches or a "
         "schedule that fills the bubble make that smaller.",
         "llama3-70b --gpus 128 --hardware h100 --tp 8 --pp 8 --zero 1 --global-batch 16 --recompute full",
@@ -169,7 +169,7 @@ RULES = (
         "Each layer sends every token to its experts and back; between nodes that is limited by the network.",
         "deepseek-moe-16b --gpus 64 --hardware h100 --ep 32 --zero 1",
         find=_experts,
-        sources=("Rajbhandari et al. 2022, DeepSpeed-MoE, arXiv:2201.05596, section 5.2",),
+        sources=("Rajbhandari et al. 2022, DeepSpeed-MoE, arXiv:2201.05596, section 5",),
     ),
     Rule(
         "N110",
@@ -220,6 +220,6 @@ RULES = (
         "Collectives that are cut into pieces run next to the matmuls that need them.",
         "llama3-8b --gpus 8 --hardware h100 --tp 4 --zero 3 --stack fsdp-compiled --global-batch 64",
         find=_exposed,
-        sources=("pytorch/torchtitan docs/async_tp.md",),
+        sources=("pytorch/torchtitan torchtitan/distributed/tensor_parallel.py, maybe_enable_async_tp",),
     ),
 )

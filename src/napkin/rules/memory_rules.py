@@ -184,7 +184,10 @@ RULES = (
         "llama3-8b --gpus 8 --hardware h100 --zero 3 --micro-batch 2 --recompute full",
         find=_logits,
         gains=EITHER,
-        sources=("Hsu et al. 2024, Liger Kernel, arXiv:2410.10989, section 3.2",),
+        sources=(
+            "linkedin/Liger-Kernel src/liger_kernel/ops/fused_linear_cross_entropy.py",
+            "arXiv:2410.10989",
+        ),
     ),
     Rule(
         "N208",

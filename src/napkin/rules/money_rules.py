@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from napkin.errors import Refused
 from napkin.evidence.prices import PRICES
-from napkin.footprint import storage
 from napkin.inputs.hardware import find, shipped
 from napkin.inputs.peaks import peak_name
 from napkin.render.figures import to_type
@@ -14,11 +13,16 @@ from napkin.rules.case import Configuration
 from napkin.rules.numbers import divisors
 from napkin.rules.rule import INFO, OWN, Gain, Hit, Rule
 from napkin.term import Term
+from napkin.timing import interruptions
 from napkin.training.tasks import PRETRAIN
 from napkin.units import human
 
 REPEATS = 4
 """Passes over pretraining data up to which repeated tokens are worth nearly as much as new ones."""
+TENTH = 10
+"""Part of a run that a warm-up that is too long is shortened to; schedules in use have less."""
+IDLE = 0.15
+"""Share of the GPU-hours from which on fewer GPUs are worth a line."""
 SPARSE_IS = 0.05
 """How near a stated peak lies to the one with sparsity to be taken for it."""
 
@@ -41,24 +45,34 @@ def _checkpoints(case: Configuration) -> Iterator[Hit]:
     run = case.run
     if run.interval is None or run.mtbf is None or run.write is None:
         return
-    best = storage.young(run.write, run.mtbf)
+    best = interruptions.young(run.write, run.mtbf)
     now, then = _lost(run.write, run.mtbf, run.interval), _lost(run.write, run.mtbf, best)
     gain = min(now, 1.0) - then
     if gain >= 0.01:
         cost = case.cost * gain if case.cost is not None else None
         said = f"a checkpoint every {human(run.interval.value, 'second')} loses {min(now, 1.0):.1%} of the run"
-        yield Hit(said, "checkpoint-interval", ({"checkpoint-interval": _typed(best)},), Gain(time=gain, cost=cost))
+        option, text = "checkpoint-interval", _typed(best)
+        if "save-steps" in case.given and case.seconds is not None:
+            option, text = "save-steps", str(max(round(float(best.value) / case.seconds), 1))
+        yield Hit(said, option, ({option: text},), Gain(time=gain, cost=cost))
 
 
 def _lost(write: Term, mtbf: Term, interval: Term) -> float:
     """Return the share of the time that writing takes and that is repeated after failures."""
-    return float(storage.lost(write, mtbf, interval).value)
+    return float(interruptions.lost(write, mtbf, interval).value)
 
 
 def _typed(interval: Term) -> str:
     """Return an interval as it is typed, in whole minutes from one on."""
     seconds = float(interval.value)
     return f"{round(seconds / 60)}min" if seconds >= 60 else f"{seconds:.0f}s"
+
+
+def _long_warmup(case: Configuration) -> Iterator[Hit]:
+    steps, warmup = case.run.steps, case.run.warmup
+    if steps is not None and warmup is not None and warmup >= steps:
+        said = f"warm-up of {warmup:,} steps in a run of {steps:,.0f}: the rate never falls"
+        yield Hit(said, "warmup-steps", ({"warmup-steps": str(max(int(steps) // TENTH, 1))},))
 
 
 def _too_many(case: Configuration) -> Iterator[Hit]:
@@ -69,7 +83,8 @@ def _too_many(case: Configuration) -> Iterator[Hit]:
         {"gpus": str(n), "global-batch": batch, **({"dp": str(n // replica)} if "dp" in case.given else {})}
         for n in fewer
     )
-    if changes:
+    waits = 1 - case.part("compute") - case.part("memory_bound")  # the most that fewer GPUs can save
+    if changes and waits >= IDLE:
         said = f"{gpus:,} GPUs have little to do each; fewer need fewer GPU-hours"
         yield Hit(said, "gpus", changes)
 
@@ -120,13 +135,13 @@ RULES = (
         "checkpoint-interval",
         "Checkpoints are far more or less frequent than loses least",
         "Writing takes w/T of the time, repeating work after failures T/2M: least at T = √(2·w·M). Needs "
-        "--checkpoint-interval, --write-bandwidth, and --mtbf or --gpu-mtbf.",
+        "--checkpoint-interval or --save-steps, --write-bandwidth, and --mtbf or --gpu-mtbf.",
         "llama3-70b --gpus 1024 --hardware h100 --tp 8 --zero 1 --recompute full --checkpoint-interval 12h "
         "--write-bandwidth 10GB/s --mtbf 24h",
         find=_checkpoints,
         gains=OWN,
         whole="the run",
-        sources=(storage.YOUNG,),
+        sources=(interruptions.YOUNG,),
     ),
     Rule(
         "N303",
@@ -137,9 +152,9 @@ RULES = (
         "llama3.2-1b --gpus 512 --hardware h100 --zero 1 --global-batch 512 --seq 2048",
         find=_too_many,
         severity=INFO,
-        least=0.15,
+        least=IDLE,
         whole="the GPU-hours",
-        sources=("Narayanan et al. 2021, arXiv:2104.04473, section 5.1 (throughput at small batches)",),
+        sources=("the step model: docs/step-time.md",),
     ),
     Rule(
         "N304",
@@ -175,5 +190,16 @@ RULES = (
         gains=OWN,
         severity=INFO,
         sources=("the snapshots of src/napkin/evidence/prices.py, each with its date and source",),
+    ),
+    Rule(
+        "N307",
+        "warmup-longer-than-run",
+        "The learning rate warms up for longer than the run",
+        "A schedule that never reaches its end trains at rates that were not meant. What that costs in quality is not "
+        "priced. Needs --warmup-steps, and --steps or --tokens.",
+        "llama3.2-1b --gpus 8 --hardware h100 --zero 1 --global-batch 64 --steps 1000 --warmup-steps 2000",
+        find=_long_warmup,
+        gains=OWN,
+        sources=("torch.optim.lr_scheduler.LinearLR, total_iters",),
     ),
 )

@@ -37,7 +37,9 @@ class Hit:
 
     says     what was found, in one clause           option   the option that it is about
     changes  the changes that may mend it, the best of which is taken; empty: none that an option says
+    ordered  the first of them with which the step fits is taken: those after it are slower
     price    where the rule states it                edit     what to edit where no option says it
+    where    file, line and key, where no option is stated there
     """
 
     says: str
@@ -45,6 +47,8 @@ class Hit:
     changes: tuple[Options, ...] = ()
     price: Gain | None = None
     edit: str = ""
+    where: str = ""
+    ordered: bool = False
 
 
 @record
@@ -54,7 +58,7 @@ class Law:
     number   N101                                    name      a few words with dashes
     summary  what is wrong, in one line              why       the law behind it, with what the price rests on
     sources  where the law is from
-    example  a command line's options on which the rule is broken
+    example  a command line's options on which the rule is broken; "" where only a file can break it
     close    whether it is open if the finding is an error (exit status 4)
     whole    what its price in time is a share of
     """
@@ -69,6 +73,11 @@ class Law:
     severity: str = WARNING
     close: bool = False
     whole: str = "a step"
+
+    @property
+    def mends_step(self) -> bool:
+        """Whether its change makes the step faster or smaller."""
+        return False
 
 
 @record
@@ -90,6 +99,11 @@ class Rule(Law):
     least: float = 0.02
     mend: Callable[[Configuration, Ask], Options] | None = None
 
+    @property
+    def mends_step(self) -> bool:
+        """Whether its change is one of the step: not of how the run is operated, or of what is trained on."""
+        return self.gains != OWN or self.mend is not None
+
 
 @record
 class Contradiction(Law):
@@ -100,11 +114,9 @@ class Contradiction(Law):
 
 @record
 class BrokenRule:
-    """A rule that is broken: with the change that mends it, and what that is worth. after: the configuration with the
-    change, where it was asked."""
+    """A rule that is broken: with the change that mends it, and what that is worth."""
 
     rule: Law
     hit: Hit
     change: Options
     price: Gain
-    after: Configuration | None = None

@@ -24,9 +24,10 @@ def _recomputed(case: Configuration) -> Iterator[Hit]:
     if kind.kind != "none":
         words = WEAKER[kind.kind]
         batch = str(int(case.layout.global_samples))
-        smaller = ({"micro-batch": str(n), "global-batch": batch} for n in halves(int(case.layout.micro)))
-        changes = tuple({"recompute": word, **less} for less in ({}, *smaller) for word in words)
-        yield Hit(f"recompute {kind.word} runs forward passes again that fit in memory", "recompute", changes)
+        smaller = [{"micro-batch": str(n), "global-batch": batch} for n in halves(int(case.layout.micro))]
+        changes = tuple({"recompute": word, **less} for word in words for less in ({}, *smaller))
+        said = f"recompute {kind.word} runs forward passes again that fit in memory"
+        yield Hit(said, "recompute", changes, ordered=True)
 
 
 def _gathered(case: Configuration) -> Iterator[Hit]:

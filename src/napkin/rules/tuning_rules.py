@@ -105,7 +105,7 @@ RULES = (
         "llama3-8b --gpus 8 --hardware h100 --task dpo --lora-rank 16 --reference same --seq 1024",
         find=_copied,
         gains=MEMORY,
-        sources=("huggingface/trl trl/trainer/dpo_trainer.py: ref_model None with a PEFT model",),
+        sources=("huggingface/trl trl/trainer/dpo_trainer.py: adapters turned off are the reference",),
     ),
     Rule(
         "N505",

@@ -10,18 +10,47 @@ from __future__ import annotations
 import math
 
 from napkin.record import record
-from napkin.term import GIVEN, Term, constant, divide, multiply
+from napkin.term import GIVEN, Term, add, constant, divide, multiply
+
+TYPE_CHECKING = False  # mypy takes it as true; failures are loaded where they are predicted
+if TYPE_CHECKING:
+    from napkin.timing.interruptions import Interruptions
 
 
 @record
 class Goodput:
     """The share of a run's calendar time that is training at a good step's rate.
 
-    spread  σ of its logarithm        run_kind  production, benchmark or speedrun: which published runs it is of"""
+    spread  σ of its logarithm        run_kind  production, benchmark or speedrun: which published runs it is of
+    interruptions  what predicts it once the number of GPUs is known (`on`)        spares  GPUs that stand by
+    gpus    of the machine that it was predicted for
+    """
 
     share: Term
     spread: float = 0.0
     run_kind: str = "production"
+    interruptions: Interruptions | None = None
+    spares: Term | None = None
+    gpus: Term | None = None
+
+    def on(self, gpus: Term) -> Goodput:
+        """Return the share on a machine of this size: predicted from its failures, where nothing else was given."""
+        failing = self.interruptions
+        if failing is None or self.gpus is not None:
+            return self
+        spread = math.hypot(self.spread, failing.spread(gpus))
+        return Goodput(failing.share(gpus), spread, self.run_kind, failing, self.spares, gpus)
+
+    def expected(self, lasting: Term) -> list[Term]:
+        """Return the failures to expect in a calendar time, how far apart, and how often to write a checkpoint; nothing
+        where the share is not predicted."""
+        if self.interruptions is None or self.gpus is None:
+            return []
+        return self.interruptions.terms(self.gpus, lasting)
+
+    def paid(self, gpus: Term) -> Term:
+        """Return the GPUs that cost money: those that train, and those that stand by."""
+        return gpus if self.spares is None else add("gpus/paid", gpus, self.spares)
 
     def calendar(self, uninterrupted: Term) -> Term:
         """Return the calendar time of uninterrupted seconds."""

@@ -88,7 +88,8 @@ def solve(
         _take_time(have, peak, goodput)
     have["goodput"] = goodput.share
     have.setdefault("time/uninterrupted", goodput.uninterrupted(have["time"]))
-    have["gpu_hours"] = divide("gpu_hours", multiply("gpu_seconds", have["gpus"], have["time"]), constant(*HOUR))
+    paid = multiply("gpu_seconds", goodput.paid(have["gpus"]), have["time"])
+    have["gpu_hours"] = divide("gpu_hours", paid, constant(*HOUR))
     return have
 
 

@@ -23,10 +23,11 @@ from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.record import replace
 from napkin.render.answer import Answer
 from napkin.render.findings import to_annotations, to_junit
+from napkin.rules.case import Stated
 from napkin.rules.contradictions import refused
 from napkin.rules.judge import contradictions, findings, joined
-from napkin.rules.registry import CONTRADICTIONS, RULES, find, is_selected, laws, prefixes
-from napkin.rules.rule import Law
+from napkin.rules.registry import CONTRADICTIONS, RULES, find, is_known, is_number, is_selected, laws, prefixes
+from napkin.rules.rule import BrokenRule, Law
 
 Wanted = Callable[[Law], bool]
 
@@ -36,12 +37,12 @@ def run(inputs: Inputs) -> Answer:
     words = inputs.texts("configs")
     if inputs.flag("rules"):
         return of_rules(laws())
-    if words and inputs.flag("explain"):
+    if inputs.flag("explain") and words and all(is_number(word) or is_known(word) for word in words):
         return of_rule([find(word) for word in words])
     wanted = _read_selection(inputs)
     found: list[Linted] = []
     problems: list[NapkinError] = []
-    targets = targets_of(words)
+    targets = targets_of(words, inputs.texts("from"))
     for target in targets:
         started = time.perf_counter()
         try:
@@ -52,7 +53,7 @@ def run(inputs: Inputs) -> Answer:
             problems += problem.problems if isinstance(problem, Problems) else (problem,)
             continue
         found.append(replace(one, seconds=time.perf_counter() - started))
-    answer = _answer(found, problems)
+    answer = _answer(found, problems, inputs.flag("explain"))
     if inputs.has("junit"):
         _write_junit(inputs.text("junit"), found)
     if inputs.has("annotations") and inputs.text("annotations"):
@@ -71,20 +72,20 @@ def _read_selection(inputs: Inputs) -> Wanted:
 def _read_linted(inputs: Inputs, read: ReadTarget, wanted: Wanted) -> Linted:
     """Return what the rules find in one configuration."""
     asked, typed = read.inputs, inputs.texts_given()
+    clashes = tuple(one for one in read.clashes if wanted(one.rule) and not read.is_ignored(one))
+    if clashes and "model" not in asked.given:
+        return _read_impossible(inputs, read, None, clashes)
     stated = read_stated(asked)
-    broken = contradictions(stated, [rule for rule in CONTRADICTIONS if wanted(rule)])
+    broken = contradictions(stated, [rule for rule in CONTRADICTIONS if wanted(rule)]) or clashes
     if broken:
-        asked.depends(asked.given, True)
-        inputs.adopt(asked)
-        return Linted(read, stated, tuple(one for one in broken if not read.is_ignored(one)), None, typed)
+        return _read_impossible(inputs, read, stated, [one for one in broken if not read.is_ignored(one)])
     read_words(asked)
     try:
         setup = read_setup(asked, stated.model)
     except NapkinError as problem:
         if problem.status != USAGE or isinstance(problem, Problems) or not wanted(CONTRADICTIONS[-1]):
             raise
-        inputs.adopt(asked)
-        return Linted(read, stated, (refused(problem.message, problem.hint),), None, typed)
+        return _read_impossible(inputs, read, stated, [refused(problem.message, problem.hint)])
     case = read_case(asked, stated, setup)
     inputs.adopt(asked)
     ask = read_ask(asked, case)
@@ -93,8 +94,15 @@ def _read_linted(inputs: Inputs, read: ReadTarget, wanted: Wanted) -> Linted:
     return Linted(read, stated, found, case, typed, together=joined(case, found, ask))
 
 
-def _answer(found: Sequence[Linted], problems: Sequence[NapkinError]) -> Answer:
-    """Answer with the findings of all configurations, the worst first in each."""
+def _read_impossible(inputs: Inputs, read: ReadTarget, stated: Stated | None, found: Sequence[BrokenRule]) -> Linted:
+    """Return a configuration that cannot be run: every option of it counts as read."""
+    read.inputs.depends(read.inputs.given, True)
+    inputs.adopt(read.inputs)
+    return Linted(read, stated, tuple(found), None, inputs.texts_given())
+
+
+def _answer(found: Sequence[Linted], problems: Sequence[NapkinError], whys: bool) -> Answer:
+    """Answer with the findings of all configurations, the worst first in each. whys: with the law behind each rule."""
     answer = Answer("lint", rows=[one.row(finding) for one in found for finding in one.findings], problems=problems)
     answer.extra["columns"] = {"time": "1", "memory": "byte", "cost": "USD"}
     answer.extra["together"] = [one.extra for one in found if one.extra is not None]
@@ -107,9 +115,11 @@ def _answer(found: Sequence[Linted], problems: Sequence[NapkinError]) -> Answer:
         inputs = found[0].read.inputs
         answer.inputs, answer.assumed = dict(inputs.shown), list(inputs.assumed)
         answer.notes += inputs.notes
+        if found[0].case is not None and found[0].case.stated.hardware is None:
+            answer.assumed.append("no --hardware: nothing is timed")
     number = counts([finding for one in found for finding in one.findings])
     answer.verdict = ", ".join(f"{count} {word}" for word, count in number.items()) or "no findings"
-    answer.screen = screen(found, len(problems))
+    answer.screen = screen(found, len(problems), whys)
     return answer
 
 
@@ -118,7 +128,7 @@ def _write_junit(path: str, found: Sequence[Linted]) -> None:
     from napkin.render.files import write_whole
 
     marks = [mark for one in found for mark in one.marks]
-    text = to_junit(marks, {one.read.name: one.seconds for one in found}, "napkin lint")
+    text = to_junit(marks, {one.read.target.name: one.seconds for one in found}, "napkin lint")
     try:
         write_whole(path, text.encode("utf-8"))
     except OSError as problem:
@@ -152,8 +162,11 @@ COMMAND = Command(
         *AMOUNT,
         "price",
         *OPERATION,
+        "save-steps",
+        "warmup-steps",
     ),
     arguments=("configs",),
+    opens=True,
     defaults=SETUP_DEFAULTS,
     examples=(
         "lint llama3-8b --gpus 64 --hardware h100 --zero 3 --framework fsdp --recompute full",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from napkin.commands.inputs import Inputs
 from napkin.commands.signature import OptionText
@@ -13,6 +14,7 @@ from napkin.inputs.load import name_of, read_text
 from napkin.options.registry import OPTIONS
 from napkin.record import record
 from napkin.rules.comments import Ignores
+from napkin.rules.contradictions import clash
 from napkin.rules.rule import BrokenRule
 
 _PLACE = re.compile(r"(?P<file>.+?)(?::(?P<line>\d+))?: (?P<key>.+)")
@@ -20,10 +22,15 @@ _PLACE = re.compile(r"(?P<file>.+?)(?::(?P<line>\d+))?: (?P<key>.+)")
 
 @record
 class Target:
-    """One configuration. word: as it was named; "" where options are all that is given; file: whether it is one."""
+    """One configuration: a MODEL, or "", and files that are read together."""
 
-    word: str = ""
-    file: bool = False
+    model: str = ""
+    files: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The first file's name for messages; "" where there is none."""
+        return name_of(self.files[0]) if self.files else ""
 
 
 @record
@@ -37,26 +44,25 @@ class Place:
 
 @record
 class ReadTarget:
-    """A configuration as read. notes: of what its file says and napkin does not model; ignores: by file."""
+    """A configuration as read. notes: of what its files say and napkin does not model; ignores: by file; clashes: keys
+    that contradict each other."""
 
     target: Target
     inputs: Inputs
-    notes: tuple[str, ...]
-    ignores: dict[str, Ignores]
-
-    @property
-    def name(self) -> str:
-        """The file's name for messages; "" where there is none."""
-        return name_of(self.target.word) if self.target.file else ""
+    notes: tuple[str, ...] = ()
+    ignores: Mapping[str, Ignores] = MappingProxyType({})
+    clashes: tuple[BrokenRule, ...] = ()
 
     def place(self, finding: BrokenRule) -> Place:
         """Return where a finding is: at its option, else at one that its change names, else in the file."""
-        for name in (finding.hit.option, *finding.change):
-            one = self.inputs.given.get(name)
-            where = _PLACE.fullmatch(one.where) if one is not None else None
+        stated = [
+            self.inputs.given[name].where for name in (finding.hit.option, *finding.change) if name in self.inputs.given
+        ]
+        for text in (finding.hit.where, *stated):
+            where = _PLACE.fullmatch(text)
             if where is not None and where["file"] in self.ignores:
                 return Place(where["file"], int(where["line"]) if where["line"] else None, where["key"])
-        return Place(self.name)
+        return Place(self.target.name)
 
     def is_ignored(self, finding: BrokenRule) -> bool:
         """Return whether a comment of the file switches the finding off."""
@@ -66,14 +72,14 @@ class ReadTarget:
         )
 
 
-def targets_of(words: Sequence[str]) -> list[Target]:
-    """Return the configurations that words name: each file is one."""
+def targets_of(words: Sequence[str], together: Sequence[str]) -> list[Target]:
+    """Return the configurations that words name: each file is one. together: files that are read with each of them."""
     if not words:
-        return [Target()]
-    found = [Target(word, word == "-" or _is_file(word)) for word in words]
-    if len(found) > 1 and not all(one.file for one in found):
-        other = next(one.word for one in found if not one.file)
-        raise NapkinError(f"{other[:60]!r} is no file: one MODEL at a time", "napkin lint FILE …, or one MODEL")
+        return [Target("", tuple(together))]
+    found = [Target("", (word, *together)) if _is_file(word) else Target(word, tuple(together)) for word in words]
+    models = [one.model for one in found if one.model]
+    if len(found) > 1 and models:
+        raise NapkinError(f"{models[0][:60]!r} is no file: one MODEL at a time", "napkin lint FILE …, or one MODEL")
     return found
 
 
@@ -86,35 +92,27 @@ def _is_file(word: str) -> bool:
 
 
 def read_target(inputs: Inputs, target: Target) -> ReadTarget:
-    """Return a configuration's options: those of its file, over which the command line wins."""
-    typed = {name: one for name, one in inputs.given.items() if name != "configs"}
-    files = [str(one) for one in inputs.texts("from")] if "from" in inputs.given else []
-    files += [inputs.text("run")] if "run" in inputs.given else []
-    ignores = {name_of(path): Ignores(read_text(path), name_of(path)) for path in files if path != "-"}
-    if not target.file:
-        model = {"model": OptionText(target.word, where="MODEL")} if target.word else {}
-        return ReadTarget(target, Inputs(inputs.command, {**typed, **model}), (), ignores)
-    text = read_text(target.word)
-    ignores[name_of(target.word)] = Ignores(text, name_of(target.word))
-    given, notes, assumed = _read_file(inputs, target.word, typed)
-    asked = Inputs(inputs.command, {**given, **typed})
-    asked.assumed += assumed
-    return ReadTarget(target, asked, tuple(notes), ignores)
-
-
-def _read_file(
-    inputs: Inputs, path: str, typed: dict[str, OptionText]
-) -> tuple[dict[str, OptionText], list[str], list[str]]:
-    """Return the options of a run file or of a framework's own file, what is not modeled, what was assumed."""
-    if _is_run_file(path):
+    """Return a configuration's options: those of its files, over which the command line wins."""
+    typed = {name: one for name, one in inputs.given.items() if name not in ("configs", "from")}
+    if target.model:
+        typed["model"] = OptionText(target.model, where="MODEL")
+    named = [*target.files, *([inputs.text("run")] if "run" in inputs.given else [])]
+    ignores = {name_of(path): Ignores(read_text(path), name_of(path)) for path in named if path != "-"}
+    if not target.files:
+        return ReadTarget(target, Inputs(inputs.command, typed), ignores=ignores)
+    if len(target.files) == 1 and _is_run_file(target.files[0]):
         from napkin.commands.runfile import options_of, read
 
-        document = read(path)
-        return options_of(document, document.data, (), inputs.command, shared=True), [], []
+        document = read(target.files[0])
+        given = options_of(document, document.data, (), inputs.command, shared=True)
+        return ReadTarget(target, Inputs(inputs.command, {**given, **typed}), ignores=ignores)
     from napkin.commands.launchfile import options_of_launch
 
-    launch = options_of_launch([path], inputs.command, typed)
-    return launch.given, launch.notes, launch.assumed
+    launch = options_of_launch(target.files, inputs.command, typed, clashing=True)
+    asked = Inputs(inputs.command, {**launch.given, **typed})
+    asked.assumed += launch.assumed
+    clashes = tuple(clash(f"{one.key}: {one.why}", one.option, one.place) for one in launch.clashes)
+    return ReadTarget(target, asked, tuple(launch.notes), ignores, clashes)
 
 
 def _is_run_file(path: str) -> bool:

@@ -8,7 +8,7 @@ from napkin.commands.lint.files import ReadTarget
 from napkin.commands.lint.question import pinned
 from napkin.errors import BROKEN, CLOSE, OK
 from napkin.inputs.limits import BROKEN_WORD, HOLDS
-from napkin.options.command_line import Text, option_piece, pieces_of
+from napkin.options.command_line import Text, option_piece, pieces_of, quoted
 from napkin.record import record, replace
 from napkin.render.answer import Row
 from napkin.render.figures import share, size
@@ -19,11 +19,11 @@ from napkin.rules.rule import ERROR, BrokenRule
 
 @record
 class Linted:
-    """A configuration and what the rules find in it. case: None where its contradictions make it impossible; typed:
-    the options of the command line; together: all changes that help next to each other, as one finding."""
+    """A configuration and what the rules find in it. stated: None where its files clash; case: None where it cannot be
+    run; typed: the options of the command line; together: all changes that help next to each other, as one finding."""
 
     read: ReadTarget
-    stated: Stated
+    stated: Stated | None
     findings: tuple[BrokenRule, ...]
     case: Configuration | None
     typed: Mapping[str, Text]
@@ -55,18 +55,18 @@ class Linted:
         found."""
         found = [self.mark(one) for one in self.findings]
         kept = [replace(one, status=BROKEN_WORD if one.status == ERROR else HOLDS) for one in found]
-        return kept or [Mark("no findings", HOLDS, "no rule is broken", self.read.name)]
+        return kept or [Mark("no findings", HOLDS, "no rule is broken", self.read.target.name)]
 
     def command(self, change: Options) -> str:
         """Return the command line that lints the configuration with a change."""
-        texts = dict(self.typed)
-        if self.read.target.file:
-            texts["configs"] = [self.read.target.word]
-        if "model" in change:
-            texts["configs"] = [str(change["model"])]
-            change = {name: text for name, text in change.items() if name != "model"}
+        target = self.read.target
+        model = str(change.get("model", target.model))
+        texts = {**self.typed, "configs": [model] if model else list(target.files[:1])}
+        change = {name: text for name, text in change.items() if name != "model"}
         full = change if self.case is None or "zero" not in change else pinned(self.case, change)
-        return " ".join(pieces_of("lint", texts, full))
+        first, *pieces = pieces_of("lint", {name: text for name, text in texts.items() if text}, full)
+        others = target.files if model else target.files[1:]
+        return " ".join([first, *(f"--from {quoted(path)}" for path in others), *pieces])
 
     def row(self, finding: BrokenRule) -> Row:
         """Return a finding as JSON has it."""
@@ -94,7 +94,12 @@ class Linted:
         if one is None:
             return None
         price = {"time": one.price.time, "memory": one.price.memory, "cost": one.price.cost}
-        return {"file": self.read.name or None, **price, "change": change_of(one), "command": self.command(one.change)}
+        return {
+            "file": self.read.target.name or None,
+            **price,
+            "change": change_of(one),
+            "command": self.command(one.change),
+        }
 
     def mark(self, finding: BrokenRule) -> Mark:
         """Return a finding as CI reads it."""

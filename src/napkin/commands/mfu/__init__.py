@@ -61,6 +61,7 @@ def answer(question: MfuQuestion) -> Answer:
     )
     if question.logged is not None and question.logged.lines > 1:
         answer.notes.append(spread_note(question.logged.lines, question.logged.slow))
+    answer.extra["convention"] = question.basis
     if question.step is not None:
         _compare(answer, question.step, rate)
     said = answer.notes[1:]  # what the first says, the screen's second line does
@@ -84,8 +85,9 @@ def _compare(answer: Answer, step: StepQuestion, rate: Term) -> None:
         answer.notes.append(f"{words}: within what such predictions miss by")
     else:
         answer.notes.append(f"{words}: {'slower' if gap.ratio.value > 1 else 'faster'} than nine in ten such steps")
-    if not gap.is_within or any("what it would take" in line for line in gap.causes):
-        answer.notes += gap.causes
+    if not gap.is_within or any(cause.term for cause in gap.causes):
+        answer.notes += [cause.says for cause in gap.causes]
+        answer.extra["causes"] = [{"term": cause.term or None, "says": cause.says} for cause in gap.causes]
 
 
 def _remarks(question: MfuQuestion, main: Term) -> list[str]:

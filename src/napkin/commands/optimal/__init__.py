@@ -6,6 +6,7 @@ from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.options.files import DRAWS
 from napkin.options.model import MODEL_OPTIONS
+from napkin.options.question import OF_FAILURES
 from napkin.planning.laws.known import DEFAULT
 from napkin.render.answer import Answer
 
@@ -45,6 +46,8 @@ COMMAND = Command(
         "price",
         "mfu",
         "goodput",
+        "run-kind",
+        *OF_FAILURES,
         *OF_PLAN,
         "confidence",
         *(name for name in MODEL_OPTIONS if name not in OF_PLAN),

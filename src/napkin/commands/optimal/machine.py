@@ -142,9 +142,11 @@ def _run(
     busy = multiply("gpu_seconds", machine.gpus, lasting)
     goodput = machine.goodput
     done = time.work(machine.peak, used, busy, goodput) if compute is None else compute
-    hours = divide("gpu_hours", busy, constant(*time.HOUR))
+    paid = multiply("gpu_seconds/paid", goodput.paid(machine.gpus), lasting)
+    hours = divide("gpu_hours", paid, constant(*time.HOUR))
     terms = [multiply("mfu", used, goodput.share), used.renamed("mfu/while_running"), goodput.share, machine.gpus]
     terms += [lasting.renamed("time"), hours]
+    terms += goodput.expected(terms[4])
     if machine.price is not None:
         terms.append(time.cost(hours, machine.price))
     wide = goodput.half_width(half, deviations(confidence)) if half or goodput.spread else 0.0

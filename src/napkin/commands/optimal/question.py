@@ -14,6 +14,7 @@ from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError, did_you_mean
 from napkin.evidence.rates import gpus_per_node
 from napkin.inputs.hardware import Hardware
+from napkin.options.question import OF_FAILURES
 from napkin.planning.laws.allocate import Aims
 from napkin.planning.laws.known import LAWS
 from napkin.planning.laws.law import Repetition, ScalingLaw
@@ -25,7 +26,11 @@ from napkin.timing.time import HOUR
 
 OF_PLAN = ("seq", "precision", "optimizer", "framework", "gpus-per-node", "hardware", "hardware-file")
 """Options that the plan of the model is asked with."""
-OF_MACHINE = ("gpus", "nodes", "gpus-per-node", "within", "budget", "price", "mfu", "goodput", *OF_PLAN[:-2])
+OF_MACHINE = (
+    *("gpus", "nodes", "gpus-per-node", "within", "budget", "price", "mfu", "goodput", "run-kind"),
+    *OF_FAILURES,
+    *OF_PLAN[:-2],
+)
 """Options that only matter with --hardware."""
 USUAL = 30 * 86400
 """Seconds of a run where a budget says neither how many GPUs nor how long: its GPU-hours depend little on it."""
@@ -203,7 +208,8 @@ def _read_machine(inputs: Inputs, bounded: bool) -> Available | None:
     options = {name: inputs.given[name] for name in OF_PLAN if name in inputs.given}
     for name in options:
         inputs.value(name)
-    return Available(hardware, gpus, time, peak, price, mfu, read_goodput(inputs, of_mfu=mfu is not None), options)
+    goodput = read_goodput(inputs, of_mfu=mfu is not None).on(gpus)
+    return Available(hardware, gpus, time, peak, price, mfu, goodput, options)
 
 
 def _read_extent(inputs: Inputs, hardware: Hardware, price: Term | None, bounded: bool) -> tuple[Term, Term | None]:

@@ -68,7 +68,7 @@ def _each(question: PlanQuestion) -> Answer:
         _chosen_terms(chosen),
         rows=rows,
     )
-    answer.intervals = ends_of(question, answer.terms, layouts.half_width(chosen["gpus"]))
+    answer.intervals = ends_of(question, answer.terms, layouts.half_width(chosen["gpus"]), chosen["gpus"])
     judge(question, answer, chosen["fit"])
     answer.extra["columns"] = {**COLUMNS, "gpus": "GPU", "tokens_per_second": "token/s"}
     answer.plot = tuple(curves(question, done))

@@ -11,6 +11,7 @@ from napkin.commands.plan.question import PlanQuestion
 from napkin.commands.plan.rows import (
     COLUMNS,
     Standing,
+    goodput_on,
     row_of,
     run_half,
     whole_run,
@@ -97,7 +98,7 @@ def ranked_answer(question: PlanQuestion, found: Found) -> tuple[Answer, Scored]
         rows=rows,
         notes=notes,
     )
-    answer.intervals = ends_of(question, answer.terms, half)
+    answer.intervals = ends_of(question, answer.terms, half, request.gpus)
     usual = list(usual_choices(layouts, request, chosen))
     answer.extra["columns"] = COLUMNS
     answer.extra["pareto"] = [front_row(question, found, i) for i in front]
@@ -131,21 +132,22 @@ def _quantities(question: PlanQuestion, request: Request) -> tuple[Answer, Score
     terms, notes = _terms(question, chosen, count)
     terms += _run_terms(question, chosen)
     answer = Answer("plan", terms, notes=notes)
-    answer.intervals = ends_of(question, answer.terms, layouts.half_width(request.gpus))
+    answer.intervals = ends_of(question, answer.terms, layouts.half_width(request.gpus), request.gpus)
     return answer, chosen
 
 
-def ends_of(question: PlanQuestion, terms: Sequence[Term], half: float) -> dict[str, tuple[Number, Number]]:
+def ends_of(question: PlanQuestion, terms: Sequence[Term], half: float, gpus: int) -> dict[str, tuple[Number, Number]]:
     """Return the intervals of those of the terms that are predictions; half: half that of ln(a step's time)."""
-    wide = run_half(question, half)
+    wide = run_half(question, half, gpus)
     ends: dict[str, tuple[Number, Number]] = {}
     for term in terms:
         if term.name in ("step/time", "mfu", "hfu", "tokens_per_second_per_gpu", "time/uninterrupted"):
             ends[term.name] = (term.value / math.exp(half), term.value * math.exp(half))
         elif term.name in ("time", "gpu_hours", "cost"):
             ends[term.name] = (term.value / math.exp(wide), term.value * math.exp(wide))
-    if question.goodput is not None and question.goodput.spread:
-        ends["goodput"] = question.goodput.ends(deviations(question.confidence))
+    goodput = None if question.goodput is None else goodput_on(question.goodput, gpus)
+    if goodput is not None and goodput.spread:
+        ends["goodput"] = goodput.ends(deviations(question.confidence))
     return ends
 
 
@@ -158,8 +160,12 @@ def _terms(question: PlanQuestion, winner: Scored, tried: int) -> tuple[list[Ter
 
 
 def _run_terms(question: PlanQuestion, winner: Scored) -> list[Term]:
-    """Return what the whole run takes."""
-    return [leaf(name, value, COLUMNS[name], TRUE) for name, value in whole_run(question, winner).items()]
+    """Return what the whole run takes, and the failures to expect."""
+    run = {name: leaf(name, value, COLUMNS[name], TRUE) for name, value in whole_run(question, winner).items()}
+    if question.goodput is None or not run:
+        return list(run.values())
+    goodput = goodput_on(question.goodput, int(winner.layout.gpus))
+    return [*{**run, "goodput": goodput.share}.values(), *goodput.expected(run["time"])]
 
 
 def _step_terms(question: PlanQuestion, layout: Layout) -> tuple[list[Term], list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +16,8 @@ from napkin.options.training import SETUP_DEFAULTS
 from napkin.planning.layouts import Scored
 from napkin.record import record
 from napkin.render.answer import Cell
+from napkin.term import leaf
+from napkin.timing.goodput import Goodput
 from napkin.training.layout import Layout
 from napkin.units import human
 
@@ -85,14 +88,22 @@ def row_of(question: PlanQuestion, one: Scored, standing: Standing) -> dict[str,
         "command": command_line(question, one.layout),
     }
     run = whole_run(question, one)
-    time, wide = (run["time"], run_half(question, half)) if run else (seconds, half)
+    time, wide = (run["time"], run_half(question, half, int(one.layout.gpus))) if run else (seconds, half)
     row |= {"time": time, "low": time / math.exp(wide), "high": time * math.exp(wide)}
     return {**row, **run, "misses": missed(question, run)}
 
 
-def run_half(question: PlanQuestion, half: float) -> float:
+@functools.cache
+def goodput_on(goodput: Goodput, gpus: int) -> Goodput:
+    """Return the share of the calendar time that is training on this many GPUs."""
+    return goodput.on(leaf("gpus", gpus, "GPU"))
+
+
+def run_half(question: PlanQuestion, half: float, gpus: int) -> float:
     """Return half the interval of ln(calendar time): that of the step, and the spread of the goodput."""
-    return half if question.goodput is None else question.goodput.half_width(half, deviations(question.confidence))
+    if question.goodput is None:
+        return half
+    return goodput_on(question.goodput, gpus).half_width(half, deviations(question.confidence))
 
 
 def whole_run(question: PlanQuestion, one: Scored) -> dict[str, float]:
@@ -105,9 +116,10 @@ def run_of(question: PlanQuestion, gpus: int, token: float) -> dict[str, float]:
     tokens, price, goodput = question.tokens, question.price, question.goodput
     if tokens is None or goodput is None:
         return {}
-    running, calendar = goodput.run(tokens, token / gpus)
-    hours = calendar * gpus / 3600
-    run = {"time": calendar, "time/uninterrupted": running, "goodput": goodput.share.value, "gpu_hours": hours}
+    found = goodput_on(goodput, gpus)
+    running, calendar = found.run(tokens, token / gpus)
+    hours = calendar * float(found.paid(leaf("gpus", gpus, "GPU")).value) / 3600
+    run = {"time": calendar, "time/uninterrupted": running, "goodput": float(found.share.value), "gpu_hours": hours}
     return {**run, "cost": hours * price} if price is not None else run
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
+from napkin.options.question import OF_FAILURES
+from napkin.record import replace
+from napkin.term import leaf
 from napkin.timing.goodput import IN_MFU, Goodput
 
 PRODUCTION = "production"
@@ -12,8 +15,11 @@ def read_goodput(inputs: Inputs, of_mfu: bool = False, of_runs: bool = False) ->
     """Return the share that is given, else that of published runs of the kind; of_mfu: a whole-run MFU is given, with
     all in it; of_runs: published whole runs of the kind say the rest."""
     if of_mfu:
-        inputs.because(("run-kind",), "the MFU of a whole run is given, or what is asked for", "leave out --mfu")
+        said = "the MFU of a whole run is given, or what is asked for"
+        inputs.because(("run-kind", *OF_FAILURES), said, "leave out --mfu")
         return Goodput(inputs.term("goodput")) if "goodput" in inputs.given else IN_MFU
+    if "goodput" in inputs.given:
+        inputs.because(OF_FAILURES, "--goodput says what failures take", "leave out --goodput")
     if "goodput" in inputs.given and not of_runs:
         inputs.because(("run-kind",), "--goodput says what it would, and the step model the rest")
         return Goodput(inputs.term("goodput"))
@@ -23,6 +29,34 @@ def read_goodput(inputs: Inputs, of_mfu: bool = False, of_runs: bool = False) ->
     from napkin.evidence.goodput import PUBLISHED, note
 
     published = PUBLISHED[kind]
+    if kind == PRODUCTION and not of_runs:
+        return _read_predicted(inputs, published)
+    whole = "published whole runs say it, failures and all" if of_runs else f"a {kind} is too short for failures"
+    inputs.because(OF_FAILURES, whole, "napkin plan predicts it" if of_runs else "leave it out")
     inputs.note(note(published))
     inputs.record("goodput", published.share.value, "evidence")
     return published
+
+
+def _read_predicted(inputs: Inputs, published: Goodput) -> Goodput:
+    """Return the share that failures, checkpoints and restarts leave, by the number of GPUs."""
+    from napkin.evidence.failures import published as published_failures
+    from napkin.evidence.goodput import note_predicted
+
+    spares = inputs.term("spares") if inputs.has("spares") else None
+    failing = published_failures(published.share, spare=spares is not None)
+    for name, field in (("gpu-mtbf", "gpu_mtbf"), ("restart-time", "restart")):
+        if inputs.has(name):
+            unit = "GPU-second" if name == "gpu-mtbf" else "second"
+            given = leaf(field, float(inputs.number(name)), unit)
+            spreads = tuple(
+                0.0 if one == field else spread
+                for one, spread in zip(("gpu_mtbf", "write", "restart"), failing.spreads, strict=True)
+            )
+            failing = replace(failing, **{field: given}, spreads=spreads)
+    found = Goodput(published.share, published.spread, published.run_kind, failing, spares)
+    gpus = inputs.peek("gpus")
+    shown = found.on(leaf("gpus", gpus, "GPU")) if isinstance(gpus, int) else found
+    inputs.note(note_predicted(shown))
+    inputs.record("goodput", shown.share.value, "evidence")
+    return found

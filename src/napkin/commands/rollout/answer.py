@@ -126,13 +126,13 @@ def run_time(inputs: Inputs) -> Answer:
     question = read(inputs)
     found = answer_step(question)
     steps = _read_steps(inputs, question)
-    goodput = read_goodput(inputs)
+    goodput = read_goodput(inputs).on(leaf("gpus", question.gpus, "GPU", TRUE))
     step = found.by_path()["step/time"]
     busy = multiply("time/uninterrupted", steps, step)
     time = goodput.calendar(busy)
     hours = divide(
         "gpu_hours",
-        multiply("gpu_seconds", leaf("gpus", question.gpus, "GPU", TRUE), time),
+        multiply("gpu_seconds", goodput.paid(leaf("gpus", question.gpus, "GPU", TRUE)), time),
         constant("seconds_per_hour", 3600, "second/hour"),
     )
     terms = [

@@ -157,12 +157,21 @@ def _of_run(terms: Mapping[str, Term], run: FundedRun) -> str:
     parts = [
         human(terms["time"].value, "second"),
         f"MFU {terms['mfu/while_running'].value:.3g}" + (f" (napkin plan {run.planned})" if run.planned else ""),
-        f"goodput {terms['goodput'].value:.2g}" if terms["goodput"].value != 1 else "",
+        _losses(terms),
         human(terms["gpu_hours"].value, "GPU-hour"),
         human(terms["cost"].value, "USD") if "cost" in terms else "",
         f"{human(terms['flops/total'].value, 'FLOP', 3)}",
     ]
     return ", ".join(part for part in parts if part)
+
+
+def _losses(terms: Mapping[str, Term]) -> str:
+    """Return the goodput, and how many failures it stands for."""
+    if terms["goodput"].value == 1:
+        return ""
+    failures = terms["failures"].value if "failures" in terms else 0
+    said = f" ({amount(round(failures))} failures)" if failures >= 2 else ""
+    return f"goodput {terms['goodput'].value:.2g}{said}"
 
 
 def _next(question: OptimalQuestion, terms: Mapping[str, Term], published: NearestModel | None) -> Next | str:

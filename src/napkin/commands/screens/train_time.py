@@ -129,7 +129,7 @@ def _rows(
             (
                 "goodput",
                 human(terms["goodput"].value, "1", 3),
-                "of the time is training; the rest failures and checkpoints",
+                _losses(terms),
             )
         )
     if "gpus/exact" in terms:
@@ -144,6 +144,14 @@ def _rows(
     if "energy" in terms:
         rows.append(("energy", human(terms["energy"].value, "joule"), _emitted(terms)))
     return rows
+
+
+def _losses(terms: Mapping[str, Term]) -> str:
+    """Return what takes the rest of the calendar time: how many failures, where they are predicted."""
+    if "failures" not in terms or terms["failures"].value < 1:
+        return "of the time is training; the rest failures and checkpoints"
+    apart = human(terms["mtbf"].value, "second", 3)
+    return f"of the time is training; {amount(round(terms['failures'].value))} failures, {apart} apart"
 
 
 def _memory(terms: Mapping[str, Term]) -> str:

@@ -14,6 +14,7 @@ from napkin.errors import BROKEN, DOES_NOT_FIT, HELD, IMPOSSIBLE, OK, UNDECIDED
 from napkin.options.data import AMOUNT
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.option import choice
+from napkin.options.question import OF_FAILURES
 from napkin.options.rollout import ROLLOUT
 from napkin.options.training import UNTIMED
 from napkin.render.answer import Answer, Shown
@@ -95,6 +96,7 @@ def _answer_from(question: TrainTimeQuestion, found: Mapping[str, Term]) -> Answ
         if name in found
     ]
     terms += [found[name] for name in ("gpus/exact", "time/allowed") if name in found]
+    terms += question.goodput.expected(found["time"])
     terms += question.data
     terms += [question.solved.allowed] if question.solved is not None else []
     if price is not None:
@@ -135,10 +137,10 @@ def _compared_with_count(convention: str, found: Mapping[str, Term], counted: Te
 def _footprint(question: TrainTimeQuestion, found: Mapping[str, Term]) -> tuple[list[Term], list[str]]:
     """Return energy and carbon; omitted, with a note, where the accelerator's TDP is not known."""
     hardware = question.hardware
-    if hardware.tdp_w is None:
+    if hardware.tdp_w is None and question.draw is None:
         return [], [f"{hardware.name}: no TDP is known, so energy is omitted"]
-    tdp = hardware.term("tdp_w", "tdp", "watt/GPU")
-    used = time.energy(found["gpus"], found["time"], tdp, question.overhead, question.pue)
+    draw = question.draw or hardware.term("tdp_w", "tdp", "watt/GPU")
+    used = time.energy(found["gpus"], found["time"], draw, question.overhead, question.pue)
     return [used, time.carbon(used, question.carbon)], []
 
 
@@ -160,6 +162,8 @@ COMMAND = Command(
         "dtype",
         "mfu",
         "goodput",
+        *OF_FAILURES,
+        "phases",
         "run-kind",
         "within",
         "budget",
@@ -168,7 +172,9 @@ COMMAND = Command(
         "price",
         "power-overhead",
         "pue",
+        "power",
         "carbon-intensity",
+        "region",
         "flops",
         "seq",
         "assume-ignorable",

@@ -103,8 +103,9 @@ class _Runs:
             layout = step.setup.layout
             each = float(step.prediction.step().time.value) / float(layout.global_batch * layout.seq)
             half, _ = step.prediction.half_width(step.confidence, named=step.stack_named)
-            half = self.goodput.half_width(half, deviations(step.confidence))
-            self._known[gpus] = step, self.goodput.run(self.tokens, each)[1], half
+            goodput = self.goodput.on(leaf("gpus", gpus, "GPU"))
+            half = goodput.half_width(half, deviations(step.confidence))
+            self._known[gpus] = step, goodput.run(self.tokens, each)[1], half
         return self._known[gpus]
 
     def _is_fitting(self, gpus: int, step: StepQuestion) -> bool:

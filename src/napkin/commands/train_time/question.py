@@ -34,6 +34,7 @@ class TrainTimeQuestion:
                from 6 a parameter
     counted    FLOPs per token as counted, for a model, next to `convention`, in which per_token is
     peak       of one accelerator, FLOP/s/GPU
+    draw       of one accelerator with its host, as measured; None: its TDP counts
     overhead, pue, carbon  what energy and carbon take on top of the accelerators
     limits     deadline ("time") and budget that are given although the rest determines the run: they are judged
     confidence  of the intervals where MFU is estimated; None: it is given or solved for
@@ -62,4 +63,5 @@ class TrainTimeQuestion:
     named: str
     solved: SolvedMachine | None = None
     data: tuple[Term, ...] = ()
+    draw: Term | None = None
     weighed: bool = True

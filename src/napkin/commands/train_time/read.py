@@ -16,8 +16,9 @@ from napkin.options.layout import MACHINE_SIZE
 from napkin.options.model import MODEL_OPTIONS
 from napkin.options.rollout import ROLLOUT
 from napkin.options.training import FROZEN, STEP_MODEL, TASKED, UNTIMED
-from napkin.term import Term
+from napkin.term import Term, constant
 from napkin.timing import time
+from napkin.timing.goodput import Goodput
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
 
         if is_wanted(known, budget is not None):
             confidence, step = _read_estimate(inputs, known, hardware)
+    draw = _read_draw(inputs, hardware)
     return TrainTimeQuestion(
         known=known,
         counted=counted,
@@ -75,17 +77,26 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
         budget=budget,
         price=price,
         limits=judged,
-        overhead=inputs.term("power-overhead"),
+        draw=draw,
+        overhead=inputs.term("power-overhead") if draw is None else constant("host", 1, "1", "the draw is the node's"),
         pue=inputs.term("pue"),
-        carbon=inputs.term("carbon-intensity"),
+        carbon=_read_intensity(inputs),
         confidence=confidence,
-        goodput=read_goodput(inputs, of_mfu=confidence is None, of_runs=step is None),
+        goodput=_read_goodput(inputs, known, confidence, step),
         step=step,
         named=named,
         solved=solved,
         data=data,
         weighed=inputs.wants("memory/total"),
     )
+
+
+def _read_goodput(
+    inputs: Inputs, known: Mapping[str, Term], confidence: float | None, step: StepQuestion | None
+) -> Goodput:
+    """Return the share of the calendar time that is training: of a layout's run predicted from its failures."""
+    goodput = read_goodput(inputs, of_mfu=confidence is None, of_runs=step is None)
+    return goodput if step is None else goodput.on(known["gpus"])
 
 
 def _judged(known: dict[str, Term], budget: Term | None, laid_out: bool) -> dict[str, Term]:
@@ -106,9 +117,32 @@ def _note_unread(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) 
         inputs.because(LAYOUT, "without --gpus there is no layout to estimate the MFU of", "add --gpus, or --within")
     else:
         inputs.because(("confidence", *LAYOUT), "the MFU is what is asked for, and nothing is estimated")
-    powered = hardware.tdp_w is not None
-    counted_by_power = ("power-overhead", "pue", "carbon-intensity")
+    powered = hardware.tdp_w is not None or inputs.peek("power") == "measured"
+    counted_by_power = ("power-overhead", "pue", "carbon-intensity", "region")
     inputs.depends(counted_by_power, powered, f"no TDP of {hardware.name} is known, so energy is omitted", "--tdp")
+
+
+def _read_draw(inputs: Inputs, hardware: Hardware) -> Term | None:
+    """Return what an accelerator was measured to draw in training, where that is asked for; None for its TDP."""
+    if inputs.text_or_none("power") != "measured":
+        return None
+    from napkin.evidence.power import drawn
+
+    if "power-overhead" in inputs:
+        raise NapkinError("--power measured has the host's share in it", "leave out --power-overhead")
+    return drawn(hardware.slug, hardware.name)
+
+
+def _read_intensity(inputs: Inputs) -> Term:
+    """Return the CO2 of a kWh: of a region's grid, or as given."""
+    region = inputs.text_or_none("region")
+    if region is None:
+        return inputs.term("carbon-intensity")
+    from napkin.evidence.power import intensity
+
+    if "carbon-intensity" in inputs:
+        raise NapkinError("--region and --carbon-intensity cannot be combined", "both say the CO2 of a kWh")
+    return intensity(region)
 
 
 def _check_missing(inputs: Inputs, known: Mapping[str, Term]) -> None:

@@ -10,6 +10,11 @@ EACH = ("nproc_per_node", "num_gpus", "sbatch.gpus_per_node", "sbatch.ntasks_per
 """Keys of launchers and of Slurm: nodes, and processes of each, in the order in which they are looked for."""
 
 
+GPUS = ("gpus", "nodes", "dp", "tp", "pp", "cp", "ep")
+BATCH = ("global-batch", "micro-batch", "grad-accum", *GPUS)
+"""Options that a contradiction about GPUs, or about the batch, is between."""
+
+
 def take_machine(reading: Reading) -> None:
     """Read nodes × processes of each from the launcher, or from Slurm's lines."""
     nodes = next((key for key in NODES if reading.find(key) is not None), None)
@@ -36,7 +41,8 @@ def check_gpus(reading: Reading, *keys: str) -> None:
     needed = max(dense, product([sizes["pp"], sizes["ep"], reading.value_of("etp") or 1]))
     words = " × ".join(f"{name} {sizes[name]}" for name in ("tp", "pp", "cp", "ep") if sizes[name] > 1)
     if gpus < needed or gpus % dense:
-        reading.refuse(keys[0] if keys else "gpus", f"{gpus} GPUs, but {words} needs {needed}", "gpus")
+        what = f", but {words} needs {needed}" if gpus < needed else f" are no multiple of {words}"
+        reading.contradict(keys[0] if keys else "gpus", f"{gpus} GPUs{what}", *GPUS)
 
 
 def check_batch(reading: Reading, key: str) -> None:
@@ -49,6 +55,8 @@ def check_batch(reading: Reading, key: str) -> None:
         dense = product([reading.value_of(name) or 1 for name in ("tp", "pp", "cp")])
         ranks = gpus // dense if gpus >= dense else None
     if ranks and total % (micro * ranks):
-        reading.refuse(key, f"a global batch of {total} is no multiple of micro-batch {micro} × {ranks} ranks")
+        reading.contradict(
+            key, f"a global batch of {total} is no multiple of micro-batch {micro} × {ranks} ranks", *BATCH
+        )
     elif total < micro:
-        reading.refuse(key, f"a global batch of {total} is smaller than a micro-batch of {micro}")
+        reading.contradict(key, f"a global batch of {total} is smaller than a micro-batch of {micro}", *BATCH)

@@ -99,7 +99,7 @@ def take_deepspeed_block(reading: Reading, block: str, optimizer_key: str, param
         reading.put("offload", ",".join(what for what, _ in away), *(keys or [block]))
     for key, least in ((optimizer_key, 1), (param_key, 3)):
         if device_of(reading, key) and stage is not None and stage < least:
-            reading.refuse(key, f"has no effect in ZeRO stage {stage}: it needs stage {least}")
+            reading.contradict(key, f"has no effect in ZeRO stage {stage}: it needs stage {least}", "zero", "offload")
 
 
 def take_linked(reading: Reading, key: str) -> Reading | None:

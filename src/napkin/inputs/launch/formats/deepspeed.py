@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from napkin.inputs.launch.checks import BATCH
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.names import MASTER, take_optimizer
 from napkin.inputs.launch.reading import Reading
@@ -14,7 +15,7 @@ MICRO, GLOBAL, STEPS = "train_micro_batch_size_per_gpu", "train_batch_size", "gr
 
 
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is one of these."""
+    """Return whether a file is DeepSpeed's JSON."""
     return source.has_any(Z, MICRO, GLOBAL) and not source.has_any("num_layers", "model_name_or_path", "base_model")
 
 
@@ -33,11 +34,11 @@ def _batch(reading: Reading) -> None:
     micro, total, steps = (reading.value_of(one) for one in ("micro-batch", "global-batch", "grad-accum"))
     if micro and total and steps:
         if total % (micro * steps):
-            reading.refuse(GLOBAL, f"{total} is no multiple of {MICRO} {micro} × {STEPS} {steps}")
+            reading.contradict(GLOBAL, f"{total} is no multiple of {MICRO} {micro} × {STEPS} {steps}", *BATCH)
         else:
             reading.derive("dp", total // (micro * steps), GLOBAL, MICRO, STEPS)
     elif micro and total and total < micro:
-        reading.refuse(GLOBAL, f"{total} is smaller than {MICRO} {micro}")
+        reading.contradict(GLOBAL, f"{total} is smaller than {MICRO} {micro}", *BATCH)
 
 
 def _zero(reading: Reading) -> None:

@@ -1,0 +1,1 @@
+"""napkin inside a training loop: a meter, and callbacks of training libraries."""

@@ -1,0 +1,117 @@
+"""What failures and checkpoints take of a run's calendar time, and how often to write a checkpoint.
+
+w seconds that a checkpoint blocks training, M mean time between failures of the job: an interval of √(2·w·M) loses
+least (Young 1974, doi:10.1145/361147.361115); Daly 2006, doi:10.1016/j.future.2004.11.016, equation 37, corrects it to
+√(2wM)·(1 + ⅓·√(w/2M) + ⅑·(w/2M)) − w for w < 2M, and M beyond. With failures at a constant rate, and R seconds from one
+to the next step, T seconds of training between two checkpoints take M·e^(R/M)·(e^((T + w)/M) − 1) (section 3).
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+
+from napkin.record import record, replace
+from napkin.term import TRUE, Term, add, choose, constant, define, divide, leaf, make, multiply, square_root, subtract
+
+YOUNG = "Young 1974, doi:10.1145/361147.361115"
+DALY = "Daly 2006, doi:10.1016/j.future.2004.11.016, equation 37"
+
+
+def mtbf_of(gpu_mtbf: Term, gpus: Term) -> Term:
+    """Return a job's mean time between failures: it fails when any of its GPUs does."""
+    return divide("mtbf", gpu_mtbf, gpus)
+
+
+def young(write: Term, mtbf: Term) -> Term:
+    """Return Young's interval between checkpoints, √(2·w·M)."""
+    return square_root("checkpoint/interval", multiply("twice_write_mtbf", constant("2", 2), write, mtbf), source=YOUNG)
+
+
+def daly(write: Term, mtbf: Term, first: Term) -> Term:
+    """Return Daly's interval between checkpoints; `first` is Young's."""
+    ratio = divide("write_over_twice_mtbf", write, multiply("twice_mtbf", constant("2", 2), mtbf))
+    third = divide("second_order", square_root("root_ratio", ratio), constant("3", 3))
+    series = add("correction", constant("1", 1), third, divide("third_order", ratio, constant("9", 9)))
+    corrected = subtract("interval_corrected", multiply("interval_series", first, series), write)
+    rare = leaf("write_below_twice_mtbf", int(ratio.value < 1), "1", TRUE, DALY)
+    return choose("checkpoint/interval/daly", rare, corrected, mtbf, source=DALY)
+
+
+def lost(write: Term, mtbf: Term, interval: Term) -> Term:
+    """Return the share of the time spent on writing, w/T, and on repeating work after a failure, T/2M."""
+    again = divide("share_redone", interval, multiply("twice_mtbf", constant("2", 2), mtbf))
+    return add("checkpoint/overhead", divide("share_writing", write, interval), again, source=YOUNG)
+
+
+def useful(interval: float, write: float, restart: float) -> float:
+    """Return the share of the time that is training, T/(M·e^(R/M)·(e^((T + w)/M) − 1)); all in mean times between
+    failures. It never falls to 0, where more failures than restarts would."""
+    both = interval + write
+    share = interval * math.exp(-(restart + both)) / -math.expm1(-both)
+    return max(share, sys.float_info.min)
+
+
+define("useful_share", useful)
+
+
+@record
+class Interruptions:
+    """Failures of GPUs and what they touch, and what is done about them.
+
+    gpu_mtbf  mean time between interruptions of one GPU, GPU-second
+    write     seconds that a checkpoint blocks training        restart  seconds from a failure to the next step
+    rest      share of the other losses: slow steps, evaluation, ramps, instabilities
+    spreads   σ of the logarithms of the first three
+    """
+
+    gpu_mtbf: Term
+    write: Term
+    restart: Term
+    rest: Term
+    spreads: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+    def mtbf(self, gpus: Term) -> Term:
+        """Return the job's mean time between interruptions."""
+        return mtbf_of(self.gpu_mtbf, gpus)
+
+    def available(self, gpus: Term) -> Term:
+        """Return the share of the time that failures and checkpoints leave, at Young's interval."""
+        mtbf = self.mtbf(gpus)
+        interval = young(self.write, mtbf)
+        parts = (
+            divide("goodput/interval_over_mtbf", interval, mtbf),
+            divide("goodput/write_over_mtbf", self.write, mtbf),
+            divide("goodput/restart_over_mtbf", self.restart, mtbf),
+        )
+        return make("useful_share", "goodput/available", parts, source="Daly 2006, section 3")
+
+    def share(self, gpus: Term) -> Term:
+        """Return the share of the calendar time that is training."""
+        return multiply("goodput", self.available(gpus), self.rest)
+
+    def spread(self, gpus: Term) -> float:
+        """Return σ of the share's logarithm, from those of what it is computed from."""
+        parts = [
+            self._moved(gpus, "gpu_mtbf", self.spreads[0]),
+            self._moved(gpus, "write", self.spreads[1]),
+            self._moved(gpus, "restart", self.spreads[2]),
+        ]
+        return math.hypot(*parts)
+
+    def _moved(self, gpus: Term, name: str, spread: float) -> float:
+        if not spread:
+            return 0.0
+        at: Term = getattr(self, name)
+        ends = [
+            float(
+                replace(self, **{name: leaf(at.name, at.value * math.exp(way * spread), at.unit)}).available(gpus).value
+            )
+            for way in (-1, 1)
+        ]
+        return math.log(ends[1] / ends[0]) / 2
+
+    def terms(self, gpus: Term, lasting: Term) -> list[Term]:
+        """Return what a run of this calendar time is to expect: failures, how far apart, how often to write."""
+        mtbf = self.mtbf(gpus)
+        return [mtbf, divide("failures", lasting, mtbf), young(self.write, mtbf)]

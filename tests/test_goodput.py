@@ -1,0 +1,119 @@
+"""What failures, checkpoints and restarts take of a run: published runs, hand-derived shares, laws."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from napkin.evidence.constants import deviations
+from napkin.evidence.failures import FAILURES, HOUR, published
+from napkin.evidence.goodput import PUBLISHED
+from napkin.term import fold, leaf
+from napkin.timing.goodput import Goodput
+from napkin.timing.interruptions import Interruptions, useful
+from tests.conftest import Napkin
+
+PLAN = "plan llama3-8b --hardware h100 --tokens 1T"
+
+
+def on(gpus: int, spare: bool = False) -> Goodput:
+    share = PUBLISHED["production"].share
+    return Goodput(share, 0.13, interruptions=published(share, spare)).on(leaf("gpus", gpus, "GPU"))
+
+
+def test_the_share_that_failures_leave_by_hand() -> None:
+    """A failure a day, 60 s a checkpoint, 600 s a restart: an hour between checkpoints loses 60/3600 to writing, half
+    an hour and a restart to each failure, to first order in each."""
+    day = 86400.0
+    share = useful(3600 / day, 60 / day, 600 / day)
+    assert share == pytest.approx(1 / (1 + 60 / 3600) * (1 - (600 + (3600 + 60) / 2) / day), rel=1e-3)
+    assert useful(1e-6, 0, 0) == pytest.approx(1)
+    assert 0 < useful(5, 5, 1e6) < 1e-9
+
+
+def test_youngs_interval_is_the_best_one() -> None:
+    """To the next order in w/M: Daly's correction is below 1 % here."""
+    for write in (1e-6, 1e-5):
+        best = math.sqrt(2 * write)
+        at = [useful(best * factor, write, 0.01) for factor in (0.7, 1, 1.4)]
+        assert at[1] > max(at[0], at[2])
+
+
+@pytest.mark.parametrize(
+    ("gpus", "reached"),
+    [
+        (16_384, 0.90),  # Llama 3, arXiv:2407.21783, section 3.3.4: higher than 90 % of 54 days, 419 interruptions
+        (384, 0.92),  # BLOOM: 82,072 steps of 105 s in 108 days, its chronicles
+        (9_600, 0.97),  # ByteRobust, arXiv:2509.16293: up to 97 % over three months
+    ],
+)
+def test_published_runs_lie_in_the_interval(gpus: int, reached: float) -> None:
+    low, high = on(gpus).ends(deviations(0.9))
+    assert low < reached < high
+
+
+def test_the_failures_of_llama_3() -> None:
+    """419 interruptions in 54 days on 16,384 GPUs, among the rows that the rate is of: within its spread."""
+    found = on(16_384).expected(leaf("time", 54 * 86400, "second"))
+    failures = next(float(term.value) for term in found if term.name == "failures")
+    spread = published(PUBLISHED["production"].share, False).spreads[0]
+    assert abs(math.log(failures / 419)) < spread
+    assert FAILURES[0].failures == 419
+    assert FAILURES[0].gpu_hours * HOUR / 419 / 16_384 == pytest.approx(3.09 * 3600, rel=2e-3)  # hours apart
+
+
+def test_more_gpus_fail_more_and_spares_help() -> None:
+    shares = [float(on(gpus).share.value) for gpus in (1, 64, 1024, 16_384, 131_072)]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] < 1
+    assert on(16_384, spare=True).share.value > on(16_384).share.value
+    assert on(2_330).share.value == pytest.approx(0.88)
+    assert fold(on(512).share) == pytest.approx(on(512).share.value)
+
+
+def test_a_plan_and_a_layout_have_one_goodput(napkin: Napkin) -> None:
+    planned = napkin(f"{PLAN} --gpus 64 --json").values
+    assert planned["goodput"] == pytest.approx(float(on(64).share.value))
+    assert planned["time"] == pytest.approx(planned["time/uninterrupted"] / planned["goodput"])
+    assert planned["failures"] == pytest.approx(planned["time"] / planned["mtbf"])
+    several = napkin(f"{PLAN} --gpus 32,64 --min time --json").data
+    row = next(row for row in several["rows"] if row["gpus"] == 64)
+    assert row["time"] == pytest.approx(planned["time"])
+
+
+def test_spares_are_paid_for_and_your_own_failures_count(napkin: Napkin) -> None:
+    plain = napkin(f"{PLAN} --gpus 64 --json").values
+    spare = napkin(f"{PLAN} --gpus 64 --spares 8 --json").values
+    assert spare["gpu_hours"] == pytest.approx(plain["gpu_hours"] * 72 / 64 * spare["time"] / plain["time"])
+    often = napkin(f"{PLAN} --gpus 64 --gpu-mtbf 100h --restart-time 1h --json").values
+    assert often["mtbf"] == pytest.approx(100 * 3600 / 64)
+    assert often["goodput"] < plain["goodput"] / 2
+    refused = napkin(f"{PLAN} --gpus 64 --goodput 0.9 --spares 8")
+    assert refused.status == 2
+    assert "--goodput says what failures take" in refused.errors[0]
+
+
+def test_nothing_fails_without_failures() -> None:
+    never = Interruptions(
+        leaf("gpu_mtbf", 1e30, "GPU-second"),
+        leaf("write", 1.0, "second"),
+        leaf("restart", 600.0, "second"),
+        leaf("rest", 0.95, "1"),
+    )
+    assert float(never.share(leaf("gpus", 1000, "GPU")).value) == pytest.approx(0.95)
+    assert never.spread(leaf("gpus", 1000, "GPU")) == 0
+
+
+def test_energy_by_measured_draw_and_a_regions_grid(napkin: Napkin) -> None:
+    """MLPerf v4.0: 64 nodes drew 6,849 W each, 856.1 W a GPU, of a rated 700; Finland's grid 39.32 g/kWh in 2024."""
+    line = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5"
+    rated = napkin(f"{line} --json").values
+    found = napkin(f"{line} --power measured --region europe-north1 --json").values
+    assert found["energy"] == pytest.approx(1024 * 856.1 * 1.1 * found["time"])
+    assert found["energy"] / rated["energy"] == pytest.approx(856.1 / (700 * 1.3))
+    assert found["carbon"] == pytest.approx(found["energy"] / 3.6e6 * 0.03932)
+    assert napkin(f"{line} --region Finland --json").values["carbon"] < rated["carbon"] / 9
+    assert napkin(f"{line} --power measured --hardware a100").status == 3
+    assert napkin(f"{line} --region atlantis").status == 2
+    assert napkin(f"{line} --region us-west1 --carbon-intensity 0.1").status == 2
