@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from napkin.elementwise import Array, Flag, is_array
+from napkin.elementwise import Flag, is_array
 
 
 class CoursesDifferError(Exception):
@@ -38,9 +38,9 @@ def holds(condition: Flag) -> bool:
     return found
 
 
-def differs(condition: Array) -> bool:
+def differs(condition: Flag) -> bool:
     """Return whether a condition holds for some layouts only."""
-    if condition.all() or not condition.any():
+    if not is_array(condition) or condition.all() or not condition.any():
         return False
     if any(condition[part].all() or not condition[part].any() for part in _PARTS):
         raise CoursesDifferError
