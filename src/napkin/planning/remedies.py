@@ -55,13 +55,19 @@ MOST, ENOUGH = 3, 2
 """Remedies on the same GPUs after which no further group is tried, and no drastic one."""
 
 
-class RemedySearch:
-    """What fits among the combinations of some axes, evaluated only where earlier evaluations do not tell."""
+TOO_LARGE = "states"
+"""Of a combination whose states by themselves are larger than a GPU: it is not evaluated further."""
 
-    def __init__(self, found: Sequence[Axis], evaluate: Callable[[Options], Fit | None]) -> None:
+
+class RemedySearch:
+    """What fits among the combinations of some axes, evaluated only where earlier evaluations do not tell.
+
+    evaluate  returns the memory of a combination, TOO_LARGE, or None where it cannot be asked"""
+
+    def __init__(self, found: Sequence[Axis], evaluate: Callable[[Options], Fit | str | None]) -> None:
         self.axes = [axis for axis in found if axis.levels]
         self._evaluate = evaluate
-        self._known: dict[Choice, Fit | None] = {}
+        self._known: dict[Choice, Fit | str | None] = {}
 
     @property
     def evaluations(self) -> int:
@@ -80,8 +86,8 @@ class RemedySearch:
         """Return the combination with every one of these axes at its last level."""
         return tuple(len(axis.levels) if axis.name in names else 0 for axis in self.axes)
 
-    def evaluated(self, choice: Choice) -> Fit | None:
-        """Return the memory of a combination; None where it cannot be asked."""
+    def evaluated(self, choice: Choice) -> Fit | str | None:
+        """Return the memory of a combination, TOO_LARGE, or None where it cannot be asked."""
         if choice not in self._known:
             self._known[choice] = self._evaluate(self.options(choice))
         return self._known[choice]
@@ -93,12 +99,11 @@ class RemedySearch:
             for other, fit in self._known.items():
                 if fit is None:
                     continue
-                if fit.verdict == FITS and all(a <= b for a, b in zip(other, choice, strict=True)):
+                if _fits(fit) and all(a <= b for a, b in zip(other, choice, strict=True)):
                     return True
-                if fit.verdict != FITS and all(a >= b for a, b in zip(other, choice, strict=True)):
+                if not _fits(fit) and all(a >= b for a, b in zip(other, choice, strict=True)):
                     return False
-        fit = self.evaluated(choice)
-        return fit is not None and fit.verdict == FITS
+        return _fits(self.evaluated(choice))
 
     def relaxed(self, choice: Choice, order: Sequence[str]) -> Choice:
         """Return a combination that fits with its axes relaxed one after the other as far as it still fits."""
@@ -117,10 +122,14 @@ class RemedySearch:
     def remedy(self, choice: Choice) -> Remedy | None:
         """Return the combination as a remedy; None where its own evaluation does not fit."""
         fit = self.evaluated(choice)
-        if fit is None or fit.verdict != FITS:
+        if not isinstance(fit, Fit) or not _fits(fit):
             return None
         costs = tuple(axis.cost for axis, level in zip(self.axes, choice, strict=True) if level)
         return Remedy(self.options(choice), fit, costs)
+
+
+def _fits(found: Fit | str | None) -> bool:
+    return isinstance(found, Fit) and found.verdict == FITS
 
 
 def remedies(search: RemedySearch) -> Iterator[Remedy]:

@@ -9,9 +9,10 @@ from napkin.commands.memory.question import MemoryQuestion
 from napkin.commands.question.setup import read_setup
 from napkin.errors import NapkinError
 from napkin.evidence.rates import gpus_per_node
+from napkin.footprint.memory import least_states
 from napkin.inputs.hardware import Hardware
 from napkin.options.command_line import option_piece
-from napkin.planning.remedies import Remedy, RemedySearch, advice, remedies, with_more_gpus
+from napkin.planning.remedies import TOO_LARGE, Remedy, RemedySearch, advice, remedies, with_more_gpus
 from napkin.planning.remedy_axes import Options, axes
 from napkin.planning.verdicts import Fit
 from napkin.record import record
@@ -32,11 +33,13 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
     """Add what would make it fit: on the same GPUs the fastest first, in fine-tuning what people try first; then with
     more GPUs."""
 
-    def evaluate(options: Options) -> Fit | None:
+    def evaluate(options: Options) -> Fit | str | None:
         try:
             setup = read_setup(question.asked.changed(options), question.model)
         except NapkinError:  # the options do not go together
             return None
+        if not setup.offload and least_states(question.model, setup) > hardware.capacity:
+            return TOO_LARGE
         return question.evaluate(question.model, setup)
 
     given = {name: one.text for name, one in question.asked.given.items() if isinstance(one.text, (str, bool))}
