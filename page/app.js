@@ -146,8 +146,18 @@ function tools(found) {
     copier("Copy command", () => found.line.join(" ")),
     copier("Copy link", () => location.href),
     h("button", { type: "button", class: "tool", onclick: () => download(found.json) }, "Download JSON"),
+    h("button", { type: "button", class: "tool", onclick: () => keep(found) }, "Keep to compare"),
     next && questions[next.command] ? h("button", { type: "button", class: "tool", title: next.text, onclick: () => go(next.command, next.texts) }, `Next: ${following(next)}`) : "",
     state.config !== null && state.texts.model === OWN_FILE ? h("span", { class: "remark" }, "the link leaves out your config.json") : "");
+}
+
+/** Keep lines 1 and 2 of an answer above the next ones, with the way back to it. */
+function keep(found) {
+  const { command, texts } = state;
+  const kept = h("div", { class: "kept" }, h("div", {}, headline(found.screen)),
+    h("button", { type: "button", class: "quiet", onclick: () => go(command, texts) }, "Go back to it"),
+    h("button", { type: "button", class: "quiet", onclick: () => kept.remove() }, "Remove"));
+  byId("kept").append(kept);
 }
 
 /** Return what a proposed command asks: another question, or the options that it changes. */

@@ -8,7 +8,7 @@ function node(tree, path, name) {
   const said = [h("code", {}, name), ` = ${term.value}`];
   const source = term.source ? h("span", { class: "source" }, term.source) : "";
   if (!term.parts || !term.parts.length) {
-    return h("li", {}, h("span", {}, said, h("span", { class: "source" }, [term.kind, term.source].filter(Boolean).join("; "))));
+    return h("li", {}, h("span", {}, said, h("i", { class: "source" }, ` (${term.kind}) ${term.source}`)));
   }
   const inside = h("ul");
   const opened = h("details", {}, h("summary", {}, said, " = ", h("code", {}, term.formula)), source, inside);

@@ -3,7 +3,8 @@
 import { loadPyodide } from "./pyodide/pyodide.mjs";
 
 const here = new URL(".", import.meta.url).href;
-const CONFIG = "config.json";
+const FOLDER = "/your-model"; // a model is called by its folder
+const CONFIG = `${FOLDER}/config.json`;
 let answered; // napkin.cli.web_answer.answered, behind JSON
 let python;
 let newest = 0;
@@ -29,14 +30,16 @@ function counted(total) {
 }
 
 async function boot() {
-  const built = await (await fetch(`${here}built.json`)).json();
+  const built = await (await fetch(`${here}built.json`, { cache: "no-cache" })).json();
   counted(built.bytes);
   const [loaded, archive] = await Promise.all([
     loadPyodide({ indexURL: `${here}pyodide/`, checkIntegrity: false, stdin: () => null }),
-    fetch(`${here}${built.archive}`).then((response) => response.arrayBuffer()),
+    fetch(`${here}${built.archive}?${built.digest}`).then((response) => response.arrayBuffer()),
   ]);
   python = loaded;
   self.postMessage({ kind: "loading", share: 1 });
+  python.FS.mkdir(FOLDER);
+  python.FS.chdir(FOLDER);
   python.FS.writeFile("/napkin.zip", new Uint8Array(archive));
   answered = python.runPython(`
 import json, sys

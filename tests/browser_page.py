@@ -206,6 +206,17 @@ def test_a_link_reproduces_the_page(page: Page) -> None:
     assert page.find("#field-seq").get_property("value") == "2048"
 
 
+def test_an_answer_is_kept_to_compare(page: Page) -> None:
+    page.open("memory", FSDP)
+    answer = page.text("#live .headline")
+    page.run("[...document.querySelectorAll('.tool')].find((one) => one.textContent === 'Keep to compare').click()")
+    page.type("seq", "16384")
+    assert page.text("#kept .headline") == answer != page.text("#live .headline")
+    page.run("delete document.documentElement.dataset.shown; document.querySelector('.kept button').click()")
+    page.wait()
+    assert page.text("#live .headline") == answer
+
+
 def test_a_remedy_is_applied(page: Page) -> None:
     page.open("memory", {**FSDP, "seq": "8192"})
     change = page.run("return document.querySelector('.more th[scope=row]').textContent")
@@ -244,6 +255,8 @@ def test_axe_finds_no_error(page: Page, scheme: str, width: int) -> None:
         asked: tuple[tuple[str, Texts], ...] = (("memory", {**FSDP, "seq": "8192"}), ("train-time", {"params": "7Q"}))
         for command, texts in (*asked, ("step", FSDP)):
             page.open(command, texts)
+            page.run("document.querySelector('.explain summary')?.click()")
+            page.wait()
             page.run(axe + "; window.axe = axe")
             found = page.driver.execute_async_script(
                 "const done = arguments[0]; axe.run().then((all) => done(all.violations))"

@@ -225,6 +225,18 @@ def test_a_benchmark_s_time_has_its_evaluations_in_it(tmp_path: pathlib.Path) ->
     assert found["mlperf-a", "run_seconds"]["predicted"] == pytest.approx(16 * step / 0.93)
 
 
+def test_samples_of_unknown_length_that_are_packed_attend_to_themselves(tmp_path: pathlib.Path) -> None:
+    """Attention takes anything from nothing to that of the whole sequence: the middle, and a wider interval."""
+    layout = PLAIN.replace("seq: 4096", "seq: 16384")
+    joined = layout.replace("seq:", "packed: true, seq_max:")
+    found = validated(tmp_path, {"layout": layout}, {"id": "packed", "layout": joined})
+    rate = "tokens_per_second_per_gpu"
+    whole, packed = found["a", rate], found["packed", rate]
+    assert 1.1 < packed["predicted"] / whole["predicted"] < 1.5
+    assert packed["high"] / packed["low"] > 1.2 * whole["high"] / whole["low"]
+    assert packed["low"] == pytest.approx(whole["low"], rel=0.001)
+
+
 def test_a_batch_that_the_gpus_cannot_share_is_refused(tmp_path: pathlib.Path) -> None:
     found = validated(tmp_path, {"count": 64, "layout": f"{PLAIN}, global_batch: 8"})
     assert "how its 64 GPUs divide a batch of 8" in found["a", "tokens_per_second_per_gpu"]["why"]

@@ -57,22 +57,66 @@ STEPS = [
 step: tools/traced_steps.py --freeze, torch 2.13.0, transformers 5.23.0."""
 
 
-@pytest.mark.parametrize("step", STEPS, ids=lambda step: "-".join(map(str, (step[0]["model_type"], *step[2:7]))))
-def test_a_step_of_frozen_layers_is_equal_to_the_byte(step: Any) -> None:
+BERT: dict[str, Any] = {
+    "model_type": "bert", "num_attention_heads": 4, "vocab_size": 11, "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0, "pad_token_id": 1, "tie_word_embeddings": True, "is_decoder": False,
+}  # fmt: skip
+GPT_NEO: dict[str, Any] = {
+    "model_type": "gpt_neo", "num_layers": 2, "num_heads": 2, "vocab_size": 4096, "resid_dropout": 0.0,
+    "embed_dropout": 0.0, "attention_dropout": 0.0, "classifier_dropout": 0.0, "window_size": 16, "bos_token_id": 1,
+    "eos_token_id": 1, "tie_word_embeddings": True, "attention_types": [[["global", "local"], 1]],
+}  # fmt: skip
+POSITIONS: list[Any] = [
+    (
+        BERT | {"hidden_size": 48, "num_hidden_layers": 2, "intermediate_size": 104, "hidden_act": "gelu_fast"}, 40,
+        "fp32", "eager", (2, 40), Recompute("full"), ("sgd", "foreach"), 1,
+        (180204, 384692, 299708, 475244, 777152, 299708),
+    ),
+    (
+        BERT | {"hidden_size": 32, "num_hidden_layers": 4, "intermediate_size": 72, "hidden_act": "linear"}, 128,
+        "bf16-pure", "flash", (3, 32), Recompute("every", 2), ("adamw", "fused"), 3,
+        (201014, 430320, 269950, 448750, 440624, 269950),
+    ),
+    (
+        GPT_NEO | {"hidden_size": 16, "intermediate_size": 104, "activation_function": "gelu_accurate"}, 128,
+        "bf16-pure", "eager", (3, 32), Recompute("full"), ("adadelta", "foreach"), 1,
+        (206140, 1798980, 221456, 4162140, 4943940, 239792),
+    ),
+]  # fmt: skip
+"""The same of networks with learned positions, in one to three micro-batches, the first layer frozen."""
+
+
+def test_a_step_of_frozen_layers_is_equal_to_the_byte() -> None:
     """Where layers are checkpointed, transformers makes the embedding's output require a gradient: frozen layers are
-    recomputed, and that output and its gradient live on."""
-    fixed, widths, policy, kernel, batch, recompute, frozen, seen = step
-    fields = fixed | dict(zip(WIDTHS, widths, strict=True)) | {"max_position_embeddings": batch[1]}
+    recomputed, and that output and its gradient live on, until the next micro-batch's loss takes the name of the last
+    one. What else precedes the layers saves nothing."""
+    for fixed, widths, policy, kernel, batch, recompute, frozen, seen in STEPS:
+        fields = fixed | dict(zip(WIDTHS, widths, strict=True)) | {"max_position_embeddings": batch[1]}
+        assert seen == live(fields, policy, kernel, batch, Recompute(recompute), ("adamw", "foreach"), 1, frozen)
+    for fields, positions, policy, kernel, batch, recomputed, optimizer, many, seen in POSITIONS:
+        fields = fields | {"max_position_embeddings": positions}
+        assert seen == live(fields, policy, kernel, batch, recomputed, optimizer, many, 1)
+
+
+def live(
+    fields: dict[str, Any],
+    policy: str,
+    kernel: str,
+    batch: tuple[int, int],
+    recompute: Recompute,
+    optimizer: tuple[str, str],
+    many: int,
+    frozen: int,
+) -> tuple[Any, ...]:
+    """Return live bytes in the order of STEPS."""
     model = build(config_from("config", Document("config", fields), fields))
-    layout = Layout(seq=batch[1], micro=batch[0], recompute=Recompute(recompute))
-    optimizer = find("adamw")[0]
-    setup = Setup(
-        implementation_of("hf", model.family), layout, POLICIES[policy], optimizer, "foreach", kernel, frozen=frozen
-    )
+    layout = Layout(seq=batch[1], micro=batch[0], micro_batches=many, recompute=recompute)
+    found, form = find(optimizer[0])[0], optimizer[1]
+    setup = Setup(implementation_of("hf", model.family), layout, POLICIES[policy], found, form, kernel, frozen=frozen)
     rank = memory.rank_of(prepare(model, setup), 0)
     at = {moment.name: moment for moment in rank.moments}
     after = {moment.name: moment.live for moment in rank.between}
-    assert seen == (
+    return (
         rank.parameters + rank.optimizer + at["forward"].inputs,
         after["forward"],
         after["backward"],

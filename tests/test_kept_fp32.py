@@ -56,3 +56,46 @@ def test_weights_that_loading_keeps_in_fp32_count_so() -> None:
             assert rank.parameters == 2 * (count + wide) + fixed
             trained = count - 2 * 6 if fields is ernie else count
             assert rank.gradients == rank.optimizer == 2 * (trained + wide)
+
+
+HY_V4: dict[str, Any] = {
+    "model_type": "hy_v4", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "num_key_value_heads": 4, "head_dim": 16, "intermediate_size": 104, "vocab_size": 160, "n_routed_experts": 4,
+    "num_experts_per_tok": 3, "moe_intermediate_size": 24, "n_group": 1, "topk_group": 1, "n_shared_experts": 2,
+    "mlp_layer_types": ["sparse", "dense", "dense", "sparse"], "kv_lora_rank": 20, "q_lora_rank": 28,
+    "qk_rope_head_dim": 16, "qk_nope_head_dim": 8, "v_head_dim": 24, "index_n_heads": 3, "index_head_dim": 16,
+    "index_topk": 128, "indexer_types": ["full", "shared", "shared", "shared"], "attention_bias": True,
+    "max_position_embeddings": 128, "hidden_act": "silu", "tie_word_embeddings": False,
+    "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention"],
+}  # fmt: skip
+INKLING_2: dict[str, Any] = {
+    "model_type": "inkling2_text", "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
+    "num_key_value_heads": 6, "vocab_size": 97, "max_position_embeddings": 32, "n_routed_experts": 5,
+    "num_experts_per_tok": 1, "moe_intermediate_size": 24, "swa_num_attention_heads": 2, "swa_num_key_value_heads": 1,
+    "d_rel": 8, "swa_head_dim": 24, "head_dim": 16, "conv_kernel_size": 3, "rel_extent": 12, "sliding_window_size": 16,
+    "log_scaling_n_floor": 8, "unpadded_vocab_size": 97, "tie_word_embeddings": False, "hidden_act": "silu",
+    "n_layers_per_attn_res_block": 3, "scoring_func": "sigmoid", "log_scaling_alpha": 0.1,
+}  # fmt: skip
+
+
+def test_indexers_and_queries_of_blocks_stay_in_fp32() -> None:
+    """Bytes of the classes' parameters, built in bf16 on the meta device with transformers 5.23 and what
+    _keep_in_fp32_modules_strict names in fp32: Hy4's indexer (its keys' norm, its heads' weights), Inkling 2's queries
+    over earlier blocks and routers."""
+    for fields, elements, size in ((HY_V4, 224_133, 504_212), (INKLING_2, 66_240, 135_552)):
+        of = model(**fields)
+        assert params(of)["params/total"].value == elements
+        code = implementation_of("hf", of.family)
+        setup = Setup(code, Layout(seq=32), POLICIES["bf16-pure"], find("adamw")[0], "foreach", "eager")
+        assert rank_of(prepare(of, setup), 0).parameters == size
+
+
+def test_a_tied_fsmt_has_one_table() -> None:
+    """FSMTForConditionalGeneration of transformers 5.23, vocabularies of 50 and 60: the target's table serves all."""
+    fields: dict[str, Any] = {
+        "model_type": "fsmt", "src_vocab_size": 50, "tgt_vocab_size": 60, "d_model": 16, "encoder_layers": 1,
+        "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2, "max_position_embeddings": 1024,
+    }  # fmt: skip
+    for tied, count in ((True, 38_304), (False, 40_064)):
+        assert params(model(**fields | {"tie_word_embeddings": tied}))["params/total"].value == count

@@ -197,3 +197,20 @@ def test_the_list_and_one_rule(napkin: Napkin) -> None:
     told = napkin("lint --explain pipeline-bubble").out
     assert all(words in told for words in ("N105", "(p−1)/(v·m)", "arXiv:2104.04473"))
     assert napkin("lint --explain N999").status == 2
+
+
+def test_warm_up_and_saves_of_a_file(napkin: Napkin, recipe: Path) -> None:
+    """Young's interval by hand: √(2·w·M) of a checkpoint of 6 bytes a parameter, in steps of the model."""
+    recipe.write_text(
+        RECIPE.replace("use_peft: true\nlora_r: 16\n", "max_steps: 300\nwarmup_steps: 500\nsave_steps: 9\n")
+    )
+    line = f"{recipe} --gpus 8 --hardware h100 --zero 3 --framework fsdp --mtbf 24h --write-bandwidth 2GB/s"
+    rows = found(napkin, line)
+    assert (rows["N307"]["line"], rows["N307"]["key"]) == (4, "warmup_steps")
+    assert "N307" not in found(napkin, f"{line} --warmup-steps 30")
+    step = napkin(f"step --from {recipe} --gpus 8 --hardware h100 --zero 3 --framework fsdp --json").values["step/time"]
+    write = 8_030_261_248 * 6 / 2e9  # bf16 weights and two moments
+    best = (2 * write * 86400) ** 0.5
+    lost = [write / every + every / 2 / 86400 for every in (9 * step, best)]
+    assert rows["N302"]["change"] == f"--save-steps {round(best / step)}"
+    assert rows["N302"]["time"] == pytest.approx(min(lost[0], 1) - lost[1], rel=1e-6)

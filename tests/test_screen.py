@@ -67,6 +67,7 @@ SCREENS = (
     ("plan llama3-70b --hardware h100 --seq 8192 --objective gpus --tokens 15T --within 60d", "gpus"),
     ("plan llama3-8b --gpus 8 --hardware h100 --tokens 15T --within 10d", "time"),
     ("plan llama3-8b --gpus 8..64 --hardware h100 --tokens 1T", "time"),
+    ("plan llama3-8b --gpus 64,128 --hardware h100,a100 --tokens 1T --within 30d", "cost"),
 )
 """Commands, and the path of the quantity that is the answer."""
 IDS = [line for line, _ in SCREENS]

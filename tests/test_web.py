@@ -98,6 +98,8 @@ def test_problems_name_the_fields_that_they_are_about() -> None:
         ("gpus", "--gpus: '8x': unknown unit 'x'"),
         ("zero", "--zero: '5' is not one of 0, 1, 2, 3"),
     ]
+    found = answered("memory", {**FSDP, "model": "lama3-8b"})
+    assert [one["option"] for one in found["problems"]] == ["model"]
     found = answered("memory", {**FSDP, "model": "./config.json"})
     assert (found["status"], found["problems"][0]["option"]) == (2, "model")
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from napkin._tables import calibration
 from napkin.evidence import accuracy, facts, published, runs, validate, validate_runs
+from napkin.evidence.intervals import CLASSES
 from napkin.evidence.priors import PRIORS
 from napkin.evidence.software import STACKS
 
@@ -113,6 +114,22 @@ def coverage() -> str:
     return table(["level", "covered, sources weighing the same", "covered, rows", "usual width"], rows)
 
 
+def by_class() -> str:
+    compared = [one for one in validate.steps(facts.steps()) if one.covered is not None and not one.suspect]
+    rows = []
+    for kind in CLASSES:
+        mine = [one for one in compared if one.evidence == kind]
+        groups: dict[str, list[bool]] = {}
+        for one in mine:
+            groups.setdefault(one.group, []).append(bool(one.covered))
+        each = [statistics.fmean(found) for found in groups.values()]
+        error = statistics.stdev(each) / math.sqrt(len(each))
+        width = statistics.median(math.sqrt((one.high or 1) / (one.low or 1)) for one in mine)
+        covered = f"{percent(statistics.fmean(each))} ± {100 * error:.1f}"
+        rows.append([kind, str(len(mine)), str(len(each)), covered, f"×/÷ {width:.2f}"])
+    return table(["class of evidence", "rows", "sources", "covered at 90 %, ± its standard error", "usual width"], rows)
+
+
 def megatron(found: accuracy.Errors) -> str:
     sources = np.array(found.sources)
     rows = []
@@ -197,6 +214,8 @@ def page() -> str:
         by_source(found),
         INTERVALS,
         coverage(),
+        CLASSED,
+        by_class(),
         "### Which layout is faster\n",
         f"Of {ranked.pairs} pairs of published layouts (same page, model, chip, GPUs, sequence, precision) that\n"
         f"differ by more than 3 %, {right} are ordered rightly. Taking the predicted best of each of\n"
@@ -222,6 +241,11 @@ INTERVALS = """### Intervals
 
 Quantiles of the errors with sources held out, every source weighing the same; wider with the distance to the evidence,
 for mixtures of experts, for unknown software and for chips on which no step of the evidence ran.
+"""
+
+CLASSED = """By what an interval rests on, each row with its own source held out: **measured**, another source
+measured this software on such chips; **described**, its code is known and no other source measured it there;
+**unknown**, the software is not known. A class of fewer than five sources is no narrower than all rows are.
 """
 
 MEGATRON = """### Megatron's published tables

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     _Record = TypeVar("_Record")
 else:
 
-    def dataclass_transform(**_: Any) -> Callable[[Any], Any]:
+    def dataclass_transform(**_: object) -> Callable[[object], object]:
         """Do nothing at run time; type checkers read the real one."""
         return lambda decorator: decorator
 

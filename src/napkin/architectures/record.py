@@ -15,12 +15,12 @@ from napkin.record import record, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Final
+    from typing import Final
 
 Build = Callable[[Config], Model]
 """Turns a config.json into operations: a function, or a record of what sets a network apart that is called like one."""
 
-_NONE: Mapping[str, Any] = {}
+_NONE: Mapping[str, str] = {}
 
 REQUIRED: Final = object()
 """In `like(…, defaults=…)`: the relative's class has no default for the field."""

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from napkin.autograd.tensors import INPUT_LABEL, WEIGHT_COPY, Node, Storage, Tensor
 from napkin.elementwise import Number, is_zero, maximum, minimum, product
 
+PRODUCTS = ("linear", "frozen", "grouped_mm", "bmm", "matmul", "mul")
+"""Primitives that save their operands alone."""
+
 
 def forward_peaks(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]]) -> tuple[Number, Number, Number]:
     """Return the peak bytes of tensors that a forward pass creates where it saves for backward, where it saves nothing
@@ -34,7 +37,7 @@ def _passes(
     nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]], early: bool = False
 ) -> list[tuple[Node, _Parts, _Parts]]:
     """Return the nodes that run, each with what it makes and with what nothing reads after it. early: the pass ends
-    before the last node's output exists."""
+    as soon as the last node has saved what it needs, before its output exists where that is its inputs alone."""
     makes = [[id(storage) for _, storage in node.output.storages] for node in nodes]
     reads = [
         [id(storage) for tensor in node.inputs for _, storage in tensor.storages] + [id(s) for _, s in node.kept]
@@ -52,7 +55,8 @@ def _passes(
     found = []
     for number in _used(makes, reads, {key for _, key in held}):
         node = nodes[number]
-        new: _Parts = [] if early and number == len(nodes) - 1 else [*node.output.storages]
+        unmade = early and number == len(nodes) - 1 and not _saves_results(node, there)
+        new: _Parts = [] if unmade else [*node.output.storages]
         new += [(1, storage) for _, storage in node.kept]
         made = []
         for part in new:
@@ -63,6 +67,13 @@ def _passes(
                 ends.setdefault(last[key], []).append(part)
         found.append((node, made, ends.get(number, [])))
     return found
+
+
+def _saves_results(node: Node, there: set[int]) -> bool:
+    """Return whether a node saves what it makes itself, besides what is there before it runs."""
+    if node.name in PRODUCTS:
+        return False
+    return not all(s.shared or s.label == INPUT_LABEL or id(s) in there for _, s in node.kept)
 
 
 def _used(makes: Sequence[list[int]], reads: Sequence[list[int]], held: set[int]) -> list[int]:

@@ -202,7 +202,8 @@ class Tape(Recorder):
             node.bias = d_out * BYTES[x.dtype] if bias else 0
             if self.autocast:
                 node.uncast_weight = grads * BYTES[x.dtype] // BYTES[stored]
-                node.cached = node.bias
+                # a copy that nothing is saved for is in the cache too
+                node.cached = node.bias + copies * d_in * d_out * BYTES[x.dtype] * (x.no_grad and once)
         self.hold(given)
         return out
 

@@ -7,7 +7,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol, cast
 
 import typer
 from typer.core import TyperCommand
@@ -27,6 +27,31 @@ _TWO_WAYS = ("sp", "moe")
 """Flags whose `--no-` form is no default."""
 
 
+class _Shown(Protocol):
+    """A parameter as typer makes it; click's own type has no heading."""
+
+    name: str
+    opts: list[str]
+    secondary_opts: list[str]
+    metavar: str | None
+    rich_help_panel: str
+
+
+class _Context(Protocol):
+    """What help reads of click's context."""
+
+    @property
+    def command_path(self) -> str: ...
+
+
+class _Formatter(Protocol):
+    """What help asks of click's formatter."""
+
+    width: int
+
+    def write(self, string: str) -> None: ...
+
+
 class GroupedCommand(TyperCommand):
     """A command whose help has its options under headings, each with its default.
 
@@ -37,19 +62,19 @@ class GroupedCommand(TyperCommand):
     examples: Sequence[str] = ()
     says: Mapping[str, str] = MappingProxyType({})
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
+    def format_help(self, ctx: _Context, formatter: _Formatter) -> None:
         """Write usage, what the command answers, examples, and the options of each group."""
         formatter.width = WIDTH
-        arguments = " ".join(_metavar(param) for param in self.params if _is_argument(param))
+        shown = cast("list[_Shown]", self.params)
+        arguments = " ".join(_metavar(param) for param in shown if _is_argument(param))
         formatter.write(f"Usage: {ctx.command_path} {arguments} [OPTIONS]\n".replace("  ", " "))
         formatter.write("\n" + textwrap.fill(self.help or "", WIDTH) + "\n")
         if self.examples:
             formatter.write("\nExamples:\n" + "".join(_example(line) for line in self.examples))
-        groups: dict[str, list[Any]] = {}
-        for param in self.params:
-            shown: Any = param
+        groups: dict[str, list[_Shown]] = {}
+        for param in shown:
             if param.name != "help":
-                groups.setdefault(shown.rich_help_panel, []).append(param)
+                groups.setdefault(param.rich_help_panel, []).append(param)
         for heading, params in groups.items():
             formatter.write(
                 f"\n{heading}:\n" + "".join(_entry(_names(param), self.says[param.name]) for param in params)
@@ -57,15 +82,15 @@ class GroupedCommand(TyperCommand):
         formatter.write(f"\n{self.epilog}\n" if self.epilog else "")
 
 
-def _is_argument(param: Any) -> bool:
+def _is_argument(param: _Shown) -> bool:
     return not param.opts[0].startswith("-")
 
 
-def _metavar(param: Any) -> str:
+def _metavar(param: _Shown) -> str:
     return str(param.metavar or "")
 
 
-def _names(param: Any) -> str:
+def _names(param: _Shown) -> str:
     """Return the names of an option with the placeholder of its value, or an argument's."""
     names = "" if _is_argument(param) else ", ".join((*sorted(param.opts, key=len), *param.secondary_opts))
     return f"{names} {_metavar(param)}".strip()
@@ -95,8 +120,8 @@ def _parameter(option: Option, group: str, command: Command) -> inspect.Paramete
     kind = inspect.Parameter.KEYWORD_ONLY
     shown: dict[str, Any] = {"help": said(option, command), "rich_help_panel": group}
     short = (option.short,) if option.short else ()
-    annotation: Any
-    value: Any
+    annotation: object
+    value: object
     if option.name in command.arguments:
         annotation = list[str] | None if option.many else str | None
         value = typer.Argument(None, metavar=option.metavar, **shown)
@@ -112,7 +137,7 @@ def _parameter(option: Option, group: str, command: Command) -> inspect.Paramete
 def _function(command: Command, names: Sequence[str]) -> Callable[..., None]:
     """Return a function with the signature that typer reads."""
 
-    def call(**values: Any) -> None:
+    def call(**values: object) -> None:
         pass
 
     grouped = [(group, option) for group, options in GROUPS for option in options if option.name in names]

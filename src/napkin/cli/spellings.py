@@ -136,7 +136,8 @@ def is_several(option: Option, text: str, parse: object) -> bool:
     words = known(option.name)
     if words:
         try:
-            listed = isinstance(option.parse(text), tuple)  # one value that is a list: --offload optimizer,activations
+            reads = parse if callable(parse) else option.parse
+            listed = isinstance(reads(text), (tuple, list))  # one value that is a list: --offload optimizer,activations
         except Unreadable:
             listed = False
         return not listed and all(plain(part) in words for part in text.split(","))

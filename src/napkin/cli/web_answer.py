@@ -53,14 +53,14 @@ def answered(
         line = read(command, _words(command, texts))
         answer = _asked(command, line.given, advice)
     except NapkinError as problem:
-        return _none(problem, name, pieces)
+        return _none(problem, name, texts)
     except OverflowError:
         said = "the answer is out of range: a quantity on the way to it is above 1e308"
-        return _none(NapkinError(said, "check the inputs for a number with too many zeros"), name, pieces)
+        return _none(NapkinError(said, "check the inputs for a number with too many zeros"), name, texts)
     return {
         "line": pieces,
         "status": answer.status,
-        "problems": [one for problem in answer.problems for one in _problems(problem, name)],
+        "problems": [one for problem in answer.problems for one in _problems(problem, name, texts)],
         "json": to_json(answer, explain),
         "screen": _screen(answer),
         "figures": figures(answer.plot, width),
@@ -70,9 +70,9 @@ def answered(
     }
 
 
-def _none(problem: NapkinError, name: str, pieces: list[str]) -> Plain:
+def _none(problem: NapkinError, name: str, texts: Mapping[str, Text]) -> Plain:
     """Return that there is no answer, and why."""
-    return {"line": pieces, "status": problem.status, "problems": _problems(problem, name)}
+    return {"line": pieces_of(name, texts), "status": problem.status, "problems": _problems(problem, name, texts)}
 
 
 def _words(command: Command, texts: Mapping[str, Text]) -> list[str]:
@@ -97,22 +97,23 @@ def _asked(command: Command, given: dict[str, OptionText], advice: bool) -> Answ
         return Answer(command.name, inputs=shown, verdict=IMPOSSIBLE, status=BROKEN, notes=notes, problems=(problem,))
 
 
-def _problems(problem: NapkinError, name: str) -> list[Plain]:
+def _problems(problem: NapkinError, name: str, texts: Mapping[str, Text]) -> list[Plain]:
     """Return each problem with the option that it is about, where it names one."""
     every = problem.problems if isinstance(problem, Problems) else (problem,)
     distinct = {one.message: one for one in every}.values()
     return [
-        {"message": escaped(one.message), "hint": escaped(one.hint or ""), "option": _about(one.message, name)}
+        {"message": escaped(one.message), "hint": escaped(one.hint or ""), "option": _about(one.message, name, texts)}
         for one in list(distinct)[:10]
     ]
 
 
-def _about(message: str, name: str) -> str:
-    """Return the option that a message begins with or names first; "" where it names none of the command's."""
+def _about(message: str, name: str, texts: Mapping[str, Text]) -> str:
+    """Return the option that a message names first, or whose text it quotes; "" where it does neither."""
     taken = find(name).names
     if message.startswith(("MODEL", "./config.json", "config.json")) and "model" in taken:
         return "model"
-    return next((word for word in re.findall(r"--([a-z][a-z0-9-]*)", message) if word in taken), "")
+    quoting = [option for option, text in texts.items() if f"'{text}'" in message]
+    return next((word for word in [*re.findall(r"--([a-z][a-z0-9-]*)", message), *quoting] if word in taken), "")
 
 
 def _screen(answer: Answer) -> Plain:

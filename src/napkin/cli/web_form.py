@@ -15,7 +15,7 @@ from napkin.cli.said import default_of, what
 from napkin.commands.command import Command, find
 from napkin.options import output
 from napkin.options.option import Option
-from napkin.options.registry import GROUPS, OPTIONS
+from napkin.options.registry import GROUPS
 from napkin.record import record
 
 
@@ -56,6 +56,7 @@ QUESTIONS = (
         "My MFU",
         ("model", "tokens-per-second", "gpus", "hardware", "seq"),
         {"model": "llama3-8b", "tokens-per-second": "64000", "gpus": "8", "hardware": "h100"},
+        kept=("model", "hardware", "seq"),  # a speed is of its own number of GPUs
     ),
     Question("params", "Parameters", ("model",), {"model": "llama3-8b"}),
     Question("flops", "FLOPs", ("model", "seq", "batch"), {"model": "llama3-8b"}),
@@ -160,4 +161,4 @@ def form() -> dict[str, object]:
                 "groups": [group for group in groups if group["fields"]],
             }
         )
-    return {"version": __version__, "questions": questions, "lists": lists, "order": list(OPTIONS)}
+    return {"version": __version__, "questions": questions, "lists": lists}

@@ -8,6 +8,7 @@ from napkin._tables.takes import TAKES
 from napkin.commands.command import find
 from napkin.commands.signature import OptionText, Signature
 from napkin.errors import NapkinError, Problems, Refused
+from napkin.inputs.launch.pace import pace
 from napkin.inputs.launch.read import combined, read_launch
 from napkin.inputs.launch.reading import ASSUMED, DEFAULT, DERIVED, FROM_FILE, Reading, Said, StatedOption
 from napkin.options.command_line import pieces_of, quoted, texts_of
@@ -104,7 +105,8 @@ def options_of_launch(
     make an answer wrong. Errors (2): options that the files leave open and the command needs.
 
     clashing: keys that contradict each other are taken as they are, and named"""
-    reading = combined([read_launch(path) for path in paths])
+    readings = [read_launch(path) for path in paths]
+    reading = combined(readings)
     refused = [one for one in reading.refused if not {one.option, *one.clash} & set(typed)]
     clashes = tuple(one for one in refused if one.clash and clashing)
     _check_refused(reading, [one for one in refused if one not in clashes])
@@ -126,6 +128,9 @@ def options_of_launch(
             _ask(option, entry, command, problems, assumed)
         else:
             given[option] = _option_text(OPTIONS[option], entry)
+    for option, (value, place) in ((name, one) for each in readings for name, one in pace(each.source).items()):
+        if option in command.names and option not in typed:
+            given.setdefault(option, OptionText(str(value), FROM_FILE, place, shared=True))
     if problems and not clashes:
         raise problems[0] if len(problems) == 1 else Problems(problems)
     _agree(given, reading, typed)

@@ -8,7 +8,7 @@ from napkin.record import record
 @record
 class Compared:
     """One row of `validate`. None where nothing is predicted; then `why`. `verdict`: of runs that ran out of memory.
-    `wrong`: a field holds what it cannot."""
+    `wrong`: a field holds what it cannot. `evidence`: the class that the interval rests on (intervals.py)."""
 
     id: str
     quantity: str
@@ -22,6 +22,7 @@ class Compared:
     suspect: str = ""
     group: str = ""
     wrong: bool = False
+    evidence: str = ""
 
     @property
     def error(self) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from napkin.evidence.intervals import Growth, RunPoint, SeenStep, nearest, quantile
+from napkin.evidence.intervals import Growth, RunPoint, SeenStep, class_of, nearest, quantile
 
 NORMAL_90 = 1.645
 
@@ -25,7 +25,7 @@ def spreads() -> Mapping[str, float]:
     return table.SPREADS
 
 
-_QUANTILES: dict[tuple[float, str], float] = {}
+_QUANTILES: dict[tuple[float, str, str], float] = {}
 _NEAREST: dict[tuple[RunPoint, str], list[tuple[float, SeenStep]]] = {}
 """Of the evidence's errors, by confidence level and the source that is held out."""
 
@@ -38,9 +38,17 @@ def half_width(at: RunPoint, level: float, without: str = "") -> tuple[float, li
     if (at, without) not in _NEAREST:
         _NEAREST[at, without] = nearest(at, table.SEEN, without=without)
     close = _NEAREST[at, without]
-    if (level, without) not in _QUANTILES:
-        _QUANTILES[level, without] = quantile(level, table.SEEN, growth, without)
-    return _QUANTILES[level, without] * growth.at(close[0][0], at.experts), close
+    key = (level, without, class_of(at, table.SEEN, without))
+    if key not in _QUANTILES:
+        _QUANTILES[key] = quantile(level, table.SEEN, growth, *key[1:])
+    return _QUANTILES[key] * growth.at(close[0][0], at.experts), close
+
+
+def class_of_evidence(at: RunPoint) -> str:
+    """Return the class of evidence that the interval of a run rests on."""
+    from napkin._tables import calibration as table
+
+    return class_of(at, table.SEEN)
 
 
 def deviations(level: float) -> float:

@@ -46,6 +46,7 @@ class FineTuning:
     hardware  None where it is not stated     software  the stack whose steps are most like its own
     steps     of the whole run, 0 where it does not say
     untimed   why its speed is not predicted, ""      oom  the run was out of memory
+    joined    a sequence is several samples of unknown length, each of which attends to itself alone
     run_kind  of the whole run: a benchmark's time to its target has evaluations in it
     uneven    sequences have no length in common: `seq` is their mean
     """
@@ -59,6 +60,7 @@ class FineTuning:
     untimed: str
     oom: bool
     uneven: bool
+    joined: bool
     run_kind: str
 
 
@@ -131,8 +133,10 @@ def fine_tuning(row: RowFields) -> FineTuning:
     steps = steps_of(row, layout)
     apart = row.flag("layout.packed") is False or _is_cut_only(row)
     uneven = row.count("layout.seq") is None and apart
+    stated = row.count("layout.seq") is not None or row.number("measured.mean_tokens_per_sample") is not None
+    joined = bool(row.flag("layout.packed")) and not stated
     oom = bool(row.flag("measured.oom"))
-    return FineTuning(model, setup, card, name, software, steps, untimed, oom, uneven, run_kind_of(row))
+    return FineTuning(model, setup, card, name, software, steps, untimed, oom, uneven, joined, run_kind_of(row))
 
 
 def reference_of(row: RowFields, task: Task) -> str:

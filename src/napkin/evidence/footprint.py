@@ -10,6 +10,7 @@ from napkin.elementwise import Number, ceil_div
 from napkin.errors import NapkinError
 from napkin.evidence import margins
 from napkin.evidence.compared import Compared
+from napkin.evidence.intervals import DESCRIBED, MEASURED, UNKNOWN
 from napkin.evidence.row_models import described
 from napkin.evidence.rows import RowFields, WrongRow
 from napkin.evidence.setups import SHARDED, ends_of, framework_of, setup_of, stated_recompute
@@ -251,11 +252,11 @@ def _by_framework(row: RowFields, level: float) -> Compared:
     named, quantity, alone = framework_of(row), quantity_of(row), is_alone(row)
     margin = None if named is None else margins.margin(named.name, alone, quantity, level, row.text("id"))
     if named is not None and margin is not None:
-        return _compared(row, margin, (named,))
+        return replace(_compared(row, margin, (named,)), evidence=MEASURED)
     beyond = margins.outside(level)
     if named is not None:
-        return _compared(row, beyond, (named,), ends_of(row))
-    return _compared(row, beyond, ends_of(row), known=False)
+        return replace(_compared(row, beyond, (named,), ends_of(row)), evidence=DESCRIBED)
+    return replace(_compared(row, beyond, ends_of(row), known=False), evidence=UNKNOWN)
 
 
 def unnamed(row: RowFields, level: float = margins.LEVEL) -> Compared:

@@ -3,12 +3,18 @@
 Errors of one source are not independent, so every source weighs the same. The error grows with the distance to the
 evidence: |ln error| ≈ s(d) = base + slope·d (+ more for experts), and the interval is ×/÷ exp(q·s(d)) with q the
 quantile of |ln error|/s(d) over sources. Multiplicative, because errors are as often ×1.2 as ÷1.2.
+
+q is that of the rows that rest on the same class of evidence, each with its own source held out:
+
+    measured   another source measured this software on such chips
+    described  the software's code is described (software.py); no other source measured it there
+    unknown    the software is not known
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from napkin.evidence.ranking import over_sources
 from napkin.record import record
@@ -27,6 +33,10 @@ class RunPoint:
     gpus: float
 
 
+MEASURED, DESCRIBED, UNKNOWN = "measured", "described", "unknown"
+CLASSES = (MEASURED, DESCRIBED, UNKNOWN)
+FEWEST = 5
+"""Sources below which a class does not tell its own quantile: it is no smaller than that of all rows."""
 LN_8, LN_10, LN_20 = math.log(8), math.log(10), math.log(20)
 
 
@@ -101,11 +111,37 @@ def nearest(at: RunPoint, rows: Iterable[Row], count: int = 3, without: str = ""
     return chosen
 
 
-def quantile(level: float, rows: Iterable[Row], growth: Growth, without: str = "") -> float:
-    """Return the level's quantile of |error|/s, every source weighing the same."""
-    scores = (
+def class_of(at: RunPoint, rows: Iterable[Row], without: str = "") -> str:
+    """Return which evidence a prediction rests on; without: a source that is held out."""
+    if at.stack == UNKNOWN:
+        return UNKNOWN
+    same = any(row[1] != without and row[2] == at.generation and row[3] == at.stack for row in rows)
+    return MEASURED if same else DESCRIBED
+
+
+def classes(rows: Sequence[Row]) -> list[str]:
+    """Return the class of each row with its own source held out."""
+    sources: dict[tuple[str, str], set[str]] = {}
+    for _, source, generation, stack, *_ in rows:
+        sources.setdefault((generation, stack), set()).add(source)
+    return [
+        UNKNOWN if stack == UNKNOWN else MEASURED if len(sources[generation, stack]) > 1 else DESCRIBED
+        for _, _, generation, stack, *_ in rows
+    ]
+
+
+def quantile(level: float, rows: Sequence[Row], growth: Growth, without: str = "", kind: str = "") -> float:
+    """Return the level's quantile of |error|/s, every source weighing the same; kind: of that class of evidence, where
+    enough sources tell it."""
+    scores = [
         (source, abs(error) / growth.at(far, bool(experts)))
         for _, source, _, _, experts, _, _, _, _, error, far in rows
-        if source != without
-    )
-    return over_sources(scores, level)
+    ]
+    every = [score for score in scores if score[0] != without]
+    whole = over_sources(every, level)
+    if not kind:
+        return whole
+    own = [score for score, of in zip(scores, classes(rows), strict=True) if of == kind and score[0] != without]
+    enough = len({source for source, _ in own}) >= FEWEST
+    part = over_sources(own, level) if own else 0.0
+    return part if enough else max(whole, part)

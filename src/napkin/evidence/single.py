@@ -56,6 +56,11 @@ class StepPrediction:
         """Return the time of one step: what every command answers that is asked for it."""
         return step_of_passes(self.passes, self.plan, self.rates)
 
+    @property
+    def evidence(self) -> str:
+        """Return the class of evidence that the interval rests on (intervals.py)."""
+        return shipped.class_of_evidence(self.at)
+
     def half_width(self, level: float, named: bool = True) -> tuple[float, Sequence[tuple[float, SeenStep]]]:
         """Return half the interval's width in ln t.
 

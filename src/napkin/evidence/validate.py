@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from napkin.evidence import software
 from napkin.evidence.compared import Compared
 from napkin.evidence.constants import constants
-from napkin.evidence.intervals import Growth, RunPoint, SeenStep, distance, point, quantile, seen_step
+from napkin.evidence.intervals import Growth, RunPoint, SeenStep, class_of, distance, point, quantile, seen_step
 from napkin.evidence.printed import block_weights
 from napkin.evidence.rates import constants_of
 from napkin.evidence.step_rows import StepRow
@@ -51,12 +51,16 @@ def steps(rows: Sequence[StepRow], level: float = 0.9, in_sample: bool = False) 
     sets = {source: columns.values(constants(source)) for source in set(sources)}
     seconds = columns.predict(np.stack([sets[source] for source in sources])) if sources else np.empty(0)
     growth = Growth(*calibration.GROWTH)
-    factors = {source: quantile(level, calibration.SEEN, growth, source) for source in set(sources)}
+    factors: dict[tuple[str, str], float] = {}
+    rests: dict[str, str] = {}
     places = _Places(map(seen_step, calibration.SEEN))
     predicted = {}
     for row, source, value in zip(columns.kept, sources, seconds, strict=True):
         at = point_of(row)
-        half = factors[source] * growth.at(places.nearest(at, source), at.experts)
+        kind = rests[row.id] = class_of(at, calibration.SEEN, source)
+        if (source, kind) not in factors:
+            factors[source, kind] = quantile(level, calibration.SEEN, growth, source, kind)
+        half = factors[source, kind] * growth.at(places.nearest(at, source), at.experts)
         predicted[row.id] = (float(value), half)
     answers = []
     for row in rows:
@@ -76,7 +80,20 @@ def steps(rows: Sequence[StepRow], level: float = 0.9, in_sample: bool = False) 
         ends = sorted(in_quantity(value * math.exp(sign * half), row) for sign in (-1, 1))
         middle = in_quantity(value, row)
         answers.append(
-            Compared(row.id, quantity, middle, ends[0], ends[1], given, row.source, "", "", row.suspect, group)
+            Compared(
+                row.id,
+                quantity,
+                middle,
+                ends[0],
+                ends[1],
+                given,
+                row.source,
+                "",
+                "",
+                row.suspect,
+                group,
+                evidence=rests[row.id],
+            )
         )
     return answers
 

@@ -16,11 +16,18 @@ from napkin.operations.model import Layer, Stack
 from napkin.operations.roles import LAYERS, TOKEN
 from napkin.operations.shapes import Value
 
+EMBEDDINGS = "embeddings"
+"""A module that adds up embeddings, by its place in the class's path."""
+
 
 def embedded_bytes(lowering: Lowering, operations: Iterable[Operation], x: Value) -> tuple[Number, Number]:
-    """Return the bytes of embeddings that the forward function holds, and those that are the residual stream."""
+    """Return the bytes of embeddings that the forward function holds, and those that are the residual stream. Of a
+    module of embeddings, whose variables go as it returns, it holds the result alone."""
     if not lowering.implementation.embeddings:
         return 0, 0
+    operations = tuple(operations)
+    if any(op.embeds() == TOKEN and EMBEDDINGS in op.module.split(".")[:-1] for op in operations):
+        return 0, x.tensor.size
     held: dict[str, Tensor] = {}
     for op in operations:
         if op.name not in lowering.values:  # of the encoder, whose own variables are gone

@@ -32,7 +32,8 @@ class Moments:
 
     inputs  token ids, labels and registered buffers
     loss    bytes of the loss
-    last    bytes of the previous micro-batch's loss, which lives until its name is assigned the new one
+    last    bytes of the previous micro-batch's loss, which lives until its name is assigned the new one, and of the
+            leaves that its graph holds
     losses  the loss and its gradient
     casts   autocast's copies of weights when the last layer has run forward
     waiting activations of the other micro-batches in flight
@@ -55,7 +56,7 @@ class Moments:
         self.references = References(step, stage)
         self.loss = product(stage.last, run.loss)
         self.losses = 2 * self.loss
-        self.last = self.loss * (layout.micro_batches > 1)
+        self.last = (self.loss + self.leaves) * (layout.micro_batches > 1)
         pieces = [piece for _, piece in run.layers]
         cached = dot(stage.checkpointed, (piece.casts for piece in pieces))
         biases = dot(stage.layers, (piece.biases for piece in pieces))
@@ -123,9 +124,14 @@ class Moments:
     def outlives(self) -> Number:
         """Return the bytes of what lives on when the backward pass is over: a checkpointed leaf and its gradient (zeros
         for position biases, or the embedding's output), and a head's gradient that another is a view of."""
+        return total((self.leaves, product(self.stage.last, self.run.undivided)))
+
+    @property
+    def leaves(self) -> Number:
+        """Return the bytes of checkpointed leaves with their gradients, which a graph holds to its end."""
         leaf = where(total(self.stage.checkpointed) > 0, 2 * self.run.zeros, 0)
         woken = product(self.stage.first, 2 * self.run.after.input) if self.step.setup.wakes else 0
-        return total((leaf, woken, product(self.stage.last, self.run.undivided)))
+        return total((leaf, woken))
 
     def at_loss(self) -> Moment:
         """Return the moment of the loss."""

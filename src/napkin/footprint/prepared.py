@@ -74,12 +74,19 @@ def _frozen(stack: Stack, model: Model, setup: Setup) -> Stack:
     """Return the stack with what is frozen marked."""
     if setup.implementation.tuning is None and not setup.freezes:
         return stack
-    from napkin.operations.trained import with_first_trained, with_frozen_head, with_frozen_layers
+    from napkin.operations.trained import (
+        with_first_trained,
+        with_frozen_embedding,
+        with_frozen_head,
+        with_frozen_layers,
+    )
 
     if model.tied and setup.frozen is not None:
         stack = with_frozen_head(stack)
     if model.vision is None and len(model.stacks) == 1:
         reach = reach_of_step(model, setup)
+        if setup.frozen is not None:
+            stack = with_frozen_embedding(stack, setup.wakes)
         if setup.wakes and setup.frozen is not None:
             stack = with_frozen_layers(stack, setup.frozen)
         elif reach.begins:
@@ -135,7 +142,7 @@ def pass_of(model: Model, stack: Stack, setup: Setup) -> Pass:
     asleep = _part_asleep(tower_part(model), reach.untouched)
     legs = legs_of(model, setup.implementation, setup.tower, shape, split, asleep)
     if len(legs) == 1:
-        legs = [replace(legs[0], patterns=len(stack.patterns))]
+        legs = [replace(legs[0], before=stack.before, patterns=len(stack.patterns))]
     run = activations.forward(stack, legs, *asked[4:8], begins=reach.begins and reach.untouched == stack.depth)
     if not several:
         _PASSES[:] = [*_PASSES[1 - KEPT_PASSES :], (model, asked, run)]

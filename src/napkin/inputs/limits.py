@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from napkin.elementwise import Number
 from napkin.errors import BROKEN, CLOSE, OK, UNDECIDED, NapkinError, did_you_mean
@@ -123,7 +122,7 @@ def judge_verdict(text: object, verdict: str | None, known: Sequence[str]) -> Li
 
 def hold(
     limits: Mapping[str, object],
-    quantities: Mapping[str, tuple[Any, str]],
+    quantities: Mapping[str, tuple[float, str]],
     intervals: Intervals,
     place: Mapping[str, str],
     verdict: str | None = None,
@@ -155,7 +154,7 @@ def hold(
     return outcomes, problems
 
 
-def status_of_most(most: Mapping[str, float], answer: Mapping[str, tuple[Any, str]], ends: Intervals) -> int:
+def status_of_most(most: Mapping[str, float], answer: Mapping[str, tuple[float, str]], ends: Intervals) -> int:
     """Return the exit status over quantities that may be at most so large; ends: intervals of those that are
     estimates."""
     outcomes = [

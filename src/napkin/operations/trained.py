@@ -15,7 +15,7 @@ from napkin.operations.learning import ALL, Learning
 from napkin.operations.linear import Matmul
 from napkin.operations.lora import adapted_lookups, adapted_parameters, adapted_parts, lora_pairs, stored_format
 from napkin.operations.model import Layer, Model, Stack, stack_of
-from napkin.operations.roles import ADAPTER, LM_HEAD, MEMORY, MERGED
+from napkin.operations.roles import ADAPTER, LM_HEAD, MEMORY, MERGED, TOKEN
 from napkin.record import replace
 
 VISION, PROJECTOR = "vision", "projector"
@@ -59,6 +59,13 @@ def with_frozen_head(stack: Stack) -> Stack:
     """Return a stack whose head is the embedding that is frozen."""
     after = tuple(replace(op, learning=STILL) if op.role == LM_HEAD else op for op in stack.after)
     return replace(stack, after=after)
+
+
+def with_frozen_embedding(stack: Stack, wakes: bool) -> Stack:
+    """Return a stack of which nothing before the layers is trained; `wakes`: the tokens' embedding is made to require a
+    gradient all the same."""
+    before = (op if wakes and op.embeds() == TOKEN else replace(op, learning=STILL) for op in stack.before)
+    return replace(stack, before=tuple(before))
 
 
 def with_frozen_layers(stack: Stack, layers: int) -> Stack:

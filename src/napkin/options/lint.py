@@ -19,6 +19,8 @@ OPTIONS = (
     Option("select", units.words, "Only these rules, by number or its beginning: N1,N203", metavar="RULES"),
     Option("ignore", units.words, "Not these rules", metavar="RULES"),
     flag("rules", "List the rules"),
+    Option("warmup-steps", units.positive_count, "Steps in which the learning rate rises", "step", "N"),
+    Option("save-steps", units.positive_count, "Steps between checkpoints", "step", "N"),
     Option("checkpoint-interval", units.duration, "Time between checkpoints, e.g. 1h", "second", "TIME"),
 )
 

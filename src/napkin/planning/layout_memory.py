@@ -20,7 +20,8 @@ from napkin.footprint.rank import waiting_bytes
 from napkin.footprint.rows import Rows
 from napkin.footprint.stages import in_flight, places, places_of
 from napkin.operations.model import Model
-from napkin.planning.grid import Array, Block, Request, as_array, cells_of, entries_of, spread
+from napkin.planning.blocks import Block, as_array, cells_of, entries_of, spread
+from napkin.planning.grid import Array, Request
 from napkin.planning.verdicts import narrow_copies, width_of
 from napkin.record import record, replace
 from napkin.training.setup import EXACT, Setup, Width

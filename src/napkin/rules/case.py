@@ -64,9 +64,12 @@ class Stated:
 
 @record
 class Run:
-    """How much is trained, and at what price. tokens: computed on, padding among them; real: without padding; price:
-    USD per GPU-hour; interval, mtbf, write: seconds between checkpoints, between failures of the job, and to write
-    one. None: not stated."""
+    """How much is trained, at what price, and how it is operated. None: not stated.
+
+    tokens  computed on, padding among them         padding  their share           epochs  passes over the data
+    price   USD per GPU-hour                        steps, warmup  optimizer steps of the run, and of its warm-up
+    interval, mtbf, write  seconds between checkpoints, between failures of the job, and to write a checkpoint
+    """
 
     tokens: float | None = None
     price: float | None = None
@@ -75,6 +78,8 @@ class Run:
     write: Term | None = None
     epochs: float | None = None
     padding: float = 0.0
+    steps: float | None = None
+    warmup: int | None = None
 
 
 @record

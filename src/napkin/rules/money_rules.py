@@ -19,6 +19,8 @@ from napkin.units import human
 
 REPEATS = 4
 """Passes over pretraining data up to which repeated tokens are worth nearly as much as new ones."""
+TENTH = 10
+"""Part of a run that a warm-up that is too long is shortened to; schedules in use have less."""
 IDLE = 0.15
 """Share of the GPU-hours from which on fewer GPUs are worth a line."""
 SPARSE_IS = 0.05
@@ -49,7 +51,10 @@ def _checkpoints(case: Configuration) -> Iterator[Hit]:
     if gain >= 0.01:
         cost = case.cost * gain if case.cost is not None else None
         said = f"a checkpoint every {human(run.interval.value, 'second')} loses {min(now, 1.0):.1%} of the run"
-        yield Hit(said, "checkpoint-interval", ({"checkpoint-interval": _typed(best)},), Gain(time=gain, cost=cost))
+        option, text = "checkpoint-interval", _typed(best)
+        if "save-steps" in case.given and case.seconds is not None:
+            option, text = "save-steps", str(max(round(float(best.value) / case.seconds), 1))
+        yield Hit(said, option, ({option: text},), Gain(time=gain, cost=cost))
 
 
 def _lost(write: Term, mtbf: Term, interval: Term) -> float:
@@ -61,6 +66,13 @@ def _typed(interval: Term) -> str:
     """Return an interval as it is typed, in whole minutes from one on."""
     seconds = float(interval.value)
     return f"{round(seconds / 60)}min" if seconds >= 60 else f"{seconds:.0f}s"
+
+
+def _long_warmup(case: Configuration) -> Iterator[Hit]:
+    steps, warmup = case.run.steps, case.run.warmup
+    if steps is not None and warmup is not None and warmup >= steps:
+        said = f"warm-up of {warmup:,} steps in a run of {steps:,.0f}: the rate never falls"
+        yield Hit(said, "warmup-steps", ({"warmup-steps": str(max(int(steps) // TENTH, 1))},))
 
 
 def _too_many(case: Configuration) -> Iterator[Hit]:
@@ -123,7 +135,7 @@ RULES = (
         "checkpoint-interval",
         "Checkpoints are far more or less frequent than loses least",
         "Writing takes w/T of the time, repeating work after failures T/2M: least at T = √(2·w·M). Needs "
-        "--checkpoint-interval, --write-bandwidth, and --mtbf or --gpu-mtbf.",
+        "--checkpoint-interval or --save-steps, --write-bandwidth, and --mtbf or --gpu-mtbf.",
         "llama3-70b --gpus 1024 --hardware h100 --tp 8 --zero 1 --recompute full --checkpoint-interval 12h "
         "--write-bandwidth 10GB/s --mtbf 24h",
         find=_checkpoints,
@@ -178,5 +190,16 @@ RULES = (
         gains=OWN,
         severity=INFO,
         sources=("the snapshots of src/napkin/evidence/prices.py, each with its date and source",),
+    ),
+    Rule(
+        "N307",
+        "warmup-longer-than-run",
+        "The learning rate warms up for longer than the run",
+        "A schedule that never reaches its end trains at rates that were not meant. What that costs in quality is not "
+        "priced. Needs --warmup-steps, and --steps or --tokens.",
+        "llama3.2-1b --gpus 8 --hardware h100 --zero 1 --global-batch 64 --steps 1000 --warmup-steps 2000",
+        find=_long_warmup,
+        gains=OWN,
+        sources=("torch.optim.lr_scheduler.LinearLR, total_iters",),
     ),
 )

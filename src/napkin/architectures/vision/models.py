@@ -34,9 +34,9 @@ from napkin.record import record, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    pass
 
-_NONE: Mapping[str, Any] = {}
+_NONE: Mapping[str, str] = {}
 
 
 @record

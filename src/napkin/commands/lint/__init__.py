@@ -115,6 +115,8 @@ def _answer(found: Sequence[Linted], problems: Sequence[NapkinError]) -> Answer:
         inputs = found[0].read.inputs
         answer.inputs, answer.assumed = dict(inputs.shown), list(inputs.assumed)
         answer.notes += inputs.notes
+        if found[0].case is not None and found[0].case.stated.hardware is None:
+            answer.assumed.append("no --hardware: nothing is timed")
     number = counts([finding for one in found for finding in one.findings])
     answer.verdict = ", ".join(f"{count} {word}" for word, count in number.items()) or "no findings"
     answer.screen = screen(found, len(problems))
@@ -160,6 +162,8 @@ COMMAND = Command(
         *AMOUNT,
         "price",
         *OPERATION,
+        "save-steps",
+        "warmup-steps",
     ),
     arguments=("configs",),
     opens=True,

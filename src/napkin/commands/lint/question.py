@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from napkin.commands.inputs import Inputs
+from napkin.commands.lint.run import read_run
 from napkin.commands.question.frozen import read_implementation
 from napkin.commands.question.machine import RATES, read_hardware
 from napkin.commands.question.model import read_model
@@ -14,17 +15,12 @@ from napkin.commands.question.setup import read_setup
 from napkin.commands.question.step_model import read_prediction
 from napkin.commands.question.untimed import check_shards, read_untimed
 from napkin.commands.signature import OptionText
-from napkin.counting.params import params
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.rates import gpus_per_node
-from napkin.footprint import capacity, storage
-from napkin.operations.model import Model
 from napkin.options.command_line import changed
 from napkin.planning.verdicts import Fit, evaluate
-from napkin.rules.case import Configuration, Options, Run, Stated, fits_as_well
+from napkin.rules.case import Configuration, Options, Stated, fits_as_well
 from napkin.rules.rule import Ask
-from napkin.term import Term, leaf
-from napkin.timing import interruptions
 from napkin.training import optimizers
 from napkin.training.frameworks import FRAMEWORKS
 from napkin.training.precision import precision
@@ -69,17 +65,18 @@ def read_case(inputs: Inputs, stated: Stated, setup: Setup) -> Configuration:
 
 def _read_timed(inputs: Inputs, stated: Stated, setup: Setup, fit: Fit | None) -> Configuration:
     """Return the configuration with its step's time. fit: its memory."""
-    run = _read_run(inputs, stated.model, setup)
-    if stated.hardware is None:
-        return Configuration(stated, setup, fit, None, NO_HARDWARE, None, False, run)
-    try:
-        read_untimed(inputs)
-        check_shards(int(setup.shard), int(setup.layout.zero))
-        prediction = read_prediction(inputs, stated.model, setup, stated.hardware)
-        step = prediction.step()
-    except Refused as problem:
-        return Configuration(stated, setup, fit, None, problem.message, None, False, run)
-    return Configuration(stated, setup, fit, step, "", prediction.stack, "stack" not in inputs, run)
+    step, stack, why = None, None, NO_HARDWARE
+    if stated.hardware is not None:
+        try:
+            read_untimed(inputs)
+            check_shards(int(setup.shard), int(setup.layout.zero))
+            prediction = read_prediction(inputs, stated.model, setup, stated.hardware)
+            step, stack, why = prediction.step(), prediction.stack, ""
+        except Refused as problem:
+            why = problem.message
+    seconds = float(step.time.value) if step is not None else None
+    run = read_run(inputs, stated.model, setup, seconds)
+    return Configuration(stated, setup, fit, step, why, stack, "stack" not in inputs, run)
 
 
 def _weighed(stated: Stated, setup: Setup, implementation: str) -> Fit | None:
@@ -89,42 +86,6 @@ def _weighed(stated: Stated, setup: Setup, implementation: str) -> Fit | None:
         return evaluate(stated.model, setup, implementation, capacity)
     except Refused:
         return None
-
-
-def _read_run(inputs: Inputs, model: Model, setup: Setup) -> Run:
-    """Return how much is trained, and at what price, as far as it is stated."""
-    tokens: float | None = None
-    padding = 0.0
-    price = float(inputs.number("price")) if inputs.has("price") else None
-    if "tokens" in inputs:
-        tokens = float(inputs.number("tokens"))
-    elif "steps" in inputs:
-        tokens = float(inputs.integer("steps") * setup.layout.global_batch * setup.layout.seq)
-    elif "samples" in inputs and ("sample-tokens" in inputs or "lengths" in inputs):
-        from napkin.commands.question.amount import read_amount
-
-        found = read_amount(inputs, int(setup.layout.seq))
-        tokens = float(found.tokens.value)
-        padding = next((float(one.value) for one in found.more if one.name == "padding/share"), 0.0)
-    interval = inputs.term("checkpoint-interval") if inputs.has("checkpoint-interval") else None
-    write, mtbf = _read_failures(inputs, model, setup) if interval is not None else (None, None)
-    epochs = float(inputs.number("epochs")) if inputs.has("epochs") else None
-    return Run(tokens, price, interval, mtbf, write, epochs, padding)
-
-
-def _read_failures(inputs: Inputs, model: Model, setup: Setup) -> tuple[Term, Term]:
-    """Return how long a checkpoint takes to write, and the time between failures of the job."""
-    inputs.need_all({"write-bandwidth": "how fast is a checkpoint written?"})
-    if inputs.has("gpu-mtbf"):
-        gpus = leaf("gpus", int(setup.layout.gpus), "GPU")
-        mtbf = interruptions.mtbf_of(leaf("gpu_mtbf", inputs.number("gpu-mtbf"), "GPU-second"), gpus)
-    else:
-        inputs.need("mtbf", "how often does the job fail? or --gpu-mtbf")
-        mtbf = inputs.term("mtbf")
-    widths = capacity.state_widths(setup.precision, setup.optimizer)
-    kept = {name: width for name, width in widths.items() if name != "gradients" and width.value}
-    size = storage.checkpoint_bytes(params(model)["params/total"], kept)
-    return storage.write_time(size, inputs.term("write-bandwidth")), mtbf
 
 
 def read_ask(inputs: Inputs, case: Configuration) -> Ask:

@@ -34,8 +34,23 @@ def counts(text: str) -> int | list[int]:
     return sorted(set(found))
 
 
+def accelerators(text: str) -> str | list[str]:
+    """Read one accelerator, a list of them, or `any` for all whose price is known."""
+    words = [word.strip() for word in text.split(",")]
+    if len(words) == 1 and words[0].lower() != "any":
+        return words[0]
+    if not all(words):
+        raise Unreadable(f"{text[:60]!r} names nothing between two commas", "h100,a100")
+    return [word.lower() if word.lower() == "any" else word for word in words]
+
+
 def run(inputs: Inputs) -> Answer:
     """Answer for a model and one or several machines. The search loads numpy, which help does not need."""
+    if isinstance(inputs.peek("hardware"), list):
+        from napkin.commands.plan.market import answer as of_market
+        from napkin.commands.plan.market_question import read as read_market
+
+        return of_market(read_market(inputs))
     from napkin.commands.plan.answer import answer
     from napkin.commands.plan.question import read
     from napkin.render.progress import Progress
@@ -118,5 +133,5 @@ COMMAND = Command(
         "plan llama3-70b --hardware h100 --seq 8192 --min gpus --tokens 15T --within 60d",
         "plan llama3-70b --gpus 256..2048 --hardware h100 --seq 8192 --max-tp 8",
     ),
-    reads={"gpus": counts},
+    reads={"gpus": counts, "hardware": accelerators},
 )

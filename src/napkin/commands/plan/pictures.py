@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from napkin.commands.plan.question import PlanQuestion
 from napkin.commands.plan.rows import Row
 from napkin.commands.screens.setup import degrees_of
 from napkin.planning.found import Found
+from napkin.planning.grid import Array
 from napkin.planning.layouts import Scored
 from napkin.render.chart import Chart, Series
 from napkin.render.scale import titled
 
 
-def mfu_of(question: PlanQuestion, found: Found, i: Any) -> Any:
+def mfu_of(question: PlanQuestion, found: Found, i: int | Sequence[int]) -> Array:
     """Return the MFU of layouts by index, comparable also where the batch is free."""
     request = found.request
     return question.layouts.per_sequence / (question.layouts.peak * found.score[i] * request.seq)
@@ -26,7 +26,7 @@ def scatter(question: PlanQuestion, found: Found, front: list[int], chosen: Scor
     with its interval, and the capacity of a GPU. half: half the interval's width in ln(time)."""
     rest = list(range(0, len(found), max(len(found) // 1500, 1)))
 
-    def points(name: str, which: Any, style: str = "") -> Series:
+    def points(name: str, which: Sequence[int], style: str = "") -> Series:
         return Series(name, list(found.used[which] / 2**30), list(mfu_of(question, found, which)), style=style)
 
     ways = ", ".join(degrees_of(chosen.layout)) or "one GPU"

@@ -13,6 +13,7 @@ from napkin.commands.question.model import read_model
 from napkin.commands.question.step_model import StepQuestion, memory_terms, read_step
 from napkin.commands.question.tasks import read_whether_rollout
 from napkin.commands.screens.step import screen
+from napkin.evidence.intervals import DESCRIBED, MEASURED, UNKNOWN
 from napkin.evidence.utilization import PATHS, utilization_terms
 from napkin.inputs.hardware import Hardware
 from napkin.operations.queries import has_scan
@@ -135,11 +136,20 @@ def _title(question: StepQuestion) -> str:
     )
 
 
+SAYS = {
+    MEASURED: "measured, published steps of {} on such chips",
+    DESCRIBED: "described, the code of {} is known and no published step of it ran on such chips",
+    UNKNOWN: "unknown software, as wide as steps of software that was not known",
+}
+"""Class of evidence → what a note says; {}: the software."""
+
+
 def _remarks(question: StepQuestion, half: float, nearest: Sequence[str]) -> list[str]:
     """Return what a reader must know to trust the interval; nearest: published steps like this one."""
     notes = [
         f"{question.confidence:.0%} interval ×/÷ {math.exp(half):.2f}, from published steps whose source was held out "
-        f"when the constants were fitted; the nearest: {', '.join(nearest)}"
+        f"when the constants were fitted; the nearest: {', '.join(nearest)}",
+        f"class of evidence: {SAYS[question.prediction.evidence].format(question.prediction.stack.name)}",
     ]
     if not question.stack_named:
         stack = question.prediction.stack.name

@@ -174,6 +174,7 @@ def _row(one: Compared) -> Row:
         "why": one.why,
         "verdict": one.verdict,
         "suspect": one.suspect,
+        "evidence": one.evidence,
     }
     return {key: value for key, value in fields.items() if value not in (None, "")}
 

@@ -12,6 +12,8 @@ from napkin.evidence.compared import Compared
 from napkin.evidence.constants import deviations
 from napkin.evidence.finetune_rows import FineTuning, fine_tuning
 from napkin.evidence.goodput import PUBLISHED
+from napkin.evidence.intervals import DESCRIBED, MEASURED
+from napkin.evidence.margins import widths_of
 from napkin.evidence.published import MAIN
 from napkin.evidence.row_files import TUNING
 from napkin.evidence.rows import RowFields, WrongRow
@@ -99,7 +101,20 @@ def _compared(row: RowFields, level: float) -> list[Compared]:
         judged = verdict if value is None else ""
         suspect = row.text("suspect")
         answers.append(
-            Compared(row.text("id"), quantity, middle, low, high, value, source, reason, judged, suspect, source)
+            Compared(
+                row.text("id"),
+                quantity,
+                middle,
+                low,
+                high,
+                value,
+                source,
+                reason,
+                judged,
+                suspect,
+                source,
+                evidence=asked.evidence(quantity) if asked is not None and found is not None else "",
+            )
         )
     return answers
 
@@ -123,6 +138,17 @@ class TunedRow:
             raise NapkinError(asked.untimed)
         return _timed(asked, asked.hardware, quantity, level), ""
 
+    def evidence(self, quantity: str) -> str:
+        """Return the class of evidence that an interval rests on."""
+        asked = self.asked
+        if quantity.startswith(MEMORY) or asked.hardware is None:
+            return (
+                MEASURED
+                if widths_of(asked.setup.framework.name)[0 if asked.setup.layout.gpus == 1 else 1][0].rows
+                else DESCRIBED
+            )
+        return single.asked(asked.model, asked.setup, asked.hardware, asked.software).evidence
+
 
 def _question(row: RowFields) -> TunedRow | RolloutRow:
     """Return a row as a question: of steps that generate answers, or of steps that train on samples."""
@@ -133,8 +159,13 @@ def _question(row: RowFields) -> TunedRow | RolloutRow:
 def _timed(asked: FineTuning, hardware: Hardware, quantity: str, level: float) -> Interval:
     """Return a time or a rate with its interval."""
     prediction = single.asked(asked.model, asked.setup, hardware, asked.software)
-    seconds = float(prediction.step().time.value)
+    whole = prediction.step().time
+    seconds = float(whole.value)
     half, _ = prediction.half_width(level, named=False)
+    if asked.joined:  # attention within samples takes anything from nothing to that of the whole sequence
+        scores = next(float(one.value) for one in whole.walk() if one.name == "step/compute/attention")
+        wide = math.log(seconds / (seconds - scores)) / 2
+        seconds, half = math.sqrt(seconds * (seconds - scores)), half + wide
     layout = asked.setup.layout
     tokens = float(layout.global_batch * layout.seq)
     if quantity == "run_seconds":

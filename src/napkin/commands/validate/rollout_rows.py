@@ -48,6 +48,11 @@ class RolloutRow:
             shortest, longest = 1 / longest, 1 / shortest
         return (value, value * shortest, value * longest), ""
 
+    def evidence(self, quantity: str) -> str:
+        """Return what an interval rests on: of passes of training, the class of their steps; else it is assumed."""
+        passes = quantity in ("logprob_seconds", "update_seconds")
+        return self.seconds.prediction.evidence if passes else "assumed"
+
     def _value(self, quantity: str) -> tuple[float, str]:
         """Return a quantity, and the path of the time that its interval is of."""
         seconds = float(self.seconds.time.value)

@@ -12,7 +12,6 @@ from napkin.record import record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dataclasses import KW_ONLY
-    from typing import Any
 
     from napkin.inputs.launch.source import LaunchFile
 
@@ -29,8 +28,8 @@ class Key:
 
     key: str
     option: str
-    read: Callable[[object], Any]
-    default: Any = None
+    read: Callable[[object], object]
+    default: object = None
     _: KW_ONLY
     asks: bool = False
     silent: bool = False
@@ -107,8 +106,8 @@ def _read_key(one: Key, reading: Reading) -> None:
             reading.default(one.option, one.default, one.names[0])
         return
     name = next(name for name in one.names if reading.source.get(name) is not None)
-    value = reading.parsed(found, one.read)
-    if value is not None:
-        reading.put(one.option, value, name)
+    meant = reading.parsed(found, one.read)
+    if meant is not None:
+        reading.put(one.option, meant, name)
     elif not one.silent:
         reading.ask(one.option, name)

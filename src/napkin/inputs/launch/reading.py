@@ -14,7 +14,9 @@ from napkin.units import Unreadable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
 
 FROM_FILE, DERIVED, DEFAULT, ASSUMED = "from file", "derived", "default", "assumed"
 DIMENSIONS = [
@@ -79,7 +81,7 @@ class Reading:
         self.ignored: list[str] = []
         self.not_modelled: list[Said] = []
         self.refused: list[Said] = []
-        self.config: Mapping[str, Any] | None = None
+        self.config: Mapping[str, object] | None = None
         self.unbuilt: NapkinError | None = None
         self.given_model: str | None = None
         self._told: set[str] = set()
@@ -92,7 +94,7 @@ class Reading:
         found = (self.source.get(key) for key in keys)
         return next((one for one in found if one is not None and one.value is not None), None)
 
-    def read(self, keys: str, how: Callable[[object], Any]) -> Any:
+    def read(self, keys: str, how: Callable[[object], T | None]) -> T | None:
         """Return what the first of these keys (separated by |) says; None where it is missing or open. A value of the
         wrong kind is an error (2)."""
         value = self.find(*keys.split("|"))
@@ -100,7 +102,7 @@ class Reading:
             return None
         return self.parsed(value, how)
 
-    def parsed(self, value: FileValue, how: Callable[[object], Any]) -> Any:
+    def parsed(self, value: FileValue, how: Callable[[object], T]) -> T:
         """Return a value as `how` reads it; what it cannot read is an error (2) at its key."""
         try:
             return how(value.value)
@@ -123,7 +125,7 @@ class Reading:
 
     # what it means
 
-    def put(self, option: str, value: Any, *keys: str, origin: str = FROM_FILE) -> None:
+    def put(self, option: str, value: object, *keys: str, origin: str = FROM_FILE) -> None:
         """State an option; where: those of the keys that the file has (all, for a default)."""
         present = self.written(*keys)
         variables: list[str] = []
@@ -137,16 +139,16 @@ class Reading:
         self.inputs[option] = StatedOption(value, origin, ", ".join(where), place)
         self._told.update(keys)
 
-    def derive(self, option: str, value: Any, *keys: str) -> None:
+    def derive(self, option: str, value: object, *keys: str) -> None:
         """State an option that several keys, or arithmetic on them, mean."""
         self.put(option, value, *keys, origin=DERIVED)
 
-    def default(self, option: str, value: Any, *keys: str) -> None:
+    def default(self, option: str, value: object, *keys: str) -> None:
         """State the framework's own default of an option that the file leaves out."""
         if option not in self.inputs:
             self.put(option, value, *keys, origin=DEFAULT)
 
-    def assume(self, option: str, value: Any, *keys: str) -> None:
+    def assume(self, option: str, value: object, *keys: str) -> None:
         """State an option that napkin takes from a name or from what is usual."""
         self.put(option, value, *keys, origin=ASSUMED)
 
@@ -157,7 +159,7 @@ class Reading:
             one = self.inputs[option]
             self.inputs[option] = StatedOption(None, one.origin, one.where, one.place, given)
 
-    def dimension(self, name: str, value: Any, *keys: str) -> None:
+    def dimension(self, name: str, value: int | bool | None, *keys: str) -> None:
         """State a dimension of the model."""
         if value is not None:
             self.shape[name] = value
@@ -171,7 +173,7 @@ class Reading:
             words += f", {self.shape['experts']} experts"
         self.put("model", words, *(key for key in keys if key in self.source), origin=origin)
 
-    def build(self, how: Callable[[], Mapping[str, Any] | None]) -> None:
+    def build(self, how: Callable[[], Mapping[str, object] | None]) -> None:
         """Keep the config.json of the file's model, or why napkin builds no such model."""
         try:
             self.config = how()

@@ -8,7 +8,7 @@ from napkin.inputs.presets import preset, presets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    pass
 
 _SIZES = (
     ("hidden_size", "d_model", "n_embd"),
@@ -18,7 +18,7 @@ _SIZES = (
 )
 
 
-def preset_with(config: Mapping[str, Any]) -> str | None:
+def preset_with(config: Mapping[str, object]) -> str | None:
     """Return the preset whose config.json has the same fields, as far as both state them; both state width, depth,
     heads and vocabulary."""
     for one in presets():

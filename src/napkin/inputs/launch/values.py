@@ -8,7 +8,10 @@ from napkin.units import Unreadable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    import ast
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 OPEN_WORDS = ("auto", "-1", "???", "", "none", "null", "default", "unset", "required")
 """Words with which a file leaves a number to someone else."""
@@ -97,7 +100,7 @@ def _of_text(text: str) -> float:
     return found
 
 
-def _folded(node: Any) -> float:
+def _folded(node: ast.expr) -> float:
     """Return the value of a tree of + - * // over numbers. Raises ValueError for any other."""
     import ast
 
@@ -145,10 +148,10 @@ def text(value: object) -> str | None:
     return str(value).strip() or None
 
 
-def word(meanings: Mapping[str, Any], otherwise: Callable[[str], Any] | None = None) -> Callable[[object], Any]:
+def word(meanings: Mapping[str, T], otherwise: Callable[[str], T | None] | None = None) -> Callable[[object], T | None]:
     """Return a reader of one of a few words, in any letter case, dashes and underscores alike."""
 
-    def read(value: object) -> Any:
+    def read(value: object) -> T | None:
         if isinstance(value, Open):
             return None
         plain = str(value).strip().lower().replace("-", "_")

@@ -9,7 +9,10 @@ from napkin.inputs.launch.names import AUTOCAST, FP16, FP32, MASTER, MEGATRON, P
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypeVar
+
+    K = TypeVar("K")
+    V = TypeVar("V")
 
 Options = Mapping[str, "Any"]
 """Options by name: gpus tp pp dp cp ep vp sp zero micro-batch global-batch grad-accum seq recompute precision model."""
@@ -20,7 +23,7 @@ def written(name: str, options: Options) -> str:
     return WRITERS[name](options)
 
 
-def _must(name: str, option: str, value: object, known: Mapping[Any, Any]) -> Any:
+def _must(name: str, option: str, value: K, known: Mapping[K, V]) -> V:
     """Return the format's word for a value of an option. Raises NapkinError where it has none."""
     if value not in known:
         other = " or ".join(str(one) for one in known)

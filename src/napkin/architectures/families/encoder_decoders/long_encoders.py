@@ -53,13 +53,15 @@ _FSMT = Bart(fixed=True, offset=2, may_share="share_encoder_decoder_embeddings")
 
 
 def _fsmt(config: Config) -> Model:
-    """Return FSMT (WMT19's transformer of fairseq): Marian with a vocabulary for each language."""
+    """Return FSMT (WMT19's transformer of fairseq): Marian with a vocabulary for each language, or, tied, the target's
+    table for both and the head."""
     source, target = config.integer("src_vocab_size"), config.integer("tgt_vocab_size")
     if config.has("vocab_size") and config.integer("vocab_size") != target:  # another name of the same in the class
         raise config.wrong("vocab_size", f"contradicts tgt_vocab_size {target:,}")
-    for field, value in (("vocab_size", source), ("decoder_vocab_size", target)):
+    tied = config.flag("tie_word_embeddings")
+    for field, value in (("vocab_size", target if tied else source), ("decoder_vocab_size", target)):
         config.restate(field, value)
-    config.restate("share_encoder_decoder_embeddings", False)
+    config.restate("share_encoder_decoder_embeddings", tied)
     config.ignore("langs")
     return _FSMT(config)
 
@@ -83,6 +85,7 @@ FSMT = like(
     "fsmt",
     build=_fsmt,
     config_class="FSMTConfig",
+    implementation=replace(MARIAN.implementation, buffers=()),
     defaults={
         "activation_function": "relu", "src_vocab_size": 42024, "tgt_vocab_size": 42024, "tie_word_embeddings": False,
         "vocab_size": REQUIRED,

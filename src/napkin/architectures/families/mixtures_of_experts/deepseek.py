@@ -92,7 +92,7 @@ DEEPSEEK_V32 = like(
     config_class="DeepseekV32Config",
     aliases={"num_local_experts": "n_routed_experts"},
     implementation=replace(
-        SIGMOID_ROUTER, kernel_mask="always", kernels=(EFFICIENT, EAGER), fp16_excepts=("/head_weights",)
+        SIGMOID_ROUTER, kernel_mask="always", kernels=(EFFICIENT, EAGER), fp16_excepts=("indexer/head_weights",)
     ),
     defaults={
         "head_dim": 64, "index_head_dim": 128, "index_n_heads": 64, "index_topk": 2048, "layer_types": None,

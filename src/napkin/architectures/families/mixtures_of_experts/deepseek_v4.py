@@ -211,8 +211,13 @@ DEEPSEEK_V4 = Architecture(
     aliases={"intermediate_size": "moe_intermediate_size", "num_local_experts": "n_routed_experts"},
     implementation=replace(
         SIGMOID_ROUTER, rotary="each", fp32_sinks=True, shares=new_shares, kernels=(EAGER,),
-        fp32_weights=("/weight", "/base", "/scale", "/sinks", "/positions", "/norm", "norm/weight"),
-        fp16_excepts=("/value", "/gate", "/head_weights"),
+        fp32_weights=(
+            "/weight", "/base", "/scale", "/sinks", "norm/weight", "compressor/positions", "compressor/norm",
+            "indexer/positions", "indexer/norm",
+        ),
+        fp16_excepts=(
+            "compressor/value", "compressor/gate", "indexer/value", "indexer/gate", "indexer/head_weights",
+        ),
     ),
     defaults={
         "compress_rates": None, "hc_mult": 4, "hc_sinkhorn_iters": 20, "head_dim": 512, "hidden_act": "silu",

@@ -22,7 +22,7 @@ from napkin.record import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    pass
 
 
 def _between(config: Config, layers: int) -> Callable[[int], bool]:
@@ -118,7 +118,8 @@ def ernie_vl(config: Config) -> Model:
     return replace(model, stacks=tuple(stack.mapped(seeing) for stack in model.stacks))
 
 
-_MOE: Any = ERNIE4_5_MOE.build
+_MOE = ERNIE4_5_MOE.build
+assert isinstance(_MOE, Decoder)
 _VL: Decoder = replace(
     _MOE, head=Headed(), experts=replace(_MOE.experts, where=by_type), rotary=RotaryPositions("interleaved")
 )

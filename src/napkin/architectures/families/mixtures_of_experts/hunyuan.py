@@ -145,7 +145,8 @@ HY_V4 = like(
     implementation=replace(
         SIGMOID_ROUTER, fp32_sinks=True, kernels=(EAGER,),
         fp32_weights=(
-            "/weight", "/base", "/scale", "/sinks", "/head_weights", "/key_norm", "/key_norm_bias", "lm_head/weight",
+            "/weight", "/base", "/scale", "/sinks", "lm_head/weight", "indexer/head_weights", "indexer/key_norm",
+            "indexer/key_norm_bias",
         ),
     ),
     defaults={

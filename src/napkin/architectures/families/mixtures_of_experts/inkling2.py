@@ -190,7 +190,9 @@ INKLING2 = like(
     build=inkling2,
     config_class="Inkling2TextConfig",
     aliases={**INKLING.aliases, "intermediate_size": "moe_intermediate_size", "routed_scaling_factor": "route_scale"},
-    implementation=replace(INKLING.implementation, kernels=(EAGER,)),
+    implementation=replace(
+        INKLING.implementation, kernels=(EAGER,), fp32_weights=("/weight", "/query", "mlp.gate/weight"),
+    ),
     wrappers=(Wrapper("inkling2"),),
     defaults={
         "intermediate_size": REQUIRED, "local_layer_ids": REQUIRED, "mlp_layer_types": REQUIRED,

@@ -194,7 +194,7 @@ MISTRAL_LARGE4 = Architecture(
     aliases={"num_local_experts": "n_routed_experts", "num_experts": "n_routed_experts"},
     implementation=replace(
         HF, router="scores", kernel_mask="always", kernels=(EFFICIENT, EAGER),
-        fp32_router=True, fp32_weights=("mlp.gate/weight",), fp16_excepts=("/head_weights",),
+        fp32_router=True, fp32_weights=("mlp.gate/weight",), fp16_excepts=("indexer/head_weights",),
         buffers=(("rotary", "fp32"), ("rotary", "fp32")),
     ),
     wrappers=(

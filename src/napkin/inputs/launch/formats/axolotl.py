@@ -28,7 +28,7 @@ DEGREES = (
 
 
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is one of these."""
+    """Return whether a file is axolotl's YAML."""
     return "base_model" in source and source.has_any("micro_batch_size", "sequence_len", "sample_packing", "adapter")
 
 
@@ -194,7 +194,7 @@ def _others(reading: Reading) -> None:
         reading.told("pad_to_sequence_len")
     plugins = names(reading.source.plain("plugins") or [])
     fused = [one for one in plugins if "cut_cross_entropy" in one.lower()]
-    if fused or reading.read("cut_cross_entropy|liger_fused_linear_cross_entropy", flag):
+    if reading.read("cut_cross_entropy|liger_fused_linear_cross_entropy", flag) or fused:
         keys = [k for k in ("plugins", "cut_cross_entropy", "liger_fused_linear_cross_entropy") if k in reading.source]
         reading.derive("loss", "fused", *keys)
     if any("cut_cross" not in one.lower() for one in plugins):

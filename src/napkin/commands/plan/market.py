@@ -1,0 +1,109 @@
+"""`napkin plan MODEL --hardware h100,a100 --tokens N`: which of several machines is the cheapest for a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from napkin.commands.command import ask, find
+from napkin.commands.plan.market_question import MarketQuestion, Offer
+from napkin.commands.plan.rows import COLUMNS
+from napkin.commands.signature import OptionText
+from napkin.errors import BROKEN, IMPOSSIBLE, OK, NapkinError
+from napkin.render.answer import Answer, Cell, number_in
+from napkin.term import SEEN, Term, divide, leaf, multiply
+
+PLANNED = "napkin plan of this machine"
+UNITS = {**COLUMNS, "gpus": "GPU", "price": "USD/GPU-hour", "cost/low": "USD", "cost/high": "USD"}
+"""Units of the columns that have one."""
+
+
+def answer(question: MarketQuestion) -> Answer:
+    """Answer with every machine as a row, the cheapest that keeps the limits recommended."""
+    rows = [row for offer in question.offers for row in _rows(question, offer)]
+    done = [row for row in rows if "cost" in row]
+    if not done:
+        why = "; ".join(f"{row['hardware']}: {row['why']}" for row in rows[:3])
+        raise NapkinError(f"no machine trains this: {why}", "other --hardware, or more --gpus", status=BROKEN)
+    for row in done:
+        row["pareto"] = not any(_beats(other, row) for other in done)
+    kept = [row for row in done if row["misses"] is None]
+    goal = "time" if question.objective == "time" else "cost"
+    chosen = min(kept or done, key=lambda row: number_in(row, goal))
+    for row in done:
+        row["recommended"] = row is chosen
+    found = Answer(
+        "plan", _terms(question, chosen), rows=sorted(rows, key=lambda row: number_in(row, "cost") or math.inf)
+    )
+    found.intervals = {
+        "time": (number_in(chosen, "low"), number_in(chosen, "high")),
+        "cost": (number_in(chosen, "cost/low"), number_in(chosen, "cost/high")),
+    }
+    found.status, found.verdict = (OK, None) if kept else (BROKEN, IMPOSSIBLE)
+    found.extra["columns"] = dict(UNITS)
+    found.notes += [
+        f"{one.name}: about {one.price.middle:g} USD an hour ({one.price.date}, {one.price.low:g} to "
+        f"{one.price.high:g}; {one.price.source})"
+        for one in question.offers
+        if not one.own
+    ]
+    from napkin.commands.plan.market_chart import chart
+    from napkin.commands.screens.market import screen
+
+    found.plot = (chart(question, done),)
+    found.screen = screen(question, found, chosen)
+    return found
+
+
+def _beats(one: Mapping[str, Cell], other: Mapping[str, Cell]) -> bool:
+    """Whether a machine is at least as fast and as cheap as another, and one of them more."""
+    faster = number_in(one, "time") - number_in(other, "time")
+    cheaper = number_in(one, "cost") - number_in(other, "cost")
+    return faster <= 0 and cheaper <= 0 and (faster < 0 or cheaper < 0)
+
+
+def _rows(question: MarketQuestion, offer: Offer) -> list[dict[str, Cell]]:
+    """Return the best layout of each count of an accelerator, or why there is none."""
+    gpus = {"gpus": OptionText(question.gpus)} if question.gpus else {"min": OptionText("gpus")}
+    price = OptionText(repr(offer.price.middle))
+    named: dict[str, Cell] = {"hardware": offer.slug, "name": offer.name, "price": offer.price.middle}
+    named |= {"price/date": offer.price.date, "price/source": offer.price.source}
+    try:
+        found = ask(
+            find("plan"), {**question.asked, **gpus, "hardware": OptionText(offer.slug), "price": price}, spare={}
+        )
+    except NapkinError as problem:
+        return [{**named, "why": problem.message}]
+    if "reasons" in found.extra:
+        return [{**named, "why": "; ".join(str(one) for one in _listed(found.extra["reasons"]))}]
+    several = any("efficiency" in row for row in found.rows or ())
+    taken = [row for row in found.rows or () if several or row.get("recommended")]
+    solved = found.by_path().get("gpus")
+    rows = []
+    for row in taken:
+        count = row.get("gpus") or (solved.value if solved is not None else int(question.gpus))
+        done = {**named, "gpus": count, **{name: cell for name, cell in row.items() if name != "rank"}}
+        if "cost" in row:
+            scale = number_in(row, "cost") / number_in(row, "time") / offer.price.middle
+            done["cost/low"] = number_in(row, "low") * scale * offer.price.low
+            done["cost/high"] = number_in(row, "high") * scale * offer.price.high
+        rows.append(done)
+    return rows
+
+
+def _listed(cell: Cell) -> Sequence[Cell]:
+    return cell if isinstance(cell, (list, tuple)) else ()
+
+
+def _terms(question: MarketQuestion, chosen: Mapping[str, Cell]) -> list[Term]:
+    """Return the recommended machine's quantities."""
+    offer = next(one for one in question.offers if one.slug == chosen["hardware"])
+    names = ("gpus", "time", "time/uninterrupted", "goodput", "gpu_hours", "step/time", "mfu", "memory/total")
+    found = {
+        name: leaf(name, number_in(chosen, name), UNITS[name], SEEN, "napkin plan") for name in names if name in chosen
+    }
+    if isinstance(chosen["gpus"], int):
+        found["gpus"] = leaf("gpus", chosen["gpus"], "GPU", SEEN, "napkin plan")
+    cost = multiply("cost", found["gpu_hours"], offer.term)
+    per_token = divide("cost/per_token", cost, question.tokens)
+    return [*found.values(), offer.term, cost, per_token]
