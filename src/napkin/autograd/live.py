@@ -121,7 +121,7 @@ class _Backward:
         self.weights: Number = 0
         self.let_go: Number = 0
         self.peak_if_freed: Number = 0
-        self.freed = _freed(nodes, alone)
+        self.freed = _freed(nodes, alone, recomputed)
         self.gradients = {id(nodes[-1].output.root): _Gradient(seed)} if nodes else {}
 
     def step(self, node: Node) -> Given:
@@ -239,12 +239,15 @@ def _in_turn(factor: Tensor, product: Tensor) -> Number:
     return maximum(summed, factor.size + (summed - product.size if is_array(summed) or summed else 0))
 
 
-def _freed(nodes: Sequence[Node], alone: bool) -> dict[int, list[Storage]]:
-    """Return, by node, the saved storages that are freed after its backward: those that no node before it saves."""
+def _freed(nodes: Sequence[Node], alone: bool, recomputed: bool) -> dict[int, list[Storage]]:
+    """Return, by node, the saved storages that are freed after its backward: those that no node before it saves. What
+    was recomputed belongs to a graph of its own, which a module can refer to."""
     found: dict[int, list[Storage]] = {}
     seen: set[int] = set()
     for node in nodes:
         for _, storage in node.kept:
+            if recomputed and storage.remembered:
+                continue
             if (alone or not storage.shared) and id(storage) not in seen:
                 seen.add(id(storage))
                 found.setdefault(id(node), []).append(storage)

@@ -21,9 +21,10 @@ def sized(count: Number, dtype: str) -> Number:
 
 
 class Storage:
-    """Bytes on the device. `kept`: whether autograd saves it, 0 or 1, or an array of them (one per layout)."""
+    """Bytes on the device. `kept`: whether autograd saves it, 0 or 1, or an array of them (one per layout);
+    `remembered`: the graph of a tensor that a module refers to after the pass saves it."""
 
-    __slots__ = ("kept", "kind", "label", "shared", "size")
+    __slots__ = ("kept", "kind", "label", "remembered", "shared", "size")
 
     def __init__(self, label: str, size: Number, kind: str = ACTIVATION, shared: bool = False) -> None:
         self.label = label
@@ -31,6 +32,7 @@ class Storage:
         self.kind = kind
         self.shared = shared
         self.kept: Number = 0
+        self.remembered = False
 
 
 class Tensor:
