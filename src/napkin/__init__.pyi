@@ -255,7 +255,7 @@ def compare(
     in_sample: bool | None = None,
     worst: _Number | None = None,
     strict: bool | None = None,
-    log_file: str | None = None,
+    log_file: _File | None = None,
     once: bool | None = None,
 ) -> Result:
     """Two runs, models or machines, and what each difference contributes, whatever order they are made in."""
@@ -1084,7 +1084,7 @@ def sensitivity(
     in_sample: bool | None = None,
     worst: _Number | None = None,
     strict: bool | None = None,
-    log_file: str | None = None,
+    log_file: _File | None = None,
     once: bool | None = None,
 ) -> Result:
     """Which input moves an answer most (a tornado), and the value of each input at which a decision flips."""
@@ -1367,7 +1367,7 @@ def sweep(
     in_sample: bool | None = None,
     worst: _Number | None = None,
     strict: bool | None = None,
-    log_file: str | None = None,
+    log_file: _File | None = None,
     once: bool | None = None,
 ) -> Result:
     """Any question over a list or range of an option, as a table (--csv, --markdown, --json) or a plot."""
@@ -1509,7 +1509,7 @@ def validate(
     """Predicted against measured for published runs, each with its own source held out."""
 
 def watch(
-    log_file: str | None = None,
+    log_file: _File | None = None,
     model: _Model | None = None,
     *,
     assume_ignorable: _Names | None = None,
