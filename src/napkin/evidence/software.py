@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.errors import NapkinError, did_you_mean
-from napkin.record import record
+from napkin.record import record, replace
 
 
 @record
@@ -47,6 +47,16 @@ class SoftwareStack:
         return self.name.removesuffix("-2026")
 
 
+MEGATRON_CORE = SoftwareStack(
+    "megatron-core",
+    "Megatron-LM from 2023 on, NeMo, Megatron Bridge",
+    fused_loss=True,
+    overlap=True,
+    sequence_parallel=True,
+    zero=1,
+    attention_since_hopper="cudnn",
+    selective="attention",
+)
 STACKS = {
     stack.name: stack
     for stack in (
@@ -68,36 +78,17 @@ STACKS = {
             attention="eager",
             selective="attention",
         ),
-        SoftwareStack(
-            "megatron-core",
-            "Megatron-LM from 2023 on, NeMo, Megatron Bridge",
-            fused_loss=True,
-            overlap=True,
-            sequence_parallel=True,
-            zero=1,
-            attention_since_hopper="cudnn",
-            selective="attention",
-        ),
-        SoftwareStack(
-            "megatron-core-2026",
-            "Megatron Bridge from container 26.06 on: experts fused and captured as graphs",
-            fused_loss=True,
-            overlap=True,
-            sequence_parallel=True,
-            zero=1,
-            attention_since_hopper="cudnn",
-            selective="attention",
+        MEGATRON_CORE,
+        replace(
+            MEGATRON_CORE,
+            name="megatron-core-2026",
+            says="Megatron Bridge from container 26.06 on: experts fused and captured as graphs",
             fused_experts=True,
         ),
-        SoftwareStack(
-            "megatron-mlperf",
-            "NeMo as its authors tune it for MLPerf: captured graphs, 8-bit communication, hand-set overlap",
-            fused_loss=True,
-            overlap=True,
-            sequence_parallel=True,
-            zero=1,
-            attention_since_hopper="cudnn",
-            selective="attention",
+        replace(
+            MEGATRON_CORE,
+            name="megatron-mlperf",
+            says="NeMo as its authors tune it for MLPerf: captured graphs, 8-bit communication, hand-set overlap",
             fused_experts=True,
         ),
         SoftwareStack(

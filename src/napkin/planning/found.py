@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from napkin.planning.grid import CELL, Array, Block, Request, blocks, given, grid, score
+from napkin.planning.blocks import CELL, Block, blocks, given, score
+from napkin.planning.grid import Array, Request, grid
 from napkin.planning.known_memory import Fitting, Memory
 from napkin.record import record
 from napkin.training.layout import Layout

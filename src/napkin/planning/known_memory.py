@@ -13,7 +13,8 @@ import numpy as np
 
 from napkin.footprint.memory import least_states
 from napkin.options.layout import FIELDS
-from napkin.planning.grid import Array, Block, Grid, Request, blocks, grid
+from napkin.planning.blocks import Block, blocks
+from napkin.planning.grid import Array, Grid, Request, grid
 from napkin.planning.layout_memory import ROUNDING, used
 from napkin.record import fields, record, replace
 

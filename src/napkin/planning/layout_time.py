@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from napkin.elementwise import is_array
-from napkin.planning.grid import CELL, Array, Block, Request, entries_of, score
+from napkin.planning.blocks import CELL, Block, entries_of, score
+from napkin.planning.grid import Array, Request
 from napkin.planning.layout_memory import ROUNDING
 from napkin.record import fields, record, replace
 from napkin.term import Term

@@ -65,7 +65,7 @@ class Checked:
         """Add what kept a file's limits from being checked."""
         for one in problem.problems if isinstance(problem, Problems) else (problem,):
             self.problems.append(one)
-            line, message = _placed(one.message, file)
+            line, message = _without_place(one.message, file)
             said = f"{message} ({one.hint})" if one.hint else message
             self.findings.append(Finding("cannot be checked", PROBLEM, said, _path(file), line))
 
@@ -80,8 +80,8 @@ def _path(name: str) -> str:
     return "" if name == STDIN else name
 
 
-def _placed(message: str, file: str) -> tuple[int | None, str]:
-    """Return the line that a message about a file begins with, or None, and the rest."""
+def _without_place(message: str, file: str) -> tuple[int | None, str]:
+    """Return the line of a message that begins with `file:line: `, None where it has none, and what it says."""
     rest = message.removeprefix(file)
     if rest == message:
         return None, message

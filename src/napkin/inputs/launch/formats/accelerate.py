@@ -20,7 +20,7 @@ P = "parallelism_config.parallelism_config_"
 
 
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is one of these."""
+    """Return whether a file is accelerate's configuration."""
     return source.has_any("distributed_type", "compute_environment") and "model_name_or_path" not in source
 
 

@@ -28,7 +28,7 @@ DEGREES = (
 
 
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is one of these."""
+    """Return whether a file is axolotl's YAML."""
     return "base_model" in source and source.has_any("micro_batch_size", "sequence_len", "sample_packing", "adapter")
 
 

@@ -15,7 +15,7 @@ MICRO, GLOBAL, STEPS = "train_micro_batch_size_per_gpu", "train_batch_size", "gr
 
 
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is one of these."""
+    """Return whether a file is DeepSpeed's JSON."""
     return source.has_any(Z, MICRO, GLOBAL) and not source.has_any("num_layers", "model_name_or_path", "base_model")
 
 

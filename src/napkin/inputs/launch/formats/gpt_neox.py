@@ -15,7 +15,7 @@ GATED = ("swiglu", "geglu", "reglu", "bilinear", "glu")
 
 
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is one of these."""
+    """Return whether a file is GPT-NeoX's YAML."""
     return (
         source.has_all("num_layers", "hidden_size")
         and source.has_any(

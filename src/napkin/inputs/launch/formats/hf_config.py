@@ -21,7 +21,7 @@ SIZES = (
 
 
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is one of these."""
+    """Return whether a file is a Hugging Face config.json."""
     return "model_type" in source and any(key in source for _, keys in SIZES[:2] for key in keys)
 
 

@@ -34,7 +34,7 @@ LORA = {
 
 
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is one of these."""
+    """Return whether a file is LitGPT's YAML."""
     return source.has_any("train.global_batch_size", "train.micro_batch_size", "train.max_tokens") and source.has_any(
         "checkpoint_dir", "model_name", "model_config", "lora_r", "precision", "devices"
     )

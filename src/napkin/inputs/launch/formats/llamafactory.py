@@ -31,7 +31,7 @@ UPCAST = "amp-bf16"
 
 
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is one of these."""
+    """Return whether a file is LLaMA-Factory's YAML."""
     return source.has_any("finetuning_type", "stage") and "model_name_or_path" in source
 
 

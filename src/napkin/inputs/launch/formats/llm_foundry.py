@@ -16,7 +16,7 @@ F = "fsdp_config"
 
 
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is one of these."""
+    """Return whether a file is LLM Foundry's YAML."""
     inner = inner_of(source)
     return (
         inner.has_any("device_train_microbatch_size", "device_train_batch_size", "global_train_batch_size")

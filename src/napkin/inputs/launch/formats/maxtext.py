@@ -21,7 +21,7 @@ ATTENTION = {
 
 
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is one of these."""
+    """Return whether a file is MaxText's YAML."""
     return source.has_any("base_emb_dim", "base_num_decoder_layers") or (
         source.has_any("base_config", "per_device_batch_size", "max_target_length", "ici_fsdp_parallelism")
         and source.has_any("max_target_length", "base_config", "remat_policy", "per_device_batch_size")

@@ -11,7 +11,7 @@ from napkin.inputs.megatron_shape import config_of
 
 
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is one of these."""
+    """Return whether a file is Megatron-LM's arguments."""
     flat = source.syntax == "shell"
     program = any("pretrain_" in one and one.endswith(".py") for one in source.command)
     sized = source.has_any("tensor_model_parallel_size", "num_layers") and source.has_any(

@@ -9,7 +9,7 @@ from napkin.inputs.launch.values import degree, flag, whole
 
 
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is one of these."""
+    """Return whether a file is Megatron-Bridge's overrides."""
     return (
         "train" in source
         and source.has_any("train.train_iters", "train.global_batch_size", "train.micro_batch_size")

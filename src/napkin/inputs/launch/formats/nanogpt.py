@@ -13,7 +13,7 @@ VOCABULARY = 50_304
 
 
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is one of these."""
+    """Return whether a file is nanoGPT's configuration."""
     return source.syntax == "python" and source.has_any(
         "block_size", "n_layer", "init_from", "max_iters", "gradient_accumulation_steps", "batch_size"
     )

@@ -22,7 +22,7 @@ DIMENSIONS = {
 
 
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is one of these."""
+    """Return whether a file is nanotron's YAML."""
     return source.has_all(P, T) and source.has_any(f"{T}.micro_batch_size", f"{T}.sequence_length")
 
 

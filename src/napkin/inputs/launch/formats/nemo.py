@@ -13,7 +13,7 @@ from napkin.inputs.megatron_shape import config_of
 
 
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is one of these."""
+    """Return whether a file is NeMo 1's YAML."""
     return "trainer" in source and source.has_any(
         "model.micro_batch_size", "model.encoder_seq_length", "model.tensor_model_parallel_size"
     )

@@ -22,7 +22,7 @@ CHECKPOINTS = {
 
 
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is one of these."""
+    """Return whether a file is OLMo's YAML."""
     return (
         "model.d_model" in source
         and source.has_any("device_train_microbatch_size", "global_train_batch_size", "max_duration")

@@ -24,7 +24,7 @@ ROLES = ("ref", "reward", "critic", "actor")
 
 
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is one of these."""
+    """Return whether a file is OpenRLHF's options."""
     return bool(_program(source)) or source.has_all("ds.zero_stage", "train.batch_size")
 
 

@@ -15,7 +15,7 @@ OF_RECIPE = ("seq", "steps", "micro-batch", "samples")
 
 
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is one of these."""
+    """Return whether a file is Primus' YAML."""
     return f"{T}.framework" in source or (f"{T}.overrides" in source and "work_group" in source)
 
 

@@ -16,7 +16,7 @@ _BUILDER = re.compile(r"^(?:(q?lora|q?dora)_)?(.+)$")
 
 
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is one of these."""
+    """Return whether a file is torchtune's YAML."""
     return any(key.endswith("_component_") for key in source.values) and source.has_any(
         "model._component_", "policy_model._component_", "optimizer._component_", "base_model_path"
     )

@@ -23,7 +23,7 @@ KINDS = {"actor": f"{A}.", "sft": ""}
 
 
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is one of these."""
+    """Return whether a file is verl's settings."""
     return source.has_any(f"{M}.path", f"{A}.ppo_mini_batch_size", "algorithm.adv_estimator") or any(
         one.startswith("verl.") for one in source.command
     )
