@@ -1551,7 +1551,7 @@ def watch(
     implementation: str | None = None,
     attention: Literal["flash", "eager", "efficient", "cudnn"] | None = None,
     dropout: _Number | None = None,
-    loss: Literal["torch", "compiled", "in-place", "chunked", "chunked-eager", "vocabulary", "sharded", "dtensor", "fused", "log-probs", "log-probs-fp32", "chunked-backward", "chunked-backward-eager", "chunked-backward-divided", "held"] | None = None,
+    loss: Literal["torch", "compiled", "in-place", "chunked", "chunked-eager", "vocabulary", "sharded", "dtensor", "fused", "log-probs", "log-probs-fp32", "divergence", "divergence-fp32", "chunked-backward", "chunked-backward-eager", "chunked-backward-divided", "held"] | None = None,
     framework: str | None = None,
     trainer: str | None = None,
     compile: bool | None = None,
