@@ -30,11 +30,11 @@ function counted(total) {
 }
 
 async function boot() {
-  const built = await (await fetch(`${here}built.json`)).json();
+  const built = await (await fetch(`${here}built.json`, { cache: "no-cache" })).json();
   counted(built.bytes);
   const [loaded, archive] = await Promise.all([
     loadPyodide({ indexURL: `${here}pyodide/`, checkIntegrity: false, stdin: () => null }),
-    fetch(`${here}${built.archive}`).then((response) => response.arrayBuffer()),
+    fetch(`${here}${built.archive}?${built.digest}`).then((response) => response.arrayBuffer()),
   ]);
   python = loaded;
   self.postMessage({ kind: "loading", share: 1 });

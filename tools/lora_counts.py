@@ -120,7 +120,7 @@ def said(fields: dict[str, Any], targets: tuple[str, ...]) -> int:
     counts, layers = zip(*((n, layer) for _, n, layer in stack.kinds()), strict=True)
     held = weights_on_a_rank(model, stack, setup, layers)
     ends = [(1, one) for one in (held.before, held.after, held.shared) if one is not None]
-    return int(gathered([*zip(counts, held.layers, strict=True), *ends]).dense)
+    return int(gathered([*zip(counts, held.layers, strict=True), *ends]).all)
 
 
 def compare(fields: dict[str, Any]) -> tuple[dict[str, int], dict[str, str]]:

@@ -82,7 +82,7 @@ def staged(text: str, source: Path, name: str, wanted: set[Path]) -> str:
 ASK = """
 [**Ask here, in your browser**](page/index.html): the same Python, nothing to install, nothing uploaded.
 """
-"""What the first page says where the site has the page that answers."""
+"""What two pages say below their first paragraph where the site has the page that answers."""
 
 
 def stage() -> None:
@@ -96,9 +96,10 @@ def stage() -> None:
         (STAGED / name).write_text(staged(source.read_text(encoding="utf-8"), source, name, wanted), encoding="utf-8")
     if can_build_page():
         build_page(STAGED / "page")
-        text = (STAGED / "index.md").read_text(encoding="utf-8")
-        head, _, rest = text.partition("\n\n```")
-        (STAGED / "index.md").write_text(f"{head}\n{ASK}\n```{rest}", encoding="utf-8")
+        for name in ("index.md", "browser.md"):
+            head, end, rest = (STAGED / name).read_text(encoding="utf-8").partition("\n\n")
+            first, _, rest = rest.partition("\n\n")
+            (STAGED / name).write_text(f"{head}{end}{first}\n{ASK}\n{rest}", encoding="utf-8")
     else:
         print("SKIPPED: the site is without the page that answers in a browser: no npm here to fetch Pyodide with")
     written = {f"reference/{name}": text for name, text in pages().items()}

@@ -215,8 +215,9 @@ def said(
     rank = memory.rank_of(prepare(model, setup), 0)
     at = {moment.name: moment for moment in rank.moments}
     after = {moment.name: moment.live for moment in rank.between}
+    left = dict(at["step"].made["temporaries"])["left_by_recomputation"]
     return {
-        "before": rank.parameters + rank.optimizer + at["forward"].inputs,
+        "before": rank.parameters + rank.optimizer + at["forward"].inputs + left,
         "after_forward": after["forward"],
         "after_backward": after["backward"],
         "forward": at["forward"].live,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from napkin.autograd.course import holds
 from napkin.autograd.tensors import (
     ACTIVATION,
     CUT,
@@ -22,7 +23,7 @@ from napkin.autograd.tensors import (
     Tensor,
     sized,
 )
-from napkin.elementwise import Number, holds_for_all, is_array, is_zero, maximum, minimum, product
+from napkin.elementwise import Number, is_array, is_zero, maximum, minimum, product
 from napkin.record import record
 
 
@@ -121,7 +122,7 @@ class _Backward:
         self.weights: Number = 0
         self.let_go: Number = 0
         self.peak_if_freed: Number = 0
-        self.freed = _freed(nodes, alone)
+        self.freed = _freed(nodes, alone, recomputed)
         self.gradients = {id(nodes[-1].output.root): _Gradient(seed)} if nodes else {}
 
     def step(self, node: Node) -> Given:
@@ -224,27 +225,30 @@ def _handed_on(tensor: Tensor, output: Tensor) -> bool:
     if tensor.dtype != output.dtype:
         return False
     root = tensor.root
-    if tensor.count is not output.count and holds_for_all(tensor.count < output.count):
+    if tensor.count is not output.count and holds(tensor.count < output.count):
         return False
-    return tensor.count is root.count or holds_for_all(tensor.count <= root.count)
+    return tensor.count is root.count or holds(tensor.count <= root.count)
 
 
 def _in_turn(factor: Tensor, product: Tensor) -> Number:
     """Return the bytes allocated while a factor's gradient, of the product's size, is summed to the factor's size and
     cast."""
-    alike = factor.count is product.count or holds_for_all(factor.count == product.count)
+    alike = factor.count is product.count or holds(factor.count == product.count)
     summed = 0 if alike else sized(factor.count, product.dtype)
     if factor.dtype == product.dtype:
         return summed
     return maximum(summed, factor.size + (summed - product.size if is_array(summed) or summed else 0))
 
 
-def _freed(nodes: Sequence[Node], alone: bool) -> dict[int, list[Storage]]:
-    """Return, by node, the saved storages that are freed after its backward: those that no node before it saves."""
+def _freed(nodes: Sequence[Node], alone: bool, recomputed: bool) -> dict[int, list[Storage]]:
+    """Return, by node, the saved storages that are freed after its backward: those that no node before it saves. What
+    was recomputed belongs to a graph of its own, which a module can refer to."""
     found: dict[int, list[Storage]] = {}
     seen: set[int] = set()
     for node in nodes:
         for _, storage in node.kept:
+            if recomputed and storage.remembered:
+                continue
             if (alone or not storage.shared) and id(storage) not in seen:
                 seen.add(id(storage))
                 found.setdefault(id(node), []).append(storage)

@@ -29,6 +29,7 @@ class Recorder:
     linear_dtype  dtype of fewer than 16 bits in which linear layers save their inputs, or ""
     recomputed  what runs now is recomputed in backward: only autocast's weight copies are saved
     holds      (index of the last node that runs while a local variable refers to a tensor, that tensor)
+    remembered (index of the node that makes it, bytes) of tensors that a module refers to until it runs again
     copies     autocast's copies of weights that several layers share, by label
     frozen     weights get no gradient: nothing is saved for it, and autocast casts them anew in each call
     """
@@ -39,6 +40,7 @@ class Recorder:
         self.linear_dtype = linear_dtype
         self.nodes: list[Node] = []
         self.holds: list[tuple[int, Tensor]] = []
+        self.remembered: list[tuple[int, Number]] = []
         self.kept: list[Storage] = []
         self._known: set[int] = set()
         """Which storages are kept."""
@@ -108,6 +110,10 @@ class Recorder:
     def hold(self, *tensors: Tensor) -> None:
         """Keep tensors alive up to the last recorded node: a local variable refers to them."""
         self.holds += [(len(self.nodes) - 1, tensor) for tensor in tensors]
+
+    def remember(self, size: Number) -> None:
+        """Let a module refer to a tensor of the last recorded node, and to its graph, until it runs again."""
+        self.remembered.append((len(self.nodes) - 1, size))
 
     # --- autocast of arguments; the caller holds the originals until the operation returns ---
 

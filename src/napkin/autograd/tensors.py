@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from napkin import formats
+from napkin.autograd.course import differs
 from napkin.elementwise import Number, ceil_div, is_array, where
 
 BYTES, SIXTEENTHS = formats.BYTES, formats.SIXTEENTHS
@@ -21,9 +22,10 @@ def sized(count: Number, dtype: str) -> Number:
 
 
 class Storage:
-    """Bytes on the device. `kept`: whether autograd saves it, 0 or 1, or an array of them (one per layout)."""
+    """Bytes on the device. `kept`: whether autograd saves it, 0 or 1, or an array of them (one per layout);
+    `remembered`: the graph of a tensor that a module refers to after the pass saves it."""
 
-    __slots__ = ("kept", "kind", "label", "shared", "size")
+    __slots__ = ("kept", "kind", "label", "remembered", "shared", "size")
 
     def __init__(self, label: str, size: Number, kind: str = ACTIVATION, shared: bool = False) -> None:
         self.label = label
@@ -31,6 +33,7 @@ class Storage:
         self.kind = kind
         self.shared = shared
         self.kept: Number = 0
+        self.remembered = False
 
 
 class Tensor:
@@ -151,10 +154,8 @@ def select(condition: Number, yes: Tensor, no: Tensor) -> Tensor:
     condition give the live bytes of each single layout."""
     if not is_array(condition):
         return yes if condition else no
-    if condition.all():
-        return yes
-    if not condition.any():
-        return no
+    if not differs(condition):
+        return yes if condition.all() else no
     holds = condition * 1
     storages = tuple((w * holds, s) for w, s in yes.storages) + tuple((w * (1 - holds), s) for w, s in no.storages)
     count = where(condition, yes.count, no.count)

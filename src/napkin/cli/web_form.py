@@ -15,7 +15,7 @@ from napkin.cli.said import default_of, what
 from napkin.commands.command import Command, find
 from napkin.options import output
 from napkin.options.option import Option
-from napkin.options.registry import GROUPS, OPTIONS
+from napkin.options.registry import GROUPS
 from napkin.record import record
 
 
@@ -161,4 +161,4 @@ def form() -> dict[str, object]:
                 "groups": [group for group in groups if group["fields"]],
             }
         )
-    return {"version": __version__, "questions": questions, "lists": lists, "order": list(OPTIONS)}
+    return {"version": __version__, "questions": questions, "lists": lists}

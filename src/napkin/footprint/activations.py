@@ -16,7 +16,7 @@ from napkin.elementwise import Number, minimum, total, where
 from napkin.footprint.closures import closure, embedded_bytes, leaf_bytes, masks_of, unkept_masks
 from napkin.footprint.legs import Leg
 from napkin.footprint.loss_tape import STREAM, body_output, run_head
-from napkin.footprint.pieces import Pass, Piece, piece, unread
+from napkin.footprint.pieces import Pass, Piece, piece, saved_upstream, unread
 from napkin.operations.lowering import Lowering
 from napkin.operations.model import Layer, Numbered, Stack
 from napkin.operations.rewrite import rewrite
@@ -176,6 +176,9 @@ def one_layer(lowering: Lowering, layer: Layer, width: Number, dtype: str) -> tu
     taken = lowering.arguments.values()
     own = tuple(storage for storage in lowering.shared_storages() if id(storage) not in before)
     zeros = () if lowering.zeros is None else (lowering.zeros.storage,)
+    remembered = saved_upstream(made.nodes, (number for number, _ in tape.remembered))
+    for storage in remembered:
+        storage.remembered = True
     beyond = lowering.starts[layer.beyond] if layer.beyond else len(made.nodes)
     rest = {id(s): s for node in made.nodes[beyond:] for _, s in node.kept if s.label != INPUT_LABEL}
     made = replace(
@@ -191,5 +194,7 @@ def one_layer(lowering: Lowering, layer: Layer, width: Number, dtype: str) -> tu
         made=own,
         leaf=total(s.size for s in zeros if any(s is one for one in (*own, *taken))),
         returned=tuple(storage for x in lowering.scopes.returned for _, storage in x.storages),
+        remembers=total(size for _, size in tape.remembered),
+        leaks=total(s.size * s.kept for s in remembered),
     )
     return (made, out.tensor.dtype) if layer.read else (unread(made), dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.autograd.tensors import sized
-from napkin.elementwise import Number, is_array, maximum, product, total, where
+from napkin.elementwise import Number, is_array, is_zero, maximum, product, total, where
 from napkin.footprint.gathers import gathered_bytes
 from napkin.footprint.kept import dot, returned_bytes
 from napkin.footprint.optimizer_buffers import optimizer_temporaries, table_elements
@@ -30,7 +30,8 @@ def pixel_bytes(model: Model, layout: Layout) -> Number:
 class Moments:
     """The moments of one rank.
 
-    inputs  token ids, labels and registered buffers
+    inputs  token ids, labels, registered buffers, and what modules refer to from the last pass
+    leaked  what the graphs of the latter save of layers that were recomputed, until these run forward again
     loss    bytes of the loss
     last    bytes of the previous micro-batch's loss, which lives until its name is assigned the new one, and of the
             leaves that its graph holds
@@ -47,7 +48,10 @@ class Moments:
         layout = setup.layout
         self.stage, self.run = stage, run
         given = 2 * layout.sequences * (layout.seq // layout.cp) * 8 + pixel_bytes(step.model, layout)
-        self.inputs = stage.first * given + buffers(step, stage)
+        pieces = [piece for _, piece in run.layers]
+        remembered = dot(stage.layers, (piece.remembers for piece in pieces))
+        self.inputs = stage.first * given + buffers(step, stage) + remembered
+        self.leaked = dot(stage.checkpointed, (piece.leaks for piece in pieces))
         gathered = gathered_bytes(step, stage, parts)
         at_loss = gathered_bytes(step, stage, parts, 0) if setup.framework.frees_last else gathered
         self.gathered, self.gathered_at_loss = gathered, at_loss
@@ -57,7 +61,6 @@ class Moments:
         self.loss = product(stage.last, run.loss)
         self.losses = 2 * self.loss
         self.last = (self.loss + self.leaves) * (layout.micro_batches > 1)
-        pieces = [piece for _, piece in run.layers]
         cached = dot(stage.checkpointed, (piece.casts for piece in pieces))
         biases = dot(stage.layers, (piece.biases for piece in pieces))
         self.cached = cached = total((cached, product(stage.first, run.before.biases), biases))
@@ -70,8 +73,12 @@ class Moments:
         leaf = where(total(stage.checkpointed) > 0, run.zeros, 0)
         self.through_backward = total((self.references.closure, product(stage.last, run.held_logits), leaf))
 
-    def moment(self, name: str, gradients: Made, kept: Number, casts: Number, temporaries: Made) -> Moment:
-        """Return a moment of the passes, with the waiting micro-batches' activations and the gathered parameters."""
+    def moment(
+        self, name: str, gradients: Made, kept: Number, casts: Number, temporaries: Made, left: Number = 0
+    ) -> Moment:
+        """Return a moment of the passes, with the waiting micro-batches' activations and the gathered parameters.
+        `left`: what graphs still save that no backward pass frees."""
+        temporaries = temporaries if is_zero(left) else (*temporaries, ("left_by_recomputation", left))
         gathered = self.gathered_at_loss if name == "loss" else self.gathered
         passing = total((self.in_passes, gathered, kept, casts, *(size for _, size in temporaries)))
         if is_array(passing):
@@ -118,7 +125,12 @@ class Moments:
         """Return the moment of a layer's forward pass."""
         kept, casts = self.before_head - peak.gone, self.casts - peak.later
         around = ("referred_to", self.references.around), ("last_loss", self.last)
-        return self.moment("forward", self.standing, kept, casts, (("layer", peak.bursts), *around))
+        return self.moment("forward", self.standing, kept, casts, (("layer", peak.bursts), *around), peak.left)
+
+    def start(self) -> Moment:
+        """Return the moment before the first layer."""
+        around = ("referred_to", self.references.around), ("last_loss", self.last)
+        return self.moment("forward", self.standing, self.stage.first * self.run.before.saved, 0, around, self.leaked)
 
     @property
     def outlives(self) -> Number:
@@ -157,7 +169,7 @@ class Moments:
             kept = kept + 2 * peak.gone
         casts = self.kept_casts - peak.uncast
         made = gradients.parts_after(gradients.first + peak.made)
-        return self.moment("backward", made, kept, casts, temporaries)
+        return self.moment("backward", made, kept, casts, temporaries, peak.left)
 
     def at_seam(self, peak: LayerPeak) -> Moment:
         """Return the moment between a decoder and its encoder: the gradient of the decoder's embedding, which is added
@@ -188,7 +200,7 @@ class Moments:
             ("logits", product(stage.last, run.held_logits)),
             ("loss", self.losses),
         )
-        return self.moment("backward", gradients.parts_after(made), kept, casts, temporaries)
+        return self.moment("backward", gradients.parts_after(made), kept, casts, temporaries, self.leaked)
 
     def optimizer_step(self) -> Moment:
         """Return the moment of the optimizer step."""
@@ -198,6 +210,7 @@ class Moments:
             ("gradient_bucket", self.step.setup.bucket),
             ("loss", self.loss),
             ("checkpointed_leaf", self.outlives),
+            ("left_by_recomputation", self.leaked),
         )
         needed, made = total(size for _, size in temporaries), {"temporaries": temporaries}
         return Moment(
@@ -214,7 +227,7 @@ class Moments:
         )
         after_forward = self.moment("forward", self.standing, rank.saved, rank.casts, temporaries)
         after_backward = ("loss", self.loss), ("checkpointed_leaf", self.outlives)
-        return after_forward, self.moment("backward", (("new", rank.gradients),), 0, 0, after_backward)
+        return after_forward, self.moment("backward", (("new", rank.gradients),), 0, 0, after_backward, self.leaked)
 
 
 def moments_of(step: PreparedStep, rank: Rank, parts: Parts) -> tuple[tuple[Moment, ...], tuple[Moment, ...]]:
@@ -222,6 +235,8 @@ def moments_of(step: PreparedStep, rank: Rank, parts: Parts) -> tuple[tuple[Mome
     one layout."""
     moments = Moments(step, rank, parts)
     forward, backward = moments.forward(), moments.moment("backward", (), 0, 0, ())
+    if is_array(moments.leaked) or moments.leaked:
+        forward = larger(forward, moments.start())
     for peak in layer_peaks(step, rank.stage, moments.gradients.width, moments.gradients.after):
         if not peak.below:
             forward = larger(forward, moments.bursting(peak), peak.valid)

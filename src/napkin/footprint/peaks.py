@@ -36,6 +36,7 @@ class LayerPeak:
     masks   causal masks that checkpointed layers up to it refer to
     seam    the gradient of an encoder's output, where it is the encoder's end that is next
     leaf    the gradient of the zeros that layers after it read in place of position biases
+    left    what the graphs that modules refer to save of the layers that were recomputed before
     below   whether a later layer of its variant is on the stage too, before whose forward pass no less is kept
     """
 
@@ -50,6 +51,7 @@ class LayerPeak:
     masks: Number
     seam: Number = 0
     leaf: Number = 0
+    left: Number = 0
     below: bool = False
 
 
@@ -85,6 +87,7 @@ class StageLayers:
         chosen = [piece.chosen if self.chooses else 0 for piece in self.pieces]
         self.reruns = [p.recomputed - c if one.checkpointed else 0 for (one, p), c in zip(pairs, chosen, strict=True)]
         self.remade = [total(s.size * s.kept for s in p.made) if one.checkpointed else 0 for one, p in pairs]
+        self.leaks = [piece.leaks if one.checkpointed else 0 for one, piece in pairs]
         self.shared = shared_storages(step, stage)
 
     def corners(self) -> Iterator[Corner]:
@@ -216,6 +219,7 @@ def layer_peaks(
             layers.masks(ahead),
             layers.seam(variant),
             layers.leaf(tuple(done)),
+            dot(done, layers.leaks),
             variant in later and holds_for_all(later[variant]),
         )
         if is_array(valid):  # else those that hold the most are in no order

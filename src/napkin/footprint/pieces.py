@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from napkin.autograd.forward_peaks import forward_peaks
 from napkin.autograd.tape import Tape
@@ -37,6 +37,8 @@ class Piece:
     rest     bytes of what it keeps beyond its checkpointed block
     masks    bytes of the causal masks that it reads, by what tells them apart
     returned what it returns next to the stream, which lives until the next layer returns
+    remembers  bytes that its modules refer to until they run again
+    leaks    bytes that the graphs of these tensors save where the layer was recomputed: no backward pass frees them
     delayed  what the gradients of weights need where they are computed apart from those of activations: the input of
              each linear layer and its output's gradient (Qi et al. 2023, arXiv:2401.10241, table 1: 32·T·h of a GPT
              layer)
@@ -63,6 +65,8 @@ class Piece:
     returned: tuple[Storage, ...] = ()
     made: tuple[Storage, ...] = ()
     leaf: Number = 0
+    remembers: Number = 0
+    leaks: Number = 0
 
     @property
     def stashed(self) -> Number:
@@ -165,9 +169,22 @@ def chosen_of(nodes: Iterable[Node]) -> Number:
     return size
 
 
+def saved_upstream(nodes: Sequence[Node], ends: Iterable[int]) -> tuple[Storage, ...]:
+    """Return the storages of its own that the graph of some nodes' results saves."""
+    makers = {id(node.output.root): number for number, node in enumerate(nodes)}
+    todo, seen = list(ends), set[int]()
+    while todo:
+        number = todo.pop()
+        if number not in seen:
+            seen.add(number)
+            todo += [makers[id(x.root)] for x in nodes[number].inputs if id(x.root) in makers]
+    found = {id(s): s for number in seen for _, s in nodes[number].kept if not s.shared}
+    return tuple(found.values())
+
+
 def unread(made: Piece) -> Piece:
     """Return a layer whose result nothing reads: it runs, and no gradient reaches it."""
     nothing: tuple[object, ...] = ()
     changes = dict.fromkeys(("kept", "nodes", "shared", "arguments", "masks", "returned", "made"), nothing)
-    sizes = dict.fromkeys(("saved", "casts", "recomputed", "chosen", "carried", "rest", "delayed", "input"), 0)
+    sizes = dict.fromkeys(("leaks", "saved", "casts", "recomputed", "chosen", "carried", "rest", "delayed", "input"), 0)
     return replace(made, burst=made.dropped, **changes, **sizes)

@@ -26,13 +26,14 @@ def buffers(step: PreparedStep, stage: Stage) -> Number:
         if (angles := op.angles()) is not None
     }
     dims = {dim for dim, *_ in rotary}
+    rotating = [i for i, one in enumerate(stage.kinds) if any(op.angles() is not None for op in one.operations)]
     tables = [op for op in stack.before if op.owner().embeds() in TABLES]
     found: Number = 0
     for what, kind in setup.implementation.buffers:
         count: Number = {
             "rotary": total(dim for dim, *_ in rotary),
             "spare rotary": max(dims, default=0),
-            "each rotary": depth * max(dims, default=0),
+            "each rotary": total(stage.layers[i] for i in rotating) * max(dims, default=0),
             "angles": depth * length * max(dims, default=0),
             "masks": depth * length * length * eager,
             "mask": length * length,

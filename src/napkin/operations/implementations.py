@@ -48,8 +48,8 @@ IDS = ("ids", "int64")
 MASKS, POSITION_IDS, PADDING, PAIRS, ANGLES = "masks", "ids", "padding", "pairs", "angles"
 """What a class passes to its layers by position."""
 
-QKV, ROTATED = "qkv", "rotated"
-"""What variables of attention can hold."""
+QKV, ROTATED, ATTENDED, SUMMED = "qkv", "rotated", "attended", "summed"
+"""What variables can hold."""
 
 ALWAYS, ALIBI, NEVER = "always", "alibi", "never"
 
@@ -90,7 +90,9 @@ class Implementation:
                  them until it returns · loop: to the loop over the layers, whose variable holds them until the next
                  layer returns
     variables    what variables of attention hold until it returns, beside query, key and value. qkv: the fused
-                 projection · rotated: the parts that are rotated, before and after
+                 projection · rotated: the parts that are rotated, before and after. Of the layer: attended: what
+                 attention returns, until the layer returns · summed: what is added up in a norm's argument, until the
+                 norm returns
     norms_inline query and key are normalized as each is made, before the next projection
 
     Rotary positions
@@ -158,7 +160,7 @@ class Implementation:
     What is allocated around the operations
     buffers      tensors in addition to the parameters, each (what, dtype or "" for the weights'). rotary: inverse
                  frequencies, twice, for each rotary table · spare rotary: those that no layer reads · each rotary: each
-                 layer its own · angles: sines and
+                 layer that rotates its own · angles: sines and
                  cosines of every position, each layer its own · masks: a causal mask of the longest sequence, each
                  layer its own · mask: one for all layers · ids: of every position · sines: of every position and two
                  more, each stack its own · positions: a row of sines for each · logits: one for each token of the

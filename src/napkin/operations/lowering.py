@@ -198,7 +198,8 @@ class Lowering:
         self.factor = None
         self.orders = {}
         self.derived = {}
-        self.scopes = Scopes(self.tape, program.scopes, x is not None, self.implementation.weights_to)
+        held = self.implementation.weights_to, self.implementation.variables
+        self.scopes = Scopes(self.tape, program.scopes, x is not None, *held)
         for op in program.operations:
             self.tape.scope = op.name
             self.starts[op.name] = len(self.tape.nodes)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin.autograd.tape import Tape
-from napkin.autograd.tensors import WEIGHT, Tensor, select
+from napkin.autograd.tensors import BYTES, WEIGHT, Tensor, select
 from napkin.elementwise import Number, ceil_div, maximum, where
 from napkin.record import record
 
@@ -216,7 +216,8 @@ def lightning(tape: Tape, mixed: Tensor, size: MixerSizes) -> Tensor:
 
 
 def rg_lru(tape: Tape, x: Tensor, gate: Tensor, forget: Tensor, size: MixerSizes) -> Tensor:
-    """Written out: h ← a·h + √(1 − a²)·gate·x with a = exp(−8·forget·softplus(Λ)), token by token in fp32."""
+    """Written out: h ← a·h + √(1 − a²)·gate·x with a = exp(−8·forget·softplus(Λ)), token by token in fp32. The module
+    refers to the last state until it runs again."""
     weight = parameter(tape, size.channels)
     raised = tape.raised(weight)
     speed = tape.record("softplus", (raised,), tape.new(raised.count, raised.dtype, "softplus"), (raised,))
@@ -237,4 +238,6 @@ def rg_lru(tape: Tape, x: Tensor, gate: Tensor, forget: Tensor, size: MixerSizes
     if carried.dtype != "fp32":
         steps = tape.new((size.tokens - size.sequences) * size.channels, "fp32", "carried in fp32")
     states = tape.new(size.tokens * size.channels, "fp32", "states")
-    return tape.record("scan", (taken, carried), tape.new(taken.count, x.dtype, "scanned"), (steps, states))
+    out = tape.record("scan", (taken, carried), tape.new(taken.count, x.dtype, "scanned"), (steps, states))
+    tape.remember(size.sequences * size.channels * BYTES["fp32"])
+    return out

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from napkin.autograd.tape import Tape
 from napkin.autograd.tensors import Tensor
+from napkin.operations.implementations import ATTENDED, SUMMED
 from napkin.record import record
 
 
@@ -37,11 +38,14 @@ class ScopeNames:
 class Scopes:
     """Follow one layer's operations and hold their values on the tape."""
 
-    def __init__(self, tape: Tape, names: ScopeNames, inside_layer: bool, weights_to: str) -> None:
+    def __init__(
+        self, tape: Tape, names: ScopeNames, inside_layer: bool, weights_to: str, variables: tuple[str, ...]
+    ) -> None:
         self.tape = tape
         self.names = names
         self.inside_layer = inside_layer
         self.weights_to = weights_to
+        self.variables = variables
         self.here: list[Tensor] = []
         self.unrotated: list[Tensor] = []
         self.summed: list[Tensor] = []
@@ -62,6 +66,8 @@ class Scopes:
         reads = tuple(reads)
         if name in names.additions:
             self.summed += reads
+            if ATTENDED in self.variables:
+                self.to_the_end += reads[1:]
         if name in names.rotations:
             self.unrotated += reads
         elif name in names.cores:
@@ -71,7 +77,8 @@ class Scopes:
         """Hold an operation's output as long as its variable lives."""
         if self.inside_layer and name in self.names.norms:
             self.here.append(made)
-        if name in self.names.additions and name not in self.names.partial:
+        waits = self.inside_layer and SUMMED in self.variables
+        if name in self.names.norms if waits else name in self.names.additions and name not in self.names.partial:
             self.tape.hold(*self.summed)
             self.summed = []
 
@@ -87,4 +94,4 @@ class Scopes:
 
     def close(self, *tensors: Tensor) -> None:
         """Release everything: the layer returns."""
-        self.tape.hold(*self.here, *self.unrotated, *self.to_the_end, *tensors)
+        self.tape.hold(*self.here, *self.unrotated, *self.summed, *self.to_the_end, *tensors)

@@ -127,7 +127,7 @@ RULES = (
     Rule(
         "N105",
         "pipeline-bubble",
-        "The pipeline's bubble is over 10% of the step",
+        "The pipeline's bubble is large",
         "Stages idle for (p−1)/(v·m) of the time that they compute. More model chunks, smaller micro-batches or a "
         "schedule that fills the bubble make that smaller.",
         "llama3-70b --gpus 128 --hardware h100 --tp 8 --pp 8 --zero 1 --global-batch 16 --recompute full",

@@ -45,6 +45,12 @@ def _notes_on_peak(setup: Setup, found: Fit) -> list[str]:
     """Say when the peak is, and what the interval allows for."""
     where = f" on stage {int(found.rank.stage.index)} of {setup.layout.pp}" if setup.layout.pp > 1 else ""
     notes = [f"the peak is in the {buckets.peak_of(found.rank).name}{where}"]
+    left = dict(found.rank.moments[-1].made.get("temporaries", ())).get("left_by_recomputation", 0)
+    if left:
+        notes.append(
+            "the class refers to its last recurrent states, and so to what was recomputed for them: "
+            f"{human(left, 'byte')} that no backward pass frees"
+        )
     copies = verdicts.narrow_copies(setup, found.rank)
     if copies:
         notes.append(

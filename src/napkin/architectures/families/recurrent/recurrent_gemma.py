@@ -86,7 +86,8 @@ RECURRENT_GEMMA = Architecture(
         "num_attention_heads": 10, "num_key_value_heads": None, "tie_word_embeddings": True, "vocab_size": 256000,
     },
     implementation=replace(
-        HF, rotary="values", mixer="torch", passes=(MASKS, POSITION_IDS), closure=("tables", "masks")
+        HF, rotary="values", mixer="torch", passes=(MASKS, POSITION_IDS), closure=("tables", "masks"),
+        buffers=(("each rotary", "fp32"), ("scale", "bf16")),
     ),
     modules={
         "mixer_linear_y": "temporal_block.linear_y", "mixer_linear_x": "temporal_block.linear_x",
