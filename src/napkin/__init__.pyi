@@ -255,6 +255,8 @@ def compare(
     in_sample: bool | None = None,
     worst: _Number | None = None,
     strict: bool | None = None,
+    log_file: _File | None = None,
+    once: bool | None = None,
 ) -> Result:
     """Two runs, models or machines, and what each difference contributes, whatever order they are made in."""
 
@@ -888,7 +890,7 @@ def roofline(
     """Compute or memory bound: an operation or a model's operations against the accelerator's ridge."""
 
 def sensitivity(
-    command: Literal["calibrate", "check", "checkpoint", "data", "dtype", "flops", "hardware", "init", "lint", "max-params", "memory", "mfu", "models", "optimal", "optimizer", "params", "plan", "read", "roofline", "step", "tensor", "train-time", "validate"],
+    command: Literal["calibrate", "check", "checkpoint", "data", "dtype", "flops", "hardware", "init", "lint", "max-params", "memory", "mfu", "models", "optimal", "optimizer", "params", "plan", "read", "roofline", "step", "tensor", "train-time", "validate", "watch"],
     *values: _Model,
     change: _Number | None = None,
     vary: _Names | None = None,
@@ -1084,6 +1086,8 @@ def sensitivity(
     in_sample: bool | None = None,
     worst: _Number | None = None,
     strict: bool | None = None,
+    log_file: _File | None = None,
+    once: bool | None = None,
 ) -> Result:
     """Which input moves an answer most (a tornado), and the value of each input at which a decision flips."""
 
@@ -1171,7 +1175,7 @@ def step(
     """Seconds of one training step: compute, memory traffic, communication, bubble, optimizer, and what binds."""
 
 def sweep(
-    command: Literal["calibrate", "check", "checkpoint", "data", "dtype", "flops", "hardware", "init", "lint", "max-params", "memory", "mfu", "models", "optimal", "optimizer", "params", "plan", "read", "roofline", "step", "tensor", "train-time", "validate"],
+    command: Literal["calibrate", "check", "checkpoint", "data", "dtype", "flops", "hardware", "init", "lint", "max-params", "memory", "mfu", "models", "optimal", "optimizer", "params", "plan", "read", "roofline", "step", "tensor", "train-time", "validate", "watch"],
     *values: _Model,
     over: _Settings | None = None,
     by: _Settings | None = None,
@@ -1365,6 +1369,8 @@ def sweep(
     in_sample: bool | None = None,
     worst: _Number | None = None,
     strict: bool | None = None,
+    log_file: _File | None = None,
+    once: bool | None = None,
 ) -> Result:
     """Any question over a list or range of an option, as a table (--csv, --markdown, --json) or a plot."""
 
@@ -1503,3 +1509,82 @@ def validate(
     from_: _File | Sequence[_File] | None = None,
 ) -> Result:
     """Predicted against measured for published runs, each with its own source held out."""
+
+def watch(
+    log_file: _File | None = None,
+    model: _Model | None = None,
+    *,
+    assume_ignorable: _Names | None = None,
+    strict_config: bool | None = None,
+    params: _Number | None = None,
+    active_params: _Number | None = None,
+    gpus: _Number | None = None,
+    nodes: _Number | None = None,
+    gpus_per_node: _Number | None = None,
+    hardware: str | None = None,
+    hardware_file: _File | None = None,
+    dtype: str | None = None,
+    seq: _Number | None = None,
+    target_seq: _Number | None = None,
+    document_lengths: _Numbers | None = None,
+    mean_document_length: _Number | None = None,
+    indexer_loss: bool | None = None,
+    flops: str | None = None,
+    tp: _Number | None = None,
+    pp: _Number | None = None,
+    dp: _Number | None = None,
+    cp: _Number | None = None,
+    ep: _Number | None = None,
+    etp: _Number | None = None,
+    vp: _Number | None = None,
+    sp: bool | None = None,
+    zero: Literal["0", "1", "2", "3", 0, 1, 2, 3] | None = None,
+    micro_batch: _Number | None = None,
+    global_batch: _Number | None = None,
+    grad_accum: _Number | None = None,
+    schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] | None = None,
+    distributed_optimizer: bool | None = None,
+    dp_shard: _Number | None = None,
+    recompute: str | None = None,
+    precision: str | None = None,
+    optimizer: str | None = None,
+    optimizer_form: Literal["foreach", "forloop", "fused"] | None = None,
+    momentum: _Number | None = None,
+    implementation: str | None = None,
+    attention: Literal["flash", "eager", "efficient", "cudnn"] | None = None,
+    dropout: _Number | None = None,
+    loss: Literal["torch", "compiled", "in-place", "chunked", "chunked-eager", "vocabulary", "sharded", "dtensor", "fused", "log-probs", "log-probs-fp32", "divergence", "divergence-fp32", "chunked-backward", "chunked-backward-eager", "chunked-backward-divided", "held"] | None = None,
+    framework: str | None = None,
+    trainer: str | None = None,
+    compile: bool | None = None,
+    stack: str | None = None,
+    async_tp: bool | None = None,
+    factor: _Number | None = None,
+    freeze_layers: _Number | None = None,
+    freeze: _Names | None = None,
+    lora_rank: _Number | None = None,
+    adapter: Literal["lora", "dora"] | None = None,
+    lora_targets: _Names | None = None,
+    quantized: Literal["nf4", "nf4-dq", "int4", "int8", "fp8", "none"] | None = None,
+    quantize_experts: bool | None = None,
+    stage_layers: _Numbers | None = None,
+    first_stage_layers: _Number | None = None,
+    last_stage_layers: _Number | None = None,
+    embedding_as_layer: bool | None = None,
+    loss_as_layer: bool | None = None,
+    chunk_layers: _Number | None = None,
+    confidence: _Number | None = None,
+    ema: bool | None = None,
+    offload: _Names | None = None,
+    steps: _Number | None = None,
+    once: bool | None = None,
+    run: _File | None = None,
+    from_: _File | Sequence[_File] | None = None,
+    peak_flops: _Number | None = None,
+    memory_size: _Number | None = None,
+    memory_bandwidth: _Number | None = None,
+    link_bandwidth: _Number | None = None,
+    network_bandwidth: _Number | None = None,
+    tdp: _Number | None = None,
+) -> Result:
+    """A training log while it is written: progress, speed and MFU, until the run is over."""

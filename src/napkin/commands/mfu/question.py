@@ -70,15 +70,20 @@ class MfuQuestion:
 
 def read(inputs: Inputs) -> MfuQuestion:
     """Read the question."""
+    check_missing(inputs, rated=False)
+    line = inputs.text_or_none("log")
+    return read_rated(inputs, read_log(line) if line is not None else None)
+
+
+def read_rated(inputs: Inputs, logged: Logged | None) -> MfuQuestion:
+    """Read the question of what a log says, or of the rate that an option states."""
     read_untimed(inputs)
-    _check_missing(inputs)
+    check_missing(inputs, logged is not None)
     name, counted, repeated = _read_counted(inputs)
     read_gpus(inputs)
     hardware = read_hardware(inputs, ("peak-flops",))
     dtype = read_dtype(inputs, hardware)
     peak = hardware.term(f"peak/{dtype}", "peak", "FLOP/s/GPU")
-    line = inputs.text_or_none("log")
-    logged = read_log(line) if line is not None else None
     rate = read_rate(inputs, counted, logged)
     claimed = inputs.number_or_none("claimed-mfu") or (logged.quantities.get("mfu") if logged else None)
     return MfuQuestion(
@@ -98,10 +103,10 @@ def read(inputs: Inputs) -> MfuQuestion:
     )
 
 
-def _check_missing(inputs: Inputs) -> None:
-    """Refuse a question that lacks what every MFU needs, naming all of it."""
+def check_missing(inputs: Inputs, rated: bool) -> None:
+    """Refuse a question that lacks what every MFU needs, naming all of it. rated: a log states the rate."""
     sized = {} if inputs.has("model") else {"params": "a MODEL, or its number of parameters"}
-    unrated = () if any(inputs.has(name) for name in MEASURED_RATES) else (without_rate(),)
+    unrated = () if rated or any(inputs.has(name) for name in MEASURED_RATES) else (without_rate(),)
     inputs.need_all({**sized, "hardware": WHICH}, unrated)
 
 
