@@ -135,6 +135,7 @@ gpu-mtbf=10000h
 restart-time=20min
 run-kind=speedrun|benchmark
 power=measured
+phases=x
 region=europe-north1
 spares=8
 compute=1e22

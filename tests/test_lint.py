@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from napkin.rules.registry import CONTRADICTIONS, laws
 from napkin.rules.rule import ERROR, Law
-from tests.conftest import Napkin, answered, written
+from tests.conftest import Napkin, answered, run_line, written
 
 EVERY = laws()
 
@@ -77,3 +78,32 @@ def test_a_finding_is_seen_at_80_columns(rule: Law) -> None:
     for row in rows(line):
         assert row["message"] in words
         assert (row["change"] or "") in words
+
+
+def layouts(count: int) -> list[str]:
+    """Draw layouts, most of which do not divide something."""
+    draw = random.Random(7)
+    lines = []
+    for _ in range(count):
+        model = draw.choice(["llama3-8b", "mixtral-8x7b", "gpt2"])
+        options = {name: draw.choice([1, 1, 1, 2, 3, 4, 8]) for name in ("tp", "pp", "cp", "vp")}
+        options["gpus"] = draw.choice([8, 12, 16, 24, 64])
+        options |= {"seq": draw.choice([512, 1000, 1024]), "micro-batch": draw.choice([1, 2, 3])}
+        if model == "mixtral-8x7b":
+            options["ep"] = draw.choice([1, 2, 3, 4])
+        if draw.random() < 0.5:
+            options["global-batch"] = draw.choice([16, 64, 96, 100])
+        if draw.random() < 0.2:
+            options["dp"] = draw.choice([1, 2, 4])
+        kept = {name: value for name, value in options.items() if name != "vp" or options["pp"] > 1}
+        lines.append(f"{model} " + " ".join(f"--{name} {value}" for name, value in kept.items()))
+    return lines
+
+
+@pytest.mark.parametrize("line", layouts(60))
+def test_what_contradicts_itself_is_what_is_refused(line: str) -> None:
+    """A rule about contradictions fires exactly where the same options are refused for what they are together."""
+    refused = run_line(f"memory {line}").status == 2
+    outcome = run_line(f"lint {line} --select N4 --json")
+    assert (outcome.status == 1) == refused, outcome.err
+    assert bool(outcome.data["rows"]) == refused

@@ -96,6 +96,10 @@ def ask(
     only   the quantities that will be read; others may be omitted where they take long
     spare  takes the refusals of options that change nothing, for one of several questions with the same options
     """
+    if "phases" in given:
+        from napkin.commands.phases import answer_phases  # only where a run file has parts
+
+        return answer_phases(command, given, lambda part, idle: ask(command, part, only, idle))
     inputs = Inputs(command, given, only)
     inputs.depends(("theme",), "plot" in given, "no picture is drawn", "--plot FILE draws one")
     answer = command.run(inputs)

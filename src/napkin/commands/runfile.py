@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from napkin.commands.command import Command, accepted
@@ -39,5 +40,15 @@ def options_of(
 ) -> dict[str, OptionText]:
     """Return the options in one mapping of a run file; `command`, `limits` and `checks` are not options. shared: the
     file names no command, so that others read it too."""
-    options = {k: v for k, v in data.items() if k not in ("command", "limits", "checks", "name")}
-    return accepted(command, options, "run file", lambda key: document.place(*prefix, key), shared)
+    options = {k: v for k, v in data.items() if k not in ("command", "limits", "checks", "name", "phases")}
+    found = accepted(command, options, "run file", lambda key: document.place(*prefix, key), shared)
+    if "phases" in data:
+        from napkin.commands.phases import accepted_phases  # only where a run file has parts
+
+        found["phases"] = accepted_phases(
+            command,
+            data["phases"],
+            partial(document.place, *prefix, "phases"),
+            lambda part, place: accepted(command, part, "run file", place, shared),
+        )
+    return found

@@ -36,6 +36,14 @@ OPTIONS = (
         metavar="X",
     ),
     Option("log", units.words, "A training log: one line, pasted, or the file", metavar="LINE|FILE"),
+    Option(
+        "log-file",
+        units.words,
+        "A training log that is being written; - is standard input",
+        metavar="LOG",
+        positional=True,
+    ),
+    flag("once", "Answer from what the log has now, and do not wait for more"),
     Option("claimed-mfu", units.positive, "An MFU that someone reports, to be explained", metavar="X"),
     Option("time", units.duration, "Measured time", "second", "TIME"),
     flag("must-fit", "Exit 1 where it does not fit, 4 if too close"),
@@ -59,6 +67,7 @@ OPTIONS = (
     Option("served-tokens", units.positive, "Tokens the model will serve in its life", "token", "N"),
     Option("unique-tokens", units.positive, "Different tokens there are; more repeat", "token", "N"),
     Option("experts", units.positive_count, "Experts, of a law for mixtures", metavar="N"),
+    Option("phases", units.words, "Parts of a run; a list in a run file", metavar="LIST"),
     Option("bits", units.positive_count, "Bits trained in, of a law of precision", metavar="N"),
 )
 

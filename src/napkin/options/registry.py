@@ -51,7 +51,7 @@ _RARE = """assume-ignorable strict-config target-seq images image-tokens mean-do
     optimizer-form momentum attention loss compile async-tp factor ema freeze freeze-layers lora-targets quantized
     quantize-experts adapter trainer reference prompt-tokens response-tokens max-response-tokens
     samples-per-prompt rollout rollout-tp reward critic vp sp profile epochs sample-tokens lengths packing steps
-    indexer-loss experts bits power region restart-time spares
+    indexer-loss experts bits phases power region restart-time spares
     dropout stack snapshot-device peak-flops memory-size memory-bandwidth link-bandwidth network-bandwidth tdp
     power-overhead pue carbon-intensity goodput run-kind samples-per-second bytes-per-param width widths depth csv
     markdown paths theme run from emit pareto tensors size hardware-file snapshot confidence quiet plot

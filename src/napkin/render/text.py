@@ -42,7 +42,7 @@ def to_text(answer: Answer, view: Display) -> str:
         out += [""] if answer.notes else []
         for note in answer.notes:
             out += folded(f"note: {note}", view.width, "", "      ")
-    if view.explain:
+    if view.explain and (answer.terms or answer.rows is None):  # rows have no tree
         out += ["", *explained(answer)]
     return "\n".join(out) + "\n"
 

@@ -51,7 +51,7 @@ def judged(case: Configuration, rule: Rule, hit: Hit, ask: Ask) -> Iterator[Brok
     """Yield the finding with its best change, where that is worth a line."""
     if rule.gains == OWN:
         change = rule.mend(case, ask) if rule.mend is not None else _first(hit)
-        yield BrokenRule(rule, hit, change, hit.price or Gain(), ask.case(change) if change else None)
+        yield BrokenRule(rule, hit, change, hit.price or Gain())
         return
     best: BrokenRule | None = None
     for change in (stated(case, change) for change in hit.changes):
@@ -59,10 +59,9 @@ def judged(case: Configuration, rule: Rule, hit: Hit, ask: Ask) -> Iterator[Brok
         if after is None:
             continue
         price = price_of(case, after)
-        if is_worth(case, after, rule, price) and (
-            best is None or _gain(case, rule, price) > _gain(case, rule, best.price)
-        ):
-            best = BrokenRule(rule, hit, change, price, after)
+        worth = is_worth(case, after, rule, price)
+        if worth and (best is None or _gain(case, rule, price) > _gain(case, rule, best.price)):
+            best = BrokenRule(rule, hit, change, price)
         if hit.ordered:
             break
     if best is not None:
@@ -91,7 +90,7 @@ def together(case: Configuration, found: Sequence[BrokenRule], ask: Ask) -> tupl
     change: Options = {}
     best = case
     for one in found:
-        if not one.change or one.rule.severity == INFO:
+        if not one.change or one.rule.severity == INFO or not one.rule.mends_step:
             continue
         after = ask.case({**change, **one.change})
         if after is None or after.verdict < best.verdict:
@@ -109,7 +108,7 @@ def joined(case: Configuration, found: Sequence[BrokenRule], ask: Ask) -> Broken
     if sum(bool(one.change) for one in found) < 2 or not change:
         return None
     worst = found[0]
-    return BrokenRule(worst.rule, Hit("together", worst.hit.option), change, price_of(case, after), after)
+    return BrokenRule(worst.rule, Hit("together", worst.hit.option), change, price_of(case, after))
 
 
 def is_worth(case: Configuration, after: Configuration, rule: Rule, price: Gain) -> bool:
@@ -133,11 +132,7 @@ def is_worth(case: Configuration, after: Configuration, rule: Rule, price: Gain)
 
 
 def _gain(case: Configuration, rule: Rule, price: Gain) -> float:
-    """Return how much a change gains, in the rule's own measure."""
-    whole = case.capacity or case.used or 1
-    part = (price.memory or 0.0) / whole
-    if rule.gains == NEEDLESS:
-        return part  # the change that takes least
-    if rule.gains == TIME:
-        return price.time or 0.0
-    return part if rule.gains == MEMORY else (price.time or 0.0) + (part if rule.gains == EITHER else 0.0)
+    """Return how much a change gains, in the rule's own measure: of what is needless, that which takes least."""
+    part = (price.memory or 0.0) / (case.capacity or case.used or 1)
+    share = price.time or 0.0
+    return {TIME: share, EITHER: share + part}.get(rule.gains, part)

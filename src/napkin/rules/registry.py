@@ -30,6 +30,16 @@ def laws() -> list[Law]:
     return sorted((*RULES, *CONTRADICTIONS), key=lambda rule: rule.number)
 
 
+def is_number(word: str) -> bool:
+    """Return whether a word is written as a rule's number: N101."""
+    return len(word) == 4 and word[0] in "nN" and word[1:].isdigit()
+
+
+def is_known(word: str) -> bool:
+    """Return whether a word is a rule's number or name."""
+    return any(word.strip().lower() in (rule.number.lower(), rule.name) for rule in laws())
+
+
 def find(number: str) -> Law:
     """Return a rule by its number or name; an unknown one is an error (2) with the nearest."""
     known = {word: rule for rule in laws() for word in (rule.number.lower(), rule.name)}

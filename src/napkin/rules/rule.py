@@ -37,7 +37,7 @@ class Hit:
 
     says     what was found, in one clause           option   the option that it is about
     changes  the changes that may mend it, the best of which is taken; empty: none that an option says
-    ordered  the first of them that is worth it is taken: those after it are no better
+    ordered  the first of them with which the step fits is taken: those after it are slower
     price    where the rule states it                edit     what to edit where no option says it
     where    file, line and key, where no option is stated there
     """
@@ -74,6 +74,11 @@ class Law:
     close: bool = False
     whole: str = "a step"
 
+    @property
+    def mends_step(self) -> bool:
+        """Whether its change makes the step faster or smaller."""
+        return False
+
 
 @record
 class Ask:
@@ -94,6 +99,11 @@ class Rule(Law):
     least: float = 0.02
     mend: Callable[[Configuration, Ask], Options] | None = None
 
+    @property
+    def mends_step(self) -> bool:
+        """Whether its change is one of the step: not of how the run is operated, or of what is trained on."""
+        return self.gains != OWN or self.mend is not None
+
 
 @record
 class Contradiction(Law):
@@ -104,11 +114,9 @@ class Contradiction(Law):
 
 @record
 class BrokenRule:
-    """A rule that is broken: with the change that mends it, and what that is worth. after: the configuration with the
-    change, where it was asked."""
+    """A rule that is broken: with the change that mends it, and what that is worth."""
 
     rule: Law
     hit: Hit
     change: Options
     price: Gain
-    after: Configuration | None = None

@@ -26,7 +26,7 @@ from napkin.render.findings import to_annotations, to_junit
 from napkin.rules.case import Stated
 from napkin.rules.contradictions import refused
 from napkin.rules.judge import contradictions, findings, joined
-from napkin.rules.registry import CONTRADICTIONS, RULES, find, is_selected, laws, prefixes
+from napkin.rules.registry import CONTRADICTIONS, RULES, find, is_known, is_number, is_selected, laws, prefixes
 from napkin.rules.rule import BrokenRule, Law
 
 Wanted = Callable[[Law], bool]
@@ -37,7 +37,7 @@ def run(inputs: Inputs) -> Answer:
     words = inputs.texts("configs")
     if inputs.flag("rules"):
         return of_rules(laws())
-    if words and inputs.flag("explain"):
+    if inputs.flag("explain") and words and all(is_number(word) or is_known(word) for word in words):
         return of_rule([find(word) for word in words])
     wanted = _read_selection(inputs)
     found: list[Linted] = []
@@ -53,7 +53,7 @@ def run(inputs: Inputs) -> Answer:
             problems += problem.problems if isinstance(problem, Problems) else (problem,)
             continue
         found.append(replace(one, seconds=time.perf_counter() - started))
-    answer = _answer(found, problems)
+    answer = _answer(found, problems, inputs.flag("explain"))
     if inputs.has("junit"):
         _write_junit(inputs.text("junit"), found)
     if inputs.has("annotations") and inputs.text("annotations"):
@@ -101,8 +101,8 @@ def _read_impossible(inputs: Inputs, read: ReadTarget, stated: Stated | None, fo
     return Linted(read, stated, tuple(found), None, inputs.texts_given())
 
 
-def _answer(found: Sequence[Linted], problems: Sequence[NapkinError]) -> Answer:
-    """Answer with the findings of all configurations, the worst first in each."""
+def _answer(found: Sequence[Linted], problems: Sequence[NapkinError], whys: bool) -> Answer:
+    """Answer with the findings of all configurations, the worst first in each. whys: with the law behind each rule."""
     answer = Answer("lint", rows=[one.row(finding) for one in found for finding in one.findings], problems=problems)
     answer.extra["columns"] = {"time": "1", "memory": "byte", "cost": "USD"}
     answer.extra["together"] = [one.extra for one in found if one.extra is not None]
@@ -119,7 +119,7 @@ def _answer(found: Sequence[Linted], problems: Sequence[NapkinError]) -> Answer:
             answer.assumed.append("no --hardware: nothing is timed")
     number = counts([finding for one in found for finding in one.findings])
     answer.verdict = ", ".join(f"{count} {word}" for word, count in number.items()) or "no findings"
-    answer.screen = screen(found, len(problems))
+    answer.screen = screen(found, len(problems), whys)
     return answer
 
 

@@ -133,6 +133,7 @@ COMMAND = Command(
         *ROLLOUT,
         "must-fit",
         "confidence",
+        "phases",
         "max",
         "min",
         "tensors",

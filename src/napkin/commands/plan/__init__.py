@@ -88,6 +88,7 @@ COMMAND = Command(
         *AMOUNT,
         "goodput",
         *OF_FAILURES,
+        "phases",
         "run-kind",
         "within",
         "budget",

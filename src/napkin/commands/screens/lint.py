@@ -20,21 +20,24 @@ MOST = 7
 COLUMNS = (Column(), Column(right=True), Column(remark=True))
 
 
-def screen(found: Sequence[Linted], problems: int) -> Screen:
-    """Return the screen of all configurations. problems: files that could not be read."""
+def screen(found: Sequence[Linted], problems: int, whys: bool) -> Screen:
+    """Return the screen of all configurations. problems: files that could not be read; whys: the law behind each rule
+    is told."""
+    rules = {one.rule.number: one.rule.why for each in found for one in each.findings} if whys else {}
+    told = [f"{number}: {why}" for number, why in rules.items()]
     if len(found) == 1:
-        return _of_one(found[0])
+        return _of_one(found[0], told)
     rows: list[tuple[str, str, str]] = []
     for one in found:
         rows.append((one.read.target.name, "", ""))
         rows += _rows(one, len(one.findings))
     every = [finding for one in found for finding in one.findings]
     said = [f"{len(found)} configurations"] + ([f"{problems} not read"] if problems else [])
-    return Screen(said, _headline(counts(every)), _tone(counts(every)), Table(COLUMNS, rows), listing=True)
+    return Screen(said, _headline(counts(every)), _tone(counts(every)), Table(COLUMNS, rows), told, listing=True)
 
 
-def _of_one(one: Linted) -> Screen:
-    """Return the screen of one configuration."""
+def _of_one(one: Linted, told: Sequence[str]) -> Screen:
+    """Return the screen of one configuration. told: laws behind its rules."""
     shown = one.findings[:MOST]
     more = len(one.findings) - len(shown)
     remarks = [f"{more} more; --json lists them"] if more else []
@@ -45,7 +48,7 @@ def _of_one(one: Linted) -> Screen:
         [*_headline(number), *([f"together: {', '.join(worth)}"] if worth else [])],
         _tone(number),
         Table(COLUMNS, _rows(one, MOST)),
-        remarks,
+        [*remarks, *told],
         next=_next(one),
     )
 

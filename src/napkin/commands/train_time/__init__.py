@@ -163,6 +163,7 @@ COMMAND = Command(
         "mfu",
         "goodput",
         *OF_FAILURES,
+        "phases",
         "run-kind",
         "within",
         "budget",
