@@ -63,6 +63,20 @@ def test_the_log_softmax_is_kept_in_16_bits_and_the_logits_in_fp32() -> None:
     assert kept["log-probs"] - kept["fused"] == pytest.approx(2 * logits - fused, abs=2 * 512 * 768 * 2 + 16)
 
 
+def test_the_mfu_of_pairs_has_both_sequences_and_the_reference_s_pass() -> None:
+    """Two sequences a sample, and of four forward passes' FLOPs (forward, backward twice as much) one more: 2 · 4/3 of
+    a sequence that is trained on. What is recomputed is one of them."""
+    line = "mfu gpt2 --seq 512 --hardware h100 --gpus 1 --samples-per-second 10 --recompute full"
+    pairs, plain = values(f"{line} --task dpo"), values(line)
+    assert pairs["mfu/torch"] == pytest.approx(plain["mfu/torch"] * 2 * 4 / 3)
+    again = plain["hfu/torch"] - plain["mfu/torch"]
+    assert pairs["hfu/torch"] - pairs["mfu/torch"] == pytest.approx(2 * again)
+    assert (
+        "belongs to a MODEL"
+        in run_line("mfu --params 8B --task dpo --hardware h100 --tokens-per-second 9 --gpus 1").err
+    )
+
+
 def test_a_divergence_keeps_what_autograd_does() -> None:
     """trl's generalized Jensen–Shannon divergence, beta 0.5: bytes for each logit, both models' logits not counted."""
     rows, width = 16, 512
