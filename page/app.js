@@ -106,7 +106,7 @@ function answer({ id, advice, explain, answer: found, took }) {
   if (found.json) show(found, explain);
   else if (!live.hidden) live.classList.add("stale");
   performance.mark(`shown-${id}${advice ? "-advice" : ""}`, { detail: { took } });
-  const said = found.json ? found.screen.headline.map((part) => part.text).join(", ") : found.problems[0]?.message;
+  const said = found.screen?.headline.map((part) => part.text).join(", ") || found.problems[0]?.message || "";
   byId("strip").hidden = false;
   byId("strip").firstElementChild.textContent = said;
   clearTimeout(state.telling); // screen readers hear where a slider stopped, not every stop

@@ -26,7 +26,7 @@ FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
-PATIENCE = 90.0
+PATIENCE = 300.0
 """Seconds to wait for an answer: a busy machine takes long to start Python."""
 Texts = dict[str, str | bool]
 
@@ -60,6 +60,7 @@ def browser(width: int = 1280, height: int = 1000) -> Iterator[webdriver.Chrome]
     for flag in (*FLAGS, f"--window-size={width},{height}"):
         options.add_argument(flag)
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    driver.set_script_timeout(PATIENCE)
     try:
         yield driver
     finally:

@@ -380,3 +380,31 @@ def test_what_is_asked_for_overrules_the_file(napkin: Napkin, tmp_path: Path) ->
     assert napkin(["memory", "--from", path, "--hardware", "b200", "--max", "micro-batch"]).status == 0
     fewest = napkin(["memory", "--from", path, "--hardware", "a100", "--min", "gpus"])
     assert proposed_by(fewest)[:3] == ["memory", "--from", path]
+
+
+MIXTURE = "decoder_block: qwen3_moe\nbase_emb_dim: 64\nbase_num_decoder_layers: 2\nvocab_size: 320\n"
+
+
+def test_files_that_were_defects(napkin: Napkin, tmp_path: Path) -> None:
+    """Found by changing published files: a mixture without its experts, an alias of nothing."""
+    lacks = napkin(["params", "--from", put(tmp_path, "maxtext.yml", MIXTURE)])
+    assert lacks.status == 2
+    assert lacks.err.count("error:") == lacks.err.count("hint:") == 1
+    assert "needs num_experts, num_experts_per_tok, base_moe_mlp_dim" in lacks.err
+    alias = napkin(["read", "--from", put(tmp_path, "a.yaml", AXOLOTL + "warmup_steps: *a\n")])
+    assert alias.status == 2
+    assert "define &a" in alias.err
+
+
+def test_matmuls_of_8_bits_under_autocast(napkin: Napkin) -> None:
+    """torchtitan's float8 converter over fp32 shards. q, k, v, gate, up, down and the head keep a copy of their input,
+    of 2 bytes an element or of 1; o reads what attention keeps anyway, and then keeps 1 more."""
+    line = "memory llama3-8b --hardware h100 --seq 4096 --precision param=fp32,grad=fp32,compute={},state=fp32 --json"
+    saved = [napkin(line.format(kind)).data["values"]["memory/activations/saved"] for kind in ("bf16", "fp8")]
+    assert saved[0] - saved[1] == 32 * 4096 * ((5 - 1) * 4096 + 14336) + 4096 * 4096
+
+
+def test_a_search_that_fixes_a_stage_of_zero_and_finds_nothing(napkin: Napkin) -> None:
+    answer = napkin("plan llama3.1-405b --gpus 64 --hardware h100 --zero 1 --tp 1 --quiet")
+    assert answer.status == 1
+    assert "no layout" in answer.out

@@ -41,7 +41,7 @@ def times(count: int, every: int = 1) -> Iterator[str]:
 def sampled(count: int, every: int = 1) -> tuple[int, float]:
     """Return the lines that are kept, and the median step."""
     sample = log_file._sample(Made(times(count, every)), "made")  # type: ignore[arg-type]
-    return len(sample), log_file._medians(sample).quantities["step_seconds"]
+    return len(sample), log_file.medians(sample).quantities["step_seconds"]
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from napkin.autograd.course import CoursesDifferError, differs, holds, together
 from napkin.commands.command import find
 from napkin.commands.inputs import Inputs
 from napkin.commands.plan.searched import read_layouts
@@ -76,6 +77,19 @@ def test_arrays_and_scalars_agree_to_twelve_digits(line: str) -> None:
         plan, rates = planner.timed(setup)
         assert found.seconds[i] == pytest.approx(step(model, plan, rates).time.value, rel=1e-12)
         assert found.used[i] == pytest.approx(used_bytes(model, setup), rel=1e-12)
+
+
+def test_layouts_run_on_one_tape_only_where_each_part_takes_its_own_course() -> None:
+    one, several = np.array([True, False, False]), np.array([False, True, True])
+    with together(one, several):
+        assert not holds(np.array([False, False, True]))  # nor for either part alone
+        for condition in (one, several):  # each would hold on a tape of its own
+            with pytest.raises(CoursesDifferError):
+                holds(condition)
+            with pytest.raises(CoursesDifferError):
+                differs(condition)
+    assert not holds(one)
+    assert differs(one)
 
 
 def brute_force(planner: LayoutQuestion, gpus: int) -> list[tuple[float, float, Layout]]:

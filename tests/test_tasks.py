@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
+from napkin.operations.losses import LOSSES
 from napkin.training.tasks import TASKS
 from tests.conftest import Napkin, run_line
 
@@ -59,6 +61,74 @@ def test_the_log_softmax_is_kept_in_16_bits_and_the_logits_in_fp32() -> None:
     assert kept["log-probs-fp32"] - kept["log-probs"] == 2 * logits
     fused = 2 * 512 * 768 * 2 + 50_257 * 768 * 2
     assert kept["log-probs"] - kept["fused"] == pytest.approx(2 * logits - fused, abs=2 * 512 * 768 * 2 + 16)
+
+
+def test_the_mfu_of_pairs_has_both_sequences_and_the_reference_s_pass() -> None:
+    """Two sequences a sample, and of four forward passes' FLOPs (forward, backward twice as much) one more: 2 · 4/3 of
+    a sequence that is trained on. What is recomputed is one of them."""
+    line = "mfu gpt2 --seq 512 --hardware h100 --gpus 1 --samples-per-second 10 --recompute full"
+    pairs, plain = values(f"{line} --task dpo"), values(line)
+    assert pairs["mfu/torch"] == pytest.approx(plain["mfu/torch"] * 2 * 4 / 3)
+    again = plain["hfu/torch"] - plain["mfu/torch"]
+    assert pairs["hfu/torch"] - pairs["mfu/torch"] == pytest.approx(2 * again)
+    assert (
+        "belongs to a MODEL"
+        in run_line("mfu --params 8B --task dpo --hardware h100 --tokens-per-second 9 --gpus 1").err
+    )
+
+
+def test_a_divergence_keeps_what_autograd_does() -> None:
+    """trl's generalized Jensen–Shannon divergence, beta 0.5: bytes for each logit, both models' logits not counted."""
+    rows, width = 16, 512
+    kept: dict[int, int] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    student = torch.randn(rows, width, dtype=torch.bfloat16, requires_grad=True)
+    teacher = torch.randn(rows, width, dtype=torch.bfloat16)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        mine, its = (torch.log_softmax(logits / 0.9, -1) for logits in (student, teacher))
+        half = torch.tensor(0.5, dtype=mine.dtype)
+        both = torch.stack([mine + torch.log(1 - half), its + torch.log(half)])
+        mixture = torch.logsumexp(both, 0)
+        parts = [torch.nn.functional.kl_div(mixture, one, reduction="none", log_target=True) for one in (its, mine)]
+        assert (half * parts[0] + (1 - half) * parts[1]).sum().requires_grad
+    large = sum(size for size in kept.values() if size >= 2 * rows * width)
+    assert LOSSES["divergence"].kept * rows * width == pytest.approx(large, rel=0.15)
+
+
+def test_distillation_has_the_teacher_s_weights_pass_and_logits() -> None:
+    """At the loss 30 bytes for each logit, both models' own counted in; a pass of 2N without gradients, no pairs."""
+    line = "memory gpt2 --seq 512 --precision bf16-pure --task distill --reference gpt2-medium"
+    found, alone = values(line), values(f"memory {SMALL} --loss fused")
+    logits = 512 * 50_257
+    assert found["memory/models/reference"] == 2 * 354_823_168
+    others = alone["memory/activations/saved"] - 512 * 768 * 2 - 50_257 * 768 * 2  # without the fused loss's gradients
+    loss = found["memory/at/loss/temporaries"] + found["memory/at/loss/activations"] - others
+    assert loss == pytest.approx(30 * logits, rel=0.01)
+    step = values("flops gpt2 --seq 512 --task distill --reference gpt2-medium")
+    usual = values("flops gpt2 --seq 512")
+    teacher = values("flops gpt2-medium --seq 512")
+    assert step["flops/total"] == usual["flops/total"] + teacher["flops/forward"]
+    stored = values(line.replace("gpt2-medium", "precomputed"))
+    assert "memory/models" not in stored
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("--task distill", "which teacher"),
+        ("--task distill --reference same", "a teacher is another model"),
+        ("--task distill --reference gpt2-medium --loss fused", "not modeled"),
+        ("--task sft --loss divergence", "--task distill"),
+    ],
+)
+def test_what_distillation_is_not_is_refused(line: str, says: str) -> None:
+    answer = run_line(f"memory gpt2 {line}")
+    assert answer.status in (2, 3)
+    assert says in answer.err
 
 
 @pytest.mark.parametrize(

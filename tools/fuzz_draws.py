@@ -19,8 +19,8 @@ from napkin._tables.models import PRESETS
 from napkin.commands.command import MODULES, WRAPPERS, find
 from napkin.options.registry import OPTIONS
 
-LEFT_OUT = ("bench",)
-"""Commands that are not drawn: they run the machine, not the calculator."""
+LEFT_OUT = ("bench", "watch")
+"""Commands that are not drawn: one runs the machine, the other waits for more."""
 COSTLY = {"validate": 0.05, "plan": 0.05, "calibrate": 0.05, "sensitivity": 0.15, "models": 0.15}
 """Commands that take ten to a hundred times what the others do, with how often they are drawn for once of another."""
 

@@ -39,10 +39,9 @@ __version__: str
 RECORDS: dict[str, str]
 '''
 BY_METAVAR = {
-    "MODEL": "_Model", "FILE": "_File", "FILE...": "_File", "LINE|FILE": "_File", "NAME=VALUES": "_Settings",
-    "NAME=VALUE,…": "_Settings", "LEVEL": "_Number", "N": "_Number", "VALUE": "_Text", "SHAPE": "_Text",
-    "NAMES": "_Names",
-    "PATHS": "_Names", "LIST": "_Names", "PART,…": "_Names",
+    "MODEL": "_Model", "FILE": "_File", "FILE...": "_File", "LINE|FILE": "_File", "LOG": "_File",
+    "NAME=VALUES": "_Settings", "NAME=VALUE,…": "_Settings", "LEVEL": "_Number", "N": "_Number", "VALUE": "_Text",
+    "SHAPE": "_Text", "NAMES": "_Names", "PATHS": "_Names", "LIST": "_Names", "PART,…": "_Names",
 }  # fmt: skip
 """What stands for an option's value in help → its type; other texts are str."""
 BY_RESULT = {

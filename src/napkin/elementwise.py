@@ -202,6 +202,8 @@ def floor(a: Number) -> Number:
 
 def ratio(a: Number, b: Number) -> Number:
     """Return a / b: an integer where both are and b divides a; infinite where it overflows or b is 0."""
+    if a.__class__ is float and b.__class__ is float and b:
+        return a / b
     if is_array(a) or is_array(b):
         return a / b
     if b == 0:

@@ -75,9 +75,10 @@ class Term:
 
 
 class Op:
-    """One operation: how it folds values, how it folds units, and how it is written."""
+    """One operation: how it folds values, how it folds units, and how it is written. units: those that were asked for
+    before, by the units of the parts."""
 
-    __slots__ = ("fold", "unit", "write")
+    __slots__ = ("fold", "unit", "units", "write")
 
     def __init__(
         self,
@@ -88,6 +89,7 @@ class Op:
         self.fold = fold
         self.unit = unit
         self.write = write
+        self.units: dict[tuple[str, ...], str] = {}
 
 
 def _infix(symbol: str) -> Callable[[Sequence[str]], str]:
@@ -116,11 +118,25 @@ def _sum(values: Sequence[Number]) -> Number:
     return result
 
 
+def _product(values: Sequence[Number]) -> Number:
+    result = values[0]
+    for value in values[1:]:
+        result = elementwise.times(result, value)
+    return result
+
+
+def _quotient(values: Sequence[Number]) -> Number:
+    result = values[0]
+    for value in values[1:]:
+        result = elementwise.ratio(result, value)
+    return result
+
+
 OPS: dict[str, Op] = {
     "sum": Op(_sum, lambda u: units.same(*u), _infix("+")),
     "difference": Op(lambda v: v[0] - v[1], lambda u: units.same(*u), _infix("−")),
-    "product": Op(lambda v: reduce(elementwise.times, v), lambda u: units.combine(*((p, 1) for p in u)), _infix("×")),
-    "quotient": Op(lambda v: reduce(elementwise.ratio, v), _quotient_unit, _infix("/")),
+    "product": Op(_product, lambda u: units.combine(*((p, 1) for p in u)), _infix("×")),
+    "quotient": Op(_quotient, _quotient_unit, _infix("/")),
     "max": Op(lambda v: elementwise.maximum(*v), lambda u: units.same(*u), _call("max")),
     "smooth_max": Op(
         lambda v: reduce(elementwise.plus, [x**4 for x in v]) ** 0.25,  # (Σ x⁴)^¼: no kink where two bounds meet
@@ -167,16 +183,18 @@ def constant(name: str, value: Number, unit: str = "1", source: str = "") -> Ter
 
 def make(op: str, name: str, parts: Sequence[Term], source: str = "") -> Term:
     """Return the node `name` = op(parts); its value and unit follow from the parts."""
-    parts = tuple(parts)
-    rule, of_parts = OPS[op], (op, *[part.unit for part in parts])
-    unit = _UNITS.get(of_parts)
+    rule = OPS[op]
+    of_parts: tuple[str, ...]
+    values: Sequence[Number]
+    if len(parts) == 2:  # most have
+        a, b = parts
+        of_parts, values = (a.unit, b.unit), (a.value, b.value)
+    else:
+        of_parts, values = tuple([part.unit for part in parts]), [part.value for part in parts]
+    unit = rule.units.get(of_parts)
     if unit is None:
-        unit = _UNITS[of_parts] = rule.unit(of_parts[1:])
-    return Term(name, rule.fold([part.value for part in parts]), unit, op, parts, source)
-
-
-_UNITS: dict[tuple[str, ...], str] = {}
-"""Units of operations on parts of these units that were asked for before: (operation, unit of each part)."""
+        unit = rule.units[of_parts] = rule.unit(of_parts)
+    return Term(name, rule.fold(values), unit, op, tuple(parts), source)
 
 
 def add(name: str, *parts: Term, source: str = "") -> Term:

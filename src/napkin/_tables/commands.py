@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     'tensor': ('tensor', "A tensor's bytes, strides, views and offsets"),
     'train-time': ('train_time', 'How long a run takes, what it costs, or what it needs'),
     'validate': ('validate', 'Predicted against measured, for published runs'),
+    'watch': ('watch', 'A training log while it is written: speed, MFU, time left'),
 }
 
 FUNCTIONS: dict[str, str] = {
@@ -59,4 +60,5 @@ FUNCTIONS: dict[str, str] = {
     'tensor': 'tensor',
     'train_time': 'train-time',
     'validate': 'validate',
+    'watch': 'watch',
 }

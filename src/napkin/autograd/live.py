@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from napkin.autograd.course import holds
 from napkin.autograd.tensors import (
     ACTIVATION,
     CUT,
@@ -22,7 +23,7 @@ from napkin.autograd.tensors import (
     Tensor,
     sized,
 )
-from napkin.elementwise import Number, holds_for_all, is_array, is_zero, maximum, minimum, product
+from napkin.elementwise import Number, is_array, is_zero, maximum, minimum, product
 from napkin.record import record
 
 
@@ -224,15 +225,15 @@ def _handed_on(tensor: Tensor, output: Tensor) -> bool:
     if tensor.dtype != output.dtype:
         return False
     root = tensor.root
-    if tensor.count is not output.count and holds_for_all(tensor.count < output.count):
+    if tensor.count is not output.count and holds(tensor.count < output.count):
         return False
-    return tensor.count is root.count or holds_for_all(tensor.count <= root.count)
+    return tensor.count is root.count or holds(tensor.count <= root.count)
 
 
 def _in_turn(factor: Tensor, product: Tensor) -> Number:
     """Return the bytes allocated while a factor's gradient, of the product's size, is summed to the factor's size and
     cast."""
-    alike = factor.count is product.count or holds_for_all(factor.count == product.count)
+    alike = factor.count is product.count or holds(factor.count == product.count)
     summed = 0 if alike else sized(factor.count, product.dtype)
     if factor.dtype == product.dtype:
         return summed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from napkin import formats
+from napkin.autograd.course import differs
 from napkin.elementwise import Number, ceil_div, is_array, where
 
 BYTES, SIXTEENTHS = formats.BYTES, formats.SIXTEENTHS
@@ -153,10 +154,8 @@ def select(condition: Number, yes: Tensor, no: Tensor) -> Tensor:
     condition give the live bytes of each single layout."""
     if not is_array(condition):
         return yes if condition else no
-    if condition.all():
-        return yes
-    if not condition.any():
-        return no
+    if not differs(condition):
+        return yes if condition.all() else no
     holds = condition * 1
     storages = tuple((w * holds, s) for w, s in yes.storages) + tuple((w * (1 - holds), s) for w, s in no.storages)
     count = where(condition, yes.count, no.count)

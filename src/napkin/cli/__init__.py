@@ -12,7 +12,7 @@ from napkin.errors import BROKEN, IMPOSSIBLE, NapkinError, Problems, escaped
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
     from napkin.cli.reader import Line
     from napkin.commands.command import Command
@@ -180,17 +180,23 @@ def options_of(command: Command, line: Line) -> tuple[dict[str, OptionText], Lau
 
 
 def answer_of(
-    command: Command, given: dict[str, OptionText], launch: Launch | None, idle: Sequence[str], as_object: bool
+    command: Command,
+    given: dict[str, OptionText],
+    launch: Launch | None,
+    idle: Sequence[str],
+    as_object: bool,
+    only: Container[str] | None = None,
 ) -> Answer:
     """Return the answer to a question.
 
     idle       options of a pasted line that change nothing, for a note
     as_object  that there is no answer (status 1) is an answer too, with the verdict `impossible`
+    only       the quantities that will be read; None: all
     """
     from napkin.commands.command import ask
 
     try:
-        answer = ask(command, given)
+        answer = ask(command, given, only)
     except NapkinError as problem:
         if problem.status != BROKEN or not as_object:
             raise

@@ -11,12 +11,12 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-from napkin.cli.reader import read
+from napkin.cli import OUT_OF_RANGE, answer_of
+from napkin.cli.reader import Line, read
 from napkin.cli.web_form import QUESTIONS
-from napkin.commands.command import Command, ask, find, named
-from napkin.commands.inputs import Inputs
+from napkin.commands.command import Command, find, named
 from napkin.commands.signature import AllButAdvice, OptionText
-from napkin.errors import BROKEN, IMPOSSIBLE, NapkinError, Problems, escaped
+from napkin.errors import NapkinError, escaped
 from napkin.options.command_line import Text, pieces_of
 from napkin.render.answer import Answer
 from napkin.render.assumed import assumed_words
@@ -51,12 +51,11 @@ def answered(
     try:
         command = find(name)
         line = read(command, _words(command, texts))
-        answer = _asked(command, line.given, advice)
+        answer = _asked(command, line, advice)
     except NapkinError as problem:
         return _none(problem, name, texts)
     except OverflowError:
-        said = "the answer is out of range: a quantity on the way to it is above 1e308"
-        return _none(NapkinError(said, "check the inputs for a number with too many zeros"), name, texts)
+        return _none(NapkinError(*OUT_OF_RANGE), name, texts)
     return {
         "line": pieces,
         "status": answer.status,
@@ -84,23 +83,17 @@ def _words(command: Command, texts: Mapping[str, Text]) -> list[str]:
     return [*flags, *valued, *(["--", *arguments] if arguments else [])]
 
 
-def _asked(command: Command, given: dict[str, OptionText], advice: bool) -> Answer:
+def _asked(command: Command, line: Line, advice: bool) -> Answer:
     """Return the answer with its pictures; that there is none (status 1) is an answer too."""
-    drawn = {**given, "plot": OptionText("page.svg")} if "plot" in command.names else given
-    try:
-        return ask(command, drawn, None if advice else AllButAdvice())
-    except NapkinError as problem:
-        if problem.status != BROKEN:
-            raise
-        notes = [text for text in (problem.message, problem.hint) if text]
-        shown = Inputs(command, given).shown
-        return Answer(command.name, inputs=shown, verdict=IMPOSSIBLE, status=BROKEN, notes=notes, problems=(problem,))
+    drawn = {**line.given, "plot": OptionText("page.svg")} if "plot" in command.names else line.given
+    answer = answer_of(command, drawn, None, line.unused, True, None if advice else AllButAdvice())
+    answer.inputs.pop("plot", None)  # no one asked for a file
+    return answer
 
 
 def _problems(problem: NapkinError, name: str, texts: Mapping[str, Text]) -> list[Plain]:
     """Return each problem with the option that it is about, where it names one."""
-    every = problem.problems if isinstance(problem, Problems) else (problem,)
-    distinct = {one.message: one for one in every}.values()
+    distinct = {one.message: one for one in problem.errors}.values()
     return [
         {"message": escaped(one.message), "hint": escaped(one.hint or ""), "option": _about(one.message, name, texts)}
         for one in list(distinct)[:10]

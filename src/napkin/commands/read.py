@@ -9,6 +9,7 @@ from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError
 from napkin.inputs.launch.read import combined, read_launch
 from napkin.inputs.launch.reading import DIMENSIONS, Reading, Said
+from napkin.inputs.load import printable
 from napkin.options.registry import OPTIONS
 from napkin.render.answer import Answer, Shown
 from napkin.render.screen import Column, Screen, Table
@@ -86,7 +87,7 @@ def _written(value: object) -> str:
 
 
 def _listed(what: str, said: Sequence[Said]) -> list[str]:
-    return [f"{what}: {one.key}: {one.why}" for one in said]
+    return [f"{what}: {printable(one.key)}: {one.why}" for one in said]
 
 
 COMMAND = Command(

@@ -6,7 +6,7 @@ Recomputation counts towards HFU, never MFU. The peak is the datasheet's dense o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from napkin.counting import flops
 from napkin.counting.flops import Works
@@ -53,9 +53,9 @@ def hfu(name: str, model_utilisation: Term, repeated: Term) -> Term:
     return multiply(f"hfu/{name}", model_utilisation, repeated, source=PALM)
 
 
-def repeated(model: Model, run: Model, over: Works, recompute: Recompute) -> Term:
+def repeated(model: Model, run: Model, over: Works, recompute: Recompute, others: Sequence[Term] = ()) -> Term:
     """Return 1 + recomputed FLOPs / FLOPs of a step (forward and backward); run: the model as it runs with that
-    recomputation, which lets gradients pass through frozen layers."""
+    recomputation, which lets gradients pass through frozen layers; others: of passes without gradients."""
     one = constant("1", 1)
     if recompute.kind == "none":
         return constant("no_recomputation", 1)
@@ -63,7 +63,8 @@ def repeated(model: Model, run: Model, over: Works, recompute: Recompute) -> Ter
     again = recomputed(run, over, recompute)
     if run != model:
         again = add("flops/again", again, subtract("flops/passed_on", flops.passes("flops/run", run, over), step))
-    return add("with_recomputation", one, divide("recomputed_share", again, step))
+    whole = add("flops/step/with_others", step, *others) if others else step
+    return add("with_recomputation", one, divide("recomputed_share", again, whole))
 
 
 def repeated_of_parameters(recompute: Recompute) -> Term:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from napkin.autograd.forward_peaks import forward_peak
 from napkin.autograd.live import before_recomputation
 from napkin.autograd.tape import Tape
-from napkin.autograd.tensors import ACTIVATION, BYTES, INPUT_LABEL
+from napkin.autograd.tensors import ACTIVATION, INPUT_LABEL
 from napkin.elementwise import Number, minimum, total, where
 from napkin.footprint.closures import closure, embedded_bytes, leaf_bytes, masks_of, unkept_masks
 from napkin.footprint.legs import Leg
@@ -30,7 +30,7 @@ def tape_for(precision: Precision) -> Tape:
     """Return an empty tape: layers run in the parameters' dtype, or in fp32 under autocast; 8-bit matmuls keep 8-bit
     inputs."""
     autocast = precision.compute if precision.autocast else ""
-    if autocast and autocast not in BYTES:
+    if autocast and autocast not in ("bf16", "fp16"):  # what surrounds matmuls of fewer bits
         autocast = "bf16"
     narrow = precision.compute if precision.compute not in ("fp32", "tf32", "bf16", "fp16") else ""
     # 8- and 4-bit parameters are operands of matmuls; norms, sums and the residual stream stay in 16 bits

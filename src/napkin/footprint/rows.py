@@ -50,7 +50,7 @@ class Rows:
 
     def step(self, setup: Setup, index: object) -> PreparedStep:
         """Return the step of layouts; index: the row of each."""
-        run = _Taken(index).all(self.run)
+        run = _Taker(index).all(self.run)
         return step_of(self.model, self.stack, setup, _OfRows(self, run, index), self._weights(setup, index))
 
     def order(self, setup: Setup) -> Order:
@@ -60,8 +60,8 @@ class Rows:
     def _weights(self, setup: Setup, index: object) -> Weights:
         """Return what a rank of each layout holds: with a tied head, one stage holds less than two."""
         if not self.model.tied:
-            return _Taken(index).all(self._held(False))
-        single, several = (_Taken(index).all(self._held(one)) for one in (True, False))
+            return _Taker(index).all(self._held(False))
+        single, several = (_Taker(index).all(self._held(one)) for one in (True, False))
         return _either(setup.layout.pp == 1, single, several)
 
     def _held(self, single: bool) -> Weights:
@@ -89,12 +89,12 @@ class _OfRows(Replays):
 
     def __init__(self, rows: Rows, run: Pass, index: object) -> None:
         super().__init__(run)
-        self._rows, self._taken = rows, _Taken(index)
+        self._rows, self._taker = rows, _Taker(index)
         self._of_layouts: dict[tuple[object, ...], Replay] = {}
 
     def shares(self, kind: int) -> dict[int, Number]:
         sizes = self._rows.shares(kind)
-        return {key: self._taken.all(size) for key, size in sizes.items()}
+        return {key: self._taker.all(size) for key, size in sizes.items()}
 
     def of(
         self,
@@ -106,9 +106,9 @@ class _OfRows(Replays):
     ) -> Replay:
         key = (which, recomputed, alone, carried)
         if key not in self._of_layouts:
-            both = self._taken.all(self._rows.of(which, recomputed, alone, False, carried))
+            both = self._taker.all(self._rows.of(which, recomputed, alone, False, carried))
             if which == AFTER and self._rows.model.tied:
-                _, waiting = self._taken.all(self._rows.of(which, recomputed, alone, True, carried))
+                _, waiting = self._taker.all(self._rows.of(which, recomputed, alone, True, carried))
                 both = both[0], _either(setup.layout.pp == 1, waiting, both[1])
             self._of_layouts[key] = chosen(setup.lets_go, both)
         return self._of_layouts[key]
@@ -129,7 +129,7 @@ def _either_of(condition: Flag, yes: Any, no: Any) -> Any:
     return yes if yes is no or isinstance(yes, str) else where(condition, yes, no)
 
 
-class _Taken:
+class _Taker:
     """Takes the entries of an index from every array of a record; a storage that several pieces share stays one."""
 
     def __init__(self, index: object) -> None:

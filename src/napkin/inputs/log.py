@@ -108,3 +108,28 @@ def _patterns() -> tuple[tuple[re.Pattern[str], str, float], ...]:
     """Return each name with the number after it as one pattern."""
     whole = r"['\"]?(?:{})['\"]?" + _NUMBER.replace("{", "{{") + r"(\s*%)?"
     return tuple((re.compile(whole.format(name), re.IGNORECASE), what, scale) for name, what, scale in _PATTERNS)
+
+
+_STEP = re.compile(
+    r"\b(?:iteration|iter|global[ _]step|step)\b['\"]?\s*[:=]?\s*'?(\d[\d,]*)(?:\s*/\s*(\d[\d,]*))?", re.IGNORECASE
+)
+_BAR = re.compile(r"\|\s*(\d+)/(\d+) \[")
+_OVER = re.compile(
+    r"\[after training is done\]|exiting program at iteration|`Trainer\.fit` stopped|\bTraining completed\b"
+    r"|'train_runtime'.*'train_loss'"
+)
+"""How Megatron-LM, Lightning and NeMo, torchtitan and the Hugging Face Trainer say that a run is over."""
+
+
+def progress_of(line: str) -> tuple[int, int | None] | None:
+    """Return the step that a line is about, and of how many where it says so."""
+    found = _STEP.search(line) or _BAR.search(line)
+    if found is None:
+        return None
+    step, total = (None if text is None else int(text.replace(",", "")) for text in found.groups())
+    return (step or 0), total
+
+
+def is_over(line: str) -> bool:
+    """Whether a line says that the run is over."""
+    return _OVER.search(line) is not None

@@ -45,7 +45,7 @@ def read_file(path: str) -> Logged:
             f"{name}: no line says a throughput, step time, TFLOP/s or MFU that napkin knows",
             "paste a line with --log, or give the figure itself: --tokens-per-second, --step-time or --tflops",
         )
-    return _medians(sample[int(WARM_UP * len(sample)) + (len(sample) > 3) :] or sample)
+    return medians(sample[int(WARM_UP * len(sample)) + (len(sample) > 3) :] or sample)
 
 
 def _opened(path: str, name: str) -> TextIO:
@@ -88,7 +88,7 @@ def _lines(stream: TextIO, name: str) -> Iterator[str]:
         whole = line.endswith("\n")
 
 
-def _medians(kept: list[Logged]) -> Logged:
+def medians(kept: list[Logged]) -> Logged:
     """Return the median of each figure over the lines that hold the commonest set of figures."""
     counts: dict[frozenset[str], int] = {}
     for one in kept:

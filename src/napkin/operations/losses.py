@@ -96,6 +96,22 @@ LOSSES = {
         source="the same, of logits that accelerate casts to fp32 (utils/operations.py convert_outputs_to_fp32): "
         "logsumexp keeps the logits, the gradients of all sequences are stacked",
     ),
+    "divergence": Loss(
+        14,
+        30,
+        local=2,
+        again=2,
+        source="huggingface/trl trl/experimental/gkd/gkd_trainer.py generalized_jsd_loss, traced: both log-softmaxes, "
+        "their stacked sums with log β, the mixture and both divergences, in the logits' 16 bits",
+    ),
+    "divergence-fp32": Loss(
+        28,
+        60,
+        passed=4,
+        local=4,
+        again=6,
+        source="the same, of logits that accelerate casts to fp32 (utils/operations.py convert_outputs_to_fp32)",
+    ),
     "chunked-backward": Loss(
         0,
         4,

@@ -10,7 +10,7 @@ from napkin.options.parsers import frozen_parts, lowercase_names, offloads
 GROUP = "Training"
 TORCH_LOSS = "torch"
 """The form of cross entropy that torch has: log-softmax, then the likelihood."""
-TASKS = ("pretrain", "sft", "dpo", "orpo", "simpo", "kto", "rm", "grpo", "rloo", "ppo")
+TASKS = ("pretrain", "sft", "dpo", "orpo", "simpo", "kto", "rm", "distill", "grpo", "rloo", "ppo")
 """What a model can be trained for."""
 FROZEN_FORMATS = ("nf4", "nf4-dq", "int4", "int8", "fp8")
 UNQUANTIZED = "none"
@@ -28,6 +28,8 @@ LOSSES = (
     "fused",
     "log-probs",
     "log-probs-fp32",
+    "divergence",
+    "divergence-fp32",
     "chunked-backward",
     "chunked-backward-eager",
     "chunked-backward-divided",

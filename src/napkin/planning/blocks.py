@@ -26,8 +26,7 @@ def given(request: Request) -> Layout:
 
 @record
 class Block:
-    """Layouts of a grid in which the same operations run: tp is 1 or more, sp is one number, and micro-batches are all
-    of one sequence or all of more.
+    """Layouts of a grid in which the same operations run: tp is 1 or more, sp is one number.
 
     layout  with one entry per cell (a row and a column), and the ZeRO stages as [zero, 1]; without its recomputation
     row     of each cell            valid  [zero, cell]
@@ -67,11 +66,9 @@ def cells_of(layout: Layout, cells: Array) -> Layout:
 
 def blocks(request: Request, whole: Grid) -> Iterator[Block]:
     """Yield the layouts of a grid in blocks."""
-    kinds, kind_of = np.unique(
-        np.stack((whole.rows.tp == 1, whole.rows.sp, whole.rows.micro == 1), axis=1), axis=0, return_inverse=True
-    )
+    kinds, kind_of = np.unique(np.stack((whole.rows.tp == 1, whole.rows.sp), axis=1), axis=0, return_inverse=True)
     rows_at_once = max(ENTRIES // (len(whole.columns.pp) * len(whole.zero)), 1)
-    for kind, (whole_width, sp, single) in enumerate(kinds):
+    for kind, (whole_width, sp) in enumerate(kinds):
         members = np.flatnonzero(kind_of.reshape(-1) == kind)
         for start in range(0, len(members), rows_at_once):
             rows = members[start : start + rows_at_once]
@@ -80,7 +77,7 @@ def blocks(request: Request, whole: Grid) -> Iterator[Block]:
             tp, cp, ep, _, micro = (values[row] for values in whole.rows)
             pp, vp = (values[of_column] for values in whole.columns)
             layout = given(request).replaced(
-                micro=1 if single else micro,
+                micro=micro,
                 micro_batches=whole.micro_batches[row, of_column],
                 tp=1 if whole_width else tp,
                 pp=pp,

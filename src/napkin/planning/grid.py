@@ -198,7 +198,7 @@ def near_values(free: Request, name: str, value: int) -> list[int]:
     elif field in GridColumn._fields:
         found = {int(v) for v in getattr(whole.columns, field)}
     elif name == "zero":
-        found = {int(v) for v in whole.zero[whole.valid.any(axis=(1, 2))]}
+        found = {int(v) for v in whole.zero[whole.valid.any(axis=(1, 2))].flat}
     else:
         found = {int(v) for v in whole.dp[whole.valid.any(axis=0)]}
     return sorted(found - {value}, key=lambda v: abs(math.log(max(v, 0.5) / max(value, 0.5))))[:4]

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from napkin import term
+from napkin.autograd.course import CoursesDifferError, together
 from napkin.elementwise import Number, is_array, maximum
 from napkin.footprint import allocator, memory
 from napkin.footprint.allocator import Flow
@@ -48,15 +49,37 @@ def used_bytes(model: Model, setup: Setup) -> Number:
 
 def used(request: Request, block: Block, capacity: float, wanted: Array) -> Used:
     """Return memory/used and the upper end of its interval as [recomputation, zero, cell]; wanted: of which, an array
-    of the same shape.
+    of the same shape. Micro-batches of one sequence are evaluated with those of more where both run the same."""
+    one = block.column("micro") == 1
+    parts = [np.flatnonzero(one), np.flatnonzero(~one)]
+    widths = [_width(request, block, micro) for micro in (1, 2)]
+    if all(map(len, parts)) and widths[0] == widths[1]:
+        rows = one[Bases(block).row_cells]
+        try:
+            with together(rows, ~rows):
+                return _used(request, block, capacity, wanted, widths[0])
+        except CoursesDifferError:
+            pass  # they are evaluated one after the other
+    whole: Used = np.zeros(wanted.shape), np.zeros(wanted.shape)
+    for cells, width in zip(parts, widths, strict=True):
+        if len(cells):
+            found = _used(request, block.kept(cells), capacity, wanted[..., cells], width)
+            for every, some in zip(whole, found, strict=True):
+                every[..., cells] = some
+    return whole
+
+
+def _width(request: Request, block: Block, micro: int) -> Width:
+    """Return how far the figures of a block can lie from the formulas', with micro-batches of so many sequences."""
+    alike = block.layout.replaced(micro=micro, dp=request.gpus, **dict.fromkeys(("tp", "pp", "cp", "ep", "vp"), 1))
+    return width_of(request.model, replace(request.setup, layout=alike), request.implementation)
+
+
+def _used(request: Request, block: Block, capacity: float, wanted: Array, width: Width) -> Used:
+    """Return what `used` does of cells that run the same.
 
     Of many cells, the first stage is evaluated for all and the others where it fits: no stage needs less than the worst
     one, so that what is left out is larger than the capacity anyway."""
-    alike = block.layout.replaced(
-        tp=1, micro=2 if is_array(block.layout.micro) else 1, **dict.fromkeys(("pp", "cp", "ep", "vp"), 1)
-    )
-    alike = alike.replaced(dp=request.gpus)
-    width = width_of(request.model, replace(request.setup, layout=alike), request.implementation)
     tapes: dict[bool, Rows] = {}  # the tape is the same for all but `selective`
     found = []
     bases = Bases(block)

@@ -83,33 +83,29 @@ class Answer:
         terms: Sequence[Term] = (),
         *,
         inputs: Mapping[str, Shown] | None = None,
-        intervals: Mapping[str, tuple[Number, Number]] | None = None,
         verdict: str | None = None,
         status: int = OK,
         rows: Sequence[Row] | None = None,
-        rows_name: str = "rows",
         notes: Sequence[str] = (),
         extra: Mapping[str, Cell] | None = None,
-        plot: Sequence[Chart] = (),
         problems: Sequence[NapkinError] = (),
         screen: Screen = NO_SCREEN,
-        assumed: Sequence[str] = (),
     ) -> None:
         self.command = command
         self.terms = tuple(terms)
         self.inputs = dict(inputs or {})
-        self.intervals = dict(intervals or {})
+        self.intervals: dict[str, tuple[Number, Number]] = {}
         self.verdict = verdict
         self.status = status
         self.rows = None if rows is None else list(rows)
-        self.rows_name = rows_name
+        self.rows_name = "rows"
         self.notes = list(notes)
         self.extra = dict(extra or {})
-        self.plot = plot
+        self.plot: Sequence[Chart] = ()
         self.problems = tuple(problems)
         self.trailer: Sequence[str] = ()
         self.screen = screen
-        self.assumed = list(assumed)
+        self.assumed: list[str] = []
 
     def by_path(self) -> dict[str, Term]:
         """Return the published terms by their paths."""

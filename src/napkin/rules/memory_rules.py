@@ -9,6 +9,7 @@ from napkin.planning.remedies import RemedySearch, advice, remedies, with_more_g
 from napkin.planning.remedy_axes import axes
 from napkin.planning.verdicts import NOT
 from napkin.record import replace
+from napkin.render.figures import size, size_of
 from napkin.rules.case import Configuration, Options
 from napkin.rules.rule import EITHER, ERROR, INFO, MEMORY, NEEDLESS, OWN, Ask, Gain, Hit, Rule
 from napkin.training.optimizers import OPTIMIZERS
@@ -37,13 +38,13 @@ def _made_to_fit(case: Configuration, ask: Ask) -> Options:
 def _out(case: Configuration) -> Iterator[Hit]:
     if case.fit is not None and case.fit.verdict == NOT:
         over = (case.used or 0) - (case.capacity or 0)
-        said = f"{(case.used or 0) / 2**30:.1f} GiB do not fit in {(case.capacity or 0) / 2**30:.1f}"
+        said = f"{size(case.used or 0)} do not fit in {size(case.capacity or 0)}"
         yield Hit(said, "hardware", price=Gain(memory=float(over)))
 
 
 def _perhaps(case: Configuration) -> Iterator[Hit]:
     if case.fit is not None and case.fit.verdict == UNDECIDED:
-        said = f"{(case.used or 0) / 2**30:.1f} of {(case.capacity or 0) / 2**30:.1f} GiB are too close to call"
+        said = f"{size_of(case.used or 0, case.capacity or 0)} are too close to call"
         yield Hit(said, "hardware")
 
 

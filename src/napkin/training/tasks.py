@@ -19,6 +19,8 @@ SAME, ADAPTERS_OFF, PRECOMPUTED, NONE = "same", "adapters-off", "precomputed", "
 or a pass over the data before training. Any other word names a model."""
 LOG_PROBS, WIDE_LOG_PROBS = "log-probs", "log-probs-fp32"
 """Forms of the loss over log-probabilities (operations/losses.py), by the type of the logits."""
+DIVERGENCE, WIDE_DIVERGENCE = "divergence", "divergence-fp32"
+"""The same of the loss between two models' distributions over the vocabulary."""
 OVER_LOG_PROBS = (LOG_PROBS, WIDE_LOG_PROBS, "fused", "vocabulary")
 """Forms that losses over log-probabilities can have."""
 
@@ -31,6 +33,7 @@ class Task:
     rows         sequences of one sample in a pass with gradients
     preference   the loss is over the log-probabilities of complete answers
     reference    they are compared with those of a reference model
+    teacher      the loss is between its distribution over the vocabulary and that of a larger model, the reference
     mismatched   a batch's answers with prompts of others run too, without gradients (KTO's estimate of the KL term)
     scalar       the head has one output, a score
     rollout      it trains on answers that an inference engine generates with the model in each step
@@ -43,6 +46,7 @@ class Task:
     rows: int = 1
     preference: bool = False
     reference: bool = False
+    teacher: bool = False
     mismatched: bool = False
     scalar: bool = False
     rollout: bool = False
@@ -74,12 +78,15 @@ class ForwardPass:
     dtype: str = ""
 
 
-def loss_of(task: Task, loss: str, precision: Precision) -> str:
+def loss_of(task: Task, loss: str, precision: Precision, reference: str = "") -> str:
     """Return the form of a task's loss where an implementation has `loss` for text: over log-probabilities of the type
-    that the logits have."""
-    if not task.preference or loss in OVER_LOG_PROBS:
+    that the logits have, or over both models' distributions; reference: where the other one's come from."""
+    wide = precision.autocast or precision.param == "fp32"
+    if task.teacher and reference != PRECOMPUTED:
+        return WIDE_DIVERGENCE if wide else DIVERGENCE
+    if not (task.preference or task.teacher) or loss in OVER_LOG_PROBS:
         return loss
-    return WIDE_LOG_PROBS if precision.autocast or precision.param == "fp32" else LOG_PROBS
+    return WIDE_LOG_PROBS if wide else LOG_PROBS
 
 
 @record
@@ -151,6 +158,14 @@ TASKS: dict[str, Task] = {
             mismatched=True,
             source="trl/trainer/kto_trainer.py, _compute_kl_logps and _compute_loss: one answer a sample; mismatched "
             "answers run through the model and the reference without gradients",
+        ),
+        Task(
+            "distill",
+            "distillation",
+            reference=True,
+            teacher=True,
+            source="trl/experimental/gkd/gkd_trainer.py, compute_loss, generalized_jsd_loss with beta 0.5: the "
+            "teacher's pass without gradients follows the model's, and both logits are there in the loss",
         ),
         Task(
             "rm",

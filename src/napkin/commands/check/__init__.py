@@ -111,7 +111,8 @@ def run(inputs: Inputs) -> Answer:
     marks = inputs.has("annotations") and inputs.text("annotations")
     if not found.held and not marks:
         raise _nothing(found, named)
-    answer = Answer("check", rows=[one.row() for one in found.held], rows_name="checks", problems=found.problems)
+    answer = Answer("check", rows=[one.row() for one in found.held], problems=found.problems)
+    answer.rows_name = "checks"
     answer.status = _worst(found.status, *(p.status for p in found.problems))
     statuses = [one.outcome.status for one in found.held]
     answer.verdict = ", ".join(f"{statuses.count(word)} {word}" for word in (HOLDS, BROKEN_WORD, CLOSE_WORD))

@@ -17,7 +17,9 @@ from napkin.commands.question.untimed import check_shards, read_untimed
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.rates import gpus_per_node
+from napkin.operations.model import Model
 from napkin.options.command_line import changed
+from napkin.options.model import MODEL_OPTIONS, PADDED
 from napkin.planning.verdicts import Fit, evaluate
 from napkin.rules.case import Configuration, Options, Stated, fits_as_well
 from napkin.rules.rule import Ask
@@ -27,13 +29,16 @@ from napkin.training.precision import precision
 from napkin.training.recomputation import recompute
 from napkin.training.setup import Setup
 
+OF_MODEL = ("model", "task", *MODEL_OPTIONS, *PADDED)
+"""Options that a model is read from."""
 NO_HARDWARE = "no accelerator is named: --hardware"
 """Why nothing is timed."""
 
 
-def read_stated(inputs: Inputs) -> Stated:
-    """Return what the configuration states, its values one by one."""
-    model = read_model(inputs)
+def read_stated(inputs: Inputs, known: Model | None = None) -> Stated:
+    """Return what the configuration states, its values one by one. known: its model, where that was read before."""
+    inputs.depends(OF_MODEL if known is not None else (), True)
+    model = read_model(inputs) if known is None else known
     hardware = read_hardware(inputs, (*RATES, "memory-size")) if inputs.has("hardware") else None
     read_gpus(inputs)
     options = {name: inputs.peek(name) for name in (*inputs.command.defaults, *inputs.shown)}
@@ -102,7 +107,7 @@ def read_ask(inputs: Inputs, case: Configuration) -> Ask:
             known[key] = None
             try:
                 other = asked(options)
-                stated = read_stated(other)
+                stated = read_stated(other, _same_model(case, options))
                 setup = read_setup(other, stated.model)
                 fit = _weighed(stated, setup, read_implementation(other))
                 if case.fit is None or fit is None or fits_as_well(fit, case.fit):  # else no time is asked for
@@ -115,12 +120,19 @@ def read_ask(inputs: Inputs, case: Configuration) -> Ask:
     def fit(options: Options) -> Fit | None:
         try:
             other = asked(options)
-            stated = read_stated(other)
+            stated = read_stated(other, _same_model(case, options))
             return _weighed(stated, read_setup(other, stated.model), read_implementation(other))
         except NapkinError:
             return None
 
     return Ask(whole, fit)
+
+
+def _same_model(case: Configuration, options: Options) -> Model | None:
+    """Return the model of a configuration with a change, where the change leaves it as it is: padding its vocabulary
+    depends on the tensor-parallel ranks."""
+    padded = "vocab-multiple" in case.given and "tp" in options
+    return None if padded or set(OF_MODEL) & set(options) else case.model
 
 
 def pinned(case: Configuration, options: Options) -> Options:

@@ -18,7 +18,7 @@ from napkin.inputs.hardware import Hardware
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.model import MODEL_OPTIONS
 from napkin.options.question import MEASURED_RATES
-from napkin.options.training import STEP_MODEL, UNTIMED
+from napkin.options.training import STEP_MODEL, TASKED, UNTIMED
 from napkin.render.answer import Answer
 from napkin.term import GIVEN, Term, leaf
 
@@ -154,6 +154,7 @@ COMMAND = Command(
         "flops",
         "claimed-mfu",
         *STEP_MODEL,
+        *TASKED,
         "confidence",
         *UNTIMED,
     ),

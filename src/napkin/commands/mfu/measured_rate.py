@@ -21,7 +21,7 @@ RATED = "for example --tokens-per-second 98000"
 
 @record
 class Counted:
-    """What a rate is read with: FLOPs per token by convention, and the tokens in a sequence, where they are known;
+    """What a rate is read with: FLOPs per token by convention, and the tokens of a sample, where they are known;
     basis: the convention whose MFU is judged."""
 
     per_token: Mapping[str, Term]

@@ -6,26 +6,29 @@ from collections.abc import Mapping
 
 from napkin.commands.inputs import Inputs
 from napkin.commands.mfu.measured_rate import Counted, known_convention, read_rate, without_rate
-from napkin.commands.question.frozen import read_trained
+from napkin.commands.question.frozen import read_passes, read_trained
 from napkin.commands.question.machine import WHICH, check_dtype, read_dtype, read_hardware, read_hardware_table
 from napkin.commands.question.model import read_documents, read_indexer_loss, read_model, read_sequence, read_target
 from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.size import read_size
 from napkin.commands.question.step_model import StepQuestion, read_step
+from napkin.commands.question.tasks import read_task
 from napkin.commands.question.untimed import read_untimed
 from napkin.counting import conventions, flops, utilization
 from napkin.errors import NapkinError
 from napkin.inputs.hardware import Hardware, find
 from napkin.inputs.log import Logged
 from napkin.inputs.log_file import read_log
+from napkin.operations.model import Model
 from napkin.options.layout import BATCH
 from napkin.options.model import MODEL_OPTIONS
 from napkin.options.question import MEASURED_RATES
-from napkin.options.training import SETUP_DEFAULTS, STEP_MODEL
+from napkin.options.training import SETUP_DEFAULTS, STEP_MODEL, TASKED
 from napkin.record import record
 from napkin.render.figures import amount
 from napkin.term import Term
 from napkin.training.recomputation import recompute
+from napkin.training.tasks import Passes
 
 VERDICT_BY = "palm"
 """The convention whose MFU the verdict is about, where none is named and nothing is frozen."""
@@ -33,7 +36,7 @@ STEP = "a step is predicted to compare with only for a MODEL whose --gpus, --glo
 MODEL = "name a model instead of --params"
 DESCRIBES = tuple(name for name in (*STEP_MODEL, "confidence") if name not in ("recompute", *BATCH[1:]))
 """Options that ask for a prediction next to the rate; recomputation and the batch serve the rate itself too."""
-OF_MODEL = ("flops", "document-lengths", "mean-document-length", *MODEL_OPTIONS, *DESCRIBES)
+OF_MODEL = ("flops", "document-lengths", "mean-document-length", *MODEL_OPTIONS, *DESCRIBES, *TASKED)
 """Options that need a MODEL's shapes."""
 
 
@@ -67,15 +70,20 @@ class MfuQuestion:
 
 def read(inputs: Inputs) -> MfuQuestion:
     """Read the question."""
+    check_missing(inputs, rated=False)
+    line = inputs.text_or_none("log")
+    return read_rated(inputs, read_log(line) if line is not None else None)
+
+
+def read_rated(inputs: Inputs, logged: Logged | None) -> MfuQuestion:
+    """Read the question of what a log says, or of the rate that an option states."""
     read_untimed(inputs)
-    _check_missing(inputs)
+    check_missing(inputs, logged is not None)
     name, counted, repeated = _read_counted(inputs)
     read_gpus(inputs)
     hardware = read_hardware(inputs, ("peak-flops",))
     dtype = read_dtype(inputs, hardware)
     peak = hardware.term(f"peak/{dtype}", "peak", "FLOP/s/GPU")
-    line = inputs.text_or_none("log")
-    logged = read_log(line) if line is not None else None
     rate = read_rate(inputs, counted, logged)
     claimed = inputs.number_or_none("claimed-mfu") or (logged.quantities.get("mfu") if logged else None)
     return MfuQuestion(
@@ -95,10 +103,10 @@ def read(inputs: Inputs) -> MfuQuestion:
     )
 
 
-def _check_missing(inputs: Inputs) -> None:
-    """Refuse a question that lacks what every MFU needs, naming all of it."""
+def check_missing(inputs: Inputs, rated: bool) -> None:
+    """Refuse a question that lacks what every MFU needs, naming all of it. rated: a log states the rate."""
     sized = {} if inputs.has("model") else {"params": "a MODEL, or its number of parameters"}
-    unrated = () if any(inputs.has(name) for name in MEASURED_RATES) else (without_rate(),)
+    unrated = () if rated or any(inputs.has(name) for name in MEASURED_RATES) else (without_rate(),)
     inputs.need_all({**sized, "hardware": WHICH}, unrated)
 
 
@@ -107,7 +115,9 @@ def _read_counted(inputs: Inputs) -> tuple[str, Counted, Term]:
     again = recompute(inputs.text("recompute"))
     inputs.because(("batch", "size"), "it belongs to a matmul", "napkin mfu matmul MxKxN")
     inputs.because((*BATCH[1:], *DESCRIBES), STEP, "name them all, or leave it out")
-    inputs.because(("document-lengths", "mean-document-length", *MODEL_OPTIONS), "it belongs to a MODEL", MODEL)
+    inputs.because(
+        ("document-lengths", "mean-document-length", *MODEL_OPTIONS, *TASKED), "it belongs to a MODEL", MODEL
+    )
     read_size(inputs, OF_MODEL)
     if not inputs.has("model"):
         active = "active-params" if inputs.has("active-params") else "params"
@@ -121,13 +131,22 @@ def _read_counted(inputs: Inputs) -> tuple[str, Counted, Term]:
     seq = read_sequence(inputs, model)
     documents = read_documents(inputs, seq)
     target, indexer_loss = read_target(inputs, model), read_indexer_loss(inputs, model)
-    over = flops.works(model, 1, seq, target=target, documents=documents, indexer_loss=indexer_loss)
-    trained = read_trained(inputs, model)
+    task = read_task(inputs)
+    passes = read_passes(inputs, model)
+
+    def over_times(one: Model, times: int) -> flops.Works:
+        rows = times * task.rows
+        return flops.works(one, rows, seq, target=target, documents=documents, indexer_loss=indexer_loss)
+
+    over = over_times(model, 1)
     per_token = conventions.all_conventions(model, over)
-    if trained is not model:  # the other conventions count the gradients of all weights
-        per_token["torch"] = conventions.per_token(trained, over, "torch")
-    counted = Counted(per_token, seq, VERDICT_BY if trained is model else "torch")
-    return model.name, counted, utilization.repeated(trained, read_trained(inputs, model, again), over, again)
+    usual = passes == Passes(model)
+    if not usual:  # the other conventions count the gradients of all weights, and one model
+        per_token["torch"] = conventions.counted_per_token(passes, over_times)
+    counted = Counted(per_token, seq * task.rows, VERDICT_BY if usual else "torch")
+    others = flops.forwards_of(passes, over_times)
+    run = read_trained(inputs, model, again)
+    return model.name, counted, utilization.repeated(passes.trained, run, over, again, others)
 
 
 def _read_basis(inputs: Inputs, counted: Counted) -> str:

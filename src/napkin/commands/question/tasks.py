@@ -11,12 +11,14 @@ from napkin.options.training import TORCH_LOSS
 from napkin.record import replace
 from napkin.training.tasks import (
     ADAPTERS_OFF,
+    DIVERGENCE,
     NONE,
     OVER_LOG_PROBS,
     PRECOMPUTED,
     PRETRAIN,
     SAME,
     TASKS,
+    WIDE_DIVERGENCE,
     ForwardPass,
     Task,
     forward_passes,
@@ -74,6 +76,8 @@ def read_forwards(inputs: Inputs, framework: Framework) -> tuple[ForwardPass, ..
     usual = ADAPTERS_OFF if adapters else SAME
     if task.rollout and not task.penalized:
         usual = NONE
+    if task.teacher:
+        return _read_teacher(inputs, task)
     word = inputs.text("reference", default=usual)
     if word == NONE and not task.rollout:
         raise NapkinError(f"--reference none: --task {task.name} compares with a reference", "--task simpo has none")
@@ -85,6 +89,21 @@ def read_forwards(inputs: Inputs, framework: Framework) -> tuple[ForwardPass, ..
     if word == PRECOMPUTED:
         inputs.note("the reference's log-probabilities are computed once, before training: that pass is not in a step")
     return forward_passes(task, word, model, framework.reference_first or task.rollout)
+
+
+def _read_teacher(inputs: Inputs, task: Task) -> tuple[ForwardPass, ...]:
+    """Return the teacher's pass; none where the logits that it would make are read with the data."""
+    hint = "--reference MODEL, or precomputed for logits that are stored"
+    if not inputs.has("reference"):
+        raise NapkinError("--reference is missing: which teacher?", hint)
+    word = inputs.text("reference")
+    if word in (SAME, ADAPTERS_OFF, NONE):
+        raise NapkinError(f"--reference {word}: a teacher is another model", hint)
+    if word == PRECOMPUTED:
+        inputs.note("the teacher's largest logits are read with the data: its pass is not in a step")
+        return ()
+    inputs.note("answers are those of the data: none is generated in a step")
+    return forward_passes(task, word, _read_other(inputs, word), False)
 
 
 def _read_other(inputs: Inputs, text: str) -> Model:
@@ -105,7 +124,13 @@ def _read_other(inputs: Inputs, text: str) -> Model:
 def read_loss(inputs: Inputs, implementation: Implementation, policy: Precision) -> Implementation:
     """Return the implementation with the loss that is asked for, or that the task has."""
     task = read_task(inputs)
-    loss = inputs.text("loss", default=loss_of(task, implementation.loss, policy) or TORCH_LOSS)
+    stored = str(inputs.peek("reference") or "") if "reference" in inputs.command.names else ""
+    form = loss_of(task, implementation.loss, policy, stored)
+    loss = inputs.text("loss", default=form or TORCH_LOSS)
+    if loss in (DIVERGENCE, WIDE_DIVERGENCE) and not task.teacher:
+        raise Refused(f"--loss {loss}: it is between two models' distributions", "--task distill")
+    if task.teacher and loss != form:
+        raise Refused(f"--loss {loss}: what a divergence keeps in this form is not modeled", "leave it out")
     if task.preference and loss not in OVER_LOG_PROBS:
         raise Refused(
             f"--loss {loss}: what a loss over log-probabilities keeps in this form is not modeled",

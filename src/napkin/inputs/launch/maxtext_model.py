@@ -27,6 +27,10 @@ EXPERTS = (
 )
 
 
+MIXTURES = {"mixtral": 2, "qwen3_moe": 3, "deepseek": 5}
+"""Decoder blocks with experts, and how many of EXPERTS' dimensions they need."""
+
+
 def read_model(reading: Reading) -> None:
     """Read the model: a name, or sizes with base.yml's for the rest."""
     name = reading.source.plain("model_name")
@@ -78,6 +82,13 @@ def _config(reading: Reading) -> dict[str, object]:
         return {"model_type": "llama", **fields}
     if block == "qwen3":
         return {"model_type": "qwen3", **fields}
+    if block in MIXTURES:
+        lacks = [key for name, key in EXPERTS[: MIXTURES[block]] if shape.get(name) is None]
+        if lacks:
+            raise NapkinError(
+                f"{source.name}: decoder_block {block!r} needs {', '.join(lacks)}",
+                f"write {lacks[0]}: N, or name a MODEL",
+            )
     if block == "mixtral":
         more = {"num_local_experts": shape["experts"], "num_experts_per_tok": shape["top_k"]}
         return {"model_type": "mixtral", **fields, **more}

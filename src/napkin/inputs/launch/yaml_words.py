@@ -31,7 +31,10 @@ class _Words(Builder):
 
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self._anchored:
-                raise self.fail(event, f"the alias *{printable(str(event.anchor), 40)} has no anchor before it")
+                name = printable(str(event.anchor), 40)
+                raise self.fail(
+                    event, f"the alias *{name} has no anchor before it", f"define &{name}, or quote the text"
+                )
             return self._anchored[event.anchor]
         anchor, tag = event.anchor, getattr(event, "tag", None)
         event.anchor = None

@@ -1,0 +1,151 @@
+"""`napkin watch LOG`: a training log while it is written: how far, how fast, which MFU, until when."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from napkin.commands import mfu
+from napkin.commands.command import Command
+from napkin.commands.inputs import Inputs
+from napkin.commands.mfu.question import check_missing, read_rated
+from napkin.commands.screens.watch import parts_of, screen
+from napkin.commands.watch.live import LiveLine
+from napkin.commands.watch.state import LogState, RunProgress
+from napkin.errors import NapkinError
+from napkin.inputs.load import name_of
+from napkin.inputs.log import Logged
+from napkin.inputs.log_follow import follow
+from napkin.options.question import MEASURED_RATES
+from napkin.render.answer import Answer
+from napkin.term import GIVEN, MEASURED, Term, constant, largest, leaf, multiply, subtract
+
+CLOCK: Callable[[], float] = time.monotonic
+SLEEP: Callable[[float], None] = time.sleep
+INTERRUPTED = 130
+EVERY = 1.0
+"""Seconds between two answers while lines come."""
+QUANTITIES: Mapping[str, tuple[str, str]] = {
+    "tokens_per_second": ("tokens_per_second", "token/s"),
+    "tokens_per_second_per_gpu": ("tokens_per_second_per_gpu", "token/s/GPU"),
+    "samples_per_second": ("samples_per_second", "1/s"),
+    "step_seconds": ("step/seen", "second"),
+    "flops_per_second_per_gpu": ("flops_per_second/logged", "FLOP/s/GPU"),
+    "mfu": ("mfu/logged", "1"),
+}
+"""What a log says → its path and unit."""
+
+UNASKED = (*MEASURED_RATES, "claimed-mfu", "time", "batch")
+"""Options of mfu that state what a log says, or belong to a matmul."""
+
+
+def run(inputs: Inputs) -> Answer:
+    """Answer with the last figures of a log, once the run is over, or Ctrl-C ends the watching (status 130)."""
+    path, once = inputs.text("log-file", "which training log?"), inputs.flag("once")
+    total = inputs.integer_or_none("steps")
+    if _read_is_counted(inputs):
+        check_missing(inputs, rated=True)
+    state, live = LogState(total, CLOCK), LiveLine(once or inputs.flag("quiet"))
+    interrupted = False
+    try:
+        _run_to_the_end(inputs, path, once, state, live)
+    except KeyboardInterrupt:
+        if not state.has_figures:
+            raise
+        interrupted = True
+    finally:
+        live.erase()
+    if not state.has_figures:
+        raise NapkinError(
+            f"{name_of(path)}: no line says a throughput, step time, TFLOP/s or MFU that napkin knows",
+            "napkin mfu takes the figure itself: --tokens-per-second, --step-time or --tflops",
+        )
+    answer = _read_answer(inputs, path, state)
+    answer.status = INTERRUPTED if interrupted else answer.status
+    return answer
+
+
+def _read_is_counted(inputs: Inputs) -> bool:
+    """Whether an MFU is asked for: of a model, or of a number of parameters."""
+    return inputs.has("model") or inputs.has("params")
+
+
+def _run_to_the_end(inputs: Inputs, path: str, once: bool, state: LogState, live: LiveLine) -> None:
+    """Read lines until the log ends, or says that the run is over and nothing follows."""
+    shown, parts = CLOCK() - EVERY, list[str]()
+    new = False
+    for line in follow(path, once, SLEEP):
+        new = (line is not None and state.read(line)) or new
+        now = CLOCK()
+        if new and not once and now - shown >= EVERY:
+            parts = parts_of(_read_answer(Inputs(inputs.command, inputs.given), path, state))
+            shown, new = now, False
+        if not once:
+            live.show(parts, now - state.heard)
+        if line is None and state.has_figures and state.progress().over:
+            return
+
+
+def _read_answer(inputs: Inputs, path: str, state: LogState) -> Answer:
+    """Return the answer to what the log says now."""
+    logged, progress = state.logged(), state.progress()
+    terms = _of_progress(progress, "steps" in inputs)
+    if _read_is_counted(inputs):
+        question = read_rated(inputs, logged)
+        found = mfu.answer(question)
+        own = {term.name for term in found.terms}
+        found.terms = (*terms, *found.terms, *(one for one in _of_log(logged) if one.name not in own))
+        model, convention = f"{question.name} on {question.hardware.name}", question.basis
+    else:
+        found = Answer("watch", (*terms, *_of_log(logged), *_read_job(inputs, logged)))
+        model, convention = "", ""
+    found.command = "watch"
+    found.extra["complete"] = progress.over
+    found.screen = screen(name_of(path), model, logged.lines, found, convention)
+    return found
+
+
+def _of_log(logged: Logged) -> list[Term]:
+    """Return what the log says, each by its path."""
+    said = [(QUANTITIES[name], value) for name, value in logged.quantities.items() if name in QUANTITIES]
+    return [leaf(path, value, unit, MEASURED) for (path, unit), value in said]
+
+
+def _read_job(inputs: Inputs, logged: Logged) -> list[Term]:
+    """Return the whole job's tokens per second, where the log says one GPU's and --gpus how many there are."""
+    each = "tokens_per_second_per_gpu"
+    if each not in logged.quantities or "tokens_per_second" in logged.quantities or not inputs.has("gpus"):
+        return []
+    rate = leaf(each, logged.quantities[each], "token/s/GPU", MEASURED)
+    return [multiply("tokens_per_second", rate, inputs.term("gpus"))]
+
+
+def _of_progress(progress: RunProgress, stated: bool) -> list[Term]:
+    """Return how far the run is, and how long the rest takes at the speed of the last lines."""
+    if progress.step is None:
+        return []
+    step = leaf("progress/step", progress.step, "1", MEASURED)
+    if progress.total is None:
+        return [step]
+    total = leaf("progress/total", progress.total, "1", GIVEN if stated else MEASURED)
+    if progress.seconds is None:
+        return [step, total]
+    rest = largest("progress/rest", subtract("progress/steps_left", total, step), constant("0", 0))
+    left = multiply("progress/left", rest, leaf("step/seconds", progress.seconds, "second", MEASURED))
+    return [step, total, left]
+
+
+COMMAND = Command(
+    "watch",
+    "A training log while it is written: progress, speed and MFU, until the run is over",
+    run,
+    brief="A training log while it is written: speed, MFU, time left",
+    options=(*(name for name in mfu.COMMAND.options if name not in UNASKED), "steps", "once"),
+    arguments=("log-file", "model"),
+    verdicts=mfu.COMMAND.verdicts,
+    defaults=mfu.COMMAND.defaults,
+    examples=(
+        "watch configs/logs/megatron.log llama3-8b --gpus 8 --hardware h100 --seq 8192 --once",
+        "watch configs/logs/megatron.log --once",
+    ),
+)

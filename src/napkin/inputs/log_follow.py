@@ -1,0 +1,106 @@
+"""The lines of a log while it is written, as `tail -F` shows them: through truncation and rotation, without haste."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import BinaryIO
+
+from napkin.errors import NapkinError
+from napkin.inputs.load import name_of
+from napkin.inputs.log import LONGEST
+
+EVERY = 0.5
+"""Seconds between two looks at a file that has nothing new."""
+CHUNK = 2**16
+
+
+def follow(path: str, once: bool, sleep: Callable[[float], None]) -> Iterator[str | None]:
+    """Yield the lines of a log as they come, and None each time that nothing new was there.
+
+    once: end where the file ends now. Standard input and pipes end where their writer closes them. A file that became
+    shorter, or another file under its name, is read from its start. Raises NapkinError (2) where there is none.
+    """
+    lines = Lines()
+    try:
+        if path == "-" or not os.path.isfile(path):
+            with _piped(path) as stream:
+                while chunk := stream.read1(CHUNK):  # type: ignore[attr-defined]
+                    yield from lines.of(chunk)
+        else:
+            yield from _of_file(path, lines, once, sleep)
+    except OSError as problem:
+        raise NapkinError(f"{name_of(path)}: {problem.strerror or 'cannot be read'}", "check the path") from None
+    yield from lines.rest()
+
+
+def _piped(path: str) -> BinaryIO:
+    """Open standard input, or a pipe."""
+    if path == "-":
+        return os.fdopen(os.dup(sys.stdin.fileno()), "rb")
+    if os.path.isdir(path):
+        raise NapkinError(f"{name_of(path)}: is a directory", "name a log file")
+    return open(path, "rb")
+
+
+def _of_file(path: str, lines: Lines, once: bool, sleep: Callable[[float], None]) -> Iterator[str | None]:
+    """Yield the lines of a regular file that may be truncated or replaced."""
+    stream = open(path, "rb")  # noqa: SIM115 - it is another file after a rotation
+    try:
+        while True:
+            chunk = stream.read(CHUNK)
+            if chunk:
+                yield from lines.of(chunk)
+                continue
+            if once:
+                return
+            if _is_other(path, stream):
+                yield from lines.rest()
+                if os.path.isfile(path):
+                    stream.close()
+                    stream = open(path, "rb")  # noqa: SIM115
+                    continue
+            yield None
+            sleep(EVERY)
+    finally:
+        stream.close()
+
+
+def _is_other(path: str, stream: BinaryIO) -> bool:
+    """Whether the name stands for another file than the open one, or for one that was cut."""
+    here = os.fstat(stream.fileno())
+    try:
+        now = os.stat(path)
+    except FileNotFoundError:
+        return True  # between the two steps of a rotation
+    return (now.st_ino, now.st_dev) != (here.st_ino, here.st_dev) or now.st_size < stream.tell()
+
+
+class Lines:
+    """Bytes as lines; of one that is too long, the start only."""
+
+    def __init__(self) -> None:
+        self._held = b""
+        self._skips = False
+
+    def of(self, chunk: bytes) -> Iterator[str]:
+        """Yield the lines that end in this chunk."""
+        *whole, held = re.split(rb"[\r\n]+", self._held + chunk)
+        for line in whole:
+            if line and not self._skips:
+                yield line[:LONGEST].decode("utf-8", "replace")
+            self._skips = False
+        if len(held) > LONGEST:
+            if not self._skips:
+                yield held[:LONGEST].decode("utf-8", "replace")
+            self._skips, held = True, b""
+        self._held = held
+
+    def rest(self) -> Iterator[str]:
+        """Yield the last line, which nothing ended."""
+        held, self._held = self._held, b""
+        if held and not self._skips:
+            yield held.decode("utf-8", "replace")
+        self._skips = False
