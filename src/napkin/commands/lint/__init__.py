@@ -118,7 +118,7 @@ def _answer(found: Sequence[Linted], problems: Sequence[NapkinError], whys: bool
         if found[0].case is not None and found[0].case.stated.hardware is None:
             answer.assumed.append("no --hardware: nothing is timed")
     number = counts([finding for one in found for finding in one.findings])
-    answer.verdict = ", ".join(f"{count} {word}" for word, count in number.items()) or "no findings"
+    answer.verdict = ", ".join(f"{n} {word}{'s' * (n > 1)}" for word, n in number.items()) or "no findings"
     answer.screen = screen(found, len(problems), whys)
     return answer
 

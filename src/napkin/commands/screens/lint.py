@@ -66,8 +66,7 @@ def _headline(number: dict[str, int]) -> Sequence[str]:
     """Return how many findings there are: `1 error   2 warnings`."""
     if not number:
         return ("NO FINDINGS",)
-    words = {"error": "errors", "warning": "warnings", "info": "infos"}
-    return [f"{count} {word if count == 1 else words[word]}" for word, count in number.items()]
+    return [f"{count} {word}{'s' * (count > 1)}" for word, count in number.items()]
 
 
 def _tone(number: dict[str, int]) -> str:
