@@ -176,6 +176,21 @@ def test_every_answer_is_its_tree() -> None:
             assert fold(term) == pytest.approx(term.value)
 
 
+def test_what_was_trained_before_the_laws_wastes_compute(napkin: Napkin) -> None:
+    """Hoffmann et al. 2022 trained 70B on 1.4T to beat 280B on 300B for the same compute, and GPT-3 had 1.7 tokens a
+    parameter: by the refit Chinchilla wastes next to nothing, Gopher and GPT-3 much."""
+    wasted = {
+        name: napkin(f"optimal --params {params} --tokens {tokens} --json").values
+        for name, params, tokens in (
+            ("chinchilla", "70B", "1.4T"), ("gopher", "280B", "300B"), ("gpt-3", "175B", "300B"), ("llama", "8B", "9T"),
+        )
+    }  # fmt: skip
+    assert wasted["chinchilla"]["flops/wasted"] < 0.01
+    assert wasted["gopher"]["loss"] > wasted["chinchilla"]["loss"]
+    assert wasted["gpt-3"]["flops/total"] == pytest.approx(3.15e23)
+    assert all(wasted[name]["flops/wasted"] > 0.2 for name in ("gopher", "gpt-3", "llama"))
+
+
 def test_the_interval_holds_every_law_that_stands() -> None:
     answer = answered("optimal --compute 3.8e25")
     low, high = answer.intervals["params"]
@@ -229,6 +244,8 @@ def test_a_budget_buys_gpu_hours(napkin: Napkin) -> None:
         ("optimal deepseek-v3 --compute 1e22", 2, "experts"),
         ("optimal --gpus 1 --hardware rtx4090 --within 365d", 1, "asks for a model of 3.8"),
         ("optimal --compute 1 ", 1, "not enough"),
+        ("optimal --gpus 64 --hardware h100 --within 30d --law ludziejewski2025", 3, "mixtures of experts"),
+        ("optimal --gpus 64 --hardware h100 --within 30d --law kumar2024 --bits 8", 3, "8 bits"),
     ],
 )
 def test_what_cannot_be_answered_says_why(napkin: Napkin, line: str, status: int, said: str) -> None:

@@ -7,11 +7,12 @@ import json
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
 from napkin.commands import watch
+from napkin.commands.watch.live import LiveLine
 from napkin.inputs.log import LONGEST, is_over, progress_of
 from napkin.inputs.log_follow import EVERY, follow
 from tests.conftest import Outcome, run_line
@@ -146,8 +147,6 @@ def test_the_live_line(monkeypatch: pytest.MonkeyPatch, log: pathlib.Path) -> No
         def isatty(self) -> bool:
             return True
 
-    from napkin.commands.watch.live import LiveLine
-
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     live = LiveLine(quiet=False)
@@ -160,6 +159,20 @@ def test_the_live_line(monkeypatch: pytest.MonkeyPatch, log: pathlib.Path) -> No
     assert terminal.getvalue().endswith("\r\033[K")
     LiveLine(quiet=True).show(["nothing"], 0.0)
     assert "nothing" not in terminal.getvalue()
+
+
+def test_it_is_shown_while_it_goes(monkeypatch: pytest.MonkeyPatch, log: pathlib.Path) -> None:
+    shown: list[tuple[str, float]] = []
+
+    class Seen(LiveLine):
+        def show(self, parts: Sequence[str], silence: float) -> None:
+            shown.append((next(iter(parts), ""), silence))
+
+    monkeypatch.setattr(watch, "LiveLine", Seen)
+    log.write_text(step(1), encoding="utf-8")
+    watched(monkeypatch, f"{log} {JOB}", Time(lambda: None, add(log, step(50)), lambda: None))
+    assert [part for part, _ in shown] == ["step 1 of 100"] * 3 + ["step 50 of 100"] * 3
+    assert [silence for _, silence in shown] == [0, 0, 30, 0, 0, 30]
 
 
 @pytest.mark.parametrize(

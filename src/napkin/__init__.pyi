@@ -1573,6 +1573,8 @@ def watch(
     embedding_as_layer: bool | None = None,
     loss_as_layer: bool | None = None,
     chunk_layers: _Number | None = None,
+    task: Literal["pretrain", "sft", "dpo", "orpo", "simpo", "kto", "rm", "distill", "grpo", "rloo", "ppo"] | None = None,
+    reference: str | None = None,
     confidence: _Number | None = None,
     ema: bool | None = None,
     offload: _Names | None = None,

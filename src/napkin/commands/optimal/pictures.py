@@ -10,6 +10,7 @@ from napkin.planning.laws.allocate import value_of
 from napkin.render.chart import Chart, Series
 from napkin.render.figures import amount
 from napkin.render.scale import titled
+from napkin.units import human
 
 POINTS = 41
 WIDEST = 3.0
@@ -33,7 +34,7 @@ def charts(question: OptimalQuestion, others: Deviations, chosen: float) -> tupl
     return (
         Chart(
             "lines",
-            f"{others.compute:.3g} FLOP by {question.law.name}: loss against size",
+            f"{human(others.compute, 'FLOP', 3)} by {question.law.name}: loss against size",
             "parameters (billions)",
             "loss (nats per token)",
             [

@@ -14,8 +14,8 @@ from napkin.inputs.model_file import preset_config
 from napkin.inputs.presets import preset
 from napkin.record import record
 
-FARTHEST = 0.25
-"""The largest difference of ln(parameters) that is called near."""
+FARTHEST, SAME = 0.25, 0.1
+"""The largest differences of ln(parameters) that are called near, and the same size."""
 
 
 @record
@@ -29,12 +29,16 @@ class NearestModel:
 
 
 def nearest(params: float) -> NearestModel | None:
-    """Return the preset of a dense decoder whose published count is nearest; None where none is near."""
+    """Return the preset of a dense decoder whose published count is nearest, of those of one size the latest; None
+    where none is near."""
     sizes = {name: fields.get("params_published", {}).get("total") for name, fields in PRESETS.items()}
     near = {name: abs(math.log(size / params)) for name, size in sizes.items() if isinstance(size, int)}
-    for name in sorted(near, key=lambda one: near[one]):
-        if near[name] > FARTHEST:
-            return None
+
+    def order(name: str) -> tuple[bool, int, float]:
+        same = near[name] <= SAME
+        return not same, -int(PRESETS[name].get("published", 0)) if same else 0, near[name]
+
+    for name in sorted((name for name in near if near[name] <= FARTHEST), key=order):
         model = build(preset_config(preset(name)))
         counts = counted(model)
         total = int(counts["params/total"].value)

@@ -11,7 +11,7 @@ from napkin.commands.question.goodput import read_goodput
 from napkin.commands.question.machine import read_hardware, read_peak
 from napkin.commands.question.nodes import read_gpus
 from napkin.commands.signature import OptionText
-from napkin.errors import NapkinError, did_you_mean
+from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.rates import gpus_per_node
 from napkin.inputs.hardware import Hardware
 from napkin.options.question import OF_FAILURES
@@ -208,6 +208,9 @@ def _read_machine(inputs: Inputs, bounded: bool) -> Available | None:
     options = {name: inputs.given[name] for name in OF_PLAN if name in inputs.given}
     for name in options:
         inputs.value(name)
+    if mfu is None and (inputs.has("experts") or inputs.peek("bits") not in (None, 16)):
+        what = "mixtures of experts" if inputs.has("experts") else f"training in {inputs.peek('bits')} bits"
+        raise Refused(f"no plan of a dense model in bf16 says how fast {what} is", "--mfu 0.3, of the bf16 peak")
     goodput = read_goodput(inputs, of_mfu=mfu is not None).on(gpus)
     return Available(hardware, gpus, time, peak, price, mfu, goodput, options)
 
