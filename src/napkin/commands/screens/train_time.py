@@ -11,8 +11,7 @@ from napkin.render.answer import Answer, number_in
 from napkin.render.figures import amount, briefly, interval, size_of
 from napkin.render.screen import Next, Screen, quantities
 from napkin.term import Term
-from napkin.units import figures, human
-from napkin.units.printing import OUT_OF_RANGE
+from napkin.units import OUT_OF_RANGE, figures, human
 
 SOLVED = ("mfu", "gpus", "tokens", "params")
 """What can be left out besides the time, which is solved next to any of them where there is a budget."""
