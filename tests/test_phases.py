@@ -101,7 +101,7 @@ def test_phases_belong_in_a_file(napkin: Napkin) -> None:
 
 
 def test_each_of_a_part_s_problems_has_its_hint(napkin: Napkin, run_file: pathlib.Path) -> None:
-    run_file.write_text("model: gpt2\nhardware: h100\ngpus: [16]\nzero: {}\n" + PHASES)
+    run_file.write_text("model: gpt2\nhardware: h100\ntp: [16]\nzero: {}\n" + PHASES)
     found = napkin(f"memory --run {run_file}")
     assert found.status == 2
     assert len(found.errors) == len(found.hints) == 2
