@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import random
 import signal
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from napkin.inputs.launch.read import MODULES, formats, reading_of
+from napkin.inputs.launch.syntax import source_of
 from napkin.render import render
 from napkin.render.answer import Answer
 from napkin.render.screen import Display, Screen
@@ -23,6 +26,7 @@ sys.path.insert(0, os.path.join(ROOT, "tools"))
 
 import fuzz
 import fuzz_draws
+import fuzz_launch
 import fuzz_oracles
 
 CASES, RANGES = 2000, 8
@@ -84,6 +88,15 @@ def test_the_judge_finds_a_broken_law() -> None:
 
 def test_a_case_follows_from_its_seed() -> None:
     assert [fuzz_draws.draw(seed) for seed in range(40)] == [fuzz_draws.draw(seed) for seed in range(40)]
+
+
+def test_every_format_has_a_launch_file_to_change() -> None:
+    """The file that is changed is read as its own format, and nothing in it is refused."""
+    known = [one.name for one in formats()]
+    for name, format in zip(MODULES.split(), known, strict=True):
+        text = fuzz_launch.launch_file(random.Random(0), fuzz_draws.unfit, name).decode()
+        reading = reading_of(source_of(text, "launch.txt"))
+        assert (reading.format.name, reading.refused) == (format, []), name
 
 
 # --- real processes ------------------------------------------------------------------------------------------------
@@ -253,6 +266,14 @@ def test_a_family_is_searched_up_to_a_width(napkin: Napkin) -> None:
     assert "2,048 heads" in refused.errors[0]
 
 
+def test_a_machine_for_fewer_layers_than_a_family_s_narrowest_shape(napkin: Napkin) -> None:
+    """16 GB hold a few layers of Llama's narrowest width, whole on each GPU, and not as many as are in proportion."""
+    answer = napkin("max-params --gpus 8 --like llama3 --hardware v100 --ema --json")
+    assert answer.status == 0
+    assert any("not even its smallest shape fits" in note for note in answer.data["notes"])
+    assert "fits/params" not in answer.values
+
+
 def test_every_unfit_field_of_a_config_is_named(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     path = tmp_path / "config.json"
     path.write_text('{"model_type": "llama"}')
@@ -307,6 +328,19 @@ def test_what_is_out_of_range_is_said_in_words(napkin: Napkin) -> None:
     assert outcome.status == 0
     assert "out of range" in outcome.out
     assert "nan" not in outcome.out
+    line = "train-time --params 8B --tokens 1e300 --hardware h100 --gpus 8 --mfu 1e-9"
+    outcome = napkin(f"{line} --carbon-intensity 1e30")
+    assert outcome.status == 0
+    assert "CO2e out of range" in outcome.out
+    assert "inf" not in outcome.out
+
+
+@pytest.mark.parametrize("budget", ["--gpus 1e15 --hardware h100 --within 30d", "--compute 10"])
+def test_a_budget_that_trains_nothing_is_told(napkin: Napkin, budget: str) -> None:
+    """10¹⁵ GPUs fail so often that nothing of the time is training."""
+    outcome = napkin(f"optimal {budget}")
+    assert outcome.status == 1
+    assert "not enough for one parameter" in outcome.errors[0]
 
 
 def test_three_hyphens_begin_no_option(napkin: Napkin) -> None:

@@ -13,6 +13,7 @@ from napkin.errors import NapkinError
 from napkin.footprint.prepared import stack_of_step
 from napkin.footprint.rank_weights import weights_on_a_rank
 from napkin.footprint.states import gathered
+from napkin.operations.lora_compared import DETAIL, compared, difference
 from napkin.operations.lora_targets import resolved
 from napkin.operations.tuning import Tuning
 from napkin.record import replace
@@ -20,7 +21,7 @@ from napkin.training.layout import Layout
 from napkin.training.optimizers import find
 from napkin.training.precision import POLICIES
 from napkin.training.setup import Setup
-from tests.conftest import model_of
+from tests.conftest import answered, model_of, run_line
 from tests.test_memory import memory
 
 RANK = 4
@@ -110,3 +111,66 @@ def test_no_targets_and_all_are_every_linear_layer_as_peft_takes_them() -> None:
     attention = RANK * ((64 + 64) + 2 * (64 + 32) + (64 + 64))
     experts = 8 * (2 * RANK * (64 + 2 * 32) + RANK * (32 + 64)) + RANK * (8 + 64)
     assert trained(config) == trained(config, "all") == trained(config, "all-linear") == 2 * (attention + experts)
+
+
+ALBERT = {
+    "model_type": "albert",
+    "architectures": ["AlbertForMaskedLM"],
+    "vocab_size": 96,
+    "embedding_size": 16,
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "max_position_embeddings": 32,
+    "num_hidden_groups": 1,
+    "inner_group_num": 1,
+}
+
+
+@pytest.mark.parametrize("layers", [1, 6])
+def test_a_module_has_its_adapters_once_however_often_it_runs(layers: int) -> None:
+    """One group of layers has one query, r·(h + h), and one ffn, r·(h + f), in any number of layers."""
+    config = ALBERT | {"num_hidden_layers": layers}
+    assert trained(config, "query") == RANK * (32 + 32)
+    assert trained(config, "ffn") == RANK * (32 + 64)
+
+
+def test_what_is_no_linear_layer_has_no_adapter() -> None:
+    """XLNet's attention holds its matrices as parameters of its own: only the MLP's two layers are adapted."""
+    config = {"model_type": "xlnet", "d_model": 24, "n_layer": 4, "n_head": 2, "vocab_size": 97, "d_inner": 104}
+    assert trained(config) == 4 * 2 * RANK * (24 + 104)
+    with pytest.raises(NapkinError, match="no linear layer 'q'"):
+        trained(config, "q")
+
+
+@pytest.mark.parametrize(
+    "targets", ["", "--lora-targets all-linear", "--lora-targets linear_k_adapter_list.0.0,k_proj"]
+)
+def test_adapters_that_differ_from_peft_s_are_refused(targets: str) -> None:
+    """Zamba2's modules hold low-rank layers for each use of their block, which peft adapts all; other layers are
+    counted as peft counts them."""
+    assert difference("zamba2", ("all-linear",)) > DETAIL > difference("zamba2", ("k_proj",)) == 0
+    refused = run_line(f"memory zamba2-1.2b --seq 64 --lora-rank 8 {targets}")
+    assert refused.status == 3
+    assert len(refused.errors) == len(refused.hints) == 1
+    assert "k_proj" in refused.hints[0]
+    assert run_line("memory zamba2-1.2b --seq 64 --lora-rank 8 --lora-targets k_proj").status == 0
+
+
+def test_a_type_that_was_never_compared_is_named_as_such() -> None:
+    assert not compared("grok-1")
+    answer = answered("memory grok-1 --seq 64 --lora-rank 8")
+    assert "adapters not compared with peft" in answer.assumed
+    assert any(note.startswith("LoRA on grok-1: adapters follow") for note in answer.notes)
+    assert "adapters not compared with peft" not in answered("memory t5-base --seq 64 --lora-rank 8").assumed
+
+
+def test_a_difference_in_detail_is_noted() -> None:
+    """ESM-2's class holds one more linear layer, of contacts, 660 inputs to 1 output, which its pass never runs."""
+    answer = answered("memory esm2-650m --seq 64 --lora-rank 8")
+    assert "adapters about as peft makes them" in answer.assumed
+    assert any(note.startswith("LoRA on esm: the adapters' parameters differed by up to 0.9%") for note in answer.notes)
+
+
+def test_every_row_of_these_counts_was_compared() -> None:
+    assert all(compared(model_type) for model_type, _, _ in ROWS)

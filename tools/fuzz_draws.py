@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
+from fuzz_launch import launch_file
 
 from napkin._tables.models import PRESETS
 from napkin.commands.command import MODULES, WRAPPERS, find
 from napkin.options.registry import OPTIONS
 
-LEFT_OUT = ("bench", "watch")
-"""Commands that are not drawn: one runs the machine, the other waits for more."""
+LEFT_OUT = ("bench",)
+"""The command that is not drawn: it measures the machine."""
 COSTLY = {"validate": 0.05, "plan": 0.05, "calibrate": 0.05, "sensitivity": 0.15, "models": 0.15}
 """Commands that take ten to a hundred times what the others do, with how often they are drawn for once of another."""
 
@@ -190,13 +191,21 @@ WORDS: dict[str, tuple[str, ...]] = {
         "model.json",
         "model.yaml",
     ),
-    "hardware": ("h100", "a100", "b200", "mi300x", "v100", "mine", "tpu-v5p"),
+    "hardware": ("h100", "a100", "b200", "mi300x", "v100", "mine", "tpu-v5p", "h100,a100"),
     "hardware-file": ("hardware.yaml",),
     "profile": ("profile.json",),
     "from-profile": ("profile.json",),
     "run": ("run.yaml",),
     "file": ("rows.yaml",),
     "files": ("run.yaml",),
+    "configs": ("launch.txt", "launch.txt", "run.yaml", "model.json", "llama3-8b"),
+    "from": ("launch.txt",),
+    "log-file": ("log.txt", "-"),
+    "reference": ("same", "precomputed", "gpt2", "llama3-70b"),
+    "region": ("europe-north1", "us-central1"),
+    "spares": ("0", "1", "64"),
+    "run-kind": ("production", "benchmark", "speedrun"),
+    "phases": ("2",),
     "snapshot": ("snapshot.json", "snapshot.pickle"),
     "log": ("log.txt", "tps: 7,023  tflops: 411.26  mfu: 41.58%", "mfu: " + " " * 4000),
     "output": ("out.txt",),
@@ -255,8 +264,52 @@ OF_FILES = (
     "train-time --run run.yaml",
     "compare run.yaml run.yaml",
     "validate rows.yaml",
+    "watch log.txt --once",
+    "watch - --once",
+    "watch log.txt llama3-8b --gpus 8 --hardware h100 --seq 8192 --steps 500 --once",
 )
 """Questions about another file."""
+OF_LAUNCHES = (
+    "read --from launch.txt",
+    "read --from launch.txt --from other.txt",
+    "lint launch.txt",
+    "lint launch.txt --hardware h100 --gpus 8",
+    "lint launch.txt other.txt --hardware a100 --gpus 16",
+    "memory --from launch.txt --hardware h100 --gpus 8",
+    "memory --from launch.txt --hardware h100",
+    "memory gpt2 --from launch.txt --hardware h100 --gpus 8 --zero 3 --precision bf16-mixed --task sft",
+    "memory --from launch.txt --from other.txt --hardware h100 --gpus 8 --max micro-batch",
+    "step --from launch.txt --hardware h100",
+    "step gpt2 --from launch.txt --hardware h100 --gpus 16 --seq 256 --micro-batch 1",
+    "flops --from launch.txt",
+    "params --from launch.txt",
+    "mfu --from launch.txt --hardware h100 --gpus 8 --tokens-per-second 50000",
+    "checkpoint --from launch.txt",
+    "train-time --from launch.txt --hardware h100 --gpus 8 --tokens 1B",
+    "optimal --from launch.txt --gpus 256 --hardware h100 --within 30d",
+    "max-params --from launch.txt --hardware h100 --gpus 8",
+    "plan --from launch.txt --hardware h100 --gpus 8",
+    "watch log.txt --from launch.txt --hardware h100 --gpus 8 --once",
+)
+"""Questions about launch files."""
+OF_RUNS = (
+    "train-time llama3-8b --tokens 1T --hardware h100 --gpus 64 --region europe-north1",
+    "train-time llama3-8b --tokens 1T --hardware h100 --gpus 64 --power measured --price 2",
+    "train-time llama3-8b --tokens 1T --hardware h100 --gpus 64 --run-kind benchmark",
+    "train-time llama3-8b --tokens 1T --hardware h100 --gpus 64 --zero 3 --gpu-mtbf 5y --restart-time 10min --spares 8",
+    "plan llama3-8b --tokens 1T --hardware h100,a100 --gpus 64",
+    "plan gpt2 --tokens 10B --hardware h100 --gpus 8 --gpu-mtbf 5y --restart-time 10min --spares 1 --run-kind speedrun",
+    "memory gpt2 --task distill --reference llama3-8b --hardware h100 --gpus 8 --seq 256",
+    "step gpt2 --task distill --reference precomputed --hardware h100 --gpus 8 --seq 256",
+    "optimal --gpus 256 --hardware h100 --within 30d --run-kind speedrun",
+    "optimal --budget 500000 --price 2 --hardware a100 --gpu-mtbf 5y --restart-time 10min --spares 4",
+    "optimal --params 8B --compute 1e23 --served-tokens 5T",
+    "memory --run phases.yaml",
+    "train-time --run phases.yaml",
+    "check phases.yaml",
+    "plan --run phases.yaml",
+)
+"""Questions about whole runs: their parts, failures, power and budget."""
 ROOTS: tuple[Any, ...] = (
     10**18,
     -1,
@@ -380,6 +433,16 @@ RUNS: tuple[dict[str, Any], ...] = (
     },
     {"checks": [{"command": "params", "model": "gpt2", "limits": {"params/total": "<= 200M"}}]},
 )
+PHASES: dict[str, Any] = {
+    "model": "gpt2",
+    "hardware": "h100",
+    "gpus": 16,
+    "zero": 1,
+    "phases": [
+        {"name": "small", "tokens": "10B", "seq": 512, "global-batch": 64},
+        {"name": "long", "tokens": 2e9, "seq": 1024, "global-batch": 128, "gpus": 32},
+    ],
+}
 LOG = (
     "iteration 10/100 | elapsed time per iteration (ms): 812.4 | throughput per GPU (TFLOP/s/GPU): 411.2 | "
     "global batch size: 64\n"
@@ -400,7 +463,11 @@ def draw(seed: int) -> Case:
     """Return the case of a seed, always the same."""
     rng = random.Random(seed)
     kind = rng.random()
-    argv = shlex.split(_example(rng, OF_MODELS if kind < 0.3 else OF_FILES)) if kind < 0.4 else _line(rng)
+    argv = _line(rng)
+    for share, lines in ((0.25, OF_MODELS), (0.33, OF_FILES), (0.47, OF_LAUNCHES), (0.5, OF_RUNS)):
+        if kind < share:
+            argv = shlex.split(_example(rng, lines))
+            break
     for _ in range(rng.choice((0, 0, 0, 1, 2))):
         argv = _edged(rng, argv)
     for _ in range(rng.choice((0, 0, 0, 0, 1, 1, 2))):
@@ -411,6 +478,8 @@ def draw(seed: int) -> Case:
         argv.append("--json")
     if "mine" in argv and "--hardware-file" not in argv:
         argv += ["--hardware-file", "hardware.yaml"]
+    if "watch" in argv and "--once" not in argv:  # it would wait for more of the log
+        argv.insert(argv.index("watch") + 1, "--once")
     argv = [word for word in argv if "completion" not in word]  # those write into the home directory
     files = {name: _content(rng, name) for name in sorted(_named(argv))}
     stdin = _content(rng, rng.choice(("model.json", "snapshot.json", "log.txt"))) if "-" in argv else b""
@@ -427,6 +496,9 @@ FILES = (
     "snapshot.json",
     "snapshot.pickle",
     "log.txt",
+    "launch.txt",
+    "other.txt",
+    "phases.yaml",
 )
 
 
@@ -476,7 +548,8 @@ def _line(rng: random.Random) -> list[str]:
 
 def _ours(word: str) -> str:
     if word.startswith("configs/"):
-        return "model.yaml" if "models" in word else "run.yaml" if "runs" in word else "rows.yaml"
+        kinds = {"models": "model.yaml", "runs": "run.yaml", "launch": "launch.txt", "logs": "log.txt"}
+        return next((ours for kind, ours in kinds.items() if kind in word), "rows.yaml")
     return word
 
 
@@ -555,11 +628,15 @@ def _content(rng: random.Random, name: str) -> bytes:
             if rng.random() < 0.7
             else rng.choice((b"", b" " * 50_000, b"time: " * 5_000, b"\n" * 50_000, data))
         )
+    if stem in ("launch", "other"):
+        data = launch_file(rng, unfit)
+        return _broken(rng, data) if rng.random() < 0.05 else data
     base: Any = {
         "model": _model(rng) if stem == "model" else None,
         "hardware": HARDWARE,
         "profile": PROFILE,
         "run": rng.choice(RUNS),
+        "phases": PHASES,
         "rows": ROWS,
         "snapshot": SNAPSHOT,
     }[stem]
@@ -636,6 +713,11 @@ def _bad(rng: random.Random, old: Any = None) -> Any:
             deep = [deep] if rng.random() < 0.5 else {"a": deep}
         return deep
     return copy.deepcopy(rng.choice(ROOTS))
+
+
+def unfit(rng: random.Random, old: Any) -> Any:
+    """Return a value for a key of a launch file: a bad one, a text of a command line, or a number at an end."""
+    return rng.choice((_bad(rng, old), rng.choice(HOSTILE), rng.choice(EDGES), float(rng.choice(EDGES[:15]))))
 
 
 def _broken(rng: random.Random, data: bytes) -> bytes:

@@ -198,6 +198,8 @@ def _text(answer: Answer, data: dict[str, Any]) -> str | None:
     for part in answer.screen.headline:
         if part.startswith("nearest: "):  # a question with other numbers
             continue
+        for name in {str(row["name"]) for row in answer.rows or () if "name" in row}:
+            part = part.replace(name, "")  # the digits of an accelerator's name
         for number in NUMBER.finditer(CONFIDENCE.sub("", part)):
             ratio = number[3] in ("%", "×") and _is_ratio(number, values)
             if not ratio and not _is_known(number, known):
@@ -246,8 +248,11 @@ def _is_ratio(number: re.Match[str], values: list[float]) -> bool:
 
 
 def _numbers(answer: Answer, data: dict[str, Any]) -> Iterator[float]:
-    """Yield the numbers that JSON states: values, interval ends, inputs, rows and the further keys."""
+    """Yield the numbers that JSON states: values, interval ends, inputs, rows and further keys; and how many of the
+    inputs are known, and how many left open."""
     yield from _within(data)
+    known = sum(one["value"] is not None for one in data["inputs"].values())
+    yield from (float(known), float(len(data["inputs"]) - known))
     low, high = data["low"], data["high"]
     for path, value in data["values"].items():
         for end in (low, high):

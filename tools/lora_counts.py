@@ -6,7 +6,7 @@ ends a module's path, experts in one tensor, every linear layer, peft's default 
     hf/bin/pip install peft==0.21.2
     hf/bin/python tools/lora_counts.py                    every model type
     hf/bin/python tools/lora_counts.py llama t5 --cases 3 these, more configs
-    hf/bin/python tools/lora_counts.py llama --write      keep what is equal for the tests
+    hf/bin/python tools/lora_counts.py llama --write      keep what is equal for the tests, what differs for answers
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from saved_bytes import configured, drawn_types, reading  # noqa: E402
 from transformers.initialization import no_init_weights  # noqa: E402
 from transformers.pytorch_utils import Conv1D  # noqa: E402
 
+from napkin._tables import adapter_targets  # noqa: E402
 from napkin.architectures import MODULES, implementation_of  # noqa: E402
 from napkin.errors import NapkinError  # noqa: E402
 from napkin.footprint.prepared import stack_of_step  # noqa: E402
@@ -123,19 +124,33 @@ def said(fields: dict[str, Any], targets: tuple[str, ...]) -> int:
     return int(gathered([*zip(counts, held.layers, strict=True), *ends]).all)
 
 
-def compare(fields: dict[str, Any]) -> tuple[dict[str, int], dict[str, str]]:
-    """Return peft's counts, and by choice of targets what napkin says where it differs."""
+def compare(fields: dict[str, Any]) -> tuple[dict[str, int], dict[str, int], dict[str, str]]:
+    """Return peft's counts and napkin's where it answers, and by choice of targets what napkin says where it
+    differs."""
     found = counts(fields)
+    mine: dict[str, int] = {}
     off: dict[str, str] = {}
     for choice, count in found.items():
         try:
-            mine = said(fields, tuple(choice.lower().split(",")))
+            mine[choice] = said(fields, tuple(choice.lower().split(",")))
         except NapkinError as problem:
             off[choice] = f"peft {count:,}, refused: {problem.message[:90]}"
             continue
-        if mine != count:
-            off[choice] = f"peft {count:,}, napkin {mine:,}"
-    return found, off
+        if mine[choice] != count:
+            off[choice] = f"peft {count:,}, napkin {mine[choice]:,}"
+    return found, mine, off
+
+
+def differences(fields: dict[str, Any], found: dict[str, int], mine: dict[str, int]) -> dict[str, float]:
+    """Return how far each answer lies from peft's count, as a share of it. Where other senses keep `all-linear` from
+    being counted, it lies as far off as the sum of all linear layers' names, those that napkin lacks included."""
+    shares = {choice: abs(mine[choice] - found[choice]) / found[choice] for choice in mine}
+    if mine and ALL_LINEAR not in found:
+        modules = network(fields).named_modules()
+        linear = {name.rpartition(".")[2] for name, one in modules if isinstance(one, ADAPTED[:2])} & set(found)
+        peft_s, napkin_s = (sum(counted.get(name, 0) for name in linear) for counted in (found, mine))
+        shares[ALL_LINEAR] = abs(napkin_s - peft_s) / peft_s if peft_s else 0.0
+    return shares
 
 
 def class_type(name: str) -> str:
@@ -147,9 +162,14 @@ def class_type(name: str) -> str:
     return transformers.AutoConfig.for_model(name).model_type if name in known else name
 
 
-def write_table() -> None:
+def write_table(compared: dict[str, dict[str, float]]) -> None:
     """Write peft's targets of the types that napkin reads: its defaults, and what it takes names of linear layers of
-    transformers 4 for."""
+    transformers 4 for; and how far napkin's counts of the types `compared` lie from peft's, next to those compared
+    before."""
+    known: dict[str, dict[str, float]] = {
+        name: adapter_targets.DIFFERS.get(name, {}) for name in adapter_targets.COMPARED
+    }
+    known |= {name: shares if any(shares.values()) else {} for name, shares in compared.items()}
     types = {name: class_type(name) for name in sorted(MODULES)}
     defaults = {name: DEFAULTS[one] for name, one in types.items() if isinstance(DEFAULTS.get(one), list)}
     bases = {name: _MODEL_TO_CONVERSION_PATTERN.get(one) for name, one in types.items()}
@@ -165,35 +185,50 @@ def write_table() -> None:
     lines += [f"    {base!r}: {mapping!r}," for base, mapping in _MOE_TARGET_MODULE_MAPPING.items()]
     lines += ["}", "CONVERTED: dict[str, str] = {"]
     lines += [f"    {name!r}: {base!r}," for name, base in bases.items() if base in _MOE_TARGET_MODULE_MAPPING]
+    lines += ["}", "COMPARED: frozenset[str] = frozenset(("]
+    lines += [f"    {name!r}," for name in sorted(known)]
+    lines += ["))", "DIFFERS: dict[str, dict[str, float]] = {"]
+    for name, shares in sorted(known.items()):
+        if shares:
+            lines.append(
+                f"    {name!r}: { ({one.lower(): round(share, 4) for one, share in sorted(shares.items())})!r},"
+            )
     TABLE.write_text("\n".join([*lines, "}", ""]), encoding="utf-8")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("types", nargs="*", help="model types (default: all that napkin reads)")
-    parser.add_argument("--cases", type=int, default=1, help="configs of each")
+    parser.add_argument("--cases", type=int, default=3, help="configs of each")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--write", action="store_true", help="keep a config of each type for the tests")
     asked = parser.parse_args()
     rows = json.loads(CASES.read_text(encoding="utf-8"))["rows"] if CASES.exists() else []
+    compared: dict[str, dict[str, float]] = {}
     for model_type in asked.types or drawn_types():
+        kept = False
         rng = random.Random(f"{asked.seed} {model_type}")
         equal = run = 0
         for _ in range(asked.cases):
             fields = draw(model_type, rng, 0.0).fields
             try:
-                found, off = compare(fields)
+                found, mine, off = compare(fields)
+                shares = differences(fields, found, mine)
             except Exception as problem:  # whatever a class or peft does not run
                 print(f"   {model_type}: does not run: {type(problem).__name__}: {str(problem)[:150]}")
                 continue
             run, equal = run + len(found), equal + len(found) - len(off)
             for choice, what in off.items():
                 print(f"   {model_type} {choice}: {what}")
-            if asked.write and not off:
+            if shares:
+                most = compared.setdefault(model_type, {})
+                most |= {choice: max(share, most.get(choice, 0.0)) for choice, share in shares.items()}
+            if asked.write and not off and not kept:
+                kept = True
                 rows = [row for row in rows if row[0] != model_type] + [[model_type, found, fields]]
         print(f"{model_type}: {equal} of {run} equal", flush=True)
     if asked.write:
-        write_table()
+        write_table(compared)
         about = f"Trainable parameters of LoRA at rank {RANK}: peft {peft.__version__} on transformers "
         about += f"{transformers.__version__}, counted by tools/lora_counts.py."
         text = json.dumps({"about": about, "columns": ["model_type", "counts", "config"]})[:-1] + ', "rows": [\n'

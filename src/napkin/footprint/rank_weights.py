@@ -56,7 +56,8 @@ def weights_on_a_rank(model: Model, stack: Stack, setup: Setup, kinds: Iterable[
             layer.operations, setup if id(layer) not in seen else replace(setup, implementation=setup.tower)
         )
         layers.append(part if layer.read else still(part, setup))
-    shared = held_weights(model.shared, bare(setup)) if model.shared else None
+    once = any(op.runs_again() for layer in stack.layers for op in layer.operations)
+    shared = held_weights(model.shared, setup if once else bare(setup)) if model.shared else None
     return Weights(_before(model, stack, setup), tuple(layers), after, shared, head, table)
 
 
@@ -77,7 +78,7 @@ def _before(model: Model, stack: Stack, setup: Setup) -> HeldWeights:
 
 
 def bare(setup: Setup) -> Setup:
-    """Return the setup without adapters: those of a block that several layers share are at its uses."""
+    """Return the setup without adapters: those of weights that several modules share are at each module."""
     tuning = setup.implementation.tuning
     if tuning is None:
         return setup

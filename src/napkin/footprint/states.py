@@ -139,8 +139,8 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
     for op in operations:
         owner = op.owner()
         linear, core = op.linear(), op.attends()
-        if owner is not op and owner.module not in own:
-            linear = owner.linear()  # a block that layers share: each use has adapters of its own
+        if owner is not op and not op.runs_again() and owner.module not in own:
+            linear = owner.linear()  # a module with tied weights has adapters of its own
         narrow = stored_format(op if linear is None else owner, setup.implementation, tuning) != ""
         for weight in op.weights():
             part = ceil_div(weight.count, divided(weight, setup.layout))

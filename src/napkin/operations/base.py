@@ -96,6 +96,7 @@ REQUIRED = (
     "replaces",
     "inverts_mask",
     "owner",
+    "runs_again",
     "depends_on_shapes",
     "cropped",
     "padded",
@@ -276,6 +277,10 @@ class Operation:
 
     def owner(self) -> Operation:
         """Return the operation whose weights it uses."""
+        raise NotImplementedError
+
+    def runs_again(self) -> bool:
+        """Return whether it is its owner's module, run once more, and no module of its own with tied weights."""
         raise NotImplementedError
 
     def depends_on_shapes(self, length: int) -> bool:

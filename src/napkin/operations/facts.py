@@ -100,6 +100,10 @@ class LinearLayer(Named, Protocol):
     def shard(self) -> str: ...
     @property
     def learning(self) -> Learning: ...
+    @property
+    def bare(self) -> bool:
+        """Whether its weight is a parameter of a module that is no linear layer: LoRA's targets and quantization pass
+        it by."""
 
 
 class ThinPair(Protocol):

@@ -55,6 +55,10 @@ class Matmul(Module):
     def linear(self) -> Matmul:
         return self
 
+    @property
+    def bare(self) -> bool:
+        return False
+
     def residual(self) -> Number | None:
         return self.d_out if self.shard == ROW else None
 

@@ -38,7 +38,7 @@ def lora_pairs(
 ) -> tuple[int, int]:
     """Return how many of LoRA's pairs of matrices a linear layer has, and how many elements they make per token. A
     fused projection has those of all its parts, with one dropout of their common input."""
-    if tuning.method != "lora":
+    if tuning.method != "lora" or op.bare:
         return 0, 0
     if implementation.qkv == "joined" and op.role in JOINED:
         if op.role in (KEY, VALUE):
@@ -116,7 +116,7 @@ def lookups(op: Named) -> tuple[str, ...]:
 
 def is_unquantized(op: LinearLayer, tuning: Tuning) -> bool:
     """Return whether a frozen product's weight is stored as it was: the head's, except bitsandbytes."""
-    return not tuning.quantized or (op.shard == VOCABULARY and tuning.library != "bitsandbytes")
+    return not tuning.quantized or op.bare or (op.shard == VOCABULARY and tuning.library != "bitsandbytes")
 
 
 def stored_format(op: Operation, implementation: Implementation, tuning: Tuning) -> str:

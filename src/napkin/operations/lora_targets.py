@@ -59,7 +59,7 @@ def resolved(tuning: Tuning, targets: tuple[str, ...], model: Model, implementat
             parameters[target] = 1
         elif found:
             modules.append("." + target)
-        elif any(target == op.short.lower() for op in operations if op.linear() is not None or op.embeds()):
+        elif any(target == op.short.lower() for op in operations if _is_module(op)):
             modules.append(target)
         else:
             names = sorted({path.rpartition(".")[2] for path in paths})
@@ -97,12 +97,18 @@ def check_parameters(tuning: Tuning) -> None:
             )
 
 
+def _is_module(op: Operation) -> bool:
+    """Return whether an operation is a linear layer or an embedding of the class."""
+    linear = op.linear()
+    return bool(op.embeds()) or (linear is not None and not linear.bare)
+
+
 def _paths(op: Operation, implementation: Implementation) -> Iterator[str]:
     """Yield the paths of what peft can adapt as a module."""
-    if op.linear() is not None:
-        yield op.module
-    elif op.embeds():
+    if op.embeds():
         yield from lookups(op)
+    elif _is_module(op):
+        yield op.module
     yield from (part.path for part in op.linear_parts(implementation) if not part.parameter)
 
 
@@ -110,6 +116,6 @@ def _linear_paths(operations: list[Operation], implementation: Implementation) -
     """Yield the paths of the linear layers but the head."""
     for op in operations:
         linear = op.linear()
-        if linear is not None and linear.shard != VOCABULARY:
+        if linear is not None and not linear.bare and linear.shard != VOCABULARY:
             yield op.module
         yield from (part.path for part in op.linear_parts(implementation) if not part.parameter)

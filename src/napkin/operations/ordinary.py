@@ -102,6 +102,9 @@ class Ordinary(Operation, abstract=True):
     def owner(self) -> Operation:
         return self
 
+    def runs_again(self) -> bool:
+        return False
+
     def depends_on_shapes(self, length: int) -> bool:
         return True
 

@@ -61,10 +61,14 @@ class DistanceKeys(Module):
 
 @record
 class Einsum(Matmul):
-    """A linear layer by torch.einsum with a weight whose heads are a dimension of their own. `folded`: its inputs are
-    its last dimensions, which each product copies to the front."""
+    """A linear layer by torch.einsum with a parameter of the attention's module, whose heads are a dimension of their
+    own. `folded`: its inputs are its last dimensions, which each product copies to the front."""
 
     folded: bool = False
+
+    @property
+    def bare(self) -> bool:
+        return True
 
     def lower(self, run: Lowering) -> Value:
         tape, x = run.tape, run.read(self)

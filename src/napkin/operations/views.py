@@ -19,12 +19,17 @@ from napkin.record import record, replace
 @record
 class Reused(Ordinary):
     """An operation whose weights another place owns (Model.shared, the other stack's table): it works again here and
-    its weights are not counted again."""
+    its weights are not counted again. `again`: it is the owner's module, run once more; else a module of its own whose
+    weights are tied to the owner's, which has adapters of its own."""
 
     of: Operation
+    again: bool = False
 
     def __post_init__(self) -> None:
         self._is_module()
+
+    def runs_again(self) -> bool:
+        return self.again
 
     def weights(self) -> tuple[Weight, ...]:
         """Weights are counted where they are owned."""
@@ -59,6 +64,11 @@ class Reused(Ordinary):
 def reuse(op: Operation, owner: Operation | None = None) -> Reused:
     """Return the operation `op` working with the weights of `owner` (its own, counted elsewhere, unless given)."""
     return Reused(op.name, op.reads, op if owner is None else owner, role=op.role)
+
+
+def run_again(op: Operation, owner: Operation | None = None) -> Reused:
+    """Return the operation `op` as another run of the module of `owner` (its own, unless given)."""
+    return replace(reuse(op, owner), again=True)
 
 
 @record

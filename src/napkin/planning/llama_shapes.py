@@ -44,7 +44,7 @@ def config_of_size(size: int, text: str) -> tuple[Config, str]:
 
     text  the size as the user wrote it
     """
-    if not size <= MOST:
+    if not 1 <= size <= MOST:
         raise _shapeless(text)
     base = min(SHAPES, key=lambda name: abs(math.log(SHAPES[name] / size)))
     fields: dict[str, object] = dict(preset(base).config)

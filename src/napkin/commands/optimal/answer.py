@@ -110,8 +110,11 @@ def _allocate(question: OptimalQuestion) -> Allocation:
         if question.params is not None:
             return question.params
         if question.tokens is not None:
-            return sized(compute, question.tokens, price)
-        return floor("params", optimum(question.law, compute, question.aims))
+            found = sized(compute, question.tokens, price)
+        else:
+            found = floor("params", optimum(question.law, compute, question.aims))
+        _check_enough(found)
+        return found
 
     if question.sized:
         assert question.params is not None
@@ -125,11 +128,16 @@ def _allocate(question: OptimalQuestion) -> Allocation:
     if not question.sized:
         params = params_of(compute)
         tokens = divided(compute, params, price) if question.tokens is None else question.tokens
-    if params.value < 1 or tokens.value < 1:
-        raise NapkinError("the budget is not enough for one parameter and one token", "--compute 3.8e25", status=BROKEN)
+    _check_enough(params, tokens)
     if machine is not None and run is None:
         run = timed(machine, question.named, float(params.value), compute, question.confidence)
     return Allocation(compute, params, tokens, run)
+
+
+def _check_enough(*amounts: Term) -> None:
+    """Refuse a budget that leaves less than one parameter or token."""
+    if any(one.value < 1 for one in amounts):
+        raise NapkinError("the budget is not enough for one parameter and one token", "--compute 3.8e25", status=BROKEN)
 
 
 def _cheapest(question: OptimalQuestion) -> tuple[Term, Term]:

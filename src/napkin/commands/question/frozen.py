@@ -102,7 +102,29 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
     tuning = resolved(tuning, inputs.texts("lora-targets"), model, implementation)
     if word == "hf":
         check_parameters(tuning)
+        _check_counted(inputs, model.family, inputs.texts("lora-targets"))
     return replace(implementation, tuning=tuning)
+
+
+def _check_counted(inputs: Inputs, family: str, targets: tuple[str, ...]) -> None:
+    """Raise an error where peft is known to make other adapters than napkin counts; note a difference in detail, and a
+    type that was never compared."""
+    from napkin.operations.lora_compared import DETAIL, compared, difference, equal_targets
+
+    share = difference(family, targets)
+    if share > DETAIL:
+        equal = [name for name in equal_targets(family) if not difference(family, (name,))]
+        raise Refused(
+            f"--lora-rank: {family}: for these targets napkin's adapters are not peft's: their parameters differ by up "
+            f"to {share:.0%}",
+            f"--lora-targets with some of {', '.join(equal[:8])}" if equal else "train all of it, or another model",
+        )
+    if share:
+        inputs.assume("adapters about as peft makes them")
+        inputs.note(f"LoRA on {family}: the adapters' parameters differed by up to {share:.1%} from peft's")
+    elif not compared(family):
+        inputs.assume("adapters not compared with peft")
+        inputs.note(f"LoRA on {family}: adapters follow from its operations; peft has not counted them for comparison")
 
 
 def _read_quantized_experts(inputs: Inputs, model: Model, stored: str) -> bool:

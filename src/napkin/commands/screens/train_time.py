@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from napkin.commands.train_time.question import TrainTimeQuestion
@@ -10,7 +11,7 @@ from napkin.render.answer import Answer, number_in
 from napkin.render.figures import amount, briefly, interval, size_of
 from napkin.render.screen import Next, Screen, quantities
 from napkin.term import Term
-from napkin.units import figures, human
+from napkin.units import OUT_OF_RANGE, figures, human
 
 SOLVED = ("mfu", "gpus", "tokens", "params")
 """What can be left out besides the time, which is solved next to any of them where there is a budget."""
@@ -179,6 +180,8 @@ def _rests_on(answer: Answer) -> list[str]:
 
 def _emitted(terms: Mapping[str, Term]) -> str:
     carbon = float(terms["carbon"].value)
+    if not math.isfinite(carbon):
+        return f"CO2e {OUT_OF_RANGE}"
     return f"{carbon / 1000:,.0f} t CO2e" if carbon >= 1e4 else f"{figures(carbon, 3, strip=True)} kg CO2e"
 
 

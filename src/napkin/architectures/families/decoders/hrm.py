@@ -22,7 +22,7 @@ from napkin.operations.model import Layer, Model
 from napkin.operations.passes import Ungraded
 from napkin.operations.pointwise import Add
 from napkin.operations.roles import REPLICATED
-from napkin.operations.views import reuse
+from napkin.operations.views import run_again
 from napkin.record import record
 
 
@@ -53,7 +53,7 @@ def _cycles(config: Config) -> _Cycles:
 
 def _again(operations: Operations) -> Operations:
     """Return the operations with weights that an earlier pass owns."""
-    return tuple(reuse(op) if op.weights() else op for op in operations)
+    return tuple(run_again(op) if op.weights() else op for op in operations)
 
 
 def _hrm(config: Config) -> Model:

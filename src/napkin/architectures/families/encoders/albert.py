@@ -29,7 +29,7 @@ from napkin.inputs.model import Config
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Activation
-from napkin.operations.views import reuse
+from napkin.operations.views import run_again
 from napkin.record import record, replace
 
 
@@ -104,7 +104,7 @@ def albert(config: Config) -> Model:
         """Return the layer's operations, each with the weights of its group."""
         return Layer(
             "shared",
-            tuple(reuse(op, of) if op.weights() else op for op, of in zip(once, own[key], strict=True)),
+            tuple(run_again(op, of) if op.weights() else op for op, of in zip(once, own[key], strict=True)),
         )
 
     used = ((i * groups // sizes.layers, part) for i in range(sizes.layers) for part in range(inside))

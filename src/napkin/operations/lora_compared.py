@@ -1,0 +1,39 @@
+"""How far napkin's adapters of a model type lie from those that peft makes, where both were counted."""
+
+from __future__ import annotations
+
+from napkin._tables.adapter_targets import COMPARED, DIFFERS
+from napkin.operations.lora import path_ends
+from napkin.operations.lora_targets import ALL_LINEAR, EVERYTHING
+
+DETAIL = 0.1
+"""Share of the adapters' parameters up to which a difference is a detail of the answer. Adapters are a small part of
+what a network holds; what is further off is another set of modules."""
+
+
+def compared(family: str) -> bool:
+    """Return whether adapters of a model type were counted by peft too."""
+    return family in COMPARED
+
+
+def difference(family: str, targets: tuple[str, ...]) -> float:
+    """Return the largest difference from peft's count that was seen for these targets, as a share of it; 0 where all
+    counts were equal. A target that was not counted by itself may be any of those that differ."""
+    seen = DIFFERS.get(family)
+    if not seen:
+        return 0.0
+    named = (ALL_LINEAR,) if targets in EVERYTHING else targets
+    most = max(seen.values())
+    return max(
+        max((share for choice, share in seen.items() if _touch(choice, target)), default=most) for target in named
+    )
+
+
+def equal_targets(family: str) -> list[str]:
+    """Return single targets of a type whose counts differ elsewhere, for which napkin's count was peft's."""
+    return [choice for choice, share in DIFFERS.get(family, {}).items() if not share and choice != ALL_LINEAR]
+
+
+def _touch(choice: str, target: str) -> bool:
+    """Return whether a counted choice of targets and a target may name the same module."""
+    return path_ends(choice, target) or path_ends(target, choice)
