@@ -266,6 +266,14 @@ def test_a_family_is_searched_up_to_a_width(napkin: Napkin) -> None:
     assert "2,048 heads" in refused.errors[0]
 
 
+def test_a_machine_for_fewer_layers_than_a_family_s_narrowest_shape(napkin: Napkin) -> None:
+    """16 GB hold a few layers of Llama's narrowest width, whole on each GPU, and not as many as are in proportion."""
+    answer = napkin("max-params --gpus 8 --like llama3 --hardware v100 --ema --json")
+    assert answer.status == 0
+    assert any("not even its smallest shape fits" in note for note in answer.data["notes"])
+    assert "fits/params" not in answer.values
+
+
 def test_every_unfit_field_of_a_config_is_named(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     path = tmp_path / "config.json"
     path.write_text('{"model_type": "llama"}')

@@ -98,3 +98,10 @@ def test_phases_belong_in_a_file(napkin: Napkin) -> None:
     outcome = napkin("train-time --params 7B --tokens 1T --gpus 8 --hardware h100 --mfu 0.4 --phases 3")
     assert outcome.status == 2
     assert "run file" in outcome.errors[0]
+
+
+def test_each_of_a_part_s_problems_has_its_hint(napkin: Napkin, run_file: pathlib.Path) -> None:
+    run_file.write_text("model: gpt2\nhardware: h100\ntp: [16]\nzero: {}\n" + PHASES)
+    found = napkin(f"memory --run {run_file}")
+    assert found.status == 2
+    assert len(found.errors) == len(found.hints) == 2

@@ -248,9 +248,11 @@ def _is_ratio(number: re.Match[str], values: list[float]) -> bool:
 
 
 def _numbers(answer: Answer, data: dict[str, Any]) -> Iterator[float]:
-    """Yield the numbers that JSON states: values, interval ends, inputs, how many are known, rows and further keys."""
+    """Yield the numbers that JSON states: values, interval ends, inputs, rows and further keys; and how many of the
+    inputs are known, and how many left open."""
     yield from _within(data)
-    yield float(sum(one["value"] is not None for one in data["inputs"].values()))
+    known = sum(one["value"] is not None for one in data["inputs"].values())
+    yield from (float(known), float(len(data["inputs"]) - known))
     low, high = data["low"], data["high"]
     for path, value in data["values"].items():
         for end in (low, high):

@@ -82,7 +82,7 @@ def answer_phases(command: Signature, given: Mapping[str, OptionText], ask: Ask)
         try:
             answers.append(ask(_asked(shared, phase), spare))
         except NapkinError as problem:
-            raise NapkinError(f"{phase.name}: {problem.message}", problem.hint, status=problem.status) from None
+            raise problem.at(phase.name) from None
         unused.append(spare)
     idle = [problem for name, problem in unused[0].items() if all(name in one for one in unused)]
     if idle:

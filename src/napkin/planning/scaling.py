@@ -142,8 +142,9 @@ def largest_of_family(
     def model_fits(heads: int, layers: int) -> bool:
         return fits(shape.model(heads, whole(layers)))
 
+    none_fits = NapkinError(f"{config.name}: not even its smallest shape fits", "allow more memory", BROKEN)
     if not model_fits(step, fewest):
-        raise NapkinError(f"{config.name}: not even its smallest shape fits", "allow more memory", BROKEN)
+        raise none_fits
     low, high = 1, 2
     while model_fits(high * step, shape.depth(high * step)):
         low, high = high, 2 * high
@@ -160,6 +161,8 @@ def largest_of_family(
             high = middle
     narrow = _deepest(shape, low * step, fewest, chunks, model_fits)
     wide = _deepest(shape, high * step, fewest, chunks, model_fits)
+    if narrow is None and wide is None:  # fewer layers would fit than the proportions have
+        raise none_fits
     model = max((m for m in (narrow, wide) if m is not None), key=count)
     return model, count(model)
 
