@@ -167,6 +167,7 @@ def test_adapters_that_differ_from_peft_s_are_refused(targets: str) -> None:
     assert len(refused.errors) == len(refused.hints) == 1
     assert "k_proj" in refused.hints[0]
     assert run_line("memory zamba2-1.2b --seq 64 --lora-rank 8 --lora-targets k_proj").status == 0
+    assert run_line(f"plan zamba2-1.2b --gpus 1 --hardware h100 --seq 64 --lora-rank 8 {targets}").status == 3
 
 
 def test_a_type_that_was_never_compared_is_named_as_such() -> None:

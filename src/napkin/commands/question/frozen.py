@@ -102,6 +102,7 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
     tuning = resolved(tuning, inputs.texts("lora-targets"), model, implementation)
     if word == "hf":
         check_parameters(tuning)
+    if library == "transformers":
         _check_counted(inputs, model.family, inputs.texts("lora-targets"))
     return replace(implementation, tuning=tuning)
 
