@@ -135,6 +135,18 @@ def test_a_module_has_its_adapters_once_however_often_it_runs(layers: int) -> No
     assert trained(config, "ffn") == RANK * (32 + 64)
 
 
+def test_each_run_of_a_module_runs_its_adapters(tmp_path: Path) -> None:
+    """Six runs of one query make 6·2·T·r·(h + h) FLOP with its adapter, and the loss's gradient passes through them: at
+    least the products behind the first adapter's layer have gradients of their inputs."""
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(ALBERT | {"num_hidden_layers": 6}), encoding="utf-8")
+    made = run_line(f"flops {file} --seq 16 --lora-rank 4 --lora-targets query --json")
+    values = json.loads(made.out)["values"]
+    assert values["flops/operation/q/lora"] == 6 * 2 * 16 * 4 * (32 + 32)
+    layer = 2 * 16 * (4 * 32 * 32 + 2 * 32 * 64)
+    assert values["flops/backward"] > 5 * layer
+
+
 def test_what_is_no_linear_layer_has_no_adapter() -> None:
     """XLNet's attention holds its matrices as parameters of its own: only the MLP's two layers are adapted."""
     config = {"model_type": "xlnet", "d_model": 24, "n_layer": 4, "n_head": 2, "vocab_size": 97, "d_inner": 104}

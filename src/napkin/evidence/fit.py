@@ -29,7 +29,7 @@ SOURCE_SPREAD = 0.06
 """τ: spread of sources around the constants that they share."""
 KNEE = 2.0
 """Beyond this many σ a row pulls no harder."""
-LEAST_GAIN = 0.02
+LEAST_GAIN = 0.001
 """Of the cost in one round: what ends a fit. A cost of 0.5 is one row that is off by one σ."""
 HEAVIEST = 1.5
 """Most weight of one row, and thrice a row's weight in a source of one."""

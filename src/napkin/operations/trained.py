@@ -206,7 +206,7 @@ def _adapters(
     assert tuning is not None
     learning = Learning(1, int(inputs))
     name, drops = f"{op.name}/lora", tuning.dropout > 0
-    linear = op.linear()
+    linear = op.owner().linear()  # another run of a module runs its adapter again
     if linear is not None:
         several, made = lora_pairs(linear, operations, implementation, tuning)
         if several:

@@ -29,7 +29,8 @@ def reasons(question: LayoutQuestion, request: Request, found: Found | None) -> 
         ]
     most = request.batch or request.most
     return broken_rules(request) or [
-        f"no layout of {request.gpus:,} GPUs divides the model and a step of at most {most:,} sequences as asked"
+        f"no layout of {request.gpus:,} GPU{'s' if request.gpus > 1 else ''} divides the model and a step of at most "
+        f"{most:,} sequences as asked"
     ]
 
 

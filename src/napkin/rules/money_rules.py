@@ -84,7 +84,7 @@ def _too_many(case: Configuration) -> Iterator[Hit]:
         for n in fewer
     )
     waits = 1 - case.part("compute") - case.part("memory_bound")  # the most that fewer GPUs can save
-    if changes and waits >= IDLE:
+    if changes and waits >= IDLE and case.verdict:  # a step that does not fit needs no fewer GPUs
         said = f"{gpus:,} GPUs have little to do each; fewer need fewer GPU-hours"
         yield Hit(said, "gpus", changes)
 
