@@ -51,7 +51,7 @@ def declared(name: str) -> tuple[str, ...]:
 
 def launch_file(rng: random.Random, bad: Callable[[random.Random, Any], Any], name: str = "") -> bytes:
     """Return a file of a format, as it is where one is named and none to three keys changed where none is."""
-    changes = 0 if name else rng.choice((0, 1, 1, 2, 3))
+    changes = 0 if name else rng.choice((0, 0, 1, 1, 1, 2, 3))
     name = name or rng.choice(MODULES.split())
     base = BASES[name]
     keys = dict(base["keys"])
@@ -63,7 +63,7 @@ def launch_file(rng: random.Random, bad: Callable[[random.Random, Any], Any], na
 
 def _change(rng: random.Random, keys: dict[str, Any], name: str, bad: Callable[[random.Random, Any], Any]) -> None:
     """Change one key: its value, its name, whether it is there, or what stands next to it."""
-    kind, key = rng.randrange(8), rng.choice(list(keys) or ["a"])
+    kind, key = rng.randrange(12), rng.choice(list(keys) or ["a"])
     other = rng.choice(declared(name if rng.random() < 0.9 else rng.choice(MODULES.split())))
     if kind == 0:
         keys.pop(key, None)
@@ -75,8 +75,17 @@ def _change(rng: random.Random, keys: dict[str, Any], name: str, bad: Callable[[
         keys[f"{key}{rng.choice(('.a', 's', '-x', '.', ' '))}"] = keys.pop(key, 1)
     elif kind == 5:
         keys[key] = keys.get(other, keys.get(rng.choice(list(keys) or ["a"])))
+    elif kind < 10:
+        keys[key] = _near(rng, keys.get(key))
     else:
         keys[key] = bad(rng, keys.get(key))
+
+
+def _near(rng: random.Random, old: Any) -> Any:
+    """Return another value that a key may well have."""
+    if isinstance(old, bool):
+        return not old
+    return rng.choice((1, 2, 3, 16, 1000, old * 2, old + 1)) if isinstance(old, int | float) else rng.choice(FAIR)
 
 
 # --- how they are written ------------------------------------------------------------------------------------------

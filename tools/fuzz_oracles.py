@@ -12,6 +12,7 @@ import math
 import re
 from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from fuzz_draws import Case
@@ -51,8 +52,13 @@ def judged(case: Case, status: int, out: str, err: str) -> str | None:
 
 
 def asks_json(case: Case) -> bool:
-    options = set(case.argv[: case.argv.index("--")] if "--" in case.argv else case.argv)
-    return "--json" in options and not {"--help", "-h", "help", "--help-all", "-V", "--version"} & options
+    words = case.argv[: case.argv.index("--")] if "--" in case.argv else case.argv
+    options = set(words)
+    return (
+        "--json" in options
+        and ("--json", "false") not in pairwise(words)
+        and not {"--help", "-h", "help", "--help-all", "-V", "--version"} & options
+    )
 
 
 MORE = re.compile(r"error: and \d+ more")
