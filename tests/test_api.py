@@ -6,6 +6,7 @@ import copy
 import io
 import json
 import os
+import pathlib
 import pickle
 import re
 import runpy
@@ -360,3 +361,10 @@ def test_a_notebook_runs_nothing_of_a_name(tmp_path: Any) -> None:
     page = napkin.params(path)._repr_html_()
     assert "<img" not in page
     assert "img src=x onerror" in Read(page).text.getvalue()
+
+
+def test_every_answer_that_has_a_picture_draws_it_without_being_told_before(tmp_path: pathlib.Path) -> None:
+    step = napkin.step("llama3-8b", gpus=8, hardware="h100", tp=2, pp=2)
+    step.plot(tmp_path / "step.svg")
+    assert (tmp_path / "step.svg").read_text(encoding="utf-8").lstrip().startswith("<?xml")
+    assert step._repr_html_().count("<figure") == 2  # where the time goes, and the pipeline's schedule

@@ -45,7 +45,7 @@ def run(inputs: Inputs) -> Answer:
         return run_step(inputs)
     question = read(inputs)
     utilized = any(inputs.wants(path) for path in PATHS)
-    return answer(question, inputs.wants("memory/total"), utilized, inputs.has("plot"))
+    return answer(question, inputs.wants("memory/total"), utilized, inputs.wants("plot"))
 
 
 def read(inputs: Inputs) -> StepQuestion:

@@ -106,7 +106,7 @@ def read(inputs: Inputs) -> ValidateQuestion:
         inside=inputs.flag("in-sample"),
         worst=_read_worst(inputs),
         strict=inputs.flag("strict"),
-        draw=inputs.has("plot"),
+        draw=inputs.wants("plot"),
     )
 
 
