@@ -10,10 +10,13 @@ seconds.
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
 import time
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from tests.browser import Page, Texts, browser, served
 
