@@ -10,7 +10,7 @@ ASKED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("How many GPUs do I need, and in which layout?", ("plan", "memory MODEL --hardware h100 --min gpus")),
     ("What should I train with what I have?", ("optimal",)),
     ("What is wrong with my configuration?", ("lint", "read")),
-    ("Is my run fast?", ("mfu", "roofline", "bench", "calibrate")),
+    ("Is my run fast?", ("mfu", "watch", "roofline", "bench", "calibrate")),
     ("What is in a model, or in a GPU?", ("models", "params", "flops", "init", "hardware")),
     ("What if?", ("sweep", "compare", "sensitivity", "check")),
     ("How large is it?", ("tensor", "dtype", "optimizer", "checkpoint", "data")),
