@@ -21,6 +21,8 @@ def charts(found: StepTime, plan: StepLayout, title: str, half: float) -> list[C
     half: half the interval's width in ln(time)."""
     parts = [part for part in found.time.parts if part.value > 0]
     total = float(found.time.value)
+    if not math.isfinite(total):
+        return []  # out of range: the answer says so in words
     scale, unit = axis([total], "second")
     names = [part.name.removeprefix("step/").replace("_", " ") for part in parts]
     values = [*(float(part.value) / scale for part in parts), total / scale]
