@@ -77,7 +77,9 @@ class Words:
     def _put(self, option: Option, text: object, head: str) -> None:
         """Keep an option's text; the last wins."""
         if isinstance(text, str) and not option.flag:
-            if option.name in ("adapter", "max", "min", "precision", "task") and self._has_another_value(option, text, head):
+            if option.name in ("adapter", "max", "min", "precision", "task") and self._has_another_value(
+                option, text, head
+            ):
                 return
             if option.name in ("hardware", "gpus") and self._machine(option, text, head):
                 return
