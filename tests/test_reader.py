@@ -11,6 +11,7 @@ import pytest
 from napkin.cli.reader import read
 from napkin.cli.verbs import HINTS, command_of
 from napkin.cli.verbs import SAME as VERBS
+from napkin.cli.words import HINTED
 from napkin.commands.command import MODULES, find, named
 from napkin.options import launches, meanings, synonyms
 from napkin.options.registry import OPTIONS, spelled
@@ -245,3 +246,7 @@ def test_a_shape_near_llamas_says_what_it_lacks(napkin: Napkin) -> None:
     found = napkin(f"memory {shape} --micro-batch-size 1 --swiglu --tensor-model-parallel-size 1")
     assert found.status == 3
     assert "--position-embedding-type rope and --normalization RMSNorm would make it Llama's" in found.hints[0]
+
+
+def test_the_options_with_expected_other_values_are_asked_for_them() -> None:
+    assert set(HINTED) == set(meanings.VALUES)

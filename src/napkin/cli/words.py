@@ -12,6 +12,8 @@ from napkin.options.registry import OPTIONS
 
 TRUTH = {"true": True, "false": False}
 DASHES = ("-", "—", "–")
+HINTED = ("adapter", "max", "min", "precision", "task")
+"""The options in VALUES of options/meanings.py, which is read where one of them is given."""
 
 
 class Words:

@@ -30,8 +30,8 @@ class NearestModel:
 
 
 def nearest(params: float) -> NearestModel | None:
-    """Return the preset of a dense decoder without recurrence whose published count is nearest, of those of one size the
-    latest; None where none is near."""
+    """Return the preset of a dense decoder without recurrence whose published count is nearest, of those of one size
+    the latest; None where none is near."""
     sizes = {name: fields.get("params_published", {}).get("total") for name, fields in PRESETS.items()}
     near = {name: abs(math.log(size / params)) for name, size in sizes.items() if isinstance(size, int)}
 
