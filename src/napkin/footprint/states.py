@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from napkin.autograd.tensors import sized
-from napkin.elementwise import Number, ceil_div, ceiling, total, where
+from napkin.elementwise import Number, ceil_div, ceiling, maximum, total, where
 from napkin.formats import stored_bytes
 from napkin.operations.base import Operation
-from napkin.operations.lora import adapter_shards, lora_pairs, other_adapters, stored_format
+from napkin.operations.lora import adapter_shards, is_saved, lora_pairs, other_adapters, stored_format
 from napkin.operations.roles import EXPERT, REPLICATED, VOCABULARY
 from napkin.operations.tuning import Tuning
 from napkin.operations.work import Weight
@@ -34,6 +34,8 @@ class HeldWeights:
     tensors        number of trained tensors
     frozen         bytes of weights that are not trained, which `dense` and `expert` do not count
     wide           of the dense elements, those that stay in fp32 where the others, and their gradients, are narrower
+    saved          of the dense elements, those next to adapters that have, with gradients, the frozen weights' type
+    saved_width    bytes of each of them
     """
 
     dense: Number
@@ -42,17 +44,23 @@ class HeldWeights:
     tensors: Number = 0
     frozen: Number = 0
     wide: Number = 0
+    saved: Number = 0
+    saved_width: Number = 0
 
     @property
     def all(self) -> Number:
         return self.dense + self.expert
 
     def widened(self, width: Number) -> Number:
-        """Return the bytes of the wide elements beyond `width` bytes for each."""
-        return self.wide * (sized(1, "fp32") - width)
+        """Return the bytes of elements in a type of their own beyond `width` bytes for each."""
+        return self.wide * (sized(1, "fp32") - width) + self.typed(width)
+
+    def typed(self, width: Number) -> Number:
+        """Return the same of those in the frozen weights' type alone."""
+        return self.saved * (self.saved_width - width)
 
     def gradients(self, width: Number) -> Number:
-        """Return the bytes of all gradients, of `width` bytes but for the wide elements."""
+        """Return the bytes of all gradients, of `width` bytes but for elements in a type of their own."""
         return self.all * width + self.widened(width)
 
 
@@ -128,12 +136,14 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
     lora        r·(d_in + d_out) for each target module, an embedding's rows being its d_in
     adapter     a prompt of 10 embeddings, and a gate for each head
     adapter_v2  the same, a scale and a bias of d_out for each linear layer, and the norms' weights
+    saved       copies of the embedding or the head, trained in full
 
     Tensor and expert parallelism divide LoRA's matrices as `adapter_shards` says; the others are whole on every rank.
     """
     width = sized(1, setup.precision.frozen or setup.precision.param)
     stored = stored_bytes(tuning.quantized) if tuning.quantized else width
     trained: list[Weight] = []
+    saved: list[Weight] = []
     frozen: Number = 0
     own = {op.module for op in operations if op.linear() is not None}
     for op in operations:
@@ -144,6 +154,8 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
         narrow = stored_format(op if linear is None else owner, setup.implementation, tuning) != ""
         for weight in op.weights():
             part = ceil_div(weight.count, divided(weight, setup.layout))
+            if is_saved(op, tuning):
+                saved.append(weight)
             if tuning.method == "adapter_v2" and op.normalizes():
                 trained.append(Weight(weight.name, weight.shape))
             else:
@@ -159,19 +171,32 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
             trained += _pair(REPLICATED, copies, (copies * rank, d_in), (d_out, copies * rank), tuning)
         if core is not None and tuning.method.startswith("adapter"):
             trained += [Weight("prompt", (PROMPT, core.heads * core.v_dim)), Weight("gate", (core.heads,))]
+    return _adapted(trained, saved, ceiling(frozen), setup)
+
+
+def _adapted(trained: list[Weight], saved: list[Weight], frozen: Number, setup: Setup) -> HeldWeights:
+    """Return what a rank holds of adapters and of modules that are trained in full, in the frozen weights' own type,
+    next to `frozen` bytes of weights."""
+    precision, layout = setup.precision, setup.layout
+    own = precision.frozen or precision.param
     states: dict[str, list[Number]] = {}
     elements: list[Number] = [0, 0]
-    for weight in trained:
-        ways, is_expert, shape = divided(weight, setup.layout), weight.shard == EXPERT, weight.shape
+    for number, weight in enumerate((*trained, *saved)):
+        ways, is_expert, shape = divided(weight, layout), weight.shard == EXPERT, weight.shape
         elements[is_expert] = elements[is_expert] + ceil_div(weight.count, ways)
-        matrix = len(shape) == 2
-        optimizer = setup.optimizer if matrix or not setup.optimizer.only_matrices else OPTIMIZERS["adamw"]
-        for state in optimizer.kept(shape):
+        kind = own if number >= len(trained) and precision.master is None else precision.state
+        for state in optimizer_of(weight, setup.optimizer).kept(shape):
             both = states.setdefault(state.name, [0, 0])
-            size = _state_size(state, shape, setup.precision.state)
-            both[is_expert] = both[is_expert] + ceil_div(size, ways)
-    named = tuple((name, both[0], both[1]) for name, both in states.items())
-    return HeldWeights(elements[0], elements[1], named, len(trained), ceiling(frozen))
+            both[is_expert] = both[is_expert] + ceil_div(_state_size(state, shape, kind), ways)
+    return HeldWeights(
+        elements[0],
+        elements[1],
+        tuple((name, both[0], both[1]) for name, both in states.items()),
+        len(trained) + len(saved),
+        frozen,
+        saved=total(ceil_div(weight.count, divided(weight, layout)) for weight in saved),
+        saved_width=sized(1, own),
+    )
 
 
 def _pair(shard: str, copies: int, down: tuple[int, int], up: tuple[int, int], tuning: Tuning) -> Iterator[Weight]:
@@ -235,6 +260,8 @@ def gathered(parts: Sequence[tuple[Number, HeldWeights]]) -> HeldWeights:
         total(n * p.tensors for n, p in parts),
         total(n * p.frozen for n, p in parts),
         total(n * p.wide for n, p in parts),
+        total(n * p.saved for n, p in parts),
+        maximum(0, *(p.saved_width for _, p in parts)),
     )
 
 

@@ -72,11 +72,16 @@ class LinearPart:
     parameter: bool = False
 
 
-class Named(Protocol):
-    """A module of the reference class, by what LoRA's targets may say."""
+class HasRole(Protocol):
+    """Anything with a role (roles.py)."""
 
     @property
     def role(self) -> str: ...
+
+
+class Named(HasRole, Protocol):
+    """A module of the reference class, by what LoRA's targets may say."""
+
     @property
     def module(self) -> str: ...
     @property

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from napkin.operations.facts import LinearLayer, LinearPart, Named
+from napkin.operations.facts import HasRole, LinearLayer, LinearPart, Named
 from napkin.operations.implementations import Implementation
-from napkin.operations.roles import COLUMN, EXPERT, KEY, QKV, QUERY, REPLICATED, ROW, VALUE, VOCABULARY
+from napkin.operations.roles import COLUMN, EXPERT, KEY, LM_HEAD, QKV, QUERY, REPLICATED, ROW, TOKEN, VALUE, VOCABULARY
 from napkin.operations.tuning import Tuning
 
 TYPE_CHECKING = False
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 JOINED = (QUERY, KEY, VALUE, QKV)
 """Roles of attention's linear layers, and of the fused projection of all three."""
+SAVEABLE = (TOKEN, LM_HEAD)
+"""Roles of what can be trained in full next to adapters: the embedding and the head."""
 SHARED = "shared"
 """The embedding of an encoder and its decoder in classes of transformers."""
 
@@ -31,6 +33,11 @@ def is_target(op: Named, targets: tuple[str, ...]) -> bool:
 def path_ends(path: str, target: str) -> bool:
     """Return whether peft's targets match a path (peft 0.21, tuners/tuners_utils.py, check_target_module_exists)."""
     return ("." + path.lower()).endswith("." + target.removeprefix("."))
+
+
+def is_saved(op: HasRole, tuning: Tuning) -> bool:
+    """Return whether a copy of an operation's weights is trained next to adapters (peft's modules_to_save)."""
+    return op.role in tuning.saved
 
 
 def lora_pairs(

@@ -15,6 +15,7 @@ from napkin.elementwise import Number, maximum
 from napkin.operations.activation_functions import activated
 from napkin.operations.implementations import ANGLES, PADDING, PAIRS, POSITION_IDS, Implementation
 from napkin.operations.learning import Learning
+from napkin.operations.lora import is_saved
 from napkin.operations.scopes import ScopeNames, Scopes
 from napkin.operations.shapes import Shape, Split, Value
 from napkin.record import record
@@ -227,7 +228,7 @@ class Lowering:
         tuning = self.implementation.tuning
         if tuning is None:
             return not op.learning.trained
-        return not (tuning.method == "adapter_v2" and op.normalizes())
+        return not (tuning.method == "adapter_v2" and op.normalizes()) and not is_saved(op, tuning)
 
     def read(self, op: Readable, index: int = 0) -> Value:
         return self.values[op.reads[index]]
