@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from napkin.operations.facts import LinearLayer, LinearPart, Named
 from napkin.operations.implementations import Implementation
@@ -71,6 +71,13 @@ def adapter_shards(shard: str, copies: int = 1) -> tuple[str, str]:
     if copies > 1:
         return EXPERT, EXPERT
     return ROW if shard == ROW else REPLICATED, COLUMN if shard == COLUMN else REPLICATED
+
+
+def modules_of(operations: Iterable[Operation]) -> Iterator[tuple[Operation, bool]]:
+    """Yield operations, what is held in the place of what holds it, and whether each runs."""
+    for op in operations:
+        held = op.holds()
+        yield from ((one, False) for one in held) if held else ((op, True),)
 
 
 def other_adapters(op: Operation, implementation: Implementation, tuning: Tuning) -> Iterator[Adapted]:
