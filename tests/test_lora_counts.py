@@ -10,10 +10,10 @@ import pytest
 
 from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
-from napkin.formats import stored_bytes
 from napkin.footprint.prepared import stack_of_step
 from napkin.footprint.rank_weights import weights_on_a_rank
 from napkin.footprint.states import HeldWeights, gathered
+from napkin.formats import stored_bytes
 from napkin.operations.lora_compared import DETAIL, compared, difference
 from napkin.operations.lora_targets import resolved
 from napkin.operations.tuning import Tuning
@@ -33,7 +33,8 @@ def adapted(fields: dict[str, Any], *targets: str, quantized: str = "") -> HeldW
     """Return what a rank holds with LoRA at rank 4."""
     model = model_of(fields)
     implementation = implementation_of("hf", model.family)
-    tuning = resolved(Tuning("lora", RANK, 0.0, quantized=quantized, library="transformers"), targets, model, implementation)
+    tuning = Tuning("lora", RANK, 0.0, quantized=quantized, library="transformers")
+    tuning = resolved(tuning, targets, model, implementation)
     setup = Setup(
         replace(implementation, tuning=tuning),
         Layout(seq=8),
