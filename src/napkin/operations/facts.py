@@ -72,16 +72,11 @@ class LinearPart:
     parameter: bool = False
 
 
-class HasRole(Protocol):
-    """Anything with a role (roles.py)."""
+class Named(Protocol):
+    """A module of the reference class, by what LoRA's targets may say."""
 
     @property
     def role(self) -> str: ...
-
-
-class Named(HasRole, Protocol):
-    """A module of the reference class, by what LoRA's targets may say."""
-
     @property
     def module(self) -> str: ...
     @property

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from napkin.operations.facts import HasRole, LinearLayer, LinearPart, Named
+from napkin.operations.facts import LinearLayer, LinearPart, Named
 from napkin.operations.implementations import Implementation
 from napkin.operations.roles import COLUMN, EXPERT, KEY, LM_HEAD, QKV, QUERY, REPLICATED, ROW, TOKEN, VALUE, VOCABULARY
 from napkin.operations.tuning import Tuning
@@ -33,11 +33,6 @@ def is_target(op: Named, targets: tuple[str, ...]) -> bool:
 def path_ends(path: str, target: str) -> bool:
     """Return whether peft's targets match a path (peft 0.21, tuners/tuners_utils.py, check_target_module_exists)."""
     return ("." + path.lower()).endswith("." + target.removeprefix("."))
-
-
-def is_saved(op: HasRole, tuning: Tuning) -> bool:
-    """Return whether a copy of an operation's weights is trained next to adapters (peft's modules_to_save)."""
-    return op.role in tuning.saved
 
 
 def lora_pairs(
@@ -78,6 +73,13 @@ def adapter_shards(shard: str, copies: int = 1) -> tuple[str, str]:
     if copies > 1:
         return EXPERT, EXPERT
     return ROW if shard == ROW else REPLICATED, COLUMN if shard == COLUMN else REPLICATED
+
+
+def modules_of(operations: Iterable[Operation]) -> Iterator[tuple[Operation, bool]]:
+    """Yield operations, what is held in the place of what holds it, and whether each runs."""
+    for op in operations:
+        held = op.holds()
+        yield from ((one, False) for one in held) if held else ((op, True),)
 
 
 def other_adapters(op: Operation, implementation: Implementation, tuning: Tuning) -> Iterator[Adapted]:

@@ -8,7 +8,7 @@ from napkin._tables.adapter_targets import CONVERTED, DEFAULTS, RENAMED
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.operations.base import Operation
 from napkin.operations.implementations import Implementation
-from napkin.operations.lora import SAVEABLE, lookups, path_ends
+from napkin.operations.lora import SAVEABLE, lookups, modules_of, path_ends
 from napkin.operations.model import Model
 from napkin.operations.queries import seen_operations
 from napkin.operations.roles import VOCABULARY
@@ -22,9 +22,10 @@ EVERYTHING = ((), ("all",), (ALL_LINEAR,))
 
 
 def all_operations(model: Model) -> list[Operation]:
-    """Return every operation of a model, each layer type once."""
+    """Return every operation of a model, those that do not run included, each layer type once."""
     ends = [op for stack in model.stacks for op in (*stack.before, *stack.after)]
-    return [*ends, *model.operations, *model.shared, *seen_operations(model)]
+    found = (*ends, *model.operations, *model.shared, *seen_operations(model))
+    return [op for op, _ in modules_of(found)]
 
 
 def resolved(tuning: Tuning, targets: tuple[str, ...], model: Model, implementation: Implementation) -> Tuning:

@@ -15,7 +15,6 @@ from napkin.elementwise import Number, maximum
 from napkin.operations.activation_functions import activated
 from napkin.operations.implementations import ANGLES, PADDING, PAIRS, POSITION_IDS, Implementation
 from napkin.operations.learning import Learning
-from napkin.operations.lora import is_saved
 from napkin.operations.scopes import ScopeNames, Scopes
 from napkin.operations.shapes import Shape, Split, Value
 from napkin.record import record
@@ -228,7 +227,7 @@ class Lowering:
         tuning = self.implementation.tuning
         if tuning is None:
             return not op.learning.trained
-        return not (tuning.method == "adapter_v2" and op.normalizes()) and not is_saved(op, tuning)
+        return not (tuning.method == "adapter_v2" and op.normalizes()) and op.role not in tuning.saved
 
     def read(self, op: Readable, index: int = 0) -> Value:
         return self.values[op.reads[index]]

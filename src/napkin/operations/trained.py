@@ -17,7 +17,6 @@ from napkin.operations.lora import (
     adapted_lookups,
     adapted_parameters,
     adapted_parts,
-    is_saved,
     lora_pairs,
     stored_format,
 )
@@ -187,7 +186,7 @@ def _operations(
             learns = has_weights and not asleep
         else:
             merged = any(one.role == MERGED for one in adapters)
-            saved = is_saved(op, tuning)
+            saved = op.role in tuning.saved
             stored = "" if saved else stored_format(op, frozen.implementation, tuning)
             learning = Learning(int(merged or saved), int(inputs), saved, stored)
             learns = bool(adapters) or saved
