@@ -215,3 +215,46 @@ def test_a_difference_in_detail_is_noted() -> None:
 
 def test_every_row_of_these_counts_was_compared() -> None:
     assert all(compared(model_type) for model_type, _, _ in ROWS)
+
+
+def values(line: str) -> dict[str, float]:
+    """Return an answer's numbers."""
+    found: dict[str, float] = json.loads(run_line(f"{line} --json").out)["values"]
+    return found
+
+
+SAVED = 128_256 * 4_096
+"""Elements of the embedding of Llama 3.1 8B, and of its head."""
+
+
+@pytest.mark.parametrize(("modules", "copies"), [("embed_tokens", 1), ("lm_head", 1), ("embed_tokens,lm_head", 2)])
+def test_modules_to_save_are_copies_in_the_frozen_type(modules: str, copies: int) -> None:
+    """peft keeps the frozen module next to a copy that is trained (utils/other.py, ModulesToSaveWrapper), which
+    autocast_adapter_dtype does not cast: weight, gradient and two states of 2 bytes, where adapters have 4."""
+    line = "memory llama3.1-8b --lora-rank 8 --trainer hf-trainer --seq 512 --recompute full --hardware h100"
+    plain, saved = values(line), values(f"{line} --modules-to-save {modules}")
+    for bucket, each in (("parameters", 2), ("gradients", 2), ("optimizer", 4)):
+        path = f"memory/{bucket}"
+        steps = 4 * copies * (bucket == "optimizer")  # the count of steps of each tensor
+        assert saved[path] - plain[path] == each * copies * SAVED + steps, bucket
+
+
+def test_modules_to_save_have_a_gradient_of_their_own() -> None:
+    """A trained head adds its weight's gradient, 2 FLOP an element and token; a lookup has no matmul."""
+    line = "flops llama3.1-8b --seq 512 --lora-rank 8"
+    plain = values(line)["flops/total"]
+    assert values(f"{line} --modules-to-save lm_head")["flops/total"] - plain == 2 * SAVED * 512
+
+
+@pytest.mark.parametrize(
+    ("modules", "status", "says"),
+    [
+        ("q_proj", 3, "not modeled"),
+        ("wte", 2, "has no module 'wte'"),
+        ("lm_hed", 2, "lm_head"),
+    ],
+)
+def test_modules_that_are_not_saved(modules: str, status: int, says: str) -> None:
+    found = run_line(f"memory llama3.1-8b --lora-rank 8 --hardware h100 --modules-to-save {modules}")
+    assert found.status == status
+    assert says in found.err

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from napkin.autograd.tensors import sized
-from napkin.elementwise import Number, ceil_div, ceiling, total, where
+from napkin.elementwise import Number, ceil_div, ceiling, maximum, total, where
 from napkin.formats import stored_bytes
 from napkin.operations.base import Operation
 from napkin.operations.facts import LinearLayer
@@ -36,6 +36,8 @@ class HeldWeights:
     tensors        number of trained tensors
     frozen         bytes of weights that are not trained, which `dense` and `expert` do not count
     wide           of the dense elements, those that stay in fp32 where the others, and their gradients, are narrower
+    saved          of the dense elements, those next to adapters that have, with gradients, the frozen weights' type
+    saved_width    bytes of each of them
     idle           elements of adapters that no gradient reaches, next to what does not run; `frozen` has their bytes
     """
 
@@ -46,17 +48,23 @@ class HeldWeights:
     frozen: Number = 0
     wide: Number = 0
     idle: Number = 0
+    saved: Number = 0
+    saved_width: Number = 0
 
     @property
     def all(self) -> Number:
         return self.dense + self.expert
 
     def widened(self, width: Number) -> Number:
-        """Return the bytes of the wide elements beyond `width` bytes for each."""
-        return self.wide * (sized(1, "fp32") - width)
+        """Return the bytes of elements in a type of their own beyond `width` bytes for each."""
+        return self.wide * (sized(1, "fp32") - width) + self.typed(width)
+
+    def typed(self, width: Number) -> Number:
+        """Return the same of those in the frozen weights' type alone."""
+        return self.saved * (self.saved_width - width)
 
     def gradients(self, width: Number) -> Number:
-        """Return the bytes of all gradients, of `width` bytes but for the wide elements."""
+        """Return the bytes of all gradients, of `width` bytes but for elements in a type of their own."""
         return self.all * width + self.widened(width)
 
 
@@ -132,12 +140,14 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
     lora        r·(d_in + d_out) for each target module, an embedding's rows being its d_in
     adapter     a prompt of 10 embeddings, and a gate for each head
     adapter_v2  the same, a scale and a bias of d_out for each linear layer, and the norms' weights
+    saved       copies of the embedding or the head, trained in full
 
     Tensor and expert parallelism divide LoRA's matrices as `adapter_shards` says; the others are whole on every rank.
     """
     width = sized(1, setup.precision.frozen or setup.precision.param)
     stored = stored_bytes(tuning.quantized) if tuning.quantized else width
     trained: list[Weight] = []
+    saved: list[Weight] = []
     frozen: Number = 0
     own = {op.module for op in operations if op.linear() is not None}
     for op, runs in modules_of(operations):
@@ -146,6 +156,7 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
         if owner is not op and not op.runs_again() and owner.module not in own:
             linear = owner.linear()  # a module with tied weights has adapters of its own
         narrow = stored_format(op if linear is None else owner, setup.implementation, tuning) != ""
+        saved += op.weights() if op.role in tuning.saved else ()
         for weight in op.weights():
             if tuning.method == "adapter_v2" and op.normalizes():
                 continue  # it is trained
@@ -154,7 +165,7 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
             frozen = frozen + part * (stored if narrow and len(weight.shape) > 1 else kept)
         added = _added(op, linear, operations, setup.implementation, tuning)
         trained += added if runs else [replace(weight, trained=False) for weight in added]
-    return _of_adapters(trained, ceiling(frozen), setup)
+    return _of_adapters(trained, saved, ceiling(frozen), setup)
 
 
 def _added(
@@ -182,28 +193,35 @@ def _added(
     return found
 
 
-def _of_adapters(adapters: list[Weight], frozen: Number, setup: Setup) -> HeldWeights:
-    """Return what one rank holds of adapters next to `frozen` bytes."""
+def _of_adapters(adapters: list[Weight], saved: list[Weight], frozen: Number, setup: Setup) -> HeldWeights:
+    """Return what one rank holds of adapters, and of modules that are trained in full in the frozen weights' own type,
+    next to `frozen` bytes."""
+    precision, layout = setup.precision, setup.layout
+    own = precision.frozen or precision.param
     states: dict[str, list[Number]] = {}
     elements: list[Number] = [0, 0]
     idle: Number = 0
-    for weight in adapters:
-        ways, is_expert, shape = divided(weight, setup.layout), weight.shard == EXPERT, weight.shape
+    for number, weight in enumerate((*adapters, *saved)):
+        ways, is_expert, shape = divided(weight, layout), weight.shard == EXPERT, weight.shape
         part = ceil_div(weight.count, ways)
         if not weight.trained:
             idle = idle + part
             continue
         elements[is_expert] = elements[is_expert] + part
-        matrix = len(shape) == 2
-        optimizer = setup.optimizer if matrix or not setup.optimizer.only_matrices else OPTIMIZERS["adamw"]
-        for state in optimizer.kept(shape):
+        kind = own if number >= len(adapters) and precision.master is None else precision.state
+        for state in optimizer_of(weight, setup.optimizer).kept(shape):
             both = states.setdefault(state.name, [0, 0])
-            size = _state_size(state, shape, setup.precision.state)
-            both[is_expert] = both[is_expert] + ceil_div(size, ways)
-    named = tuple((name, both[0], both[1]) for name, both in states.items())
-    tensors = sum(weight.trained for weight in adapters)
-    frozen = frozen + idle * sized(1, setup.precision.param)
-    return HeldWeights(elements[0], elements[1], named, tensors, frozen, idle=idle)
+            both[is_expert] = both[is_expert] + ceil_div(_state_size(state, shape, kind), ways)
+    return HeldWeights(
+        elements[0],
+        elements[1],
+        tuple((name, both[0], both[1]) for name, both in states.items()),
+        sum(weight.trained for weight in (*adapters, *saved)),
+        frozen + idle * sized(1, precision.param),
+        idle=idle,
+        saved=total(ceil_div(weight.count, divided(weight, layout)) for weight in saved),
+        saved_width=sized(1, own),
+    )
 
 
 def _pair(shard: str, copies: int, down: tuple[int, int], up: tuple[int, int], tuning: Tuning) -> Iterator[Weight]:
@@ -268,6 +286,8 @@ def gathered(parts: Sequence[tuple[Number, HeldWeights]]) -> HeldWeights:
         total(n * p.frozen for n, p in parts),
         total(n * p.wide for n, p in parts),
         total(n * p.idle for n, p in parts),
+        total(n * p.saved for n, p in parts),
+        maximum(0, *(p.saved_width for _, p in parts)),
     )
 
 

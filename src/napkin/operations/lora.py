@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from napkin.operations.facts import LinearLayer, LinearPart, Named
 from napkin.operations.implementations import Implementation
-from napkin.operations.roles import COLUMN, EXPERT, KEY, QKV, QUERY, REPLICATED, ROW, VALUE, VOCABULARY
+from napkin.operations.roles import COLUMN, EXPERT, KEY, LM_HEAD, QKV, QUERY, REPLICATED, ROW, TOKEN, VALUE, VOCABULARY
 from napkin.operations.tuning import Tuning
 
 TYPE_CHECKING = False
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 JOINED = (QUERY, KEY, VALUE, QKV)
 """Roles of attention's linear layers, and of the fused projection of all three."""
+SAVEABLE = (TOKEN, LM_HEAD)
+"""Roles of what can be trained in full next to adapters: the embedding and the head."""
 SHARED = "shared"
 """The embedding of an encoder and its decoder in classes of transformers."""
 
