@@ -17,6 +17,8 @@ from napkin.timing.rollout import Rollout, generation_time, sync_time
 from tests.conftest import ROOT, run_line
 
 LLAMA = 8_030_261_248
+LOGITS = 2 * 4 * 1024 * 128_256
+"""Bytes of the largest pass of an engine with Llama 3 8B: fp32 logits of 1,024 sequences, and log-probabilities."""
 LENGTHS = "--prompt-tokens 200 --response-tokens 1000 --samples-per-prompt 8 --global-batch 128"
 LINE = f"llama3-8b --task grpo --gpus 8 --hardware h100 --zero 3 --recompute full {LENGTHS}"
 
@@ -95,10 +97,10 @@ def test_the_longest_answer_and_more_models_take_longer() -> None:
 
 
 def test_the_engine_has_its_share_of_each_gpu() -> None:
-    """Half of the card; the rest of it next to the weights is cache."""
+    """Half of the card; the rest of it next to the weights, and logits of 1,024 sequences twice, is cache."""
     found = values(f"memory {LINE}")
     assert found["engine/weights"] == 2 * LLAMA
-    assert found["engine/kv_cache"] == pytest.approx(found["memory/capacity"] / 2 - 2 * LLAMA)
+    assert found["engine/kv_cache"] == pytest.approx(found["memory/capacity"] / 2 - 2 * LLAMA - LOGITS)
     kept = found["memory/parameters"] + found["memory/optimizer"] + found["memory/overhead"]
     assert found["memory/phase/rollout"] == pytest.approx(found["memory/capacity"] / 2 + kept)
     phases = [found[f"memory/phase/{name}"] for name in ("rollout", "weight_transfer", "update")]
@@ -155,7 +157,8 @@ def test_the_errors_of_published_steps_are_those_of_today() -> None:
 
 
 def test_the_memory_of_generation_has_an_interval() -> None:
-    """The engine's share is given, and graphs come on top; what the trainer keeps is as uncertain as its update."""
+    """The engine's share is given: graphs come on top, and it leaves room for its largest pass, here logits of 1,024
+    sequences and their log-probabilities; what the trainer keeps is as uncertain as its update."""
     data = run_line(f"memory {LINE} --json").data
     values, low, high = data["values"], data["low"], data["high"]
     rollout = "memory/phase/rollout"
@@ -163,8 +166,17 @@ def test_the_memory_of_generation_has_an_interval() -> None:
     kept = values["memory/parameters"] + values["memory/optimizer"] + values["memory/overhead"]
     times = [ends["memory/phase/update"] / values["memory/phase/update"] for ends in (low, high)]
     half = values["memory/capacity"] / 2
-    assert low[rollout] == pytest.approx(half + kept * times[0])
+    assert low[rollout] == pytest.approx(half - LOGITS + kept * times[0])
     assert high[rollout] == pytest.approx(half + kept * times[1] + 2 * 2**30)
+
+
+def test_the_memory_of_an_engine_of_its_own_has_an_interval() -> None:
+    """Nothing of the trainer is there: between its share without the room of its largest pass, and graphs on top."""
+    data = run_line(f"memory {LINE} --rollout separate:4 --json").data
+    values, low, high = data["values"], data["low"], data["high"]
+    assert values["memory/engine"] == pytest.approx(0.9 * values["memory/capacity"])
+    assert values["memory/engine"] - low["memory/engine"] == pytest.approx(LOGITS)
+    assert high["memory/engine"] - values["memory/engine"] == pytest.approx(2 * 2**30)
 
 
 def test_the_batch_of_answers_counts_prompts() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from napkin.counting import flops
 from napkin.errors import Refused
 from napkin.footprint import serving as inference
+from napkin.operations.facts import LinearLayer
 from napkin.operations.model import Model
 from napkin.planning.served import Serving
 from napkin.record import record
@@ -16,6 +17,9 @@ MOST_AT_ONCE = 1024
 """Sequences that an engine decodes at a time (vLLM, engine/arg_utils.py, max_num_seqs on GPUs of 70 GiB and more)."""
 ELEMENT, FORMAT = 2, "bf16"
 """Bytes of an element of weights and cache, and their number format."""
+CHUNK, LOGITS = 8192, 4
+"""Tokens of the largest pass (verl, trainer/config/rollout/rollout.yaml, max_num_batched_tokens; vLLM's own on GPUs of
+70 GiB and more), and bytes of a logit (vLLM, v1/sample/sampler.py: fp32)."""
 
 
 @record
@@ -69,8 +73,9 @@ class Engine:
         return multiply("engine/memory", leaf("engine/share", self.share, "1", GIVEN), capacity)
 
     def cache(self, capacity: Term) -> Term:
-        """Return the bytes that are left for keys and values."""
-        return subtract("engine/kv_cache", self.memory(capacity), self.weights())
+        """Return the bytes that are left for keys and values: next to weights, and room for the largest pass."""
+        passes = leaf("engine/largest_pass", self.profiled(), "byte", TRUE, "vLLM profiles it")
+        return subtract("engine/kv_cache", subtract("engine/left", self.memory(capacity), self.weights()), passes)
 
     def at_once(self, lengths: RolloutLengths, capacity: Term) -> int:
         """Return how many answers are decoded at a time, at their mean context."""
@@ -83,9 +88,23 @@ class Engine:
             )
         return min(MOST_AT_ONCE, int(left / each)) if each else MOST_AT_ONCE
 
+    def profiled(self) -> int:
+        """Return the bytes of the share that only the largest pass takes: vLLM runs one before it sizes the cache, and
+        leaves its room free (v1/worker/gpu_worker.py, determine_available_memory). The residual stream and a layer's
+        widest pair of tensors, or the logits of all sequences and their log-probabilities."""
+        wide = max((one.d_in + one.d_out for one in _linears(self.model)), default=0)
+        layer = CHUNK * ELEMENT * (2 * self.model.hidden + wide // self.ranks)
+        return max(layer, 2 * LOGITS * MOST_AT_ONCE * self.model.vocabulary)
+
     def cached(self, context: int) -> float:
         """Return the bytes of the cache of one sequence of so many tokens on a rank."""
         return float(self.serving.cache(1, max(context, 1)).value)
+
+
+def _linears(model: Model) -> list[LinearLayer]:
+    """Return the linear layers inside a model's layers."""
+    layers = [layer for stack in model.stacks for _, _, layer in stack.kinds()]
+    return [linear for layer in layers for op in layer.operations if (linear := op.linear()) is not None]
 
 
 def ranks_needed(model: Model, capacity: float, share: float, longest: int, node: int) -> int:

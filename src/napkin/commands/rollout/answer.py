@@ -19,6 +19,8 @@ from napkin.render.answer import Answer
 from napkin.term import TRUE, Term, add, constant, divide, largest, leaf, multiply
 
 ENGINE = ("engine/", "memory/engine")
+SHARE = ("engine/memory", "memory/engine")
+"""Of those, its whole share of the memory."""
 OUTSIDE = 2 * 2**30
 """assumed: most bytes of CUDA graphs and communication that an engine takes outside of its share."""
 
@@ -38,7 +40,8 @@ def run_memory(inputs: Inputs) -> Answer:
     engine = question.engine
     own = [] if engine is None else [engine.weights(), engine.cache(capacity)]
     answer = Answer("memory", (*terms.values(), *phases, *own, total, capacity))
-    ends = _ends(phases, used, fit.reported.ends["memory/used"])
+    profiled = 0 if engine is None else engine.profiled()
+    ends = _ends(phases, used, fit.reported.ends["memory/used"], profiled)
     answer.intervals = {**fit.reported.ends, **ends, "memory/total": _largest(ends)}
     low, high = answer.intervals["memory/total"]
     answer.verdict = FITS if high <= capacity.value else NOT if low > capacity.value else UNDECIDED
@@ -48,16 +51,21 @@ def run_memory(inputs: Inputs) -> Answer:
     return answer
 
 
-def _ends(phases: list[Term], used: Term, of_update: tuple[Number, Number]) -> dict[str, tuple[float, float]]:
-    """Return the interval of each phase: the trainer's part is as uncertain as its update (of_update); what the engine
-    takes is its share, and where it generates, graphs and workspace that the share does not count besides."""
+def _ends(
+    phases: list[Term], used: Term, of_update: tuple[Number, Number], profiled: int
+) -> dict[str, tuple[float, float]]:
+    """Return the interval of each phase: the trainer's part is as uncertain as its update (of_update). What the engine
+    takes is its share, less the room that it leaves for its largest pass (profiled), and where it generates, graphs
+    and workspace that the share does not count besides."""
     low, high = (float(end) / float(used.value) for end in of_update)
     found = {}
     for one in phases:
-        engine = sum(float(part.value) for part in (one, *one.parts) if part.name.startswith(ENGINE))
+        own = [part for part in (one, *one.parts) if part.name.startswith(ENGINE)]
+        engine = sum(float(part.value) for part in own)
         trainer = float(one.value) - engine
-        outside = OUTSIDE if engine and not one.name.endswith("update") else 0.0
-        found[one.name] = (engine + trainer * low, engine + trainer * high + outside)
+        outside = OUTSIDE if own and not one.name.endswith("update") else 0.0
+        unused = float(profiled) if any(part.name in SHARE for part in own) else 0.0
+        found[one.name] = (engine - unused + trainer * low, engine + trainer * high + outside)
     return found
 
 

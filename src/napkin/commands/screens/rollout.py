@@ -54,7 +54,7 @@ def of_memory(question: RolloutQuestion, answer: Answer, phases: Sequence[Term])
     for one in phases:
         name = one.name.rpartition("/")[2].replace("_", " ")
         parts = ", ".join(f"{part.name.rpartition('/')[2]} {size(part.value)}" for part in one.parts if part.value)
-        says = parts if len(one.parts) > 1 else ""
+        says = parts if len(one.parts) > 1 and one.name.startswith("memory/phase") else ""
         rows.append((name, size(one.value, whole), Bar(float(one.value) / whole), says))
     for path in ("memory/parameters", "memory/models", "memory/optimizer", "memory/activations"):
         if path in terms and terms[path].value:
