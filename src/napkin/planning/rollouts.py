@@ -24,13 +24,22 @@ CHUNK, LOGITS = 8192, 4
 
 @record
 class RolloutLengths:
-    """Tokens of a prompt, of the mean and the longest answer; how many answers to a prompt, prompts in a step."""
+    """How long prompts and answers are, and how many of them a step has.
+
+    prompt, response         mean tokens        longest_prompt, longest    of the longest ones (0: the mean prompt)
+    answers   to a prompt                       prompts   of a step
+    updates   optimizer steps on a step's answers, each on its part of them
+    behind    steps by which answers may be older than the weights; 0: generation and training follow each other
+    """
 
     prompt: int
     response: int
     longest: int
     answers: int
     prompts: int
+    longest_prompt: int = 0
+    updates: int = 1
+    behind: int = 0
 
     @property
     def mean(self) -> int:
@@ -40,7 +49,7 @@ class RolloutLengths:
     @property
     def most(self) -> int:
         """Tokens of the longest sequence."""
-        return self.prompt + self.longest
+        return max(self.longest_prompt, self.prompt) + self.longest
 
     @property
     def tokens(self) -> int:
@@ -134,6 +143,7 @@ def rollout_of(engine: Engine, lengths: RolloutLengths, capacity: Term) -> Rollo
         at_once=at_once,
         response=lengths.response,
         longest=lengths.longest,
+        batches=max(lengths.behind, 1),
         ranks=engine.ranks,
         read=float(inference.weights_read(model, at_once)) * ELEMENT / engine.ranks,
         cached=engine.cached(context),

@@ -4,8 +4,8 @@ Symbols: S answers of an engine in a step, r their mean tokens and R the longest
 at a time, W bytes of the weights that a decoding step reads on one rank, c bytes of one answer's cache there, β bytes a
 second of memory.
 
-    decoding steps = S·r/B + (R − r): a full batch until the last answer is begun, then those that are longer than the
-                     mean; while S ≤ B, R in total
+    decoding steps = S·r/B + (R − r)/k: a full batch until the last answer is begun, then those that are longer than the
+                     mean; while S ≤ B, R in total; of k batches that are generated one into the other each has a part
     decoding       = steps · W/β + S·r · c/β, but at least its FLOPs at the rate of matmuls
 
 Both hold for any lengths of the answers: a step reads the weights once, and the cache of every answer in it.
@@ -40,7 +40,7 @@ class Rollout:
     read      bytes of the weights that a decoding step reads on a rank
     cached    bytes of an answer's cache on a rank, at its mean context
     prefill, each       FLOPs of one prompt, and of one token that is decoded
-    depth     layers
+    depth     layers                                         batches  of answers that are generated one into the other
     """
 
     answers: int
@@ -54,6 +54,7 @@ class Rollout:
     prefill: float
     each: float
     depth: int
+    batches: int = 1
 
 
 def generation_time(one: Rollout, rates: Rates) -> Term:
@@ -76,7 +77,10 @@ def _decode_time(one: Rollout, rates: Rates, matmul: Term) -> Term:
     at_once = term.leaf("answers_at_a_time", min(one.at_once, one.answers), "1", term.TRUE, "as the cache allows")
     every = term.multiply("decode/tokens", answers, response)
     full = term.divide("decode/steps/full", every, at_once)
-    steps = term.add("decode/steps", full, term.subtract("decode/steps/longest", longest, response))
+    tail = term.subtract("decode/steps/longest", longest, response)
+    if one.batches > 1:
+        tail = term.divide("decode/steps/tail", tail, term.constant("batches_at_a_time", one.batches))
+    steps = term.add("decode/steps", full, tail)
     memory = _rate("memory", rates.bandwidth, rates.memory, "byte/s", 1)
     weights = term.leaf("weights_read", one.read, "byte", term.TRUE, DECODE)
     cached = term.leaf("cache_of_an_answer", one.cached, "byte", term.TRUE)

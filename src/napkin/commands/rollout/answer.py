@@ -29,8 +29,8 @@ def run_memory(inputs: Inputs) -> Answer:
     """Answer with the memory of each phase of a step on a GPU."""
     for name in ("max", "min", "inference", "snapshot", "tensors", "must-fit"):
         inputs.depends((name,), name == "must-fit", "it belongs to a step of training alone", "leave it out")
-    question = read(inputs)
-    inputs.depends(("suggestions",), True)
+    question = read(inputs, timed=False)
+    inputs.depends(("suggestions", "updates", "off-policy-steps"), True)
     capacity = question.capacity
     fit = verdicts.evaluate(question.model, question.setup, question.implementation, int(capacity.value))
     terms = terms_of(fit, source_of(question.model, question.implementation))
@@ -115,8 +115,9 @@ def answer_step(question: RolloutQuestion) -> Answer:
     gpus = leaf("gpus", question.gpus, "GPU", TRUE)
     tokens = leaf("tokens", question.lengths.tokens, "token", TRUE, "prompts and answers")
     rate = divide("tokens_per_second_per_gpu", tokens, found.time, gpus)
-    answer = Answer("step", [found.time, *found.time.parts, *found.inner, rate])
-    for term in (found.time, *found.time.parts):
+    outer = {term.name: term for term in (found.time, *found.time.parts, *found.phases)}
+    answer = Answer("step", [*outer.values(), *found.inner, rate])
+    for term in outer.values():
         shortest, longest = ends[term.name]
         answer.intervals[term.name] = (float(term.value) * shortest, float(term.value) * longest)
     low, high = answer.intervals["step/time"]
@@ -150,7 +151,7 @@ def run_time(inputs: Inputs) -> Answer:
         steps,
         hours,
         step,
-        *step.parts,
+        *(one for one in found.terms if one.name.startswith("step/") and one.name.count("/") == 1 and one is not step),
         params(question.model)["params/total"].renamed("params"),
     ]
     terms.append(multiply("tokens", steps, leaf("tokens_of_a_step", question.lengths.tokens, "token", TRUE)))
