@@ -6,14 +6,16 @@ import math
 import os
 import pathlib
 import runpy
+import statistics
 from typing import Any
 
 import pytest
 
+from napkin._tables.rollout_errors import STEPS
 from napkin.record import replace
 from napkin.term import GIVEN, leaf
 from napkin.timing.rates import Rates
-from napkin.timing.rollout import Rollout, generation_time, sync_time
+from napkin.timing.rollout import decoding_steps, sync_time
 from tests.conftest import ROOT, run_line
 
 LLAMA = 8_030_261_248
@@ -34,29 +36,11 @@ def rates(**changes: float) -> Rates:
     return replace(Rates(**dict.fromkeys(fields(Rates), 1.0)), **changes)
 
 
-ONE = Rollout(
-    answers=8, prompts=2, at_once=4, response=10, longest=16, ranks=1, read=100, cached=3, prefill=7, each=0, depth=5
-)
-
-
-def test_a_decoding_step_reads_the_weights_once_and_every_cache() -> None:
-    """8 answers of 10 tokens, 4 at a time: 20 steps, and 6 more for the longest; 80 tokens read their cache."""
-    found = generation_time(ONE, rates())
-    prefill, decode = (float(part.value) for part in found.parts)
-    assert prefill == 2 * 7
-    assert decode == (20 + 6) * 100 + 80 * 3
-    assert float(found.value) == prefill + decode
-
-
-def test_answers_that_are_decoded_together_take_the_steps_of_the_longest() -> None:
-    found = generation_time(replace(ONE, at_once=64), rates())
-    assert float(found.parts[1].value) == 16 * 100 + 80 * 3
-
-
-def test_many_answers_are_bound_by_matmuls_and_ranks_wait_for_each_other() -> None:
-    """80 tokens of 1,000 FLOPs on two ranks; 26 steps of two collectives in each of 5 layers."""
-    found = generation_time(replace(ONE, each=1000, ranks=2), rates())
-    assert float(found.parts[1].value) == 80 * 1000 / 2 + 26 * 2 * 5
+def test_a_full_batch_decodes_until_the_last_answer_is_begun() -> None:
+    """8 answers of 10 tokens, 4 at a time: the first token of each comes from its prompt, the others take 8·9/4 = 18
+    steps, and 6 more for the longest; all 8 at once take those of the longest, 16 − 1."""
+    assert float(decoding_steps(8, 4, 10, 16).value) == 18 + 6
+    assert float(decoding_steps(8, 64, 10, 16).value) == 9 + 6
 
 
 def test_weights_are_broadcast_to_other_gpus_and_gathered_on_the_same() -> None:
@@ -140,15 +124,18 @@ def test_a_run_is_its_steps() -> None:
 
 
 def test_the_interval_of_a_step_is_that_of_published_steps() -> None:
-    """NeMo RL's steps took e^0.45, e^1.47 and e^0.47 times what is predicted, by model: in the mean e^0.80, and σ is
-    0.58·√(4/3) for one more model. A pass of training is as uncertain as a training step."""
+    """Each model counts once: the mean of their mean errors, and σ·√(1 + 1/n) of one more. A pass of training is as
+    uncertain as a training step."""
+    models = {model for _, _, model, _ in STEPS}
+    means = [statistics.fmean(-error for _, _, one, error in STEPS if one == model) for model in models]
+    wide = statistics.stdev(means) * math.sqrt(1 + 1 / len(means))
     data = run_line(f"step {LINE} --json").data
     step, high, low = (data[name]["step/time"] for name in ("values", "high", "low"))
-    assert high / step == pytest.approx(math.exp(0.80 + 1.645 * 0.67), rel=0.03)
+    assert high / step == pytest.approx(math.exp(statistics.fmean(means) + 1.645 * wide), rel=1e-3)
     assert low / step > 0.6
     update = data["high"]["step/update"] / data["values"]["step/update"]
     assert 1 < update < 1.7
-    assert any("assumed: 5 published steps of 3 models" in note for note in data["notes"])
+    assert any(f"assumed: {len(STEPS)} published steps of {len(models)} models" in note for note in data["notes"])
 
 
 def test_the_errors_of_published_steps_are_those_of_today() -> None:

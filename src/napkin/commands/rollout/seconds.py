@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 
 from napkin.evidence.constants import deviations
+from napkin.evidence.generation import rates_on
 from napkin.evidence.rollouts import longer, said
 from napkin.evidence.single import StepPrediction
+from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
-from napkin.planning.rollouts import ELEMENT, Engine, RolloutLengths, rollout_of
+from napkin.planning.rollouts import ELEMENT, FORMAT, Engine, RolloutLengths, rollout_of
 from napkin.record import record
 from napkin.term import TRUE, Term, add, constant, largest, leaf, multiply
 from napkin.timing.rollout import generation_time, sync_time
@@ -46,7 +48,7 @@ PASSES = {LOGPROBS: "logprobs", REFERENCE: "reference", REWARD: "reward", "value
 
 
 def seconds_of(
-    prediction: StepPrediction, engine: Engine | None, lengths: RolloutLengths, capacity: Term, model: Model
+    prediction: StepPrediction, engine: Engine | None, lengths: RolloutLengths, hardware: Hardware, model: Model
 ) -> RolloutSeconds:
     """Return the seconds of a step: the phases follow each other, or, where answers may be behind the weights, those of
     the next step are generated while the trainer works. prediction: of one of its optimizer steps."""
@@ -57,7 +59,8 @@ def seconds_of(
     inner: list[Term] = [*update.parts]
     parts: list[Term] = [_repeated(part, lengths.updates) for part in (*others, update)]
     if engine is not None:
-        generation = generation_time(rollout_of(engine, lengths, capacity), prediction.rates)
+        capacity = hardware.term("capacity", "memory/capacity", "byte")
+        generation = generation_time(rollout_of(engine, lengths, capacity), rates_on(hardware, FORMAT))
         weights = multiply(
             "weights",
             leaf("params", _count(model), "param", TRUE),
