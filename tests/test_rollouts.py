@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 
 from napkin._tables.rollout_errors import STEPS
+from napkin.architectures import build
+from napkin.commands.question.named import named_config
+from napkin.planning.rollouts import tensors
 from napkin.record import replace
 from napkin.term import GIVEN, leaf
 from napkin.timing.rates import Rates
-from napkin.timing.rollout import decoding_steps, sync_time
+from napkin.timing.rollout import PER_TENSOR, decoding_steps, offload_time, sync_time
 from tests.conftest import ROOT, run_line
 
 LLAMA = 8_030_261_248
@@ -45,8 +48,20 @@ def test_a_full_batch_decodes_until_the_last_answer_is_begun() -> None:
 
 def test_weights_are_broadcast_to_other_gpus_and_gathered_on_the_same() -> None:
     weights = leaf("weights", 5.2e9, "byte", GIVEN)
-    assert float(sync_time(weights, 1, 8, True, rates()).value) == pytest.approx(2.0)
-    assert float(sync_time(weights, 2, 8, False, rates(node=8, link=1e9, bus=0.5)).value) == pytest.approx(5.2)
+    assert float(sync_time(weights, 100, 1, 8, True, rates()).value) == pytest.approx(2.0)
+    same = sync_time(weights, 100, 2, 8, False, rates(node=8, link=1e9, bus=0.5))
+    assert float(same.value) == pytest.approx(5.2 + 100 * 0.7e-3)
+
+
+def test_published_transfers_are_met() -> None:
+    """NeMo RL's colocated ones (pull request 3294): seconds of transfer and update, and in total, with 16 bytes a
+    parameter on so many GPUs to the host and back; one rate for all of them."""
+    published = (("qwen3-30b-a3b", 16, 30.5e9, 9.67, 17.2), ("qwen3-235b-a22b", 64, 235e9, 18.4, 40.2))
+    for name, gpus, params, part, total in published:
+        calls = tensors(build(named_config(name)[0])) * float(PER_TENSOR.value)
+        moved = float(offload_time(leaf("held", 16 * params / gpus, "byte", GIVEN)).value)
+        assert calls == pytest.approx(part, rel=0.1)
+        assert calls + moved == pytest.approx(total, rel=0.15)
 
 
 def test_a_step_is_its_phases() -> None:
@@ -104,6 +119,42 @@ def test_a_critic_has_states_of_its_own() -> None:
     found = values(f"memory {LINE}".replace("grpo", "ppo"))
     critic = LLAMA - 128_256 * 4096 + 4096
     assert found["memory/models/critic"] == pytest.approx(16 * critic / 8, rel=1e-4)
+
+
+def test_answers_that_may_be_older_are_generated_while_others_are_trained_on() -> None:
+    """The longer of both, then the transfer; answers of several steps share the end of a batch."""
+    lines = [f"step {LINE} --max-response-tokens 4000 --rollout separate:4 --off-policy-steps {n}" for n in (0, 1, 4)]
+    after, one, four = map(values, lines)
+    trained = after["step/logprobs"] + after["step/update"]
+    longer = max(after["step/generation"], trained)
+    assert one["step/time"] == pytest.approx(longer + after["step/weight_transfer"])
+    assert one["step/generation"] == pytest.approx(after["step/generation"])
+    assert four["step/generation"] < one["step/generation"]
+
+
+def test_several_updates_share_what_was_generated() -> None:
+    """Four optimizer steps of 32 prompts are one step of 128; each has an optimizer step of its own."""
+    found = values(f"step {LINE}")
+    parted = values(f"step {LINE} --updates 4".replace("--global-batch 128", "--global-batch 32"))
+    assert parted["step/generation"] == pytest.approx(found["step/generation"])
+    more = parted["step/update"] - found["step/update"]
+    assert 0 < more < 0.1 * found["step/update"]
+
+
+def test_what_leaves_the_gpu_takes_time() -> None:
+    """NeMo RL moves weights and states away; there and back at the published rate."""
+    line = f"llama3-8b --task grpo --gpus 8 --hardware h100 --tp 2 --trainer nemo-rl {LENGTHS}"
+    held = values(f"memory {line}")
+    away = held["memory/parameters"] + held["memory/optimizer"] + held.get("memory/models", 0)
+    assert values(f"step {line}")["step/offload"] == pytest.approx(away / 3.3e9)
+
+
+def test_the_memory_of_the_longest_needs_no_mean() -> None:
+    means = "--prompt-tokens 200 --response-tokens 1000"
+    line = LINE.replace(means, "--max-prompt-tokens 500 --max-response-tokens 3500")
+    known = LINE.replace(means, "--prompt-tokens 500 --response-tokens 3500")
+    assert values(f"memory {line}")["memory/phase/update"] == values(f"memory {known}")["memory/phase/update"]
+    assert "--prompt-tokens is missing" in run_line(f"step {line}").err
 
 
 def test_an_engine_of_its_own_leaves_the_trainer_fewer_gpus() -> None:

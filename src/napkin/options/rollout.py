@@ -25,9 +25,7 @@ def engine(text: str) -> str:
 
 OPTIONS = (
     Option("prompt-tokens", units.positive_count, "Mean tokens of a prompt", "token", "N"),
-    Option(
-        "max-prompt-tokens", units.positive_count, "Longest prompt, for memory", "token", "N", default="the mean"
-    ),
+    Option("max-prompt-tokens", units.positive_count, "Longest prompt, for memory", "token", "N", default="the mean"),
     Option("response-tokens", units.positive_count, "Mean tokens of a generated answer", "token", "N"),
     Option(
         "max-response-tokens",
@@ -38,9 +36,7 @@ OPTIONS = (
         default="the mean",
     ),
     Option("samples-per-prompt", units.positive_count, "Answers to each prompt", metavar="N"),
-    Option(
-        "updates", units.positive_count, "Optimizer steps on the answers of a step, each on its part", metavar="N"
-    ),
+    Option("updates", units.positive_count, "Optimizer steps on the answers of a step, each on its part", metavar="N"),
     Option(
         "off-policy-steps",
         units.count,

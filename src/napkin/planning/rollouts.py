@@ -19,6 +19,9 @@ CHUNK, LOGITS = 8192, 4
 """Tokens of the largest pass (verl, trainer/config/rollout/rollout.yaml, max_num_batched_tokens; vLLM's own on GPUs of
 70 GiB and more), and bytes of a logit (vLLM, v1/sample/sampler.py: fp32)."""
 
+APART = 0.9
+"""Share of the memory that an engine on GPUs of its own takes (vLLM, config/cache.py, gpu_memory_utilization)."""
+
 
 @record
 class RolloutLengths:
@@ -106,6 +109,17 @@ class Engine:
     def cached(self, context: int) -> float:
         """Return the bytes of the cache of one sequence of so many tokens on a rank."""
         return cache_of(self.setup, context, 0)
+
+
+def tensors(model: Model) -> int:
+    """Return the tensors of a model's layers, each expert's on its own."""
+    return sum(
+        int(count) * weight.copies
+        for stack in model.stacks
+        for _, count, layer in stack.kinds()
+        for op in layer.operations
+        for weight in op.weights()
+    )
 
 
 def _linears(model: Model) -> list[LinearLayer]:

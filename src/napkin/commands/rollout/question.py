@@ -13,6 +13,7 @@ from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.setup import read_setup
 from napkin.commands.question.step_model import read_prediction
 from napkin.commands.question.tasks import read_task
+from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
 from napkin.errors import NapkinError
 from napkin.evidence.rates import machine
 from napkin.evidence.single import StepPrediction
@@ -20,7 +21,8 @@ from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.operations.trained import with_score
 from napkin.options.training import SETUP_DEFAULTS
-from napkin.planning.rollouts import Engine, RolloutLengths, ranks_needed
+from napkin.planning.rollout_memory import RolloutFit, Sharing, moved_away, weigh
+from napkin.planning.rollouts import APART, Engine, RolloutLengths, ranks_needed
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.training.setup import Setup
@@ -30,8 +32,6 @@ from napkin.training.trainers import find as find_trainer
 
 MEANS = ("prompt-tokens", "response-tokens")
 """Options of mean lengths; each has one of the longest."""
-APART = 0.9
-"""Share of the memory that an engine on GPUs of its own takes (vLLM, config/cache.py, gpu_memory_utilization)."""
 
 
 @record
@@ -39,8 +39,7 @@ class RolloutQuestion:
     """A step of reinforcement learning.
 
     setup       of the passes of the trainer, over sequences of the largest length
-    engine      None: answers are not generated here        asleep  it gives its memory back while the trainer runs
-    away        what the trainer keeps in the host's memory while answers are generated
+    sharing     the engine, and how it shares GPUs with the trainer
     prediction  of the trainer's passes, over sequences of the mean length
     averaged    mean lengths are stated
     """
@@ -50,9 +49,7 @@ class RolloutQuestion:
     hardware: Hardware
     implementation: str
     lengths: RolloutLengths
-    engine: Engine | None
-    asleep: bool
-    away: tuple[str, ...]
+    sharing: Sharing
     prediction: StepPrediction
     stack_named: bool
     confidence: float
@@ -61,12 +58,22 @@ class RolloutQuestion:
     @property
     def gpus(self) -> int:
         """All GPUs, those of the trainer and of an engine on its own."""
-        apart = self.engine.gpus if self.engine is not None and self.engine.apart else 0
-        return int(self.setup.layout.gpus) + apart
+        engine = self.sharing.engine
+        return int(self.setup.layout.gpus) + (engine.gpus if engine is not None and engine.apart else 0)
 
     @property
     def capacity(self) -> Term:
         return self.hardware.term("capacity", "memory/capacity", "byte")
+
+    def weighed(self, source: str = "") -> RolloutFit:
+        """Return the memory of each phase. source: whose implementation the activations are of."""
+        return weigh(self.model, self.setup, self.implementation, self.sharing, self.capacity, source)
+
+    def timed(self) -> RolloutSeconds:
+        """Return a step's seconds."""
+        away = moved_away(self.weighed().terms, self.sharing.away) if self.sharing.away else None
+        engine = self.sharing.engine
+        return seconds_of(self.prediction, engine, self.lengths, self.hardware, self.model, away)
 
 
 def read(inputs: Inputs, timed: bool = True) -> RolloutQuestion:
@@ -85,7 +92,7 @@ def read(inputs: Inputs, timed: bool = True) -> RolloutQuestion:
         raise NapkinError(
             f"--rollout separate:{apart}: --gpus {total:,} counts all, the trainer's too", f"--gpus {apart + 8}"
         )
-    away = inputs.texts("offload")
+    away = inputs.texts("offload") or (() if apart or where == "none" else trainer.away)
     if lengths.behind and not apart:
         raise NapkinError(
             "--off-policy-steps: answers are generated while others are trained on, on GPUs of their own",
@@ -97,7 +104,8 @@ def read(inputs: Inputs, timed: bool = True) -> RolloutQuestion:
         inputs.assume("the engine asleep while training")
     _note(inputs, task.name, away, lengths)
     return RolloutQuestion(
-        *(model, setup, hardware, read_implementation(inputs), lengths, engine, trainer.sleeps, away, prediction),
+        *(model, setup, hardware, read_implementation(inputs), lengths, Sharing(engine, trainer.sleeps, away)),
+        prediction=prediction,
         stack_named="stack" in inputs,
         confidence=read_confidence(inputs),
         averaged=all(name in inputs for name in MEANS),
@@ -114,7 +122,7 @@ def _note(inputs: Inputs, task: str, away: tuple[str, ...], lengths: RolloutLeng
     if "compile" in inputs:
         inputs.note("--compile: of the passes that are trained; the engine's are what they are")
     if away:
-        inputs.note("--offload: out of the GPU while answers are generated; its transfers are not timed")
+        inputs.note(f"{' and '.join(away)}: moved to the host while answers are generated, and back")
 
 
 def read_lengths(inputs: Inputs, timed: bool) -> RolloutLengths:

@@ -10,13 +10,13 @@ from napkin.evidence.rollouts import longer, said
 from napkin.evidence.single import StepPrediction
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
-from napkin.planning.rollouts import ELEMENT, FORMAT, Engine, RolloutLengths, rollout_of
+from napkin.planning.rollouts import ELEMENT, FORMAT, Engine, RolloutLengths, rollout_of, tensors
 from napkin.record import record
 from napkin.term import TRUE, Term, add, constant, largest, leaf, multiply
-from napkin.timing.rollout import generation_time, sync_time
+from napkin.timing.rollout import generation_time, offload_time, sync_time
 from napkin.training.tasks import CRITIC, LOGPROBS, REFERENCE, REWARD
 
-GENERATES = ("step/time", "step/generation", "step/weight_transfer", "step/together")
+GENERATES = ("step/time", "step/generation", "step/weight_transfer", "step/offload", "step/together")
 """Times with generation in them; the others are passes like those of training steps."""
 
 
@@ -48,10 +48,16 @@ PASSES = {LOGPROBS: "logprobs", REFERENCE: "reference", REWARD: "reward", "value
 
 
 def seconds_of(
-    prediction: StepPrediction, engine: Engine | None, lengths: RolloutLengths, hardware: Hardware, model: Model
+    prediction: StepPrediction,
+    engine: Engine | None,
+    lengths: RolloutLengths,
+    hardware: Hardware,
+    model: Model,
+    away: Term | None = None,
 ) -> RolloutSeconds:
     """Return the seconds of a step: the phases follow each other, or, where answers may be behind the weights, those of
-    the next step are generated while the trainer works. prediction: of one of its optimizer steps."""
+    the next step are generated while the trainer works. prediction: of one of its optimizer steps; away: bytes of the
+    trainer on a GPU that are moved to the host while the engine generates there."""
     whole = prediction.step()
     others = [part for part in whole.time.parts if part.name.removeprefix("step/") in PASSES]
     rest = [part for part in whole.time.parts if part not in others]
@@ -67,9 +73,10 @@ def seconds_of(
             leaf("bytes_of_a_weight", ELEMENT, "byte/param", TRUE, "bf16"),
         )
         trained_on = int(prediction.plan.dp * prediction.plan.tp)
-        sync = sync_time(weights, engine.ranks, trained_on, engine.apart, prediction.rates)
+        sync = sync_time(weights, tensors(model), engine.ranks, trained_on, engine.apart, prediction.rates)
         inner += generation.parts
-        phases = (generation, *parts, sync)
+        moved = [offload_time(away)] if away is not None else []
+        phases = (generation, *parts, sync, *moved)
         if lengths.behind:
             together = largest("step/together", generation, add("step/training", *parts))
             return RolloutSeconds(add("step/time", together, sync), phases, tuple(inner), prediction, said())

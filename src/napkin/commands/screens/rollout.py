@@ -23,13 +23,14 @@ SAYS = {
     "critic": "its update",
     "update": "forward, backward, optimizer",
     "weight_transfer": "to the engine",
+    "offload": "the trainer's states to the host and back",
 }
 """Phase of a step → what it is."""
 
 
 def _question(question: RolloutQuestion) -> list[str]:
     """Return the question as clauses: model and machine, layout, task, engine, lengths."""
-    engine, lengths = question.engine, question.lengths
+    engine, lengths = question.sharing.engine, question.lengths
     first = run_on(question.model.name, question.gpus, question.hardware.name)
     divided = degrees_of(question.setup.layout)
     where = "no engine"
@@ -60,7 +61,7 @@ def of_memory(question: RolloutQuestion, answer: Answer, phases: Sequence[Term])
         if path in terms and terms[path].value:
             value = float(terms[path].value)
             rows.append((f"  {path.rpartition('/')[2]}", size(value, whole), Bar(value / whole), ""))
-    engine = question.engine
+    engine = question.sharing.engine
     remarks = []
     if engine is not None:
         left = engine.cache(question.capacity)
