@@ -105,7 +105,7 @@ def test_runs_that_were_out_of_memory_get_a_verdict(tmp_path: pathlib.Path) -> N
         ({"method": "kind: lora"}, "the rank of LoRA is not stated"),
         ({"method": "kind: lora, lora_rank: 8"}, "which modules have adapters is not stated"),
         ({"method": f"{LORA}, quantized: hqq-4"}, "stores frozen weights as hqq-4"),
-        ({"method": f"{LORA}, modules_to_save: lm_head"}, "trained in full next to adapters"),
+        ({"method": f"{LORA}, modules_to_save: gate_norm"}, "in full: not modeled"),
         ({"model": "no-such-model"}, "no preset has the shape"),
         ({"layout": "precision: bf16"}, "how long its sequences are"),
         ({"layout": f"{PLAIN}, ulysses: 4"}, "states layout.ulysses: not modeled"),

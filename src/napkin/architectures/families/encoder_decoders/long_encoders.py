@@ -90,6 +90,7 @@ FSMT = like(
         "activation_function": "relu", "src_vocab_size": 42024, "tgt_vocab_size": 42024, "tie_word_embeddings": False,
         "vocab_size": REQUIRED,
     },
+    modules={"lm_head": "model.decoder.output_projection"},
 )  # fmt: skip
 
 ARCHITECTURES = (LONGT5, PEGASUS_X, FSMT)
