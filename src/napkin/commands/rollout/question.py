@@ -99,7 +99,7 @@ def read(inputs: Inputs, timed: bool = True) -> RolloutQuestion:
             "--rollout separate:GPUS",
         )
     setup, prediction = _read_passes(inputs, model, hardware, lengths, total - apart)
-    engine = _read_engine(inputs, model, hardware, lengths, where, total, size)
+    engine = _read_engine(inputs, model, hardware, lengths, where, total, size, trainer.ranks)
     if engine is not None and not engine.apart and trainer is LOOP:
         inputs.assume("the engine asleep while training")
     _note(inputs, task.name, away, lengths)
@@ -161,7 +161,7 @@ def _read_length(inputs: Inputs, name: str, mean: str) -> tuple[int, int]:
     """Return the mean tokens of a prompt or an answer, and those of the longest. mean: the option that says the former:
     the longest one's, where nothing depends on the mean."""
     most = f"max-{name}"
-    inputs.depends((name,), mean == name, "memory is that of the longest", f"--{most} alone")
+    inputs.depends((name,), True)
     found = inputs.integer(mean)
     longest = inputs.integer(most, default=str(found))
     if longest < found:
@@ -226,9 +226,16 @@ def _read_named(inputs: Inputs, text: str) -> Model:
 
 
 def _read_engine(
-    inputs: Inputs, model: Model, hardware: Hardware, lengths: RolloutLengths, where: str, total: int, size: str
+    inputs: Inputs,
+    model: Model,
+    hardware: Hardware,
+    lengths: RolloutLengths,
+    where: str,
+    total: int,
+    size: str,
+    usual: int,
 ) -> Engine | None:
-    """Return the inference engine; None where answers are not generated here."""
+    """Return the inference engine; None where answers are not generated here. usual: ranks of the library's engine."""
     inputs.depends(("rollout-tp",), where != "none", "no answer is generated here", "--rollout colocated:0.5")
     if where == "none":
         return None
@@ -237,7 +244,7 @@ def _read_engine(
     node = int(machine(hardware, "bf16").node)
     ranks = inputs.integer_or_none("rollout-tp")
     if ranks is None:
-        ranks = ranks_needed(model, hardware.capacity, share, lengths.most, min(node, gpus))
+        ranks = max(ranks_needed(model, hardware.capacity, share, lengths.most, min(node, gpus)), min(usual, gpus))
         inputs.default("rollout-tp", str(ranks))
         ranks = inputs.integer("rollout-tp")
     if gpus % ranks:
