@@ -30,6 +30,9 @@ class Trainer:
     sleeps    the engine gives its memory back while the model is trained
     away      what it moves to the host while an engine generates on the same GPUs
     penalizes a step of reinforcement learning compares with a reference unless a run says otherwise
+    defers    FSDP divides gradients in a step's last micro-batch only: the loop of transformers' Trainer or accelerate
+              (transformers 5.23 trainer.py, sync_context; accelerate 1.15 accelerator.py, no_sync, for FSDP2 too since
+              1.11)
     software  the stack whose measured steps are most like its own (evidence/software.py)
     source    where its code says so
     """
@@ -50,6 +53,7 @@ class Trainer:
     sleeps: bool = True
     away: tuple[str, ...] = ()
     penalizes: tuple[str, ...] = PENALIZED
+    defers: bool = False
     software: str = "fsdp-eager"
 
     def runs_on(self, framework: Framework) -> bool:
@@ -58,6 +62,10 @@ class Trainer:
             return True
         wraps = self.implementation == "hf" or framework.implementation == self.implementation
         return wraps and not framework.program
+
+    def on(self, framework: Framework) -> Framework:
+        """Return a framework as the library runs it."""
+        return replace(framework, defers=True) if self.defers and framework.gathers else framework
 
     def recomputes(self, versions: str = "") -> bool:
         """Return whether every block is checkpointed unless a run says otherwise; versions: of software, as a run
@@ -113,8 +121,13 @@ TRAINERS: dict[str, Trainer] = {
             "hf-trainer",
             "transformers 5 trainer.py, autocast_smart_context_manager: autocast under bf16 or fp16; peft's adapters",
             widens=True,
+            defers=True,
         ),
-        Trainer("accelerate", "accelerate accelerator.py, prepare_model: forward under autocast; peft's adapters"),
+        Trainer(
+            "accelerate",
+            "accelerate accelerator.py, prepare_model: forward under autocast; peft's adapters",
+            defers=True,
+        ),
         Trainer(
             "trl",
             "huggingface/trl trl/trainer/sft_trainer.py: adapters of a quantized base are cast to bf16; its configs "
@@ -125,20 +138,25 @@ TRAINERS: dict[str, Trainer] = {
             since=(0, 22),
             share=0.3,
             sleeps=False,
+            defers=True,
         ),
         Trainer(
-            "axolotl", "axolotl-ai-cloud/axolotl src/axolotl/loaders/{model,adapter}.py: norms back to torch_dtype"
+            "axolotl",
+            "axolotl-ai-cloud/axolotl src/axolotl/loaders/{model,adapter}.py: norms back to torch_dtype",
+            defers=True,
         ),
         Trainer(
             "llama-factory",
             "hiyouga/LLaMA-Factory src/llamafactory/model/adapter.py: trained parameters in fp32 unless pure_bf16",
             full="amp-bf16",
             checkpoints=True,
+            defers=True,
         ),
         Trainer(
             "ms-swift",
             "modelscope/ms-swift swift/llm/argument: torch_dtype bf16, lora_dtype None: peft's",
             checkpoints=True,
+            defers=True,
         ),
         Trainer(
             "unsloth",
