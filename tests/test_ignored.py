@@ -182,6 +182,7 @@ micro-batch=2|4
 min=gpus|cost
 min-params=10B
 momentum=0.9|0
+modules-to-save=lm_head
 mtbf=12h
 network-bandwidth=2GB/s
 nodes=4|2|1

@@ -75,7 +75,7 @@ def read_forwards(inputs: Inputs, framework: Framework) -> tuple[ForwardPass, ..
         return ()
     adapters = inputs.has("lora-rank")
     usual = ADAPTERS_OFF if adapters else SAME
-    if task.rollout and task.name not in _trainer(inputs).penalizes:
+    if task.rollout and task.name not in _read_trainer(inputs).penalizes:
         usual = NONE
     if task.teacher:
         return _read_teacher(inputs, task)
@@ -92,7 +92,7 @@ def read_forwards(inputs: Inputs, framework: Framework) -> tuple[ForwardPass, ..
     return forward_passes(task, word, model, framework.reference_first or task.rollout)
 
 
-def _trainer(inputs: Inputs) -> Trainer:
+def _read_trainer(inputs: Inputs) -> Trainer:
     """Return the library that trains; a plain loop where none is named."""
     from napkin.training.trainers import LOOP, find
 
