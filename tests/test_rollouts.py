@@ -13,7 +13,7 @@ import pytest
 from napkin.record import replace
 from napkin.term import GIVEN, leaf
 from napkin.timing.rates import Rates
-from napkin.timing.rollout import Rollout, generation_time, sync_time
+from napkin.timing.rollout import decoding_steps, sync_time
 from tests.conftest import ROOT, run_line
 
 LLAMA = 8_030_261_248
@@ -32,29 +32,11 @@ def rates(**changes: float) -> Rates:
     return replace(Rates(**dict.fromkeys(fields(Rates), 1.0)), **changes)
 
 
-ONE = Rollout(
-    answers=8, prompts=2, at_once=4, response=10, longest=16, ranks=1, read=100, cached=3, prefill=7, each=0, depth=5
-)
-
-
-def test_a_decoding_step_reads_the_weights_once_and_every_cache() -> None:
-    """8 answers of 10 tokens, 4 at a time: 20 steps, and 6 more for the longest; 80 tokens read their cache."""
-    found = generation_time(ONE, rates())
-    prefill, decode = (float(part.value) for part in found.parts)
-    assert prefill == 2 * 7
-    assert decode == (20 + 6) * 100 + 80 * 3
-    assert float(found.value) == prefill + decode
-
-
-def test_answers_that_are_decoded_together_take_the_steps_of_the_longest() -> None:
-    found = generation_time(replace(ONE, at_once=64), rates())
-    assert float(found.parts[1].value) == 16 * 100 + 80 * 3
-
-
-def test_many_answers_are_bound_by_matmuls_and_ranks_wait_for_each_other() -> None:
-    """80 tokens of 1,000 FLOPs on two ranks; 26 steps of two collectives in each of 5 layers."""
-    found = generation_time(replace(ONE, each=1000, ranks=2), rates())
-    assert float(found.parts[1].value) == 80 * 1000 / 2 + 26 * 2 * 5
+def test_a_full_batch_decodes_until_the_last_answer_is_begun() -> None:
+    """8 answers of 10 tokens, 4 at a time: the first token of each comes from its prompt, the others take 8·9/4 = 18
+    steps, and 6 more for the longest; all 8 at once take those of the longest, 16 − 1."""
+    assert float(decoding_steps(8, 4, 10, 16).value) == 18 + 6
+    assert float(decoding_steps(8, 64, 10, 16).value) == 9 + 6
 
 
 def test_weights_are_broadcast_to_other_gpus_and_gathered_on_the_same() -> None:

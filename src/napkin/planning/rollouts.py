@@ -3,17 +3,15 @@ generates at a time."""
 
 from __future__ import annotations
 
-from napkin.counting import flops
 from napkin.errors import Refused
 from napkin.footprint import serving as inference
 from napkin.operations.model import Model
-from napkin.planning.served import Serving
+from napkin.planning.generation import MOST_AT_ONCE, ServingSetup, Tokens, cache_of, decode_passes, prefill_passes
 from napkin.record import record
 from napkin.term import GIVEN, TRUE, Term, leaf, multiply, subtract
-from napkin.timing.rollout import Rollout
+from napkin.timing.generation import EngineRanks
+from napkin.timing.rollout import Rollout, decoding_steps
 
-MOST_AT_ONCE = 1024
-"""Sequences that an engine decodes at a time (vLLM, engine/arg_utils.py, max_num_seqs on GPUs of 70 GiB and more)."""
 ELEMENT, FORMAT = 2, "bf16"
 """Bytes of an element of weights and cache, and their number format."""
 
@@ -56,8 +54,8 @@ class Engine:
     apart: bool
 
     @property
-    def serving(self) -> Serving:
-        return Serving(self.model, inference.stored(FORMAT), ELEMENT, FORMAT, 1, 1, ranks=self.ranks)
+    def setup(self) -> ServingSetup:
+        return ServingSetup(self.model, inference.stored(FORMAT), ELEMENT, FORMAT, EngineRanks(self.ranks))
 
     def weights(self) -> Term:
         """Return the bytes of the weights on a rank."""
@@ -85,7 +83,7 @@ class Engine:
 
     def cached(self, context: int) -> float:
         """Return the bytes of the cache of one sequence of so many tokens on a rank."""
-        return float(self.serving.cache(1, max(context, 1)).value)
+        return cache_of(self.setup, context, 0)
 
 
 def ranks_needed(model: Model, capacity: float, share: float, longest: int, node: int) -> int:
@@ -105,28 +103,17 @@ def ranks_needed(model: Model, capacity: float, share: float, longest: int, node
 
 def rollout_of(engine: Engine, lengths: RolloutLengths, capacity: Term) -> Rollout:
     """Return what each engine does in a step."""
-    model, engines = engine.model, max(engine.gpus // engine.ranks, 1)
+    engines = max(engine.gpus // engine.ranks, 1)
     answers = -(-lengths.prompts * lengths.answers // engines)
     at_once = min(engine.at_once(lengths, capacity), answers)
-    context = lengths.prompt + lengths.response // 2
+    setup = engine.setup
+    steps = decoding_steps(answers, at_once, lengths.response, lengths.longest)
+    tokens = Tokens(lengths.prompt, lengths.response)
     return Rollout(
-        answers=answers,
-        prompts=-(-lengths.prompts // engines),
-        at_once=at_once,
-        response=lengths.response,
-        longest=lengths.longest,
-        ranks=engine.ranks,
-        read=float(inference.weights_read(model, at_once)) * ELEMENT / engine.ranks,
-        cached=engine.cached(context),
-        prefill=_forward(model, lengths.prompt),
-        each=(_forward(model, lengths.mean) - _forward(model, lengths.prompt)) / lengths.response,
-        depth=model.depth,
+        prefill=prefill_passes(setup, -(-lengths.prompts // engines), lengths.prompt),
+        decode=decode_passes(setup, tokens, steps, answers * (lengths.response - 1), at_once),
+        groups=setup.groups,
     )
-
-
-def _forward(model: Model, tokens: int) -> float:
-    """Return the FLOPs of a forward pass over a sequence, its pairs as they are masked."""
-    return float(flops.forward(model, flops.works(model, 1, tokens, pairs=flops.EXACT)).value)
 
 
 def held_by_rollout(engine: Engine, capacity: Term, kept: Term) -> list[Term]:

@@ -102,7 +102,7 @@ def run_step(inputs: Inputs) -> Answer:
 
 def answer_step(question: RolloutQuestion) -> Answer:
     """Answer with a step's seconds and the tokens that it trains on."""
-    found = seconds_of(question.prediction, question.engine, question.lengths, question.capacity, question.model)
+    found = seconds_of(question.prediction, question.engine, question.lengths, question.hardware, question.model)
     ends = found.ends(question.confidence, question.stack_named)
     gpus = leaf("gpus", question.gpus, "GPU", TRUE)
     tokens = leaf("tokens", question.lengths.tokens, "token", TRUE, "prompts and answers")

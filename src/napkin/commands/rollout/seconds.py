@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 
 from napkin.evidence.constants import deviations
+from napkin.evidence.generation import rates_on
 from napkin.evidence.rollouts import longer, said
 from napkin.evidence.single import StepPrediction
+from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
-from napkin.planning.rollouts import ELEMENT, Engine, RolloutLengths, rollout_of
+from napkin.planning.rollouts import ELEMENT, FORMAT, Engine, RolloutLengths, rollout_of
 from napkin.record import record
 from napkin.term import TRUE, Term, add, leaf, multiply
 from napkin.timing.rollout import generation_time, sync_time
@@ -43,7 +45,7 @@ PASSES = {LOGPROBS: "logprobs", REFERENCE: "reference", REWARD: "reward", "value
 
 
 def seconds_of(
-    prediction: StepPrediction, engine: Engine | None, lengths: RolloutLengths, capacity: Term, model: Model
+    prediction: StepPrediction, engine: Engine | None, lengths: RolloutLengths, hardware: Hardware, model: Model
 ) -> RolloutSeconds:
     """Return the seconds of a step: the phases follow each other."""
     whole = prediction.step()
@@ -53,7 +55,8 @@ def seconds_of(
     parts: list[Term] = [*others, update]
     inner: list[Term] = [*update.parts]
     if engine is not None:
-        generation = generation_time(rollout_of(engine, lengths, capacity), prediction.rates)
+        capacity = hardware.term("capacity", "memory/capacity", "byte")
+        generation = generation_time(rollout_of(engine, lengths, capacity), rates_on(hardware, FORMAT))
         weights = multiply(
             "weights",
             leaf("params", _count(model), "param", TRUE),

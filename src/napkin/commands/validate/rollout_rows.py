@@ -102,8 +102,7 @@ def rollout_row(row: RowFields) -> RolloutRow:
     gpus = int(setup.layout.gpus)
     share = row.number("rl.gpu_memory_utilization") or trainer.share
     engine = Engine(model, gpus, min(ranks, gpus), share, apart=False)
-    capacity = hardware.term("capacity", "memory/capacity", "byte")
-    seconds = seconds_of(prediction, engine, lengths, capacity, model)
+    seconds = seconds_of(prediction, engine, lengths, hardware, model)
     return RolloutRow(seconds, lengths, gpus, row.number("measured.steps") or 0.0)
 
 
