@@ -1,5 +1,5 @@
-"""What a row of measured serving (schema serving/1) states. What is stated and not understood, or missing and needed, is
-refused with the reason."""
+"""What a row of measured serving (schema serving/1) states. What is stated and not understood, or missing and needed,
+is refused with the reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from napkin.evidence.serving_words import (
     LLAMA_CPP,
     MLPERF_LIMITS,
     MLPERF_PROMPTS,
-    UNKNOWN,
     LatencyLimits,
     cache_of,
     computed_in,
@@ -221,6 +220,3 @@ def _share_of(row: RowFields) -> float:
     names = r"gpu[-_]memory[-_]utilization|mem[-_]fraction[-_]static|free_gpu_memory_fraction"
     found = re.search(rf"(?:{names})[^\d]{{0,3}}(0?\.\d+)", options)
     return float(found[1]) if found else 0.0
-
-
-__all__ = ["START", "UNKNOWN", "ServedRow", "served_row"]

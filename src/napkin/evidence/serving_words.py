@@ -6,14 +6,13 @@ import re
 
 from napkin import formats
 from napkin.errors import NapkinError
+from napkin.evidence.generation import UNKNOWN
 from napkin.footprint.serving import StoredWeights, stored
 from napkin.inputs.hardware import Hardware
 from napkin.record import record
 
-LLAMA_CPP, GPT_FAST, TENSORRT, VLLM, SGLANG, TGI, UNKNOWN = (
-    *("llama.cpp", "gpt-fast", "tensorrt-llm", "vllm", "sglang", "tgi"),
-    "unknown",
-)
+LLAMA_CPP, GPT_FAST, TENSORRT = "llama.cpp", "gpt-fast", "tensorrt-llm"
+VLLM, SGLANG, TGI = "vllm", "sglang", "tgi"
 ENGINE_WORDS = (
     ("llama.cpp", LLAMA_CPP),
     ("llama-bench", LLAMA_CPP),
@@ -72,9 +71,9 @@ MLPERF_LIMITS = {
 }
 """By benchmark and scenario: MLCommons inference, loadgen/mlperf.conf at 001712e9."""
 MLPERF_PROMPTS = {"llama2-70b": 221, "llama3.1-405b": 9400}
-"""Mean tokens of a prompt, by benchmark, where they are published: OpenOrca's 24,576 prompts in the benchmark's template,
-221.3 by a tokenizer's count, and 9,400 as MLCommons states (both in mannysinghx/chipdesignsoftware at 2bb094a1, its
-report on evidence/c1-perf-model.json)."""
+"""Mean tokens of a prompt, by benchmark, where they are published: OpenOrca's 24,576 prompts in the benchmark's
+template, 221.3 by a tokenizer's count, and 9,400 as MLCommons states (both in mannysinghx/chipdesignsoftware at
+2bb094a1, its report on evidence/c1-perf-model.json)."""
 
 
 def engine_of(name: str) -> str:

@@ -1,9 +1,9 @@
 """Bytes of a weight in the file formats of llama.cpp, where every tensor is quantized but norms.
 
-A name with K, or IQ, is a mixture: some matrices and the head have more bits than the name says. Their bits are those of
-a whole file as printed for Llama 3.1 8B (llama.cpp tools/quantize/README.md at 311c2c9f); other models differ by about
-1.5 %. The others have blocks of 32 elements (ggml/src/ggml-common.h at 01243c58: block_q4_0, block_q4_1, block_q5_0,
-block_q5_1, block_q8_0): elements, a 16-bit scale and, where the name ends with 1, a 16-bit minimum.
+A name with K, or IQ, is a mixture: some matrices and the head have more bits than the name says. Their bits are those
+of a whole file as printed for Llama 3.1 8B (llama.cpp tools/quantize/README.md at 311c2c9f); other models differ by
+about 1.5 %. The others have blocks of 32 elements (ggml/src/ggml-common.h at 01243c58: block_q4_0, block_q4_1,
+block_q5_0, block_q5_1, block_q8_0): elements, a 16-bit scale and, where the name ends with 1, a 16-bit minimum.
 """
 
 from __future__ import annotations

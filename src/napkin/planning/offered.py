@@ -11,7 +11,7 @@ from napkin.planning.generation import ServingSetup
 from napkin.planning.service import Service, serve
 from napkin.record import record, replace
 from napkin.term import TRUE, Term, leaf
-from napkin.timing.generation import CLOSED, OFFLINE, GenerationRates, EngineRanks, Traffic
+from napkin.timing.generation import CLOSED, OFFLINE, EngineRanks, GenerationRates, Traffic
 
 EVERY = 1e12
 """Tokens of a pass that meets every expert."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from napkin.errors import NapkinError
 from napkin.evidence.serving_rows import START, ServedRow
+from napkin.evidence.serving_words import LLAMA_CPP
 from napkin.footprint import serving as inference
-from napkin.planning.generation import ServingSetup
+from napkin.planning.generation import CHUNK, ServingSetup
 from napkin.planning.offered import Limits, best, weights_on
 from napkin.planning.service import Service, hold, serve
-from napkin.record import record, replace
+from napkin.record import record
 from napkin.term import TRUE, Term, leaf
 from napkin.timing.generation import OFFLINE, SINGLE, GenerationRates, Traffic
 
@@ -21,6 +23,8 @@ BESIDES = 2 * 2**30
 """assumed: bytes of an engine next to weights and cache: the CUDA context, graphs, activations of a full pass."""
 CHUNK_OF_LAYERS = 512
 """Tokens of a prompt that llama.cpp runs at a time (common/common.h, n_ubatch)."""
+MOST_AT_ONCE = 2048
+"""Sequences at a time at most (TensorRT-LLM, llmapi/llm_args.py, max_batch_size)."""
 FIRST = 2
 """Tokens of an answer of which a row says no length: the rate is that behind the prompt."""
 MILLI = 1e3
@@ -28,15 +32,20 @@ MILLI = 1e3
 
 @record
 class Predicted:
-    """What is predicted of a row."""
+    """What is predicted of a row. limited: ln of what limits on the slowest answers leave of the rate at which the mean
+    one keeps them."""
 
     asked: ServedRow
     rates: GenerationRates
+    limited: float = 0.0
 
     @property
     def setup(self) -> ServingSetup:
         asked = self.asked
-        return ServingSetup(asked.model, asked.weights, asked.element, asked.cache, asked.groups, asked.dp)
+        chunk = CHUNK_OF_LAYERS if asked.family == LLAMA_CPP else CHUNK
+        return ServingSetup(
+            asked.model, asked.weights, asked.element, asked.cache, asked.groups, asked.dp, chunk, MOST_AT_ONCE
+        )
 
     def room(self, setup: ServingSetup) -> float:
         """Return the bytes that a GPU has for keys and values."""
@@ -51,8 +60,10 @@ class Predicted:
             return self._cache(quantity)
         if self.asked.mode == START:
             raise NapkinError("a log of the start has no speed")
-        service, gpus = self._service(quantity, over), self.asked.gpus
-        return _OF[quantity.replace("_mean", "").replace("_median", "")](service, self._traffic(quantity, over), gpus)
+        key = quantity.removesuffix("_per_gpu").replace("_mean", "").replace("_median", "")
+        found = _OF[key](self._service(quantity, over), self._traffic(quantity, over))
+        found /= self.asked.gpus if quantity.endswith("_per_gpu") else 1
+        return found * math.exp(self.limited) if self.asked.limits is not None else found
 
     def _weights(self, quantity: str) -> float:
         size = weights_on(self.setup)
@@ -109,20 +120,20 @@ def _tpot(service: Service) -> float:
     return float(service.tpot.value)
 
 
-_OF: dict[str, Callable[[Service, Traffic, int], float]] = {
-    "output_tokens_per_second": lambda one, load, gpus: float(one.output_rate.value),
-    "output_tokens_per_second_per_gpu": lambda one, load, gpus: float(one.output_rate.value) / gpus,
-    "total_tokens_per_second": lambda one, load, gpus: float(one.total_rate.value),
-    "total_tokens_per_second_per_gpu": lambda one, load, gpus: float(one.total_rate.value) / gpus,
-    "requests_per_second": lambda one, load, gpus: float(one.request_rate.value),
-    "prefill_tokens_per_second": lambda one, load, gpus: load.prompt * float(one.in_flight.value) / float(one.prefill.value),
-    "prefill_tokens_per_second_per_gpu": lambda one, load, gpus: load.prompt * float(one.in_flight.value) / float(one.prefill.value) / gpus,
-    "decode_tokens_per_second": lambda one, load, gpus: max(load.at_once, 1) / _tpot(one),
-    "ttft_ms": lambda one, load, gpus: MILLI * float(one.ttft.value),
-    "tpot_ms": lambda one, load, gpus: MILLI * _tpot(one),
-    "itl_ms": lambda one, load, gpus: MILLI * _tpot(one),
-    "total_latency_ms": lambda one, load, gpus: MILLI * float(one.request.value),
+def _prefilled(service: Service, load: Traffic) -> float:
+    """Return the tokens of prompts that run in a second."""
+    return load.prompt * float(service.in_flight.value) / float(service.prefill.value)
+
+
+_OF: dict[str, Callable[[Service, Traffic], float]] = {
+    "output_tokens_per_second": lambda one, load: float(one.output_rate.value),
+    "total_tokens_per_second": lambda one, load: float(one.total_rate.value),
+    "requests_per_second": lambda one, load: float(one.request_rate.value),
+    "prefill_tokens_per_second": _prefilled,
+    "decode_tokens_per_second": lambda one, load: max(load.at_once, 1) / _tpot(one),
+    "ttft_ms": lambda one, load: MILLI * float(one.ttft.value),
+    "tpot_ms": lambda one, load: MILLI * _tpot(one),
+    "itl_ms": lambda one, load: MILLI * float((one.step or one.ttft).value),
+    "total_latency_ms": lambda one, load: MILLI * float(one.request.value),
 }
 """By the key of a quantity, what it is of a service."""
-
-__all__ = ["Predicted", "replace"]
