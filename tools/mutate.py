@@ -36,11 +36,13 @@ TESTS = {
         "test_vision", "test_latent", "test_recurrent", "test_time", "test_contract",
     ),
     "footprint": (
-        "test_memory", "test_stages", "test_order", "test_uneven", "test_snapshot", "test_memory_shown", "test_live",
-        "test_laws", "test_contract",
+        "test_stages", "test_adapted_by_hand", "test_kept_fp32", "test_lora_bytes", "test_memory", "test_order",
+        "test_uneven", "test_snapshot", "test_memory_shown", "test_vision_memory", "test_rollouts", "test_tasks",
+        "test_activations", "test_live", "test_memory_published", "test_laws", "test_contract",
     ),
     "timing": (
-        "test_step_by_hand", "test_roofline", "test_time", "test_step", "test_nodes", "test_scaling", "test_laws",
+        "test_step_by_hand", "test_slowest_stage", "test_roofline", "test_time", "test_goodput", "test_adapted_by_hand",
+        "test_rollouts", "test_step", "test_step_laws", "test_nodes", "test_scaling", "test_laws",
     ),
 }  # fmt: skip
 """Package → the test files that are about its numbers."""

@@ -60,7 +60,7 @@ class ValidateQuestion:
     path    of the user's own rows, or None: the shipped evidence     worst   how many of the worst rows are shown
     strict  whether a row that cannot be read refuses the file
     wrote   whether the file was written by --init
-    inside  whether constants saw the row's own source                draw    whether a picture is asked for
+    inside  whether constants saw the row's own source                draw    whether a picture may be asked for
     """
 
     rows: Published

@@ -192,7 +192,7 @@ XLM = Architecture(
         "gelu_activation": True, "max_position_embeddings": 512, "n_langs": 1, "num_attention_heads": 16,
         "tie_word_embeddings": True, "use_lang_emb": True, "vocab_size": 30145,
     },
-    implementation=replace(ENCODER, buffers=(IDS,)),
+    implementation=replace(ENCODER, buffers=(IDS,), checkpoints=False),
     modules={
         "embedding": "transformer.embeddings", "position_embedding": "transformer.position_embeddings",
         "q": "q_lin", "k": "k_lin", "v": "v_lin", "o": "out_lin", "up": "lin1", "down": "lin2",
@@ -209,6 +209,7 @@ SQUEEZEBERT = like(
         "intermediate_groups": 4, "k_groups": 4, "output_groups": 4, "post_attention_groups": 1, "q_groups": 4,
         "v_groups": 4,
     },
+    implementation=replace(BERT.implementation, checkpoints=False),
     modules=bert_modules("transformer"),
 )  # fmt: skip
 XMOD = like(
@@ -261,7 +262,7 @@ IBERT = Architecture(
     Bert(head="gelu", only=(("quant_mode", (False,)),), ignored=("force_dequant",)),
     config_class="IBertConfig",
     defaults={**BERT.defaults},
-    implementation=replace(ENCODER, buffers=(IDS,)),
+    implementation=replace(ENCODER, buffers=(IDS,), checkpoints=False),
     modules=bert_modules("ibert", head_dense="lm_head.dense", lm_head="lm_head.decoder"),
 )
 
