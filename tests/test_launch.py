@@ -225,7 +225,8 @@ def test_a_file_of_reinforcement_learning_states_the_longest(napkin: Napkin, tmp
     assert napkin(["memory", *files]).values["memory/phase/rollout"] > 0
     asked = napkin(["step", *files])
     assert asked.status == 2
-    assert "--prompt-tokens is missing" in asked.err and "--response-tokens is missing" in asked.err
+    assert "--prompt-tokens is missing" in asked.err
+    assert "--response-tokens is missing" in asked.err
     found = napkin(["step", *files, "--prompt-tokens", "100", "--response-tokens", "300"])
     assert found.status == 0, found.err
     tokens = 64 * 16 * 4 * (100 + 300)
@@ -235,8 +236,8 @@ def test_a_file_of_reinforcement_learning_states_the_longest(napkin: Napkin, tmp
 
 OPENRLHF = """python3 -m openrlhf.cli.train_ppo_ray --actor.num_nodes 1 --actor.num_gpus_per_node 4 \\
  --vllm.num_engines 2 --vllm.tensor_parallel_size 2 --actor.model_name_or_path meta-llama/Meta-Llama-3-8B \\
- --algo.advantage.estimator group_norm --rollout.n_samples_per_prompt 8 --rollout.batch_size 64 --train.batch_size 128 \\
- --algo.kl.init_coef 0 --data.max_len 4096
+ --algo.advantage.estimator group_norm --rollout.n_samples_per_prompt 8 --rollout.batch_size 64 \\
+ --train.batch_size 128 --algo.kl.init_coef 0 --data.max_len 4096
 """
 GRPO = """
 model_name_or_path: Qwen/Qwen3-8B
@@ -253,8 +254,8 @@ beta: 0.04
 
 
 def test_engines_of_other_libraries_are_read() -> None:
-    """OpenRLHF: 64 prompts of 8 answers are trained on 128 samples at a time, 16 prompts; the engines have GPUs of their
-    own where nothing is colocated. TRL's are its own share."""
+    """OpenRLHF: 64 prompts of 8 answers are trained on 128 samples at a time, 16 prompts; the engines have GPUs of
+    their own where nothing is colocated. TRL's share is the file's."""
     found, _ = read(OPENRLHF)
     expected = {"task": "grpo", "samples-per-prompt": 8, "global-batch": 16, "updates": 4, "rollout-tp": 2}
     assert {name: found[name] for name in expected} == expected
