@@ -19,6 +19,7 @@ from napkin.inputs.launch.shared import (
     take_fsdp,
     take_linked,
     take_lora,
+    take_saved,
 )
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, number, whole
@@ -153,6 +154,7 @@ def _adapter(reading: Reading) -> None:
         reading.read("use_peft", flag) is None and reading.read("lora_r|lora_rank", whole)
     ):
         take_lora(reading, "lora_r|lora_rank", "lora_target_modules|lora_target", 16, None)
+        take_saved(reading, "lora_modules_to_save")
         for key in ("use_peft", "use_lora", "use_qlora"):
             reading.told(key)
         if reading.read("use_dora", flag):
@@ -280,8 +282,9 @@ FORMAT = LaunchFormat(
         ),
         KeyRule("max_steps num_train_epochs", "steps epochs", "max_steps wins unless it is -1; 3 epochs", _amount),
         KeyRule(
-            "use_peft lora_r lora_target_modules use_dora load_in_4bit load_in_8bit use_bnb_nested_quant",
-            "adapter lora-rank lora-targets quantized",
+            "use_peft lora_r lora_target_modules lora_modules_to_save use_dora load_in_4bit load_in_8bit "
+            "use_bnb_nested_quant",
+            "adapter lora-rank lora-targets modules-to-save quantized",
             "LoRA of rank 16; nf4-dq with use_bnb_nested_quant",
             _adapter,
         ),
@@ -305,7 +308,6 @@ FORMAT = LaunchFormat(
     """weight_decay max_grad_norm adam_beta1 """ + IDLE_FSDP,
     not_modelled={
         NAMED_FSDP: WHY_FSDP,
-        "lora_modules_to_save": "modules that are trained next to the adapters",
         "fsdp_config": WHY_FSDP,
         "padding_free": "rows without padding",
         "max_prompt_length": "a part of the sequence",
