@@ -12,7 +12,8 @@ from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
 from napkin.footprint.prepared import stack_of_step
 from napkin.footprint.rank_weights import weights_on_a_rank
-from napkin.footprint.states import gathered
+from napkin.footprint.states import HeldWeights, gathered
+from napkin.formats import stored_bytes
 from napkin.operations.lora_compared import DETAIL, compared, difference
 from napkin.operations.lora_targets import resolved
 from napkin.operations.tuning import Tuning
@@ -28,11 +29,12 @@ RANK = 4
 ROWS = json.loads((Path(__file__).parent / "data" / "lora_counts.json").read_text(encoding="utf-8"))["rows"]
 
 
-def trained(fields: dict[str, Any], *targets: str) -> int:
-    """Return the elements of LoRA's matrices at rank 4."""
+def adapted(fields: dict[str, Any], *targets: str, quantized: str = "") -> HeldWeights:
+    """Return what a rank holds with LoRA at rank 4."""
     model = model_of(fields)
     implementation = implementation_of("hf", model.family)
-    tuning = resolved(Tuning("lora", RANK, 0.0), targets, model, implementation)
+    tuning = Tuning("lora", RANK, 0.0, quantized=quantized, library="transformers")
+    tuning = resolved(tuning, targets, model, implementation)
     setup = Setup(
         replace(implementation, tuning=tuning),
         Layout(seq=8),
@@ -45,12 +47,38 @@ def trained(fields: dict[str, Any], *targets: str) -> int:
     counts, layers = zip(*((n, layer) for _, n, layer in stack.kinds()), strict=True)
     held = weights_on_a_rank(model, stack, setup, layers)
     ends = [(1, one) for one in (held.before, held.after, held.shared) if one is not None]
-    return int(gathered([*zip(counts, held.layers, strict=True), *ends]).all)
+    return gathered([*zip(counts, held.layers, strict=True), *ends])
+
+
+def trained(fields: dict[str, Any], *targets: str) -> int:
+    """Return the elements of LoRA's matrices at rank 4."""
+    found = adapted(fields, *targets)
+    return int(found.all + found.idle)
 
 
 @pytest.mark.parametrize(("model_type", "counts", "fields"), ROWS, ids=[row[0] for row in ROWS])
 def test_targets_train_what_peft_trains(model_type: str, counts: dict[str, int], fields: dict[str, Any]) -> None:
     assert {choice: trained(fields, *choice.lower().split(",")) for choice in counts} == counts
+
+
+def test_adapters_of_what_does_not_run_have_no_gradient_and_no_states() -> None:
+    """Longformer's 2 layers hold three projections of 32 × 32 for tokens that attend to all, of which text has none."""
+    fields = {
+        "model_type": "longformer", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "intermediate_size": 48, "vocab_size": 96, "max_position_embeddings": 64, "attention_window": 16,
+    }  # fmt: skip
+    asleep = 2 * 3 * RANK * (32 + 32)
+    alone, both = adapted(fields, "query_global", "key_global", "value_global"), adapted(fields, "all-linear")
+    assert (alone.all, alone.idle, alone.states, alone.tensors) == (0, asleep, (), 0)
+    assert both.idle == asleep
+    running = 2 * (2 * 6 + 1)  # A and B of six linear layers in each layer and of the head's
+    assert both.states == (("step", running * 4, 0), ("exp_avg", both.all * 2, 0), ("exp_avg_sq", both.all * 2, 0))
+    plain, frozen = adapted(fields, "query"), adapted(fields, "all-linear")
+    assert frozen.frozen - plain.frozen == asleep * 2
+    # of nf4, linear layers alone: 6 of 32 × 32 in each layer, the three that do not run among them, and the MLP's two
+    narrow = adapted(fields, "query", quantized="nf4")
+    matrices = 2 * (4 * 32 * 32 + 3 * 32 * 32 + 2 * 32 * 48) + 32 * 32
+    assert plain.frozen - narrow.frozen == round(matrices * (2 - stored_bytes("nf4")))
 
 
 QWEN3_MOE = {
@@ -187,3 +215,46 @@ def test_a_difference_in_detail_is_noted() -> None:
 
 def test_every_row_of_these_counts_was_compared() -> None:
     assert all(compared(model_type) for model_type, _, _ in ROWS)
+
+
+def values(line: str) -> dict[str, float]:
+    """Return an answer's numbers."""
+    found: dict[str, float] = json.loads(run_line(f"{line} --json").out)["values"]
+    return found
+
+
+SAVED = 128_256 * 4_096
+"""Elements of the embedding of Llama 3.1 8B, and of its head."""
+
+
+@pytest.mark.parametrize(("modules", "copies"), [("embed_tokens", 1), ("lm_head", 1), ("embed_tokens,lm_head", 2)])
+def test_modules_to_save_are_copies_in_the_frozen_type(modules: str, copies: int) -> None:
+    """peft keeps the frozen module next to a copy that is trained (utils/other.py, ModulesToSaveWrapper), which
+    autocast_adapter_dtype does not cast: weight, gradient and two states of 2 bytes, where adapters have 4."""
+    line = "memory llama3.1-8b --lora-rank 8 --trainer hf-trainer --seq 512 --recompute full --hardware h100"
+    plain, saved = values(line), values(f"{line} --modules-to-save {modules}")
+    for bucket, each in (("parameters", 2), ("gradients", 2), ("optimizer", 4)):
+        path = f"memory/{bucket}"
+        steps = 4 * copies * (bucket == "optimizer")  # the count of steps of each tensor
+        assert saved[path] - plain[path] == each * copies * SAVED + steps, bucket
+
+
+def test_modules_to_save_have_a_gradient_of_their_own() -> None:
+    """A trained head adds its weight's gradient, 2 FLOP an element and token; a lookup has no matmul."""
+    line = "flops llama3.1-8b --seq 512 --lora-rank 8"
+    plain = values(line)["flops/total"]
+    assert values(f"{line} --modules-to-save lm_head")["flops/total"] - plain == 2 * SAVED * 512
+
+
+@pytest.mark.parametrize(
+    ("modules", "status", "says"),
+    [
+        ("q_proj", 3, "not modeled"),
+        ("wte", 2, "has no module 'wte'"),
+        ("lm_hed", 2, "lm_head"),
+    ],
+)
+def test_modules_that_are_not_saved(modules: str, status: int, says: str) -> None:
+    found = run_line(f"memory llama3.1-8b --lora-rank 8 --hardware h100 --modules-to-save {modules}")
+    assert found.status == status
+    assert says in found.err

@@ -7,6 +7,11 @@ import math
 
 import pytest
 
+from napkin.architectures import build
+from napkin.commands.optimal.published import nearest
+from napkin.inputs.model_file import preset_config
+from napkin.inputs.presets import preset
+from napkin.operations.queries import has_scan
 from napkin.planning.laws.allocate import Aims, cheapest, least_compute, optimum, same_loss, value_of
 from napkin.planning.laws.known import DEFAULT, LAWS, standing
 from napkin.planning.laws.law import Repetition, Surface, worth
@@ -253,3 +258,12 @@ def test_what_cannot_be_answered_says_why(napkin: Napkin, line: str, status: int
     assert outcome.status == status
     assert said in outcome.errors[0]
     assert len(outcome.hints) == 1
+
+
+@pytest.mark.parametrize("size", [7.7e9, 30e9])
+def test_the_nearest_published_model_has_no_recurrence(size: float) -> None:
+    """falcon-h1-7b and falcon-h1-34b are near in size, and the laws were fitted to transformers."""
+    found = nearest(size)
+    assert found is not None
+    assert abs(math.log(found.params / size)) < 0.25
+    assert not has_scan(build(preset_config(preset(found.name))))

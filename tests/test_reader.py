@@ -11,6 +11,7 @@ import pytest
 from napkin.cli.reader import read
 from napkin.cli.verbs import HINTS, command_of
 from napkin.cli.verbs import SAME as VERBS
+from napkin.cli.words import HINTED
 from napkin.commands.command import MODULES, find, named
 from napkin.options import launches, meanings, synonyms
 from napkin.options.registry import OPTIONS, spelled
@@ -60,6 +61,7 @@ MEMORY = "memory llama3-8b --hardware h100"
         (f"{MEMORY} --inference --max-num-seqs 8", f"{MEMORY} --inference --batch 8"),
         (f"{MEMORY} --inference --batch-size 8", f"{MEMORY} --inference --batch 8"),
         (f"{MEMORY} --offload-optimizer", f"{MEMORY} --offload optimizer"),
+        (f"{MEMORY} --grpo", f"{MEMORY} --task grpo"),
         ("time --params 7B --days 30", "train-time --params 7B --within 30d"),
         ("train-time --params 7B --cost-per-hour 2", "train-time --params 7B --price 2"),
     ],
@@ -85,6 +87,8 @@ def test_spellings_that_mean_the_same(line: str, same: str) -> None:
         (f"{MEMORY} --mixed-precision bf16", ["--precision bf16-mixed"]),
         (f"{MEMORY} --precision bf16", ["--precision bf16-mixed"]),
         (f"{MEMORY} --qlora", ["--quantized nf4 --lora-rank"]),
+        (f"{MEMORY} --adapter qlora", ["--quantized nf4 --lora-rank"]),
+        (f"{MEMORY} --task rlhf", ["--task grpo, rloo or ppo"]),
         (f"{MEMORY} --deepspeed zero2.json", ["--zero 2", "--framework deepspeed"]),
         (f"{MEMORY} --cpu-offload", ["--offload optimizer"]),
         (f"{MEMORY} --lr 1e-4", ["learning rate"]),
@@ -242,3 +246,7 @@ def test_a_shape_near_llamas_says_what_it_lacks(napkin: Napkin) -> None:
     found = napkin(f"memory {shape} --micro-batch-size 1 --swiglu --tensor-model-parallel-size 1")
     assert found.status == 3
     assert "--position-embedding-type rope and --normalization RMSNorm would make it Llama's" in found.hints[0]
+
+
+def test_the_options_with_expected_other_values_are_asked_for_them() -> None:
+    assert set(HINTED) == set(meanings.VALUES)

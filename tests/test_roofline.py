@@ -101,7 +101,7 @@ def test_decoding_reads_the_chosen_experts(napkin: Napkin) -> None:
         napkin(f"memory mixtral-8x7b --inference --hardware h100-sxm-80gb --seq 1 --batch {n} --json --explain").data
         for n in (1, 1000)
     )
-    expert = 3 * 4096 * 14336 * 32
+    expert = 2 * 3 * 4096 * 14336 * 32
 
     def read(data: dict[str, Any]) -> float:
         return float(data["terms"]["weights_read"]["value"])

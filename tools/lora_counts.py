@@ -18,6 +18,7 @@ import random
 import re
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,8 @@ TABLE = ROOT / "src" / "napkin" / "_tables" / "adapter_targets.py"
 RANK = 4
 OTHERS = re.compile("vision|visual|image|audio|projector|connector|merger")
 """Parts of a class with other senses, which are not the language model."""
+OTHER_CLASSES = re.compile("Vision(Model|Encoder)|ProteinEncoder")
+"""Classes of such parts."""
 ADAPTED = (torch.nn.Linear, Conv1D, torch.nn.Embedding)
 """Modules that are compared; peft adapts convolutions too."""
 ALL_LINEAR, DEFAULT = "all-linear", "default"
@@ -70,18 +73,27 @@ def network(fields: dict[str, Any]) -> Any:
         return head_of(fields["model_type"]).from_config(configured(fields))
 
 
+def is_other(model: Any) -> Callable[[str], bool]:
+    """Return what tells whether a path lies in a part with other senses."""
+    inside = tuple(
+        f"{name}." for name, one in model.named_modules() if name and OTHER_CLASSES.search(type(one).__name__)
+    )
+    return lambda name: bool(OTHERS.search(name)) or name.startswith(inside)
+
+
 def choices_of(model: Any) -> dict[str, dict[str, Any]]:
     """Return choices of targets, each as peft's options: the last part of every path, experts' parameters, every linear
     layer, peft's default."""
     found: dict[str, dict[str, Any]] = {ALL_LINEAR: {"target_modules": ALL_LINEAR}}
     if isinstance(DEFAULTS.get(model.config.model_type), list):
         found[DEFAULT] = {"target_modules": DEFAULTS[model.config.model_type]}
+    other = is_other(model)
     for name, one in model.named_modules():
-        if isinstance(one, ADAPTED) and not OTHERS.search(name):
+        if isinstance(one, ADAPTED) and not other(name):
             leaf = name.rpartition(".")[2]
             found.setdefault(leaf, {"target_modules": [leaf]})
     for name, weight in model.named_parameters():
-        if weight.dim() == 3 and "experts" in name and not OTHERS.search(name):
+        if weight.dim() == 3 and "experts" in name and not other(name):
             leaf = ".".join(name.split(".")[-2:])
             found.setdefault(leaf, {"target_modules": [], "target_parameters": [leaf]})
     base = _MODEL_TO_CONVERSION_PATTERN.get(model.config.model_type)
@@ -94,10 +106,10 @@ def choices_of(model: Any) -> dict[str, dict[str, Any]]:
 def counts(fields: dict[str, Any]) -> dict[str, int]:
     """Return peft's number of trainable parameters of each choice of targets that it takes."""
     model = network(fields)
-    text = model.config.model_type
+    text, other = model.config.model_type, is_other(model)
     sums = {}
     for choice, options in choices_of(model).items():
-        if choice == ALL_LINEAR and any(OTHERS.search(name) for name, _ in model.named_modules()):
+        if choice == ALL_LINEAR and any(other(name) for name, _ in model.named_modules()):
             continue  # other senses than text are adapted too
         one = copy.deepcopy(model)
         try:
@@ -105,7 +117,7 @@ def counts(fields: dict[str, Any]) -> dict[str, int]:
         except ValueError as problem:
             print(f"   {text} {choice}: peft refuses: {str(problem)[:100]}")
             continue
-        own = [w for n, w in adapted.named_parameters() if "lora_" in n and not OTHERS.search(n)]
+        own = [w for n, w in adapted.named_parameters() if "lora_" in n and not other(n)]
         sums[choice] = sum(weight.numel() for weight in own)
     return {name: count for name, count in sums.items() if count}
 
@@ -121,7 +133,8 @@ def said(fields: dict[str, Any], targets: tuple[str, ...]) -> int:
     counts, layers = zip(*((n, layer) for _, n, layer in stack.kinds()), strict=True)
     held = weights_on_a_rank(model, stack, setup, layers)
     ends = [(1, one) for one in (held.before, held.after, held.shared) if one is not None]
-    return int(gathered([*zip(counts, held.layers, strict=True), *ends]).all)
+    both = gathered([*zip(counts, held.layers, strict=True), *ends])
+    return int(both.all + both.idle)
 
 
 def compare(fields: dict[str, Any]) -> tuple[dict[str, int], dict[str, int], dict[str, str]]:

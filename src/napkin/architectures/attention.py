@@ -177,17 +177,14 @@ def band_attention(source: str, *, width: int, heads: int, window: int) -> Opera
     The class holds projections for tokens that attend to all; no gradient reaches them where there are no such tokens.
     """
     from napkin.operations.band_attention import BandAttention
-    from napkin.operations.learned import Parameters
+    from napkin.operations.idle import Idle
 
-    names = ("query", "key", "value")
-    projections = tuple(one for name in names for one in ((name, (width, width)), (f"{name}_bias", (width,))))
+    letters = (("q", QUERY), ("k", KEY), ("v", VALUE))
+    of_all = tuple(Matmul(f"global_{letter}", ("by_steps",), width, width, True, COLUMN) for letter, _ in letters)
     return (
         Transpose("by_steps", (source,), width),
-        *(
-            Matmul(letter, ("by_steps",), width, width, True, COLUMN, role=role)
-            for letter, role in (("q", QUERY), ("k", KEY), ("v", VALUE))
-        ),
+        *(Matmul(letter, ("by_steps",), width, width, True, COLUMN, role=role) for letter, role in letters),
         BandAttention("attention", ("q", "k", "v"), heads, width // heads, width // heads, window),
-        Parameters("global", (), projections, COLUMN, trained=False),
+        Idle("global", (), of_all),
         Matmul("o", ("attention",), width, width, True, ROW),
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from napkin.architectures.arrangements import post_norm, pre_norm
 from napkin.architectures.blocks import Block, NormStyle, Operations, Routing, moe
-from napkin.architectures.idle import idle, tensors_of
+from napkin.architectures.idle import idle
 from napkin.architectures.reading import class_names
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
@@ -89,7 +89,7 @@ def decoder_alone(
 ) -> Operations:
     """Return a decoder's layer in a class without an encoder: it holds cross-attention and its norm, and runs
     neither."""
-    held = tensors_of((*across("x"), norm("cross_norm", "x", hidden)))
+    held = (*across("x"), norm("cross_norm", "x", hidden))
     operations = (pre_norm if before else post_norm)(hidden, norm, attend, feed, dropout=(True, True))
     return (idle("unused_cross_attention", held), *operations)
 

@@ -37,9 +37,14 @@ USUAL: Mapping[str, str] = {
     "shared_gate": "mlp.shared_expert_gate",
     "joined": "eh_proj",
     "indexer": "self_attn.indexer",
+    "cross_q": "encoder_attn.q_proj",
+    "cross_k": "encoder_attn.k_proj",
+    "cross_v": "encoder_attn.v_proj",
+    "cross_o": "encoder_attn.out_proj",
     "lm_head": "lm_head",
 }
-"""Llama's paths, and those of mixtures of experts and of latent attention like DeepSeek-V3's."""
+"""Llama's paths, those of mixtures of experts and of latent attention like DeepSeek-V3's, and of BART's attention to an
+encoder."""
 
 
 def located(model: Model, modules: Mapping[str, str], outer: str = "") -> Model:
@@ -57,6 +62,8 @@ def located(model: Model, modules: Mapping[str, str], outer: str = "") -> Model:
                 path = "language_model.lm_head"
             owner = op.owner()
             changes: dict[str, object] = {"of": place(owner, stack)} if owner is not op else {}
+            if op.holds():
+                changes["of"] = all_of(op.holds(), stack)
             if path != op.module:
                 changes["module"] = path
             placed[id(op), stack] = replace(op, **changes) if changes else op

@@ -12,6 +12,8 @@ from napkin.options.registry import OPTIONS
 
 TRUTH = {"true": True, "false": False}
 DASHES = ("-", "—", "–")
+HINTED = ("adapter", "max", "min", "precision", "task")
+"""The options in VALUES of options/meanings.py, which is read where one of them is given."""
 
 
 class Words:
@@ -77,7 +79,9 @@ class Words:
     def _put(self, option: Option, text: object, head: str) -> None:
         """Keep an option's text; the last wins."""
         if isinstance(text, str) and not option.flag:
-            if option.name in ("max", "min", "precision", "task") and self._has_another_value(option, text, head):
+            if option.name in ("adapter", "max", "min", "precision", "task") and self._has_another_value(
+                option, text, head
+            ):
                 return
             if option.name in ("hardware", "gpus") and self._machine(option, text, head):
                 return

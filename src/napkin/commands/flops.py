@@ -234,6 +234,7 @@ COMMAND = Command(
         "freeze-layers",
         "lora-rank",
         "lora-targets",
+        "modules-to-save",
         *LINEAR_OPTIONS,
     ),
     arguments=("model", "size"),

@@ -12,7 +12,7 @@ from napkin.errors import BROKEN, CLOSE, DOES_NOT_FIT, HELD, OK, UNDECIDED, USAG
 from napkin.inputs.limits import status_of_most
 from napkin.inputs.load import printable
 from napkin.record import record, replace
-from napkin.render.answer import Answer, Cell, Shown
+from napkin.render.answer import Answer, Cell, Shown, reasons_in
 from napkin.render.figures import size
 from napkin.term import TRUE, Term, add, divide, largest, leaf, multiply
 
@@ -112,9 +112,10 @@ def _added(
     found = [one.by_path() for one in answers]
     for terms, one, name in zip(found, answers, names, strict=True):
         if "time" not in terms or "reasons" in one.extra:
-            said = "; ".join(str(why) for why in _listed(one.extra.get("reasons", ()))) or "it has no time"
             raise NapkinError(
-                f"{name}: {said}", "each part says how much it trains, as in tokens: 1T", status=one.status or USAGE
+                f"{name}: {reasons_in(one) or 'it has no time'}",
+                "each part says how much it trains, as in tokens: 1T",
+                status=one.status or USAGE,
             )
     sums = {path: _sum(path, found) for path in SUMMED if all(path in terms for terms in found)}
     _check_amount(given, sums)
@@ -151,11 +152,12 @@ def _gpus(answer: Answer, at: int) -> Term:
     if stated is not None:
         return stated.renamed(f"phase/{at + 1}/gpus")
     shown = answer.inputs["gpus"].value
-    return leaf(f"phase/{at + 1}/gpus", shown if isinstance(shown, int) else 0, "GPU")
+    assert isinstance(shown, int)
+    return leaf(f"phase/{at + 1}/gpus", shown, "GPU")
 
 
 def _of_one_machine(answers: Sequence[Answer]) -> bool:
-    return len({str(one.inputs[name].value) for one in answers for name in ("hardware",) if name in one.inputs}) == 1
+    return len({str(one.inputs["hardware"].value) for one in answers if "hardware" in one.inputs}) == 1
 
 
 def _check_amount(given: Mapping[str, OptionText], sums: Mapping[str, Term]) -> None:
@@ -207,10 +209,6 @@ def _row(answer: Answer, name: str) -> dict[str, Cell]:
     if "time" in answer.intervals:
         row["low"], row["high"] = (float(end) for end in answer.intervals["time"])
     return row
-
-
-def _listed(cell: Cell) -> Sequence[Cell]:
-    return cell if isinstance(cell, (list, tuple)) else ()
 
 
 # --- memory ----------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from napkin.evidence.rows import RowFields
 from napkin.operations.implementations import Implementation
 from napkin.operations.lora_targets import ALL_LINEAR
 from napkin.operations.model import Model
+from napkin.operations.roles import LM_HEAD, TOKEN
 from napkin.operations.tuning import Tuning
 from napkin.options.training import FROZEN_FORMATS
 from napkin.record import replace
@@ -40,7 +41,17 @@ def framework_of(row: RowFields, stack: str, trainer: Trainer) -> Framework:
         return PLAIN
     if stack not in FRAMEWORKS:
         raise NapkinError(f"the framework {stack[:40]} is not modeled")
-    return FRAMEWORKS[stack]
+    framework = FRAMEWORKS[stack]
+    if "fsdp2" in row.text("layout.framework").lower() and not _defers_fsdp2(row):
+        return framework
+    return trainer.on(framework)
+
+
+def _defers_fsdp2(row: RowFields) -> bool:
+    """Return whether accelerate's no_sync does anything under FSDP2: from 1.11 on (ec92b1af of September 2025). Figures
+    of FSDP2 that state no version are older."""
+    found = re.search(r"accelerate[ =]*(\d+)\.(\d+)", row.text("layout.versions"))
+    return found is not None and (int(found[1]), int(found[2])) >= (1, 11)
 
 
 def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: str) -> Precision:
@@ -74,14 +85,28 @@ def tuning_of(row: RowFields) -> Tuning:
         stored = "fp8"
     if stored is None:
         raise NapkinError(f"stores frozen weights as {said[:40]}: not modeled")
-    if row.text("method.modules_to_save"):
-        raise NapkinError("modules that are trained in full next to adapters are not modeled")
     rank = row.count("method.lora_rank")
     if rank is None:
         raise NapkinError("the rank of LoRA is not stated")
     dropout = row.number("method.lora_dropout") or 0.0
     experts = bool(row.flag("method.quantize_moe_experts"))
-    return Tuning("lora", rank, dropout, (), stored, "transformers", experts)
+    return Tuning("lora", rank, dropout, (), stored, "transformers", experts, saved=saved_of(row))
+
+
+SAVED = {
+    **dict.fromkeys(("embed_tokens", "wte", "word_embeddings", "tok_embeddings", "embed_in", "all-embedding"), TOKEN),
+    **dict.fromkeys(("lm_head", "output_layer", "embed_out", "output"), LM_HEAD),
+}
+"""What classes call the embedding and the head, which their published forms may name otherwise than napkin's."""
+
+
+def saved_of(row: RowFields) -> tuple[str, ...]:
+    """Return the roles of the modules that are trained in full next to adapters."""
+    words = row.text("method.modules_to_save").partition(" (")[0]
+    names = words.replace(",", " ").split()
+    if any(name not in SAVED for name in names):
+        raise NapkinError(f"trains {words[:60]} in full: not modeled")
+    return tuple(dict.fromkeys(SAVED[name] for name in names))
 
 
 def targets_of(row: RowFields) -> tuple[str, ...]:

@@ -148,7 +148,7 @@ def fused_loss(lowering: Lowering, operations: tuple[Operation, ...], residual: 
         logits = sized(rows * vocabulary, tape.autocast or hidden.dtype)
     wide = "fp32" if equal else hidden.dtype
     of_hidden = tape.new(hidden.count, wide, "gradient of the hidden state", no_grad=True)
-    trained = vocabulary * product.k * (lowering.implementation.tuning is None and head.learning.trained)
+    trained = vocabulary * product.k * (not lowering.freezes(head))
     of_weight = tape.new(trained, tape.compute, "gradient of the head's weight", no_grad=True)
     tape.record(
         "fused_loss",

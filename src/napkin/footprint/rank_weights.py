@@ -46,7 +46,8 @@ def weights_on_a_rank(model: Model, stack: Stack, setup: Setup, kinds: Iterable[
         tensors = after.tensors - both * table.tensors
         copied = table.gradients(sized(1, setup.precision.param)) * (1 - single) * still_head
         frozen = after.frozen - both * table.frozen + copied
-        after = HeldWeights(after.dense - both * table.dense, after.expert, states, tensors, frozen, after.wide)
+        dense = after.dense - both * table.dense
+        after = replace(after, dense=dense, states=states, tensors=tensors, frozen=frozen)
         if still_head:
             head, table = after, HeldWeights(0, 0)
     seen = _of_tower(model, stack)
@@ -82,7 +83,9 @@ def bare(setup: Setup) -> Setup:
     tuning = setup.implementation.tuning
     if tuning is None:
         return setup
-    return replace(setup, implementation=replace(setup.implementation, tuning=replace(tuning, method="frozen")))
+    return replace(
+        setup, implementation=replace(setup.implementation, tuning=replace(tuning, method="frozen", saved=()))
+    )
 
 
 def _as_tied(setup: Setup) -> Setup:

@@ -18,10 +18,9 @@ from napkin.operations.facts import Cache, LinearLayer, Served
 from napkin.operations.model import Layer, Model
 from napkin.operations.roles import REPLICATED
 from napkin.record import record
-from napkin.term import GIVEN, TRUE, Term, add, ceil_divide, constant, divide, leaf, multiply
+from napkin.term import GIVEN, TRUE, Term, add, ceil_divide, constant, leaf, multiply
 
 LATENT = "DeepSeek-V2, arXiv:2405.04434, section 2.1.2: the latent and the shared rotary key are cached"
-DECODE = "each new token reads every weight that it uses and the whole cache: Pope et al. 2022, arXiv:2211.05102"
 
 
 # --- weights ---------------------------------------------------------------------------------------------------------
@@ -44,6 +43,8 @@ def stored(name: str) -> StoredWeights:
     word = name.strip().lower()
     if word in formats.QUANTIZED:
         return StoredWeights(word, formats.QUANTIZED[word], WIDE)
+    if word in formats.GGUF:
+        return StoredWeights(word, formats.GGUF[word], formats.GGUF[word])
     try:
         form = formats.find(word)
     except NapkinError as problem:
@@ -163,13 +164,36 @@ def cached_numbers(layer: Layer, context: Number, ranks: Number = 1, source: Num
 def _width(kept: Cache, by_name: Mapping[str, Operation], ranks: Number) -> Number:
     """Return the elements cached a token: keys and values as attention reads them, or the latent that they are made
     from."""
+    latent = latent_of(kept, by_name)
+    return ceil_div(kept.heads, ranks) * sum(kept.head_dim) if latent is None else latent.d_out
+
+
+def latent_of(kept: Cache, by_name: Mapping[str, Operation]) -> LinearLayer | None:
+    """Return the linear layer that makes the narrower latent from which both keys and values come, if there is one."""
     each = sum(kept.head_dim)
     keys, values = kept.made_from
     shared = set(_linears_behind(keys, by_name)) & set(_linears_behind(values, by_name))
     direct = {one.name for tensor in kept.made_from if (one := _nearest_linear(tensor, by_name)) is not None}
     latents = [by_name[name].linear() for name in shared - direct if not _reaches_input(keys, by_name, name)]
-    widths = [one.d_out for one in latents if one is not None and one.d_out < kept.heads * each]
-    return min(widths) if widths else ceil_div(kept.heads, ranks) * each
+    narrow = [one for one in latents if one is not None and one.d_out < kept.heads * each]
+    return min(narrow, key=lambda one: one.d_out) if narrow else None
+
+
+def absorbed(layer: Layer) -> dict[str, float]:
+    """Return, by the name of an operation whose keys and values are cached as their latent, how many FLOPs a decoded
+    token's scores and values take over those with keys and values: each head reads the whole latent in place of its
+    key, and the part that values are made from in place of its value (DeepSeek-V2, section 2.1.2: the up-projections
+    are absorbed)."""
+    by_name = {op.name: op for op in layer.operations}
+    found = {}
+    for op in layer.operations:
+        kept = op.cache(Served(1, 1, 1))
+        if kept is None or not kept.heads or (latent := latent_of(kept, by_name)) is None:
+            continue
+        made = _nearest_linear(kept.made_from[1], by_name)
+        values = latent.d_out if made is None else min(made.d_in, latent.d_out)
+        found[op.name] = (latent.d_out + values) / sum(kept.head_dim)
+    return found
 
 
 def _reaches_input(name: str, by_name: Mapping[str, Operation], without: str) -> bool:
@@ -243,27 +267,55 @@ def cache(
     return add("memory/kv_cache", *parts) if parts else constant("memory/kv_cache", 0, "byte")
 
 
-def decode_time(read_once: Term, cached: Term, bandwidth: Term) -> Term:
-    """Return the least seconds of one decoding step: the weights that it uses and the cache, once through memory."""
-    moved = add("decode/bytes", read_once, cached)
-    return divide("time/per_token", moved, bandwidth, source=DECODE)
+def growing(model: Model, context: Number, source: Number = 0) -> Number:
+    """Return the elements that one sequence keeps of its tokens, undivided."""
+    return _kept(model, context, 1, source, 0)
 
 
-def weights_read(model: Model, tokens: float) -> Number:
-    """Return the parameters that one decoding step of `tokens` tokens reads: every matrix once, of a table of
-    embeddings only rows (counted as none). Of E experts with k chosen by each token, E·(1 − (1 − k/E)^tokens) are
-    expected to be hit where all are equally likely: k for one token."""
-    total: Number = 0
+def states(model: Model, context: Number, ranks: Number = 1, source: Number = 0) -> Number:
+    """Return the elements of fixed size that one sequence keeps on one of `ranks` ranks: states of recurrent layers."""
+    return _kept(model, context, ranks, source, 1)
+
+
+def _kept(model: Model, context: Number, ranks: Number, source: Number, which: int) -> Number:
+    """Return what all layers keep of one sequence: `which` of the two numbers of `cached_numbers`."""
+    stacks = [stack for stack in model.stacks if stack.name != "encoder"]
+    kinds = [kind for stack in stacks for kind in stack.kinds()]
+    return sum((count * cached_numbers(layer, context, ranks, source)[which] for _, count, layer in kinds), 0)
+
+
+@record
+class ReadWeights:
+    """Bytes of the weights that a pass reads: of routed experts, and all others."""
+
+    experts: Number
+    others: Number
+
+    @property
+    def total(self) -> Number:
+        return self.experts + self.others
+
+
+def weights_read(model: Model, tokens: Number, how: StoredWeights, encodes: bool = False) -> ReadWeights:
+    """Return the bytes that a pass of `tokens` tokens reads: every matrix once, of a table of embeddings only rows
+    (counted as none). Of E experts with k chosen by each token, E·(1 − (1 − k/E)^tokens) are expected to be hit where
+    all are equally likely: k for one token. encodes: the encoder runs too."""
+    experts: Number = 0
+    others: Number = 0
     for stack in model.stacks:
-        if stack.name == "encoder":
+        if stack.name == "encoder" and not encodes:
             continue
         runs = [(1, stack.before), *((count, layer.operations) for _, count, layer in stack.kinds()), (1, stack.after)]
-        for count, operations in runs:
+        for at, (count, operations) in enumerate(runs):
+            inside = 0 < at < len(runs) - 1
             for op in operations:
                 if op.embeds():
                     continue
                 for weight in op.owner().weights():
-                    idle = (1 - weight.used / weight.copies) ** tokens
-                    hit = weight.copies if idle == 0 else weight.used if tokens == 1 else weight.copies * (1 - idle)
-                    total = total + count * weight.each * hit
-    return total
+                    each = count * weight.each * (how.each if inside and len(weight.shape) > 1 else how.rest)
+                    if weight.used == weight.copies:
+                        others = others + each * weight.copies
+                    else:
+                        hit = 1 - (1 - weight.used / weight.copies) ** tokens
+                        experts = experts + each * weight.copies * hit
+    return ReadWeights(experts, others)

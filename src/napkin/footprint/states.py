@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from napkin.autograd.tensors import sized
-from napkin.elementwise import Number, ceil_div, ceiling, total, where
+from napkin.elementwise import Number, ceil_div, ceiling, maximum, total, where
 from napkin.formats import stored_bytes
 from napkin.operations.base import Operation
-from napkin.operations.lora import adapter_shards, lora_pairs, other_adapters, stored_format
+from napkin.operations.facts import LinearLayer
+from napkin.operations.implementations import Implementation
+from napkin.operations.lora import adapter_shards, lora_pairs, modules_of, other_adapters, stored_format
 from napkin.operations.roles import EXPERT, REPLICATED, VOCABULARY
 from napkin.operations.tuning import Tuning
 from napkin.operations.work import Weight
-from napkin.record import record
+from napkin.record import record, replace
 from napkin.training.layout import Layout
 from napkin.training.optimizer_states import state_bytes
 from napkin.training.optimizers import OPTIMIZERS, Optimizer, State
@@ -34,6 +36,9 @@ class HeldWeights:
     tensors        number of trained tensors
     frozen         bytes of weights that are not trained, which `dense` and `expert` do not count
     wide           of the dense elements, those that stay in fp32 where the others, and their gradients, are narrower
+    saved          of the dense elements, those next to adapters that have, with gradients, the frozen weights' type
+    saved_width    bytes of each of them
+    idle           elements of adapters that no gradient reaches, next to what does not run; `frozen` has their bytes
     """
 
     dense: Number
@@ -42,17 +47,24 @@ class HeldWeights:
     tensors: Number = 0
     frozen: Number = 0
     wide: Number = 0
+    idle: Number = 0
+    saved: Number = 0
+    saved_width: Number = 0
 
     @property
     def all(self) -> Number:
         return self.dense + self.expert
 
     def widened(self, width: Number) -> Number:
-        """Return the bytes of the wide elements beyond `width` bytes for each."""
-        return self.wide * (sized(1, "fp32") - width)
+        """Return the bytes of elements in a type of their own beyond `width` bytes for each."""
+        return self.wide * (sized(1, "fp32") - width) + self.typed(width)
+
+    def typed(self, width: Number) -> Number:
+        """Return the same of those in the frozen weights' type alone."""
+        return self.saved * (self.saved_width - width)
 
     def gradients(self, width: Number) -> Number:
-        """Return the bytes of all gradients, of `width` bytes but for the wide elements."""
+        """Return the bytes of all gradients, of `width` bytes but for elements in a type of their own."""
         return self.all * width + self.widened(width)
 
 
@@ -128,50 +140,88 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
     lora        r·(d_in + d_out) for each target module, an embedding's rows being its d_in
     adapter     a prompt of 10 embeddings, and a gate for each head
     adapter_v2  the same, a scale and a bias of d_out for each linear layer, and the norms' weights
+    saved       copies of the embedding or the head, trained in full
 
     Tensor and expert parallelism divide LoRA's matrices as `adapter_shards` says; the others are whole on every rank.
     """
     width = sized(1, setup.precision.frozen or setup.precision.param)
     stored = stored_bytes(tuning.quantized) if tuning.quantized else width
     trained: list[Weight] = []
+    saved: list[Weight] = []
     frozen: Number = 0
     own = {op.module for op in operations if op.linear() is not None}
-    for op in operations:
+    for op, runs in modules_of(operations):
         owner = op.owner()
-        linear, core = op.linear(), op.attends()
+        linear = op.linear()
         if owner is not op and not op.runs_again() and owner.module not in own:
             linear = owner.linear()  # a module with tied weights has adapters of its own
         narrow = stored_format(op if linear is None else owner, setup.implementation, tuning) != ""
+        saved += op.weights() if op.role in tuning.saved else ()
         for weight in op.weights():
-            part = ceil_div(weight.count, divided(weight, setup.layout))
             if tuning.method == "adapter_v2" and op.normalizes():
-                trained.append(Weight(weight.name, weight.shape))
-            else:
-                kept = sized(1, "fp32") if stays_wide(op, weight, setup) else width
-                frozen = frozen + part * (stored if narrow and len(weight.shape) > 1 else kept)
-        if linear is not None:
-            pairs, made = lora_pairs(linear, operations, setup.implementation, tuning)
-            if pairs:
-                trained += _pair(linear.shard, 1, (tuning.rank * pairs, linear.d_in), (made, tuning.rank), tuning)
-            if tuning.method == "adapter_v2":
-                trained += [Weight("scale", (linear.d_out,)), Weight("bias", (linear.d_out,))]
-        for copies, rank, d_in, d_out in other_adapters(op, setup.implementation, tuning):
-            trained += _pair(REPLICATED, copies, (copies * rank, d_in), (d_out, copies * rank), tuning)
-        if core is not None and tuning.method.startswith("adapter"):
-            trained += [Weight("prompt", (PROMPT, core.heads * core.v_dim)), Weight("gate", (core.heads,))]
+                continue  # it is trained
+            part = ceil_div(weight.count, divided(weight, setup.layout))
+            kept = sized(1, "fp32") if stays_wide(op, weight, setup) else width
+            frozen = frozen + part * (stored if narrow and len(weight.shape) > 1 else kept)
+        added = _added(op, linear, operations, setup.implementation, tuning)
+        trained += added if runs else [replace(weight, trained=False) for weight in added]
+    return _of_adapters(trained, saved, ceiling(frozen), setup)
+
+
+def _added(
+    op: Operation,
+    linear: LinearLayer | None,
+    operations: tuple[Operation, ...],
+    implementation: Implementation,
+    tuning: Tuning,
+) -> list[Weight]:
+    """Return what is trained next to an operation, which is the linear layer `linear` where that is one."""
+    found: list[Weight] = []
+    core = op.attends()
+    if tuning.method == "adapter_v2" and op.normalizes():
+        found += [Weight(weight.name, weight.shape) for weight in op.weights()]
+    if linear is not None:
+        pairs, made = lora_pairs(linear, operations, implementation, tuning)
+        if pairs:
+            found += _pair(linear.shard, 1, (tuning.rank * pairs, linear.d_in), (made, tuning.rank), tuning)
+        if tuning.method == "adapter_v2":
+            found += [Weight("scale", (linear.d_out,)), Weight("bias", (linear.d_out,))]
+    for copies, rank, d_in, d_out in other_adapters(op, implementation, tuning):
+        found += _pair(REPLICATED, copies, (copies * rank, d_in), (d_out, copies * rank), tuning)
+    if core is not None and tuning.method.startswith("adapter"):
+        found += [Weight("prompt", (PROMPT, core.heads * core.v_dim)), Weight("gate", (core.heads,))]
+    return found
+
+
+def _of_adapters(adapters: list[Weight], saved: list[Weight], frozen: Number, setup: Setup) -> HeldWeights:
+    """Return what one rank holds of adapters, and of modules that are trained in full in the frozen weights' own type,
+    next to `frozen` bytes."""
+    precision, layout = setup.precision, setup.layout
+    own = precision.frozen or precision.param
     states: dict[str, list[Number]] = {}
     elements: list[Number] = [0, 0]
-    for weight in trained:
-        ways, is_expert, shape = divided(weight, setup.layout), weight.shard == EXPERT, weight.shape
-        elements[is_expert] = elements[is_expert] + ceil_div(weight.count, ways)
-        matrix = len(shape) == 2
-        optimizer = setup.optimizer if matrix or not setup.optimizer.only_matrices else OPTIMIZERS["adamw"]
-        for state in optimizer.kept(shape):
+    idle: Number = 0
+    for number, weight in enumerate((*adapters, *saved)):
+        ways, is_expert, shape = divided(weight, layout), weight.shard == EXPERT, weight.shape
+        part = ceil_div(weight.count, ways)
+        if not weight.trained:
+            idle = idle + part
+            continue
+        elements[is_expert] = elements[is_expert] + part
+        kind = own if number >= len(adapters) and precision.master is None else precision.state
+        for state in optimizer_of(weight, setup.optimizer).kept(shape):
             both = states.setdefault(state.name, [0, 0])
-            size = _state_size(state, shape, setup.precision.state)
-            both[is_expert] = both[is_expert] + ceil_div(size, ways)
-    named = tuple((name, both[0], both[1]) for name, both in states.items())
-    return HeldWeights(elements[0], elements[1], named, len(trained), ceiling(frozen))
+            both[is_expert] = both[is_expert] + ceil_div(_state_size(state, shape, kind), ways)
+    return HeldWeights(
+        elements[0],
+        elements[1],
+        tuple((name, both[0], both[1]) for name, both in states.items()),
+        sum(weight.trained for weight in (*adapters, *saved)),
+        frozen + idle * sized(1, precision.param),
+        idle=idle,
+        saved=total(ceil_div(weight.count, divided(weight, layout)) for weight in saved),
+        saved_width=sized(1, own),
+    )
 
 
 def _pair(shard: str, copies: int, down: tuple[int, int], up: tuple[int, int], tuning: Tuning) -> Iterator[Weight]:
@@ -235,6 +285,9 @@ def gathered(parts: Sequence[tuple[Number, HeldWeights]]) -> HeldWeights:
         total(n * p.tensors for n, p in parts),
         total(n * p.frozen for n, p in parts),
         total(n * p.wide for n, p in parts),
+        total(n * p.idle for n, p in parts),
+        total(n * p.saved for n, p in parts),
+        maximum(0, *(p.saved_width for _, p in parts)),
     )
 
 

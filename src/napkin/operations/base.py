@@ -77,6 +77,7 @@ REQUIRED = (
     "time",
     "linear",
     "linear_parts",
+    "holds",
     "attention_width",
     "scores",
     "elements_moved",
@@ -197,6 +198,10 @@ class Operation:
     def linear_parts(self, implementation: Implementation) -> tuple[LinearPart, ...]:
         """Return the linear layers of the reference class that it consists of, and the parameters that are used as
         one; () where it is one itself."""
+        raise NotImplementedError
+
+    def holds(self) -> tuple[Operation, ...]:
+        """Return the operations that the class holds here and does not run."""
         raise NotImplementedError
 
     def attention_width(self) -> Number:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from napkin.operations.facts import LinearLayer, LinearPart, Named
 from napkin.operations.implementations import Implementation
-from napkin.operations.roles import COLUMN, EXPERT, KEY, QKV, QUERY, REPLICATED, ROW, VALUE, VOCABULARY
+from napkin.operations.roles import COLUMN, EXPERT, KEY, LM_HEAD, QKV, QUERY, REPLICATED, ROW, TOKEN, VALUE, VOCABULARY
 from napkin.operations.tuning import Tuning
 
 TYPE_CHECKING = False
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 JOINED = (QUERY, KEY, VALUE, QKV)
 """Roles of attention's linear layers, and of the fused projection of all three."""
+SAVEABLE = (TOKEN, LM_HEAD)
+"""Roles of what can be trained in full next to adapters: the embedding and the head."""
 SHARED = "shared"
 """The embedding of an encoder and its decoder in classes of transformers."""
 
@@ -71,6 +73,13 @@ def adapter_shards(shard: str, copies: int = 1) -> tuple[str, str]:
     if copies > 1:
         return EXPERT, EXPERT
     return ROW if shard == ROW else REPLICATED, COLUMN if shard == COLUMN else REPLICATED
+
+
+def modules_of(operations: Iterable[Operation]) -> Iterator[tuple[Operation, bool]]:
+    """Yield operations, what is held in the place of what holds it, and whether each runs."""
+    for op in operations:
+        held = op.holds()
+        yield from ((one, False) for one in held) if held else ((op, True),)
 
 
 def other_adapters(op: Operation, implementation: Implementation, tuning: Tuning) -> Iterator[Adapted]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from napkin._tables.adapter_targets import CONVERTED, DEFAULTS, RENAMED
-from napkin.errors import NapkinError, did_you_mean
+from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.operations.base import Operation
 from napkin.operations.implementations import Implementation
-from napkin.operations.lora import lookups, path_ends
+from napkin.operations.lora import SAVEABLE, lookups, modules_of, path_ends
 from napkin.operations.model import Model
 from napkin.operations.queries import seen_operations
 from napkin.operations.roles import VOCABULARY
@@ -22,9 +22,10 @@ EVERYTHING = ((), ("all",), (ALL_LINEAR,))
 
 
 def all_operations(model: Model) -> list[Operation]:
-    """Return every operation of a model, each layer type once."""
+    """Return every operation of a model, those that do not run included, each layer type once."""
     ends = [op for stack in model.stacks for op in (*stack.before, *stack.after)]
-    return [*ends, *model.operations, *model.shared, *seen_operations(model)]
+    found = (*ends, *model.operations, *model.shared, *seen_operations(model))
+    return [op for op, _ in modules_of(found)]
 
 
 def resolved(tuning: Tuning, targets: tuple[str, ...], model: Model, implementation: Implementation) -> Tuning:
@@ -70,6 +71,29 @@ def resolved(tuning: Tuning, targets: tuple[str, ...], model: Model, implementat
     _check_fused(fused, mapped)
     parameters |= {name: len(parts) for name, parts in fused.items()}
     return replace(tuning, targets=tuple(modules), parameters=tuple(parameters.items()))
+
+
+def saved_roles(names: tuple[str, ...], model: Model) -> tuple[str, ...]:
+    """Return the roles of modules that are trained in full next to adapters, as peft matches their names: by the ends
+    of paths. Raises where a name matches nothing, or what is not modeled."""
+    if not names:
+        return ()
+    if len(model.stacks) > 1 or model.vision is not None:
+        raise Refused(f"--modules-to-save: {model.name} is no decoder by itself", "leave it out")
+    stack = model.stacks[0]
+    paths = {op.module: op.role for op in (*stack.before, *stack.after) if op.role in SAVEABLE and op.module}
+    found = []
+    for name in names:
+        role = next((paths[path] for path in paths if path_ends(path, name)), None)
+        if role is None and any(path_ends(op.module, name) for op in all_operations(model) if op.module):
+            raise Refused(f"--modules-to-save {name[:40]}: not modeled", f"one of {', '.join(paths)}")
+        if role is None:
+            raise NapkinError(
+                f"--modules-to-save: {model.name} has no module {name[:40]!r}",
+                did_you_mean(name, paths) or f"one of {', '.join(paths)}",
+            )
+        found.append(role)
+    return tuple(dict.fromkeys(found))
 
 
 def _check_fused(named: dict[str, set[str]], mapped: dict[str, str]) -> None:

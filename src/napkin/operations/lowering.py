@@ -227,7 +227,7 @@ class Lowering:
         tuning = self.implementation.tuning
         if tuning is None:
             return not op.learning.trained
-        return not (tuning.method == "adapter_v2" and op.normalizes())
+        return not (tuning.method == "adapter_v2" and op.normalizes()) and op.role not in tuning.saved
 
     def read(self, op: Readable, index: int = 0) -> Value:
         return self.values[op.reads[index]]

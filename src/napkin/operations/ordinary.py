@@ -35,6 +35,9 @@ class Ordinary(Operation, abstract=True):
     def linear_parts(self, implementation: Implementation) -> tuple[LinearPart, ...]:
         return ()
 
+    def holds(self) -> tuple[Operation, ...]:
+        return ()
+
     def attention_width(self) -> Number:
         return 0
 

@@ -13,7 +13,13 @@ from napkin.operations.frozen import Frozen, Reach
 from napkin.operations.implementations import Implementation
 from napkin.operations.learning import ALL, Learning
 from napkin.operations.linear import Matmul
-from napkin.operations.lora import adapted_lookups, adapted_parameters, adapted_parts, lora_pairs, stored_format
+from napkin.operations.lora import (
+    adapted_lookups,
+    adapted_parameters,
+    adapted_parts,
+    lora_pairs,
+    stored_format,
+)
 from napkin.operations.model import Layer, Model, Stack, stack_of
 from napkin.operations.roles import ADAPTER, LM_HEAD, MEMORY, MERGED, TOKEN
 from napkin.record import replace
@@ -180,8 +186,10 @@ def _operations(
             learns = has_weights and not asleep
         else:
             merged = any(one.role == MERGED for one in adapters)
-            learning = Learning(int(merged), int(inputs), False, stored_format(op, frozen.implementation, tuning))
-            learns = bool(adapters)
+            saved = op.role in tuning.saved
+            stored = "" if saved else stored_format(op, frozen.implementation, tuning)
+            learning = Learning(int(merged or saved), int(inputs), saved, stored)
+            learns = bool(adapters) or saved
         if inputs or learns:
             reached.add(op.name)
         found += [op if learning == ALL else replace(op, learning=learning), *adapters]

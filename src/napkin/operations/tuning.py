@@ -23,6 +23,8 @@ class Tuning:
                (peft 0.21, tuners/lora/layer.py, _cast_input_dtype)
     magnitude  each adapted weight is divided by its norm and multiplied by a learned vector of its outputs (DoRA:
                Liu et al. 2024, arXiv:2402.09353, section 4.1; peft 0.21, tuners/lora/dora.py)
+    saved      roles of what is trained in full next to the adapters, as copies in the type of the frozen weights, which
+               stay (peft 0.21, utils/other.py, ModulesToSaveWrapper; cast_adapter_dtype casts adapters only)
     experts    whether experts whose weights are one tensor are quantized too. Transformers 5 quantizes linear layers
                alone; in transformers 4 most experts were linear layers, and axolotl quantizes while it loads
     """
@@ -38,6 +40,7 @@ class Tuning:
     kept_in: str = ""
     magnitude: bool = False
     autocast: bool = False
+    saved: tuple[str, ...] = ()
 
     @property
     def everything(self) -> bool:

@@ -110,7 +110,7 @@ _LORA = {
     "*": "!--lora-rank 16 trains LoRA matrices; everything is trained without it",
 }
 _OFFLOAD = {"": "--offload {what}", "true": "--offload {what}", "cpu": "--offload {what}", "false": "", "none": ""}
-_ROLLOUTS = "--task sft, dpo, orpo, simpo, kto or rm: generating answers while training is not modeled"
+_ROLLOUTS = "--task grpo, rloo or ppo: which algorithm"
 _FORMS = {"json": "--json", "csv": "--csv", "markdown": "--markdown", "md": "--markdown", "text": "", "table": ""}
 _LOOKS = {"*": "!--zero 3, 2, 1 or 0 says what is sharded; --framework what runs it"}
 
@@ -220,7 +220,10 @@ MEANS: dict[str, Mapping[str, str]] = {
     "orpo": {"": "--task orpo"},
     "simpo": {"": "--task simpo"},
     "reward-model reward-modeling": {"": "--task rm"},
-    "grpo ppo rloo reinforce rlhf rl": {"": f"!{_ROLLOUTS}", "*": f"!{_ROLLOUTS}"},
+    "grpo": {"": "--task grpo"},
+    "ppo": {"": "--task ppo"},
+    "rloo": {"": "--task rloo"},
+    "reinforce rlhf rl": {"": f"!{_ROLLOUTS}", "*": f"!{_ROLLOUTS}"},
     "days": {"*": "--within {}d"},
     "hours": {"*": "--within {}h"},
     "weeks": {"*": "--within {}w"},
@@ -256,7 +259,8 @@ word, `#` a number, `*` anything (`*3*`: anything with a 3 in it), `{}` in the m
 other options, or after `!` the hint of a refusal; after `?` too, unless the line has the option that the hint names."""
 
 VALUES: dict[str, Mapping[str, str]] = {
-    "task": dict.fromkeys(("grpo", "ppo", "rloo", "rl", "rlhf"), _ROLLOUTS),
+    "adapter": {"qlora": _QLORA},
+    "task": dict.fromkeys(("rl", "rlhf", "reinforce"), _ROLLOUTS),
     "max": {"gpus": "--min gpus finds the fewest, and napkin plan the layout", "batch": "--max micro-batch"},
     "min": {"micro-batch": "--max micro-batch finds the largest", "seq": "--max seq finds the longest"},
     "precision": {"bf16": _POLICIES, "bfloat16": _POLICIES, "fp16": _HALF, "bf16-true": "--precision bf16-pure"},

@@ -82,6 +82,12 @@ OPTIONS = (
     ),
     Option("lora-targets", lowercase_names, "LoRA target modules, e.g. q,v", metavar="NAME,…", default="all-linear"),
     Option(
+        "modules-to-save",
+        lowercase_names,
+        "Trained in full next to LoRA: embed_tokens,lm_head",
+        metavar="NAME,…",
+    ),
+    Option(
         "quantized",
         choice(*FROZEN_FORMATS, UNQUANTIZED),
         "Format of the frozen weights: nf4, nf4-dq, int4, int8, fp8; or none",
@@ -105,7 +111,7 @@ UNTIMED = ("ema", "offload")
 TASKED = ("task", "reference")
 """What it is trained for."""
 
-ADAPTED = ("lora-rank", "adapter", "lora-targets", "quantized", "quantize-experts")
+ADAPTED = ("lora-rank", "adapter", "lora-targets", "modules-to-save", "quantized", "quantize-experts")
 FROZEN = ("freeze-layers", "freeze", *ADAPTED)
 """What is trained of a model, and how the rest is stored."""
 

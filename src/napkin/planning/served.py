@@ -9,7 +9,8 @@ from napkin.footprint.serving import StoredWeights
 from napkin.operations.model import Model
 from napkin.planning import enlarge, verdicts
 from napkin.record import record, replace
-from napkin.term import ASSUMED, TRUE, Term, add, constant, divide, leaf, multiply, subtract
+from napkin.term import ASSUMED, TRUE, Term, add, constant, divide, leaf, subtract
+from napkin.timing.generation import DECODE
 
 
 @record
@@ -83,17 +84,10 @@ def verdict(found: ServedMemory, capacity: float) -> str:
 
 def pace(serving: Serving, cache: Term, bandwidth: Term) -> tuple[Term, Term]:
     """Return the least time of a decoding step, which makes one token for each sequence, and tokens per second."""
-    model, how = serving.model, serving.weights
     over = constant("tensor_parallel_ranks", serving.ranks)
-    read = leaf("weights_read", inference.weights_read(model, serving.sequences), "param", TRUE, inference.DECODE)
-    width = leaf("bytes_of_a_weight", how.each, "byte/param", TRUE, how.name)
-    head = leaf("head", model.hidden * model.vocabulary, "param", TRUE, "h·V")
-    wider = leaf(
-        "bytes_more_of_the_head", how.rest - how.each, "byte/param", TRUE, "what a blocked format leaves as it is"
-    )
-    moved = add("decode/weights/all", multiply("decode/read", read, width), multiply("decode/head", head, wider))
-    once = divide("decode/weights", moved, over)
-    time = inference.decode_time(once, cache.renamed("decode/cache"), bandwidth)
+    read = inference.weights_read(serving.model, serving.sequences, serving.weights).total
+    once = divide("decode/weights", leaf("weights_read", read, "byte", TRUE, DECODE), over)
+    time = divide("time/per_token", add("decode/bytes", once, cache.renamed("decode/cache")), bandwidth, source=DECODE)
     made = constant("tokens_of_a_step", serving.sequences, "token")
     return time, divide("tokens_per_second", made, time)
 

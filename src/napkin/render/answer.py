@@ -140,6 +140,12 @@ def number_in(row: Row, name: str) -> float:
     return float(value) if isinstance(value, (int, float)) else 0.0
 
 
+def reasons_in(answer: Answer) -> str:
+    """Return why an answer has none of what was asked for; "" where it says nothing of that."""
+    found = answer.extra.get("reasons")
+    return "; ".join(str(one) for one in found) if isinstance(found, (list, tuple)) else ""
+
+
 def is_end(path: str) -> bool:
     """Return whether a path is that of an interval's end."""
     return path.rpartition("/")[2] in ("low", "high")

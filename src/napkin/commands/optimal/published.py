@@ -12,6 +12,7 @@ from napkin.counting.params import params as counted
 from napkin.errors import NapkinError
 from napkin.inputs.model_file import preset_config
 from napkin.inputs.presets import preset
+from napkin.operations.queries import has_scan
 from napkin.record import record
 
 FARTHEST, SAME = 0.25, 0.1
@@ -29,8 +30,8 @@ class NearestModel:
 
 
 def nearest(params: float) -> NearestModel | None:
-    """Return the preset of a dense decoder whose published count is nearest, of those of one size the latest; None
-    where none is near."""
+    """Return the preset of a dense decoder without recurrence whose published count is nearest, of those of one size
+    the latest; None where none is near."""
     sizes = {name: fields.get("params_published", {}).get("total") for name, fields in PRESETS.items()}
     near = {name: abs(math.log(size / params)) for name, size in sizes.items() if isinstance(size, int)}
 
@@ -42,7 +43,8 @@ def nearest(params: float) -> NearestModel | None:
         model = build(preset_config(preset(name)))
         counts = counted(model)
         total = int(counts["params/total"].value)
-        if counts["params/active"].value == total and len(model.stacks) == 1 and model.vision is None:
+        plain = len(model.stacks) == 1 and model.vision is None and not has_scan(model)
+        if plain and counts["params/active"].value == total:
             return NearestModel(name, total)
     return None
 

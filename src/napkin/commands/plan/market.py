@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from napkin.commands.command import ask, find
 from napkin.commands.plan.market_question import MarketQuestion, Offer
 from napkin.commands.plan.rows import COLUMNS
 from napkin.commands.signature import OptionText
 from napkin.errors import BROKEN, IMPOSSIBLE, OK, NapkinError
-from napkin.render.answer import Answer, Cell, number_in
+from napkin.render.answer import Answer, Cell, number_in, reasons_in
 from napkin.term import SEEN, Term, divide, leaf, multiply
 
 PLANNED = "napkin plan of this machine"
@@ -75,7 +75,7 @@ def _rows(question: MarketQuestion, offer: Offer) -> list[dict[str, Cell]]:
     except NapkinError as problem:
         return [{**named, "why": problem.message}]
     if "reasons" in found.extra:
-        return [{**named, "why": "; ".join(str(one) for one in _listed(found.extra["reasons"]))}]
+        return [{**named, "why": reasons_in(found)}]
     several = any("efficiency" in row for row in found.rows or ())
     taken = [row for row in found.rows or () if several or row.get("recommended")]
     solved = found.by_path().get("gpus")
@@ -89,10 +89,6 @@ def _rows(question: MarketQuestion, offer: Offer) -> list[dict[str, Cell]]:
             done["cost/high"] = number_in(row, "high") * scale * offer.price.high
         rows.append(done)
     return rows
-
-
-def _listed(cell: Cell) -> Sequence[Cell]:
-    return cell if isinstance(cell, (list, tuple)) else ()
 
 
 def _terms(question: MarketQuestion, chosen: Mapping[str, Cell]) -> list[Term]:

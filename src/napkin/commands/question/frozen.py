@@ -91,14 +91,18 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
             if name in inputs and inputs.has(name) and (stored or name != "quantized"):
                 raise NapkinError(f"--{name} needs --lora-rank", "for example --lora-rank 8")
         return implementation
-    from napkin.operations.lora_targets import check_parameters, resolved
+    from napkin.operations.lora_targets import check_parameters, resolved, saved_roles
 
     library = {"litgpt": "bitsandbytes", "torchtune": "torchao"}.get(word, "transformers")
     experts = _read_quantized_experts(inputs, model, stored)
     dropout = float(inputs.number_or_none("dropout") or 0.0)
     inputs.default("adapter", "lora")
     weighted = inputs.text("adapter") == "dora"
-    tuning = Tuning("lora", rank, dropout, (), stored, library, experts, magnitude=weighted)
+    names = inputs.texts("modules-to-save")
+    if names and word != "hf":
+        raise Refused(f"--modules-to-save: not modeled in {word}", "--implementation hf, or leave it out")
+    saved = saved_roles(names, model)
+    tuning = Tuning("lora", rank, dropout, (), stored, library, experts, magnitude=weighted, saved=saved)
     tuning = resolved(tuning, inputs.texts("lora-targets"), model, implementation)
     if word == "hf":
         check_parameters(tuning)

@@ -85,7 +85,8 @@ HEADINGS = (
 def _sizes(question: OptimalQuestion, rows: Mapping[str, object] | tuple[Row, ...] | list[Row]) -> Table:
     """Return the sizes around the best one."""
     life = " in its life" if question.aims.served is not None else ""
-    marks = {"optimal": "<- best", "asked": "<- asked"}
+    stated = question.params is not None or question.tokens is not None
+    marks = {"optimal": "<- best", "asked": "<- asked" if stated else f"<- {question.law.name}"}
     cells = []
     for row in rows:
         assert isinstance(row, Mapping)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.footprint.legs import PROJECTOR, VISION
 from napkin.operations.model import Model
+from napkin.operations.roles import LM_HEAD, TOKEN
 from napkin.training.layout import Layout
 from napkin.training.setup import Setup
 from napkin.training.tasks import REFERENCE
@@ -24,6 +25,10 @@ def run_on(model: str, gpus: int, hardware: str) -> str:
     return f"{model} on {gpus:,} GPUs" if gpus > 1 else model
 
 
+SAVED = {TOKEN: "embedding", LM_HEAD: "head"}
+"""Words for modules that are trained in full next to adapters."""
+
+
 def trained_part(setup: Setup) -> list[str]:
     """Return the task, what is trained, and how the rest is stored, as clauses; none where all of the model is."""
     tuning = setup.implementation.tuning
@@ -34,6 +39,8 @@ def trained_part(setup: Setup) -> list[str]:
     )
     if tuning is not None and tuning.quantized:
         adapter.append(f"{tuning.quantized} weights")
+    if tuning is not None and tuning.saved:
+        adapter.append(f"{' and '.join(SAVED[role] for role in tuning.saved)} trained")
     frozen = []
     if setup.frozen is not None:
         frozen.append(f"{setup.frozen} layers frozen" if setup.frozen else "embedding frozen")

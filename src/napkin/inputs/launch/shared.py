@@ -175,6 +175,14 @@ def take_lora(reading: Reading, rank: str, targets: str, default_rank: int, defa
         reading.ask("lora-targets", targets.split("|")[0])
 
 
+def take_saved(reading: Reading, key: str) -> None:
+    """Read the modules that are trained in full next to adapters, where a file names any; `key`: spellings."""
+    value = reading.find(*key.split("|"))
+    if value is not None and not isinstance(value.value, Open) and names(value.value):
+        at = next(one for one in key.split("|") if reading.source.get(one) is value)
+        reading.put("modules-to-save", ",".join(names(value.value)), at)
+
+
 def adapters(frozen: str, kept: str, compute: str = "bf16") -> str:
     """Return the policy of adapters that are kept in one format, next to frozen weights in another."""
     return f"frozen={frozen},param={kept},grad={kept},compute={compute},state={kept}"

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 
 from napkin.counting.six_n import six
-from napkin.planning.laws.law import Repetition, ScalingLaw, Surface, loss
+from napkin.planning.laws.law import Repetition, ScalingLaw, Surface, loss, per_pair
 from napkin.record import record
 from napkin.term import TRUE, Term, constant, divide, floor, leaf, multiply
 
@@ -52,9 +52,8 @@ def optimum(law: ScalingLaw, compute: Term, aims: Aims) -> Term:
     def wedge(log_n: float) -> float:
         params = math.exp(log_n)
         tokens = budget / params
-        by_size = surface.alpha * surface.A * params**-surface.alpha
-        by_data = surface.beta * surface.B * tokens**-surface.beta
-        return math.log(by_size / by_data) - math.log1p(served / (3 * tokens))
+        size, data = surface.reducible(params, tokens)
+        return math.log(surface.alpha * size / (surface.beta * data)) - math.log1p(served / (3 * tokens))
 
     found = math.exp(_root(wedge, math.log(SMALLEST), math.log(LARGEST)))
     return leaf("params/exact", found, "param", TRUE, "Sardana et al. 2024, arXiv:2401.00448, equation 3")
@@ -121,20 +120,17 @@ def cheapest(surface: Surface, target: float, served: float) -> tuple[float, flo
 
 def divided(compute: Term, params: Term, price: float = 1.0) -> Term:
     """Return the tokens that N parameters get of a budget: C/(6·N), rounded down."""
-    parts = (compute, six(), params) if price == 1 else (compute, six(), constant("price of a FLOP", price), params)
-    return floor("tokens", divide("tokens/exact", *parts))
+    return floor("tokens", divide("tokens/exact", compute, *per_pair(price), params))
 
 
 def sized(compute: Term, tokens: Term, price: float = 1.0) -> Term:
     """Return the parameters that a budget trains on D tokens: C/(6·D), rounded down."""
-    parts = (compute, six(), tokens) if price == 1 else (compute, six(), constant("price of a FLOP", price), tokens)
-    return floor("params", divide("params/exact", *parts))
+    return floor("params", divide("params/exact", compute, *per_pair(price), tokens))
 
 
 def spent(params: Term, tokens: Term, price: float = 1.0) -> Term:
     """Return the FLOP of a run: 6·N·D."""
-    parts = (six(), params, tokens) if price == 1 else (six(), constant("price of a FLOP", price), params, tokens)
-    return multiply("flops/total", *parts)
+    return multiply("flops/total", *per_pair(price), params, tokens)
 
 
 def serving(params: Term, served: Term) -> Term:

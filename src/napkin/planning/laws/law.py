@@ -67,18 +67,20 @@ class Surface:
 
     def budget(self, compute: Term) -> Term:
         """Return N·D, the parameters times the tokens that the compute is enough for."""
-        if self.price == 1:
-            return divide("law/C/6", compute, six())
-        return divide("law/C/6", compute, six(), constant("price of a FLOP", self.price))
+        return divide("law/C/6", compute, *per_pair(self.price))
 
     def params_for(self, tokens: float) -> float:
         """Return the N for which these tokens are optimal: G·(D·G)^(beta/alpha) (Muennighoff et al. 2023)."""
         scale = (self.alpha * self.A / (self.beta * self.B)) ** (1 / (self.alpha + self.beta))
         return float(scale * (tokens * scale) ** (self.beta / self.alpha))
 
+    def reducible(self, params: float, tokens: float) -> tuple[float, float]:
+        """Return A/N^alpha and B/D^beta as numbers."""
+        return self.A * params**-self.alpha, self.B * tokens**-self.beta
+
     def deviation(self, params: float, tokens: float) -> float:
         """Return the standard error of the loss that the fit's covariance gives (the delta method); 0 where unknown."""
-        size, data = self.A * params**-self.alpha, self.B * tokens**-self.beta
+        size, data = self.reducible(params, tokens)
         return self._deviation((size, data, self.E, -size * math.log(params), -data * math.log(tokens)))
 
     def deviation_of_params(self, compute: float) -> float:
@@ -148,6 +150,11 @@ class ScalingLaw:
     def surface(self) -> Surface | None:
         """Its loss, where it has one."""
         return self.form if isinstance(self.form, Surface) else None
+
+
+def per_pair(price: float) -> tuple[Term, ...]:
+    """Return the factors of the FLOP of one parameter and one token: 6, and the price of a FLOP if it is not 1."""
+    return (six(),) if price == 1 else (six(), constant("price of a FLOP", price))
 
 
 def pure(term: Term) -> Term:

@@ -21,7 +21,7 @@ from napkin.operations.model import Layer, Model
 from napkin.operations.roles import COLUMN, KEY, LM_HEAD, QUERY, REPLICATED, ROW, VALUE, VOCABULARY
 from napkin.operations.streams_apart import ChunkAttention
 from napkin.operations.views import Concat
-from napkin.record import record
+from napkin.record import record, replace
 
 LOCAL, HASHED = "local", "lsh"
 
@@ -40,7 +40,10 @@ class _ChunkedAttention:
         inner = self.heads * self.head_dim
         names = (("q", QUERY), ("k", KEY), ("v", VALUE)) if kind == LOCAL else (("q", QUERY), ("v", VALUE))
         return (
-            *(Matmul(name, (source,), self.hidden, inner, False, COLUMN, role=role) for name, role in names),
+            *(
+                Matmul(name, (source,), self.hidden, inner, False, COLUMN, role=role, module=f"{kind}_{name}")
+                for name, role in names
+            ),
             self.cores[kind],
             Matmul("o", ("attention",), inner, self.hidden, False, ROW),
         )
@@ -129,11 +132,12 @@ REFORMER = Architecture(
         "num_attention_heads": 12, "num_buckets": None, "num_hashes": 1, "tie_word_embeddings": False,
         "vocab_size": 320,
     },
-    implementation=HF_EAGER,
+    implementation=replace(HF_EAGER, checkpoints=False),
     modules={
-        "embedding": "reformer.embeddings.word_embeddings", "local/q": "attention.self_attention.query",
-        "q": "attention.self_attention.query", "k": "attention.self_attention.key",
-        "v": "attention.self_attention.value", "o": "attention.output.dense", "up": "feed_forward.dense.dense",
+        "embedding": "reformer.embeddings.word_embeddings", "local_q": "attention.self_attention.query",
+        "lsh_q": "attention.self_attention.query_key", "local_k": "attention.self_attention.key",
+        "local_v": "attention.self_attention.value",
+        "lsh_v": "attention.self_attention.value", "o": "attention.output.dense", "up": "feed_forward.dense.dense",
         "down": "feed_forward.output.dense", "lm_head": "lm_head.decoder",
     },
 )  # fmt: skip

@@ -71,8 +71,7 @@ BART = Architecture(
     modules={
         "embedding": "model.shared", "encoder/position_embedding": "model.encoder.embed_positions",
         "o": "self_attn.out_proj", "up": "fc1", "down": "fc2",
-        "decoder/position_embedding": "model.decoder.embed_positions", "cross_q": "encoder_attn.q_proj",
-        "cross_k": "encoder_attn.k_proj", "cross_v": "encoder_attn.v_proj", "cross_o": "encoder_attn.out_proj",
+        "decoder/position_embedding": "model.decoder.embed_positions",
     },
 )  # fmt: skip
 # arXiv:2103.06333
@@ -113,6 +112,9 @@ LED = like(
         "encoder/q": "self_attn.longformer_self_attn.query", "encoder/k": "self_attn.longformer_self_attn.key",
         "encoder/v": "self_attn.longformer_self_attn.value", "encoder/o": "self_attn.output",
         "decoder/position_embedding": "led.decoder.embed_positions",
+        "global_q": "self_attn.longformer_self_attn.query_global",
+        "global_k": "self_attn.longformer_self_attn.key_global",
+        "global_v": "self_attn.longformer_self_attn.value_global",
     },
 )  # fmt: skip
 # arXiv:2001.08210

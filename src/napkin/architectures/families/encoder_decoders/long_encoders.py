@@ -85,11 +85,12 @@ FSMT = like(
     "fsmt",
     build=_fsmt,
     config_class="FSMTConfig",
-    implementation=replace(MARIAN.implementation, buffers=()),
+    implementation=replace(MARIAN.implementation, buffers=(), checkpoints=False),
     defaults={
         "activation_function": "relu", "src_vocab_size": 42024, "tgt_vocab_size": 42024, "tie_word_embeddings": False,
         "vocab_size": REQUIRED,
     },
+    modules={"lm_head": "model.decoder.output_projection"},
 )  # fmt: skip
 
 ARCHITECTURES = (LONGT5, PEGASUS_X, FSMT)

@@ -6,12 +6,13 @@ Fields and arrangements are facts of the class of Hugging Face transformers 5.23
 from __future__ import annotations
 
 from napkin.architectures.families.encoder_decoders.t5 import T5, t5
-from napkin.architectures.idle import Tensors, idle
+from napkin.architectures.idle import idle, tensors
 from napkin.architectures.record import like
 from napkin.architectures.vision.tower import sides
 from napkin.inputs.model import Config
 from napkin.operations.embedding import Embedding, PositionBias
 from napkin.operations.facts import POSITION_BIASES
+from napkin.operations.learned import Parameters
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Add
 from napkin.operations.roles import SEGMENT
@@ -41,7 +42,7 @@ def udop(config: Config) -> Model:
     placed = Add("placed", (table.name, "box"), hidden)
     before = (
         bias,
-        idle("patch_embedding", patches),
+        idle("patch_embedding", (patches,)),
         table,
         left, upper,
         Add("corner", (left.name, upper.name), hidden),
@@ -53,8 +54,8 @@ def udop(config: Config) -> Model:
         *(replace(op, reads=(placed.name,)) for op in dropped),
     )  # fmt: skip
     encoder = replace(encoder.mapped(_without_own_bias), before=before)
-    held = idle("unused_biases", tuple((f"bias_{n}", (count, heads)) for n, count in enumerate(further)))
-    unused = (idle("unused_patch_embedding", patches), *((held,) if further else ()))
+    biases = tensors("biases", {f"bias_{n}": (count, heads) for n, count in enumerate(further)})
+    unused = (idle("unused_patch_embedding", (patches,)), *((idle("unused_biases", (biases,)),) if further else ()))
     decoders = tuple(replace(decoder, before=(*unused, *decoder.before)) for decoder in rest)
     return replace(model, stacks=(encoder, *decoders))
 
@@ -78,13 +79,13 @@ def _further_biases(config: Config, heads: int) -> list[int]:
     return buckets[1:]
 
 
-def _patches(config: Config, hidden: int) -> Tensors:
+def _patches(config: Config, hidden: int) -> Parameters:
     """Return the projection of patches."""
     patch = sides(config.raw("patch_size"))
     if patch is None:
         raise config.wrong("patch_size", "is not a size in pixels")
     config.ignore("image_size")
-    return (("weight", (hidden, config.integer("num_channels"), *patch)), ("bias", (hidden,)))
+    return tensors("projection", {"weight": (hidden, config.integer("num_channels"), *patch), "bias": (hidden,)})
 
 
 UDOP = like(

@@ -16,7 +16,7 @@ from napkin.architectures.attention_parts import Heads, QkvProjections, Scaling,
 from napkin.architectures.blocks import LAYER, RMS_T5, Operations, gated_mlp, plain_mlp
 from napkin.architectures.dimensions import decoder_only, dimensions
 from napkin.architectures.encoder_decoder import decoder_alone
-from napkin.architectures.idle import cross_attention, idle, tensors_of
+from napkin.architectures.idle import cross_attention, idle
 from napkin.architectures.masked import bert_modules, masked_head
 from napkin.architectures.reading import activation
 from napkin.architectures.record import Architecture, Wrapper
@@ -40,9 +40,7 @@ def blip(config: Config) -> Model:
     config.must_be("label_smoothing", 0.0)
     config.ignore("projection_dim", "chunk_size_feed_forward")
     across: Operations = (
-        (idle("unused_cross_attention", tensors_of(cross_attention(hidden, seen, LAYER))),)
-        if config.flag("is_decoder")
-        else ()
+        (idle("unused_cross_attention", cross_attention(hidden, seen, LAYER)),) if config.flag("is_decoder") else ()
     )
     if across:
         config.notes.append(ALONE)
@@ -56,14 +54,20 @@ def blip(config: Config) -> Model:
     return decoder_only(sizes, before, ((sizes.layers, layer),), after)
 
 
+_BLIP = replace(
+    HF_EAGER, softmax="native", positions="buffer", fp32_loss=False, shifted=False, cuts=True, buffers=(IDS,)
+)
 BLIP = Architecture(
     "blip_text_model",
     blip,
     config_class="BlipTextConfig",
-    implementation=replace(
-        HF_EAGER, softmax="native", positions="buffer", fp32_loss=False, shifted=False, cuts=True, buffers=(IDS,),
+    implementation=replace(_BLIP, checkpoints=False),
+    wrappers=(
+        Wrapper(
+            "blip", path="text_decoder.bert", ignored=("logit_scale_init_value", "label_smoothing"),
+            implementation=_BLIP,
+        ),
     ),
-    wrappers=(Wrapper("blip", path="text_decoder.bert", ignored=("logit_scale_init_value", "label_smoothing")),),
     defaults={
         "encoder_hidden_size": 768, "hidden_act": "gelu", "intermediate_size": 3072, "is_decoder": True,
         "label_smoothing": 0.0, "max_position_embeddings": 512, "num_attention_heads": 8, "tie_word_embeddings": True,
@@ -125,6 +129,10 @@ PIX2STRUCT = Architecture(
         "k": "self_attention.attention.key", "v": "self_attention.attention.value",
         "o": "self_attention.attention.output", "gate": "mlp.DenseReluDense.wi_0", "up": "mlp.DenseReluDense.wi_1",
         "down": "mlp.DenseReluDense.wo", "lm_head": "decoder.lm_head",
+        **{
+            letter: f"encoder_decoder_attention.attention.{name}"
+            for letter, name in (("cross_q", "query"), ("cross_k", "key"), ("cross_v", "value"), ("cross_o", "output"))
+        },
     },
 )  # fmt: skip
 

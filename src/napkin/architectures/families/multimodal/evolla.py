@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from napkin.architectures.blocks import LAYER, Operations
 from napkin.architectures.families.decoders.llama import LLAMA
-from napkin.architectures.idle import Tensors, between_layers
+from napkin.architectures.idle import between_layers, tensors
 from napkin.architectures.record import REQUIRED, like
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF
+from napkin.operations.linear import Matmul
 from napkin.operations.model import Model
 from napkin.record import replace
 
@@ -29,16 +31,18 @@ def evolla(config: Config) -> Model:
     return between_layers(model, waiting, _adapter(config, model.hidden))
 
 
-def _adapter(config: Config, hidden: int) -> Tensors:
-    """Return the tensors of an adapter: attention to the protein, an MLP, two gates."""
+def _adapter(config: Config, hidden: int) -> Operations:
+    """Return an adapter: attention to the protein, an MLP, two gates."""
     inner = int(hidden * (config.real("aligner_ffn_mult") or 0))
-    shapes: dict[str, tuple[int, ...]] = {"attention_norm": (hidden,), "attention_gate": (1,), "mlp_gate": (1,)}
-    for name in ("query", "key", "value", "out"):
-        shapes[name] = (hidden, hidden)
-        if name != "out" or config.flag("aligner_enable_bias"):
-            shapes[f"{name}_bias"] = (hidden,)
-    shapes |= {"mlp_norm": (2, hidden), "up": (hidden, inner), "down": (inner, hidden)}
-    return tuple(shapes.items())
+    biased = config.flag("aligner_enable_bias")
+    return (
+        *(Matmul(f"aligner_{name}", ("x",), hidden, hidden, True) for name in ("query", "key", "value")),
+        Matmul("aligner_out", ("x",), hidden, hidden, biased),
+        Matmul("aligner_up", ("x",), hidden, inner),
+        Matmul("aligner_down", ("x",), inner, hidden),
+        LAYER("aligner_mlp_norm", "x", hidden),
+        tensors("aligner_others", {"attention_norm": (hidden,), "attention_gate": (1,), "mlp_gate": (1,)}),
+    )
 
 
 EVOLLA = like(
@@ -50,6 +54,11 @@ EVOLLA = like(
     defaults={
         "aligner_enable_bias": True, "aligner_ffn_mult": 4, "aligner_num_add_layers": 8, "head_dim": REQUIRED,
         "intermediate_size": 14336, "max_position_embeddings": 8192, "num_key_value_heads": 8, "vocab_size": 128256,
+    },
+    modules={
+        "aligner_query": "adapter.query", "aligner_key": "adapter.key_protein",
+        "aligner_value": "adapter.value_protein",
+        "aligner_out": "adapter.out_proj", "aligner_up": "adapter.ff.fc1", "aligner_down": "adapter.ff.fc2",
     },
 )  # fmt: skip
 

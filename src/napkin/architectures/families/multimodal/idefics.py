@@ -6,11 +6,12 @@ from __future__ import annotations
 from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
-from napkin.architectures.blocks import RMS_T5
+from napkin.architectures.blocks import RMS_T5, Operations, gated_mlp
 from napkin.architectures.decoder import Decoder
 from napkin.architectures.decoder_parts import always
 from napkin.architectures.dimensions import Dimensions, dimensions
-from napkin.architectures.idle import Tensors, between_layers
+from napkin.architectures.families.multimodal.mllama import CROSS_ATTENTION
+from napkin.architectures.idle import between_layers, cross_projections, tensors
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF
@@ -48,30 +49,23 @@ def idefics(config: Config) -> Model:
     return between_layers(model, waiting, _cross(config, model))
 
 
-def _cross(config: Config, model: Model) -> Tensors:
-    """Return the tensors of a cross-attention layer: attention, an MLP, two gates."""
-    hidden, inner = model.hidden, config.integer("intermediate_size")
+def _cross(config: Config, model: Model) -> Operations:
+    """Return a cross-attention layer: attention, an MLP, two gates."""
+    hidden = model.hidden
     block = config.mapping("vision_config", required=False) or {}
     seen = block.get("embed_dim", block.get("hidden_size", IMAGE_WIDTH))
     if isinstance(seen, bool) or not isinstance(seen, int) or seen < 1:
         raise config.wrong("vision_config", "embed_dim is not a width")
     gate = hidden if config.text("alpha_type", known=("float", "vector")) == "vector" else 1
-    shapes = {
-        "q": (hidden, hidden),
-        "k": (seen, hidden),
-        "v": (seen, hidden),
-        "o": (hidden, hidden),
-        "input_norm": (hidden,),
-        "gate": (hidden, inner),
-        "up": (hidden, inner),
-        "down": (inner, hidden),
-        "post_attention_norm": (hidden,),
-        "attention_gate": (gate,),
-        "mlp_gate": (gate,),
-    }
+    norms = {"input": (hidden,), "post_attention": (hidden,)}
     if config.flag("qk_layer_norms"):
-        shapes |= {"q_norm": (model.head_dim,), "k_norm": (model.head_dim,)}
-    return tuple(shapes.items())
+        norms |= {"q": (model.head_dim,), "k": (model.head_dim,)}
+    return (
+        *cross_projections(hidden, hidden, hidden, seen, bias=False),
+        *gated_mlp("x", width=hidden, inner=config.integer("intermediate_size"), prefix="cross_"),
+        tensors("cross_norms", norms),
+        tensors("cross_gates", {"attention": (gate,), "mlp": (gate,)}),
+    )
 
 
 IDEFICS = Architecture(
@@ -84,6 +78,7 @@ IDEFICS = Architecture(
         "freeze_text_layers": True, "hidden_act": "silu", "intermediate_size": 11008, "max_position_embeddings": 2048,
         "num_attention_heads": 32, "qk_layer_norms": False, "tie_word_embeddings": False, "vocab_size": 32000,
     },
+    modules=CROSS_ATTENTION,
 )  # fmt: skip
 
 ARCHITECTURES = (IDEFICS,)

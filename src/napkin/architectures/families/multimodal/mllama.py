@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from napkin.architectures.blocks import Operations, gated_mlp
 from napkin.architectures.families.decoders.llama import LLAMA
-from napkin.architectures.idle import Tensors, between_layers, waiting_before
+from napkin.architectures.idle import between_layers, cross_projections, tensors, waiting_before
 from napkin.architectures.reading import depth, head_size, indices, kv_heads_of, width
 from napkin.architectures.record import REQUIRED, Wrapper, like
 from napkin.inputs.model import Config
@@ -32,29 +33,25 @@ def mllama(config: Config) -> Model:
     return replace(model, stacks=(replace(stack, before=operations),))
 
 
-def _cross(config: Config, hidden: int) -> Tensors:
-    """Return the tensors of a cross-attention layer: attention with normed queries and keys, an MLP, two gates."""
+def _cross(config: Config, hidden: int) -> Operations:
+    """Return a cross-attention layer: attention with normed queries and keys, an MLP, two gates."""
     heads = config.integer("num_attention_heads")
     head_dim, kv_heads = head_size(config, hidden, heads, own=False), kv_heads_of(config, heads)
-    inner = config.integer("intermediate_size")
-    shapes = {
-        "q": (hidden, heads * head_dim),
-        "k": (hidden, kv_heads * head_dim),
-        "v": (hidden, kv_heads * head_dim),
-        "o": (heads * head_dim, hidden),
-        "q_norm": (head_dim,),
-        "k_norm": (head_dim,),
-        "attention_gate": (1,),
-        "mlp_gate": (1,),
-        "input_norm": (hidden,),
-        "gate": (hidden, inner),
-        "up": (hidden, inner),
-        "down": (inner, hidden),
-        "post_attention_norm": (hidden,),
-    }
-    return tuple(shapes.items())
+    norms = {"q": (head_dim,), "k": (head_dim,), "input": (hidden,), "post_attention": (hidden,)}
+    return (
+        *cross_projections(hidden, heads * head_dim, kv_heads * head_dim, hidden, bias=False),
+        *gated_mlp("x", width=hidden, inner=config.integer("intermediate_size"), prefix="cross_"),
+        tensors("cross_norms", norms),
+        tensors("cross_gates", {"attention": (1,), "mlp": (1,)}),
+    )
 
 
+CROSS_ATTENTION = {
+    "cross_q": "cross_attn.q_proj", "cross_k": "cross_attn.k_proj", "cross_v": "cross_attn.v_proj",
+    "cross_o": "cross_attn.o_proj", "cross_gate": "mlp.gate_proj", "cross_up": "mlp.up_proj",
+    "cross_down": "mlp.down_proj",
+}  # fmt: skip
+"""Where a layer that attends to an image has its linear layers."""
 MLLAMA = like(
     LLAMA,
     "mllama_text_model",
@@ -66,6 +63,7 @@ MLLAMA = like(
         "intermediate_size": 14336, "max_position_embeddings": 131072, "num_key_value_heads": 8,
         "vocab_size": 128256,
     },
+    modules=CROSS_ATTENTION,
 )  # fmt: skip
 
 ARCHITECTURES = (MLLAMA,)

@@ -14,6 +14,7 @@ from napkin.inputs.launch.shared import (
     take_amount,
     take_deepspeed_file,
     take_fsdp,
+    take_saved,
 )
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, names, product, whole
@@ -65,6 +66,7 @@ def _adapter(reading: Reading) -> None:
         rank = reading.read("lora_r", whole)
         reading.put("lora-rank", rank, "lora_r") if rank else reading.ask("lora-rank", "lora_r")
         _targets(reading)
+        take_saved(reading, "lora_modules_to_save")
     elif kind:
         reading.refuse("adapter", f"napkin has no adapter {kind[:40]!r}")
     four, eight = reading.read("load_in_4bit", flag), reading.read("load_in_8bit", flag)
@@ -219,8 +221,9 @@ FORMAT = LaunchFormat(
         KeyRule("rl reward_model pretraining_dataset", "task", "rl; pretraining_dataset: pretrain; else sft", _task),
         KeyRule("max_steps num_epochs", "steps epochs", "max_steps wins", _amount),
         KeyRule(
-            "adapter lora_r lora_target_linear lora_target_modules load_in_4bit load_in_8bit peft_use_dora",
-            "adapter lora-rank lora-targets quantized",
+            "adapter lora_r lora_target_linear lora_target_modules lora_modules_to_save load_in_4bit load_in_8bit "
+            "peft_use_dora",
+            "adapter lora-rank lora-targets modules-to-save quantized",
             "4 bits are nf4 with double quantization",
             _adapter,
         ),
@@ -254,7 +257,6 @@ FORMAT = LaunchFormat(
     not_modelled={
         NAMED_FSDP: WHY_FSDP,
         "unfrozen_parameters": "which parameters are trained",
-        "lora_modules_to_save": "modules that are trained next to the adapters",
         "lora_mlp_kernel lora_qkv_kernel lora_o_kernel lora_embedding_kernel": "fused kernels of adapters",
         "lora_target_parameters": "parameters with adapters",
         "liger_*": "fused kernels",

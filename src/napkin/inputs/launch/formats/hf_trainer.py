@@ -7,6 +7,7 @@ from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import take_attention, take_model, take_optimizer
 from napkin.inputs.launch.read import merge_into
 from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.rollouts import of_trl
 from napkin.inputs.launch.shared import (
     IDLE_FSDP,
     NAMED_FSDP,
@@ -19,6 +20,7 @@ from napkin.inputs.launch.shared import (
     take_fsdp,
     take_linked,
     take_lora,
+    take_saved,
 )
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, number, whole
@@ -104,10 +106,10 @@ def _task(reading: Reading) -> None:
             if key in reading.source and reading.find(key) is not None:
                 reading.told(key)
         engine = [key for key in reading.source.values if key.startswith("vllm") or key == "use_vllm"]
+        of_trl(reading, (0, 256))
         for key in engine:
-            reading.omit(key, "the engine that generates samples is not part of the training step")
-        if "num_generations" in reading.source:
-            reading.omit("num_generations", "samples of each prompt")
+            if all(key not in one.where for one in reading.inputs.values()):
+                reading.omit(key, "how the engine that generates samples runs")
 
 
 def _seq(reading: Reading) -> None:
@@ -153,6 +155,7 @@ def _adapter(reading: Reading) -> None:
         reading.read("use_peft", flag) is None and reading.read("lora_r|lora_rank", whole)
     ):
         take_lora(reading, "lora_r|lora_rank", "lora_target_modules|lora_target", 16, None)
+        take_saved(reading, "lora_modules_to_save")
         for key in ("use_peft", "use_lora", "use_qlora"):
             reading.told(key)
         if reading.read("use_dora", flag):
@@ -280,8 +283,9 @@ FORMAT = LaunchFormat(
         ),
         KeyRule("max_steps num_train_epochs", "steps epochs", "max_steps wins unless it is -1; 3 epochs", _amount),
         KeyRule(
-            "use_peft lora_r lora_target_modules use_dora load_in_4bit load_in_8bit use_bnb_nested_quant",
-            "adapter lora-rank lora-targets quantized",
+            "use_peft lora_r lora_target_modules lora_modules_to_save use_dora load_in_4bit load_in_8bit "
+            "use_bnb_nested_quant",
+            "adapter lora-rank lora-targets modules-to-save quantized",
             "LoRA of rank 16; nf4-dq with use_bnb_nested_quant",
             _adapter,
         ),
@@ -305,7 +309,6 @@ FORMAT = LaunchFormat(
     """weight_decay max_grad_norm adam_beta1 """ + IDLE_FSDP,
     not_modelled={
         NAMED_FSDP: WHY_FSDP,
-        "lora_modules_to_save": "modules that are trained next to the adapters",
         "fsdp_config": WHY_FSDP,
         "padding_free": "rows without padding",
         "max_prompt_length": "a part of the sequence",

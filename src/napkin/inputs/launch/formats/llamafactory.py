@@ -14,6 +14,7 @@ from napkin.inputs.launch.shared import (
     take_amount,
     take_deepspeed_file,
     take_fsdp,
+    take_saved,
 )
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import calculated, degree, flag, names, natural, whole, word
@@ -76,6 +77,7 @@ def _adapter(reading: Reading) -> None:
             reading.put("lora-targets", lora_targets(names(targets.value)), "lora_target")
         else:
             reading.default("lora-targets", "all", "lora_target")
+        take_saved(reading, "additional_target|modules_to_save")
     elif kind == "freeze":
         _freeze(reading)
     elif kind == "full":
@@ -229,9 +231,9 @@ FORMAT = LaunchFormat(
         KeyRule("cutoff_len packing neat_packing", "seq packing", "2048; the longest sequence unless packed", _seq),
         KeyRule("max_steps num_train_epochs", "steps epochs", "max_steps wins unless -1; 3 epochs", _amount),
         KeyRule(
-            "finetuning_type lora_rank lora_target use_dora quantization_bit quantization_method quantization_type "
-            "double_quantization freeze_trainable_layers",
-            "adapter lora-rank lora-targets quantized freeze-layers",
+            "finetuning_type lora_rank lora_target use_dora additional_target modules_to_save quantization_bit "
+            "quantization_method quantization_type double_quantization freeze_trainable_layers",
+            "adapter lora-rank lora-targets modules-to-save quantized freeze-layers",
             "LoRA of rank 8 on all linears; 4 bits are nf4 with double quantization",
             _adapter,
         ),
@@ -258,7 +260,6 @@ FORMAT = LaunchFormat(
     not_modelled={
         NAMED_FSDP: WHY_FSDP,
         "max_samples": "at most this many of each data set",
-        "additional_target modules_to_save": "modules that are trained next to the adapters",
         "lora_target_parameters": "parameters with adapters",
         "moe_* overlap_* bias_activation_fusion apply_rope_fusion recompute_method recompute_num_layers "
         "variable_seq_lengths": "how Megatron-core runs",

@@ -1,0 +1,38 @@
+"""What a class holds and does not run."""
+
+from __future__ import annotations
+
+from napkin.elementwise import Number, total
+from napkin.operations.base import Operation
+from napkin.operations.lowering import Lowering
+from napkin.operations.ordinary import Ordinary
+from napkin.operations.shapes import Value
+from napkin.operations.work import Gemm, Weight, Work
+from napkin.record import record, replace
+
+
+@record
+class Idle(Ordinary):
+    """Operations that a class holds and a pass over text alone does not run: attention to an image or to an encoder,
+    projections of what there is none of. No gradient reaches their weights, so that an optimizer keeps nothing."""
+
+    of: tuple[Operation, ...]
+
+    def holds(self) -> tuple[Operation, ...]:
+        return self.of
+
+    def weights(self) -> tuple[Weight, ...]:
+        return tuple(
+            replace(weight, name=f"{op.name}/{weight.name}", trained=False) for op in self.of for weight in op.weights()
+        )
+
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
+        return ()
+
+    def traffic(self) -> tuple[Number, Number]:
+        """Nothing: it does not run."""
+        return 0, 0
+
+    def lower(self, run: Lowering) -> Value:
+        count = total(weight.count for weight in self.weights())
+        return Value(run.weight(count), count)

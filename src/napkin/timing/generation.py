@@ -1,0 +1,211 @@
+"""The time in which an inference engine runs prompts and decodes tokens: one model for serving and for rollouts.
+
+A pass sends tokens through every layer: prefill sends prompts, decoding one token of each sequence. On a rank of a
+stage, with n passes that follow each other, W bytes of weights read by one, F and A the FLOPs of linear layers and of
+attention in all of them, C the bytes of keys, values and states that all of them read, β bytes a second of memory and
+π FLOP/s, each times the share s that is reached:
+
+    linear layers = max( n·W / (β·s), F / (π·s) )
+    attention     = max( C / (β·s), A / (π·s) )
+    launches      = n · (layers · seconds of a layer + seconds of a pass)
+    exchange      = tensor-parallel all-reduces, the experts' all-to-all, and the hops between pipeline stages
+
+and a pass takes their sum, because they follow each other in every layer (Pope et al. 2022, arXiv:2211.05102).
+"""
+
+from __future__ import annotations
+
+from napkin import term
+from napkin.elementwise import Number
+from napkin.record import record
+from napkin.term import Term
+from napkin.timing import collectives
+
+DECODE = "each step reads every weight that it uses and the whole cache: Pope et al. 2022, arXiv:2211.05102"
+ALL_REDUCES = 2
+"""Of a layer: after attention and after the MLP (Shoeybi et al. 2019, arXiv:1909.08053, section 3)."""
+
+SINGLE, STATIC, CLOSED, OFFLINE = "single", "static", "closed loop", "offline"
+"""How requests arrive: one at a time; a fixed batch that starts together; as many in flight all the time; all queued,
+so that the engine takes as many at a time as it can."""
+MODES = SINGLE, STATIC, CLOSED, OFFLINE
+
+
+@record
+class Traffic:
+    """Requests.
+
+    mode      one of MODES
+    at_once   sequences in flight on all GPUs; 0 offline: as many as the engine takes
+    prompt, response    mean tokens that a request sends and receives
+    """
+
+    mode: str
+    at_once: int
+    prompt: int
+    response: int
+
+
+@record
+class EngineShares:
+    """What an engine reaches, from published measurements.
+
+    weights, cache      shares of the memory's bandwidth at which weights, and keys and values, are read
+    matmul, attention   shares of the dense peaks
+    bus                 share of the link's or the network's rate
+    latency             seconds of one collective
+    layer, step         seconds that launching a layer, and a pass besides, takes
+    source              where these come from
+    """
+
+    weights: Number
+    cache: Number
+    matmul: Number
+    attention: Number
+    bus: Number
+    latency: Number
+    layer: Number
+    step: Number
+    source: str = ""
+
+
+@record
+class GenerationRates:
+    """A machine, and what an engine reaches of it.
+
+    peak, wide      dense FLOP/s of linear layers' format, and of 16 bits (attention)
+    bandwidth, link, network
+                    byte/s of memory, of the link one way, of a GPU's network card
+    node            GPUs that the link joins
+    """
+
+    peak: Number
+    wide: Number
+    bandwidth: Number
+    link: Number
+    network: Number
+    node: Number
+    reached: EngineShares
+
+
+@record
+class EnginePasses:
+    """EnginePasses of one kind that follow each other, on one rank of a pipeline stage.
+
+    count      how many                        layers     of the stage
+    read       bytes of weights that one pass reads
+    linear, attention    FLOPs of all passes
+    cached     bytes of keys, values and states that all passes read
+    exchanged  bytes of the residual stream of all passes, undivided: tokens · width · 2
+    routed     of those, times the experts of a token over all routed layers: what the all-to-all sends one way
+    """
+
+    count: Term
+    layers: Number
+    read: Number
+    linear: Number
+    attention: Number
+    cached: Number
+    exchanged: Number = 0
+    routed: Number = 0
+    routed_layers: int = 0
+
+
+@record
+class EngineRanks:
+    """Ranks that exchange data: tensor-parallel, stages of a pipeline, ranks that experts are divided over."""
+
+    tp: int = 1
+    pp: int = 1
+    ep: int = 1
+
+
+def passes_time(name: str, one: EnginePasses, groups: EngineRanks, rates: GenerationRates) -> Term:
+    """Return the seconds of passes."""
+    kind, reached = name.rpartition("/")[2], rates.reached
+    read = term.leaf(f"{kind}/weights_of_a_pass", one.read, "byte", term.TRUE, DECODE)
+    linear = _roofline(
+        f"{name}/linear",
+        term.multiply(f"{kind}/weights", one.count, read),
+        term.leaf(f"{kind}/linear/flops", one.linear, "FLOP", term.TRUE),
+        _reached("weights", rates.bandwidth, reached.weights, "byte/s", reached.source),
+        _reached("matmul", rates.peak, reached.matmul, "FLOP/s", reached.source),
+    )
+    attention = _roofline(
+        f"{name}/attention",
+        term.leaf(f"{kind}/cache", one.cached, "byte", term.TRUE),
+        term.leaf(f"{kind}/attention/flops", one.attention, "FLOP", term.TRUE),
+        _reached("cache", rates.bandwidth, reached.cache, "byte/s", reached.source),
+        _reached("attention", rates.wide, reached.attention, "FLOP/s", reached.source),
+    )
+    parts = [linear, attention]
+    if reached.layer or reached.step:
+        of_layers = term.multiply(
+            f"{kind}/launches_of_layers",
+            term.leaf("layers_of_a_stage", one.layers, "1", term.TRUE),
+            term.leaf("launch/layer", reached.layer, "second", term.SEEN, reached.source),
+        )
+        of_pass = term.leaf("launch/pass", reached.step, "second", term.SEEN, reached.source)
+        each = term.add(f"{kind}/launches_of_a_pass", of_layers, of_pass)
+        parts.append(term.multiply(f"{name}/launches", one.count, each))
+    return term.add(name, *parts, *_exchanges(name, one, groups, rates))
+
+
+def _roofline(name: str, moved: Term, flops: Term, memory: Term, compute: Term) -> Term:
+    """Return the longer of moving bytes and computing."""
+    return term.largest(
+        name, term.divide(f"{name}/memory", moved, memory), term.divide(f"{name}/compute", flops, compute)
+    )
+
+
+def _reached(name: str, peak: Number, share: Number, unit: str, source: str) -> Term:
+    """Return what is reached of a rate."""
+    return term.multiply(
+        f"rate/{name}",
+        term.leaf(f"rate/{name}/peak", peak, unit, term.TRUE),
+        term.leaf(f"rate/{name}/share", share, "1", term.SEEN, source),
+    )
+
+
+def _exchanges(name: str, one: EnginePasses, groups: EngineRanks, rates: GenerationRates) -> list[Term]:
+    """Return the seconds that ranks wait for each other's data."""
+    found = []
+    sent = term.leaf("residual_stream", one.exchanged, "byte", term.TRUE)
+    if groups.tp > 1:
+        layers = term.leaf("layers_of_a_stage", one.layers, "1", term.TRUE)
+        calls = term.multiply("all_reduces", term.constant(str(ALL_REDUCES), ALL_REDUCES), layers)
+        payload = collectives.all_reduced("all_reduced", sent, term.constant("tensor_parallel_ranks", groups.tp))
+        moved = term.multiply("all_reduced/bytes", calls, payload)
+        found.append(_exchange(f"{name}/all_reduces", one.count, calls, moved, _bus(groups.tp, 1, rates), rates))
+    if one.routed_layers and groups.ep > groups.tp:
+        ranks = term.constant("expert_parallel_ranks", groups.ep)
+        both = term.constant("2", 2, "1", "to the experts and back")
+        calls = term.multiply("all_to_alls", both, term.constant("routed_layers", one.routed_layers))
+        routed = term.leaf("routed", one.routed, "byte", term.TRUE, "of the tokens of a rank")
+        moved = term.multiply("routed/bytes", both, collectives.gathered("routed/others", ranks), routed)
+        found.append(_exchange(f"{name}/all_to_all", one.count, calls, moved, _bus(groups.ep, 1, rates), rates))
+    if groups.pp > 1:
+        hop = term.constant("hops", 1)
+        found.append(_exchange(f"{name}/stages", one.count, hop, sent, _bus(2, groups.tp, rates), rates))
+    return found
+
+
+def _exchange(name: str, count: Term, calls: Term, moved: Term, bus: Term, rates: GenerationRates) -> Term:
+    """Return the seconds of `calls` collectives in each pass: their latency, and their bytes at the bus's rate."""
+    latency = term.leaf("latency_of_a_collective", rates.reached.latency, "second", term.SEEN, rates.reached.source)
+    waits = term.multiply(f"{name}/latency", count, calls, latency)
+    return term.add(name, waits, term.divide(f"{name}/transfer", moved, bus))
+
+
+def _bus(ranks: int, stride: int, rates: GenerationRates) -> Term:
+    """Return the byte/s that each rank of a group reaches: neighbors are `stride` GPUs apart."""
+    rate = collectives.bus_bandwidth(
+        "bus",
+        term.constant("ranks", ranks),
+        term.leaf("node", rates.node, "1", term.TRUE),
+        term.constant("stride", stride),
+        term.leaf("link", rates.link, "byte/s", term.TRUE),
+        term.leaf("network", rates.network, "byte/s", term.TRUE),
+    )
+    share = term.leaf("bus/share", rates.reached.bus, "1", term.SEEN, rates.reached.source)
+    return term.multiply("bus/reached", rate, share)

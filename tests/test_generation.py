@@ -1,0 +1,173 @@
+"""Generation: what a pass of an inference engine reads and computes, and the seconds that follow, by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from napkin.architectures import build
+from napkin.commands.question.named import named_config
+from napkin.footprint.serving import stored, weights_read
+from napkin.operations.model import Model
+from napkin.planning.generation import ServingSetup, Tokens, cache_of, decode_flops, decode_passes, prefill_flops
+from napkin.planning.service import hold, serve
+from napkin.record import fields, replace
+from napkin.term import constant
+from napkin.timing.generation import (
+    CLOSED,
+    STATIC,
+    EnginePasses,
+    EngineRanks,
+    EngineShares,
+    GenerationRates,
+    Traffic,
+    passes_time,
+)  # fmt: skip
+
+LLAMA, TABLE = 8_030_261_248, 128_256 * 4096
+LAYER = 4096 * (4096 + 1024 + 1024 + 4096 + 3 * 14336)
+"""Weights in the linear layers of a layer of Llama 3 8B."""
+SHARES = EngineShares(*(1.0,) * 6, layer=0.0, step=0.0)
+RATES = GenerationRates(peak=1.0, wide=1.0, bandwidth=1.0, link=1.0, network=1.0, node=8, reached=SHARES)
+H100 = GenerationRates(989.4e12, 989.4e12, 3.35e12, 450e9, 50e9, 8, SHARES)
+
+
+def model(name: str) -> Model:
+    return build(named_config(name)[0])
+
+
+def setup(name: str, tp: int = 1, pp: int = 1, ep: int = 1, dp: int = 1, dtype: str = "bf16") -> ServingSetup:
+    return ServingSetup(model(name), stored(dtype), 2, "bf16", EngineRanks(tp, pp, ep), dp)
+
+
+def passes(**changes: Any) -> EnginePasses:
+    return replace(EnginePasses(constant("n", 3), layers=5, read=7, linear=0, attention=0, cached=11), **changes)
+
+
+def test_each_pass_reads_the_weights_and_all_read_their_cache() -> None:
+    """3 passes of 7 bytes, then 11 bytes of keys and values; at half of the bandwidth twice as long."""
+    assert float(passes_time("t", passes(), EngineRanks(), RATES).value) == 3 * 7 + 11
+    slow = replace(RATES, reached=replace(SHARES, weights=0.5))
+    assert float(passes_time("t", passes(), EngineRanks(), slow).value) == 2 * 3 * 7 + 11
+
+
+def test_what_computes_longer_than_it_reads_takes_its_flops() -> None:
+    assert float(passes_time("t", passes(linear=100, attention=50), EngineRanks(), RATES).value) == 100 + 50
+    assert float(passes_time("t", passes(linear=20, attention=50), EngineRanks(), RATES).value) == 21 + 50
+
+
+def test_ranks_wait_and_exchange() -> None:
+    """Two all-reduces in each of 5 layers of 3 passes; on 4 ranks 2·3/4 of the payload of 8 bytes, each time."""
+    found = passes_time("t", passes(exchanged=8), EngineRanks(tp=4), RATES)
+    assert float(found.value) == 32 + 3 * 2 * 5 + 2 * 5 * 1.5 * 8
+    launched = replace(RATES, reached=replace(SHARES, layer=2.0, step=13.0))
+    assert float(passes_time("t", passes(), EngineRanks(), launched).value) == 32 + 3 * (5 * 2 + 13)
+
+
+@pytest.mark.parametrize(
+    ("name", "each"), [("llama3-8b", 131_072), ("llama3-70b", 327_680), ("deepseek-v3", 70_272), ("llama2-7b", 524_288)]
+)
+def test_the_cache_of_a_token(name: str, each: int) -> None:
+    """2 · layers · key/value heads · 128 · 2 bytes; of latent attention 61 · (512 + 64) · 2."""
+    found = hold(setup(name), Traffic(STATIC, 1, 100, 28), None)
+    assert float(found.per_token.value) == each
+    assert float(found.sequence.value) == 128 * each
+
+
+def test_a_latent_is_on_every_rank_and_more_ranks_than_heads_repeat_them() -> None:
+    assert cache_of(setup("deepseek-v3", tp=8), 100, 50) == cache_of(setup("deepseek-v3"), 100, 50)
+    assert cache_of(setup("llama3-8b", tp=8), 100, 50) == cache_of(setup("llama3-8b"), 100, 50) / 8
+    assert cache_of(setup("llama3-8b", tp=16), 100, 50) == cache_of(setup("llama3-8b"), 100, 50) / 8
+
+
+def test_of_a_window_no_more_is_kept() -> None:
+    """gpt-oss-20b: 12 of 24 layers keep 128 tokens, 2 · 8 · 64 elements each."""
+    assert cache_of(setup("gpt-oss-20b"), 10_000, 1) == 12 * (10_000 + 128) * 2 * 8 * 64 * 2
+
+
+def test_experts_that_a_step_meets() -> None:
+    """Mixtral 8x7B: of 8 experts 2 for one token; for 4 tokens 8·(1 − 0.75⁴) = 5.46875."""
+    expert = 3 * 4096 * 14336 * 32 * 2
+    one, four = (weights_read(model("mixtral-8x7b"), n, stored("bf16")) for n in (1, 4))
+    assert float(one.experts) == pytest.approx(2 * expert)
+    assert float(four.experts) == pytest.approx(5.46875 * expert)
+    assert four.others == one.others
+
+
+def test_a_decoded_token_computes_twice_its_weights_and_its_scores() -> None:
+    """Llama 3 8B: 2 FLOPs of each weight of 32 layers and the head; over 10 tokens after 90, query 91 to 100, on the
+    mean 95.5 keys, each 2 · 2 · 4096 in 32 layers."""
+    linear, attention = decode_flops(model("llama3-8b"), Tokens(90, 10))
+    assert linear == 2 * (32 * LAYER + TABLE)
+    assert attention == pytest.approx(95.5 * 4 * 4096 * 32)
+    linear, attention = prefill_flops(model("llama3-8b"), 100)
+    assert linear == 2 * (100 * 32 * LAYER + TABLE)
+    assert attention == 5050 * 4 * 4096 * 32
+
+
+def test_absorbed_latent_attention_reads_the_latent_in_each_head() -> None:
+    """DeepSeek V3: 128 heads score against 512 + 64 elements and sum 512, in 61 layers."""
+    _, attention = decode_flops(model("deepseek-v3"), Tokens(99, 1))
+    assert attention == pytest.approx(100 * 2 * 128 * (576 + 512) * 61)
+
+
+def test_a_decode_step_by_hand() -> None:
+    """Llama 3 8B in 16 bits on an H100 at its full rates: one sequence of 1,000 + 24/2 tokens."""
+    found = serve(setup("llama3-8b"), Traffic(STATIC, 1, 1000, 24), H100)
+    assert found.step is not None
+    assert found.tpot is not None
+    read = 2 * (LLAMA - TABLE)
+    assert float(found.step.value) == pytest.approx((read + 1012 * 131_072) / 3.35e12, rel=1e-6)
+    assert float(found.tpot.value) == pytest.approx(float(found.step.value))
+    compute = (2 * (1000 * 32 * LAYER + TABLE) + 500_500 * 4 * 4096 * 32) / 989.4e12
+    assert float(found.ttft.value) == pytest.approx(compute)
+    cycle = float(found.ttft.value) + 23 * float(found.step.value)
+    assert float(found.output_rate.value) == pytest.approx(24 / cycle)
+
+
+def test_tokens_of_a_closed_loop_add_up() -> None:
+    """Little's law: requests in flight are their rate times their time; a queue adds to it."""
+    left = constant("left", 64 * 1012 * 131_072, "byte")
+    for at_once in (1, 8, 64, 200):
+        found = serve(setup("llama3-8b"), Traffic(CLOSED, at_once, 1000, 24), H100, left)
+        assert found.tpot is not None
+        assert float(found.request.value) == pytest.approx(
+            float(found.ttft.value) + 23 * float(found.tpot.value), rel=1e-9
+        )
+        assert float(found.request_rate.value) * float(found.request.value) == pytest.approx(at_once)
+        assert found.at_once == min(at_once, 64)
+
+
+@pytest.mark.parametrize("name", ["llama3-8b", "mixtral-8x7b", "deepseek-v3", "gpt-oss-20b", "qwen3-next-80b-a3b"])
+def test_larger_batches_serve_more_and_slower(name: str) -> None:
+    """Total tokens a second never fall, and no token comes sooner."""
+    found = [serve(setup(name), Traffic(STATIC, n, 500, 100), H100) for n in (1, 2, 8, 64, 512)]
+    rates = [float(one.output_rate.value) for one in found]
+    times = [float(one.tpot.value) for one in found if one.tpot is not None]
+    assert rates == sorted(rates)
+    assert times == sorted(times)
+
+
+def test_ranks_and_stages_divide_what_is_read() -> None:
+    alone = decode_passes(setup("llama3-8b"), Tokens(100, 10), constant("n", 1), 8, 8)
+    ranks = decode_passes(setup("llama3-8b", tp=4), Tokens(100, 10), constant("n", 1), 8, 8)
+    stages = decode_passes(setup("llama3-8b", pp=4), Tokens(100, 10), constant("n", 1), 8, 8)
+    for divided in (ranks, stages):
+        assert divided.read == pytest.approx(float(alone.read) / 4)
+        assert divided.linear == pytest.approx(float(alone.linear) / 4)
+        assert divided.cached == pytest.approx(float(alone.cached) / 4)
+    assert float(stages.count.value) == 4  # a stage reads its weights for each quarter of the sequences
+    few = decode_passes(setup("llama3-8b", pp=4), Tokens(100, 10), constant("n", 1), 1, 1)
+    assert few.cached == pytest.approx(float(alone.cached) / 8)  # one sequence passes four stages in turn
+
+
+def test_experts_over_replicas_meet_the_tokens_of_all() -> None:
+    """8 replicas of one GPU that share the experts: each holds an eighth, and meets eight times the tokens."""
+    apart = decode_passes(setup("mixtral-8x7b", ep=8, dp=8), Tokens(100, 10), constant("n", 1), 4, 4)
+    read = weights_read(model("mixtral-8x7b"), 32, stored("bf16"))
+    assert apart.read == pytest.approx(float(read.others) + float(read.experts) / 8)
+
+
+def test_every_share_is_named_in_the_answer() -> None:
+    assert set(fields(EngineShares)) >= {"weights", "cache", "matmul", "attention", "bus", "latency", "layer", "step"}
