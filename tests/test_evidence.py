@@ -230,7 +230,8 @@ def test_a_fit_finds_the_constants_that_made_the_rows() -> None:
     problem = Problem(columns, ["one"] * len(columns.kept), {n: (v, s) for n, (v, s, _) in PRIORS.items()})
     problem.log_truth = np.log(columns.predict(columns.values(true)))
     found = problem.fit()
-    assert np.abs(problem.log_predicted(found.log) - problem.log_truth - found.sources["one"]).max() < 0.01
+    (factor,) = found.sources.values()
+    assert np.abs(problem.log_predicted(found.log) - problem.log_truth - factor).max() < 0.01
     assert found.constants()["matmul/ampere/16"] < 0.78
 
 
@@ -238,7 +239,7 @@ def test_one_row_alone_is_what_the_step_command_says(napkin: Napkin, tmp_path: p
     """The columns of all rows and a single `napkin step` are one model: the same layout, the same seconds."""
     (row,) = steps(rows_of(tmp_path, ROW), in_sample=True)
     line = "step llama3-8b --tp 2 --dp 32 --zero 1 --micro-batch 1 --global-batch 256 --seq 8192 --hardware h100 --json"
-    single = napkin(f"{line} --stack megatron-core --attention flash").values["step/time"]
+    single = napkin(f"{line} --stack megatron-core").values["step/time"]
     assert row.predicted == pytest.approx(single, rel=0.01)
 
 
@@ -291,10 +292,12 @@ def test_published_steps_with_their_source_left_out() -> None:
     """The figures of docs/accuracy.md, with room for a new row or two."""
     found = accuracy.errors()
     dense = accuracy.summary(found.out[~found.experts])
-    assert dense[1] < 0.07
-    assert dense[3] < 0.27
-    assert accuracy.summary(found.inside[~found.experts])[1] < 0.055
-    assert accuracy.summary(found.out[found.experts])[1] < 0.25
+    assert dense[1] < 0.065
+    assert dense[3] < 0.21
+    assert accuracy.summary(found.inside[~found.experts])[1] < 0.05
+    experts = accuracy.summary(found.out[found.experts])
+    assert experts[2] < 0.24
+    assert experts[3] < 0.44
     near = accuracy.scaled_by_nearest(found)
     known = np.isfinite(near) & ~found.experts
     assert accuracy.summary(near[known])[1] < 0.04
