@@ -175,7 +175,7 @@ def names(
         "context_exposed": "context_exposed",
         "data_exposed": "data_exposed",
         "interference": "interference",
-        "elementwise": f"elementwise/{'compiled' if stack.compiled else 'eager'}",
+        "elementwise": f"elementwise/{'compiled' if stack.compiled or stack.fused_chains else 'eager'}",
         "cast_bytes": f"cast_bytes/{'fused' if stack.fused_casts else 'plain'}",
         "loss_bytes": f"loss_bytes/{'fused' if stack.fused_loss or loss == 'fused' else 'plain'}",
         "accumulation_bytes": f"accumulation/{'autocast' if autocast else stack.accumulation}",
