@@ -20,7 +20,7 @@ class SoftwareStack:
     gradient_bytes  bytes of a gradient element as it is reduced, unless the policy says otherwise
     fused_casts     norms and activations write 8-bit outputs for the product that follows (NVIDIA/TransformerEngine
                     transformer_engine/pytorch/module/layernorm_mlp.py)
-    fused_chains    hand-written kernels run such chains where no compiler does (NVIDIA/Megatron-LM megatron/core/fusions)
+    fused_chains    hand-written kernels run such chains without a compiler (NVIDIA/Megatron-LM megatron/core/fusions/)
     fused_experts   routing, permutation and experts run as few kernels that no host launches one by one
     sequence_parallel, zero   what it takes by default with tensor parallelism and data parallelism
     attention       the attention kernel of its time      attention_since_hopper   that from Hopper on, where another
