@@ -294,8 +294,8 @@ def test_unsloth_keeps_the_inputs_of_blocks_on_the_host() -> None:
 
 
 def test_experts_that_are_targeted_have_adapters_on_both_of_their_tensors(tmp_path: pathlib.Path) -> None:
-    """64 experts in each of 46 layers, gate_up of 2,048 to 3,072 and down of 1,536 to 2,048: fp32 weights and two states
-    at the peak, before there are gradients."""
+    """64 experts in each of 46 layers, gate_up of 2,048 to 3,072 and down of 1,536 to 2,048: fp32 weights and two
+    states at the peak, before there are gradients."""
     method = "kind: lora, lora_rank: 16, quantized: nf4, quantize_moe_experts: true, lora_targets: o_proj"
     rows = (
         {"id": said, "model": "glm4.7-flash", "method": f"{method}, experts_targeted: {said}"}
