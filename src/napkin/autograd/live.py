@@ -9,6 +9,7 @@ dispatch mode autograd does not accumulate in place (torch/csrc/autograd/input_b
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from napkin.autograd.course import holds
@@ -122,6 +123,8 @@ class _Backward:
         self.weights: Number = 0
         self.let_go: Number = 0
         self.peak_if_freed: Number = 0
+        self.readers = Counter(node.of for node in nodes if node.of)
+        self.left = self.readers.copy()
         self.freed = _freed(nodes, alone, recomputed)
         self.gradients = {id(nodes[-1].output.root): _Gradient(seed)} if nodes else {}
 
@@ -154,7 +157,20 @@ class _Backward:
         if not is_zero(late):
             self.rise(late)
             self.live = self.live + late - node.uncast_weight
+        if node.of:
+            self.add_up(node)
         return given
+
+    def add_up(self, node: Node) -> None:
+        """Add the gradient of a weight that several nodes read: it is complete with the last of them. Each sum is a
+        third tensor, until both terms are free."""
+        readers = self.readers[node.of]
+        if self.left[node.of] < readers:
+            self.rise(node.weight)
+            self.live = self.live - node.weight
+        self.left[node.of] -= 1
+        if self.left[node.of]:
+            self.weights = self.weights - node.weight
 
     def free(self, node: Node) -> None:
         """Free what no other node still holds after a node's backward."""

@@ -104,6 +104,7 @@ class Node:
     scratch          temporary bytes of its backward
     forward_scratch  temporary bytes of its forward
     cached           bytes of the copy of a bias that autocast's cache holds from then on
+    of               the name of its weight, where other nodes read it too: their gradients are summed
     """
 
     __slots__ = (
@@ -115,6 +116,7 @@ class Node:
         "inputs",
         "kept",
         "name",
+        "of",
         "output",
         "scratch",
         "uncast_weight",
@@ -145,6 +147,7 @@ class Node:
         self.bias: Number = 0
         self.forward_scratch = forward_scratch
         self.cached: Number = 0
+        self.of = ""
 
 
 def select(condition: Number, yes: Tensor, no: Tensor) -> Tensor:

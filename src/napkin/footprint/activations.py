@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from napkin.autograd.forward_peaks import forward_peak
 from napkin.autograd.live import before_recomputation
 from napkin.autograd.tape import Tape
-from napkin.autograd.tensors import ACTIVATION, INPUT_LABEL
+from napkin.autograd.tensors import ACTIVATION, INPUT_LABEL, WEIGHT_COPY
 from napkin.elementwise import Number, minimum, total, where
 from napkin.footprint.closures import closure, embedded_bytes, leaf_bytes, masks_of, unkept_masks
 from napkin.footprint.legs import Leg
@@ -186,6 +186,7 @@ def one_layer(lowering: Lowering, layer: Layer, width: Number, dtype: str) -> tu
         arguments=tuple(s for s in taken if s.shared),
         carried=total(s.size for s in taken if not s.shared),
         rest=total(s.size * s.kept for s in rest.values() if s.kind == ACTIVATION),
+        rest_casts=total(s.size * s.kept for s in rest.values() if s.kind == WEIGHT_COPY and not s.shared),
         masks=masks_of(lowering, layer),
         shared=(*made.shared, *unkept_masks(lowering, layer, made.shared)),
         anew=made.anew

@@ -61,7 +61,7 @@ class Moments:
         self.loss = product(stage.last, run.loss)
         self.losses = 2 * self.loss
         self.last = (self.loss + self.leaves) * (layout.micro_batches > 1)
-        cached = dot(stage.checkpointed, (piece.casts for piece in pieces))
+        cached = dot(stage.checkpointed, (piece.casts - piece.rest_casts for piece in pieces))
         biases = dot(stage.layers, (piece.biases for piece in pieces))
         self.cached = cached = total((cached, product(stage.first, run.before.biases), biases))
         self.kept_casts = rank.casts - product(stage.last, run.after.casts)

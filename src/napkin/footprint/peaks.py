@@ -82,7 +82,9 @@ class StageLayers:
             (weights[one.kind].gradients(grad), not still) for still, one in zip(fixed, order.variants, strict=True)
         ]
         self.weights = [size * some for size, some in trained]
-        self.copies = [0 if one.checkpointed or one.no_grad else piece.casts for one, piece in pairs]
+        self.copies = [
+            0 if one.no_grad else piece.rest_casts if one.checkpointed else piece.casts for one, piece in pairs
+        ]
         self.cached = [piece.biases if one.no_grad else total((piece.casts, piece.biases)) for one, piece in pairs]
         chosen = [piece.chosen if self.chooses else 0 for piece in self.pieces]
         self.reruns = [p.recomputed - c if one.checkpointed else 0 for (one, p), c in zip(pairs, chosen, strict=True)]

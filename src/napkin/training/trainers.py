@@ -11,6 +11,9 @@ from napkin.training.frameworks import Framework
 from napkin.training.precision import POLICIES, Precision, named
 from napkin.training.recomputation import Recompute
 
+PENALIZED = ("rloo", "ppo")
+"""Tasks that compare answers with a reference in TRL's configs (trl/trainer/rloo_config.py, beta 0.05; PPO's)."""
+
 
 @record
 class Trainer:
@@ -25,7 +28,10 @@ class Trainer:
     offloads  the inputs of checkpointed blocks are copied to the host, and back as the backward pass needs them
     framework  that it runs on where none is named, ""
     share     of each GPU's memory that an inference engine there takes
+    ranks     tensor-parallel ranks of the engine unless a run says otherwise
     sleeps    the engine gives its memory back while the model is trained
+    away      what it moves to the host while an engine generates on the same GPUs
+    penalizes a step of reinforcement learning compares with a reference unless a run says otherwise
     defers    FSDP divides gradients in a step's last micro-batch only: the loop of transformers' Trainer or accelerate
               (transformers 5.23 trainer.py, sync_context; accelerate 1.15 accelerator.py, no_sync, for FSDP2 too since
               1.11)
@@ -46,7 +52,10 @@ class Trainer:
     offloads: bool = False
     framework: str = ""
     share: float = 0.5
+    ranks: int = 1
     sleeps: bool = True
+    away: tuple[str, ...] = ()
+    penalizes: tuple[str, ...] = PENALIZED
     defers: bool = False
     software: str = "fsdp-eager"
 
@@ -188,25 +197,33 @@ TRAINERS: dict[str, Trainer] = {
         ),
         Trainer(
             "verl",
-            "volcengine/verl verl/workers/fsdp_workers.py: model_dtype fp32 sharded by FSDP, bf16 compute",
+            "volcengine/verl verl/workers/fsdp_workers.py: model_dtype fp32 sharded by FSDP, bf16 compute; "
+            "verl/trainer/config: use_kl_loss and use_kl_in_reward are off, rollout.tensor_model_parallel_size 2",
             full="amp-bf16",
             checkpoints=True,
+            penalizes=(),
+            ranks=2,
             framework="fsdp",
         ),
         Trainer(
             "openrlhf",
-            "OpenRLHF/OpenRLHF openrlhf/utils/deepspeed: ZeRO with bf16 parameters and fp32 master copies",
+            "OpenRLHF/OpenRLHF openrlhf/utils/deepspeed: ZeRO with bf16 parameters and fp32 master copies; "
+            "openrlhf/cli/train_ppo_ray.py: algo.kl.init_coef 0.01",
             framework="deepspeed",
+            penalizes=(*PENALIZED, "grpo"),
         ),
         Trainer(
             "nemo-rl",
-            "NVIDIA-NeMo/RL examples/configs/grpo_math_1B.yaml: gpu_memory_utilization 0.6, bf16",
+            "NVIDIA-NeMo/RL examples/configs/grpo_math_1B.yaml: gpu_memory_utilization 0.6, bf16, "
+            "reference_policy_kl_penalty 0.01; nemo_rl/algorithms/grpo.py: offload_before_refit, offload_after_refit",
             implementation="megatron",
             framework="megatron-core",
             adapters="bf16",
             beside_quantized="bf16",
             autocast=False,
             share=0.6,
+            away=("optimizer", "parameters"),
+            penalizes=(*PENALIZED, "grpo"),
             software="megatron-core",
         ),
         Trainer(
