@@ -157,6 +157,14 @@ def test_the_memory_of_the_longest_needs_no_mean() -> None:
     assert "--prompt-tokens is missing" in run_line(f"step {line}").err
 
 
+def test_a_sequence_leaves_the_answer_what_the_prompt_does_not_take() -> None:
+    found = values(f"step {LINE} --seq 4096")
+    assert found["step/time"] == values(f"step {LINE} --max-response-tokens 3896")["step/time"]
+    alone = LINE.replace("--prompt-tokens 200 --response-tokens 1000", "--seq 4096")
+    longest = values(f"memory {LINE} --max-response-tokens 3896")
+    assert values(f"memory {alone}")["memory/total"] == longest["memory/total"]
+
+
 def test_an_engine_of_its_own_leaves_the_trainer_fewer_gpus() -> None:
     found = run_line(f"step {LINE} --rollout separate:4 --json")
     assert found.values["step/weight_transfer"] == pytest.approx(2 * LLAMA / 2.6e9)
@@ -227,7 +235,7 @@ def test_the_batch_of_answers_counts_prompts() -> None:
     [
         ("step llama3-8b --task grpo --hardware h100 --response-tokens 8 --samples-per-prompt 8", "--prompt-tokens"),
         ("plan llama3-8b --task grpo --gpus 8 --hardware h100", "plan does not answer"),
-        (f"step {LINE} --seq 4096", "--seq"),
+        (f"step {LINE} --seq 4096 --max-response-tokens 2000", "have 2,200 tokens together"),
         (f"step {LINE} --critic gpt2", "no model of values"),
         (f"step {LINE} --rollout separate:8", "counts all"),
         (f"step {LINE} --rollout elsewhere", "is not understood"),

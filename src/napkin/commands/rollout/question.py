@@ -30,8 +30,8 @@ from napkin.training.tasks import CRITIC, LOGPROBS, REWARD, ForwardPass
 from napkin.training.trainers import LOOP
 from napkin.training.trainers import find as find_trainer
 
-MEANS = ("prompt-tokens", "response-tokens")
-"""Options of mean lengths; each has one of the longest."""
+MEANS = {"prompt-tokens": "prompts", "response-tokens": "answers"}
+"""Options of mean lengths, and of what; each has one of the longest."""
 
 
 @record
@@ -126,20 +126,21 @@ def _note(inputs: Inputs, task: str, away: tuple[str, ...], lengths: RolloutLeng
 
 
 def read_lengths(inputs: Inputs, timed: bool) -> RolloutLengths:
-    """Return the lengths, and how many answers a step has; what is missing is named at once."""
-    mean = {name: name if timed or f"max-{name}" not in inputs else f"max-{name}" for name in MEANS}
-    whys = {
-        "model": "which model?",
-        "hardware": WHICH,
-        mean["prompt-tokens"]: "how long are prompts, on average?",
-        mean["response-tokens"]: "how long are answers, on average?",
+    """Return the lengths, and how many answers a step has; what is missing is named at once. timed: means matter; for
+    memory alone the longest sequence is enough."""
+    whys = {"model": "which model?", "hardware": WHICH}
+    for name, what in MEANS.items():
+        if timed or (f"max-{name}" not in inputs and "seq" not in inputs):
+            whys[name] = f"how long are {what}, on average?"
+    whys |= {
         "samples-per-prompt": "how many answers to each prompt?",
         "global-batch": "how many prompts in an optimizer step?",
     }
     inputs.need_all(whys, usages={"global-batch": "--global-batch N: prompts a step, for all GPUs"})
-    prompt, longest_prompt = _read_length(inputs, "prompt-tokens", mean["prompt-tokens"])
-    response, longest = _read_length(inputs, "response-tokens", mean["response-tokens"])
-    if timed and "max-response-tokens" not in inputs:
+    whole = inputs.integer_or_none("seq")
+    prompt, longest_prompt = _read_length(inputs, "prompt-tokens", 1)
+    response, longest = _read_length(inputs, "response-tokens", None if whole is None else whole - longest_prompt)
+    if timed and "max-response-tokens" not in inputs and whole is None:
         inputs.assume("every answer of the mean length")
     updates = inputs.integer("updates", default="1")
     found = RolloutLengths(
@@ -152,21 +153,26 @@ def read_lengths(inputs: Inputs, timed: bool) -> RolloutLengths:
         updates=updates,
         behind=inputs.integer("off-policy-steps", default="0"),
     )
-    if inputs.integer_or_none("seq") not in (None, found.most):
-        raise NapkinError("--seq: sequences are a prompt and an answer", "--prompt-tokens and --response-tokens")
+    if whole not in (None, found.most):
+        raise NapkinError(
+            f"--seq {whole:,}: the longest prompt and answer have {found.most:,} tokens together",
+            "leave out --seq, or the longest ones",
+        )
     return found
 
 
-def _read_length(inputs: Inputs, name: str, mean: str) -> tuple[int, int]:
-    """Return the mean tokens of a prompt or an answer, and those of the longest. mean: the option that says the former:
-    the longest one's, where nothing depends on the mean."""
+def _read_length(inputs: Inputs, name: str, rest: int | None) -> tuple[int, int]:
+    """Return the mean tokens of a prompt or an answer, and those of the longest. rest: of the longest, where nothing
+    else says it; None: the mean."""
     most = f"max-{name}"
-    inputs.depends((name,), True)
-    found = inputs.integer(mean)
-    longest = inputs.integer(most, default=str(found))
-    if longest < found:
-        raise NapkinError(f"--{most} {longest:,} is below the mean of {found:,}", "the longest that is allowed")
-    return found, longest
+    mean = inputs.integer_or_none(name)
+    if most in inputs or rest is None or (mean is not None and name == "prompt-tokens"):
+        longest = inputs.integer(most, default=None if mean is None else str(mean))
+    else:
+        longest = max(rest, 1)
+    if mean is not None and longest < mean:
+        raise NapkinError(f"--{most} {longest:,} is below the mean of {mean:,}", "the longest that is allowed")
+    return longest if mean is None else mean, longest
 
 
 def _read_passes(

@@ -72,9 +72,12 @@ def of_memory(question: RolloutQuestion, answer: Answer, phases: Sequence[Term])
     return Screen(_question(question), head, answer.verdict or "", quantities(rows), remarks, next=_after(question))
 
 
-def _after(question: RolloutQuestion) -> Next | str | None:
-    """Return what follows the memory: the step's time, for which mean lengths must be known."""
-    return under("step", {}) if question.averaged else Next({"explain": True})
+def _after(question: RolloutQuestion) -> Next:
+    """Return what follows the memory: the step's time, with half of the longest ones for means that are not stated."""
+    lengths = question.lengths
+    prompt = lengths.longest_prompt if lengths.longest_prompt > 1 else lengths.most // 2
+    half = {"prompt-tokens": str(max(prompt // 2, 1)), "response-tokens": str(max(lengths.longest // 2, 1))}
+    return under("step", {} if question.averaged else half)
 
 
 def of_step(question: RolloutQuestion, answer: Answer, found: RolloutSeconds) -> Screen:
