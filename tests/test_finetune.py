@@ -259,3 +259,50 @@ def test_what_peft_refuses_next_to_experts_in_one_tensor_is_refused(asked: str, 
     assert says in refused.err
     assert run_line(f"{line} --lora-targets q_proj,v_proj").status == 0
     assert run_line(f"{line} --lora-targets q_proj,w1,w2,w3").status == 2
+
+
+def test_fsdp_under_the_trainers_loop_holds_all_gradients_until_the_last_micro_batch() -> None:
+    """transformers' Trainer runs all micro-batches but the last under accelerate's no_sync, so that each GPU holds the
+    gradients of the complete model in bf16; the update finds its eighth in fp32. FSDP by itself divides each."""
+    line = "memory llama3.1-8b --task sft --gpus 8 --zero 3 --framework fsdp --precision amp-bf16 --hardware h100"
+    params = 8_030_261_248
+    deferred = run_line(f"{line} --trainer trl --grad-accum 2 --json").values
+    assert deferred["memory/at/backward/gradients"] == 2 * params
+    assert deferred["memory/at/step/gradients"] == pytest.approx(4 * params / 8, rel=1e-6)
+    for other in ("--trainer trl --grad-accum 1", "--recompute full --grad-accum 2"):
+        assert run_line(f"{line} {other} --json").values["memory/at/backward/gradients"] <= 4 * params / 8 * (1 + 1e-6)
+
+
+def test_a_mean_length_is_not_the_longest(tmp_path: pathlib.Path) -> None:
+    """Where lengths are a mean, memory that depends on the longest is not predicted; that of the update does not."""
+    layout = "packed: true, padding_free: true, precision: bf16-pure, trainer: none, stack: none"
+    measured = "peak_bytes: 3e+10, what: allocated, mean_tokens_per_sample: 300"
+    rows = ({"id": "lora"}, {"id": "all", "method": "kind: full"})
+    found = validated(tmp_path, *({**row, "layout": layout, "measured": measured} for row in rows))
+    assert "longest" in found["lora", "memory_allocated"]["why"]
+    assert "predicted" in found["all", "memory_allocated"]
+
+
+def test_unsloth_keeps_the_inputs_of_blocks_on_the_host() -> None:
+    """Of 32 checkpoints of 16,384 x 4,096 elements of 2 bytes, a few are on the GPU at a time, written or read
+    (unsloth_zoo/gradient_checkpointing.py); a plain checkpoint keeps all there."""
+    line = "memory llama3.1-8b --task sft --lora-rank 8 --quantized nf4 --seq 16384 --hardware h100 --trainer unsloth"
+    moved, kept = (run_line(f"{line} --recompute {kind} --json").values for kind in ("full", "every:1"))
+    checkpoint = 16_384 * 4_096 * 2
+    assert 26 * checkpoint <= moved["memory/host/activations"] < 32 * checkpoint
+    assert kept["memory/live"] - moved["memory/live"] == moved["memory/host/activations"]
+
+
+def test_experts_that_are_targeted_have_adapters_on_both_of_their_tensors(tmp_path: pathlib.Path) -> None:
+    """64 experts in each of 46 layers, gate_up of 2,048 to 3,072 and down of 1,536 to 2,048: fp32 weights and two
+    states at the peak, before there are gradients."""
+    method = "kind: lora, lora_rank: 16, quantized: nf4, quantize_moe_experts: true, lora_targets: o_proj"
+    rows = (
+        {"id": said, "model": "glm4.7-flash", "method": f"{method}, experts_targeted: {said}"}
+        for said in ("not targeted", "targeted")
+    )
+    layout = "seq: 512, precision: bf16, trainer: axolotl, stack: none"
+    found = validated(tmp_path, *({**row, "layout": layout} for row in rows))
+    apart, experts = (found[said, "memory_allocated"]["predicted"] for said in ("not targeted", "targeted"))
+    states = 12 * 46 * 64 * 16 * (2_048 + 3_072 + 1_536 + 2_048)
+    assert experts - apart == pytest.approx(states, rel=0.01)

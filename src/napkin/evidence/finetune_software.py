@@ -16,6 +16,7 @@ from napkin.record import replace
 from napkin.training import optimizers
 from napkin.training.frameworks import FRAMEWORKS, PLAIN, Framework
 from napkin.training.precision import POLICIES, Precision
+from napkin.training.recomputation import Recompute
 from napkin.training.trainers import LOOP, TRAINERS, Trainer
 
 STORED = {
@@ -41,7 +42,17 @@ def framework_of(row: RowFields, stack: str, trainer: Trainer) -> Framework:
         return PLAIN
     if stack not in FRAMEWORKS:
         raise NapkinError(f"the framework {stack[:40]} is not modeled")
-    return FRAMEWORKS[stack]
+    framework = FRAMEWORKS[stack]
+    if "fsdp2" in row.text("layout.framework").lower() and not _defers_fsdp2(row):
+        return framework
+    return trainer.on(framework)
+
+
+def _defers_fsdp2(row: RowFields) -> bool:
+    """Return whether accelerate's no_sync does anything under FSDP2: from 1.11 on (ec92b1af of September 2025). Figures
+    of FSDP2 that state no version are older."""
+    found = re.search(r"accelerate[ =]*(\d+)\.(\d+)", row.text("layout.versions"))
+    return found is not None and (int(found[1]), int(found[2])) >= (1, 11)
 
 
 def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: str) -> Precision:
@@ -115,6 +126,17 @@ def targets_of(row: RowFields) -> tuple[str, ...]:
     return names
 
 
+def experts_of(row: RowFields, model: Model, implementation: Implementation) -> tuple[str, ...]:
+    """Return the experts' tensors where a row says that they have adapters, and not which."""
+    if row.text("method.experts_targeted") != "targeted" or row.text("method.lora_target_parameters"):
+        return ()
+    parts = [part for op in model.operations if op.routed() for part in op.linear_parts(implementation)]
+    paths = dict.fromkeys(part.path for part in parts if part.parameter and part.copies > 1)
+    if not paths:
+        raise NapkinError("which tensors of the experts have adapters is not stated")
+    return tuple(paths)
+
+
 OLD_TRANSFORMERS = re.compile(r"transformers[ =]*4\.")
 """A version whose experts are modules with linear layers of their own, and whose Trainer takes torch's AdamW as it is:
 foreach on a GPU (training_args.py, optim; fused from 5 on). Its checkpoints are reentrant (modeling_utils.py,
@@ -160,10 +182,14 @@ def attention_of(row: RowFields) -> str:
     return "eager" if text.startswith("eager") else "flash"
 
 
-def offload_of(row: RowFields) -> tuple[str, ...]:
+def offload_of(row: RowFields, trainer: Trainer, again: Recompute) -> tuple[str, ...]:
     """Return what is kept in the host's memory."""
     text = row.text("layout.offload")
     names = tuple(name.strip() for name in text.split(",")) if text else ()
     if any(name not in ("activations", "optimizer", "parameters") for name in names):
         raise NapkinError(f"the offload {text[:40]} is not modeled")
-    return names
+    if (
+        "unsloth" in row.text("layout.kernels").lower()
+    ):  # LLaMA-Factory and ms-swift take its checkpoints with its kernels
+        trainer = TRAINERS["unsloth"]
+    return trainer.moves(again, names)

@@ -9,6 +9,10 @@ from napkin.errors import NapkinError, did_you_mean
 from napkin.record import record, replace
 from napkin.training.frameworks import Framework
 from napkin.training.precision import POLICIES, Precision, named
+from napkin.training.recomputation import Recompute
+
+PENALIZED = ("rloo", "ppo")
+"""Tasks that compare answers with a reference in TRL's configs (trl/trainer/rloo_config.py, beta 0.05; PPO's)."""
 
 
 @record
@@ -21,9 +25,16 @@ class Trainer:
     autocast  the step runs under autocast
     widens    what is not quantized is cast to fp32 (peft's prepare_model_for_kbit_training)
     checkpoints  every block is checkpointed unless a run says otherwise, from version `since` on
+    offloads  the inputs of checkpointed blocks are copied to the host, and back as the backward pass needs them
     framework  that it runs on where none is named, ""
     share     of each GPU's memory that an inference engine there takes
+    ranks     tensor-parallel ranks of the engine unless a run says otherwise
     sleeps    the engine gives its memory back while the model is trained
+    away      what it moves to the host while an engine generates on the same GPUs
+    penalizes a step of reinforcement learning compares with a reference unless a run says otherwise
+    defers    FSDP divides gradients in a step's last micro-batch only: the loop of transformers' Trainer or accelerate
+              (transformers 5.23 trainer.py, sync_context; accelerate 1.15 accelerator.py, no_sync, for FSDP2 too since
+              1.11)
     software  the stack whose measured steps are most like its own (evidence/software.py)
     source    where its code says so
     """
@@ -38,9 +49,14 @@ class Trainer:
     widens: bool = False
     checkpoints: bool = False
     since: tuple[int, int] = (0, 0)
+    offloads: bool = False
     framework: str = ""
     share: float = 0.5
+    ranks: int = 1
     sleeps: bool = True
+    away: tuple[str, ...] = ()
+    penalizes: tuple[str, ...] = PENALIZED
+    defers: bool = False
     software: str = "fsdp-eager"
 
     def runs_on(self, framework: Framework) -> bool:
@@ -49,6 +65,15 @@ class Trainer:
             return True
         wraps = self.implementation == "hf" or framework.implementation == self.implementation
         return wraps and not framework.program
+
+    def on(self, framework: Framework) -> Framework:
+        """Return a framework as the library runs it."""
+        return replace(framework, defers=True) if self.defers and framework.gathers else framework
+
+    def moves(self, recompute: Recompute, offload: tuple[str, ...]) -> tuple[str, ...]:
+        """Return what is kept in the host's memory: what a run asks for, and checkpoints that the library moves."""
+        moved = self.offloads and recompute.kind == "full" and "activations" not in offload
+        return (*offload, "activations") if moved else offload
 
     def recomputes(self, versions: str = "") -> bool:
         """Return whether every block is checkpointed unless a run says otherwise; versions: of software, as a run
@@ -104,37 +129,51 @@ TRAINERS: dict[str, Trainer] = {
             "hf-trainer",
             "transformers 5 trainer.py, autocast_smart_context_manager: autocast under bf16 or fp16; peft's adapters",
             widens=True,
+            defers=True,
         ),
-        Trainer("accelerate", "accelerate accelerator.py, prepare_model: forward under autocast; peft's adapters"),
+        Trainer(
+            "accelerate",
+            "accelerate accelerator.py, prepare_model: forward under autocast; peft's adapters",
+            defers=True,
+        ),
         Trainer(
             "trl",
-            "huggingface/trl trl/trainer/sft_trainer.py: adapters of a quantized base are cast to bf16; its configs "
+            "huggingface/trl trl/trainer/sft_trainer.py: adapters of a quantized base are cast to bf16; utils.py, "
+            "create_model_from_path: a model is loaded in float32 unless a dtype is given; its configs "
             "set gradient_checkpointing since a222aeb46 (8 August 2025, release 0.22); "
             "grpo_config.py: vllm_gpu_memory_utilization 0.3, vllm_enable_sleep_mode off",
+            full="amp-bf16",
             beside_quantized="bf16",
             checkpoints=True,
             since=(0, 22),
             share=0.3,
             sleeps=False,
+            defers=True,
         ),
         Trainer(
-            "axolotl", "axolotl-ai-cloud/axolotl src/axolotl/loaders/{model,adapter}.py: norms back to torch_dtype"
+            "axolotl",
+            "axolotl-ai-cloud/axolotl src/axolotl/loaders/{model,adapter}.py: norms back to torch_dtype",
+            defers=True,
         ),
         Trainer(
             "llama-factory",
             "hiyouga/LLaMA-Factory src/llamafactory/model/adapter.py: trained parameters in fp32 unless pure_bf16",
             full="amp-bf16",
             checkpoints=True,
+            defers=True,
         ),
         Trainer(
             "ms-swift",
             "modelscope/ms-swift swift/llm/argument: torch_dtype bf16, lora_dtype None: peft's",
             checkpoints=True,
+            defers=True,
         ),
         Trainer(
             "unsloth",
-            "unslothai/unsloth unsloth/models/_utils.py, float32_mixed_precision",
+            "unslothai/unsloth unsloth/models/_utils.py, float32_mixed_precision; unslothai/unsloth-zoo "
+            "unsloth_zoo/gradient_checkpointing.py, Unsloth_Offloaded_Gradient_Checkpointer",
             checkpoints=True,
+            offloads=True,
             software="lean",
         ),
         Trainer(
@@ -158,25 +197,33 @@ TRAINERS: dict[str, Trainer] = {
         ),
         Trainer(
             "verl",
-            "volcengine/verl verl/workers/fsdp_workers.py: model_dtype fp32 sharded by FSDP, bf16 compute",
+            "volcengine/verl verl/workers/fsdp_workers.py: model_dtype fp32 sharded by FSDP, bf16 compute; "
+            "verl/trainer/config: use_kl_loss and use_kl_in_reward are off, rollout.tensor_model_parallel_size 2",
             full="amp-bf16",
             checkpoints=True,
+            penalizes=(),
+            ranks=2,
             framework="fsdp",
         ),
         Trainer(
             "openrlhf",
-            "OpenRLHF/OpenRLHF openrlhf/utils/deepspeed: ZeRO with bf16 parameters and fp32 master copies",
+            "OpenRLHF/OpenRLHF openrlhf/utils/deepspeed: ZeRO with bf16 parameters and fp32 master copies; "
+            "openrlhf/cli/train_ppo_ray.py: algo.kl.init_coef 0.01",
             framework="deepspeed",
+            penalizes=(*PENALIZED, "grpo"),
         ),
         Trainer(
             "nemo-rl",
-            "NVIDIA-NeMo/RL examples/configs/grpo_math_1B.yaml: gpu_memory_utilization 0.6, bf16",
+            "NVIDIA-NeMo/RL examples/configs/grpo_math_1B.yaml: gpu_memory_utilization 0.6, bf16, "
+            "reference_policy_kl_penalty 0.01; nemo_rl/algorithms/grpo.py: offload_before_refit, offload_after_refit",
             implementation="megatron",
             framework="megatron-core",
             adapters="bf16",
             beside_quantized="bf16",
             autocast=False,
             share=0.6,
+            away=("optimizer", "parameters"),
+            penalizes=(*PENALIZED, "grpo"),
             software="megatron-core",
         ),
         Trainer(

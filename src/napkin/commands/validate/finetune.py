@@ -18,18 +18,19 @@ from napkin.evidence.published import MAIN
 from napkin.evidence.row_files import TUNING
 from napkin.evidence.rows import RowFields, WrongRow
 from napkin.evidence.runs import BENCHMARK
+from napkin.evidence.teams import source_of
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.load import printable
 from napkin.planning.verdicts import evaluate
-from napkin.record import record, replace
+from napkin.record import record
 from napkin.timing.goodput import UNBROKEN
 from napkin.training.tasks import TASKS
 
 MEMORY = "memory"
 TIMES = ("tokens_per_second_per_gpu", "samples_per_second", "step_seconds")
 """Quantities of speed, the first that a row measured is taken: the others follow from it."""
-LONGER, MOVES = 4, 1.02
-"""The longest sequence over the mean one, and from which ratio on memory depends on it."""
+MOVES = 1.02
+"""From which ratio on memory depends on what a row does not state."""
 PHASES = ("gen_seconds", "logprob_seconds", "update_seconds")
 BESIDE = ("oom", "what", "kind", "unit", "printed", "gb", "gib", "mib", "derived", "steps", "samples", "tokens", "runs")
 """Fields of `measured` that say more of a quantity, or of the run, and are none themselves."""
@@ -124,6 +125,8 @@ class TunedRow:
     """A row of a run that trains on samples, as a question."""
 
     asked: FineTuning
+    source: str = ""
+    """Key of the source of the evidence that it is of, which is held out."""
 
     def predicted(self, quantity: str, level: float) -> tuple[Interval, str]:
         """Return a quantity with its interval; and for memory the verdict on the run's accelerator."""
@@ -136,7 +139,12 @@ class TunedRow:
             raise NapkinError("only reinforcement learning has phases")
         if asked.untimed:
             raise NapkinError(asked.untimed)
-        return _timed(asked, asked.hardware, quantity, level), ""
+        return _timed(self, asked.hardware, quantity, level), ""
+
+    def step(self, hardware: Hardware) -> single.StepPrediction:
+        """Return the prediction of its step."""
+        asked = self.asked
+        return single.asked(asked.model, asked.setup, hardware, asked.software, without=self.source)
 
     def evidence(self, quantity: str) -> str:
         """Return the class of evidence that an interval rests on."""
@@ -147,18 +155,20 @@ class TunedRow:
                 if widths_of(asked.setup.framework.name)[0 if asked.setup.layout.gpus == 1 else 1][0].rows
                 else DESCRIBED
             )
-        return single.asked(asked.model, asked.setup, asked.hardware, asked.software).evidence
+        return self.step(asked.hardware).evidence
 
 
 def _question(row: RowFields) -> TunedRow | RolloutRow:
     """Return a row as a question: of steps that generate answers, or of steps that train on samples."""
     task = TASKS.get(row.text("task"))
-    return rollout_row(row) if task is not None and task.rollout else TunedRow(fine_tuning(row))
+    if task is not None and task.rollout:
+        return rollout_row(row)
+    return TunedRow(fine_tuning(row), source_of(row.text("source.title") or row.text("source")))
 
 
-def _timed(asked: FineTuning, hardware: Hardware, quantity: str, level: float) -> Interval:
+def _timed(row: TunedRow, hardware: Hardware, quantity: str, level: float) -> Interval:
     """Return a time or a rate with its interval."""
-    prediction = single.asked(asked.model, asked.setup, hardware, asked.software)
+    asked, prediction = row.asked, row.step(hardware)
     whole = prediction.step().time
     seconds = float(whole.value)
     half, _ = prediction.half_width(level, named=False)
@@ -188,18 +198,16 @@ def _memory(asked: FineTuning, quantity: str) -> tuple[Interval, str]:
     """Return the bytes of the worst GPU: an unstated figure is anything from what is allocated to what is used."""
     capacity = asked.hardware.capacity if asked.hardware is not None else None
     fit = evaluate(asked.model, asked.setup, asked.implementation, capacity)
-    if asked.uneven:
-        layout = asked.setup.layout
-        longer = replace(asked.setup, layout=layout.replaced(seq=LONGER * layout.seq))
-        most = evaluate(asked.model, longer, asked.implementation, capacity).rank.live
+    for other, why in asked.others:
+        most = evaluate(asked.model, other, asked.implementation, capacity).rank.live
         if most > MOVES * fit.rank.live:
-            raise NapkinError("how long its longest sequences are is not stated")
+            raise NapkinError(why)
     found, ends = fit.reported, fit.reported.ends
     name = quantity.removeprefix(f"{MEMORY}_")
     shown = {"allocated": found.allocated, "reserved": found.reserved, "used": found.used}.get(name, found.reserved)
     low = ends[f"memory/{name if name != 'unstated' else 'allocated'}"][0]
     high = ends[f"memory/{name if name != 'unstated' else 'used'}"][1]
-    if asked.uneven and name != "allocated" and capacity is not None:
+    if asked.longer > 1 and name != "allocated" and capacity is not None:
         high = max(high, capacity)  # blocks of one length serve no other: the cache grows until the card is full
     bound = capacity if capacity is not None and not asked.oom else math.inf
     value = min(float(shown.value), bound)
