@@ -101,22 +101,22 @@ def shares() -> str:
     return table([*head, "an all-reduce"], rows)
 
 
-ALONE = """llama.cpp's table and gpt-fast are the only sources of their engines: held out, nothing is known of them, and
-their errors are those of an engine that no one measured. llama.cpp runs prompts at half the share of the peak
+ALONE = """llama.cpp's table and gpt-fast are the only sources of their engines: held out, nothing is known of them,
+and their errors are those of an engine that no one measured. llama.cpp runs prompts at half the share of the peak
 that the others reach, and GPUs that hold some layers each mostly wait for each other.
 """
-INTERVALS = """Quantiles of the errors with sources held out, every source weighing the same, by what an answer rests on:
-**measured**, another source measured this family of engines; **engine unknown**, none did. Where fewer than
-five sources tell it, an interval is no narrower than that of all kinds of speed in its class. Of an accelerator
-of whose generation no row ran, the answer says `chip unknown`.
+INTERVALS = """Quantiles of the errors with sources held out, every source weighing the same, by what an answer
+rests on: **measured**, another source measured this family of engines; **engine unknown**, none did. Where fewer
+than five sources tell it, an interval is no narrower than that of all kinds of speed in its class. Of an
+accelerator of whose generation no row ran, the answer says `chip unknown`.
 """
 SHARES = """Factors on the shares of the peaks and of the memory's bandwidth that training steps reach on the same
 accelerator ([accuracy.md](accuracy.md)), and the time that launching a layer and one all-reduce take: an effect
 that all engines share, and what a family adds, each drawn towards 0 where rows say little. A family's rows move
 them together: a column alone is no measurement of that part.
 """
-SILENT = """Rows without the lengths of prompts or answers, with speculation or cached prompts, of production traffic, of
-models without a preset or a shape, and of accelerators that napkin does not know: each says why.
+SILENT = """Rows without the lengths of prompts or answers, with speculation or cached prompts, of production
+traffic, of models without a preset or a shape, and of accelerators that napkin does not know: each says why.
 """
 
 
