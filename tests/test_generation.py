@@ -28,7 +28,7 @@ from napkin.timing.generation import (
 LLAMA, TABLE = 8_030_261_248, 128_256 * 4096
 LAYER = 4096 * (4096 + 1024 + 1024 + 4096 + 3 * 14336)
 """Weights in the linear layers of a layer of Llama 3 8B."""
-SHARES = EngineShares(*(1.0,) * 6, layer=0.0, step=0.0)
+SHARES = EngineShares(*(1.0,) * 6, layer=0.0, routed=0.0)
 RATES = GenerationRates(peak=1.0, wide=1.0, bandwidth=1.0, link=1.0, network=1.0, node=8, reached=SHARES)
 H100 = GenerationRates(989.4e12, 989.4e12, 3.35e12, 450e9, 50e9, 8, SHARES)
 
