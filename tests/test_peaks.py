@@ -70,3 +70,18 @@ def test_weights_that_the_loss_does_not_reach_have_neither_gradients_nor_states(
     trained = int(params(model)["params/total"].value) - h * (h + 1)
     assert rank.gradients == 4 * trained
     assert rank.optimizer == 8 * trained + 4 * 46  # and a counter for each trained tensor
+
+
+def test_layers_that_share_a_matrix_add_to_one_gradient() -> None:
+    """The last layer leaves its gradient; one before makes its own and the sum next to that, and leaves one."""
+    tape = Tape("fp32")
+    x = tape.given(8, "fp32", "given")
+    tape.linear(x, 8, 8)
+    (node,) = tape.nodes
+    node.of, node.elsewhere = "shared", True
+    matrix, row = 8 * 8 * 4, 8 * 4
+    last, last_freed = replays(tape.nodes, row)
+    assert (last.peak, last.end) == (matrix + row, matrix - row)
+    assert last_freed == last  # it waits for the layers before
+    earlier, _ = replays(tape.nodes, row, carried=True)
+    assert (earlier.peak, earlier.end) == (3 * matrix - row, matrix - row)
