@@ -230,7 +230,10 @@ def test_the_memory_of_an_engine_of_its_own_has_an_interval() -> None:
 PLAN = f"plan {LINE} --max-pp 1 --max-cp 1".replace(" --zero 3 --recompute full", "")
 
 
-@pytest.mark.parametrize("more", ["", "--trainer nemo-rl --steps 100 --price 2 --goodput 1", "--off-policy-steps 1 --rollout separate:4"])
+RUN = "--trainer nemo-rl --steps 100 --price 2 --goodput 1"
+
+
+@pytest.mark.parametrize("more", ["", RUN, "--off-policy-steps 1 --rollout separate:4"])
 def test_each_way_of_a_plan_is_what_step_and_memory_answer(more: str) -> None:
     found = run_line(f"{PLAN} {more} --json").data
     ways = found["rows"]
