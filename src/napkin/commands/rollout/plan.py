@@ -140,7 +140,7 @@ def run_plan(inputs: Inputs) -> Answer:
     answer.intervals["memory/total"] = use.fit.ends["memory/total"]
     answer.verdict = use.fit.verdict
     answer.notes.append(found.evidence)
-    answer.screen = screen(plan, answer, use)
+    answer.screen = screen(plan.search, answer, use, plan.confidence)
     return answer
 
 

@@ -12,20 +12,19 @@ from napkin.render.screen import Column, Screen, Table
 from napkin.units import human
 
 if TYPE_CHECKING:
-    from napkin.commands.rollout.plan import RolloutPlan
-    from napkin.commands.rollout.search import RolloutLayout
+    from napkin.commands.rollout.search import RolloutLayout, RolloutSearch
 
 LISTED = 8
 """Ways that a screen has room for."""
 
 
-def screen(plan: RolloutPlan, answer: Answer, use: RolloutLayout) -> Screen:
+def screen(search: RolloutSearch, answer: Answer, use: RolloutLayout, confidence: float) -> Screen:
     """Return the screen."""
-    terms, lengths = answer.by_path(), plan.search.lengths
-    total, capacity = terms["memory/total"].value, plan.search.capacity.value
+    terms, lengths = answer.by_path(), search.lengths
+    total, capacity = terms["memory/total"].value, search.capacity.value
     clauses = [
-        f"{plan.search.model.name} on {use.gpus:,} × {plan.search.layouts.hardware.name}",
-        *trained_part(plan.search.layouts.request.setup),
+        f"{search.model.name} on {use.gpus:,} × {search.layouts.hardware.name}",
+        *trained_part(search.layouts.request.setup),
         f"{lengths.prompts:,} × {lengths.answers:,} answers of {lengths.response:,} tokens",
     ]
     step = terms["step/time"].value
@@ -34,7 +33,7 @@ def screen(plan: RolloutPlan, answer: Answer, use: RolloutLayout) -> Screen:
         head += [human(terms["time"].value, "second")]
         head += [human(terms["cost"].value, "USD")] if "cost" in terms else []
     head += [f"{human(step, 'second')} a step"]
-    head += [interval(answer.intervals["step/time"], step, "second", plan.confidence)]
+    head += [interval(answer.intervals["step/time"], step, "second", confidence)]
     head += [f"{(answer.verdict or '').upper()} {size_of(total, capacity)}"]
     rows = [row for row in answer.rows or () if number_in(row, "rank") <= LISTED or row["recommended"]]
     said = f"{terms['layouts'].value:,} ways to run a step were timed, {terms['layouts/fit'].value:,} fit or may"
