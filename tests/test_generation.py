@@ -61,8 +61,9 @@ def test_ranks_wait_and_exchange() -> None:
     """Two all-reduces in each of 5 layers of 3 passes; on 4 ranks 2·3/4 of the payload of 8 bytes, each time."""
     found = passes_time("t", passes(exchanged=8), EngineRanks(tp=4), RATES)
     assert float(found.value) == 32 + 3 * 2 * 5 + 2 * 5 * 1.5 * 8
-    launched = replace(RATES, reached=replace(SHARES, layer=2.0, step=13.0))
-    assert float(passes_time("t", passes(), EngineRanks(), launched).value) == 32 + 3 * (5 * 2 + 13)
+    launched = replace(RATES, reached=replace(SHARES, layer=2.0, routed=13.0))
+    assert float(passes_time("t", passes(), EngineRanks(), launched).value) == 32 + 3 * 5 * 2
+    assert float(passes_time("t", passes(routed_layers=4), EngineRanks(), launched).value) == 32 + 3 * (5 * 2 + 4 * 13)
 
 
 @pytest.mark.parametrize(
