@@ -171,4 +171,4 @@ def test_experts_over_replicas_meet_the_tokens_of_all() -> None:
 
 
 def test_every_share_is_named_in_the_answer() -> None:
-    assert set(fields(EngineShares)) >= {"weights", "cache", "matmul", "attention", "bus", "latency", "layer", "step"}
+    assert set(fields(EngineShares)) >= {"weights", "cache", "matmul", "attention", "bus", "latency", "layer", "routed"}
