@@ -76,7 +76,8 @@ class Rotary(Elementwise):
             return Value(tape.cast(turned, tensor.dtype), x.width, x.divided, x.gathered)
         out = by_angles(run, self, tensor, cos, sin)
         joined = run.implementation.joins or self.dim != self.head_dim or self.pairing == "halves"
-        return Value(out, x.width, x.divided, x.gathered, joined)
+        heads_first = joined and run.implementation.rotary != "pair"  # before heads are put behind each other
+        return Value(out, x.width, x.divided, x.gathered, heads_first)
 
 
 @record
