@@ -100,6 +100,7 @@ class AttentionCore(Ordinary):
                 it reads fourth; `chosen`: at most this many of these (None: all)
     ahead    keys seen from the query on, itself included, where both ways have windows of their own
     merged   keys and values are this stack's and the other's, one behind the other
+    copied   of what it reads, only copies by heads are in variables
     """
 
     heads: int
@@ -121,6 +122,7 @@ class AttentionCore(Ordinary):
     chosen: int | None = None
     ahead: int | None = None
     merged: bool = False
+    copied: bool = False
 
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("sinks", (self.heads,), HEADS),) if self.sinks else ()

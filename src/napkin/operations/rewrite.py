@@ -158,7 +158,7 @@ def _scopes(operations: Operations) -> ScopeNames:
     partial = (a.name for a, b in pairs if a.pattern() == b.pattern() == SUM and a.name in b.reads)
     return ScopeNames(
         rotations=frozenset(op.name for op in operations if op.angles() is not None),
-        cores=frozenset(op.name for op in operations if op.attends() is not None),
+        cores=frozenset(op.name for op in operations if (core := op.attends()) is not None and not core.copied),
         additions=frozenset(op.name for op in operations if op.pattern() == SUM),
         partial=frozenset(partial),
         norms=frozenset(op.name for op in operations if op.normalizes() and op.name not in feeding),
