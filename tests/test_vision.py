@@ -79,6 +79,22 @@ def test_the_whole_class_s_parameters_are_counted(model_type: str, total: int) -
     assert vision.value == total - params(model_of(SAVED[model_type]))["params/total"].value
 
 
+@pytest.mark.parametrize(
+    ("model_type", "block", "says"),
+    [
+        ("minimax_m3_vl", "vision_config", "clip_vision_model"),  # as MiniMax-M3 is published
+        ("kimi_k25", "vision_config", ""),  # as Kimi K2.6 is
+        ("exaone4_5", "text_config", "exaone4_5_text"),  # as EXAONE 4.5 is
+    ],
+)
+def test_what_a_class_does_not_read_of_a_block_s_model_type_changes_nothing(
+    model_type: str, block: str, says: str
+) -> None:
+    usual = SAVED[model_type]
+    published = {**usual, block: {**usual[block], "model_type": says}}
+    assert params_of(model_of(published))[1].value == params_of(model_of(usual))[1].value
+
+
 def test_qwen2_vl_by_hand() -> None:
     patches = 3 * 2 * 14 * 14 * 64
     layer = 4 * 64 * 64 + 4 * 64 + 2 * 64 * 192 + 192 + 64 + 4 * 64

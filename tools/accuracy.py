@@ -229,7 +229,8 @@ def page() -> str:
         whole_runs(),
         "## The constants\n",
         f"{len(PRIORS)} constants, {families} of them factors of software. Priors come from kernel measurements,\n"
-        "datasheets and code; the steps move them (maximum a posteriori, robust, one random factor a source).\n"
+        "datasheets and code; the steps move them (maximum a posteriori, robust, a random factor for each\n"
+        "software of a source). `host_unit` and `host_module` are fitted to steps of fine-tuning (tuning.yaml).\n"
         "A wide ± says that no row pins it.\n",
         constants(),
         TAIL,
@@ -240,12 +241,14 @@ def page() -> str:
 INTERVALS = """### Intervals
 
 Quantiles of the errors with sources held out, every source weighing the same; wider with the distance to the evidence,
-for mixtures of experts, for unknown software and for chips on which no step of the evidence ran.
+for mixtures of experts, and by the spread of the constants that a chip or a software has alone: the fewer sources
+measured them, the closer to the spread before any did.
 """
 
 CLASSED = """By what an interval rests on, each row with its own source held out: **measured**, another source
 measured this software on such chips; **described**, its code is known and no other source measured it there;
-**unknown**, the software is not known. A class of fewer than five sources is no narrower than all rows are.
+**unknown**, the software is not known. Less evidence never narrows an interval: neighbors whose quantiles are the other
+way round are pooled.
 """
 
 MEGATRON = """### Megatron's published tables

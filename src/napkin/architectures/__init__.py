@@ -162,7 +162,8 @@ def text_model(config: Config) -> Config:
         return config
     if config.raw(_PREDICTION, required=False) is not None:
         config.notes.append("multi-token prediction layers of the checkpoint not counted")
-    text = config.nested("text_config", WRAPPERS.get(config.model_type))
+    former = wrapper.former if wrapper is not None else ""
+    text = config.nested("text_config", WRAPPERS.get(config.model_type), former)
     if wrapper is not None and wrapper.unread:
         text.fields = {**text.fields, wrapper.unread: None}
     _settle_tie(config, text)

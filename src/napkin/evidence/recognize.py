@@ -85,6 +85,8 @@ def of_step(row: RowFields) -> Facts:
             layout[f"recompute_{what}"] = share
             break
     precision = row.text("layout.precision")
+    if not row.text("layout.policy") and "autocast" in precision.lower():
+        layout["policy"] = "amp-fp16" if "fp16" in precision.lower() else "amp-bf16"
     if "rowwise" in precision:
         layout["scaling"] = "rowwise"
     if "fp32 gradient" in precision.lower():
@@ -145,6 +147,10 @@ def stack_of(row: RowFields) -> str:
     return found
 
 
+BEFORE_FUSED = re.compile(r"\b20(1\d|2[01])\b")
+"""Years before fused attention was published (Dao et al. 2022, arXiv:2205.14135)."""
+
+
 def _kernel_of_source(row: RowFields, stack: str) -> str:
     """Return the attention kernel that a source is known to have run, "" for the stack's usual one."""
     words = f"{row.text('source.title')} {row.text('layout.precision')}".lower()
@@ -156,6 +162,8 @@ def _kernel_of_source(row: RowFields, stack: str) -> str:
         return "" if "transformer engine" in words and (row.count("model.layers") or 0) < 90 else "eager"
     if "foundry" in words:
         return "flash1"
+    if not stack and BEFORE_FUSED.search(row.text("source.title")):
+        return "eager"
     return "cudnn" if "megatron bridge" in words else ""
 
 

@@ -3,8 +3,10 @@
 torch's FSDP with StateDictType.FULL_STATE_DICT gathers one unit after the other. With offload_to_cpu and rank0_only of
 FullStateDictConfig, which accelerate sets (utils/dataclasses.py, set_state_dict_type), the first rank copies each to
 its host; without, torch's default, every rank keeps all of them on its GPU
-(torch/distributed/fsdp/_state_dict_utils.py, _full_post_state_dict_hook). DeepSpeed's stage3_gather_16bit_weights_on_model_save is of the first kind
-(deepspeed/runtime/engine.py, _zero3_consolidated_16bit_state_dict); it saves the optimizer's states divided."""
+(torch/distributed/fsdp/_state_dict_utils.py, _full_post_state_dict_hook). DeepSpeed's
+stage3_gather_16bit_weights_on_model_save is of the first kind (deepspeed/runtime/engine.py,
+_zero3_consolidated_16bit_state_dict); it saves the optimizer's states divided.
+"""
 
 from __future__ import annotations
 

@@ -28,13 +28,6 @@ EXCLUSIVE = (
     *(("max", "snapshot"), ("max", "tensors"), ("snapshot", "tensors"), ("snapshot", "must-fit")),
     *(("max", "host-memory"), ("snapshot", "host-memory")),
 )
-    ("max", "snapshot"),
-    ("max", "tensors"),
-    ("snapshot", "tensors"),
-    ("snapshot", "must-fit"),
-    ("max", "host-memory"),
-    ("snapshot", "host-memory"),
-)
 STATUS = {FITS: OK, UNDECIDED: CLOSE, NOT: BROKEN}
 
 

@@ -104,11 +104,17 @@ def read(inputs: Inputs) -> PlanQuestion:
     )
 
 
-def _read_objective(inputs: Inputs, fewest: bool) -> None:
-    """Read what is made small: --min, its older spelling --objective, else the GPUs where they are left out."""
+def read_least(inputs: Inputs) -> str | None:
+    """Return --min, None where it is left out; --objective must not say another."""
     least = inputs.text_or_none("min")
     if least is not None and "objective" in inputs and inputs.text("objective") != least:
         raise NapkinError(f"--min {least} and --objective contradict each other", "leave out --objective")
+    return least
+
+
+def _read_objective(inputs: Inputs, fewest: bool) -> None:
+    """Read what is made small: --min, its older spelling --objective, else the GPUs where they are left out."""
+    least = read_least(inputs)
     one = isinstance(inputs.peek("gpus"), int)
     if one and "gpus" in (least, inputs.text("objective")):
         raise NapkinError("a contradiction: the fewest GPUs are asked for, and --gpus gives them", "leave out --gpus")
