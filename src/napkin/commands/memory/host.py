@@ -39,7 +39,7 @@ def read_host(inputs: Inputs, setup: Setup, hardware: Hardware | None) -> tuple[
     kept = bool(setup.offload) or setup.optimizer.paged or setup.save == FULL
     why = "nothing is kept in the host's memory"
     inputs.depends(("host-memory",), kept, why, "--offload, or --save full, keeps something there")
-    joined = gpus_per_node(hardware) if hardware is not None else gpus_per_node_of(inputs)
+    joined = gpus_per_node(hardware) if hardware is not None else read_gpus_of_node(inputs)
     if given is not None and joined > RACK:
         raise Refused(
             "--host-memory: the accelerator's link joins a rack of nodes",
@@ -48,7 +48,7 @@ def read_host(inputs: Inputs, setup: Setup, hardware: Hardware | None) -> tuple[
     return min(int(setup.layout.gpus), joined), None if given is None else float(given)
 
 
-def gpus_per_node_of(inputs: Inputs) -> int:
+def read_gpus_of_node(inputs: Inputs) -> int:
     """Return the GPUs of a node where no accelerator is named."""
     from napkin.evidence.rates import NODE
 
