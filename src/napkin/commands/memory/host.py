@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError, Refused
-from napkin.evidence.rates import RACK, gpus_per_node
 from napkin.footprint.saving import FULL, SHARDED
 from napkin.inputs.hardware import Hardware
 from napkin.planning.verdicts import FITS, NOT
@@ -39,20 +38,18 @@ def read_host(inputs: Inputs, setup: Setup, hardware: Hardware | None) -> tuple[
     kept = bool(setup.offload) or setup.optimizer.paged or setup.save == FULL
     why = "nothing is kept in the host's memory"
     inputs.depends(("host-memory",), kept, why, "--offload, or --save full, keeps something there")
-    joined = gpus_per_node(hardware) if hardware is not None else read_gpus_of_node(inputs)
+    if not kept:
+        return 1, None
+    from napkin.evidence.rates import NODE, RACK, gpus_per_node  # only where something is kept there
+
+    stated = inputs.integer("gpus-per-node") if inputs.has("gpus-per-node") else NODE
+    joined = stated if hardware is None else gpus_per_node(hardware)
     if given is not None and joined > RACK:
         raise Refused(
             "--host-memory: the accelerator's link joins a rack of nodes",
             "--gpus-per-node says how many GPUs share a host",
         )
     return min(int(setup.layout.gpus), joined), None if given is None else float(given)
-
-
-def read_gpus_of_node(inputs: Inputs) -> int:
-    """Return the GPUs of a node where no accelerator is named."""
-    from napkin.evidence.rates import NODE
-
-    return inputs.integer("gpus-per-node") if inputs.has("gpus-per-node") else NODE
 
 
 def host_of(terms: Mapping[str, Term], node: int) -> Term | None:
