@@ -38,12 +38,14 @@ class Traffic:
     mode      one of MODES
     at_once   sequences in flight on all GPUs; 0 offline: as many as the engine takes
     prompt, response    mean tokens that a request sends and receives
+    alike     all requests have these lengths: in a closed loop those that start together end together
     """
 
     mode: str
     at_once: int
     prompt: int
     response: int
+    alike: bool = False
 
 
 @record
