@@ -278,8 +278,8 @@ way round are pooled.
 """
 
 TUNED = """Steps with adapters, quantized weights, short or packed samples (configs/evidence/tuning.yaml), each
-predicted without its source, as tokens a second or seconds of a step. Two constants of the host are fitted to 19 rows; how
-much farther off such steps are than those above widens their intervals.
+predicted without its source, as tokens a second or seconds of a step. Two constants of the host are fitted to 19 rows;
+how much farther off such steps are than those above widens their intervals.
 """
 
 MEGATRON = """### Megatron's published tables
