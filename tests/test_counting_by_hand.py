@@ -71,3 +71,36 @@ def test_the_spread_of_a_truncated_normal(cut: float) -> None:
 )
 def test_bytes_of_packed_tensors(shape: str, dtype: str, size: int) -> None:
     assert run_line(f"tensor {shape} --dtype {dtype} --json").values["storage/bytes"] == size
+
+
+def test_a_sequence_is_cut_into_equal_documents_and_a_rest() -> None:
+    assert flops.equal_documents(4096, 1000) == ((1000, 4), (96, 1))
+    assert flops.equal_documents(4096, 1024) == ((1024, 4),)
+    assert flops.equal_documents(4096, 4096) == flops.equal_documents(4096, 5000) == ((4096, 1),)
+
+
+def test_the_cut_of_torch_s_trunc_normal_is_absolute() -> None:
+    """a=-3, b=3 of N(0, 0.02²): 3/0.02 standard deviations."""
+    assert run_line("init --fan-in 4 --std 0.02 --json").values["init/cut_in_std"] == 150
+
+
+def test_what_a_reference_model_adds_to_the_flops_of_a_token() -> None:
+    """DPO with a copy as reference: forward and twice that backward of the policy, and one more forward: 4/3."""
+    line = "mfu gpt2 --hardware h100 --gpus 1 --tokens-per-second 1000 --seq 1024 --json --task"
+    alone, both = (run_line(f"{line} {task}").values["flops_per_second/torch"] for task in ("sft", "dpo"))
+    assert both * 3 == alone * 4
+
+
+def test_flops_again_of_every_second_linear_layer() -> None:
+    """GPT-2: half of 2·12·h² per token and layer is computed again; attention and the head are not."""
+    h, layers, vocab, seq = 768, 12, 50257, 1024
+    again = layers * 12 * h * h
+    forward = 2 * (layers * 12 * h * h + vocab * h) + layers * 4 * h * seq
+    line = "mfu gpt2 --hardware h100 --gpus 1 --tokens-per-second 1000 --seq 1024 --recompute operations --json"
+    values = run_line(line).values
+    assert values["hfu/torch"] / values["mfu/torch"] == pytest.approx((3 * forward + again) / (3 * forward), rel=1e-12)
+
+
+def test_a_matmul_in_training_is_three_of_its_size() -> None:
+    values = run_line("flops matmul 64x32x16 --json").values
+    assert (values["flops/forward"], values["flops/training"]) == (65536, 3 * 65536)

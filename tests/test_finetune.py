@@ -259,3 +259,25 @@ def test_what_peft_refuses_next_to_experts_in_one_tensor_is_refused(asked: str, 
     assert says in refused.err
     assert run_line(f"{line} --lora-targets q_proj,v_proj").status == 0
     assert run_line(f"{line} --lora-targets q_proj,w1,w2,w3").status == 2
+
+
+def test_fsdp_under_the_trainers_loop_holds_all_gradients_until_the_last_micro_batch() -> None:
+    """transformers' Trainer runs all micro-batches but the last under accelerate's no_sync, so that each GPU holds the
+    gradients of the complete model in bf16; the update finds its eighth in fp32. FSDP by itself divides each."""
+    line = "memory llama3.1-8b --task sft --gpus 8 --zero 3 --framework fsdp --precision amp-bf16 --hardware h100"
+    params = 8_030_261_248
+    deferred = run_line(f"{line} --trainer trl --grad-accum 2 --json").values
+    assert deferred["memory/at/backward/gradients"] == 2 * params
+    assert deferred["memory/at/step/gradients"] == pytest.approx(4 * params / 8, rel=1e-6)
+    for other in ("--trainer trl --grad-accum 1", "--recompute full --grad-accum 2"):
+        assert run_line(f"{line} {other} --json").values["memory/at/backward/gradients"] <= 4 * params / 8 * (1 + 1e-6)
+
+
+def test_a_mean_length_is_not_the_longest(tmp_path: pathlib.Path) -> None:
+    """Where lengths are a mean, memory that depends on the longest is not predicted; that of the update does not."""
+    layout = "packed: true, padding_free: true, precision: bf16-pure, trainer: none, stack: none"
+    measured = "peak_bytes: 3e+10, what: allocated, mean_tokens_per_sample: 300"
+    rows = ({"id": "lora"}, {"id": "all", "method": "kind: full"})
+    found = validated(tmp_path, *({**row, "layout": layout, "measured": measured} for row in rows))
+    assert "longest" in found["lora", "memory_allocated"]["why"]
+    assert "predicted" in found["all", "memory_allocated"]

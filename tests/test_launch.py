@@ -137,7 +137,21 @@ def read(text: str) -> tuple[dict[str, Any], Any]:
         (OLMO, "olmo", {"tokens": 2 * 10**12, "zero": 3, "precision": "amp-bf16"}),
         (NANOGPT, "nanogpt", {"global-batch": 120, "micro-batch": 3, "model": "gpt2"}),
         # 64 prompts × 4 samples, 512 + 1024 tokens
-        (VERL, "verl", {"global-batch": 256, "seq": 1536, "task": "grpo", "zero": 3}),
+        (
+            VERL,
+            "verl",
+            {
+                "global-batch": 64,
+                "seq": 1536,
+                "task": "grpo",
+                "zero": 3,
+                "samples-per-prompt": 4,
+                "updates": 16,
+                "max-prompt-tokens": 512,
+                "max-response-tokens": 1024,
+                "rollout": "colocated:0.5",
+            },
+        ),
     ],
 )
 def test_a_file_means_options(text: str, name: str, expected: dict[str, Any]) -> None:
@@ -204,20 +218,50 @@ def test_a_file_answers_as_if_its_options_were_typed(napkin: Napkin, tmp_path: P
     assert other.data["inputs"]["seq"]["value"] == 2048
 
 
-def test_lengths_of_prompts_and_answers_replace_a_file_s_sequences(napkin: Napkin, tmp_path: Path) -> None:
-    """A file states the longest sequence, and the samples of a step: reinforcement learning takes mean lengths and
-    prompts instead, from the command line."""
-    line = ["step", "--from", put(tmp_path, "verl.sh", VERL), "--hardware", "h100", "--gpus", "8"]
-    lengths = ["--prompt-tokens", "100", "--response-tokens", "300", "--samples-per-prompt", "4"]
-    asked = napkin([*line, *lengths])
+def test_a_file_of_reinforcement_learning_states_the_longest(napkin: Napkin, tmp_path: Path) -> None:
+    """Its memory is that of the longest; time asks for means. A step generates 1,024 prompts (train_batch_size is left
+    out), and trains on 64 at a time."""
+    files = ["--from", put(tmp_path, "verl.sh", VERL), "--hardware", "h100", "--json"]
+    assert napkin(["memory", *files]).values["memory/phase/rollout"] > 0
+    asked = napkin(["step", *files])
     assert asked.status == 2
-    assert "--global-batch is missing: how many prompts" in asked.err
-    found = napkin([*line, *lengths, "--micro-batch", "4", "--global-batch", "64", "--json"])
+    assert "--prompt-tokens is missing" in asked.err
+    assert "--response-tokens is missing" in asked.err
+    found = napkin(["step", *files, "--prompt-tokens", "100", "--response-tokens", "300"])
     assert found.status == 0, found.err
-    tokens = 64 * 4 * (100 + 300)
+    tokens = 64 * 16 * 4 * (100 + 300)
     rate = tokens / found.values["step/time"] / 8
     assert found.values["tokens_per_second_per_gpu"] == pytest.approx(rate)
-    assert "seq" not in found.data["inputs"]
+
+
+OPENRLHF = """python3 -m openrlhf.cli.train_ppo_ray --actor.num_nodes 1 --actor.num_gpus_per_node 4 \\
+ --vllm.num_engines 2 --vllm.tensor_parallel_size 2 --actor.model_name_or_path meta-llama/Meta-Llama-3-8B \\
+ --algo.advantage.estimator group_norm --rollout.n_samples_per_prompt 8 --rollout.batch_size 64 \\
+ --train.batch_size 128 --algo.kl.init_coef 0 --data.max_len 4096
+"""
+GRPO = """
+model_name_or_path: Qwen/Qwen3-8B
+num_generations: 8
+max_prompt_length: 512
+max_completion_length: 1024
+per_device_train_batch_size: 4
+gradient_accumulation_steps: 2
+use_vllm: true
+vllm_mode: colocate
+vllm_gpu_memory_utilization: 0.4
+beta: 0.04
+"""
+
+
+def test_engines_of_other_libraries_are_read() -> None:
+    """OpenRLHF: 64 prompts of 8 answers are trained on 128 samples at a time, 16 prompts; the engines have GPUs of
+    their own where nothing is colocated. TRL's share is the file's."""
+    found, _ = read(OPENRLHF)
+    expected = {"task": "grpo", "samples-per-prompt": 8, "global-batch": 16, "updates": 4, "rollout-tp": 2}
+    assert {name: found[name] for name in expected} == expected
+    assert (found["rollout"], found["reference"]) == ("separate:4", "none")
+    found, _ = read(GRPO)
+    assert (found["rollout"], found["reference"], found["max-response-tokens"]) == ("colocated:0.4", "same", 1024)
 
 
 def test_several_files_are_one_run(napkin: Napkin, tmp_path: Path) -> None:

@@ -409,3 +409,11 @@ def test_nanogpt_crops_its_positions_to_the_sequence(tmp_path: pathlib.Path) -> 
     found = run_line(f"{line} {rest}").data["values"]
     assert found["memory/parameters"] == 4 * (2048 * 128 + 128 * 128 + 4 * (12 * 128 * 128 + 13 * 128) + 2 * 128)
     assert abs(found["memory/live"] / 59_943_224 - 1) < 1e-3
+
+
+@pytest.mark.parametrize("tp", [1, 2, 4])
+def test_tensor_parallel_ranks_hold_their_part_of_the_logits(tp: int) -> None:
+    """Megatron's loss: fp32 logits of 4,096 tokens over 128,256/tp entries, and the loss in bf16."""
+    line = f"memory llama3-8b --implementation megatron --tp {tp} --gpus {tp} --hardware h100 --seq 4096 --json"
+    values = run_line(line).values
+    assert values["memory/at/loss/temporaries"] == 4096 * (128256 // tp) * 4 + 2

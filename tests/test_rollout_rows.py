@@ -76,9 +76,9 @@ def test_a_synchronous_step_is_what_step_answers(tmp_path: pathlib.Path) -> None
 @pytest.mark.parametrize(
     ("rl", "why"),
     [
-        (SAMPLED.replace("on policy,", "1-step Off,"), "overlap"),
+        (SAMPLED.replace("on policy,", "1-step Off,"), "how many of its GPUs generate"),
+        (SAMPLED.replace("on policy,", "switch,"), "overlap"),
         (SAMPLED.replace("response_length_mean: 1000, ", ""), "how long its answers are"),
-        (SAMPLED.replace(", rollout_tp: 1", ""), "ranks of its engine"),
         (SAMPLED.replace("prompts: 64, ", ""), "how many answers"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -31,7 +32,7 @@ def same(view: TensorView, real: Any, torch: Any) -> None:
     assert view.offset == real.storage_offset()
     assert view.contiguous == real.is_contiguous()
     assert view.elements == real.numel()
-    # torch keeps the strides of dimensions of size 1 that nobody can step along
+    # the stride of a dimension of size 1 changes no address
     assert [s for s, n in zip(view.strides, view.shape, strict=True) if n > 1] == [
         s for s, n in zip(real.stride(), real.shape, strict=True) if n > 1
     ]
@@ -77,6 +78,43 @@ def test_views_are_those_of_torch(shape: tuple[int, ...], data: st.DataObject) -
         index = tuple(data.draw(st.integers(-size, size - 1)) for size in view.shape)
         flat = torch.as_strided(torch.arange(max(view.storage, 1)), view.shape, view.strides, view.offset)
         assert view.at(index) == int(flat[index])
+
+
+def shapes_of(elements: int, dims: int) -> list[tuple[int, ...]]:
+    """Every shape with this many dimensions that has so many elements."""
+    if dims == 1:
+        return [(elements,)]
+    sizes = [size for size in range(1, elements + 1) if elements % size == 0]
+    return [(size, *rest) for size in sizes for rest in shapes_of(elements // size, dims - 1)]
+
+
+@pytest.mark.parametrize("part", [(..., slice(None)), (slice(0, 2), ..., slice(0, 4, 2)), (..., slice(1, 3))])
+def test_every_shape_of_every_order_of_dimensions_is_viewed_where_torch_views_it(part: tuple[Any, ...]) -> None:
+    torch = pytest.importorskip("torch")
+    viewed = refused = 0
+    for order in itertools.permutations(range(4)):
+        real = torch.zeros(2, 3, 1, 4)[part].permute(order)
+        view = TensorView(tuple(real.shape), real.stride(), real.storage_offset(), 24)
+        for shape in (one for dims in (1, 2, 3, 4) for one in shapes_of(view.elements, dims)):
+            try:
+                wanted = real.view(shape)
+            except RuntimeError:
+                with pytest.raises(NapkinError):
+                    tensors.reshape_view(view, shape)
+                refused += 1
+            else:
+                same(tensors.reshape_view(view, shape), wanted, torch)
+                viewed += 1
+    assert viewed
+    assert refused
+
+
+def test_dimensions_are_counted_from_the_end_too() -> None:
+    """torch.zeros(2, 3, 4).permute(-3, -1, -2): strides (12, 1, 4); -4 and 3 are out of range."""
+    assert tensors.permute(tensors.new((2, 3, 4)), (-3, -1, -2)).strides == (12, 1, 4)
+    for order in ((-4, 1, 2), (3, 1, 2)):
+        with pytest.raises(NapkinError):
+            tensors.permute(tensors.new((2, 3, 4)), order)
 
 
 @pytest.mark.parametrize(

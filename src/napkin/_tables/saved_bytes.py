@@ -1367,7 +1367,7 @@ EXACT: dict[str, tuple[int, int]] = {
     'data2vec-text': (0, 96),
     'dbrx': (0, 144),
     'deberta': (16, 48),
-    'deberta-v2': (16, 36),
+    'deberta-v2': (16, 84),
     'deepseek_v2': (0, 144),
     'deepseek_v3': (0, 144),
     'deepseek_v32': (0, 144),

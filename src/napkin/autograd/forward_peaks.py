@@ -20,7 +20,7 @@ def forward_peaks(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]]) ->
     with other pieces are not counted; autocast's weight copies are."""
     passes = _passes(nodes, holds)
     keeps = [number for number, node in enumerate(nodes) if node.kept]
-    again = _passes(nodes[: keeps[-1] + 1] if keeps else (), holds, early=True)
+    again = _passes(nodes, holds, keeps[-1] + 1 if keeps else 0)
     return _peak(passes), _peak(passes, dropped=True), _peak(again)
 
 
@@ -34,10 +34,11 @@ _Parts = list[tuple[Number, Storage]]
 
 
 def _passes(
-    nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]], early: bool = False
+    nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]], end: int | None = None
 ) -> list[tuple[Node, _Parts, _Parts]]:
-    """Return the nodes that run, each with what it makes and with what nothing reads after it. early: the pass ends
-    as soon as the last node has saved what it needs, before its output exists where that is its inputs alone."""
+    """Return the nodes that run, each with what it makes and with what nothing reads after it. end: the pass ends
+    before this node, as soon as the last one has saved what it needs, before its output exists where that is its inputs
+    alone."""
     makes = [[id(storage) for _, storage in node.output.storages] for node in nodes]
     reads = [
         [id(storage) for tensor in node.inputs for _, storage in tensor.storages] + [id(s) for _, s in node.kept]
@@ -54,8 +55,10 @@ def _passes(
     ends: dict[int, _Parts] = {}
     found = []
     for number in _used(makes, reads, {key for _, key in held}):
+        if number == end:
+            break
         node = nodes[number]
-        unmade = early and number == len(nodes) - 1 and not _saves_results(node, there)
+        unmade = end is not None and number == end - 1 and not _saves_results(node, there)
         new: _Parts = [] if unmade else [*node.output.storages]
         new += [(1, storage) for _, storage in node.kept]
         made = []

@@ -9,6 +9,7 @@ dispatch mode autograd does not accumulate in place (torch/csrc/autograd/input_b
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from napkin.autograd.course import holds
@@ -76,6 +77,9 @@ def replays(
     for tensor in read_by_others(nodes) if carried else ():
         run.gradients[id(tensor)] = _Gradient(tensor.size)
         run.live = run.live + tensor.size
+    for key, size in weights_of_others(nodes).items() if carried else ():
+        run.summed.add(key)
+        run.live = run.live + size
     for node in reversed(nodes):
         before = run.weights
         given = run.step(node)
@@ -105,6 +109,11 @@ def read_by_others(nodes: Sequence[Node]) -> tuple[Tensor, ...]:
     return tuple(x for x in roots.values() if any(s.shared and s.kind in (ACTIVATION, WEIGHT) for _, s in x.storages))
 
 
+def weights_of_others(nodes: Sequence[Node]) -> dict[object, Number]:
+    """Return the bytes of the gradients of weights that nodes of other pieces read too."""
+    return {node.of: node.weight for node in nodes if node.elsewhere}
+
+
 class _Backward:
     """A backward pass: live bytes relative to its start, their peak, and the gradients that are not yet read.
 
@@ -122,6 +131,9 @@ class _Backward:
         self.weights: Number = 0
         self.let_go: Number = 0
         self.peak_if_freed: Number = 0
+        self.summed: set[object] = set()
+        self.left = Counter(node.of for node in nodes if node.of is not None)
+        self.left.update({node.of: 1 for node in nodes if node.elsewhere})  # another piece completes it
         self.freed = _freed(nodes, alone, recomputed)
         self.gradients = {id(nodes[-1].output.root): _Gradient(seed)} if nodes else {}
 
@@ -154,7 +166,20 @@ class _Backward:
         if not is_zero(late):
             self.rise(late)
             self.live = self.live + late - node.uncast_weight
+        if node.of is not None:
+            self.add_up(node)
         return given
+
+    def add_up(self, node: Node) -> None:
+        """Add the gradient of a weight that several nodes read: it is complete with the last of them. Each sum is a
+        third tensor, until both terms are free."""
+        if node.of in self.summed:
+            self.rise(node.weight - node.bias)  # the matrix's, then the bias's
+            self.live = self.live - node.weight
+        self.summed.add(node.of)
+        self.left[node.of] -= 1
+        if self.left[node.of]:
+            self.weights = self.weights - node.weight
 
     def free(self, node: Node) -> None:
         """Free what no other node still holds after a node's backward."""

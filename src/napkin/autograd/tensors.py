@@ -104,6 +104,8 @@ class Node:
     scratch          temporary bytes of its backward
     forward_scratch  temporary bytes of its forward
     cached           bytes of the copy of a bias that autocast's cache holds from then on
+    of               what tells its weight apart, where other nodes read it too: their gradients are summed
+    elsewhere        nodes of other pieces read it too
     """
 
     __slots__ = (
@@ -111,10 +113,12 @@ class Node:
         "bias",
         "broadcast",
         "cached",
+        "elsewhere",
         "forward_scratch",
         "inputs",
         "kept",
         "name",
+        "of",
         "output",
         "scratch",
         "uncast_weight",
@@ -145,6 +149,8 @@ class Node:
         self.bias: Number = 0
         self.forward_scratch = forward_scratch
         self.cached: Number = 0
+        self.of: object = None
+        self.elsewhere = False
 
 
 def select(condition: Number, yes: Tensor, no: Tensor) -> Tensor:

@@ -3,6 +3,8 @@ understood, or missing and needed, is refused with the reason."""
 
 from __future__ import annotations
 
+import math
+
 from napkin.architectures import build, implementation_of
 from napkin.errors import NapkinError
 from napkin.evidence.finetune_software import (
@@ -48,7 +50,8 @@ class FineTuning:
     untimed   why its speed is not predicted, ""      oom  the run was out of memory
     joined    a sequence is several samples of unknown length, each of which attends to itself alone
     run_kind  of the whole run: a benchmark's time to its target has evaluations in it
-    uneven    sequences have no length in common: `seq` is their mean
+    longer    the longest micro-batch over one of `seq`, where that is a mean of lengths, or their limit; 1: as long
+    others    what else the setup can be, and what is not stated that would tell: memory is predicted where it agrees
     """
 
     model: Model
@@ -59,9 +62,10 @@ class FineTuning:
     steps: float
     untimed: str
     oom: bool
-    uneven: bool
+    longer: float
     joined: bool
     run_kind: str
+    others: tuple[tuple[Setup, str], ...] = ()
 
 
 READ = {
@@ -131,12 +135,23 @@ def fine_tuning(row: RowFields) -> FineTuning:
     card = card_of(row)
     software = "megatron-core" if framework.name == "megatron-core" else trainer.software
     steps = steps_of(row, layout)
-    apart = row.flag("layout.packed") is False or _is_cut_only(row)
-    uneven = row.count("layout.seq") is None and apart
     stated = row.count("layout.seq") is not None or row.number("measured.mean_tokens_per_sample") is not None
     joined = bool(row.flag("layout.packed")) and not stated
     oom = bool(row.flag("measured.oom"))
-    return FineTuning(model, setup, card, name, software, steps, untimed, oom, uneven, joined, run_kind_of(row))
+    return FineTuning(
+        model,
+        setup,
+        card,
+        name,
+        software,
+        steps,
+        untimed,
+        oom,
+        _longer(row, layout),
+        joined,
+        run_kind_of(row),
+        _others(row, setup),
+    )
 
 
 def reference_of(row: RowFields, task: Task) -> str:
@@ -145,6 +160,35 @@ def reference_of(row: RowFields, task: Task) -> str:
     if task.reference and said not in REFERENCES:
         raise NapkinError(f"where the reference is: {said[:60]}" if said else "where the reference is is not stated")
     return REFERENCES.get(said, NONE)
+
+
+def _others(row: RowFields, setup: Setup) -> tuple[tuple[Setup, str], ...]:
+    """Return what else a row's setup can be, each with what the row does not state."""
+    layout, longer = setup.layout, _longer(row, setup.layout)
+    found = []
+    if longer > 1:
+        other = layout.replaced(seq=round(longer * float(layout.seq)))
+        found.append((replace(setup, layout=other), "how long its longest sequences are is not stated"))
+    stated = row.count("layout.grad_accum") or row.count("layout.global_batch")
+    if setup.framework.defers and not stated:
+        other = layout.replaced(micro_batches=2)
+        found.append((replace(setup, layout=other), "whether gradients of several micro-batches add up is not stated"))
+    return tuple(found)
+
+
+LONGER = 4
+"""The longest sequence of a data set over its mean one."""
+
+
+def _longer(row: RowFields, layout: Layout) -> float:
+    """Return the longest micro-batch over the usual one: as the longest sequence where all are padded to it; where they
+    are joined without padding, the excess falls with the root of their number."""
+    if row.count("layout.seq") is not None:
+        return 1.0
+    if row.flag("layout.packed") is False or _is_cut_only(row):
+        return LONGER
+    joined = row.number("measured.mean_tokens_per_sample") is not None
+    return 1.0 + (LONGER - 1.0) / math.sqrt(float(layout.micro)) if joined else 1.0
 
 
 def _is_cut_only(row: RowFields) -> bool:

@@ -41,7 +41,17 @@ def framework_of(row: RowFields, stack: str, trainer: Trainer) -> Framework:
         return PLAIN
     if stack not in FRAMEWORKS:
         raise NapkinError(f"the framework {stack[:40]} is not modeled")
-    return FRAMEWORKS[stack]
+    framework = FRAMEWORKS[stack]
+    if "fsdp2" in row.text("layout.framework").lower() and not _defers_fsdp2(row):
+        return framework
+    return trainer.on(framework)
+
+
+def _defers_fsdp2(row: RowFields) -> bool:
+    """Return whether accelerate's no_sync does anything under FSDP2: from 1.11 on (ec92b1af of September 2025). Figures
+    of FSDP2 that state no version are older."""
+    found = re.search(r"accelerate[ =]*(\d+)\.(\d+)", row.text("layout.versions"))
+    return found is not None and (int(found[1]), int(found[2])) >= (1, 11)
 
 
 def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: str) -> Precision:

@@ -1,30 +1,88 @@
-"""What inference engines reach of a machine: the shares that the time of generation rests on."""
+"""What inference engines reach of a machine: the shares that the time of generation rests on.
+
+They are those of training steps on the same generation of accelerators (tools/calibrate.py), each times exp(effects)
+that tools/serving_shares.py fits to published rows of serving: one effect that all engines share, and what a family of
+engines, a kind of memory or a number of bits adds. What no row tells stays at 0, so that an engine that no one measured
+has what all share.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 from napkin.evidence.constants import constants
-from napkin.evidence.rates import machine
+from napkin.evidence.rates import Machine, machine
+from napkin.formats import COMPUTE_BITS
 from napkin.inputs.hardware import Hardware
 from napkin.timing.generation import EngineShares, GenerationRates
 
+UNKNOWN = "unknown"
+"""The engine of which only what all engines share is known."""
+LAYER, LATENCY = 30e-6, 12e-6
+"""assumed, before any row: seconds to launch the kernels of a layer (six, of about 5 μs), and of one collective."""
 
-def rates_on(hardware: Hardware, compute: str) -> GenerationRates:
-    """Return the rates of an engine that computes linear layers in `compute` on an accelerator."""
+
+def rates_on(hardware: Hardware, compute: str, engine: str = UNKNOWN, without: str = "") -> GenerationRates:
+    """Return the rates of an engine that computes linear layers in `compute` on an accelerator. engine: its family;
+    without: a source of rows that the effects are fitted without."""
+    return rates_of(hardware, compute, engine, effects(without))
+
+
+def rates_of(hardware: Hardware, compute: str, engine: str, fitted: Mapping[str, float]) -> GenerationRates:
+    """Return the rates with these effects."""
     at = machine(hardware, compute)
-    return GenerationRates(at.peak, at.peak_wide, at.bandwidth, at.link, at.network, at.node, shares(at.generation))
+    found = shares(at, COMPUTE_BITS.get(compute, 16), kind_of(hardware), engine, fitted)
+    return GenerationRates(at.peak, at.peak_wide, at.bandwidth, at.link, at.network, at.node, found)
 
 
-def shares(generation: str) -> EngineShares:
-    """Return what engines reach on a generation of accelerators: the shares of training steps."""
+def kind_of(hardware: Hardware) -> str:
+    """Return the kind of an accelerator's memory: stacked on the package (hbm), or next to it."""
+    return "hbm" if hardware.memory_type.startswith("HBM") else "dram"
+
+
+def effects(without: str = "") -> Mapping[str, float]:
+    """Return the fitted effects, without one source of rows where it is named."""
+    from napkin._tables import serving_shares as table
+
+    return {**table.EFFECTS, **table.WITHOUT.get(without, {})}
+
+
+def names(bits: int, kind: str, engine: str) -> dict[str, tuple[str, ...]]:
+    """Return the names of the effects on each share: what all engines share, and what is known of this family."""
+    common: dict[str, tuple[str, ...]] = {
+        "weights": ("weights",),
+        "cache": ("cache",),
+        "matmul": ("matmul", f"matmul/{bits}"),
+        "attention": ("attention",),
+        "latency": ("latency",),
+        "layer": ("layer",),
+    }
+    if engine == UNKNOWN:
+        return common
+    by_memory = ("weights", "matmul")
+    return {
+        share: (*parts, f"{share}/{engine}", *([f"{share}/{engine}/{kind}"] if share in by_memory else []))
+        for share, parts in common.items()
+    }
+
+
+def shares(at: Machine, bits: int, kind: str, engine: str, fitted: Mapping[str, float]) -> EngineShares:
+    """Return what a family of engines reaches on a machine."""
     known = constants()
+    of = {
+        share: math.exp(sum(fitted.get(name, 0.0) for name in parts))
+        for share, parts in names(bits, kind, engine).items()
+    }
+    depth = bits if f"matmul/{at.generation}/{bits}" in known else 16
     return EngineShares(
-        weights=known["memory"],
-        cache=known["memory"],
-        matmul=known[f"matmul/{generation}/16"],
-        attention=known[f"attention/{generation}"],
+        weights=known["memory"] * of["weights"],
+        cache=known["memory"] * of["cache"],
+        matmul=known[f"matmul/{at.generation}/{depth}"] * of["matmul"],
+        attention=known[f"attention/{at.generation}"] * of["attention"],
         bus=known["bus"],
-        latency=known["tensor_latency"],
-        layer=0.0,
+        latency=LATENCY * of["latency"],
+        layer=LAYER * of["layer"],
         step=0.0,
-        source="of training steps",
+        source="published rows of serving, over the shares of training steps",
     )

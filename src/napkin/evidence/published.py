@@ -5,6 +5,7 @@ Rows of a file in one of the forms
     schema: steps/1      id source model hardware layout measured [convention] [suspect] [note]
     schema: memory/1     id source model hardware layout memory [suspect] [note]
     schema: finetune/1   id source task model hardware method layout measured [suspect] [note]
+    schema: serving/1    id source model quant hardware layout engine load measured [suspect] [note]
     schema: endtoend/1   id model params_active tokens accelerator device_hours [count precision peak_dtype …]
 
 become records of what a planner knows beforehand, and apart from it the one quantity that was measured. A stated MFU,
@@ -16,14 +17,20 @@ from __future__ import annotations
 from napkin.errors import NapkinError, Problems
 from napkin.evidence.preset_dimensions import dimensions_of
 from napkin.evidence.recognize import of_memory, of_step, recognized
-from napkin.evidence.row_files import MEMORY, RUNS, STEPS, TUNING, read_rows
+from napkin.evidence.row_files import MEMORY, RUNS, SERVING, STEPS, TUNING, read_rows
 from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import StepRow, step_row
 from napkin.inputs.load import printable
 from napkin.inputs.presets import is_preset
 from napkin.record import record
 
-MAIN = {STEPS: "step_seconds", MEMORY: "memory_used", RUNS: "device_hours", TUNING: "memory_used"}
+MAIN = {
+    STEPS: "step_seconds",
+    MEMORY: "memory_used",
+    RUNS: "device_hours",
+    TUNING: "memory_used",
+    SERVING: "output_tokens_per_second",
+}
 """Schema → the quantity that its rows mainly print."""
 
 RUN_KINDS = ("production", "benchmark", "speedrun")
@@ -74,6 +81,7 @@ class Published:
     memory: list[RowFields]
     runs: list[RunRow]
     tuning: list[RowFields]
+    serving: list[RowFields]
     unread: list[UnreadRow]
 
 
@@ -85,14 +93,14 @@ def read(path: str) -> Published:
     if not isinstance(data, dict) or not isinstance(data.get("rows"), list):
         raise NapkinError(f"{document.name}: has no list of rows", "napkin validate --init writes a first file")
     schema = data.get("schema")
-    if schema not in (STEPS, MEMORY, RUNS, TUNING):
+    if schema not in MAIN:
         raise NapkinError(
             f"{document.place('schema')}: unknown schema {printable(repr(schema), 60)}",
-            f"{STEPS}, {MEMORY}, {RUNS} or {TUNING}",
+            f"one of {', '.join(MAIN)}",
         )
     if not data["rows"]:
         raise NapkinError(f"{document.place('rows')}: is empty", "a row a run")
-    found = Published(schema, [], [], [], [], [])
+    found = Published(schema, [], [], [], [], [], [])
     names: set[str] = set()
     problems: list[NapkinError] = []
     for index, fields in enumerate(data["rows"]):
@@ -105,6 +113,8 @@ def read(path: str) -> Published:
                 found.memory.append(recognized(with_preset(row), of_memory))
             elif schema == RUNS:
                 found.runs.append(run_row(row))
+            elif schema == SERVING:
+                found.serving.append(row)
             else:
                 found.tuning.append(row)
         except NapkinError as problem:

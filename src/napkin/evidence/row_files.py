@@ -10,8 +10,8 @@ from napkin.errors import NapkinError
 from napkin.inputs.load import STDIN, Document, printable, read_text
 from napkin.inputs.yaml_file import parse_yaml
 
-STEPS, MEMORY, RUNS, TUNING = "steps/1", "memory/1", "endtoend/1", "finetune/1"
-MEASURED = (("measured.", STEPS), ("memory.", MEMORY), ("device_hours", RUNS))
+STEPS, MEMORY, RUNS, TUNING, SERVING = "steps/1", "memory/1", "endtoend/1", "finetune/1", "serving/1"
+MEASURED = (("load.", SERVING), ("measured.", STEPS), ("memory.", MEMORY), ("device_hours", RUNS))
 """How the columns begin that tell a CSV file's schema."""
 DEEPEST = 4
 """The most parts of a column's name: model.experts.count."""

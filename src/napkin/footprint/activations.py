@@ -6,12 +6,12 @@ labels). Exact for the named versions of the implementations (implementations.py
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from napkin.autograd.forward_peaks import forward_peak
 from napkin.autograd.live import before_recomputation
 from napkin.autograd.tape import Tape
-from napkin.autograd.tensors import ACTIVATION, INPUT_LABEL
+from napkin.autograd.tensors import ACTIVATION, INPUT_LABEL, WEIGHT_COPY
 from napkin.elementwise import Number, minimum, total, where
 from napkin.footprint.closures import closure, embedded_bytes, leaf_bytes, masks_of, unkept_masks
 from napkin.footprint.legs import Leg
@@ -119,7 +119,7 @@ def _run_layers(
     known: dict[tuple[int, str], tuple[int, Piece, str]] = {}  # each layer type is lowered once
     kinds: list[Layer] = []
     patterns: list[Numbered] = []
-    remaining = iter(stack.patterns)
+    remaining, reused = iter(stack.patterns), reused_weights(stack)
     width: Number = 0
     dtype, encodes = "", False
     for leg, x in zip(legs, made, strict=True):
@@ -139,7 +139,7 @@ def _run_layers(
                     while count:
                         key = (id(layer), dtype)
                         if key not in known:
-                            one, then = one_layer(lowering, layer, width, dtype)
+                            one, then = one_layer(lowering, layer, width, dtype, reused)
                             known[key] = (len(kinds), unread(one) if leg.idle else one, then)
                             kinds.append(layer)
                         kind, _, dtype = known[key]
@@ -163,15 +163,28 @@ def counted(patterns: Iterable[Numbered]) -> dict[int, int]:
     return dict(sorted(counts.items()))
 
 
-def one_layer(lowering: Lowering, layer: Layer, width: Number, dtype: str) -> tuple[Piece, str]:
+def reused_weights(stack: Stack) -> dict[int, bool]:
+    """Return the operations whose weights others in layers read too, by identity: whether these are in other layers."""
+    found: dict[int, bool] = {}
+    for layer in stack.layers:
+        own = {id(op) for op in layer.operations}
+        for owner in (op.owner() for op in layer.operations if op.owner() is not op):
+            found[id(owner)] = found.get(id(owner), False) or id(owner) not in own
+    return found
+
+
+def one_layer(
+    lowering: Lowering, layer: Layer, width: Number, dtype: str, reused: Mapping[int, bool]
+) -> tuple[Piece, str]:
     """Return what a layer keeps, and the dtype of its output."""
     tape = lowering.tape.fresh()
     outer, lowering.tape = lowering.tape, tape
+    lowering.reused = reused
     before = {id(storage) for storage in lowering.shared_storages()}
     x = lowering.residual(width, dtype)
     x.tensor.no_grad = layer.begins
     out = lowering.run(rewrite(layer.operations, lowering.implementation), x)
-    lowering.tape = outer
+    lowering.tape, lowering.reused = outer, {}
     made = piece(layer.kind, tape, 0, 0, x.tensor.size)
     taken = lowering.arguments.values()
     own = tuple(storage for storage in lowering.shared_storages() if id(storage) not in before)
@@ -186,6 +199,7 @@ def one_layer(lowering: Lowering, layer: Layer, width: Number, dtype: str) -> tu
         arguments=tuple(s for s in taken if s.shared),
         carried=total(s.size for s in taken if not s.shared),
         rest=total(s.size * s.kept for s in rest.values() if s.kind == ACTIVATION),
+        rest_casts=total(s.size * s.kept for s in rest.values() if s.kind == WEIGHT_COPY and not s.shared),
         masks=masks_of(lowering, layer),
         shared=(*made.shared, *unkept_masks(lowering, layer, made.shared)),
         anew=made.anew

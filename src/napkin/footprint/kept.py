@@ -29,8 +29,7 @@ def saved_bytes(step: PreparedStep, stage: Stage) -> tuple[Number, Number, Numbe
         piece = run.layers[variant.kind][1]
         if variant.no_grad:
             continue
-        if not variant.checkpointed:
-            casts = casts + product(n, piece.casts)
+        casts = casts + product(n, piece.rest_casts if variant.checkpointed else piece.casts)
         for storage in piece.arguments if variant.checkpointed else piece.shared:
             shared[id(storage)] = (storage, shared.get(id(storage), (storage, 0))[1] + n)
     size = recompute.group(step.order.depth)

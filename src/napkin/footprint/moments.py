@@ -7,7 +7,7 @@ from napkin.elementwise import Number, is_array, is_zero, maximum, product, tota
 from napkin.footprint.gathers import gathered_bytes
 from napkin.footprint.kept import dot, returned_bytes
 from napkin.footprint.optimizer_buffers import optimizer_temporaries, table_elements
-from napkin.footprint.peaks import LayerPeak, layer_peaks
+from napkin.footprint.peaks import LayerPeak, StageLayers, layer_peaks
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import Made, Moment, MomentSums, Rank, larger
 from napkin.footprint.registered import buffers
@@ -61,7 +61,7 @@ class Moments:
         self.loss = product(stage.last, run.loss)
         self.losses = 2 * self.loss
         self.last = (self.loss + self.leaves) * (layout.micro_batches > 1)
-        cached = dot(stage.checkpointed, (piece.casts for piece in pieces))
+        cached = dot(stage.checkpointed, (piece.casts - piece.rest_casts for piece in pieces))
         biases = dot(stage.layers, (piece.biases for piece in pieces))
         self.cached = cached = total((cached, product(stage.first, run.before.biases), biases))
         self.kept_casts = rank.casts - product(stage.last, run.after.casts)
@@ -168,7 +168,10 @@ class Moments:
         if self.step.setup.framework.retains:
             kept = kept + 2 * peak.gone
         casts = self.kept_casts - peak.uncast
-        made = gradients.parts_after(gradients.first + peak.made)
+        made = (
+            *gradients.parts_after(gradients.first + peak.made),
+            ("of_layers_to_come", product(peak.waits, self.step.setup.lets_go)),
+        )
         return self.moment("backward", made, kept, casts, temporaries, peak.left)
 
     def at_seam(self, peak: LayerPeak) -> Moment:
@@ -184,6 +187,7 @@ class Moments:
         setup = step.setup
         layers = self.parts[1 : 1 + len(step.run.layers)]
         made = gradients.first + total(n * part.gradients(gradients.width) for n, part in layers)
+        made = made + StageLayers(step, stage, gradients.width).reused(stage.variants)[0]
         casts = self.kept_casts - total(
             product(n, run.layers[variant.kind][1].casts)
             for n, variant in zip(stage.variants, step.order.variants, strict=True)

@@ -38,6 +38,7 @@ class LayerPeak:
     leaf    the gradient of the zeros that layers after it read in place of position biases
     left    what the graphs that modules refer to save of the layers that were recomputed before
     below   whether a later layer of its variant is on the stage too, before whose forward pass no less is kept
+    waits   gradients of weights that layers still to come read too
     """
 
     valid: Number
@@ -53,6 +54,7 @@ class LayerPeak:
     leaf: Number = 0
     left: Number = 0
     below: bool = False
+    waits: Number = 0
 
 
 Corner = tuple[Number, int, Counts, Number, Number]
@@ -82,7 +84,9 @@ class StageLayers:
             (weights[one.kind].gradients(grad), not still) for still, one in zip(fixed, order.variants, strict=True)
         ]
         self.weights = [size * some for size, some in trained]
-        self.copies = [0 if one.checkpointed or one.no_grad else piece.casts for one, piece in pairs]
+        self.copies = [
+            0 if one.no_grad else piece.rest_casts if one.checkpointed else piece.casts for one, piece in pairs
+        ]
         self.cached = [piece.biases if one.no_grad else total((piece.casts, piece.biases)) for one, piece in pairs]
         chosen = [piece.chosen if self.chooses else 0 for piece in self.pieces]
         self.reruns = [p.recomputed - c if one.checkpointed else 0 for (one, p), c in zip(pairs, chosen, strict=True)]
@@ -102,12 +106,24 @@ class StageLayers:
             for low, high in spans:
                 for valid, variant, upto in order.corners(low, high):
                     yield valid, variant, upto, 0, self.reruns[variant]
+                    yield from self._before(valid, variant, upto)
             return
         for low, high in order.groups(stage.low, stage.high, size):
             above = order.before(low)
             for valid, variant, upto in order.corners(low, high):
                 recomputed = dot([a - b for a, b in zip(upto, above, strict=True)], self.reruns)
                 yield valid, variant, upto, ceil_div(high - stage.low, size), recomputed
+
+    def _before(self, valid: Number, variant: int, upto: Counts) -> Iterator[Corner]:
+        """Yield the layer before a corner, where it is alike and adds to gradients that only the corner leaves."""
+        if not self.step.replays.shares(self.order.variants[variant].kind):
+            return
+        there = total(upto) - 1
+        same = self.order.between(maximum(there - 1, 0), there)[variant]
+        there = valid & (same > 0) & (there > self.stage.low)
+        if is_array(there) or there:
+            fewer = tuple(n - (one == variant) for one, n in enumerate(upto))
+            yield there, variant, fewer, 0, self.reruns[variant]
 
     def largest_corners(self, gradients_of: Callable[[Number], Number]) -> Iterable[Corner]:
         """Return of the corners that are alike those that hold the most; all of them where layouts are arrays."""
@@ -124,7 +140,7 @@ class StageLayers:
             kept = checkpoints * inputs + dot(upto, stays)
             done = [a - b for a, b in zip(self.end, upto, strict=True)]
             ahead = [a - b for a, b in zip(upto, self.begin, strict=True)]
-            alike = (variant, *(n > 0 for n in ahead), sum(ahead) == 1)
+            alike = (variant, *(n > 0 for n in ahead), sum(ahead) == 1, sum(done) == 0)
             backward = kept + gradients_of(dot(done, self.weights)) - dot(done, self.copies) + recomputed
             return alike, backward, kept - dot(done, self.cached) + returned_bytes(step, stage, sum(upto) - 1)
 
@@ -138,11 +154,34 @@ class StageLayers:
         if not own:
             return 0
         after = zip(done, (shares(one.kind) for one in self.order.variants), strict=True)
-        count: dict[int, Number] = dict.fromkeys(own, 0)
+        count: dict[object, Number] = dict.fromkeys(own, 0)
         for n, theirs in after:
             for key in own.keys() & theirs.keys():
                 count[key] = count[key] + n
         return total(where(n > 0, own[key], 0) for key, n in count.items())
+
+    def reused(self, done: Counts, variant: int | None = None) -> tuple[Number, Number]:
+        """Return the bytes of the gradients that `done` layers have left of weights that other layers hold, without
+        those that a layer of `variant` adds to (carried), and of these, what is not complete."""
+        weights = self.step.replays.weights
+        kinds = [one.kind for one in self.order.variants]
+        used = [weights(kind) for kind in kinds]
+        if not any(used):
+            return 0, 0
+        held = [{id(op) for op in self.step.run.kinds[kind].operations} for kind in kinds]
+        own = used[variant] if variant is not None else {}
+        ahead = [a - b - n for a, b, n in zip(self.end, self.begin, done, strict=True)]
+        found: Number = 0
+        waits: Number = 0
+        for key, size in {key: size for theirs in used for key, size in theirs.items() if key not in own}.items():
+            assert isinstance(key, tuple)
+            users = total(n for n, theirs in zip(done, used, strict=True) if key in theirs)
+            holders = total(n for n, theirs in zip(done, held, strict=True) if key[0] in theirs)
+            found = found + where((users > 0) & (holders == 0), size, 0)
+            readers = zip(ahead, used, held, strict=True)
+            left = total(n for n, theirs, own_here in readers if key in theirs or key[0] in own_here)
+            waits = waits + where((users > 0) & (left > 0), size, 0)
+        return found, waits
 
     def leaf(self, done: Counts) -> Number:
         """Return the bytes of the gradient that `done` layers have given to the zeros they read."""
@@ -207,9 +246,10 @@ def layer_peaks(
     for valid, variant, upto, checkpoints, recomputed in layers.largest_corners(gradients_of):
         done = [a - b for a, b in zip(layers.end, upto, strict=True)]
         ahead = tuple(a - b for a, b in zip(upto, layers.begin, strict=True))
+        reused, waits = layers.reused(tuple(done), variant)
         yield LayerPeak(
             valid,
-            dot(done, layers.weights),
+            dot(done, layers.weights) + reused,
             whole - kept_by_layers(step, ahead, checkpoints),
             freed_bytes(layers.shared, ahead),
             dot(done, layers.copies),
@@ -221,6 +261,7 @@ def layer_peaks(
             layers.leaf(tuple(done)),
             dot(done, layers.leaks),
             variant in later and holds_for_all(later[variant]),
+            waits,
         )
         if is_array(valid):  # else those that hold the most are in no order
             later[variant] = later[variant] | valid if variant in later else valid

@@ -35,6 +35,7 @@ class Piece:
              layers share
     carried  bytes of those that are its own
     rest     bytes of what it keeps beyond its checkpointed block
+    rest_casts  those of autocast's copies of the weights there
     masks    bytes of the causal masks that it reads, by what tells them apart
     returned what it returns next to the stream, which lives until the next layer returns
     remembers  bytes that its modules refer to until they run again
@@ -61,6 +62,7 @@ class Piece:
     arguments: tuple[Storage, ...] = ()
     carried: Number = 0
     rest: Number = 0
+    rest_casts: Number = 0
     masks: tuple[tuple[object, Number], ...] = ()
     returned: tuple[Storage, ...] = ()
     made: tuple[Storage, ...] = ()
@@ -186,5 +188,7 @@ def unread(made: Piece) -> Piece:
     """Return a layer whose result nothing reads: it runs, and no gradient reaches it."""
     nothing: tuple[object, ...] = ()
     changes = dict.fromkeys(("kept", "nodes", "shared", "arguments", "masks", "returned", "made"), nothing)
-    sizes = dict.fromkeys(("leaks", "saved", "casts", "recomputed", "chosen", "carried", "rest", "delayed", "input"), 0)
+    sizes = dict.fromkeys(
+        ("leaks", "saved", "casts", "recomputed", "chosen", "carried", "rest", "rest_casts", "delayed", "input"), 0
+    )
     return replace(made, burst=made.dropped, **changes, **sizes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.autograd.live import Replay, read_by_others, replays
+from napkin.autograd.live import Replay, read_by_others, replays, weights_of_others
 from napkin.elementwise import Flag, Number, is_array, where
 from napkin.footprint.pieces import Pass, Piece
 from napkin.training.setup import Setup
@@ -17,13 +17,18 @@ class Replays:
     def __init__(self, run: Pass, table: Number = 0) -> None:
         self.run = run
         self.table = table
-        self._shared: dict[int, dict[int, Number]] = {}
+        self._shared: dict[int, dict[object, Number]] = {}
 
-    def shares(self, kind: int) -> dict[int, Number]:
-        """Return the bytes of the tensors with a gradient that a layer reads and others read too, by storage."""
+    def weights(self, kind: int) -> dict[object, Number]:
+        """Return the bytes of the gradients of the weights that a layer reads and others read too."""
+        return weights_of_others(self.run.layers[kind][1].nodes)
+
+    def shares(self, kind: int) -> dict[object, Number]:
+        """Return the bytes of the gradients of what a layer reads and others read too: tensors, by storage, and
+        weights."""
         if kind not in self._shared:
-            read = read_by_others(self.run.layers[kind][1].nodes)
-            self._shared[kind] = {id(x.storage): x.size for x in read}
+            nodes = self.run.layers[kind][1].nodes
+            self._shared[kind] = {id(x.storage): x.size for x in read_by_others(nodes)} | weights_of_others(nodes)
         return self._shared[kind]
 
     def piece(self, which: int) -> tuple[Piece, Number]:

@@ -71,8 +71,8 @@ class Rows:
             self._known_weights[single] = weights_on_a_rank(self.model, self.stack, setup, self.run.kinds)
         return self._known_weights[single]
 
-    def shares(self, kind: int) -> dict[int, Number]:
-        """Return the bytes of the tensors with a gradient that a layer and others read, by storage, in every row."""
+    def shares(self, kind: int) -> dict[object, Number]:
+        """Return the bytes of the gradients of what a layer and others read, in every row."""
         return self._replays.shares(kind)
 
     def of(self, which: int, recomputed: bool, alone: bool, waits: bool, carried: bool) -> tuple[Replay, Replay]:
@@ -92,9 +92,13 @@ class _OfRows(Replays):
         self._rows, self._taker = rows, _Taker(index)
         self._of_layouts: dict[tuple[object, ...], Replay] = {}
 
-    def shares(self, kind: int) -> dict[int, Number]:
+    def shares(self, kind: int) -> dict[object, Number]:
         sizes = self._rows.shares(kind)
         return {key: self._taker.all(size) for key, size in sizes.items()}
+
+    def weights(self, kind: int) -> dict[object, Number]:
+        shared = super().weights(kind)
+        return {key: size for key, size in self.shares(kind).items() if key in shared}
 
     def of(
         self,

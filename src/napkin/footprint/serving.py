@@ -43,6 +43,8 @@ def stored(name: str) -> StoredWeights:
     word = name.strip().lower()
     if word in formats.QUANTIZED:
         return StoredWeights(word, formats.QUANTIZED[word], WIDE)
+    if word in formats.GGUF:
+        return StoredWeights(word, formats.GGUF[word], formats.GGUF[word])
     try:
         form = formats.find(word)
     except NapkinError as problem:

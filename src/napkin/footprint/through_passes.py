@@ -39,6 +39,11 @@ class Gradients:
             unsynced = setup.framework.unsynced * where(sharded, where(self.shards > 1, 1, 0), 0)
             self.standing = self.standing + unsynced * total(n * size for n, size in flat)
             self.added = unsynced * maximum(0, *(size for _, size in flat))
+        if setup.framework.defers:
+            width = sized(1, setup.precision.gathered)
+            deferred = where(sharded & (self.shards > 1) & (setup.layout.micro_batches > 1), 1, 0)
+            self.standing = where(deferred > 0, total(n * part.gradients(width) for n, part in parts), self.standing)
+            self.added = product(deferred, maximum(0, *(part.gradients(width) for _, part in parts)))
         at_once = 0 if setup.in_backward or "parameters" in setup.offload else where(setup.adds_up, 0, 1)
         self._whole = where(sharded, 0, at_once)
         self._sharded = where(sharded, at_once, 0)

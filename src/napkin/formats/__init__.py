@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from napkin.formats.gguf import GGUF
 from napkin.formats.table import (
     BYTES,
     COMPUTE_BITS,
@@ -21,6 +22,6 @@ from napkin.formats.table import (
 )  # fmt: skip
 
 __all__ = [
-    "BYTES", "COMPUTE_BITS", "EXACT_KEPT", "FORMATS", "INTEGERS", "QUANTIZED", "RECIPES",
+    "BYTES", "COMPUTE_BITS", "EXACT_KEPT", "FORMATS", "GGUF", "INTEGERS", "QUANTIZED", "RECIPES",
     "SIXTEENTHS", "TRAINED", "Format", "Integer", "bytes_of", "element_bytes", "find", "stored_bytes",
 ]  # fmt: skip

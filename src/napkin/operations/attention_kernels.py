@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.autograd.tensors import WEIGHT, Tensor, promoted, select
 from napkin.elementwise import Number, ceil_div, is_array, minimum
 from napkin.operations.facts import AttentionCost
-from napkin.operations.implementations import ALIBI, CUDNN, EFFICIENT, FLASH
+from napkin.operations.implementations import ALIBI, ALWAYS, CUDNN, EFFICIENT, FLASH, PADDING
 from napkin.operations.lowering import Lowering
 
 EFFICIENT_ROWS = 32
@@ -108,8 +108,8 @@ def is_masked(run: Lowering, op: AttentionCost) -> bool:
     given = run.implementation.kernel_mask
     if op.merged or op.own_mask or op.anywhere or (op.window is not None and given == "windows"):
         return True
-    if given in ("", "always"):
-        return given == "always"
+    if given in ("", ALWAYS, PADDING):
+        return given != ""
     return cuts_keys(run, op)
 
 
@@ -198,6 +198,9 @@ def kernel_mask(run: Lowering, op: AttentionCost, heads: Number, kernel: str) ->
     if op.position == "dynamic":
         made = tape.lowered(run.read(op, 3).tensor)
         return aligned(run, made, run.b * run.own, run.s, heads) if kernel == EFFICIENT else made
+    if run.implementation.kernel_mask == PADDING:  # expanded, not copied, to all queries and heads
+        padding = tape.lowered(run.passed[PADDING])
+        return aligned(run, padding, run.b, run.s, 1) if kernel == EFFICIENT else padding
     seen = keys_of(run, op)
     keys = ceil_div(seen, MASK_KEYS) * MASK_KEYS if kernel == EFFICIENT else seen
     if op.own_mask:

@@ -89,6 +89,33 @@ class Embedding(Lookup):
 
 
 @record
+class BoxEmbedding(Embedding):
+    """A lookup by the place of each token's box on a page (LayoutLM, arXiv:1912.13318): by the coordinate of a
+    `corner`, where the step gives the four of a token in one tensor, or by a size.
+
+    table  the lookup whose rows it reads too; "": its own
+    """
+
+    _: KW_ONLY
+    corner: bool = False
+    table: str = ""
+
+    def weights(self) -> tuple[Weight, ...]:
+        return () if self.table else super().weights()
+
+    def lower(self, run: Lowering) -> Value:
+        tape = run.tape
+        stored = "fp32" if tape.autocast else tape.compute
+        rows = run.tokens // run.split.sequence
+        ids = tape.new(rows * (4 if self.corner else 1), "int64", "boxes", no_grad=True)
+        ids = run.masks.setdefault("boxes", ids) if self.corner else ids
+        out = tape.new(rows * self.width, stored, "embedded")
+        out = tape.record("embedding", (ids,), out, (ids,), weight=self.rows * self.width * BYTES[stored])
+        tape.nodes[-1].of = self.table or self.name
+        return Value(out, self.width)
+
+
+@record
 class PositionBias(Lookup):
     """A learned score for each head and bucket of distances between query and key, added to attention's (T5,
     arXiv:1910.10683, section 2.1).

@@ -75,7 +75,8 @@ class Implementation:
     Attention kernels
     kernels      attention kernels that the implementation can call
     kernel_mask  the explicit mask that torch's scaled_dot_product_attention gets. "": none · long: windows that are not
-                 longer than the sequence · windows: every window · always: the causal mask too
+                 longer than the sequence · windows: every window · always: the causal mask too · padding: the mask of
+                 each sequence's tokens, one row for all queries
     passes       positional arguments of each layer next to the stream, which its checkpoint keeps. masks: attention's,
                  one for each window · ids: one row of positions · padding: an encoder's mask of its tokens · pairs: an
                  fp32 mask of the pairs of tokens of each sequence · angles: sines and cosines. What a gradient passes

@@ -152,8 +152,12 @@ class PerSequence(Matmul):
     first: bool = False
     used: bool = True
 
+    def weights(self) -> tuple[Weight, ...]:
+        return tuple(replace(one, trained=self.used) for one in super().weights())
+
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
-        return (gemm(self.name, work.sequences, self.d_in, self.d_out),)
+        found = gemm(self.name, work.sequences, self.d_in, self.d_out)
+        return (found if self.used else replace(found, backward=0),)
 
     def lower(self, run: Lowering) -> Value:
         x = run.read(self).tensor

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from napkin.autograd.tape import Tape
 from napkin.autograd.tensors import INPUT_LABEL, WEIGHT, Storage, Tensor, select
-from napkin.elementwise import Number, maximum
+from napkin.elementwise import Number, is_zero, maximum
 from napkin.operations.activation_functions import activated
 from napkin.operations.implementations import ANGLES, PADDING, PAIRS, POSITION_IDS, Implementation
 from napkin.operations.learning import Learning
@@ -52,6 +52,7 @@ class Lowered(Readable, Protocol):
     @property
     def learning(self) -> Learning: ...
     def normalizes(self) -> bool: ...
+    def owner(self) -> object: ...
     def lower(self, run: Lowering) -> Value: ...
 
 
@@ -122,6 +123,8 @@ class Lowering:
         self.handed: frozenset[str] = frozenset()
         self.arguments: dict[int, Storage] = {}
         self.starts: dict[str, int] = {}
+        self.reused: Mapping[int, bool] = {}
+        """Operations of layers whose weights others read too, by identity: whether these are in other layers."""
 
     # --- the program ---
 
@@ -213,6 +216,7 @@ class Lowering:
             self.tape.recomputed = op.name in program.inside
             self.tape.frozen = self.freezes(op)
             self.values[op.name] = op.lower(self)
+            self._name_weights(op)
             self.tape.frozen = False
             self.tape.recomputed = False
             self.scopes.leave(op.name, self.values[op.name].tensor)
@@ -220,6 +224,14 @@ class Lowering:
             self.handed = frozenset(self.shared_tensors)
         self.scopes.close(*(value.tensor for value in (x,) if value is not None))
         return self.values[program.operations[-1].name]
+
+    def _name_weights(self, op: Lowered) -> None:
+        """Tell apart the weights of an operation that other operations of this layer or of others read too."""
+        owner = id(op.owner())
+        if owner in self.reused:
+            weighing = (node for node in self.tape.nodes[self.starts[op.name] :] if not is_zero(node.weight))
+            for number, node in enumerate(weighing):
+                node.of, node.elsewhere = (owner, number), self.reused[owner]
 
     def freezes(self, op: Lowered) -> bool:
         """Return whether an operation's own weights get no gradient: those of frozen layers, all next to adapters, but

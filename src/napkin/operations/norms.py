@@ -76,6 +76,7 @@ class Norm(Elementwise):
     def lower(self, run: Lowering) -> Value:
         x = run.read(self)
         out = self.normalized(run, x.tensor, x.divided)
+        run.tape.hold(x.tensor)
         if x.tensor is run.distances:  # every layer reads the one table
             out.storage.shared = True
             run.distances = out

@@ -154,7 +154,8 @@ class Correct(Streaming):
 
 @record
 class AddToOthers(Streaming):
-    """A tensor of `width` elements per token, added in place to all streams but the first."""
+    """A tensor of `width` elements per token, added in place to all streams but the first. What else it reads are
+    variables of the layer's forward function, which lives until then."""
 
     streams: int
 
@@ -164,7 +165,9 @@ class AddToOthers(Streaming):
 
     def lower(self, run: Lowering) -> Value:
         x = run.read(self)
-        return Value(added(run, x.tensor, run.read(self, 1).tensor), x.width)
+        out = added(run, x.tensor, run.read(self, 1).tensor)
+        run.tape.hold(*(run.read(self, i).tensor for i in range(2, len(self.reads))))
+        return Value(out, x.width)
 
 
 @record

@@ -65,8 +65,9 @@ _RARE = """assume-ignorable strict-config target-seq images image-tokens mean-do
     distributed-optimizer dp-shard stage-layers first-stage-layers last-stage-layers embedding-as-layer
     loss-as-layer chunk-layers max-global-batch max-tp max-pp max-cp max-ep max-vp max-zero max-micro-batch
     optimizer-form momentum attention loss compile async-tp factor ema freeze freeze-layers lora-targets quantized
-    modules-to-save quantize-experts adapter trainer reference prompt-tokens response-tokens max-response-tokens
-    samples-per-prompt rollout rollout-tp reward critic vp sp profile epochs sample-tokens lengths packing steps
+    modules-to-save quantize-experts adapter trainer reference prompt-tokens max-prompt-tokens response-tokens
+    max-response-tokens samples-per-prompt updates off-policy-steps rollout rollout-tp reward critic vp sp profile
+    epochs sample-tokens lengths packing steps
     memory-share max-tpot max-ttft indexer-loss experts bits phases power region restart-time spares
     dropout stack snapshot-device peak-flops memory-size memory-bandwidth link-bandwidth network-bandwidth tdp
     power-overhead pue carbon-intensity goodput run-kind samples-per-second bytes-per-param width widths depth csv

@@ -25,6 +25,7 @@ def engine(text: str) -> str:
 
 OPTIONS = (
     Option("prompt-tokens", units.positive_count, "Mean tokens of a prompt", "token", "N"),
+    Option("max-prompt-tokens", units.positive_count, "Longest prompt, for memory", "token", "N", default="the mean"),
     Option("response-tokens", units.positive_count, "Mean tokens of a generated answer", "token", "N"),
     Option(
         "max-response-tokens",
@@ -35,6 +36,14 @@ OPTIONS = (
         default="the mean",
     ),
     Option("samples-per-prompt", units.positive_count, "Answers to each prompt", metavar="N"),
+    Option("updates", units.positive_count, "Optimizer steps on the answers of a step, each on its part", metavar="N"),
+    Option(
+        "off-policy-steps",
+        units.count,
+        "Steps by which the answers may be older than the weights: they are generated meanwhile",
+        metavar="N",
+        default="0, one after the other",
+    ),
     Option(
         "rollout",
         engine,
@@ -47,6 +56,6 @@ OPTIONS = (
     Option("critic", units.words, "Model of values, or none", metavar="MODEL", default="the policy's in PPO"),
 )
 
-LENGTHS = ("prompt-tokens", "response-tokens", "max-response-tokens", "samples-per-prompt")
-ROLLOUT = (*LENGTHS, "rollout", "rollout-tp", "reward", "critic")
+LENGTHS = ("prompt-tokens", "max-prompt-tokens", "response-tokens", "max-response-tokens", "samples-per-prompt")
+ROLLOUT = (*LENGTHS, "updates", "off-policy-steps", "rollout", "rollout-tp", "reward", "critic")
 """What reinforcement learning takes in addition to a step."""

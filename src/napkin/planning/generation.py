@@ -31,6 +31,8 @@ class ServingSetup:
     element, cache_name bytes of an element of keys and values, and their format
     groups              tensor, pipeline and expert parallelism
     dp                  replicas; experts that are divided over more ranks than one has are shared by several
+    chunk               tokens of prompts in one pass
+    most                sequences that it decodes at a time at most
     """
 
     model: Model
@@ -39,6 +41,8 @@ class ServingSetup:
     cache_name: str
     groups: EngineRanks = EngineRanks()
     dp: int = 1
+    chunk: int = CHUNK
+    most: int = MOST_AT_ONCE
 
     @property
     def gpus(self) -> int:
@@ -81,11 +85,11 @@ def decode_passes(setup: ServingSetup, tokens: Tokens, steps: Term, decoded: Num
 
 
 def prefill_passes(setup: ServingSetup, prompts: Number, prompt: int) -> EnginePasses:
-    """Return the passes that run `prompts` prompts of a replica, CHUNK tokens at a time, or a prompt if that is more;
+    """Return the passes that run `prompts` prompts of a replica, `chunk` tokens at a time, or a prompt if that is more;
     stages of a pipeline follow each other."""
     model, groups = setup.model, setup.groups
     total = prompts * prompt
-    parts = ceil_div(total, CHUNK)
+    parts = ceil_div(total, setup.chunk)
     path = (parts + groups.pp - 1) / parts
     linear, attention = prefill_flops(model, prompt)
     return EnginePasses(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from napkin.errors import Refused
 from napkin.footprint import serving as inference
+from napkin.operations.facts import LinearLayer
 from napkin.operations.model import Model
 from napkin.planning.generation import MOST_AT_ONCE, ServingSetup, Tokens, cache_of, decode_passes, prefill_passes
 from napkin.record import record
@@ -14,17 +15,32 @@ from napkin.timing.rollout import Rollout, decoding_steps
 
 ELEMENT, FORMAT = 2, "bf16"
 """Bytes of an element of weights and cache, and their number format."""
+CHUNK, LOGITS = 8192, 4
+"""Tokens of the largest pass (verl, trainer/config/rollout/rollout.yaml, max_num_batched_tokens; vLLM's own on GPUs of
+70 GiB and more), and bytes of a logit (vLLM, v1/sample/sampler.py: fp32)."""
+
+APART = 0.9
+"""Share of the memory that an engine on GPUs of its own takes (vLLM, config/cache.py, gpu_memory_utilization)."""
 
 
 @record
 class RolloutLengths:
-    """Tokens of a prompt, of the mean and the longest answer; how many answers to a prompt, prompts in a step."""
+    """How long prompts and answers are, and how many of them a step has.
+
+    prompt, response         mean tokens        longest_prompt, longest    of the longest ones (0: the mean prompt)
+    answers   to a prompt                       prompts   of a step
+    updates   optimizer steps on a step's answers, each on its part of them
+    behind    steps by which answers may be older than the weights; 0: generation and training follow each other
+    """
 
     prompt: int
     response: int
     longest: int
     answers: int
     prompts: int
+    longest_prompt: int = 0
+    updates: int = 1
+    behind: int = 0
 
     @property
     def mean(self) -> int:
@@ -34,7 +50,7 @@ class RolloutLengths:
     @property
     def most(self) -> int:
         """Tokens of the longest sequence."""
-        return self.prompt + self.longest
+        return max(self.longest_prompt, self.prompt) + self.longest
 
     @property
     def tokens(self) -> int:
@@ -67,8 +83,9 @@ class Engine:
         return multiply("engine/memory", leaf("engine/share", self.share, "1", GIVEN), capacity)
 
     def cache(self, capacity: Term) -> Term:
-        """Return the bytes that are left for keys and values."""
-        return subtract("engine/kv_cache", self.memory(capacity), self.weights())
+        """Return the bytes that are left for keys and values: next to weights, and room for the largest pass."""
+        passes = leaf("engine/largest_pass", self.profiled(), "byte", TRUE, "vLLM profiles it")
+        return subtract("engine/kv_cache", subtract("engine/left", self.memory(capacity), self.weights()), passes)
 
     def at_once(self, lengths: RolloutLengths, capacity: Term) -> int:
         """Return how many answers are decoded at a time, at their mean context."""
@@ -81,9 +98,34 @@ class Engine:
             )
         return min(MOST_AT_ONCE, int(left / each)) if each else MOST_AT_ONCE
 
+    def profiled(self) -> int:
+        """Return the bytes of the share that only the largest pass takes: vLLM runs one before it sizes the cache, and
+        leaves its room free (v1/worker/gpu_worker.py, determine_available_memory). The residual stream and a layer's
+        widest pair of tensors, or the logits of all sequences and their log-probabilities."""
+        wide = max((one.d_in + one.d_out for one in _linears(self.model)), default=0)
+        layer = CHUNK * ELEMENT * (2 * self.model.hidden + wide // self.ranks)
+        return max(layer, 2 * LOGITS * MOST_AT_ONCE * self.model.vocabulary)
+
     def cached(self, context: int) -> float:
         """Return the bytes of the cache of one sequence of so many tokens on a rank."""
         return cache_of(self.setup, context, 0)
+
+
+def tensors(model: Model) -> int:
+    """Return the tensors of a model's layers, each expert's on its own."""
+    return sum(
+        int(count) * weight.copies
+        for stack in model.stacks
+        for _, count, layer in stack.kinds()
+        for op in layer.operations
+        for weight in op.weights()
+    )
+
+
+def _linears(model: Model) -> list[LinearLayer]:
+    """Return the linear layers inside a model's layers."""
+    layers = [layer for stack in model.stacks for _, _, layer in stack.kinds()]
+    return [linear for layer in layers for op in layer.operations if (linear := op.linear()) is not None]
 
 
 def ranks_needed(model: Model, capacity: float, share: float, longest: int, node: int) -> int:
@@ -102,16 +144,18 @@ def ranks_needed(model: Model, capacity: float, share: float, longest: int, node
 
 
 def rollout_of(engine: Engine, lengths: RolloutLengths, capacity: Term) -> Rollout:
-    """Return what each engine does in a step."""
+    """Return what each engine does in a step. The batch shrinks at its end: experts are read as its mean meets them."""
     engines = max(engine.gpus // engine.ranks, 1)
     answers = -(-lengths.prompts * lengths.answers // engines)
     at_once = min(engine.at_once(lengths, capacity), answers)
     setup = engine.setup
-    steps = decoding_steps(answers, at_once, lengths.response, lengths.longest)
+    steps = decoding_steps(answers, at_once, lengths.response, lengths.longest, max(lengths.behind, 1))
+    decoded = answers * (lengths.response - 1)
+    in_mean = max(round(decoded / float(steps.value)), 1) if decoded else 1
     tokens = Tokens(lengths.prompt, lengths.response)
     return Rollout(
         prefill=prefill_passes(setup, -(-lengths.prompts // engines), lengths.prompt),
-        decode=decode_passes(setup, tokens, steps, answers * (lengths.response - 1), at_once),
+        decode=decode_passes(setup, tokens, steps, decoded, in_mean),
         groups=setup.groups,
     )
 

@@ -13,7 +13,7 @@ runs while others decode: the first token takes P(1) + D, and the rest of the cy
 from __future__ import annotations
 
 from napkin.footprint import serving as inference
-from napkin.planning.generation import MOST_AT_ONCE, ServingSetup, Tokens, cache_of, decode_passes, prefill_passes
+from napkin.planning.generation import ServingSetup, Tokens, cache_of, decode_passes, prefill_passes
 from napkin.record import record
 from napkin.term import GIVEN, TRUE, Term, add, constant, divide, floor, largest, leaf, multiply, smallest, subtract
 from napkin.timing.generation import CLOSED, OFFLINE, GenerationRates, Traffic, passes_time
@@ -155,7 +155,7 @@ def hold(setup: ServingSetup, traffic: Traffic, left: Term | None) -> HeldCache:
 
 def _at_once(setup: ServingSetup, traffic: Traffic, held: HeldCache) -> tuple[int, int]:
     """Return the sequences of a replica at a time, and the requests that wait for room on all of them."""
-    room = MOST_AT_ONCE if held.batch is None else min(int(held.batch.value), MOST_AT_ONCE)
+    room = setup.most if held.batch is None else min(int(held.batch.value), setup.most)
     each = -(-traffic.at_once // setup.dp)
     if traffic.mode == OFFLINE:
         return max(min(room, each) if each else room, 1), 0

@@ -3,8 +3,9 @@ it receives the new weights.
 
 Symbols: S answers of an engine in a step, r their mean tokens and R the longest one's, B answers at a time.
 
-    decoding steps = S·(r − 1)/B + (R − r): a full batch until the last answer is begun, then those that are longer than
-                     the mean; while S ≤ B, R − 1 in total. An answer's first token comes from its prompt's pass.
+    decoding steps = S·(r − 1)/B + (R − r)/k: a full batch until the last answer is begun, then those that are longer
+                     than the mean; while S ≤ B, R − 1 in total. An answer's first token comes from its prompt's pass.
+                     Of k steps' answers that are generated one into the other each has a part of the end.
 
 Both hold for any lengths of the answers: a step reads the weights once, and the cache of every answer in it
 (timing/generation.py).
@@ -26,6 +27,23 @@ BROADCAST = term.leaf(
     "verl docs/advance/delta_weight_sync.md: full broadcasts, 7B in 5.5 to 6 s, 72B in 28.5, 235B in 246 to 266",
 )
 
+PER_TENSOR = term.leaf(
+    "sync/tensor",
+    0.7e-3,
+    "second",
+    term.SEEN,
+    "NVIDIA-NeMo/RL pull request 3294, transfer and update: Qwen3-30B-A3B 9.67 s, 235B-A22B 18.4, Nemotron Nano 3 3.56",
+)
+"""Seconds in which one tensor is exported from the trainer and loaded into the engine: each expert's on its own."""
+TO_HOST_AND_BACK = term.leaf(
+    "offload/rate",
+    3.3e9,
+    "byte/s",
+    term.SEEN,
+    "the same, what its total has besides: 7.5, 21.8 and 9.6 s for 16 bytes a parameter on 16, 64 and 16 GPUs",
+)
+"""Bytes of a GPU's states that are moved to the host before answers are generated, and back, in a second."""
+
 
 @record
 class Rollout:
@@ -44,8 +62,9 @@ def generation_time(one: Rollout, rates: GenerationRates) -> Term:
     return term.add(name, prefill, passes_time(f"{name}/decode", one.decode, one.groups, rates))
 
 
-def decoding_steps(answers: int, at_once: int, response: int, longest: int) -> Term:
-    """Return the steps that decode `answers` answers of `response` tokens in the mean, `at_once` at a time."""
+def decoding_steps(answers: int, at_once: int, response: int, longest: int, batches: int = 1) -> Term:
+    """Return the steps that decode `answers` answers of `response` tokens in the mean, `at_once` at a time. batches:
+    whose answers are generated one into the other."""
     later = term.leaf(
         "later_tokens_of_an_answer", response - 1, "1", term.GIVEN, "the first comes from the prompt's pass"
     )
@@ -56,16 +75,25 @@ def decoding_steps(answers: int, at_once: int, response: int, longest: int) -> T
         term.leaf("tokens_of_the_longest", longest, "1", term.GIVEN),
         term.leaf("tokens_of_an_answer", response, "1", term.GIVEN),
     )
+    if batches > 1:
+        tail = term.divide("decode/steps/tail", tail, term.constant("batches_at_a_time", batches))
     return term.add("decode/steps", term.divide("decode/steps/full", every, together), tail)
 
 
-def sync_time(weights: Term, ranks: int, gpus: int, apart: bool, rates: Rates) -> Term:
+def offload_time(held: Term) -> Term:
+    """Return the seconds in which what a GPU of the trainer holds goes to the host, and comes back."""
+    return term.divide("step/offload", held, TO_HOST_AND_BACK)
+
+
+def sync_time(weights: Term, tensors: int, ranks: int, gpus: int, apart: bool, rates: Rates) -> Term:
     """Return the seconds in which the engine receives the new weights: by a broadcast to GPUs of its own, else gathered
-    from the shards of the same GPUs, each of which takes what its rank of the engine holds."""
+    from the shards of the same GPUs, each of which takes what its rank of the engine holds, tensor by tensor."""
     name = "step/weight_transfer"
     if apart:
         return term.divide(name, weights, BROADCAST)
     within = gpus <= rates.node
     link = rates.link * rates.bus if within else rates.network * rates.wire
     each = term.divide("sync/bytes", weights, term.constant("ranks", ranks))
-    return term.divide(name, each, term.leaf("sync/rate", link, "byte/s", term.SEEN, "link" if within else "network"))
+    rate = term.leaf("sync/rate", link, "byte/s", term.SEEN, "link" if within else "network")
+    calls = term.multiply("sync/tensors", term.leaf("tensors", tensors, "1", term.TRUE), PER_TENSOR)
+    return term.add(name, term.divide("sync/moved", each, rate), calls)

@@ -56,6 +56,8 @@ class Framework:
     keeps_stage   with a pipeline the stage's parameters stay gathered and its gradients unsharded
     unsynced      gradients of a layer's flat parameter, with its frozen weights, stay unsharded until the last
                   micro-batch
+    defers        gradients stay unsharded, as they are computed, until the last micro-batch of a step, which alone
+                  reduces them (torch's no_sync and set_requires_gradient_sync)
     retains       a checkpointed block whose parameters are frozen leaves its input, and the gradient of that, until the
                   backward pass is over: FSDP's hook on the recomputed input (torch/distributed/fsdp/_runtime_utils.py,
                   _register_post_backward_reshard_only_hook) refers to it, where checkpoints are reentrant
@@ -89,6 +91,7 @@ class Framework:
     frees_last: bool = False
     keeps_stage: bool = False
     unsynced: bool = False
+    defers: bool = False
     retains: bool = False
     unit_of_adapter: bool = False
     unit_of_module: bool = False

@@ -37,7 +37,6 @@ class Task:
     mismatched   a batch's answers with prompts of others run too, without gradients (KTO's estimate of the KL term)
     scalar       the head has one output, a score
     rollout      it trains on answers that an inference engine generates with the model in each step
-    penalized    answers are compared with a reference model where nothing else is asked for
     critic       a second model of values is trained
     """
 
@@ -50,7 +49,6 @@ class Task:
     mismatched: bool = False
     scalar: bool = False
     rollout: bool = False
-    penalized: bool = False
     critic: bool = False
     source: str = ""
 
@@ -186,7 +184,6 @@ TASKS: dict[str, Task] = {
             "RLOO",
             preference=True,
             rollout=True,
-            penalized=True,
             source="trl/trainer/rloo_trainer.py: beta 0.05, a reference; log-probabilities before the update",
         ),
         Task(
@@ -194,7 +191,6 @@ TASKS: dict[str, Task] = {
             "PPO",
             preference=True,
             rollout=True,
-            penalized=True,
             critic=True,
             source="trl/experimental/ppo/ppo_trainer.py: reference, reward and value model next to the policy",
         ),

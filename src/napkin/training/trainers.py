@@ -10,6 +10,9 @@ from napkin.record import record, replace
 from napkin.training.frameworks import Framework
 from napkin.training.precision import POLICIES, Precision, named
 
+PENALIZED = ("rloo", "ppo")
+"""Tasks that compare answers with a reference in TRL's configs (trl/trainer/rloo_config.py, beta 0.05; PPO's)."""
+
 
 @record
 class Trainer:
@@ -23,7 +26,13 @@ class Trainer:
     checkpoints  every block is checkpointed unless a run says otherwise, from version `since` on
     framework  that it runs on where none is named, ""
     share     of each GPU's memory that an inference engine there takes
+    ranks     tensor-parallel ranks of the engine unless a run says otherwise
     sleeps    the engine gives its memory back while the model is trained
+    away      what it moves to the host while an engine generates on the same GPUs
+    penalizes a step of reinforcement learning compares with a reference unless a run says otherwise
+    defers    FSDP divides gradients in a step's last micro-batch only: the loop of transformers' Trainer or accelerate
+              (transformers 5.23 trainer.py, sync_context; accelerate 1.15 accelerator.py, no_sync, for FSDP2 too since
+              1.11)
     software  the stack whose measured steps are most like its own (evidence/software.py)
     source    where its code says so
     """
@@ -40,7 +49,11 @@ class Trainer:
     since: tuple[int, int] = (0, 0)
     framework: str = ""
     share: float = 0.5
+    ranks: int = 1
     sleeps: bool = True
+    away: tuple[str, ...] = ()
+    penalizes: tuple[str, ...] = PENALIZED
+    defers: bool = False
     software: str = "fsdp-eager"
 
     def runs_on(self, framework: Framework) -> bool:
@@ -49,6 +62,10 @@ class Trainer:
             return True
         wraps = self.implementation == "hf" or framework.implementation == self.implementation
         return wraps and not framework.program
+
+    def on(self, framework: Framework) -> Framework:
+        """Return a framework as the library runs it."""
+        return replace(framework, defers=True) if self.defers and framework.gathers else framework
 
     def recomputes(self, versions: str = "") -> bool:
         """Return whether every block is checkpointed unless a run says otherwise; versions: of software, as a run
@@ -104,8 +121,13 @@ TRAINERS: dict[str, Trainer] = {
             "hf-trainer",
             "transformers 5 trainer.py, autocast_smart_context_manager: autocast under bf16 or fp16; peft's adapters",
             widens=True,
+            defers=True,
         ),
-        Trainer("accelerate", "accelerate accelerator.py, prepare_model: forward under autocast; peft's adapters"),
+        Trainer(
+            "accelerate",
+            "accelerate accelerator.py, prepare_model: forward under autocast; peft's adapters",
+            defers=True,
+        ),
         Trainer(
             "trl",
             "huggingface/trl trl/trainer/sft_trainer.py: adapters of a quantized base are cast to bf16; its configs "
@@ -116,20 +138,25 @@ TRAINERS: dict[str, Trainer] = {
             since=(0, 22),
             share=0.3,
             sleeps=False,
+            defers=True,
         ),
         Trainer(
-            "axolotl", "axolotl-ai-cloud/axolotl src/axolotl/loaders/{model,adapter}.py: norms back to torch_dtype"
+            "axolotl",
+            "axolotl-ai-cloud/axolotl src/axolotl/loaders/{model,adapter}.py: norms back to torch_dtype",
+            defers=True,
         ),
         Trainer(
             "llama-factory",
             "hiyouga/LLaMA-Factory src/llamafactory/model/adapter.py: trained parameters in fp32 unless pure_bf16",
             full="amp-bf16",
             checkpoints=True,
+            defers=True,
         ),
         Trainer(
             "ms-swift",
             "modelscope/ms-swift swift/llm/argument: torch_dtype bf16, lora_dtype None: peft's",
             checkpoints=True,
+            defers=True,
         ),
         Trainer(
             "unsloth",
@@ -158,25 +185,33 @@ TRAINERS: dict[str, Trainer] = {
         ),
         Trainer(
             "verl",
-            "volcengine/verl verl/workers/fsdp_workers.py: model_dtype fp32 sharded by FSDP, bf16 compute",
+            "volcengine/verl verl/workers/fsdp_workers.py: model_dtype fp32 sharded by FSDP, bf16 compute; "
+            "verl/trainer/config: use_kl_loss and use_kl_in_reward are off, rollout.tensor_model_parallel_size 2",
             full="amp-bf16",
             checkpoints=True,
+            penalizes=(),
+            ranks=2,
             framework="fsdp",
         ),
         Trainer(
             "openrlhf",
-            "OpenRLHF/OpenRLHF openrlhf/utils/deepspeed: ZeRO with bf16 parameters and fp32 master copies",
+            "OpenRLHF/OpenRLHF openrlhf/utils/deepspeed: ZeRO with bf16 parameters and fp32 master copies; "
+            "openrlhf/cli/train_ppo_ray.py: algo.kl.init_coef 0.01",
             framework="deepspeed",
+            penalizes=(*PENALIZED, "grpo"),
         ),
         Trainer(
             "nemo-rl",
-            "NVIDIA-NeMo/RL examples/configs/grpo_math_1B.yaml: gpu_memory_utilization 0.6, bf16",
+            "NVIDIA-NeMo/RL examples/configs/grpo_math_1B.yaml: gpu_memory_utilization 0.6, bf16, "
+            "reference_policy_kl_penalty 0.01; nemo_rl/algorithms/grpo.py: offload_before_refit, offload_after_refit",
             implementation="megatron",
             framework="megatron-core",
             adapters="bf16",
             beside_quantized="bf16",
             autocast=False,
             share=0.6,
+            away=("optimizer", "parameters"),
+            penalizes=(*PENALIZED, "grpo"),
             software="megatron-core",
         ),
         Trainer(

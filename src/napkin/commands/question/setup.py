@@ -178,7 +178,7 @@ def _read_framework(inputs: Inputs) -> Framework:
     inputs.redefault("implementation", framework.implementation)
     inputs.redefault("attention", framework.attention)
     inputs.redefault("dropout", f"{framework.dropout:g}")
-    return framework
+    return framework if trainer is None else trainer.on(framework)
 
 
 def _note_padding(inputs: Inputs, model: Model, framework: Framework, tp: int) -> None:

@@ -29,6 +29,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from napkin.training.frameworks import Framework
     from napkin.training.precision import Precision
+    from napkin.training.trainers import Trainer
 
 
 def read_task(inputs: Inputs) -> Task:
@@ -74,7 +75,7 @@ def read_forwards(inputs: Inputs, framework: Framework) -> tuple[ForwardPass, ..
         return ()
     adapters = inputs.has("lora-rank")
     usual = ADAPTERS_OFF if adapters else SAME
-    if task.rollout and not task.penalized:
+    if task.rollout and task.name not in _read_trainer(inputs).penalizes:
         usual = NONE
     if task.teacher:
         return _read_teacher(inputs, task)
@@ -89,6 +90,13 @@ def read_forwards(inputs: Inputs, framework: Framework) -> tuple[ForwardPass, ..
     if word == PRECOMPUTED:
         inputs.note("the reference's log-probabilities are computed once, before training: that pass is not in a step")
     return forward_passes(task, word, model, framework.reference_first or task.rollout)
+
+
+def _read_trainer(inputs: Inputs) -> Trainer:
+    """Return the library that trains; a plain loop where none is named."""
+    from napkin.training.trainers import LOOP, find
+
+    return find(inputs.text("trainer")) if inputs.has("trainer") else LOOP
 
 
 def _read_teacher(inputs: Inputs, task: Task) -> tuple[ForwardPass, ...]:

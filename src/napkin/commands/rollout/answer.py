@@ -6,92 +6,29 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.memory.notes import source_of
 from napkin.commands.memory.question import STATUS
 from napkin.commands.rollout.question import RolloutQuestion, read
-from napkin.commands.rollout.seconds import seconds_of
 from napkin.commands.screens import rollout as screen
 from napkin.counting.params import params
-from napkin.elementwise import Number
-from napkin.errors import UNDECIDED, NapkinError
-from napkin.planning import verdicts
-from napkin.planning.rollouts import held_by_rollout
-from napkin.planning.step_memory import terms_of
-from napkin.planning.verdicts import FITS, NOT
+from napkin.errors import NapkinError
 from napkin.render.answer import Answer
-from napkin.term import TRUE, Term, add, constant, divide, largest, leaf, multiply
-
-ENGINE = ("engine/", "memory/engine")
-OUTSIDE = 2 * 2**30
-"""assumed: most bytes of CUDA graphs and communication that an engine takes outside of its share."""
+from napkin.term import TRUE, Term, constant, divide, leaf, multiply
 
 
 def run_memory(inputs: Inputs) -> Answer:
     """Answer with the memory of each phase of a step on a GPU."""
     for name in ("max", "min", "inference", "snapshot", "tensors", "must-fit"):
         inputs.depends((name,), name == "must-fit", "it belongs to a step of training alone", "leave it out")
-    question = read(inputs)
-    inputs.depends(("suggestions",), True)
-    capacity = question.capacity
-    fit = verdicts.evaluate(question.model, question.setup, question.implementation, int(capacity.value))
-    terms = terms_of(fit, source_of(question.model, question.implementation))
-    used = terms.pop("memory/total").renamed("update/used")
-    phases = phases_of(question, terms, used)
-    total = largest("memory/total", *phases)
-    engine = question.engine
+    question = read(inputs, timed=False)
+    inputs.depends(("suggestions", "updates", "off-policy-steps"), True)
+    found = question.weighed(source_of(question.model, question.implementation))
+    engine, capacity = question.sharing.engine, question.capacity
     own = [] if engine is None else [engine.weights(), engine.cache(capacity)]
-    answer = Answer("memory", (*terms.values(), *phases, *own, total, capacity))
-    ends = _ends(phases, used, fit.reported.ends["memory/used"])
-    answer.intervals = {**fit.reported.ends, **ends, "memory/total": _largest(ends)}
-    low, high = answer.intervals["memory/total"]
-    answer.verdict = FITS if high <= capacity.value else NOT if low > capacity.value else UNDECIDED
+    answer = Answer("memory", (*found.terms.values(), *found.phases, *own, found.total, capacity))
+    answer.intervals = dict(found.ends)
+    answer.verdict = found.verdict
     if inputs.flag("must-fit"):
         answer.status = STATUS[answer.verdict]
-    answer.screen = screen.of_memory(question, answer, phases)
+    answer.screen = screen.of_memory(question, answer, found.phases)
     return answer
-
-
-def _ends(phases: list[Term], used: Term, of_update: tuple[Number, Number]) -> dict[str, tuple[float, float]]:
-    """Return the interval of each phase: the trainer's part is as uncertain as its update (of_update); what the engine
-    takes is its share, and where it generates, graphs and workspace that the share does not count besides."""
-    low, high = (float(end) / float(used.value) for end in of_update)
-    found = {}
-    for one in phases:
-        engine = sum(float(part.value) for part in (one, *one.parts) if part.name.startswith(ENGINE))
-        trainer = float(one.value) - engine
-        outside = OUTSIDE if engine and not one.name.endswith("update") else 0.0
-        found[one.name] = (engine + trainer * low, engine + trainer * high + outside)
-    return found
-
-
-def _largest(ends: dict[str, tuple[float, float]]) -> tuple[float, float]:
-    """Return the interval of the largest phase."""
-    return max(low for low, _ in ends.values()), max(high for _, high in ends.values())
-
-
-def phases_of(question: RolloutQuestion, terms: dict[str, Term], used: Term) -> list[Term]:
-    """Return what a GPU of the trainer holds while answers are generated, while the engine takes the new weights, and
-    in the update, the last: terms: of its memory."""
-    engine, capacity = question.engine, question.capacity
-    if engine is None or engine.apart:
-        own = [] if engine is None else [engine.memory(capacity).renamed("memory/engine")]
-        return [*own, used.renamed("memory/phase/update")]
-    kept = _kept(question, terms)
-    rollout = add("memory/phase/rollout", *held_by_rollout(engine, capacity, kept))
-    weights = engine.weights()
-    sync = add("memory/phase/weight_transfer", weights, kept.renamed("kept"), terms["memory/parameters"])
-    beside = [] if question.asleep else [engine.memory(capacity)]
-    update = add("memory/phase/update", used, *beside)
-    return [rollout, sync, update]
-
-
-def _kept(question: RolloutQuestion, terms: dict[str, Term]) -> Term:
-    """Return the bytes of the trainer that stay on a GPU while answers are generated: weights, states and its
-    context."""
-    away = question.away
-    parts = [leaf("overhead", terms["memory/overhead"].value, "byte", TRUE, "context and communication")]
-    if "optimizer" not in away:
-        parts.append(terms["memory/optimizer"])
-    if "parameters" not in away:
-        parts += [terms["memory/parameters"], *([terms["memory/models"]] if "memory/models" in terms else [])]
-    return add("memory/kept", *parts)
 
 
 def run_step(inputs: Inputs) -> Answer:
@@ -102,13 +39,14 @@ def run_step(inputs: Inputs) -> Answer:
 
 def answer_step(question: RolloutQuestion) -> Answer:
     """Answer with a step's seconds and the tokens that it trains on."""
-    found = seconds_of(question.prediction, question.engine, question.lengths, question.hardware, question.model)
+    found = question.timed()
     ends = found.ends(question.confidence, question.stack_named)
     gpus = leaf("gpus", question.gpus, "GPU", TRUE)
     tokens = leaf("tokens", question.lengths.tokens, "token", TRUE, "prompts and answers")
     rate = divide("tokens_per_second_per_gpu", tokens, found.time, gpus)
-    answer = Answer("step", [found.time, *found.time.parts, *found.inner, rate])
-    for term in (found.time, *found.time.parts):
+    outer = {term.name: term for term in (found.time, *found.time.parts, *found.phases)}
+    answer = Answer("step", [*outer.values(), *found.inner, rate])
+    for term in outer.values():
         shortest, longest = ends[term.name]
         answer.intervals[term.name] = (float(term.value) * shortest, float(term.value) * longest)
     low, high = answer.intervals["step/time"]
@@ -142,7 +80,7 @@ def run_time(inputs: Inputs) -> Answer:
         steps,
         hours,
         step,
-        *step.parts,
+        *(one for one in found.terms if one.name.startswith("step/") and one.name.count("/") == 1 and one is not step),
         params(question.model)["params/total"].renamed("params"),
     ]
     terms.append(multiply("tokens", steps, leaf("tokens_of_a_step", question.lengths.tokens, "token", TRUE)))

@@ -13,6 +13,7 @@ from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.setup import read_setup
 from napkin.commands.question.step_model import read_prediction
 from napkin.commands.question.tasks import read_task
+from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
 from napkin.errors import NapkinError
 from napkin.evidence.rates import machine
 from napkin.evidence.single import StepPrediction
@@ -20,7 +21,8 @@ from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.operations.trained import with_score
 from napkin.options.training import SETUP_DEFAULTS
-from napkin.planning.rollouts import Engine, RolloutLengths, ranks_needed
+from napkin.planning.rollout_memory import RolloutFit, Sharing, moved_away, weigh
+from napkin.planning.rollouts import APART, Engine, RolloutLengths, ranks_needed
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.training.setup import Setup
@@ -28,8 +30,8 @@ from napkin.training.tasks import CRITIC, LOGPROBS, REWARD, ForwardPass
 from napkin.training.trainers import LOOP
 from napkin.training.trainers import find as find_trainer
 
-APART = 0.9
-"""Share of the memory that an engine on GPUs of its own takes (vLLM, config/cache.py, gpu_memory_utilization)."""
+MEANS = {"prompt-tokens": "prompts", "response-tokens": "answers"}
+"""Options of mean lengths, and of what; each has one of the longest."""
 
 
 @record
@@ -37,9 +39,9 @@ class RolloutQuestion:
     """A step of reinforcement learning.
 
     setup       of the passes of the trainer, over sequences of the largest length
-    engine      None: answers are not generated here        asleep  it gives its memory back while the trainer runs
-    away        what the trainer keeps in the host's memory while answers are generated
+    sharing     the engine, and how it shares GPUs with the trainer
     prediction  of the trainer's passes, over sequences of the mean length
+    averaged    mean lengths are stated
     """
 
     model: Model
@@ -47,42 +49,40 @@ class RolloutQuestion:
     hardware: Hardware
     implementation: str
     lengths: RolloutLengths
-    engine: Engine | None
-    asleep: bool
-    away: tuple[str, ...]
+    sharing: Sharing
     prediction: StepPrediction
     stack_named: bool
     confidence: float
+    averaged: bool
 
     @property
     def gpus(self) -> int:
         """All GPUs, those of the trainer and of an engine on its own."""
-        apart = self.engine.gpus if self.engine is not None and self.engine.apart else 0
-        return int(self.setup.layout.gpus) + apart
+        engine = self.sharing.engine
+        return int(self.setup.layout.gpus) + (engine.gpus if engine is not None and engine.apart else 0)
 
     @property
     def capacity(self) -> Term:
         return self.hardware.term("capacity", "memory/capacity", "byte")
 
+    def weighed(self, source: str = "") -> RolloutFit:
+        """Return the memory of each phase. source: whose implementation the activations are of."""
+        return weigh(self.model, self.setup, self.implementation, self.sharing, self.capacity, source)
 
-def read(inputs: Inputs) -> RolloutQuestion:
-    """Read the question."""
+    def timed(self) -> RolloutSeconds:
+        """Return a step's seconds."""
+        away = moved_away(self.weighed().terms, self.sharing.away) if self.sharing.away else None
+        engine = self.sharing.engine
+        return seconds_of(self.prediction, engine, self.lengths, self.hardware, self.model, away)
+
+
+def read(inputs: Inputs, timed: bool = True) -> RolloutQuestion:
+    """Read the question. timed: mean lengths matter; memory is that of the longest."""
     task = read_task(inputs)
-    whys = {
-        "model": "which model?",
-        "hardware": WHICH,
-        "prompt-tokens": "how long are prompts, on average?",
-        "response-tokens": "how long are answers, on average?",
-        "samples-per-prompt": "how many answers to each prompt?",
-        "global-batch": "how many prompts in a step?",
-    }
-    inputs.need_all(whys, usages={"global-batch": "--global-batch N: prompts a step, for all GPUs"})
-    if "seq" in inputs:
-        raise NapkinError("--seq: sequences are a prompt and an answer", "--prompt-tokens and --response-tokens")
+    lengths = read_lengths(inputs, timed)
     inputs.defaults(SETUP_DEFAULTS)
     model = read_model(inputs)
     hardware = read_hardware(inputs, (*RATES, "memory-size"))
-    lengths = _read_lengths(inputs)
     read_gpus(inputs)
     total = inputs.integer("gpus", default="1")
     trainer = find_trainer(inputs.text("trainer")) if inputs.has("trainer") else LOOP
@@ -92,40 +92,87 @@ def read(inputs: Inputs) -> RolloutQuestion:
         raise NapkinError(
             f"--rollout separate:{apart}: --gpus {total:,} counts all, the trainer's too", f"--gpus {apart + 8}"
         )
-    away = inputs.texts("offload")
+    away = inputs.texts("offload") or (() if apart or where == "none" else trainer.away)
+    if lengths.behind and not apart:
+        raise NapkinError(
+            "--off-policy-steps: answers are generated while others are trained on, on GPUs of their own",
+            "--rollout separate:GPUS",
+        )
     setup, prediction = _read_passes(inputs, model, hardware, lengths, total - apart)
-    engine = _read_engine(inputs, model, hardware, lengths, where, total, size)
+    engine = _read_engine(inputs, model, hardware, lengths, where, total, size, trainer.ranks)
     if engine is not None and not engine.apart and trainer is LOOP:
         inputs.assume("the engine asleep while training")
-    _note(inputs, task.name, away)
+    _note(inputs, task.name, away, lengths)
     return RolloutQuestion(
-        *(model, setup, hardware, read_implementation(inputs), lengths, engine, trainer.sleeps, away, prediction),
+        *(model, setup, hardware, read_implementation(inputs), lengths, Sharing(engine, trainer.sleeps, away)),
+        prediction=prediction,
         stack_named="stack" in inputs,
         confidence=read_confidence(inputs),
+        averaged=all(name in inputs for name in MEANS),
     )
 
 
-def _note(inputs: Inputs, task: str, away: tuple[str, ...]) -> None:
+def _note(inputs: Inputs, task: str, away: tuple[str, ...], lengths: RolloutLengths) -> None:
     """Say what is taken for granted."""
-    inputs.note(f"{task}: generation, log-probabilities and the update follow each other; one update on each answer")
+    if lengths.behind:
+        inputs.note(f"{task}: the next answers are generated while the trainer works; then the weights are transferred")
+    else:
+        inputs.note(f"{task}: generation, log-probabilities and the update follow each other")
+    inputs.note("each answer is trained on once")
     if "compile" in inputs:
         inputs.note("--compile: of the passes that are trained; the engine's are what they are")
     if away:
-        inputs.note("--offload: out of the GPU while answers are generated; its transfers are not timed")
+        inputs.note(f"{' and '.join(away)}: moved to the host while answers are generated, and back")
 
 
-def _read_lengths(inputs: Inputs) -> RolloutLengths:
-    """Return the lengths; answers alike long where the longest is not stated."""
-    mean = inputs.integer("response-tokens")
-    if "max-response-tokens" not in inputs:
+def read_lengths(inputs: Inputs, timed: bool) -> RolloutLengths:
+    """Return the lengths, and how many answers a step has; what is missing is named at once. timed: means matter; for
+    memory alone the longest sequence is enough."""
+    whys = {"model": "which model?", "hardware": WHICH}
+    for name, what in MEANS.items():
+        if timed or (f"max-{name}" not in inputs and "seq" not in inputs):
+            whys[name] = f"how long are {what}, on average?"
+    whys |= {
+        "samples-per-prompt": "how many answers to each prompt?",
+        "global-batch": "how many prompts in an optimizer step?",
+    }
+    inputs.need_all(whys, usages={"global-batch": "--global-batch N: prompts a step, for all GPUs"})
+    whole = inputs.integer_or_none("seq")
+    prompt, longest_prompt = _read_length(inputs, "prompt-tokens", 1)
+    response, longest = _read_length(inputs, "response-tokens", None if whole is None else whole - longest_prompt)
+    if timed and "max-response-tokens" not in inputs and whole is None:
         inputs.assume("every answer of the mean length")
-    longest = inputs.integer("max-response-tokens", default=str(mean))
-    if longest < mean:
+    updates = inputs.integer("updates", default="1")
+    found = RolloutLengths(
+        prompt=prompt,
+        response=response,
+        longest=longest,
+        answers=inputs.integer("samples-per-prompt"),
+        prompts=inputs.integer("global-batch") * updates,
+        longest_prompt=longest_prompt,
+        updates=updates,
+        behind=inputs.integer("off-policy-steps", default="0"),
+    )
+    if whole not in (None, found.most):
         raise NapkinError(
-            f"--max-response-tokens {longest:,} is below the mean of {mean:,}", "the longest answer that is allowed"
+            f"--seq {whole:,}: the longest prompt and answer have {found.most:,} tokens together",
+            "leave out --seq, or the longest ones",
         )
-    prompts = inputs.integer("global-batch")
-    return RolloutLengths(inputs.integer("prompt-tokens"), mean, longest, inputs.integer("samples-per-prompt"), prompts)
+    return found
+
+
+def _read_length(inputs: Inputs, name: str, rest: int | None) -> tuple[int, int]:
+    """Return the mean tokens of a prompt or an answer, and those of the longest. rest: of the longest, where nothing
+    else says it; None: the mean."""
+    most = f"max-{name}"
+    mean = inputs.integer_or_none(name)
+    if most in inputs or rest is None or (mean is not None and name == "prompt-tokens"):
+        longest = inputs.integer(most, default=None if mean is None else str(mean))
+    else:
+        longest = max(rest, 1)
+    if mean is not None and longest < mean:
+        raise NapkinError(f"--{most} {longest:,} is below the mean of {mean:,}", "the longest that is allowed")
+    return longest if mean is None else mean, longest
 
 
 def _read_passes(
@@ -134,7 +181,7 @@ def _read_passes(
     """Return the trainer's setup over the longest sequences, and the prediction over mean ones."""
     changes: dict[str, str | bool] = {
         "seq": str(lengths.most),
-        "global-batch": str(lengths.prompts * lengths.answers),
+        "global-batch": str(lengths.prompts // lengths.updates * lengths.answers),
         "gpus": str(gpus),
     }
     asked = inputs.changed(changes)
@@ -185,9 +232,16 @@ def _read_named(inputs: Inputs, text: str) -> Model:
 
 
 def _read_engine(
-    inputs: Inputs, model: Model, hardware: Hardware, lengths: RolloutLengths, where: str, total: int, size: str
+    inputs: Inputs,
+    model: Model,
+    hardware: Hardware,
+    lengths: RolloutLengths,
+    where: str,
+    total: int,
+    size: str,
+    usual: int,
 ) -> Engine | None:
-    """Return the inference engine; None where answers are not generated here."""
+    """Return the inference engine; None where answers are not generated here. usual: ranks of the library's engine."""
     inputs.depends(("rollout-tp",), where != "none", "no answer is generated here", "--rollout colocated:0.5")
     if where == "none":
         return None
@@ -196,7 +250,7 @@ def _read_engine(
     node = int(machine(hardware, "bf16").node)
     ranks = inputs.integer_or_none("rollout-tp")
     if ranks is None:
-        ranks = ranks_needed(model, hardware.capacity, share, lengths.most, min(node, gpus))
+        ranks = max(ranks_needed(model, hardware.capacity, share, lengths.most, min(node, gpus)), min(usual, gpus))
         inputs.default("rollout-tp", str(ranks))
         ranks = inputs.integer("rollout-tp")
     if gpus % ranks:

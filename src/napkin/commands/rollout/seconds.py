@@ -10,21 +10,23 @@ from napkin.evidence.rollouts import longer, said
 from napkin.evidence.single import StepPrediction
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
-from napkin.planning.rollouts import ELEMENT, FORMAT, Engine, RolloutLengths, rollout_of
+from napkin.planning.rollouts import ELEMENT, FORMAT, Engine, RolloutLengths, rollout_of, tensors
 from napkin.record import record
-from napkin.term import TRUE, Term, add, leaf, multiply
-from napkin.timing.rollout import generation_time, sync_time
+from napkin.term import TRUE, Term, add, constant, largest, leaf, multiply
+from napkin.timing.rollout import generation_time, offload_time, sync_time
 from napkin.training.tasks import CRITIC, LOGPROBS, REFERENCE, REWARD
 
-GENERATES = ("step/time", "step/generation", "step/weight_transfer")
+GENERATES = ("step/time", "step/generation", "step/weight_transfer", "step/offload", "step/together")
 """Times with generation in them; the others are passes like those of training steps."""
 
 
 @record
 class RolloutSeconds:
-    """A step's seconds. inner: parts of its phases; evidence: what the interval rests on."""
+    """A step's seconds. phases: of which it consists, some at the same time as others; inner: parts of them; evidence:
+    what the interval rests on."""
 
     time: Term
+    phases: tuple[Term, ...]
     inner: tuple[Term, ...]
     prediction: StepPrediction
     evidence: str
@@ -37,7 +39,8 @@ class RolloutSeconds:
         wide = deviations(level) * spread
         passes = (math.exp(-of_step), math.exp(of_step))
         whole = (math.exp(min(-of_step, middle - wide)), math.exp(max(of_step, middle + wide)))
-        return {term.name: whole if term.name in GENERATES else passes for term in (self.time, *self.time.parts)}
+        named_terms = (self.time, *self.time.parts, *self.phases)
+        return {term.name: whole if term.name in GENERATES else passes for term in named_terms}
 
 
 PASSES = {LOGPROBS: "logprobs", REFERENCE: "reference", REWARD: "reward", "values": "values", CRITIC: "critic"}
@@ -45,15 +48,22 @@ PASSES = {LOGPROBS: "logprobs", REFERENCE: "reference", REWARD: "reward", "value
 
 
 def seconds_of(
-    prediction: StepPrediction, engine: Engine | None, lengths: RolloutLengths, hardware: Hardware, model: Model
+    prediction: StepPrediction,
+    engine: Engine | None,
+    lengths: RolloutLengths,
+    hardware: Hardware,
+    model: Model,
+    away: Term | None = None,
 ) -> RolloutSeconds:
-    """Return the seconds of a step: the phases follow each other."""
+    """Return the seconds of a step: the phases follow each other, or, where answers may be behind the weights, those of
+    the next step are generated while the trainer works. prediction: of one of its optimizer steps; away: bytes of the
+    trainer on a GPU that are moved to the host while the engine generates there."""
     whole = prediction.step()
     others = [part for part in whole.time.parts if part.name.removeprefix("step/") in PASSES]
     rest = [part for part in whole.time.parts if part not in others]
     update = add("step/update", *(part.renamed(part.name.replace("step/", "step/update/")) for part in rest))
-    parts: list[Term] = [*others, update]
     inner: list[Term] = [*update.parts]
+    parts: list[Term] = [_repeated(part, lengths.updates) for part in (*others, update)]
     if engine is not None:
         capacity = hardware.term("capacity", "memory/capacity", "byte")
         generation = generation_time(rollout_of(engine, lengths, capacity), rates_on(hardware, FORMAT))
@@ -63,10 +73,22 @@ def seconds_of(
             leaf("bytes_of_a_weight", ELEMENT, "byte/param", TRUE, "bf16"),
         )
         trained_on = int(prediction.plan.dp * prediction.plan.tp)
-        sync = sync_time(weights, engine.ranks, trained_on, engine.apart, prediction.rates)
-        parts = [generation, *parts, sync]
+        sync = sync_time(weights, tensors(model), engine.ranks, trained_on, engine.apart, prediction.rates)
         inner += generation.parts
-    return RolloutSeconds(add("step/time", *parts), tuple(inner), prediction, said())
+        moved = [offload_time(away)] if away is not None else []
+        phases = (generation, *parts, sync, *moved)
+        if lengths.behind:
+            together = largest("step/together", generation, add("step/training", *parts))
+            return RolloutSeconds(add("step/time", together, sync), phases, tuple(inner), prediction, said())
+        parts = [*phases]
+    return RolloutSeconds(add("step/time", *parts), tuple(parts), tuple(inner), prediction, said())
+
+
+def _repeated(part: Term, updates: int) -> Term:
+    """Return the seconds of a phase over all optimizer steps of a step."""
+    if updates == 1:
+        return part
+    return multiply(part.name, constant("updates", updates), part.renamed(f"{part.name}/each"))
 
 
 def _count(model: Model) -> int:

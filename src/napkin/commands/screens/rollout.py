@@ -23,13 +23,14 @@ SAYS = {
     "critic": "its update",
     "update": "forward, backward, optimizer",
     "weight_transfer": "to the engine",
+    "offload": "the trainer's states to the host and back",
 }
 """Phase of a step → what it is."""
 
 
 def _question(question: RolloutQuestion) -> list[str]:
     """Return the question as clauses: model and machine, layout, task, engine, lengths."""
-    engine, lengths = question.engine, question.lengths
+    engine, lengths = question.sharing.engine, question.lengths
     first = run_on(question.model.name, question.gpus, question.hardware.name)
     divided = degrees_of(question.setup.layout)
     where = "no engine"
@@ -54,13 +55,13 @@ def of_memory(question: RolloutQuestion, answer: Answer, phases: Sequence[Term])
     for one in phases:
         name = one.name.rpartition("/")[2].replace("_", " ")
         parts = ", ".join(f"{part.name.rpartition('/')[2]} {size(part.value)}" for part in one.parts if part.value)
-        says = parts if len(one.parts) > 1 else ""
+        says = parts if len(one.parts) > 1 and one.name.startswith("memory/phase") else ""
         rows.append((name, size(one.value, whole), Bar(float(one.value) / whole), says))
     for path in ("memory/parameters", "memory/models", "memory/optimizer", "memory/activations"):
         if path in terms and terms[path].value:
             value = float(terms[path].value)
             rows.append((f"  {path.rpartition('/')[2]}", size(value, whole), Bar(value / whole), ""))
-    engine = question.engine
+    engine = question.sharing.engine
     remarks = []
     if engine is not None:
         left = engine.cache(question.capacity)
@@ -68,14 +69,21 @@ def of_memory(question: RolloutQuestion, answer: Answer, phases: Sequence[Term])
         remarks.append(f"the engine: weights {weights}, tp {engine.ranks}, cache {size(left.value)}")
     ends = interval(answer.intervals["memory/total"], total, "byte", question.confidence)
     head = [(answer.verdict or "").upper(), f"{size_of(total, capacity)} per GPU", ends]
-    following = under("step", {})
-    return Screen(_question(question), head, answer.verdict or "", quantities(rows), remarks, next=following)
+    return Screen(_question(question), head, answer.verdict or "", quantities(rows), remarks, next=_after(question))
+
+
+def _after(question: RolloutQuestion) -> Next:
+    """Return what follows the memory: the step's time, with half of the longest ones for means that are not stated."""
+    lengths = question.lengths
+    prompt = lengths.longest_prompt if lengths.longest_prompt > 1 else lengths.most // 2
+    half = {"prompt-tokens": str(max(prompt // 2, 1)), "response-tokens": str(max(lengths.longest // 2, 1))}
+    return under("step", {} if question.averaged else half)
 
 
 def of_step(question: RolloutQuestion, answer: Answer, found: RolloutSeconds) -> Screen:
     """Return the screen of a step's seconds."""
     step = found.time
-    rows = _phases(step)
+    rows = _phases(step, found.phases)
     rate = answer.by_path()["tokens_per_second_per_gpu"]
     more = [("speed", f"{human(rate.value, 'token/s')} per GPU", "prompts and answers")]
     head = [
@@ -86,10 +94,10 @@ def of_step(question: RolloutQuestion, answer: Answer, found: RolloutSeconds) ->
     return Screen(_question(question), head, "", quantities(rows), more=quantities(more, right=False), next=following)
 
 
-def _phases(step: Term) -> list[tuple[str | Bar, ...]]:
+def _phases(step: Term, phases: Sequence[Term]) -> list[tuple[str | Bar, ...]]:
     """Return a row for each phase with its share."""
     rows: list[tuple[str | Bar, ...]] = []
-    for part in step.parts:
+    for part in phases:
         name = part.name.removeprefix("step/")
         share = float(part.value) / float(step.value)
         label = name.replace("_", " ")
@@ -113,5 +121,6 @@ def of_time(question: RolloutQuestion, answer: Answer) -> Screen:
             )
         )
     table = quantities(rows, right=False)
-    phases = quantities(_phases(terms["step/time"]))
+    found = [terms[f"step/{name}"] for name in SAYS if f"step/{name}" in terms]
+    phases = quantities(_phases(terms["step/time"], found))
     return Screen(_question(question), head, "", table, more=phases, next=Next({"explain": True}))

@@ -20,6 +20,19 @@ UNITS = {
     "update_seconds": "second",
     "mfu": "1",
     "device_hours": "GPU-hour",
+    "output_tokens_per_second": "token/s",
+    "output_tokens_per_second_per_gpu": "token/s/GPU",
+    "total_tokens_per_second": "token/s",
+    "total_tokens_per_second_per_gpu": "token/s/GPU",
+    "prefill_tokens_per_second": "token/s",
+    "prefill_tokens_per_second_per_gpu": "token/s/GPU",
+    "decode_tokens_per_second": "token/s",
+    "requests_per_second": "1/s",
+    "kv_cache_tokens": "token",
+    **dict.fromkeys(("ttft_ms", "ttft_mean_ms", "ttft_median_ms", "tpot_ms", "tpot_mean_ms", "tpot_median_ms"), "1"),
+    **dict.fromkeys(("itl_ms", "itl_mean_ms", "itl_median_ms", "total_latency_ms"), "1"),
+    **dict.fromkeys(("kv_cache_gib_per_gpu", "kv_cache_gb_per_gpu", "weights_gib", "weights_gib_per_gpu"), "1"),
+    "weights_gb_per_gpu": "1",
 }
 """Quantity of a published row → its unit; the others are bytes."""
 WORDS = {

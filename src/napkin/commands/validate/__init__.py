@@ -9,7 +9,7 @@ from napkin.commands.first_file import write_first
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.confidence import read_confidence
 from napkin.commands.screens.validate import UNITS, screen
-from napkin.commands.validate import finetune
+from napkin.commands.validate import finetune, serving
 from napkin.errors import NapkinError, Problems
 from napkin.evidence import facts, footprint, validate, validate_runs
 from napkin.evidence.compared import Compared
@@ -93,7 +93,7 @@ def read(inputs: Inputs) -> ValidateQuestion:
     if inputs.flag("init"):
         path = write_first(path, "validate", "rows.yaml", FIRST)
     rows = (
-        Published("", facts.steps(), facts.memory(), facts.runs(), [], [])
+        Published("", facts.steps(), facts.memory(), facts.runs(), [], [], [])
         if path is None
         else read_published(str(path))
     )
@@ -152,6 +152,7 @@ def _compared(question: ValidateQuestion) -> list[Compared]:
         *(footprint.compared(row, level) for row in rows.memory),
         *(validate_runs.compared(rows.runs, level, inside) if rows.runs else ()),
         *(one for row in rows.tuning for one in finetune.compared(row, level)),
+        *(one for row in rows.serving for one in serving.compared(row, level, inside)),
         *(Compared(one.id, one.quantity, None, None, None, None, "", one.why, wrong=True) for one in rows.unread),
     ]
     wrong = [one for one in found if one.wrong]

@@ -21,15 +21,15 @@ from napkin.evidence.runs import BENCHMARK
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.load import printable
 from napkin.planning.verdicts import evaluate
-from napkin.record import record, replace
+from napkin.record import record
 from napkin.timing.goodput import UNBROKEN
 from napkin.training.tasks import TASKS
 
 MEMORY = "memory"
 TIMES = ("tokens_per_second_per_gpu", "samples_per_second", "step_seconds")
 """Quantities of speed, the first that a row measured is taken: the others follow from it."""
-LONGER, MOVES = 4, 1.02
-"""The longest sequence over the mean one, and from which ratio on memory depends on it."""
+MOVES = 1.02
+"""From which ratio on memory depends on what a row does not state."""
 PHASES = ("gen_seconds", "logprob_seconds", "update_seconds")
 BESIDE = ("oom", "what", "kind", "unit", "printed", "gb", "gib", "mib", "derived", "steps", "samples", "tokens", "runs")
 """Fields of `measured` that say more of a quantity, or of the run, and are none themselves."""
@@ -188,18 +188,16 @@ def _memory(asked: FineTuning, quantity: str) -> tuple[Interval, str]:
     """Return the bytes of the worst GPU: an unstated figure is anything from what is allocated to what is used."""
     capacity = asked.hardware.capacity if asked.hardware is not None else None
     fit = evaluate(asked.model, asked.setup, asked.implementation, capacity)
-    if asked.uneven:
-        layout = asked.setup.layout
-        longer = replace(asked.setup, layout=layout.replaced(seq=LONGER * layout.seq))
-        most = evaluate(asked.model, longer, asked.implementation, capacity).rank.live
+    for other, why in asked.others:
+        most = evaluate(asked.model, other, asked.implementation, capacity).rank.live
         if most > MOVES * fit.rank.live:
-            raise NapkinError("how long its longest sequences are is not stated")
+            raise NapkinError(why)
     found, ends = fit.reported, fit.reported.ends
     name = quantity.removeprefix(f"{MEMORY}_")
     shown = {"allocated": found.allocated, "reserved": found.reserved, "used": found.used}.get(name, found.reserved)
     low = ends[f"memory/{name if name != 'unstated' else 'allocated'}"][0]
     high = ends[f"memory/{name if name != 'unstated' else 'used'}"][1]
-    if asked.uneven and name != "allocated" and capacity is not None:
+    if asked.longer > 1 and name != "allocated" and capacity is not None:
         high = max(high, capacity)  # blocks of one length serve no other: the cache grows until the card is full
     bound = capacity if capacity is not None and not asked.oom else math.inf
     value = min(float(shown.value), bound)

@@ -131,6 +131,13 @@ def _read(config: Config) -> _Gemma3n:
     )
 
 
+_VARIABLES = (
+    "predictions", "laurel", "attention_post_norm", "attention_residual", "laurel_scaled", "down", "mlp_post_norm",
+    "mlp_residual",
+)  # fmt: skip
+"""What the layer's forward function holds until it returns, each under a name of its own."""
+
+
 def _layer(read: _Gemma3n, plan: _Gemma3nPlan) -> Layer:
     hidden, streams = read.sizes.hidden, read.streams
     name = "full" if plan.kind == FULL else "sliding"
@@ -153,7 +160,7 @@ def _layer(read: _Gemma3n, plan: _Gemma3nPlan) -> Layer:
         SelectStream("first", ("corrected",), hidden, copied=True),
         Scale("first_scaled", ("first",), hidden, learned=True),
         *layer_input("first_scaled", hidden, read.input_width, read.function),
-        AddToOthers("streams", ("corrected", "per_layer_norm"), hidden, streams),
+        AddToOthers("streams", ("corrected", "per_layer_norm", *_VARIABLES), hidden, streams),
     )
     return Layer("_".join((name, *WORDS[plan.mode], *["sparse"] * plan.sparse)), operations)
 

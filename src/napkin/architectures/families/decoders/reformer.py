@@ -21,7 +21,7 @@ from napkin.operations.model import Layer, Model
 from napkin.operations.roles import COLUMN, KEY, LM_HEAD, QUERY, REPLICATED, ROW, VALUE, VOCABULARY
 from napkin.operations.streams_apart import ChunkAttention
 from napkin.operations.views import Concat
-from napkin.record import record
+from napkin.record import record, replace
 
 LOCAL, HASHED = "local", "lsh"
 
@@ -132,7 +132,7 @@ REFORMER = Architecture(
         "num_attention_heads": 12, "num_buckets": None, "num_hashes": 1, "tie_word_embeddings": False,
         "vocab_size": 320,
     },
-    implementation=HF_EAGER,
+    implementation=replace(HF_EAGER, checkpoints=False),
     modules={
         "embedding": "reformer.embeddings.word_embeddings", "local_q": "attention.self_attention.query",
         "lsh_q": "attention.self_attention.query_key", "local_k": "attention.self_attention.key",

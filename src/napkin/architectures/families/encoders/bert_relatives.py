@@ -10,8 +10,8 @@ from napkin.architectures.masked import ENCODER, bert_modules
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.model import Config
 from napkin.operations.base import Operation
-from napkin.operations.embedding import Embedding
-from napkin.operations.implementations import IDS
+from napkin.operations.embedding import BoxEmbedding, Embedding
+from napkin.operations.implementations import IDS, PADDING
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import BlockMatmul, Matmul
 from napkin.operations.model import Model
@@ -30,13 +30,12 @@ def _rebuilt(model: Model, change: Callable[[tuple[Operation, ...]], tuple[Opera
 def _added(before: tuple[Operation, ...], tables: Iterable[Embedding]) -> tuple[Operation, ...]:
     """Return embeddings with more tables, whose rows are added before the norm."""
     at = next(i for i, op in enumerate(before) if op.name == "embedding_norm")
-    norm, more = before[at], []
-    last = norm.reads[0]
+    norm, tables = before[at], tuple(tables)
+    last, sums = norm.reads[0], list[Operation]()
     for table in tables:
-        total = Add(f"{table.name}_added", (last, table.name), table.width)
-        more += [table, total]
-        last = total.name
-    return (*before[:at], *more, replace(norm, reads=(last,)), *before[at + 1 :])
+        sums.append(Add(f"{table.name}_added", (last, table.name), table.width))
+        last = sums[-1].name
+    return (*before[:at], *tables, *sums, replace(norm, reads=(last,)), *before[at + 1 :])
 
 
 def each_layer(model: Model, change: Callable[[tuple[Operation, ...]], tuple[Operation, ...]]) -> Model:
@@ -49,7 +48,13 @@ def _layoutlm(config: Config) -> Model:
     """Return LayoutLM (arXiv:1912.13318): BERT with embeddings of a token's box, its corners and its size."""
     rows, width = config.integer("max_2d_position_embeddings"), config.integer("hidden_size", default=False)
     model = Bert(masked_pooler=True, ignored=("max_2d_position_embeddings",))(config)
-    tables = [Embedding(f"{side}_position_embedding", (), rows, width, role=POSITION) for side in "xyhw"]
+    sides = {"left": "x", "upper": "y", "right": "x", "lower": "y"}
+    tables: list[Embedding] = []
+    for name, side in sides.items():
+        first = next((one for one, other in sides.items() if other == side), name)
+        table = "" if first == name else f"{first}_embedding"
+        tables.append(BoxEmbedding(f"{name}_embedding", (), rows, width, role=POSITION, corner=True, table=table))
+    tables += [BoxEmbedding(f"{size}_embedding", (), rows, width, role=POSITION) for size in ("height", "width")]
     return _rebuilt(model, lambda before: _added(before, tables))
 
 
@@ -187,7 +192,7 @@ XLM = Architecture(
         "gelu_activation": True, "max_position_embeddings": 512, "n_langs": 1, "num_attention_heads": 16,
         "tie_word_embeddings": True, "use_lang_emb": True, "vocab_size": 30145,
     },
-    implementation=replace(ENCODER, buffers=(IDS,)),
+    implementation=replace(ENCODER, buffers=(IDS,), checkpoints=False),
     modules={
         "embedding": "transformer.embeddings", "position_embedding": "transformer.position_embeddings",
         "q": "q_lin", "k": "k_lin", "v": "v_lin", "o": "out_lin", "up": "lin1", "down": "lin2",
@@ -204,6 +209,7 @@ SQUEEZEBERT = like(
         "intermediate_groups": 4, "k_groups": 4, "output_groups": 4, "post_attention_groups": 1, "q_groups": 4,
         "v_groups": 4,
     },
+    implementation=replace(BERT.implementation, checkpoints=False),
     modules=bert_modules("transformer"),
 )  # fmt: skip
 XMOD = like(
@@ -222,6 +228,9 @@ LAYOUTLM = like(
     build=_layoutlm,
     config_class="LayoutLMConfig",
     defaults={"max_2d_position_embeddings": 1024},
+    implementation=replace(
+        ENCODER, softmax="fp32", segments="each", kernel_mask=PADDING, passes=(PADDING,), buffers=(IDS,)
+    ),
     modules=bert_modules("layoutlm"),
 )
 TAPAS = like(
@@ -253,7 +262,7 @@ IBERT = Architecture(
     Bert(head="gelu", only=(("quant_mode", (False,)),), ignored=("force_dequant",)),
     config_class="IBertConfig",
     defaults={**BERT.defaults},
-    implementation=replace(ENCODER, buffers=(IDS,)),
+    implementation=replace(ENCODER, buffers=(IDS,), checkpoints=False),
     modules=bert_modules("ibert", head_dense="lm_head.dense", lm_head="lm_head.decoder"),
 )
 

@@ -54,14 +54,20 @@ def blip(config: Config) -> Model:
     return decoder_only(sizes, before, ((sizes.layers, layer),), after)
 
 
+_BLIP = replace(
+    HF_EAGER, softmax="native", positions="buffer", fp32_loss=False, shifted=False, cuts=True, buffers=(IDS,)
+)
 BLIP = Architecture(
     "blip_text_model",
     blip,
     config_class="BlipTextConfig",
-    implementation=replace(
-        HF_EAGER, softmax="native", positions="buffer", fp32_loss=False, shifted=False, cuts=True, buffers=(IDS,),
+    implementation=replace(_BLIP, checkpoints=False),
+    wrappers=(
+        Wrapper(
+            "blip", path="text_decoder.bert", ignored=("logit_scale_init_value", "label_smoothing"),
+            implementation=_BLIP,
+        ),
     ),
-    wrappers=(Wrapper("blip", path="text_decoder.bert", ignored=("logit_scale_init_value", "label_smoothing")),),
     defaults={
         "encoder_hidden_size": 768, "hidden_act": "gelu", "intermediate_size": 3072, "is_decoder": True,
         "label_smoothing": 0.0, "max_position_embeddings": 512, "num_attention_heads": 8, "tie_word_embeddings": True,

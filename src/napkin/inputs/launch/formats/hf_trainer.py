@@ -7,6 +7,7 @@ from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import take_attention, take_model, take_optimizer
 from napkin.inputs.launch.read import merge_into
 from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.rollouts import of_trl
 from napkin.inputs.launch.shared import (
     IDLE_FSDP,
     NAMED_FSDP,
@@ -105,10 +106,10 @@ def _task(reading: Reading) -> None:
             if key in reading.source and reading.find(key) is not None:
                 reading.told(key)
         engine = [key for key in reading.source.values if key.startswith("vllm") or key == "use_vllm"]
+        of_trl(reading, (0, 256))
         for key in engine:
-            reading.omit(key, "the engine that generates samples is not part of the training step")
-        if "num_generations" in reading.source:
-            reading.omit("num_generations", "samples of each prompt")
+            if all(key not in one.where for one in reading.inputs.values()):
+                reading.omit(key, "how the engine that generates samples runs")
 
 
 def _seq(reading: Reading) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import MASTER, lora_targets, take_attention, take_model
 from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.rollouts import of_openrlhf
 from napkin.inputs.launch.shared import dtype
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, names, natural, number, product, whole
@@ -152,6 +153,11 @@ def _adapter(reading: Reading) -> None:
     reading.put("precision", policy, there) if there else reading.default("precision", policy, "ds.param_dtype")
 
 
+def _rollout(reading: Reading) -> None:
+    if reading.value_of("task") in ("ppo", "grpo", "rloo"):
+        of_openrlhf(reading)
+
+
 def _amount(reading: Reading) -> None:
     key = _first(reading, "data.max_samples", "max_samples")
     most = reading.read(key, number)
@@ -200,6 +206,13 @@ FORMAT = LaunchFormat(
             "DeepSpeed's bf16; LoRA on all linears",
             _adapter,
         ),
+        KeyRule(
+            "rollout.batch_size rollout.n_samples_per_prompt vllm.num_engines vllm.tensor_parallel_size "
+            "vllm.gpu_memory_utilization algo.kl.init_coef reward.model_name_or_path critic.model_name_or_path",
+            "samples-per-prompt updates rollout rollout-tp reference reward critic",
+            "GRPO and PPO: prompts of a step; colocated with colocate_all",
+            _rollout,
+        ),
         KeyRule("data.max_samples max_samples", "samples", "at most this many", _amount),
     ),
     ignored="""ckpt logger eval adam actor.adam critic.adam data algo.kl input_key output_key apply_chat_template
@@ -208,7 +221,7 @@ FORMAT = LaunchFormat(
         load_checkpoint prompt_data label_key reward.normalize_enable hostfile working_dir runtime_env_json address
         temperature gamma lambd eps_clip max_ckpt_num""",
     not_modelled={
-        "vllm vllm_*": "the engine that generates samples is not part of the training step",
+        "vllm vllm_*": "how the engine that generates samples runs",
         "reward reward_* remote_rm_url critic critic_* ref ref_*": "other models of post-training",
         "rollout rollout_batch_size n_samples_per_prompt micro_rollout_batch_size": "how samples are made",
         "ds.packing_samples packing_samples": "rows without padding",

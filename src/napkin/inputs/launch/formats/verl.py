@@ -6,6 +6,7 @@ from napkin.inputs.launch.checks import check_gpus
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.names import AUTOCAST, MEGATRON, lora_targets, take_model
 from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.rollouts import of_verl
 from napkin.inputs.launch.shared import dtype
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, names, natural, number, product, whole
@@ -141,7 +142,7 @@ def _layout(reading: Reading) -> None:
 
 
 def _batch(reading: Reading) -> None:
-    """Read the batch: a step takes ppo_mini_batch_size prompts, of rollout.n samples each."""
+    """Read the batch: an optimizer step takes ppo_mini_batch_size prompts, of rollout.n samples each."""
     if _sft(reading.source):
         for key, option in (
             ("data.micro_batch_size_per_gpu", "micro-batch"),
@@ -160,11 +161,6 @@ def _batch(reading: Reading) -> None:
     else:
         found = reading.read(micro, whole)
         reading.put("micro-batch", found, micro) if found else reading.ask("micro-batch", micro)
-    prompts, samples = reading.read(f"{A}.ppo_mini_batch_size", whole), reading.read(f"{R}.n", natural)
-    if prompts:
-        reading.derive("global-batch", prompts * (samples or 1), f"{A}.ppo_mini_batch_size", f"{R}.n")
-    else:
-        reading.default("global-batch", 256 * (samples or 1), f"{A}.ppo_mini_batch_size")
     sizes = {key: reading.read(f"data.{key}", whole) for key in ("max_prompt_length", "max_response_length")}
     total = sum(size or 512 for size in sizes.values())
     where = [f"data.{key}" for key in sizes]
@@ -214,7 +210,12 @@ def _others(reading: Reading) -> None:
         reading.default("precision", AUTOCAST, keys[0])
 
 
-ENGINE = "the engine that generates samples is not part of the training step"
+def _rollout(reading: Reading) -> None:
+    if not _sft(reading.source):
+        of_verl(reading)
+
+
+ENGINE = "how the engine that generates samples runs"
 FORMAT = LaunchFormat(
     "verl",
     "verl's settings",
@@ -241,7 +242,7 @@ FORMAT = LaunchFormat(
             f"data.max_prompt_length "
             "data.max_response_length data.train_batch_size",
             "micro-batch global-batch seq",
-            "prompts of a mini-batch × samples; prompt + response",
+            "prompts of a mini-batch; prompt + response",
             _batch,
         ),
         KeyRule(
@@ -249,6 +250,14 @@ FORMAT = LaunchFormat(
             "recompute adapter lora-rank precision optimizer",
             "fp32 shards, bf16 compute",
             _others,
+        ),
+        KeyRule(
+            f"{R}.n {R}.gpu_memory_utilization {R}.tensor_model_parallel_size {A}.use_kl_loss "
+            "algorithm.use_kl_in_reward critic.model.path reward_model.model.path",
+            "samples-per-prompt updates max-prompt-tokens max-response-tokens rollout rollout-tp reference critic "
+            "reward",
+            "colocated; the longest prompts and answers: means are asked where time depends on them",
+            _rollout,
         ),
     ),
     ignored=f"""config_path config_name m data trainer {A}.optim {M}.lora_alpha algorithm hydra ray_init

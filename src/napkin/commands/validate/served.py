@@ -1,0 +1,139 @@
+"""What napkin predicts for a row of measured serving: the engine's answer to its load, by the key of the quantity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from napkin.errors import NapkinError
+from napkin.evidence.serving_rows import START, ServedRow
+from napkin.evidence.serving_words import LLAMA_CPP
+from napkin.footprint import serving as inference
+from napkin.planning.generation import CHUNK, ServingSetup
+from napkin.planning.offered import Limits, best, weights_on
+from napkin.planning.service import Service, hold, serve
+from napkin.record import record
+from napkin.term import TRUE, Term, leaf
+from napkin.timing.generation import OFFLINE, SINGLE, GenerationRates, Traffic
+
+SHARE = 0.9
+"""Share of the memory that an engine takes where a row does not say (vLLM, config/cache.py, gpu_memory_utilization;
+TensorRT-LLM, free_gpu_memory_fraction)."""
+BESIDES = 2 * 2**30
+"""assumed: bytes of an engine next to weights and cache: the CUDA context, graphs, activations of a full pass."""
+CHUNK_OF_LAYERS = 512
+"""Tokens of a prompt that llama.cpp runs at a time (common/common.h, n_ubatch)."""
+MOST_AT_ONCE = 2048
+"""Sequences at a time at most (TensorRT-LLM, llmapi/llm_args.py, max_batch_size)."""
+FIRST = 2
+"""Tokens of an answer of which a row says no length: the rate is that behind the prompt."""
+MILLI = 1e3
+
+
+@record
+class Predicted:
+    """What is predicted of a row. limited: ln of what limits on the slowest answers leave of the rate at which the mean
+    one keeps them."""
+
+    asked: ServedRow
+    rates: GenerationRates
+    limited: float = 0.0
+
+    @property
+    def setup(self) -> ServingSetup:
+        asked = self.asked
+        chunk = CHUNK_OF_LAYERS if asked.family == LLAMA_CPP else CHUNK
+        return ServingSetup(
+            asked.model, asked.weights, asked.element, asked.cache, asked.groups, asked.dp, chunk, MOST_AT_ONCE
+        )
+
+    def room(self, setup: ServingSetup) -> float:
+        """Return the bytes that a GPU has for keys and values."""
+        card = self.asked.hardware
+        return (self.asked.share or SHARE) * card.capacity - weights_on(setup) - BESIDES
+
+    def value(self, quantity: str, over: int = 0) -> float:
+        """Return a quantity by its key; over: of that many tokens (llama-bench), 0: the load says it."""
+        if quantity.startswith("weights_"):
+            return self._weights(quantity)
+        if quantity.startswith("kv_cache_"):
+            return self._cache(quantity)
+        if self.asked.mode == START:
+            raise NapkinError("a log of the start has no speed")
+        key = quantity.removesuffix("_per_gpu").replace("_mean", "").replace("_median", "")
+        found = _OF[key](self._service(quantity, over), self._traffic(quantity, over))
+        found /= self.asked.gpus if quantity.endswith("_per_gpu") else 1
+        return found * math.exp(self.limited) if self.asked.limits is not None else found
+
+    def _weights(self, quantity: str) -> float:
+        size = weights_on(self.setup)
+        if quantity == "weights_gib":
+            size = float(inference.weights(self.asked.model, self.asked.weights, 1).value)
+        return size / (1e9 if "_gb_" in quantity else 2**30)
+
+    def _cache(self, quantity: str) -> float:
+        free = self.room(self.setup)
+        if free <= 0:
+            raise NapkinError("the weights do not fit in the memory that its engine takes")
+        if quantity == "kv_cache_tokens":
+            traffic = Traffic(OFFLINE, 0, 1, 1)
+            found = hold(self.setup, traffic, leaf("cache/room", free, "byte", TRUE)).tokens
+            assert found is not None
+            return float(found.value)
+        return free / (1e9 if "_gb_" in quantity else 2**30)
+
+    def _traffic(self, quantity: str, over: int) -> Traffic:
+        """Return the load: of llama-bench, a prompt of that length, or an answer of it from an empty context."""
+        asked = self.asked
+        prompt, response = asked.prompt, asked.response
+        if over:
+            prompt, response = (over, 1) if quantity.startswith(("prefill", "ttft")) else (1, over)
+        elif quantity.startswith(("prefill", "ttft")) and not response:
+            response = 1
+        elif asked.mode == SINGLE and not response:
+            response = FIRST
+        if not prompt:
+            raise NapkinError("how long its prompts are is not stated")
+        if not response:
+            raise NapkinError("how long its answers are is not stated")
+        return Traffic(asked.mode, asked.at_once, prompt, response)
+
+    def _service(self, quantity: str, over: int) -> Service:
+        """Return the engine's answer: where the row does not say how GPUs are divided, or how many requests are in
+        flight, that of the largest rate."""
+        asked, traffic = self.asked, self._traffic(quantity, over)
+        if asked.mode == OFFLINE:
+            limits = None if asked.limits is None else Limits(asked.limits.ttft, asked.limits.tpot)
+            gpus = None if asked.stated else asked.gpus
+            return best(self.setup, gpus, traffic, self.rates, self.room, limits)[1]
+        return serve(self.setup, traffic, self.rates, self._left())
+
+    def _left(self) -> Term | None:
+        """Return the bytes for keys and values, None where the weights would not fit as described."""
+        free = self.room(self.setup)
+        return leaf("cache/room", free, "byte", TRUE) if free > 0 else None
+
+
+def _tpot(service: Service) -> float:
+    if service.tpot is None:
+        raise NapkinError("an answer of one token has no time per further token")
+    return float(service.tpot.value)
+
+
+def _prefilled(service: Service, load: Traffic) -> float:
+    """Return the tokens of prompts that run in a second."""
+    return load.prompt * float(service.in_flight.value) / float(service.prefill.value)
+
+
+_OF: dict[str, Callable[[Service, Traffic], float]] = {
+    "output_tokens_per_second": lambda one, load: float(one.output_rate.value),
+    "total_tokens_per_second": lambda one, load: float(one.total_rate.value),
+    "requests_per_second": lambda one, load: float(one.request_rate.value),
+    "prefill_tokens_per_second": _prefilled,
+    "decode_tokens_per_second": lambda one, load: max(load.at_once, 1) / _tpot(one),
+    "ttft_ms": lambda one, load: MILLI * float(one.ttft.value),
+    "tpot_ms": lambda one, load: MILLI * _tpot(one),
+    "itl_ms": lambda one, load: MILLI * float((one.step or one.ttft).value),
+    "total_latency_ms": lambda one, load: MILLI * float(one.request.value),
+}
+"""By the key of a quantity, what it is of a service."""

@@ -1,0 +1,146 @@
+"""Rows of measured serving (schema serving/1): each quantity that was measured next to what napkin predicts."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from napkin.commands.validate.served import Predicted
+from napkin.errors import NapkinError
+from napkin.evidence.compared import Compared
+from napkin.evidence.generation import effects, rates_on
+from napkin.evidence.published import MAIN
+from napkin.evidence.row_files import SERVING
+from napkin.evidence.rows import RowFields, WrongRow
+from napkin.evidence.serving_errors import class_of, half_width, source_key
+from napkin.evidence.serving_rows import ServedRow, served_row
+from napkin.inputs.load import printable
+from napkin.record import record
+
+RATES = (
+    *("output_tokens_per_second", "output_tokens_per_second_per_gpu", "total_tokens_per_second"),
+    *("total_tokens_per_second_per_gpu", "requests_per_second", "prefill_tokens_per_second"),
+    *("prefill_tokens_per_second_per_gpu", "decode_tokens_per_second"),
+)
+TIMES = (
+    *("ttft_ms", "ttft_mean_ms", "ttft_median_ms", "tpot_ms", "tpot_mean_ms", "tpot_median_ms"),
+    *("itl_ms", "itl_mean_ms", "itl_median_ms", "total_latency_ms"),
+)
+SIZES = (
+    *("kv_cache_tokens", "kv_cache_gib_per_gpu", "kv_cache_gb_per_gpu"),
+    *("weights_gib", "weights_gib_per_gpu", "weights_gb_per_gpu"),
+)
+QUANTITIES = (*RATES, *TIMES, *SIZES)
+"""Keys of `measured` that are predicted, in the order in which they are shown."""
+PRINTED = re.compile(r"~?\s*([0-9][0-9.,]*)\s*([kKM]?)")
+THOUSANDS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6}
+
+
+@record
+class MeasuredServing:
+    """A quantity that a row measured. over: tokens of which it is the rate, 0 where the load says it; value: None where
+    what is printed is no number."""
+
+    name: str
+    value: float | None
+    over: int = 0
+
+
+def measured(row: RowFields) -> Iterator[MeasuredServing]:
+    """Yield each quantity that a row measured itself: what follows from others by arithmetic is left out. A mapping of
+    lengths to rates (llama-bench) is one quantity for each length."""
+    stated = row.part("measured")
+    derived = stated.get("derived") or ()
+    for name in QUANTITIES:
+        if name not in stated or name in derived:
+            continue
+        found = stated[name]
+        for over, value in found.items() if isinstance(found, dict) else [(0, found)]:
+            if not str(over).isdigit():
+                raise row.wrong(f"measured.{name}", f"{printable(repr(over), 40)} is not a number of tokens")
+            yield MeasuredServing(name, _number(row, name, value), int(over))
+
+
+def _number(row: RowFields, name: str, value: object) -> float | None:
+    """Return a figure as printed (30k, ~23), None where it is words."""
+    if isinstance(value, str):
+        found = PRINTED.fullmatch(value.strip())
+        return float(found[1].replace(",", "")) * THOUSANDS[found[2]] if found else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise row.wrong(f"measured.{name}", f"{printable(repr(value), 40)} is not a positive number")
+    return float(value)
+
+
+def compared(row: RowFields, level: float, inside: bool) -> list[Compared]:
+    """Return what a row measured next to the predictions; where one is not made, why: a row has an entry at least."""
+    try:
+        return _compared(row, level, inside) or [_silent(row, _unmeasured(row))]
+    except WrongRow as problem:
+        return [_silent(row, problem.message)]
+
+
+def _silent(row: RowFields, why: str) -> Compared:
+    """Return the entry of a row of which nothing is read."""
+    title = row.text("source.title")
+    return Compared(row.text("id"), MAIN[SERVING], None, None, None, None, title, why, group=title)
+
+
+def _unmeasured(row: RowFields) -> str:
+    """Return why a row has nothing to hold a prediction against."""
+    stated = [name for name, value in row.part("measured").items() if value is not None and name != "derived"]
+    names = ", ".join(printable(f"measured.{name}", 60) for name in stated[:3])
+    said = f"{names}: not read" if names else "nothing is measured"
+    return f"{said}; measured takes {', '.join(QUANTITIES[:8])} and others (docs/accuracy.md)"
+
+
+def _compared(row: RowFields, level: float, inside: bool) -> list[Compared]:
+    """Return an entry for each quantity that a row measured."""
+    title = row.text("source.title") or row.text("source")
+    without = "" if inside else source_key(title)
+    asked: ServedRow | None = None
+    why = ""
+    try:
+        asked = served_row(row)
+    except WrongRow:
+        raise
+    except NapkinError as problem:
+        why = problem.message
+    answers = []
+    for one in measured(row):
+        value, reason, rests = None, why, ""
+        if asked is not None and one.value is None:
+            reason = f"measured.{one.name} is printed in words: {row.text(f'measured.{one.name}')[:40]}"
+        elif asked is not None:
+            try:
+                value = prediction(asked, without).value(one.name, one.over)
+                rests = class_of(asked.family, asked.hardware.generation, without)
+            except NapkinError as problem:
+                reason = problem.message
+        low = high = None
+        if value is not None:
+            half = half_width(one.name, rests, level, without)
+            low, high = value * math.exp(-half), value * math.exp(half)
+        answers.append(
+            Compared(
+                row.text("id"),
+                one.name,
+                value,
+                low,
+                high,
+                one.value,
+                title,
+                reason,
+                "",
+                row.text("suspect"),
+                title,
+                evidence=rests,
+            )
+        )
+    return answers
+
+
+def prediction(asked: ServedRow, without: str) -> Predicted:
+    """Return what is predicted of a row by effects fitted without a source."""
+    rates = rates_on(asked.hardware, asked.computed, asked.family, without)
+    return Predicted(asked, rates, effects(without).get("limited", 0.0))

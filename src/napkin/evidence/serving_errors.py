@@ -1,0 +1,84 @@
+"""How far predictions of serving are from published rows whose entire source was held out.
+
+The interval of a quantity is that of errors of its kind: of the time of a token (decode), of a prompt (prefill), of
+rates of many requests (throughput), of what the cache holds (cache) and of the weights' size (weights). Every source
+weighs the same. It says which class of evidence it rests on:
+
+    measured          another source measured this family of engines
+    engine unknown    no other source measured it
+    chip unknown      no other source measured a chip of this generation
+"""
+
+from __future__ import annotations
+
+from napkin.evidence.generation import UNKNOWN
+from napkin.evidence.ranking import over_sources
+from napkin.record import record
+
+MEASURED, ENGINE_UNKNOWN, CHIP_UNKNOWN = "measured", "engine unknown", "chip unknown"
+KINDS = (
+    ("decode", ("decode", "tpot", "itl")),
+    ("prefill", ("prefill", "ttft")),
+    ("cache", ("kv_cache",)),
+    ("weights", ("weights",)),
+)
+"""Kind of a quantity, and how the keys begin; all others are throughput."""
+FEWEST = 5
+"""Sources below which a class does not tell its own quantile: its interval is no narrower than that of all rows."""
+FLOOR = 0.02
+
+
+@record
+class SeenServing:
+    """A figure of the evidence: ln(predicted / measured) with its source held out."""
+
+    source: str
+    kind: str
+    engine: str
+    generation: str
+    error: float
+
+
+def kind_of_quantity(name: str) -> str:
+    """Return the kind of a quantity by its key."""
+    return next((kind for kind, begins in KINDS if name.startswith(begins)), "throughput")
+
+
+def class_of(engine: str, generation: str, without: str = "") -> str:
+    """Return which evidence a prediction rests on; without: a source that is held out."""
+    seen = [one for one in rows() if one.source != without]
+    if all(one.generation != generation for one in seen):
+        return CHIP_UNKNOWN
+    known = engine != UNKNOWN and any(one.engine == engine for one in seen)
+    return MEASURED if known else ENGINE_UNKNOWN
+
+
+def half_width(quantity: str, rests: str, level: float, without: str = "") -> float:
+    """Return half the width of a quantity's interval in ln: the level's quantile of the errors of its kind on rows that
+    rest on the same class of evidence, where enough sources tell it."""
+    kind = kind_of_quantity(quantity)
+    errors = [(one, abs(one.error)) for one in rows() if one.kind == kind and one.source != without]
+    whole = over_sources(((one.source, error) for one, error in errors), level)
+    own = [(one.source, error) for one, error in errors if class_of(one.engine, one.generation, one.source) == rests]
+    enough = len({source for source, _ in own}) >= FEWEST
+    part = over_sources(own, level) if own else 0.0
+    return max(part if enough else max(whole, part), FLOOR)
+
+
+_ROWS: list[SeenServing] = []
+
+
+def rows() -> list[SeenServing]:
+    """Return the figures of the evidence."""
+    if not _ROWS:
+        from napkin._tables import serving_shares as table
+
+        _ROWS.extend(SeenServing(*one) for one in table.SEEN)
+    return _ROWS
+
+
+def source_key(title: str) -> str:
+    """Return the source of the evidence that a page belongs to, "" for another one."""
+    from napkin._tables import serving_shares as table
+
+    return next((key for key, begins in table.TITLES.items() if title.startswith(begins)), "")

@@ -1,0 +1,222 @@
+"""What a row of measured serving (schema serving/1) states. What is stated and not understood, or missing and needed,
+is refused with the reason."""
+
+from __future__ import annotations
+
+import re
+
+from napkin.architectures import build
+from napkin.errors import NapkinError
+from napkin.evidence.row_models import described
+from napkin.evidence.rows import RowFields
+from napkin.evidence.serving_words import (
+    LLAMA_CPP,
+    MLPERF_LIMITS,
+    MLPERF_PROMPTS,
+    LatencyLimits,
+    cache_of,
+    computed_in,
+    engine_of,
+    speculates,
+    weights_of,
+)
+from napkin.footprint.serving import StoredWeights
+from napkin.inputs import hardware
+from napkin.inputs.hardware import Hardware
+from napkin.inputs.model_file import load_config
+from napkin.inputs.presets import is_preset
+from napkin.operations.model import Model
+from napkin.record import record
+from napkin.timing.generation import CLOSED, OFFLINE, SINGLE, STATIC, EngineRanks
+
+START = "start-up log"
+MODES = (
+    ("single", SINGLE),
+    ("static", STATIC),
+    ("closed loop", CLOSED),
+    ("offline", OFFLINE),
+    ("server", "server"),
+    ("interactive", "interactive"),
+    ("prefill only", OFFLINE),
+    ("start-up", START),
+    ("statement", START),
+)
+"""How the words of load.mode begin, and what they mean."""
+LIMITED = ("server", "interactive")
+"""Modes whose latency a benchmark bounds."""
+SIZE_OF_A_CARD = re.compile(r"[ ,]*\(?\d+ ?GB\)?$")
+
+
+@record
+class ServedRow:
+    """A row as a question.
+
+    weights, computed   how weights are stored, and the format in which they are multiplied
+    element, cache      bytes of an element of keys and values, and their format
+    gpus                all of them          groups, dp    how they are divided; stated: the row says so
+    family              of the engine        share         of the memory that it takes, 0 where it is not stated
+    at_once             sequences in flight, 0 where the engine takes what fits
+    prompt, response    mean tokens, 0 where they are not stated
+    limits              on latency           chained       GPUs that hold some layers each, one after the other
+    """
+
+    model: Model
+    hardware: Hardware
+    weights: StoredWeights
+    computed: str
+    element: float
+    cache: str
+    gpus: int
+    groups: EngineRanks
+    dp: int
+    stated: bool
+    family: str
+    share: float
+    mode: str
+    at_once: int
+    prompt: int
+    response: int
+    limits: LatencyLimits | None
+    chained: bool
+
+
+def served_row(row: RowFields) -> ServedRow:
+    """Return a row as a question. Refused where something is missing, or stated and not understood."""
+    _check_understood(row)
+    model, card = _model_of(row), _card_of(row)
+    family = engine_of(row.text("engine.name"))
+    mode = _mode_of(row)
+    words = row.text("quant.weights")
+    computed = computed_in(words, card)
+    cache, element = cache_of(row.text("quant.kv"), computed, family)
+    gpus = row.count("hardware.count")
+    if gpus is None:
+        raise NapkinError("how many GPUs it ran on is not stated")
+    groups, dp, stated = _layout_of(row, gpus, family)
+    prompt, response = _lengths_of(row, mode)
+    return ServedRow(
+        model=model,
+        hardware=card,
+        weights=weights_of(words),
+        computed=computed,
+        element=element,
+        cache=cache,
+        gpus=gpus,
+        groups=groups,
+        dp=dp,
+        stated=stated,
+        family=family,
+        share=_share_of(row),
+        mode=OFFLINE if mode in LIMITED else mode,
+        at_once=_at_once_of(row, mode),
+        prompt=prompt,
+        response=response,
+        limits=_limits_of(row, mode) if mode in LIMITED else None,
+        chained=gpus > 1 and not stated and family == LLAMA_CPP,
+    )
+
+
+def _check_understood(row: RowFields) -> None:
+    """Refuse a row whose tokens are not those that were computed, one after the other."""
+    said = f"{row.text('engine.options')} {row.text('engine.name')} {row.text('load.speculation')}"
+    if speculates(said):
+        raise NapkinError("its tokens are proposed several at a time (speculation): not modeled")
+    if row.number("load.prefix_cache_hit_fraction"):
+        raise NapkinError("part of its prompts was cached before: not modeled")
+    if row.text("load.mode").startswith("production"):
+        raise NapkinError("production traffic: how many requests were in flight is not stated")
+
+
+def _model_of(row: RowFields) -> Model:
+    """Return the preset that a row names, else a decoder of the dimensions that it states."""
+    for name in (row.text("model.preset"), row.text("model.name").rpartition("/")[2]):
+        if name and is_preset(name):
+            return build(load_config(name))
+    if row.count("model.layers") is None:
+        raise NapkinError(f"no preset has the shape of {row.text('model.name')[:60] or 'its model'}")
+    return described(row)
+
+
+def _card_of(row: RowFields) -> Hardware:
+    """Return the accelerator."""
+    for text in (row.text("hardware.chip"), row.text("hardware.accelerator")):
+        if text:
+            return hardware.find(SIZE_OF_A_CARD.sub("", text) if not row.text("hardware.chip") else text)
+    raise NapkinError("the accelerator is not stated")
+
+
+def _mode_of(row: RowFields) -> str:
+    """Return how requests arrive."""
+    said = row.text("load.mode").lower()
+    if not said:
+        raise NapkinError("how requests arrive (load.mode) is not stated")
+    found = next((mode for begin, mode in MODES if said.startswith(begin)), "")
+    if not found:
+        raise NapkinError(f"how requests arrive is not modeled: {said[:40]}")
+    return found
+
+
+def _layout_of(row: RowFields, gpus: int, family: str) -> tuple[EngineRanks, int, bool]:
+    """Return how GPUs divide the model, the replicas, and whether the row says so. Engines that divide layers over GPUs
+    by default run one GPU after the other (llama.cpp); others are started with all GPUs of a server as one group."""
+    if row.flag("layout.dp_attention"):
+        ranks = row.count("layout.ep") or row.count("layout.dp") or gpus
+        return EngineRanks(1, 1, ranks), gpus, True
+    tp, pp = row.count("layout.tp"), row.count("layout.pp")
+    ep = row.part("layout").get("ep")
+    dp = row.count("layout.dp")
+    if tp is None and pp is None and dp is None:
+        if gpus == 1:
+            return EngineRanks(), 1, True
+        return (EngineRanks(1, gpus), 1, False) if family == LLAMA_CPP else (EngineRanks(gpus), 1, False)
+    tp, pp = tp or 1, pp or 1
+    replicas, rest = divmod(gpus, tp * pp)
+    if rest or (dp is not None and dp not in (1, replicas)):
+        raise NapkinError(f"its degrees do not divide {gpus} GPUs")
+    if isinstance(ep, str):
+        raise NapkinError(f"over how many GPUs its experts are divided is not stated: {ep[:40]}")
+    ranks = (gpus // pp if ep is True else row.count("layout.ep") or 1) if ep else 1
+    return EngineRanks(tp, pp, ranks), replicas, True
+
+
+def _lengths_of(row: RowFields, mode: str) -> tuple[int, int]:
+    """Return the mean tokens of a prompt and an answer; of a benchmark's data, as they are published."""
+    prompt = row.number("load.input_tokens") or row.number("load.input_tokens_mean")
+    response = row.number("load.output_tokens") or row.number("load.output_tokens_mean")
+    if prompt is None and "mlperf" in row.text("load.dataset").lower():
+        prompt = MLPERF_PROMPTS.get(row.text("model.preset"))
+    return round(prompt or 0), round(response or 0)
+
+
+def _limits_of(row: RowFields, mode: str) -> LatencyLimits:
+    """Return the limits on latency: as stated, else those of the benchmark."""
+    ttft, tpot = row.number("load.ttft_limit_ms"), row.number("load.tpot_limit_ms")
+    if tpot is not None:
+        return LatencyLimits((ttft or 1e9) / 1e3, tpot / 1e3)
+    known = MLPERF_LIMITS.get((row.text("model.preset"), mode))
+    if known is None or "mlperf" not in row.text("load.dataset").lower():
+        raise NapkinError("the limits on its latency are not known")
+    return known
+
+
+def _at_once_of(row: RowFields, mode: str) -> int:
+    """Return the sequences in flight: 0 where the engine takes what fits."""
+    if mode == STATIC:
+        batch = row.count("load.batch")
+        if batch is None:
+            raise NapkinError("the batch is not stated")
+        return batch
+    if mode == CLOSED:
+        flying = row.count("load.concurrency")
+        if flying is None:
+            raise NapkinError("how many requests are in flight (load.concurrency) is not stated")
+        return flying
+    return row.count("load.batch") or 1 if mode == SINGLE else 0
+
+
+def _share_of(row: RowFields) -> float:
+    """Return the share of the memory that the engine was told to take, 0 where the row does not say."""
+    options = row.text("engine.options")
+    names = r"gpu[-_]memory[-_]utilization|mem[-_]fraction[-_]static|free_gpu_memory_fraction"
+    found = re.search(rf"(?:{names})[^\d]{{0,3}}(0?\.\d+)", options)
+    return float(found[1]) if found else 0.0

@@ -1,0 +1,128 @@
+"""Words of published rows of serving: engines, formats of weights and caches, latency limits of benchmarks."""
+
+from __future__ import annotations
+
+import re
+
+from napkin import formats
+from napkin.errors import NapkinError
+from napkin.evidence.generation import UNKNOWN
+from napkin.footprint.serving import StoredWeights, stored
+from napkin.inputs.hardware import Hardware
+from napkin.record import record
+
+LLAMA_CPP, GPT_FAST, TENSORRT = "llama.cpp", "gpt-fast", "tensorrt-llm"
+VLLM, SGLANG, TGI = "vllm", "sglang", "tgi"
+ENGINE_WORDS = (
+    ("llama.cpp", LLAMA_CPP),
+    ("llama-bench", LLAMA_CPP),
+    ("ggml", LLAMA_CPP),
+    ("ollama", LLAMA_CPP),
+    ("gpt-fast", GPT_FAST),
+    ("sglang", SGLANG),
+    ("vllm", VLLM),
+    ("text-generation-inference", TGI),
+    ("tgi", TGI),
+    ("tensorrt", TENSORRT),
+    ("trt-llm", TENSORRT),
+    ("trtllm", TENSORRT),
+)
+"""Words of an engine's name, and the family of engines; the first that occurs holds. ollama runs llama.cpp."""
+BLOCK_SCALE = 4
+"""Bytes that gpt-fast keeps for a group of 4-bit weights, a 16-bit scale and zero point (gpt-fast quantize.py,
+group_quantize_tensor): `int4-g32` has groups of 32."""
+WEIGHT_WORDS = (
+    (r"nvfp4", "nvfp4"),
+    (r"mxfp4", "mxfp4"),
+    (r"mxfp8", "mxfp8"),
+    (r"\bfp4", "nvfp4"),
+    (r"fp8|e4m3|float8", "fp8"),
+    (r"int8|w8a8|w8a16|\b8[ -]?bit", "int8"),
+    (r"u?int4|awq|gptq|w4a16|\b4[ -]?bit", "int4"),
+    (r"\bbf16|bfloat16|\bfp16|\bf16|float16|\b16[ -]?bit", "bf16"),
+    (r"\bfp32|\bf32|float32", "fp32"),
+)
+"""Patterns of a row's words for its weights, and the format; the first that occurs holds. Submissions to benchmarks
+that say fp4 only store it in blocks of 16 (nvfp4)."""
+FLOATS_COMPUTED = {"nvfp4": "fp4", "mxfp4": "fp4", "fp8": "fp8", "mxfp8": "fp8"}
+"""Formats that matrix units multiply as they are stored, and the peak that holds. All others are widened to 16 bits."""
+SPECULATES = re.compile(r"\b(mtp|eagle|medusa|specul\w*|draft)\b", re.IGNORECASE)
+DENIES = re.compile(r"\bno[nt]? |\bwithout\b|\boff\b|\bdisabled?\b", re.IGNORECASE)
+
+
+@record
+class LatencyLimits:
+    """Most seconds to the first token, and of each token after it."""
+
+    ttft: float
+    tpot: float
+
+
+MLPERF_LIMITS = {
+    ("llama2-70b", "server"): LatencyLimits(2.0, 0.2),
+    ("llama2-70b", "interactive"): LatencyLimits(0.45, 0.04),
+    ("mixtral-8x7b", "server"): LatencyLimits(2.0, 0.2),
+    ("llama3.1-405b", "server"): LatencyLimits(6.0, 0.175),
+    ("llama3.1-405b", "interactive"): LatencyLimits(4.5, 0.08),
+    ("llama3.1-8b", "server"): LatencyLimits(2.0, 0.1),
+    ("llama3.1-8b", "interactive"): LatencyLimits(0.5, 0.03),
+    ("deepseek-r1", "server"): LatencyLimits(2.0, 0.08),
+    ("deepseek-r1", "interactive"): LatencyLimits(1.5, 0.015),
+}
+"""By benchmark and scenario: MLCommons inference, loadgen/mlperf.conf at 001712e9."""
+MLPERF_PROMPTS = {"llama2-70b": 221, "llama3.1-405b": 9400}
+"""Mean tokens of a prompt, by benchmark, where they are published: OpenOrca's 24,576 prompts in the benchmark's
+template, 221.3 by a tokenizer's count, and 9,400 as MLCommons states (both in mannysinghx/chipdesignsoftware at
+2bb094a1, its report on evidence/c1-perf-model.json)."""
+
+
+def engine_of(name: str) -> str:
+    """Return the family of an engine; UNKNOWN where its name says none."""
+    low = name.lower()
+    return next((family for word, family in ENGINE_WORDS if word in low), UNKNOWN)
+
+
+def weights_of(words: str) -> StoredWeights:
+    """Return how weights are stored by a row's words. Refused where they do not say."""
+    low = words.strip().lower().replace("-", "_")
+    name = next((one for one in sorted(formats.GGUF, key=len, reverse=True) if one in low), "")
+    if name:
+        return stored(name)
+    low = words.strip().lower()
+    if group := re.search(r"int4-g(\d+)", low):
+        each = 0.5 + BLOCK_SCALE / int(group[1])
+        return StoredWeights(group[0], each, 2.0)
+    found = next((form for pattern, form in WEIGHT_WORDS if re.search(pattern, low)), "")
+    if not found:
+        said = f"how its weights are stored is not known: {words[:40]}" if words else "how its weights are stored"
+        raise NapkinError(said if words else f"{said} is not stated")
+    return stored(found)
+
+
+def computed_in(words: str, hardware: Hardware) -> str:
+    """Return the format in which linear layers are multiplied: that of the weights where the accelerator's matrix units
+    take it, else 16 bits. Integers only where activations are 8-bit too (w8a8)."""
+    low = words.lower()
+    found = next((form for pattern, form in WEIGHT_WORDS if re.search(pattern, low)), "")
+    wanted = "int8" if found == "int8" and "w8a8" in low else FLOATS_COMPUTED.get(found, "")
+    if wanted not in hardware.peaks:
+        return hardware.default_dtype
+    return "nvfp4" if wanted == "fp4" else wanted
+
+
+def cache_of(words: str, computed: str, family: str) -> tuple[str, float]:
+    """Return the format of keys and values and its bytes: as stated, else 16 bits as the engines' `auto` has them; 8 of
+    TensorRT-LLM's 8- and 4-bit checkpoints (ModelOpt, whose recipes quantize the cache with the weights)."""
+    low = words.lower()
+    if re.search(r"fp8|e4m3|int8|8[ -]?bit", low):
+        return "fp8", 1.0
+    if re.search(r"fp4|int4|4[ -]?bit", low):
+        return "nvfp4", 0.5625
+    if not low and family == TENSORRT and computed in ("fp8", "nvfp4"):
+        return "fp8", 1.0
+    return "bf16", 2.0
+
+
+def speculates(text: str) -> bool:
+    """Return whether words say that several tokens are proposed at a time."""
+    return any(not DENIES.search(text[: one.start()][-20:]) for one in SPECULATES.finditer(text))

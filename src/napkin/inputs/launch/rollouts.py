@@ -1,0 +1,159 @@
+"""What launch files of reinforcement learning say of the engine, of the lengths, and of the models next to the policy.
+
+Files state the longest prompts and answers that they allow; means, which times are of, are the command line's to say.
+"""
+
+from __future__ import annotations
+
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.values import degree, flag, natural, number, whole
+
+A, R = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+"""verl's blocks of the actor and of the engine."""
+
+
+def take_longest(reading: Reading, prompt: str, answer: str, usual: tuple[int, int]) -> None:
+    """Read the longest prompt and answer. usual: where the file leaves them out."""
+    for option, key, default in (
+        ("max-prompt-tokens", prompt, usual[0]),
+        ("max-response-tokens", answer, usual[1]),
+    ):
+        found = reading.read(key, whole)
+        name = next((one for one in key.split("|") if one in reading.source), key.split("|")[0])
+        if found:
+            reading.put(option, found, name)
+        elif name in reading.source:
+            reading.ask(option, name)
+        elif default:
+            reading.default(option, default, name)
+
+
+def take_updates(reading: Reading, generated: int, trained: int, *keys: str) -> None:
+    """Read how many optimizer steps a step's answers are trained in. generated, trained: samples of each."""
+    if trained and generated > trained and generated % trained == 0:
+        reading.derive("updates", generated // trained, *keys)
+
+
+def of_verl(reading: Reading) -> None:
+    """Read verl's: a step generates train_batch_size prompts, and trains on ppo_mini_batch_size of them at a time."""
+    source = reading.source
+    samples = reading.read(f"{R}.n", natural)
+    prompts = reading.read(f"{A}.ppo_mini_batch_size", whole) or 256
+    mini = f"{A}.ppo_mini_batch_size"
+    if mini in source:
+        reading.put("global-batch", prompts, mini)
+    else:
+        reading.default("global-batch", prompts, mini)
+    if samples:
+        reading.put("samples-per-prompt", samples, f"{R}.n")
+    else:
+        reading.default("samples-per-prompt", 1, f"{R}.n")
+    drawn = reading.read("data.gen_batch_size|data.train_batch_size", whole)
+    take_updates(reading, drawn or 1024, prompts, "data.train_batch_size", mini)
+    take_longest(reading, "data.max_prompt_length", "data.max_response_length", (512, 512))
+    share, ranks = (
+        reading.read(f"{R}.gpu_memory_utilization", number),
+        reading.read(f"{R}.tensor_model_parallel_size", degree),
+    )
+    if share:
+        reading.derive("rollout", f"colocated:{share:g}", f"{R}.gpu_memory_utilization")
+    else:
+        reading.default("rollout", "colocated:0.5", f"{R}.gpu_memory_utilization")
+    if ranks:
+        reading.put("rollout-tp", ranks, f"{R}.tensor_model_parallel_size")
+    penalties = (f"{A}.use_kl_loss", "algorithm.use_kl_in_reward")
+    stated = [key for key in penalties if key in source]
+    if any(reading.read(key, flag) for key in penalties):
+        reading.derive("reference", _reference(reading), *stated)
+    elif stated:
+        reading.derive("reference", "none", *stated)
+    else:
+        reading.default("reference", "none", *penalties)
+    if reading.value_of("task") == "ppo":
+        _take_named(reading, "critic", "critic.model.path")
+    if reading.read("reward_model.enable", flag):
+        _take_named(reading, "reward", "reward_model.model.path")
+
+
+def of_openrlhf(reading: Reading) -> None:
+    """Read OpenRLHF's: a step generates rollout.batch_size prompts, and trains on train.batch_size samples a time."""
+    samples = reading.read("rollout.n_samples_per_prompt|n_samples_per_prompt", natural) or 1
+    drawn = reading.read("rollout.batch_size|rollout_batch_size", whole) or 1024
+    trained = reading.value_of("global-batch") or 128
+    keys = ("train.batch_size", "train_batch_size", "rollout.n_samples_per_prompt", "n_samples_per_prompt")
+    if trained % samples == 0:
+        reading.derive("global-batch", trained // samples, *[key for key in keys if key in reading.source])
+    named = [one for one in keys[2:] if one in reading.source]
+    if named:
+        reading.put("samples-per-prompt", samples, *named)
+    else:
+        reading.default("samples-per-prompt", 1, keys[2])
+    take_updates(reading, drawn * samples, trained, "rollout.batch_size", "rollout_batch_size", *keys[:2])
+    if reading.source.has_any("prompt_max_len", "generate_max_len"):
+        take_longest(reading, "prompt_max_len", "generate_max_len", (0, 0))
+    share = reading.read("vllm.gpu_memory_utilization|vllm_gpu_memory_utilization", number)
+    shared = reading.read("train.colocate_all|colocate_all_models", flag)
+    engines = reading.read("vllm.num_engines|vllm_num_engines", natural)
+    ranks = reading.read("vllm.tensor_parallel_size|vllm_tensor_parallel_size", degree)
+    if shared and engines:
+        reading.derive("rollout", f"colocated:{share or 0.95:g}", *_there(reading, "gpu_memory_utilization"))
+    elif engines:
+        reading.derive("rollout", f"separate:{engines * (ranks or 1)}", *_there(reading, "num_engines"))
+        trainers = reading.value_of("gpus")
+        if trainers:
+            reading.derive("gpus", trainers + engines * (ranks or 1), *_there(reading, "num_engines"))
+    if ranks:
+        reading.put("rollout-tp", ranks, *_there(reading, "tensor_parallel_size"))
+    weight = reading.read("algo.kl.init_coef|init_kl_coef", number)
+    if weight is not None:
+        used = _reference(reading) if weight else "none"
+        reading.derive("reference", used, *[k for k in ("algo.kl.init_coef", "init_kl_coef") if k in reading.source])
+    for option, role in (("reward", "reward"), ("critic", "critic")):
+        if option == "reward" or reading.value_of("task") == "ppo":
+            _take_named(reading, option, f"{role}.model_name_or_path", f"{role}_pretrain")
+
+
+def of_trl(reading: Reading, sizes: tuple[int, int]) -> None:
+    """Read TRL's GRPO: the batch counts answers. sizes: of prompts and answers where the file leaves them out."""
+    samples = reading.read("num_generations", whole)
+    if samples:
+        reading.put("samples-per-prompt", samples, "num_generations")
+    else:
+        reading.default("samples-per-prompt", 8, "num_generations")
+    take_longest(reading, "max_prompt_length", "max_completion_length", sizes)
+    if reading.read("use_vllm", flag) and str(reading.source.plain("vllm_mode") or "").lower() == "colocate":
+        share = reading.read("vllm_gpu_memory_utilization", number) or 0.3
+        reading.derive("rollout", f"colocated:{share:g}", "vllm_mode", "vllm_gpu_memory_utilization")
+        ranks = reading.read("vllm_tensor_parallel_size", degree)
+        if ranks:
+            reading.put("rollout-tp", ranks, "vllm_tensor_parallel_size")
+    weight = reading.read("beta", number)
+    if weight is not None:
+        reading.derive("reference", _reference(reading) if weight else "none", "beta")
+
+
+def _reference(reading: Reading) -> str:
+    """Return where the reference's log-probabilities come from: the model with its adapters off, or a copy."""
+    return "adapters-off" if reading.value_of("lora-rank") else "same"
+
+
+def _there(reading: Reading, name: str) -> list[str]:
+    """Return OpenRLHF's key of the engine in the spelling that the file has."""
+    keys = (f"vllm.{name}", f"vllm_{name}")
+    return [key for key in keys if key in reading.source] or [keys[0]]
+
+
+def _take_named(reading: Reading, option: str, *keys: str) -> None:
+    """Read another model, where napkin has a preset of that name; else the key stays what is not modeled."""
+    from napkin.inputs.launch.names import model_of
+
+    found = reading.find(*keys)
+    if found is None or not isinstance(found.value, str):
+        return
+    name, _ = model_of(found.value)
+    if name is not None:
+        reading.put(option, name, *keys)
+    else:
+        reading.omit(
+            next(key for key in keys if key in reading.source), f"--{option}: a model that napkin does not know"
+        )

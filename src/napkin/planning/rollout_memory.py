@@ -1,0 +1,111 @@
+"""The memory of a GPU in each phase of a step of reinforcement learning, with its interval, and whether it fits."""
+
+from __future__ import annotations
+
+from napkin.elementwise import Number
+from napkin.errors import UNDECIDED
+from napkin.operations.model import Model
+from napkin.planning import verdicts
+from napkin.planning.rollouts import Engine, held_by_rollout
+from napkin.planning.step_memory import terms_of
+from napkin.planning.verdicts import FITS, NOT, Fit
+from napkin.record import record
+from napkin.term import TRUE, Term, add, largest, leaf
+from napkin.training.setup import Setup
+
+ENGINE = ("engine/", "memory/engine")
+SHARE = ("engine/memory", "memory/engine")
+"""Of those, its whole share of the memory."""
+OUTSIDE = 2 * 2**30
+"""assumed: most bytes of CUDA graphs and communication that an engine takes outside of its share."""
+
+
+@record
+class Sharing:
+    """How a trainer and an engine share GPUs. engine: None where answers are not generated here; asleep: it gives its
+    memory back while the trainer runs; away: what the trainer moves to the host while answers are generated."""
+
+    engine: Engine | None
+    asleep: bool
+    away: tuple[str, ...]
+
+
+@record
+class RolloutFit:
+    """The memory of a step.
+
+    update  of the trainer's passes      terms  of it, by path, without its total
+    phases  of the step                  ends   their intervals, by path, and that of the total
+    """
+
+    update: Fit
+    terms: dict[str, Term]
+    phases: tuple[Term, ...]
+    total: Term
+    ends: dict[str, tuple[Number, Number]]
+    verdict: str
+
+
+def weigh(
+    model: Model, setup: Setup, implementation: str, sharing: Sharing, capacity: Term, source: str = ""
+) -> RolloutFit:
+    """Return the memory of each phase of a step on a GPU. source: whose implementation the activations are of."""
+    fit = verdicts.evaluate(model, setup, implementation, int(capacity.value))
+    terms = terms_of(fit, source)
+    used = terms.pop("memory/total").renamed("update/used")
+    phases = _phases(sharing, terms, used, capacity)
+    ends = _ends(phases, used, fit.reported.ends["memory/used"], sharing.engine)
+    low, high = max(low for low, _ in ends.values()), max(high for _, high in ends.values())
+    verdict = FITS if high <= capacity.value else NOT if low > capacity.value else UNDECIDED
+    whole = {**fit.reported.ends, **ends, "memory/total": (low, high)}
+    return RolloutFit(fit, terms, tuple(phases), largest("memory/total", *phases), whole, verdict)
+
+
+def moved_away(terms: dict[str, Term], away: tuple[str, ...]) -> Term:
+    """Return the bytes of the trainer that leave a GPU while answers are generated there. terms: of its memory."""
+    paths = [f"memory/{one}" for one in away] + ["memory/models"] * ("parameters" in away)
+    return add("offload/bytes", *(terms[path] for path in paths if path in terms))
+
+
+def _ends(
+    phases: list[Term], used: Term, of_update: tuple[Number, Number], engine: Engine | None
+) -> dict[str, tuple[float, float]]:
+    """Return the interval of each phase: the trainer's part is as uncertain as its update (of_update). What the engine
+    takes is its share, less the room that it leaves for its largest pass, and where it generates, graphs and workspace
+    that the share does not count besides."""
+    low, high = (float(end) / float(used.value) for end in of_update)
+    profiled = 0.0 if engine is None else float(engine.profiled())
+    found = {}
+    for one in phases:
+        own = [part for part in (one, *one.parts) if part.name.startswith(ENGINE)]
+        taken = sum(float(part.value) for part in own)
+        trainer = float(one.value) - taken
+        outside = OUTSIDE if own and not one.name.endswith("update") else 0.0
+        unused = profiled if any(part.name in SHARE for part in own) else 0.0
+        found[one.name] = (taken - unused + trainer * low, taken + trainer * high + outside)
+    return found
+
+
+def _phases(sharing: Sharing, terms: dict[str, Term], used: Term, capacity: Term) -> list[Term]:
+    """Return what a GPU of the trainer holds while answers are generated, while the engine takes the new weights, and
+    in the update, the last; next to an engine on GPUs of its own what a GPU of it holds. terms: of the update."""
+    engine = sharing.engine
+    if engine is None or engine.apart:
+        own = [] if engine is None else [engine.memory(capacity).renamed("memory/engine")]
+        return [*own, used.renamed("memory/phase/update")]
+    kept = _kept(sharing.away, terms)
+    rollout = add("memory/phase/rollout", *held_by_rollout(engine, capacity, kept))
+    sync = add("memory/phase/weight_transfer", engine.weights(), kept.renamed("kept"), terms["memory/parameters"])
+    beside = [] if sharing.asleep else [engine.memory(capacity)]
+    return [rollout, sync, add("memory/phase/update", used, *beside)]
+
+
+def _kept(away: tuple[str, ...], terms: dict[str, Term]) -> Term:
+    """Return the bytes of the trainer that stay on a GPU while answers are generated: weights, states and its
+    context."""
+    parts = [leaf("overhead", terms["memory/overhead"].value, "byte", TRUE, "context and communication")]
+    if "optimizer" not in away:
+        parts.append(terms["memory/optimizer"])
+    if "parameters" not in away:
+        parts += [terms["memory/parameters"], *([terms["memory/models"]] if "memory/models" in terms else [])]
+    return add("memory/kept", *parts)
