@@ -9,7 +9,7 @@ GROUP = "Serving"
 
 OPTIONS = (
     Option("concurrency", units.positive_count, "Requests in flight all the time, on all GPUs", metavar="N"),
-    Option("engine", units.words, "vllm, sglang, tensorrt-llm or llama.cpp", metavar="NAME", default="vllm"),
+    Option("engine", units.words, "vllm, sglang, tensorrt-llm, llama.cpp or gpt-fast", metavar="NAME", default="vllm"),
     Option(
         "memory-share", units.fraction, "Memory that the engine takes, by its own rule", metavar="X", default="its own"
     ),

@@ -12,7 +12,7 @@ from __future__ import annotations
 from napkin.errors import NapkinError, did_you_mean
 from napkin.footprint import serving as inference
 from napkin.footprint.allocator import Figure
-from napkin.planning.generation import ServingSetup
+from napkin.planning.generation import CHUNK, ServingSetup
 from napkin.record import record
 from napkin.term import ASSUMED, GIVEN, SEEN, TRUE, Term, add, constant, divide, leaf, multiply, subtract
 
@@ -27,12 +27,14 @@ BESIDES = Figure(
 
 @record
 class EngineMemory:
-    """An engine's rule. shares: each with the most tensor-parallel ranks for which it holds; the last for more."""
+    """An engine's rule. shares: each with the most tensor-parallel ranks for which it holds, the last for more; chunk:
+    tokens of prompts in one pass."""
 
     name: str
     rule: str
     shares: tuple[tuple[int, float], ...]
     source: str
+    chunk: int = CHUNK
 
     def share(self, ranks: int) -> float:
         """Return the share on this many tensor-parallel ranks."""
@@ -57,7 +59,12 @@ ENGINES = {
             ((1, 0.9),),
             "TensorRT-LLM documentation, How to Change KV Cache Behavior, free_gpu_memory_fraction",
         ),
-        EngineMemory("llama.cpp", OF_ALL, ((1, 1.0),), "llama.cpp takes what its context needs, and reserves nothing"),
+        EngineMemory(
+            "llama.cpp", OF_ALL, ((1, 1.0),), "llama.cpp takes what its context needs; common/common.h, n_ubatch", 512
+        ),
+        EngineMemory(
+            "gpt-fast", OF_ALL, ((1, 1.0),), "gpt-fast, model.py, setup_caches: a cache of the batch's length"
+        ),
     )
 }
 USUAL = "vllm"

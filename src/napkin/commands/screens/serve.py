@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.commands.screens.setup import run_on
-from napkin.commands.serve.answer import Served
+from napkin.commands.serve.served import ServedModel
 from napkin.planning.verdicts import FITS, NOT
 from napkin.render.answer import Answer, Row, number_in
 from napkin.render.figures import interval, size, size_of
@@ -15,7 +15,7 @@ SMALLER = ("fp8", "int4")
 """Formats of weights to try next where they do not fit."""
 
 
-def screen(found: Served, answer: Answer) -> Screen:
+def screen(found: ServedModel, answer: Answer) -> Screen:
     """Return the screen."""
     return Screen(
         _question(found),
@@ -28,7 +28,7 @@ def screen(found: Served, answer: Answer) -> Screen:
     )
 
 
-def _question(found: Served) -> list[str]:
+def _question(found: ServedModel) -> list[str]:
     """Return line 1: model and machine, layout, requests, formats."""
     question, setup = found.question, found.setup
     degrees = {"tp": setup.groups.tp, "pp": setup.groups.pp, "ep": setup.groups.ep, "dp": setup.dp}
@@ -48,7 +48,7 @@ def _question(found: Served) -> list[str]:
     ]
 
 
-def _headline(found: Served, answer: Answer) -> list[str]:
+def _headline(found: ServedModel, answer: Answer) -> list[str]:
     """Return line 2: the verdict, the rate with its interval, latency and price."""
     service, level = found.service, found.question.confidence
     rate = float(service.output_rate.value)
@@ -73,12 +73,12 @@ def _headline(found: Served, answer: Answer) -> list[str]:
     return parts
 
 
-def _rows(found: Served, answer: Answer) -> list[tuple[str | Bar, ...]]:
+def _rows(found: ServedModel, answer: Answer) -> list[tuple[str | Bar, ...]]:
     """Return rates and times where it may fit, then what a GPU holds of what the engine may take."""
     return [*([] if found.verdict == NOT else _speeds(found, answer)), *_memory(found, answer)]
 
 
-def _speeds(found: Served, answer: Answer) -> list[tuple[str | Bar, ...]]:
+def _speeds(found: ServedModel, answer: Answer) -> list[tuple[str | Bar, ...]]:
     """Return rates, times and the price."""
     service = found.service
     each = f"; {human(service.output_rate_per_gpu.value, 'token/s', 3)} per GPU" if found.setup.gpus > 1 else ""
@@ -102,7 +102,7 @@ def _speeds(found: Served, answer: Answer) -> list[tuple[str | Bar, ...]]:
     return rows
 
 
-def _memory(found: Served, answer: Answer) -> list[tuple[str | Bar, ...]]:
+def _memory(found: ServedModel, answer: Answer) -> list[tuple[str | Bar, ...]]:
     """Return what a GPU holds, and what of the engine's part is left."""
     terms, engine = answer.by_path(), found.question.engine.name
     total, usable = float(terms["memory/total"].value), float(terms["memory/usable"].value)
@@ -128,7 +128,7 @@ def _interval(answer: Answer, path: str, unit: str) -> str:
     return interval(answer.intervals[path], value, unit).partition(": ")[2]
 
 
-def _batches(found: Served, rows: list[Row]) -> Table | None:
+def _batches(found: ServedModel, rows: list[Row]) -> Table | None:
     """Return other batches; none where one is all."""
     if len(rows) < 2:
         return None
@@ -160,7 +160,7 @@ def _batches(found: Served, rows: list[Row]) -> Table | None:
     return Table(columns, [[*(cell(name, row) for name in shown), mark if row["batch"] == own else ""] for row in rows])
 
 
-def _next(found: Served, answer: Answer) -> Next:
+def _next(found: ServedModel, answer: Answer) -> Next:
     """Return what to ask next: more GPUs or a smaller format where it does not fit, else the largest batch, or the
     price."""
     question, setup = found.question, found.setup

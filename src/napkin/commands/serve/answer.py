@@ -5,21 +5,20 @@ from __future__ import annotations
 import math
 
 from napkin.commands.memory.question import STATUS
+from napkin.commands.screens.serve import screen
 from napkin.commands.serve.question import ServeQuestion
-from napkin.errors import BROKEN, UNDECIDED, NapkinError
+from napkin.commands.serve.served import ServedModel, served_of
+from napkin.errors import BROKEN, NapkinError
 from napkin.evidence.generation import rates_on
 from napkin.evidence.serving_errors import class_of, half_width
 from napkin.planning import enlarge
-from napkin.planning.engines import EngineRoom
 from napkin.planning.generation import ServingSetup
-from napkin.planning.service import Service, hold, serve
-from napkin.planning.verdicts import FITS, NOT
-from napkin.record import record
+from napkin.planning.service import hold
+from napkin.planning.verdicts import FITS
 from napkin.render.answer import Answer, Row, Shown
-from napkin.term import TRUE, Term, add, constant, divide, leaf, multiply
-from napkin.timing.generation import CLOSED, GenerationRates, Traffic
+from napkin.term import TRUE, Term, add, leaf, multiply
+from napkin.timing.generation import CLOSED, GenerationRates
 
-MILLION = 1_000_000
 BATCHES = (1, 8, 32, 128, 512)
 """Batches that are listed next to the one asked for, as far as they fit."""
 QUANTITIES = {
@@ -35,40 +34,12 @@ QUANTITIES = {
 """Path → the measured quantity whose errors its interval is made of."""
 
 
-@record
-class Served:
-    """What is found: how the model is divided, the service, its memory, its price."""
-
-    question: ServeQuestion
-    setup: ServingSetup
-    traffic: Traffic
-    service: Service
-    room: EngineRoom
-    cost: Term | None
-
-    @property
-    def cache(self) -> float:
-        """Bytes of keys and values on a GPU."""
-        return self.service.at_once * float(self.service.held.each.value)
-
-    @property
-    def fitting(self) -> tuple[int, int]:
-        """How many sequences of a replica surely fit, and how many may."""
-        each = float(self.service.held.each.value)
-        return int(max(self.room.low, 0) / each), int(max(self.room.high, 0) / each)
-
-    @property
-    def verdict(self) -> str:
-        """Whether the sequences fit: surely, surely not, or too close to call."""
-        return FITS if self.cache <= self.room.low else NOT if self.cache > self.room.high else UNDECIDED
-
-
 def answer(question: ServeQuestion) -> Answer:
     """Answer the question."""
     rates = rates_on(question.hardware, question.compute, question.engine.name)
     found = _choose(question, rates)
     done = Answer("serve", _terms(found))
-    done.rows, done.rows_name = _rows(found, rates), "batches"
+    done.rows = _rows(found, rates)
     done.extra["columns"] = COLUMNS
     rests = class_of(question.engine.name, question.hardware.generation)
     for path, quantity in QUANTITIES.items():
@@ -88,13 +59,11 @@ def answer(question: ServeQuestion) -> Answer:
         done.status = STATUS[found.verdict]
     _show_solved(done, found)
     done.notes += _notes(found, rests)
-    from napkin.commands.screens.serve import screen
-
     done.screen = screen(found, done)
     return done
 
 
-def _show_solved(done: Answer, found: Served) -> None:
+def _show_solved(done: Answer, found: ServedModel) -> None:
     """Show what was solved or derived among the inputs."""
     setup = found.setup
     if found.question.maximize:
@@ -109,11 +78,11 @@ def _show_solved(done: Answer, found: Served) -> None:
 # --- which layout, which batch ---------------------------------------------------------------------------------------
 
 
-def _choose(question: ServeQuestion, rates: GenerationRates) -> Served:
+def _choose(question: ServeQuestion, rates: GenerationRates) -> ServedModel:
     """Return the service on one of the setups: the first, with the fewest ranks, on which the sequences of a batch
     surely fit; of requests in flight, or of the largest batch, the one of the largest rate on the GPUs that are
     given. The last setup where none fits."""
-    best: Served | None = None
+    best: ServedModel | None = None
     problem: NapkinError | None = None
     for setup in question.setups:
         try:
@@ -141,7 +110,7 @@ def _choose(question: ServeQuestion, rates: GenerationRates) -> Served:
     return _of(question, question.setups[-1], rates)
 
 
-def _of(question: ServeQuestion, setup: ServingSetup, rates: GenerationRates) -> Served:
+def _of(question: ServeQuestion, setup: ServingSetup, rates: GenerationRates) -> ServedModel:
     """Return the service on a setup; of the largest batch where that is asked for."""
     if not question.maximize:
         return served_of(question, setup, question.requests(setup), rates)
@@ -166,24 +135,10 @@ def _of(question: ServeQuestion, setup: ServingSetup, rates: GenerationRates) ->
     raise NapkinError("no batch keeps the bound on latency: a single sequence takes longer", "more --tp", status=BROKEN)
 
 
-def served_of(question: ServeQuestion, setup: ServingSetup, traffic: Traffic, rates: GenerationRates) -> Served:
-    """Return the service of some requests on a setup, and what it costs."""
-    room = question.room(setup)
-    service = serve(setup, traffic, rates, room.cache)
-    cost = None
-    if question.price is not None:
-        spent = multiply("serve/cost_per_hour", question.price, leaf("gpus", setup.gpus, "GPU", TRUE))
-        made = multiply("serve/tokens_per_hour", service.output_rate, constant("hour", 3600, "second/hour"))
-        each = divide("serve/cost_per_token", spent, made)
-        million = constant("a_million_tokens", MILLION, "token")
-        cost = multiply("serve/cost_per_million_output_tokens", each, million)
-    return Served(question, setup, traffic, service, room, cost)
-
-
 # --- what is published -----------------------------------------------------------------------------------------------
 
 
-def _terms(found: Served) -> tuple[Term, ...]:
+def _terms(found: ServedModel) -> tuple[Term, ...]:
     """Return what is published: rates and times, then memory, then money."""
     question, service, room = found.question, found.service, found.room
     sequences = leaf("sequences", service.at_once, "1", TRUE, "of a replica")
@@ -203,7 +158,7 @@ COLUMNS: dict[str, str | None] = {
 }
 
 
-def _rows(found: Served, rates: GenerationRates) -> list[Row]:
+def _rows(found: ServedModel, rates: GenerationRates) -> list[Row]:
     """Return the same for other batches of a replica that fit, and for the largest."""
     most = min(found.fitting[0], found.setup.most)
     rows: list[Row] = []
@@ -223,7 +178,7 @@ def _rows(found: Served, rates: GenerationRates) -> list[Row]:
     return rows
 
 
-def _notes(found: Served, rests: str) -> list[str]:
+def _notes(found: ServedModel, rests: str) -> list[str]:
     """Return what an answer rests on."""
     question, service = found.question, found.service
     notes = [

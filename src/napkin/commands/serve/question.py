@@ -79,7 +79,9 @@ def read(inputs: Inputs) -> ServeQuestion:
     word = inputs.text("dtype", default=WEIGHTS)
     cache = formats.find(inputs.text("cache-dtype", default=CACHE), "--cache-dtype")
     compute = computed_in(word, hardware)
-    setup = ServingSetup(model, inference.stored(word), formats.element_bytes(cache).value, cache.name)
+    setup = ServingSetup(
+        model, inference.stored(word), formats.element_bytes(cache).value, cache.name, chunk=engine.chunk
+    )
     maximize = _read_whether_largest(inputs)
     traffic = _read_traffic(inputs, maximize)
     asked = ServeQuestion(
