@@ -281,3 +281,28 @@ def test_a_mean_length_is_not_the_longest(tmp_path: pathlib.Path) -> None:
     found = validated(tmp_path, *({**row, "layout": layout, "measured": measured} for row in rows))
     assert "longest" in found["lora", "memory_allocated"]["why"]
     assert "predicted" in found["all", "memory_allocated"]
+
+
+def test_unsloth_keeps_the_inputs_of_blocks_on_the_host() -> None:
+    """Of 32 checkpoints of 16,384 x 4,096 elements of 2 bytes, a few are on the GPU at a time, written or read
+    (unsloth_zoo/gradient_checkpointing.py); a plain checkpoint keeps all there."""
+    line = "memory llama3.1-8b --task sft --lora-rank 8 --quantized nf4 --seq 16384 --hardware h100 --trainer unsloth"
+    moved, kept = (run_line(f"{line} --recompute {kind} --json").values for kind in ("full", "every:1"))
+    checkpoint = 16_384 * 4_096 * 2
+    assert 26 * checkpoint <= moved["memory/host/activations"] < 32 * checkpoint
+    assert kept["memory/live"] - moved["memory/live"] == moved["memory/host/activations"]
+
+
+def test_experts_that_are_targeted_have_adapters_on_both_of_their_tensors(tmp_path: pathlib.Path) -> None:
+    """64 experts in each of 46 layers, gate_up of 2,048 to 3,072 and down of 1,536 to 2,048: fp32 weights and two
+    states at the peak, before there are gradients."""
+    method = "kind: lora, lora_rank: 16, quantized: nf4, quantize_moe_experts: true, lora_targets: o_proj"
+    rows = (
+        {"id": said, "model": "glm4.7-flash", "method": f"{method}, experts_targeted: {said}"}
+        for said in ("not targeted", "targeted")
+    )
+    layout = "seq: 512, precision: bf16, trainer: axolotl, stack: none"
+    found = validated(tmp_path, *({**row, "layout": layout} for row in rows))
+    apart, experts = (found[said, "memory_allocated"]["predicted"] for said in ("not targeted", "targeted"))
+    states = 12 * 46 * 64 * 16 * (2_048 + 3_072 + 1_536 + 2_048)
+    assert experts - apart == pytest.approx(states, rel=0.01)

@@ -512,7 +512,7 @@ def test_a_missed_limit_is_marked_and_what_follows_can_be_answered(
     assert "BROKEN" in head
     if "--budget" in limits:
         assert ", for $" in first
-        assert head.split()[2].startswith("$6")
+        assert head.split()[2].startswith("$5")
     line = " ".join(answer.out.partition("next: napkin ")[2].replace("\\\n", " ").split())
     assert line.split()[0] == following
     assert napkin(line).status in (0, 4)

@@ -104,6 +104,17 @@ def test_what_the_engine_is_told_to_take_holds_keys_and_values(tmp_path: pathlib
     assert most["kv_cache_tokens"] == pytest.approx(most["kv_cache_gib_per_gpu"] * 2**30 / each, rel=1e-3)
 
 
+def test_requests_of_one_length_wait_for_the_prompts_of_the_others(tmp_path: pathlib.Path) -> None:
+    measured = "{ttft_ms: 1, tpot_ms: 1, total_latency_ms: 1}"
+    alike = predicted(tmp_path, measured=measured)
+    load = "{mode: closed loop, concurrency: 16, input_tokens_mean: 1000, output_tokens_mean: 200}"
+    spread = predicted(tmp_path, load=load, measured=measured)
+    assert alike["ttft_ms"] > 3 * spread["ttft_ms"]
+    assert alike["tpot_ms"] < spread["tpot_ms"]
+    for found in (alike, spread):
+        assert found["ttft_ms"] + 199 * found["tpot_ms"] == pytest.approx(found["total_latency_ms"])
+
+
 REFUSED = (
     ({"load": "{mode: closed loop, concurrency: 8}"}, "how long its prompts are is not stated"),
     ({"load": "{mode: closed loop, input_tokens: 8, output_tokens: 8}"}, "how many requests are in flight"),

@@ -122,7 +122,7 @@ def test_two_models_are_a_contradiction(line: str) -> None:
 
 def test_a_size_too_small_for_any_shape_is_refused() -> None:
     outcome = run_line("params 2M")
-    assert (outcome.status, outcome.errors) == (2, ["error: MODEL: no Llama-shaped model has 2M parameters"])
+    assert (outcome.status, outcome.errors) == (2, ["error: no model of Llama's shape has 2M parameters"])
 
 
 def test_the_batch_of_a_training_step_is_the_micro_batch(napkin: Napkin) -> None:

@@ -33,12 +33,12 @@ from tests.conftest import Napkin, run_line
 LLAMA = PrintedDecoder("llama", 32, 4096, 32, 8, 128, 14336, 128256, True, False)
 GPT = PrintedDecoder("gpt", 24, 2048, 16, 16, 128, 8192, 51200, False, True)
 MIXTURE = PrintedDecoder("moe", 32, 4096, 32, 8, 128, 0, 32000, True, False, experts=8, top_k=2, expert_ffn=14336)
-H100 = Machine("hopper", 989.4e12, 989.4e12, 3.35e12, 450e9, 50e9, 8, 132, 1.0, 16)
+H100 = Machine("hopper", "H100 SXM 80GB", 989.4e12, 989.4e12, 3.35e12, 450e9, 50e9, 8, 132, 1.0, 16)
 
 
 def reached(at: Machine = H100, stack: str = "megatron-core", kernel: str = "flash") -> Rates:
     known = software.stack(stack)
-    used = names(at.generation, int(at.bits), known, kernel, "rdma", False, "")
+    used = names(at, known, kernel, "rdma", False, "", False)
     return rates(picker(constants.constants(), used), at, 1 if known.reduce_early else 0, False, False)
 
 

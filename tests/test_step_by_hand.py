@@ -691,6 +691,24 @@ def test_norms_of_a_reference_class_are_several_kernels() -> None:
     assert found - once == pytest.approx(L * T * 2 * H * (36 + 76 - 2 * (4 + 6)))
 
 
+def test_autocast_over_fp32_weights_moves_the_residual_stream_in_fp32() -> None:
+    """Norms and residual sums twice as wide: 4 h more forward and 6 h backward for each norm, 6 h and 6 h a sum."""
+    narrow, wide = (parts(wide_stream=on)["step/memory_bound/elementwise"] for on in (0, 1))
+    assert wide - narrow == pytest.approx(L * T * 2 * ((4 + 6) * H + (6 + 6) * H))
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [("fp32", 4 * 4 + 2 * 4 + 14 * 4), ("bf16-pure", 4 * 2 + 2 * 2 + 14 * 2), ("bf16-mixed", 16 + 8 + 56 + 2)],
+)
+def test_bytes_of_adamw_in_elementary_kernels(policy: str, expected: int) -> None:
+    """mul of the parameter 2; lerp 2 of m and the gradient; mul 2, addcmul 2 of v and the gradient; sqrt, div, add 2
+    each; addcdiv reads m and the root, reads and writes the parameter: 4 + 2 + 14."""
+    adamw, gradient = OPTIMIZERS["adamw"], 2 if policy == "bf16-pure" else 4
+    assert step_traffic(POLICIES[policy], adamw.copies, gradient, adamw.moved("foreach")) == expected
+    assert adamw.moved("fused") is None
+
+
 def test_experts_that_run_one_after_the_other() -> None:
     """Each is a product like any other, with three launches of its own each way that the layer's product has one."""
     slow = {"grouped": 0.5}

@@ -3,28 +3,37 @@
     python tools/calibrate.py    fit, leave out each source in turn, write the table; then run tools/accuracy.py
 
 The fit starts from the priors, so that the same rows give the same constants. The only input are
-configs/evidence/*.yaml (through their generated tables) and evidence/priors.py. A few minutes.
+configs/evidence/*.yaml (steps through their generated tables) and evidence/priors.py. A few minutes.
 """
 
 from __future__ import annotations
 
-import sys
+import importlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from napkin.evidence import accuracy, facts, software
+from napkin._tables import calibration
+from napkin.commands.validate.finetune import compared
+from napkin.evidence import accuracy, facts, one_constant, published, single, software
 from napkin.evidence.columns import Columns
-from napkin.evidence.fit import Problem
+from napkin.evidence.constants import own_error_of
+from napkin.evidence.finetune_rows import fine_tuning
+from napkin.evidence.fit import ConstantsFit, Problem
 from napkin.evidence.intervals import Growth, RunPoint, SeenStep, distance
 from napkin.evidence.priors import PRIORS
+from napkin.evidence.rows import RowFields
+from napkin.evidence.teams import source_of
 from napkin.evidence.validate import point_of
+from napkin.record import record, replace
 
 ROOT = Path(__file__).resolve().parent.parent
 LEAST_SLOPE = 0.03
 """assumed: no row of the evidence lies as far from the others as a new architecture would, so that the rows alone
 cannot show how errors grow out there."""
+TUNING = ROOT / "configs" / "evidence" / "tuning.yaml"
 TABLE = ROOT / "src" / "napkin" / "_tables" / "calibration.py"
 
 
@@ -67,71 +76,192 @@ def near_ratio() -> float:
     return ninth(np.abs(near[known])) / ninth(np.abs(found.out[known]))
 
 
+HOST = ("host_unit", "host_module")
+"""Constants that fine-tuning alone shows (configs/evidence/tuning.yaml)."""
+Tuned = list[tuple[str, str, float, single.StepPrediction]]
+"""The constant that a row is fitted by, its source, ln of the measured seconds of a step, and its prediction."""
+
+
+def tuned_rows() -> Tuned:
+    """Return the published steps of fine-tuning that wait for the host."""
+    found = []
+    for row in published.read(str(TUNING)).tuning:
+        if not row.text("fits"):
+            continue
+        asked = fine_tuning(row)
+        assert asked.hardware is not None
+        layout = asked.setup.layout
+        seconds = measured_seconds(row, float(layout.global_batch * layout.seq) / float(layout.gpus))
+        prediction = single.asked(asked.model, asked.setup, asked.hardware, asked.software)
+        source = source_of(row.text("source.title"))
+        found.append((row.text("fits"), source, float(np.log(seconds)), prediction))
+    return found
+
+
+def measured_seconds(row: RowFields, tokens: float) -> float:
+    """Return the seconds of a step, as measured or from the rate of one GPU, which works on that many tokens."""
+    stated = row.number("measured.step_seconds")
+    return stated or tokens / (row.number("measured.tokens_per_second_per_gpu") or 0.0)
+
+
+def tuned_constant(name: str, rows: Tuned) -> tuple[float, float]:
+    """Return a constant that fine-tuning alone shows, and its σ: its prior where no row is left."""
+    prior, spread, _ = PRIORS[name]
+    own = [(source, truth, one) for fits, source, truth, one in rows if fits == name]
+
+    def gaps(value: float) -> dict[str, list[float]]:
+        found: dict[str, list[float]] = {}
+        for source, truth, one in own:
+            seconds = replace(one, rates=replace(one.rates, **{name: value})).step().time.value
+            found.setdefault(source, []).append(float(np.log(seconds)) - truth)
+        return found
+
+    return one_constant.posterior(prior, spread, gaps) if own else (prior, spread)
+
+
 def short(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-def write_table(found: Problem) -> None:
+@record
+class Calibration:
+    """Everything that the table holds: constants and their σ, those of fits that leave a source out where they differ,
+    and the errors of held-out rows."""
+
+    constants: dict[str, float]
+    spreads: dict[str, float]
+    without: dict[str, dict[str, float]]
+    spreads_without: dict[str, dict[str, float]]
+    growth: Growth
+    seen: list[SeenStep]
+    tuned: tuple[tuple[str, float], ...] = ()
+    near_ratio: float = 1.0
+
+    def write(self) -> None:
+        """Write the table; constants that a left-out source does not move are those of the whole."""
+        moved = {
+            source: {n: v for n, v in values.items() if abs(v / self.constants[n] - 1) > 1e-4}
+            for source, values in self.without.items()
+        }
+        wider = {
+            source: {n: s for n, s in values.items() if abs(s / self.spreads[n] - 1) > 0.05}
+            for source, values in self.spreads_without.items()
+        }
+        growth = self.growth
+        text = (
+            '"""Generated by tools/calibrate.py from configs/evidence/steps.yaml, tuning.yaml and evidence/priors.py; '
+            'see there."""\n\nfrom __future__ import annotations\n\n'
+        )
+        text += _mapping("CONSTANTS: dict[str, float]", self.constants)
+        text += _mapping("SPREADS: dict[str, float]", self.spreads)
+        text += _mapping("WITHOUT: dict[str, dict[str, float]]", moved)
+        text += _mapping("SPREADS_WITHOUT: dict[str, dict[str, float]]", wider)
+        text += f"NEAR_RATIO = {self.near_ratio:.3f}\n"
+        text += f"GROWTH = ({growth.base:.4f}, {growth.slope:.4f}, {growth.experts:.4f})\n"
+        text += "TUNED: tuple[tuple[str, float], ...] = (\n" + "".join(f"    {one!r},\n" for one in self.tuned) + ")\n"
+        text += "Row = tuple[str, str, str, str, int, int, float, float, float, float, float, float]\n"
+        text += "SEEN: tuple[Row, ...] = (\n" + "".join(f"    {_entry(one)!r},\n" for one in self.seen) + ")\n"
+        TABLE.write_text(text, encoding="utf-8")
+
+
+UNKNOWN = "stack/unknown"
+
+
+def fitted(fit: ConstantsFit) -> dict[str, float]:
+    """Return the constants of a fit; software that is not known takes the middle of those that are."""
+    found = {name: short(value) for name, value in fit.constants().items()}
+    families = sorted({stack.family for stack in software.STACKS.values()})
+    factors = [found.get(f"stack/{family}", PRIORS[f"stack/{family}"][0]) for family in families]
+    return found | {UNKNOWN: short(float(np.exp(np.mean(np.log(factors)))))}
+
+
+def calibrated(found: Problem) -> Calibration:
+    """Fit all rows, and all but each source in turn."""
     whole = found.fit(rounds=40, report=lambda line: print("all sources:", line, flush=True))
     slopes = found.jacobian(whole.log)  # they hardly change where one source is left out
-    constants = {name: short(value) for name, value in whole.constants().items()}
-    unseen = {name: value for name, (value, _, _) in PRIORS.items() if name not in constants}
-    families = {stack.family for stack in software.STACKS.values()}
-    factors = [constants[f"stack/{family}"] for family in sorted(families)]
-    unseen["stack/unknown"] = short(float(np.exp(np.mean(np.log(factors)))))
+    constants = {name: value for name, (value, _, _) in PRIORS.items()} | fitted(whole)
+    spreads = {name: spread for name, (_, spread, _) in PRIORS.items()} | _spreads(found, whole)
     without: dict[str, dict[str, float]] = {}
+    spreads_without: dict[str, dict[str, float]] = {}
     errors = np.full(len(found.columns.kept), np.nan)
     for source in sorted(set(found.sources.tolist()) - {""}):
         mask = found.sources != source
         part = found.fit(mask, start=whole.log, jacobian=slopes)
-        without[source] = {name: short(value) for name, value in part.constants().items()}
-        errors[~mask] = (found.log_predicted(part.log) - found.log_truth)[~mask]
+        without[source] = fitted(part)
+        unknown = np.log(without[source][UNKNOWN]) - part.log[found.names.index(UNKNOWN)]
+        of_unknown = np.array([unknown * (row.stack not in software.STACKS) for row in found.columns.kept])
+        spreads_without[source] = _spreads(found, part)
+        errors[~mask] = (found.log_predicted(part.log) + of_unknown - found.log_truth)[~mask]
         print(f"without {source}: median error {np.median(np.abs(errors[~mask])):.1%}", flush=True)
-    rows = [(row, index) for index, row in enumerate(found.columns.kept) if found.counted[index]]
-    points = [point_of(row) for row, _ in rows]
-    sources = np.array([found.sources[index] for _, index in rows])
-    residuals = np.array([errors[index] for _, index in rows])
+    kept = [index for index in range(len(found.columns.kept)) if found.counted[index]]
+    rows = [found.columns.kept[index] for index in kept]
+    points, sources = [point_of(row) for row in rows], found.sources[kept]
     far = np.array(
         [min(distance(p, q) for q, other in zip(points, sources, strict=True) if other != s)
          for p, s in zip(points, sources, strict=True)]
     )  # fmt: skip
-    growth = growth_of(points, residuals, far, sources)
-    text = (
-        '"""Generated by tools/calibrate.py from configs/evidence/steps.yaml and evidence/priors.py; see there."""\n\n'
-    )
-    text += "from __future__ import annotations\n\n"
-    text += _mapping("CONSTANTS: dict[str, float]", {**constants, **unseen})
-    spreads = {name: short(s) for name, s in zip(whole.names, whole.spread, strict=True)}
-    text += _mapping("SPREADS: dict[str, float]", {**{n: s for n, (_, s, _) in PRIORS.items()}, **spreads})
-    text += "WITHOUT: dict[str, dict[str, float]] = {\n"
-    for source, values in without.items():
-        changed = {n: v for n, v in values.items() if abs(v / constants[n] - 1) > 1e-4}
-        text += f"    {source!r}: {changed!r},\n"
-    text += "}\n"
-    text += f"FACTORS: dict[str, float] = { {s: short(u) for s, u in whole.sources.items()}!r}\n"
-    text += "NEAR_RATIO = 1.0\n"
-    text += f"GROWTH = ({growth.base:.4f}, {growth.slope:.4f}, {growth.experts:.4f})\n"
-    text += "SEEN: tuple[tuple[str, str, str, str, int, int, float, float, float, float, float], ...] = (\n"
-    for (row, index), p, d in zip(rows, points, far, strict=True):
-        seen = SeenStep(row.id, str(found.sources[index]), p, float(errors[index]), float(d))
-        text += f"    {_entry(seen)!r},\n"
-    text += ")\n"
-    TABLE.write_text(text, encoding="utf-8")
-    sys.modules.pop("napkin._tables.calibration", None)
-    text = text.replace("NEAR_RATIO = 1.0", f"NEAR_RATIO = {near_ratio():.3f}")
-    TABLE.write_text(text, encoding="utf-8")
+    seen = [
+        SeenStep(row.id, str(s), p, float(error), float(d), own_error_of(p, spreads | spreads_without[str(s)]))
+        for row, s, p, error, d in zip(rows, sources, points, errors[kept], far, strict=True)
+    ]
+    growth = growth_of(points, errors[kept], far, sources)
+    return Calibration(constants, spreads, without, spreads_without, growth, seen)
+
+
+def with_tuned(one: Calibration) -> Calibration:
+    """Add the constants that fine-tuning alone shows, the others being those of the table on the disk."""
+    rows = tuned_rows()
+    constants, spreads = dict(one.constants), dict(one.spreads)
+    without, wider = dict(one.without), dict(one.spreads_without)
+    for name in HOST:
+        value, spread = tuned_constant(name, rows)
+        constants[name], spreads[name] = short(value), short(spread)
+        for source in sorted({source for _, source, _, _ in rows}):
+            value, spread = tuned_constant(name, [row for row in rows if row[1] != source])
+            without[source] = {**without.get(source, {}), name: short(value)}
+            wider[source] = {**wider.get(source, {}), name: short(spread)}
+        print(f"{name}: {constants[name]} ± {spreads[name]}", flush=True)
+    return replace(one, constants=constants, spreads=spreads, without=without, spreads_without=wider)
+
+
+def _spreads(found: Problem, fit: ConstantsFit) -> dict[str, float]:
+    return {name: short(spread) for name, spread in zip(found.names, fit.spread, strict=True)}
+
+
+def tuned_scores() -> tuple[tuple[str, float], ...]:
+    """Return each step of fine-tuning's source, and its error over half the interval that other steps' errors give."""
+    importlib.reload(calibration)
+    found = []
+    for row in published.read(str(TUNING)).tuning:
+        for one in compared(row, 0.9):
+            if one.predicted and one.low and one.high and one.measured:
+                half = float(np.log(one.high / one.low)) / 2
+                score = abs(float(np.log(one.predicted / one.measured))) / half
+                found.append((source_of(row.text("source.title")), round(score, 4)))
+    return tuple(found)
+
+
+def write_table() -> None:
+    """Calibrate, and write the table; what is fitted with the table in force follows, on a fresh import of it."""
+    one = calibrated(problem())
+    one.write()
+    importlib.reload(calibration)
+    one = with_tuned(one)
+    one.write()
+    one = replace(one, tuned=tuned_scores())
+    replace(one, near_ratio=near_ratio()).write()
     print(f"wrote {TABLE.relative_to(ROOT)}")
 
 
 def _entry(seen: SeenStep) -> tuple[object, ...]:
     p = seen.at
     place = (p.generation, p.stack, int(p.experts), p.bits, round(p.params, 2), round(p.seq, 2), round(p.gpus, 2))
-    return (seen.id, seen.source, *place, round(seen.error, 4), round(seen.far, 3))
+    return (seen.id, seen.source, *place, round(seen.error, 4), round(seen.far, 3), round(seen.own, 4))
 
 
-def _mapping(head: str, values: dict[str, float]) -> str:
+def _mapping(head: str, values: Mapping[str, object]) -> str:
     return f"{head} = {{\n" + "".join(f"    {n!r}: {v!r},\n" for n, v in sorted(values.items())) + "}\n"
 
 
 if __name__ == "__main__":
-    write_table(problem())
+    write_table()

@@ -194,7 +194,8 @@ def _text(answer: Answer, data: dict[str, Any]) -> str | None:
         lines = render(answer, "text", Display(width)).splitlines()
         if len("\n".join(lines)) > LARGEST:
             return "a text above 1 MB"
-        named = set(NO_NUMBER.findall(json.dumps(data["inputs"])))  # a file may be called so
+        quoted = [data["inputs"], data.get("refused"), data.get("not_modelled")]
+        named = set(NO_NUMBER.findall(json.dumps(quoted)))  # a file may be called so, or hold it
         if any(set(NO_NUMBER.findall(line)) - named for line in lines) and not answer.screen.verbatim:
             return f"the text of {answer.command} states nan or inf"
         if not answer.screen.verbatim and any(not c.isprintable() for line in lines for c in line):
@@ -257,6 +258,7 @@ def _numbers(answer: Answer, data: dict[str, Any]) -> Iterator[float]:
     """Yield the numbers that JSON states: values, interval ends, inputs, rows and further keys; and how many of the
     inputs are known, and how many left open."""
     yield from _within(data)
+    yield from (float(digits) for digits in re.findall(r"\d+", data.get("verdict") or ""))  # `3 warnings, 1 info`
     known = sum(one["value"] is not None for one in data["inputs"].values())
     yield from (float(known), float(len(data["inputs"]) - known))
     low, high = data["low"], data["high"]

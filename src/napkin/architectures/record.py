@@ -56,6 +56,7 @@ class Wrapper:
     within          (field, model_type) of the block that holds `text_config`, where that is not the file itself
     ignored         fields that describe other networks than the language model
     unread          a field of the language model that this class does not read
+    former          model_type of the language model in earlier files, which the class reads as its own
     implementation  what its class does with text, where that differs from the language model's own class
     refused         why napkin does not count it
     """
@@ -69,6 +70,7 @@ class Wrapper:
     within: tuple[str, str] = ("", "")
     ignored: tuple[str, ...] = ()
     unread: str = ""
+    former: str = ""
     implementation: Implementation | None = None
     refused: str = ""
 

@@ -17,6 +17,8 @@ from napkin.units import EXAMPLES, Unreadable
 IN_POWERS_OF_TWO = ("seq", "target-seq", "batch", "micro-batch", "global-batch", "vocab")
 """Options whose `8k` many people mean as 8,192: a note says what it is here."""
 
+_IN_FILES = {None: "null", True: "true", False: "false"}
+
 Reason = tuple[str, str]
 """Why an option changes nothing, and what would make it matter."""
 
@@ -70,7 +72,7 @@ class Inputs:
 
     def _read(self, option: Option, text: object, where: str) -> Parsed:
         if isinstance(text, bool) or text is None or isinstance(text, (list, dict)):
-            shown = "nothing" if text is None else repr(text)[:60]
+            shown = _IN_FILES[text] if text is None or isinstance(text, bool) else repr(text)[:60]
             raise NapkinError(f"{where}: {shown} is not a number or a text", option.help)
         written = repr(text) if isinstance(text, float) else str(text)
         if any(not c.isprintable() for c in written):

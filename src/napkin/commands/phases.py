@@ -11,6 +11,7 @@ from napkin.commands.signature import OptionText, Signature
 from napkin.errors import BROKEN, CLOSE, DOES_NOT_FIT, HELD, OK, UNDECIDED, USAGE, NapkinError, Problems
 from napkin.inputs.limits import status_of_most
 from napkin.inputs.load import printable
+from napkin.options.output import COMMON
 from napkin.record import record, replace
 from napkin.render.answer import Answer, Cell, Shown, reasons_in
 from napkin.render.figures import size
@@ -59,7 +60,7 @@ def accepted_phases(command: Signature, value: object, place: Callable[..., str]
     for i, one in enumerate(value):
         options = {key: text for key, text in one.items() if key != "name"}
         found = accepted(options, partial(place, i))
-        for name in (*LIMITS, *WHOLE, NAME):
+        for name in (*LIMITS, *WHOLE, NAME, *COMMON):
             if name in found:
                 raise NapkinError(f"{place(i, name)}: belongs to the whole run", "write it next to phases:")
         phases.append(PhaseText(printable(str(one.get("name", f"phase {i + 1}")), 40), found))

@@ -74,13 +74,20 @@ def plan_of(row: StepRow, micro: float, chunks: int, bits: int) -> StepLayout:
         layers_recomputed=layers,
         attention_recomputed=core,
         products_recomputed=matmuls,
-        flash=0 if row.attention == "eager" else 1,
+        flash=0 if (row.attention or stack.attention) == "eager" else 1,
         low=1 if bits < 16 else 0,
         casts=2 if row.rowwise else 1,
+        wide_stream=1 if widens(row, stack) else 0,
         gradient_bytes=gradient,
         gathered_bytes=gathered_bytes(POLICIES[row.policy], zero),
         optimizer_bytes=updated_bytes(row.policy, row.optimizer or "adamw"),
     )
+
+
+def widens(row: StepRow, stack: software.SoftwareStack) -> bool:
+    """Return whether a row ran autocast over fp32 weights, which FSDP would gather in 16 bits."""
+    zero = stack.zero if row.zero is None else row.zero
+    return POLICIES[row.policy].autocast and (zero < 3 or row.gpus == 1)
 
 
 def updated_bytes(policy: str, optimizer: str) -> float:
@@ -166,7 +173,9 @@ class Columns:
             except NapkinError as problem:
                 self.why[row.id] = problem.message
                 continue
-            used = names(at.generation, int(at.bits), stack, row.attention, row.fabric, row.async_tp, row.loss)
+            apart = widens(row, stack)
+            kernel = row.attention or stack.kernel(at.generation)
+            used = names(at, stack, kernel, row.fabric, row.async_tp, row.loss, apart)
             for name in used.values():
                 if name not in number:
                     number[name] = len(number)
@@ -214,14 +223,16 @@ def _stacked(members: Iterable[object], names: Iterable[str]) -> dict[str, Float
 def _group(members: Sequence[Candidate]) -> RowGroup:
     first = members[0]
     dimensions = _stacked((one.shape for one in members), fields(PrintedDecoder)[1:])
-    figures = _stacked((one.machine for one in members), (f for f in fields(Machine) if f != "generation"))
+    figures = _stacked(
+        (one.machine for one in members), (f for f in fields(Machine) if f not in ("generation", "chip"))
+    )
     columns = _stacked((one.plan for one in members), fields(StepLayout))
     stacks = [software.stack(one.row.stack or software.UNKNOWN) for one in members]
     alone = np.array([one.row.gpus == 1 for one in members])
     return RowGroup(
         decoders(SimpleNamespace(**dimensions), first.shape),
         StepLayout(**columns),
-        Machine(generation="", **figures),
+        Machine(generation="", chip="", **figures),
         np.array([one.index for one in members]),
         {field: np.array([one.keys[field] for one in members]) for field in first.keys},
         np.array([s.reduce_early for s in stacks], dtype=float),

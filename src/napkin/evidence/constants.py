@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from napkin.evidence.intervals import Growth, RunPoint, SeenStep, class_of, nearest, quantile
+from napkin.evidence.intervals import Growth, RunPoint, SeenStep, class_of, nearest, own_error, quantile
+from napkin.evidence.ranking import over_sources
+from napkin.evidence.rates import matmul_of
 
 NORMAL_90 = 1.645
 
@@ -18,11 +20,16 @@ def constants(without: str = "") -> Mapping[str, float]:
     return {**table.CONSTANTS, **table.WITHOUT[without]}
 
 
-def spreads() -> Mapping[str, float]:
-    """Return σ of each constant's logarithm."""
+def spreads(without: str = "") -> Mapping[str, float]:
+    """Return σ of each constant's logarithm, fitted without one source where it is named."""
     from napkin._tables import calibration as table
 
-    return table.SPREADS
+    return {**table.SPREADS, **table.SPREADS_WITHOUT.get(without, {})} if without else table.SPREADS
+
+
+def own_error_of(at: RunPoint, sigma: Mapping[str, float]) -> float:
+    """Return the mean error by what is not known of a run's chip and software, from σ of the constants' logarithms."""
+    return own_error(at, sigma[matmul_of(at.generation, at.bits)], sigma[f"stack/{at.stack}"])
 
 
 _QUANTILES: dict[tuple[float, str, str], float] = {}
@@ -41,14 +48,24 @@ def half_width(at: RunPoint, level: float, without: str = "") -> tuple[float, li
     key = (level, without, class_of(at, table.SEEN, without))
     if key not in _QUANTILES:
         _QUANTILES[key] = quantile(level, table.SEEN, growth, *key[1:])
-    return _QUANTILES[key] * growth.at(close[0][0], at.experts), close
+    own = own_error_of(at, spreads(without))
+    return _QUANTILES[key] * growth.at(close[0][0], at.experts, own), close
 
 
-def class_of_evidence(at: RunPoint) -> str:
+def tuning_ratio(without: str = "") -> float:
+    """Return how much wider intervals of fine-tuning are than those of other steps on the same evidence: the 90 %
+    quantile of its errors over half of these, every source weighing the same."""
+    from napkin._tables import calibration as table
+
+    found = [one for one in table.TUNED if one[0] != without]
+    return max(1.0, over_sources(found, 0.9)) if found else 1.0
+
+
+def class_of_evidence(at: RunPoint, without: str = "") -> str:
     """Return the class of evidence that the interval of a run rests on."""
     from napkin._tables import calibration as table
 
-    return class_of(at, table.SEEN)
+    return class_of(at, table.SEEN, without)
 
 
 def deviations(level: float) -> float:

@@ -10,6 +10,7 @@ from napkin.errors import NapkinError
 from napkin.evidence.finetune_software import (
     OLD_TRANSFORMERS,
     attention_of,
+    experts_of,
     framework_of,
     offload_of,
     optimizer_of,
@@ -26,7 +27,7 @@ from napkin.inputs import hardware
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.model_file import load_config
 from napkin.inputs.presets import is_preset
-from napkin.operations.lora_targets import resolved
+from napkin.operations.lora_targets import found_targets, resolved
 from napkin.operations.model import Model
 from napkin.operations.trained import with_score
 from napkin.record import record, replace
@@ -88,8 +89,6 @@ def check_understood(row: RowFields) -> None:
         for name, value in row.part(part).items():
             if name not in names.split() and value not in (None, False, 1):
                 raise NapkinError(f"states {part}.{name}: not modeled")
-    if row.text("method.experts_targeted") == "targeted" and not row.text("method.lora_target_parameters"):
-        raise NapkinError("which tensors of the experts have adapters is not stated")
 
 
 def fine_tuning(row: RowFields) -> FineTuning:
@@ -116,7 +115,11 @@ def fine_tuning(row: RowFields) -> FineTuning:
     if kind != "full":
         tuning = replace(tuning_of(row), magnitude=kind == "dora")
         targets = targets_of(row)
-        tuning = resolved(tuning, targets, model, implementation)
+        if row.text("method.experts_targeted"):  # apart from linear layers, before peft converted names
+            apart = (*found_targets(targets, model, implementation), *experts_of(row, model, implementation))
+            tuning = resolved(tuning, apart, model, implementation, converts=False)
+        else:
+            tuning = resolved(tuning, targets, model, implementation)
         implementation = keeps_adapters(replace(implementation, tuning=tuning), precision)
     optimizer, form = optimizer_of(row)
     setup = Setup(
@@ -127,7 +130,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
         form,
         attention_of(row),
         framework=framework,
-        offload=offload_of(row),
+        offload=offload_of(row, trainer, layout.recompute),
         task=asked,
         forwards=forward_passes(asked, reference_of(row, asked), None, framework.reference_first),
         widths=widths_of(framework.name),

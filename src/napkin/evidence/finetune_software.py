@@ -16,6 +16,7 @@ from napkin.record import replace
 from napkin.training import optimizers
 from napkin.training.frameworks import FRAMEWORKS, PLAIN, Framework
 from napkin.training.precision import POLICIES, Precision
+from napkin.training.recomputation import Recompute
 from napkin.training.trainers import LOOP, TRAINERS, Trainer
 
 STORED = {
@@ -125,6 +126,17 @@ def targets_of(row: RowFields) -> tuple[str, ...]:
     return names
 
 
+def experts_of(row: RowFields, model: Model, implementation: Implementation) -> tuple[str, ...]:
+    """Return the experts' tensors where a row says that they have adapters, and not which."""
+    if row.text("method.experts_targeted") != "targeted" or row.text("method.lora_target_parameters"):
+        return ()
+    parts = [part for op in model.operations if op.routed() for part in op.linear_parts(implementation)]
+    paths = dict.fromkeys(part.path for part in parts if part.parameter and part.copies > 1)
+    if not paths:
+        raise NapkinError("which tensors of the experts have adapters is not stated")
+    return tuple(paths)
+
+
 OLD_TRANSFORMERS = re.compile(r"transformers[ =]*4\.")
 """A version whose experts are modules with linear layers of their own, and whose Trainer takes torch's AdamW as it is:
 foreach on a GPU (training_args.py, optim; fused from 5 on). Its checkpoints are reentrant (modeling_utils.py,
@@ -170,10 +182,14 @@ def attention_of(row: RowFields) -> str:
     return "eager" if text.startswith("eager") else "flash"
 
 
-def offload_of(row: RowFields) -> tuple[str, ...]:
+def offload_of(row: RowFields, trainer: Trainer, again: Recompute) -> tuple[str, ...]:
     """Return what is kept in the host's memory."""
     text = row.text("layout.offload")
     names = tuple(name.strip() for name in text.split(",")) if text else ()
     if any(name not in ("activations", "optimizer", "parameters") for name in names):
         raise NapkinError(f"the offload {text[:40]} is not modeled")
-    return names
+    if (
+        "unsloth" in row.text("layout.kernels").lower()
+    ):  # LLaMA-Factory and ms-swift take its checkpoints with its kernels
+        trainer = TRAINERS["unsloth"]
+    return trainer.moves(again, names)

@@ -1,14 +1,20 @@
 """How far off a prediction may be: the errors on published steps whose entire source was held out.
 
 Errors of one source are not independent, so every source weighs the same. The error grows with the distance to the
-evidence: |ln error| ≈ s(d) = base + slope·d (+ more for experts), and the interval is ×/÷ exp(q·s(d)) with q the
-quantile of |ln error|/s(d) over sources. Multiplicative, because errors are as often ×1.2 as ÷1.2.
+evidence, and with what is not known of the chip and the software themselves: their constants are pooled toward a prior
+by as many sources as measured them, and keep its spread where none did (`own`):
 
-q is that of the rows that rest on the same class of evidence, each with its own source held out:
+    |ln error| ≈ s = √((base + slope·d (+ more for experts))² + own²)
+
+The interval is ×/÷ exp(q·s) with q the quantile of |ln error|/s over sources. Multiplicative, because errors are as
+often ×1.2 as ÷1.2. q is that of the rows that rest on the same class of evidence, each with its own source held out:
 
     measured   another source measured this software on such chips
     described  the software's code is described (software.py); no other source measured it there
     unknown    the software is not known
+
+Less evidence never narrows an interval: where a class's quantile lies below that of one with more evidence, the two are
+told apart by too few sources, and their rows are pooled.
 """
 
 from __future__ import annotations
@@ -35,8 +41,10 @@ class RunPoint:
 
 MEASURED, DESCRIBED, UNKNOWN = "measured", "described", "unknown"
 CLASSES = (MEASURED, DESCRIBED, UNKNOWN)
-FEWEST = 5
-"""Sources below which a class does not tell its own quantile: it is no smaller than that of all rows."""
+MEAN_OF_NORMAL = math.sqrt(2 / math.pi)
+"""Mean of |x| over σ, where x is normal: what a constant's σ adds to a mean error."""
+UNKNOWN_SPREAD = 0.08
+"""σ of software factors around their middle (priors.py)."""
 LN_8, LN_10, LN_20 = math.log(8), math.log(10), math.log(20)
 
 
@@ -67,30 +75,37 @@ def point(generation: str, stack: str, experts: bool, bits: int, params: float, 
 class SeenStep:
     """One row of the evidence: where it lies, and the logarithm of predicted over measured with its source held out.
 
-    far: its distance to the nearest row of another source"""
+    far: its distance to the nearest row of another source; own: see Growth.at"""
 
     id: str
     source: str
     at: RunPoint
     error: float
     far: float
+    own: float = 0.0
 
 
 @record
 class Growth:
-    """s(d) = base + slope·d + experts for mixture-of-experts models."""
+    """s = √((base + slope·d + experts for mixture-of-experts models)² + own²)."""
 
     base: float
     slope: float
     experts: float
 
-    def at(self, far: float, experts: bool) -> float:
-        return self.base + self.slope * far + (self.experts if experts else 0.0)
+    def at(self, far: float, experts: bool, own: float = 0.0) -> float:
+        """Return s. own: mean error by what is not known of the chip's and the software's own constants."""
+        return math.hypot(self.base + self.slope * far + (self.experts if experts else 0.0), own)
 
 
-Row = tuple[str, str, str, str, int, int, float, float, float, float, float]
-"""A SeenStep as the table has it: id, source, the fields of its point, error, far. Made into records are the few rows
-that an answer names, not all of them."""
+Row = tuple[str, str, str, str, int, int, float, float, float, float, float, float]
+"""A SeenStep as the table has it: id, source, the fields of its point, error, far, own. Made into records are the few
+rows that an answer names, not all of them."""
+
+
+def own_error(at: RunPoint, chip: float, software: float) -> float:
+    """Return `own` of a run from σ of its chip's and of its software's constant."""
+    return MEAN_OF_NORMAL * math.hypot(chip, max(software, UNKNOWN_SPREAD) if at.stack == UNKNOWN else software)
 
 
 def seen_step(row: Row) -> SeenStep:
@@ -131,17 +146,20 @@ def classes(rows: Sequence[Row]) -> list[str]:
 
 
 def quantile(level: float, rows: Sequence[Row], growth: Growth, without: str = "", kind: str = "") -> float:
-    """Return the level's quantile of |error|/s, every source weighing the same; kind: of that class of evidence, where
-    enough sources tell it."""
-    scores = [
-        (source, abs(error) / growth.at(far, bool(experts)))
-        for _, source, _, _, experts, _, _, _, _, error, far in rows
-    ]
-    every = [score for score in scores if score[0] != without]
-    whole = over_sources(every, level)
+    """Return the level's quantile of |error|/s, every source weighing the same; kind: of that class of evidence, pooled
+    with neighbors where it would be narrower than one with more evidence."""
+    scores: dict[str, list[tuple[str, float]]] = {}
+    for row, of in zip(rows, classes(rows), strict=True):
+        _, source, _, _, experts, _, _, _, _, error, far, own = row
+        if source != without:
+            scores.setdefault(of, []).append((source, abs(error) / growth.at(far, bool(experts), own)))
     if not kind:
-        return whole
-    own = [score for score, of in zip(scores, classes(rows), strict=True) if of == kind and score[0] != without]
-    enough = len({source for source, _ in own}) >= FEWEST
-    part = over_sources(own, level) if own else 0.0
-    return part if enough else max(whole, part)
+        return over_sources((score for of in scores.values() for score in of), level)
+    pools: list[tuple[float, list[str]]] = []
+    for of in CLASSES:
+        value, members = over_sources(scores[of], level) if of in scores else 0.0, [of]
+        while pools and pools[-1][0] >= value:
+            members = pools.pop()[1] + members
+            value = over_sources((score for one in members for score in scores.get(one, ())), level)
+        pools.append((value, members))
+    return next(value for value, members in pools if kind in members)

@@ -37,5 +37,6 @@ def refitted(rows: list[StepRow]) -> tuple[list[MovedConstant], float]:
         if abs(new - old) > SHOWN * s
     ]
     changes.sort(key=lambda one: -abs(one.sigmas))
-    gap = problem.log_predicted(found.log) - problem.log_truth - found.sources.get("yours", 0.0)
+    shifts = np.array([found.sources.get(group, 0.0) for group in problem.groups])
+    gap = problem.log_predicted(found.log) - problem.log_truth - shifts
     return changes, float(np.median(np.abs(np.expm1(gap[counted]))))

@@ -11,6 +11,11 @@ Sources by short name:
 
 from __future__ import annotations
 
+MEASURED_CHIPS = (
+    *("RTX 3090", "H100 SXM 96GB 500W", "H200 SXM 141GB", "GB200 (per GPU)", "GB300 (per GPU)", "B300 SXM 288GB"),
+    *("TPU v6e",),
+)
+"""Accelerators of the evidence next to the first of their generation, with a factor of their own on its shares."""
 PRIORS: dict[str, tuple[float, float, str]] = {
     # share of the dense peak that large matmuls sustain under power limits; a matmul's own shape comes on top
     "matmul/volta/16": (0.75, 0.10, "assumed: cuBLAS reaches 0.75 to 0.83 of 125 TFLOP/s in short microbenchmarks"),
@@ -27,6 +32,14 @@ PRIORS: dict[str, tuple[float, float, str]] = {
     "matmul/gaudi/16": (0.80, 0.10, "mamf: 0.97 Gaudi 2, 0.74 Gaudi 3"),
     "matmul/other/16": (0.65, 0.15, "assumed"),
     "power": (0.50, 0.25, "assumed: rate ∝ (watts per FLOP/s)^κ where the clock is power-limited; κ = 1/2 for V² ∝ f"),
+    **{
+        f"chip/{name}": (
+            1.0,
+            0.06,
+            "assumed: the figures of its datasheet say what differs from its generation's others",
+        )
+        for name in MEASURED_CHIPS
+    },
     "waves": (0.50, 0.30, "assumed: split and streamed schedules fill about half of the last wave"),
     "half_depth": (150.0, 0.35, "azure: 0.38 of the peak at 1024³ on an A100, 0.71 at 2048³"),
     "misaligned": (0.94, 0.02, "assumed: 27 % for three halvings was seen at hidden size 1800 a rank"),
@@ -66,11 +79,17 @@ PRIORS: dict[str, tuple[float, float, str]] = {
     # memory-bound work
     "elementwise/eager": (1.10, 0.15, "code: dropout, bias and casts in addition to the least traffic"),
     "elementwise/compiled": (0.95, 0.15, "code: chains fused"),
-    "cast_bytes": (12.0, 0.25, "code: amax, quantize and transpose read and write each input"),
+    "cast_bytes/plain": (12.0, 0.25, "code: amax, quantize and transpose read and write each input"),
+    "cast_bytes/fused": (6.0, 0.35, "code: norms and activations write 8 bits, of both layouts; the rest as above"),
     "loss_bytes/plain": (16.0, 0.20, "code: fp32 copy, log-softmax, gradient"),
     "loss_bytes/fused": (6.0, 0.30, "code: logits read twice, gradient written once"),
     "accumulation/fused": (8.0, 0.35, "code: fp32 gradient read and written in the matmul's epilogue"),
     "accumulation/separate": (24.0, 0.35, "code: 16-bit gradient, its cast and its addition"),
+    "accumulation/autocast": (
+        18.0,
+        0.35,
+        "code: weights cast to 16 bits, gradients cast back, and added where several",
+    ),
     "accumulation/sharded": (22.0, 0.35, "code: copy in and out of the flat parameter, cast and divide"),
     "optimizer_slowness": (1.6, 0.25, "assumed: several kernels, norm and copy in addition to the 30 bytes"),
     # experts
@@ -84,12 +103,8 @@ PRIORS: dict[str, tuple[float, float, str]] = {
     "host_layer/eager": (1.2e-3, 0.30, "code: some 120 launches of a reference class, 10 μs each through Python"),
     "host_experts/plain": (5e-3, 0.40, "assumed: launches and synchronizations of routing"),
     "host_experts/fused": (1e-3, 0.40, "assumed: graphs launch a layer at once"),
-    "host_unit": (
-        1.3e-3,
-        0.40,
-        "fms-acceleration, QLoRA on 2 GPUs: 0.6 to 1.4 s a micro-batch, 256 units, three passes",
-    ),
-    "host_module": (0.4e-3, 0.40, "Qwen README, 1.8B at 256 tokens: 0.26 s a micro-batch, 168 modules, three passes"),
+    "host_unit": (0.5e-3, 0.70, "assumed: hooks, a copy, a collective and a wait, some ten calls of 50 μs in Python"),
+    "host_module": (0.3e-3, 0.70, "assumed: a hook, a fetch and a release of one module, some six calls of 50 μs"),
     "fixed": (0.008, 0.50, "assumed: launches of the optimizer, norms of gradients, the loss read back"),
     "straggle": (0.003, 0.60, "assumed: a step waits for the slowest of its GPUs, more where there are more"),
     "stops_early": (0.9, 0.20, "code: torch.utils.checkpoint, early stop"),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from napkin.elementwise import Number, maximum, minimum, where
 from napkin.errors import Refused
+from napkin.evidence.priors import MEASURED_CHIPS
 from napkin.evidence.software import SoftwareStack
 from napkin.formats import COMPUTE_BITS
 from napkin.inputs.hardware import Hardware
@@ -48,9 +49,11 @@ def generation_note(hardware: Hardware) -> str:
 
 @record
 class Machine:
-    """What the rates need of the hardware, each a number or one per row. units: matrix units that share the tiles."""
+    """What the rates need of the hardware, each a number or one per row. units: matrix units that share the tiles;
+    chip: the accelerator's name."""
 
     generation: str
+    chip: str
     peak: Number
     peak_wide: Number
     bandwidth: Number
@@ -70,6 +73,9 @@ WIDE = tuple(name for name, bits in COMPUTE_BITS.items() if bits > 16)
 """Formats whose activations are wider than the 16 bits that the constants count: their traffic grows with them."""
 LINKLESS = 32e9
 """byte/s one way for a GPU whose link is not known: PCIe 4 × 16."""
+WITHOUT_MATRIX_UNITS = ("kepler", "maxwell", "pascal")
+"""Generations whose 16-bit products with fp32 sums, which torch asks cuBLAS for (ATen/cuda/CUDABlas.cpp:
+CUBLAS_COMPUTE_32F), run at the rate of fp32 ones: packed 16-bit arithmetic, the datasheet's fp16, sums in fp16."""
 NODE = 8
 """GPUs of a node where neither the source nor the accelerator's entry says."""
 SLOWEST_NETWORK = 12.5e9
@@ -101,6 +107,9 @@ def machine(hardware: Hardware, compute: str, network: float | None = None, node
         peak = hardware.peaks.get(compute) or hardware.peak(wide)
     else:
         peak = hardware.peak(compute)
+    whole = hardware.peak(wide)
+    if hardware.generation in WITHOUT_MATRIX_UNITS:
+        peak, whole = (min(rate, hardware.peak("fp32")) for rate in (peak, whole))
     if not hardware.memory_bandwidth:
         raise Refused(f"{hardware.name}: its memory bandwidth is not known")
     era = constants_of(hardware)
@@ -108,8 +117,9 @@ def machine(hardware: Hardware, compute: str, network: float | None = None, node
     power = hardware.tdp_w / hardware.peak(wide) / usual if usual and hardware.tdp_w and compute not in WIDE else 1.0
     return Machine(
         era,
+        hardware.name,
         peak,
-        hardware.peak(wide),
+        whole,
         hardware.memory_bandwidth,
         hardware.link_bandwidth or LINKLESS,
         network or hardware.nic_bandwidth or SLOWEST_NETWORK,
@@ -120,24 +130,32 @@ def machine(hardware: Hardware, compute: str, network: float | None = None, node
     )
 
 
+NARROW = (("hopper", 8), ("blackwell", 8), ("blackwell", 4))
+"""Generations and bits with a constant of their own; others take the share that 16 bits reach."""
 BEFORE_FLASH = ("volta", "turing")
 """Generations that FlashAttention-2 does not support (Dao-AILab/flash-attention README: Ampere or newer): torch calls
 its memory-efficient kernel in its place (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, check_sm_version)."""
 
 
+def matmul_of(era: str, bits: int) -> str:
+    """Return the constant of matrix products in that many bits."""
+    return f"matmul/{era}/{bits if (era, bits) in NARROW else 16}"
+
+
 def names(
-    era: str, bits: int, stack: SoftwareStack, kernel: str, fabric: str, async_tp: bool, loss: str
+    at: Machine, stack: SoftwareStack, kernel: str, fabric: str, async_tp: bool, loss: str, autocast: bool
 ) -> dict[str, str]:
-    """Return the constant that holds for this run by field of `Rates` (or by a factor of one)."""
-    shown = "overlap" if stack.overlap else "plain"
+    """Return the constant that holds for this run by field of `Rates` (or by a factor of one). autocast: over fp32
+    weights that no rank gathers in 16 bits, so that each gradient is cast and added apart."""
+    era, shown = at.generation, "overlap" if stack.overlap else "plain"
     if era in BEFORE_FLASH and kernel in ("flash", "cudnn"):
         kernel = "efficient"
     routed = "fused" if stack.fused_experts else "plain"
-    depth = bits if (era, bits) in (("hopper", 8), ("blackwell", 8), ("blackwell", 4)) else 16
     return {
-        "matmul": f"matmul/{era}/{depth}",
+        "matmul": matmul_of(era, int(at.bits)),
         "matmul_wide": f"matmul/{era}/16",
         "power": "power",
+        "chip": f"chip/{at.chip}" if at.chip in MEASURED_CHIPS else "one",
         "waves": "waves",
         "half_depth": "half_depth",
         "misaligned": "misaligned",
@@ -157,10 +175,10 @@ def names(
         "context_exposed": "context_exposed",
         "data_exposed": "data_exposed",
         "interference": "interference",
-        "elementwise": f"elementwise/{'compiled' if stack.compiled else 'eager'}",
-        "cast_bytes": "cast_bytes",
+        "elementwise": f"elementwise/{'compiled' if stack.compiled or stack.fused_chains else 'eager'}",
+        "cast_bytes": f"cast_bytes/{'fused' if stack.fused_casts else 'plain'}",
         "loss_bytes": f"loss_bytes/{'fused' if stack.fused_loss or loss == 'fused' else 'plain'}",
-        "accumulation_bytes": f"accumulation/{stack.accumulation}",
+        "accumulation_bytes": f"accumulation/{'autocast' if autocast else stack.accumulation}",
         "accumulation_sharded": "accumulation/sharded",
         "optimizer_slowness": "optimizer_slowness",
         "grouped": f"grouped/{routed}",
@@ -194,7 +212,7 @@ def rates(pick: Callable[[str], Number], at: Machine, reduce_early: Number, pure
     pure     1 where gradients are 16-bit and added in place
     sharded  1 under ZeRO-3 on more than one GPU"""
     wider = maximum(at.bits / 16, 1)
-    clock = at.power ** minimum(pick("power"), 1)  # a higher peak never computes slower
+    clock = pick("chip") * at.power ** minimum(pick("power"), 1)  # a higher peak never computes slower
     accumulation = where(sharded, pick("accumulation_sharded"), pick("accumulation_bytes"))
     return Rates(
         peak=at.peak,

@@ -85,6 +85,8 @@ def of_step(row: RowFields) -> Facts:
             layout[f"recompute_{what}"] = share
             break
     precision = row.text("layout.precision")
+    if not row.text("layout.policy") and "autocast" in precision.lower():
+        layout["policy"] = "amp-fp16" if "fp16" in precision.lower() else "amp-bf16"
     if "rowwise" in precision:
         layout["scaling"] = "rowwise"
     if "fp32 gradient" in precision.lower():
@@ -136,6 +138,8 @@ def stack_of(row: RowFields) -> str:
     release = re.search(r"container (\d\d)\.(\d\d)", words)
     if found == "megatron-core" and release and (int(release[1]), int(release[2])) >= FUSED_EXPERTS:
         return "megatron-core-2026"
+    if found == "megatron-core" and BEFORE_CORE.search(row.text("source.title")):
+        return "megatron"
     if found == "fsdp-compiled":
         if (
             compiled is None
@@ -143,6 +147,12 @@ def stack_of(row: RowFields) -> str:
             compiled = "benchmark" in words and "docs/performance.md" not in words
         return "fsdp-compiled" if compiled else "fsdp-eager"
     return found
+
+
+BEFORE_CORE = re.compile(r"\b20(1\d|2[0-2])\b")
+"""Years of Megatron-LM before its core (NVIDIA/Megatron-LM megatron/core, from 2023 on)."""
+BEFORE_FUSED = re.compile(r"\b20(1\d|2[01])\b")
+"""Years before fused attention was published (Dao et al. 2022, arXiv:2205.14135)."""
 
 
 def _kernel_of_source(row: RowFields, stack: str) -> str:
@@ -156,6 +166,8 @@ def _kernel_of_source(row: RowFields, stack: str) -> str:
         return "" if "transformer engine" in words and (row.count("model.layers") or 0) < 90 else "eager"
     if "foundry" in words:
         return "flash1"
+    if not stack and BEFORE_FUSED.search(row.text("source.title")):
+        return "eager"
     return "cudnn" if "megatron bridge" in words else ""
 
 

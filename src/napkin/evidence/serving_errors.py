@@ -11,6 +11,8 @@ weighs the same. It says which class of evidence it rests on:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from napkin.evidence.generation import UNKNOWN
 from napkin.evidence.ranking import over_sources
 from napkin.record import record
@@ -23,8 +25,9 @@ KINDS = (
     ("weights", ("weights",)),
 )
 """Kind of a quantity, and how the keys begin; all others are throughput."""
+SPEEDS = ("decode", "prefill", "throughput")
 FEWEST = 5
-"""Sources below which a class does not tell its own quantile: its interval is no narrower than that of all rows."""
+"""Sources below which a kind does not tell its own quantile."""
 FLOOR = 0.02
 
 
@@ -55,14 +58,22 @@ def class_of(engine: str, generation: str, without: str = "") -> str:
 
 def half_width(quantity: str, rests: str, level: float, without: str = "") -> float:
     """Return half the width of a quantity's interval in ln: the level's quantile of the errors of its kind on rows that
-    rest on the same class of evidence, where enough sources tell it."""
+    rest on the same class of evidence. Where few sources tell it, no less than that of all kinds of speed there."""
     kind = kind_of_quantity(quantity)
-    errors = [(one, abs(one.error)) for one in rows() if one.kind == kind and one.source != without]
-    whole = over_sources(((one.source, error) for one, error in errors), level)
-    own = [(one.source, error) for one, error in errors if class_of(one.engine, one.generation, one.source) == rests]
-    enough = len({source for source, _ in own}) >= FEWEST
-    part = over_sources(own, level) if own else 0.0
-    return max(part if enough else max(whole, part), FLOOR)
+    others = [one for one in rows() if one.source != without]
+    if kind not in SPEEDS:
+        return _quantile([one for one in others if one.kind == kind], level)
+    speeds = [one for one in others if one.kind in SPEEDS]
+    like = [one for one in speeds if class_of(one.engine, one.generation, one.source) == rests] or speeds
+    own = [one for one in like if one.kind == kind]
+    if len({one.source for one in own}) >= FEWEST:
+        return _quantile(own, level)
+    return max(_quantile(own, level), _quantile(like, level))
+
+
+def _quantile(seen: Sequence[SeenServing], level: float) -> float:
+    """Return the level's quantile of errors, every source weighing the same."""
+    return max(over_sources(((one.source, abs(one.error)) for one in seen), level), FLOOR) if seen else FLOOR
 
 
 _ROWS: list[SeenServing] = []

@@ -57,7 +57,8 @@ class ServedRow:
     family              of the engine        share         of the memory that it takes, 0 where it is not stated
     at_once             sequences in flight, 0 where the engine takes what fits
     prompt, response    mean tokens, 0 where they are not stated
-    limits              on latency           chained       GPUs that hold some layers each, one after the other
+    alike               requests have one length, as stated
+    limits              on latency
     """
 
     model: Model
@@ -76,8 +77,8 @@ class ServedRow:
     at_once: int
     prompt: int
     response: int
+    alike: bool
     limits: LatencyLimits | None
-    chained: bool
 
 
 def served_row(row: RowFields) -> ServedRow:
@@ -87,7 +88,7 @@ def served_row(row: RowFields) -> ServedRow:
     family = engine_of(row.text("engine.name"))
     mode = _mode_of(row)
     words = row.text("quant.weights")
-    computed = computed_in(words, card)
+    computed = computed_in(words, card, family)
     cache, element = cache_of(row.text("quant.kv"), computed, family)
     gpus = row.count("hardware.count")
     if gpus is None:
@@ -111,8 +112,8 @@ def served_row(row: RowFields) -> ServedRow:
         at_once=_at_once_of(row, mode),
         prompt=prompt,
         response=response,
+        alike=row.count("load.input_tokens") is not None and row.count("load.output_tokens") is not None,
         limits=_limits_of(row, mode) if mode in LIMITED else None,
-        chained=gpus > 1 and not stated and family == LLAMA_CPP,
     )
 
 

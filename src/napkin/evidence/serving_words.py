@@ -46,6 +46,8 @@ WEIGHT_WORDS = (
 that say fp4 only store it in blocks of 16 (nvfp4)."""
 FLOATS_COMPUTED = {"nvfp4": "fp4", "mxfp4": "fp4", "fp8": "fp8", "mxfp8": "fp8"}
 """Formats that matrix units multiply as they are stored, and the peak that holds. All others are widened to 16 bits."""
+NARROW_SUMS = "fp16_fp16acc"
+"""The peak of 16-bit operands whose products are added up in 16 bits."""
 SPECULATES = re.compile(r"\b(mtp|eagle|medusa|specul\w*|draft)\b", re.IGNORECASE)
 DENIES = re.compile(r"\bno[nt]? |\bwithout\b|\boff\b|\bdisabled?\b", re.IGNORECASE)
 
@@ -99,14 +101,15 @@ def weights_of(words: str) -> StoredWeights:
     return stored(found)
 
 
-def computed_in(words: str, hardware: Hardware) -> str:
+def computed_in(words: str, hardware: Hardware, family: str = UNKNOWN) -> str:
     """Return the format in which linear layers are multiplied: that of the weights where the accelerator's matrix units
-    take it, else 16 bits. Integers only where activations are 8-bit too (w8a8)."""
+    take it, else 16 bits. Integers only where activations are 8-bit too (w8a8). llama.cpp adds up in 16 bits, which
+    GeForce cards do faster (ggml-cuda.cu, ggml_cuda_op_mul_mat_cublas: CUBLAS_COMPUTE_16F)."""
     low = words.lower()
     found = next((form for pattern, form in WEIGHT_WORDS if re.search(pattern, low)), "")
     wanted = "int8" if found == "int8" and "w8a8" in low else FLOATS_COMPUTED.get(found, "")
     if wanted not in hardware.peaks:
-        return hardware.default_dtype
+        return NARROW_SUMS if family == LLAMA_CPP and NARROW_SUMS in hardware.peaks else hardware.default_dtype
     return "nvfp4" if wanted == "fp4" else wanted
 
 

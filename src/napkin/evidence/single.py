@@ -9,7 +9,7 @@ from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, minimum, where
 from napkin.evidence import constants as shipped
 from napkin.evidence import software
-from napkin.evidence.intervals import RunPoint, SeenStep, point
+from napkin.evidence.intervals import UNKNOWN_SPREAD, RunPoint, SeenStep, point
 from napkin.evidence.rates import LARGEST_SHARE, Machine, machine, names, picker, rates
 from napkin.footprint.states import weights_of
 from napkin.inputs.hardware import Hardware
@@ -27,20 +27,17 @@ from napkin.training.optimizer_step import step_traffic
 from napkin.training.precision import Precision
 from napkin.training.recomputation import OPERATIONS, SECOND_LINEARS
 from napkin.training.setup import Setup
-from napkin.training.tasks import Passes
+from napkin.training.tasks import PRETRAIN, Passes
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
     from napkin.inputs.profile import Profile
 
-UNKNOWN_SPREAD = 0.08
-"""σ of software factors around their middle (priors.py)."""
-
 
 @record
 class StepPrediction:
     """What a micro-batch runs, plan and rates of the step; kernel: attention's; at: where the run lies among the
-    evidence."""
+    evidence; without: a source of it that is held out; tuned: a trained network is trained on."""
 
     passes: Passes
     plan: StepLayout
@@ -49,8 +46,9 @@ class StepPrediction:
     kernel: str
     at: RunPoint
     peak: Term
-    chip_spread: float
     factor: float = 1.0
+    without: str = ""
+    tuned: bool = False
 
     def step(self) -> StepTime:
         """Return the time of one step: what every command answers that is asked for it."""
@@ -59,20 +57,20 @@ class StepPrediction:
     @property
     def evidence(self) -> str:
         """Return the class of evidence that the interval rests on (intervals.py)."""
-        return shipped.class_of_evidence(self.at)
+        return shipped.class_of_evidence(self.at, self.without)
 
     def half_width(self, level: float, named: bool = True) -> tuple[float, Sequence[tuple[float, SeenStep]]]:
         """Return half the interval's width in ln t.
 
-        Unnamed software adds its spread, and a chip without measured steps the spread of its constant; a factor from
-        the user's own step removes the shared part."""
-        half, close = shipped.half_width(self.at, level)
-        deviations = shipped.deviations(level)
+        Unnamed software adds its spread, and fine-tuning what its steps are farther off than others; a factor from the
+        user's own step removes the shared part."""
+        half, close = shipped.half_width(self.at, level, self.without)
+        if self.tuned:
+            half *= shipped.tuning_ratio(self.without)
         if self.factor != 1.0:
             return half * shipped.near_ratio(), close
-        if not named or self.stack.name == software.UNKNOWN:
-            half = math.hypot(half, deviations * UNKNOWN_SPREAD)
-        return math.hypot(half, deviations * self.chip_spread), close
+        guessed = not named and self.stack.name != software.UNKNOWN
+        return (math.hypot(half, shipped.deviations(level) * UNKNOWN_SPREAD) if guessed else half), close
 
 
 def recomputed_share(setup: Setup, model: Model) -> tuple[float, bool]:
@@ -116,12 +114,15 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
         gradient_bytes=gradient,
         gathered_bytes=gathered_bytes(setup.precision, layout.zero),
         frozen_bytes=sized(1, setup.precision.network.gathered),
-        optimizer_bytes=step_traffic(setup.precision, setup.optimizer.copies, 2 if pure else 4),
+        optimizer_bytes=step_traffic(
+            setup.precision, setup.optimizer.copies, 2 if pure else 4, setup.optimizer.moved(setup.form)
+        ),
         etp=layout.etp,
         gathers_adapters=_units(setup.framework.unit_of_adapter and setup.shards > 1, layout.zero),
         gathers_modules=_units(setup.framework.unit_of_module, layout.zero),
         elementary=1 if stack.eager and setup.implementation.norms == "reference" else 0,
         looped=1 if setup.implementation.looped else 0,
+        wide_stream=where(layout.zero >= 3, 0, 1 if setup.precision.network.autocast else 0),
         target=layout.target,
         layers_before=before,
         layers_last=last,
@@ -149,22 +150,20 @@ def ends(stages: Stages) -> tuple[int, int]:
     return max([each for _, each in others] + [layers] * (count > 1), default=0), layers
 
 
-def kernel_of(stack: software.SoftwareStack, at: Machine, kernel: str | None) -> str:
-    """Return the attention kernel: the given one, else what the stack runs on this generation."""
-    if kernel is not None:
-        return kernel
-    newer = stack.attention_since_hopper if at.generation in ("hopper", "blackwell") else ""
-    return newer or stack.attention
-
-
 def timed(
-    model: Model, setup: Setup, stack: software.SoftwareStack, at: Machine, kernel: str, async_tp: bool
+    model: Model,
+    setup: Setup,
+    stack: software.SoftwareStack,
+    at: Machine,
+    kernel: str,
+    async_tp: bool,
+    without: str = "",
 ) -> tuple[StepLayout, Rates]:
-    """Return the layout and rates of a step; the layout's numbers may be arrays."""
+    """Return the layout and rates of a step; the layout's numbers may be arrays. without: a source that is held out."""
     layout = setup.layout
-    used = names(at.generation, int(at.bits), stack, kernel, "rdma", async_tp, "")
+    used = names(at, stack, kernel, "rdma", async_tp, "", setup.precision.network.autocast)
     reached = rates(
-        picker(shipped.constants(), used),
+        picker(shipped.constants(without), used),
         at,
         1 if stack.reduce_early else 0,
         setup.precision.state in ("bf16", "fp16"),
@@ -181,14 +180,15 @@ def asked(
     kernel: str | None = None,
     async_tp: bool = False,
     factor: float = 1.0,
+    without: str = "",
 ) -> StepPrediction:
     """Return everything that one step's answer needs. `factor`: time of the user's own steps over napkin's, from
-    `napkin calibrate`."""
+    `napkin calibrate`. without: a source of the evidence that is held out."""
     stack = software.stack(stack_name)
     layout = setup.layout
     at = machine(hardware, setup.compute)
-    kernel = kernel_of(stack, at, kernel)
-    plan, reached = timed(model, setup, stack, at, kernel, async_tp)
+    kernel = kernel or stack.kernel(at.generation)
+    plan, reached = timed(model, setup, stack, at, kernel, async_tp, without)
     params = sum(
         count * sum(w.count for w in weights_of(layer.operations))
         for s in model.stacks
@@ -207,10 +207,8 @@ def asked(
     peak = hardware.term(f"peak/{dtype}", "peak", "FLOP/s/GPU")
     if factor != 1.0:
         reached = replace(reached, stack=reached.stack * factor)
-    used = names(at.generation, int(at.bits), stack, kernel, "rdma", async_tp, "")
-    return StepPrediction(
-        setup.passes(model), plan, reached, stack, kernel, place, peak, shipped.spreads()[used["matmul"]], factor
-    )
+    tuned = setup.task is not PRETRAIN or setup.implementation.tuning is not None
+    return StepPrediction(setup.passes(model), plan, reached, stack, kernel, place, peak, factor, without, tuned)
 
 
 TYPICAL = 8192

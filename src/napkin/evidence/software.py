@@ -18,6 +18,9 @@ class SoftwareStack:
     accumulation    how gradients of micro-batches are added up: fused into the matmul, or a separate cast and add
     stops_early     recomputation of a block ends when its last saved tensor is back (torch's non-reentrant checkpoint)
     gradient_bytes  bytes of a gradient element as it is reduced, unless the policy says otherwise
+    fused_casts     norms and activations write 8-bit outputs for the product that follows (NVIDIA/TransformerEngine
+                    transformer_engine/pytorch/module/layernorm_mlp.py)
+    fused_chains    hand-written kernels run such chains without a compiler (NVIDIA/Megatron-LM megatron/core/fusions/)
     fused_experts   routing, permutation and experts run as few kernels that no host launches one by one
     sequence_parallel, zero   what it takes by default with tensor parallelism and data parallelism
     attention       the attention kernel of its time      attention_since_hopper   that from Hopper on, where another
@@ -37,9 +40,16 @@ class SoftwareStack:
     sequence_parallel: bool = False
     zero: int = 0
     fused_experts: bool = False
+    fused_casts: bool = False
+    fused_chains: bool = False
     attention: str = "flash"
     attention_since_hopper: str = ""
     selective: str = "matmuls"
+
+    def kernel(self, generation: str) -> str:
+        """Return the attention kernel that it runs on a generation of accelerators."""
+        newer = self.attention_since_hopper if generation in ("hopper", "blackwell") else ""
+        return newer or self.attention
 
     @property
     def family(self) -> str:
@@ -50,6 +60,8 @@ class SoftwareStack:
 MEGATRON_CORE = SoftwareStack(
     "megatron-core",
     "Megatron-LM from 2023 on, NeMo, Megatron Bridge",
+    fused_chains=True,
+    fused_casts=True,
     fused_loss=True,
     overlap=True,
     sequence_parallel=True,

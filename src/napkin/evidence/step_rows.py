@@ -7,7 +7,6 @@ from napkin.errors import NapkinError
 from napkin.evidence.printed import Measured, PrintedDecoder, measured, printed_decoder
 from napkin.evidence.row_fields import unread_time
 from napkin.evidence.rows import RowFields
-from napkin.evidence.software import STACKS
 from napkin.evidence.words import FSDP, HYBRID, SCHEDULES
 from napkin.record import record
 from napkin.training import optimizers
@@ -30,6 +29,7 @@ class StepRow:
     recompute_layers   share of the layers whose forward pass runs again where only some do
     recompute_matmuls  share of the matmuls that run again
     gradient_bytes     bytes of a gradient element as it is reduced, where the row itself decides
+    attention          its kernel, "" for the software's own
     why                what is missing for a prediction, if anything is"""
 
     id: str
@@ -111,7 +111,7 @@ def step_row(row: RowFields) -> StepRow:
         policy=policy,
         gradient_bytes=_gradient_bytes(row, policy, stack),
         stack=stack,
-        attention=row.text("layout.attention") or (STACKS[stack].attention if stack in STACKS else "flash"),
+        attention=row.text("layout.attention"),
         loss="fused" if row.flag("layout.chunked_cross_entropy") else "",
         async_tp=bool(row.flag("layout.async_tp")),
         rowwise=row.text("layout.scaling") == "rowwise",

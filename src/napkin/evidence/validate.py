@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from napkin.evidence import software
 from napkin.evidence.compared import Compared
-from napkin.evidence.constants import constants
+from napkin.evidence.constants import constants, own_error_of, spreads
 from napkin.evidence.intervals import Growth, RunPoint, SeenStep, class_of, distance, point, quantile, seen_step
 from napkin.evidence.printed import block_weights
 from napkin.evidence.rates import constants_of
@@ -51,6 +51,7 @@ def steps(rows: Sequence[StepRow], level: float = 0.9, in_sample: bool = False) 
     sets = {source: columns.values(constants(source)) for source in set(sources)}
     seconds = columns.predict(np.stack([sets[source] for source in sources])) if sources else np.empty(0)
     growth = Growth(*calibration.GROWTH)
+    sigmas = {source: spreads(source) for source in set(sources)}
     factors: dict[tuple[str, str], float] = {}
     rests: dict[str, str] = {}
     places = _Places(map(seen_step, calibration.SEEN))
@@ -60,7 +61,9 @@ def steps(rows: Sequence[StepRow], level: float = 0.9, in_sample: bool = False) 
         kind = rests[row.id] = class_of(at, calibration.SEEN, source)
         if (source, kind) not in factors:
             factors[source, kind] = quantile(level, calibration.SEEN, growth, source, kind)
-        half = factors[source, kind] * growth.at(places.nearest(at, source), at.experts)
+        half = factors[source, kind] * growth.at(
+            places.nearest(at, source), at.experts, own_error_of(at, sigmas[source])
+        )
         predicted[row.id] = (float(value), half)
     answers = []
     for row in rows:

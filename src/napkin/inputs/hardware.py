@@ -238,6 +238,8 @@ def find(name: str, among: HardwareTable | None = None) -> Hardware:
         return Hardware(slug=slug, **{**fields, "notes": _notes(wanted, slug, fields, known), "read_as": read_as})
     near = list(dict.fromkeys(known.names[one] for one in nearest(asked, known.names, 8)))[:3]
     close = f"did you mean {' or '.join(near)}?" if near else "napkin hardware lists them;"
+    if asked == "any":
+        close = "napkin plan --hardware any compares them;"
     raise unknown("accelerator", name, (), f"{close} one of your own: --hardware-file")
 
 

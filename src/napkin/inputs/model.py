@@ -236,14 +236,15 @@ class Config:
         """Mark fields as irrelevant: in this family they change no count."""
         self.used.update(s for f in fields for s in self.spellings(f))
 
-    def nested(self, field: str, model_type: str | None = None) -> Config:
+    def nested(self, field: str, model_type: str | None = None, former: str = "") -> Config:
         """Return a nested block (`text_config`) as a Config with its own model_type's defaults and aliases.
 
-        model_type  the block's, where it does not state one
+        model_type  the block's, where it does not state one, or states the `former` one
         """
         block = self.mapping(field)
         assert block is not None
         kind = block.get("model_type") or model_type
+        kind = model_type if former and kind == former else kind
         if not isinstance(kind, str) or not kind:
             raise self.refuse(f"{field}.model_type", "is missing")
         defaults, aliases = class_facts(kind)

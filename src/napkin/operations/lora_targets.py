@@ -28,11 +28,14 @@ def all_operations(model: Model) -> list[Operation]:
     return [op for op, _ in modules_of(found)]
 
 
-def resolved(tuning: Tuning, targets: tuple[str, ...], model: Model, implementation: Implementation) -> Tuning:
+def resolved(
+    tuning: Tuning, targets: tuple[str, ...], model: Model, implementation: Implementation, converts: bool = True
+) -> Tuning:
     """Return an adapter with the targets that a user named. Raises where a name matches nothing.
 
     Where transformers 5 keeps experts in one tensor that were linear layers in transformers 4, peft takes the old names
-    for the tensors; the fused one, of gate and up, gets twice the rank (utils/transformers_weight_conversion.py)."""
+    for the tensors; the fused one, of gate and up, gets twice the rank (utils/transformers_weight_conversion.py).
+    converts: whether it does, as peft did not before."""
     if targets == (DEFAULT,):
         known = DEFAULTS.get(model.family)
         if known is None:
@@ -40,7 +43,7 @@ def resolved(tuning: Tuning, targets: tuple[str, ...], model: Model, implementat
         targets = known
     operations = all_operations(model)
     paths = [path for op in operations for path in _paths(op, implementation)]
-    mapped = RENAMED.get(CONVERTED.get(model.family, ""), {})
+    mapped = RENAMED.get(CONVERTED.get(model.family, ""), {}) if converts else {}
     if targets in EVERYTHING:
         if not mapped:
             return tuning
@@ -71,6 +74,14 @@ def resolved(tuning: Tuning, targets: tuple[str, ...], model: Model, implementat
     _check_fused(fused, mapped)
     parameters |= {name: len(parts) for name, parts in fused.items()}
     return replace(tuning, targets=tuple(modules), parameters=tuple(parameters.items()))
+
+
+def found_targets(targets: tuple[str, ...], model: Model, implementation: Implementation) -> tuple[str, ...]:
+    """Return the targets that name a module, where any does: peft passes over the others (peft 0.21,
+    tuners/tuners_utils.py, inject_adapter)."""
+    paths = [path for op in all_operations(model) for path in _paths(op, implementation)]
+    found = tuple(target for target in targets if any(path_ends(path, target) for path in paths))
+    return found or targets
 
 
 def saved_roles(names: tuple[str, ...], model: Model) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ def config_of_size(size: int, text: str) -> tuple[Config, str]:
 
 def _shapeless(text: str) -> NapkinError:
     """Return the error for a size that no shape has."""
-    return NapkinError(f"MODEL: no Llama-shaped model has {text} parameters", "name a model, or give its config.json")
+    return NapkinError(f"no model of Llama's shape has {text} parameters", "name a model, or give its config.json")
 
 
 def _shaped(fields: Mapping[str, Any], size: int) -> dict[str, int] | None:

@@ -8,6 +8,8 @@ those of one decoding step of B sequences at their mean context:
 
 In a fixed batch all prompts run first: the first token takes P(B), each further one D. In a closed loop a new prompt
 runs while others decode: the first token takes P(1) + D, and the rest of the cycle is spread over the further ones.
+Requests of one length that started together end and start again together: their prompts run one after the other, the
+first token takes P(1) to P(B).
 """
 
 from __future__ import annotations
@@ -116,6 +118,9 @@ def _latency(
     if traffic.mode in (CLOSED, OFFLINE) and at_once > 1:
         alone = passes_time("serve/prefill/one", prefill_passes(setup, 1, traffic.prompt), setup.groups, rates)
         first = alone.renamed("serve/ttft") if step is None else add("serve/ttft", alone, step)
+        if traffic.alike and traffic.mode == CLOSED:
+            both = add("serve/ttft/first_and_last", alone, cycle if step is None else cycle.parts[0])
+            first = divide("serve/ttft", both, constant("2", 2))
         first = smallest("serve/ttft", first, cycle)
     else:
         first = cycle.renamed("serve/ttft") if step is None else cycle.parts[0].renamed("serve/ttft")

@@ -173,7 +173,11 @@ class LayerClock(Timer):
             for parts, way, each in zip(exact if several else moved, ("forward", "backward"), traffic, strict=True):
                 if (is_array(each) or each) and (way == "forward" or op.learning.runs):
                     name = f"{self.kind}/{op.name}/{way}/bytes"
-                    per_token = term.leaf(f"{name}/per_token", each, BYTE, term.TRUE, "16-bit tensors")
+                    in_stream = op.normalizes() or op.residual() is not None
+                    wide = where(clock.layout.wide_stream > 0, 2, 1) if in_stream and not several else 1
+                    per_token = term.leaf(
+                        f"{name}/per_token", wide * each, BYTE, term.TRUE, "16 bits, under autocast 32"
+                    )
                     parts.append(term.divide(name, term.multiply(f"{name}/all", clock.tokens, per_token), ranks))
         more = clock.rate("elementwise", clock.rates.elementwise)
         seconds = []

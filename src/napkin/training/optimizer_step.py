@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 from napkin.elementwise import Number, ceil_div, maximum
 from napkin.formats import BYTES
+from napkin.record import record
 from napkin.training.precision import Precision
 
 FOREACH, FUSED = "foreach", "fused"
@@ -86,14 +87,33 @@ def _orthogonalized(n: Number, shape: tuple[int, ...], width: int) -> Number:
     return width * n + 2 * (2 * n + 2 * least * least)
 
 
-def step_traffic(policy: Precision, states: int, gradient: float) -> float:
+@record
+class Accesses:
+    """How often a step of elementary kernels reads or writes an element of the copy that it updates, of the gradient,
+    and of all tensors of the states' format together."""
+
+    updated: int
+    gradient: int
+    states: int
+
+
+ADAM = Accesses(2, 2, 14)
+"""Adam's elementary kernels (torch/optim/adam.py, _multi_tensor_adam): lerp reads and writes the first moment and reads
+the gradient; mul and addcmul read and write the second, and read the gradient; sqrt, div and add of a third tensor read
+and write; addcdiv reads both and the parameter and writes it: 3 + 2 + 2 + 6 + 1 accesses of states."""
+ADAMW = Accesses(4, 2, 14)
+"""The same after the parameter is multiplied by 1 − lr·decay."""
+
+
+def step_traffic(policy: Precision, states: int, gradient: float, each: Accesses | None = None) -> float:
     """Return the bytes that a step moves per parameter: gradient read; states and the copy that it updates read and
-    written; the parameter written too where that copy is a master.
+    written; the parameter written too where that copy is a master. each: of elementary kernels, where they run.
 
     Formats other than fp32 and fp64 are taken to move 2 bytes."""
     state, param, master = (_MOVED.get(kind or "", 2) for kind in (policy.state, policy.param, policy.master))
-    updated = 2 * master + param if policy.master else 2 * param
-    return gradient + 2 * states * state + updated
+    copy, written = (master, param) if policy.master else (param, 0)
+    every = each or Accesses(2, 1, 2 * states)
+    return every.gradient * gradient + every.states * state + every.updated * copy + written
 
 
 _MOVED = {kind: BYTES[kind] for kind in ("fp64", "fp32")}

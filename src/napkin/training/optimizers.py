@@ -12,7 +12,10 @@ from napkin.elementwise import Number
 from napkin.errors import NapkinError, did_you_mean
 from napkin.record import record
 from napkin.training.optimizer_step import (
+    ADAM,
+    ADAMW,
     FUSED,
+    Accesses,
     Size,
     Update,
     elementwise_update,
@@ -42,6 +45,7 @@ class Optimizer:
     only_matrices  refuses vectors
     update         what its step allocates and frees again (optimizer_step.py)
     paged          states are in managed memory, which the driver moves and torch's allocator does not count
+    accesses       of its step where elementary kernels run it, None: those of a fused one are taken
     """
 
     name: str
@@ -53,6 +57,11 @@ class Optimizer:
     note: str = ""
     update: Update = elementwise_update()
     paged: bool = False
+    accesses: Accesses | None = None
+
+    def moved(self, form: str) -> Accesses | None:
+        """Return the accesses of a step of that form; None for a fused one."""
+        return None if form == FUSED else self.accesses
 
     def temporaries(self, form: str, sizes: Sequence[Size], all_elements: Number, width: int) -> Number:
         """Return the bytes that a step allocates at most next to its states. `sizes`: each kind of tensor, in order;
@@ -110,10 +119,11 @@ def _torch(
     scalars: tuple[str, ...] = ("step",),
     fused: bool = False,
     update: Update = _NOTHING,
+    accesses: Accesses | None = None,
 ) -> Optimizer:
     kept = (*(State(s, SCALAR) for s in scalars), *(State(s) for s in states))
     forms = _ALL if fused else _ALL[:2]
-    return Optimizer(name, kept, _TORCH.format(cls), forms=forms, update=update)
+    return Optimizer(name, kept, _TORCH.format(cls), forms=forms, update=update, accesses=accesses)
 
 
 def _eight_bit(name: str, *states: str) -> Optimizer:
@@ -154,7 +164,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
             "grad_avg",
             update=_SQUARES,
         ),
-        _torch("adam", "Adam", "exp_avg", "exp_avg_sq", fused=True, update=_MOMENTS),
+        _torch("adam", "Adam", "exp_avg", "exp_avg_sq", fused=True, update=_MOMENTS, accesses=ADAM),
         _torch(
             "adam-amsgrad",
             "Adam(amsgrad)",
@@ -164,7 +174,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
             fused=True,
             update=_MOMENTS,
         ),
-        _torch("adamw", "AdamW", "exp_avg", "exp_avg_sq", fused=True, update=_MOMENTS),
+        _torch("adamw", "AdamW", "exp_avg", "exp_avg_sq", fused=True, update=_MOMENTS, accesses=ADAMW),
         _torch(
             "adamw-amsgrad",
             "AdamW(amsgrad)",

@@ -62,6 +62,7 @@ POLICIES: dict[str, Precision] = {
         Precision("fp32", "fp32", "fp32", "fp32", "fp32"),
         Precision("bf16-pure", "bf16", "bf16", "bf16", "bf16"),
         Precision("amp-bf16", "fp32", "fp32", "bf16", "fp32"),
+        Precision("amp-fp16", "fp32", "fp32", "fp16", "fp32"),
         Precision("bf16-mixed", "bf16", "bf16", "bf16", "fp32", "fp32"),
         Precision("bf16-fp32state", "bf16", "bf16", "bf16", "fp32"),
         Precision("fp16-mixed", "fp16", "fp16", "fp16", "fp32", "fp32"),

@@ -9,6 +9,7 @@ from napkin.errors import NapkinError, did_you_mean
 from napkin.record import record, replace
 from napkin.training.frameworks import Framework
 from napkin.training.precision import POLICIES, Precision, named
+from napkin.training.recomputation import Recompute
 
 PENALIZED = ("rloo", "ppo")
 """Tasks that compare answers with a reference in TRL's configs (trl/trainer/rloo_config.py, beta 0.05; PPO's)."""
@@ -24,6 +25,7 @@ class Trainer:
     autocast  the step runs under autocast
     widens    what is not quantized is cast to fp32 (peft's prepare_model_for_kbit_training)
     checkpoints  every block is checkpointed unless a run says otherwise, from version `since` on
+    offloads  the inputs of checkpointed blocks are copied to the host, and back as the backward pass needs them
     framework  that it runs on where none is named, ""
     share     of each GPU's memory that an inference engine there takes
     ranks     tensor-parallel ranks of the engine unless a run says otherwise
@@ -47,6 +49,7 @@ class Trainer:
     widens: bool = False
     checkpoints: bool = False
     since: tuple[int, int] = (0, 0)
+    offloads: bool = False
     framework: str = ""
     share: float = 0.5
     ranks: int = 1
@@ -66,6 +69,11 @@ class Trainer:
     def on(self, framework: Framework) -> Framework:
         """Return a framework as the library runs it."""
         return replace(framework, defers=True) if self.defers and framework.gathers else framework
+
+    def moves(self, recompute: Recompute, offload: tuple[str, ...]) -> tuple[str, ...]:
+        """Return what is kept in the host's memory: what a run asks for, and checkpoints that the library moves."""
+        moved = self.offloads and recompute.kind == "full" and "activations" not in offload
+        return (*offload, "activations") if moved else offload
 
     def recomputes(self, versions: str = "") -> bool:
         """Return whether every block is checkpointed unless a run says otherwise; versions: of software, as a run
@@ -130,9 +138,11 @@ TRAINERS: dict[str, Trainer] = {
         ),
         Trainer(
             "trl",
-            "huggingface/trl trl/trainer/sft_trainer.py: adapters of a quantized base are cast to bf16; its configs "
+            "huggingface/trl trl/trainer/sft_trainer.py: adapters of a quantized base are cast to bf16; utils.py, "
+            "create_model_from_path: a model is loaded in float32 unless a dtype is given; its configs "
             "set gradient_checkpointing since a222aeb46 (8 August 2025, release 0.22); "
             "grpo_config.py: vllm_gpu_memory_utilization 0.3, vllm_enable_sleep_mode off",
+            full="amp-bf16",
             beside_quantized="bf16",
             checkpoints=True,
             since=(0, 22),
@@ -160,8 +170,10 @@ TRAINERS: dict[str, Trainer] = {
         ),
         Trainer(
             "unsloth",
-            "unslothai/unsloth unsloth/models/_utils.py, float32_mixed_precision",
+            "unslothai/unsloth unsloth/models/_utils.py, float32_mixed_precision; unslothai/unsloth-zoo "
+            "unsloth_zoo/gradient_checkpointing.py, Unsloth_Offloaded_Gradient_Checkpointer",
             checkpoints=True,
+            offloads=True,
             software="lean",
         ),
         Trainer(

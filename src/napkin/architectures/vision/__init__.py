@@ -26,8 +26,8 @@ def vision_of(config: Config, kind: str, hidden: int) -> Vision | None:
     sight, block = SIGHTS.get(kind), config.raw("vision_config", required=False)
     if sight is None or not isinstance(block, dict):
         return None
-    named = block.get("model_type", sight.tower)
-    if named == kind:  # published files repeat the model's own type here
+    named = block.get("model_type") or sight.tower
+    if named == kind or not sight.named:  # published files repeat the model's own type here
         named = sight.tower
     if not isinstance(named, str) or named not in TOWERS:
         return None
@@ -35,7 +35,8 @@ def vision_of(config: Config, kind: str, hidden: int) -> Vision | None:
     outer = Config(*place, config.fields, kind, sight.fields, {}, config.prefix)
     inner = Config(*place, block, named, TOWERS[named].defaults, {}, (*config.prefix, "vision_config"))
     try:
-        return _projected(outer, inner, sight, hidden)
+        found = sight.build(outer, inner, hidden) if sight.build else _projected(outer, inner, sight, hidden)
+        return replace(found, across=sight.across)
     except NapkinError as problem:
         config.notes.append(f"the vision tower is not counted: {problem.message}")
         return None

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from napkin.architectures.vision.mllama import mllama
 from napkin.architectures.vision.projectors import (
     Projector,
     aligned,
@@ -28,13 +29,17 @@ from napkin.architectures.vision.projectors import (
     paddle,
     paligemma,
     shuffled,
+    unprojected,
     vip,
 )
 from napkin.record import record, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    pass
+    from collections.abc import Callable
+
+    from napkin.inputs.model import Config
+    from napkin.operations.model import Vision
 
 _NONE: Mapping[str, str] = {}
 
@@ -43,7 +48,11 @@ _NONE: Mapping[str, str] = {}
 class Sight:
     """How one multimodal model_type sees.
 
-    tower     model_type of the vision_config
+    tower     model_type of the vision_config where the file says none
+    named     the vision_config's model_type says which tower it is (an AutoConfig); else the class has one, whatever
+              the file says
+    build     builds the whole, in place of a tower and a projector
+    across    layers of the language model attend to the results
     project   builds the projector
     fields    defaults of the fields of its own that its projector reads
     layers    the field that says which layers' results are read; "": those of the last layer and its norm
@@ -57,6 +66,9 @@ class Sight:
     layers: str = ""
     cuts: bool = False
     traced: bool = False
+    named: bool = False
+    build: Callable[[Config, Config, int], Vision] | None = None
+    across: bool = False
 
 
 _LLAVA = {
@@ -65,16 +77,17 @@ _LLAVA = {
     "vision_feature_layer": -2,
     "vision_feature_select_strategy": "default",
 }
-LLAVA = Sight("clip_vision_model", llava, _LLAVA, "vision_feature_layer", cuts=True, traced=True)
+LLAVA = Sight("clip_vision_model", llava, _LLAVA, "vision_feature_layer", cuts=True, traced=True, named=True)
 LLAVA_NEXT = replace(LLAVA, project=partial(llava, newline=True), traced=False)
 QWEN2_VL = Sight("qwen2_vl_vision", merger)
-GEMMA3 = Sight("siglip_vision_model", gemma3, fields={"mm_tokens_per_image": 256}, traced=True)
+GEMMA3 = Sight("siglip_vision_model", gemma3, fields={"mm_tokens_per_image": 256}, traced=True, named=True)
 IDEFICS3 = Sight("idefics3_vision", shuffled, fields={"scale_factor": 2})
 MISTRAL3 = Sight(
     "pixtral",
     mistral3,
     {**_LLAVA, "multimodal_projector_bias": False, "spatial_merge_size": 2, "vision_feature_layer": -1},
     "vision_feature_layer",
+    named=True,
 )
 INTERNVL = Sight(
     "internvl_vision",
@@ -111,7 +124,9 @@ SIGHTS: Mapping[str, Sight] = {
     "gemma3": GEMMA3,
     "shieldgemma2": GEMMA3,
     "gemma4": Sight("gemma4_vision", gemma4),
-    "paligemma": Sight("siglip_vision_model", paligemma, fields={"projection_dim": 2048}, traced=True),
+    "mllama": Sight("mllama_vision_model", llava, build=mllama, across=True),
+    "idefics": Sight("idefics_vision", unprojected, fields={"use_resampler": False}, across=True),
+    "paligemma": Sight("siglip_vision_model", paligemma, fields={"projection_dim": 2048}, traced=True, named=True),
     "idefics3": IDEFICS3,
     "smolvlm": replace(IDEFICS3, tower="smolvlm_vision"),
     "mistral3": MISTRAL3,
@@ -119,19 +134,21 @@ SIGHTS: Mapping[str, Sight] = {
     "mistral_large4": MISTRAL3,
     "internvl": INTERNVL,
     "qianfan_ocr": replace(INTERNVL, tower="qianfan_ocr_vision"),
-    "deepseek_vl": Sight("siglip_vision_model", aligned),
+    "deepseek_vl": Sight("siglip_vision_model", aligned, named=True),
     "cohere2_vision": Sight(
         "siglip_vision_model",
         partial(gated, norm=False, usual=36_864),
         fields={"downsample_factor": 2},
+        named=True,
     ),
     "aya_vision": Sight(
         "siglip_vision_model",
         partial(gated, norm=True, usual=0),
         fields={"downsample_factor": 2, "vision_feature_layer": -1},
         layers="vision_feature_layer",
+        named=True,
     ),
-    "lfm2_vl": Sight("siglip2_vision_model", lfm2, fields=LFM2),
+    "lfm2_vl": Sight("siglip2_vision_model", lfm2, fields=LFM2, named=True),
     "video_llama_3": Sight("video_llama_3_vision", aligned),
     "paddleocr_vl": Sight("paddleocr_vl_vision", paddle),
     "janus": Sight("janus_vision_model", deep_aligned),
@@ -146,18 +163,18 @@ SIGHTS: Mapping[str, Sight] = {
     "qwen2_vl": replace(QWEN2_VL, traced=True),
     "qwen2_5_vl": replace(QWEN2_VL, tower="qwen2_5_vl_vision", traced=True),
     "qwen2_5_omni_thinker": replace(QWEN2_VL, tower="qwen2_5_omni_vision_encoder"),
-    "hyperclovax_vision_v2": Sight("qwen2_5_vl_vision", merged_and_projected),
+    "hyperclovax_vision_v2": Sight("qwen2_5_vl_vision", merged_and_projected, named=True),
     "exaone4_5": replace(QWEN2_VL, tower="exaone4_5_vision"),
     "qwen3_vl": replace(QWEN2_VL, tower="qwen3_vl_vision"),
     "qwen3_vl_moe": replace(QWEN2_VL, tower="qwen3_vl_moe_vision"),
     "qwen3_omni_moe_thinker": replace(QWEN2_VL, tower="qwen3_omni_moe_vision_encoder"),
-    "cosmos3_omni": replace(QWEN2_VL, tower="qwen3_vl_vision"),
+    "cosmos3_omni": replace(QWEN2_VL, tower="qwen3_vl_vision", named=True),
     "qwen3_5": replace(QWEN2_VL, tower="qwen3_5_vision"),
     "qwen3_5_moe": replace(QWEN2_VL, tower="qwen3_5_moe_vision"),
     "glm4v": GLM4V,
     "glm4v_moe": replace(GLM4V, tower="glm4v_moe_vision"),
-    "glm46v": GLM4V,
-    "glmga": GLM4V,
+    "glm46v": replace(GLM4V, named=True),
+    "glmga": replace(GLM4V, named=True),
     "glm5_next": Sight(
         "glm5_next_vision",
         partial(glm, inner=lambda vision: vision.integer("projection_intermediate_size")),

@@ -182,7 +182,8 @@ def _add_check(document: Document, data: dict[str, Any], prefix: tuple[object, .
     """Answer one mapping and hold its limits against the answer."""
     name, limits = data.get("command"), data.get("limits")
     if not isinstance(name, str):
-        raise NapkinError(f"{document.place(*prefix, 'command')}: is missing", "add command: train-time, for example")
+        what = "is not the name of a command" if name is not None else "is missing"
+        raise NapkinError(f"{document.place(*prefix, 'command')}: {what}", "add command: train-time, for example")
     if not isinstance(limits, dict) or not limits:
         raise NapkinError(
             f"{document.place(*prefix, 'limits')}: a mapping from path to condition is missing",

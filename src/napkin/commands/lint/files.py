@@ -95,6 +95,8 @@ def read_target(inputs: Inputs, target: Target) -> ReadTarget:
     """Return a configuration's options: those of its files, over which the command line wins."""
     typed = {name: one for name, one in inputs.given.items() if name not in ("configs", "from")}
     if target.model:
+        if "model" in typed:
+            raise NapkinError(f"{name_of(target.model)} and --model are both a model", "leave one of them out")
         typed["model"] = OptionText(target.model, where="MODEL")
     named = [*target.files, *([inputs.text("run")] if "run" in inputs.given else [])]
     ignores = {name_of(path): Ignores(read_text(path), name_of(path)) for path in named if path != "-"}

@@ -60,8 +60,9 @@ class Linted:
     def command(self, change: Options) -> str:
         """Return the command line that lints the configuration with a change."""
         target = self.read.target
-        model = str(change.get("model", target.model))
-        texts = {**self.typed, "configs": [model] if model else list(target.files[:1])}
+        model = str(change.get("model") or target.model or self.typed.get("model") or "")
+        typed = {name: text for name, text in self.typed.items() if name != "model"}
+        texts = {**typed, "configs": [model] if model else list(target.files[:1])}
         change = {name: text for name, text in change.items() if name != "model"}
         full = change if self.case is None or "zero" not in change else pinned(self.case, change)
         first, *pieces = pieces_of("lint", {name: text for name, text in texts.items() if text}, full)

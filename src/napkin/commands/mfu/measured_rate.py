@@ -59,7 +59,7 @@ def _read_figure(inputs: Inputs, counted: Counted, name: str, figure: Term) -> T
     if name == "tokens-per-second":
         return measured_rate.of_tokens(figure, gpus)
     if counted.seq is None:
-        raise NapkinError(f"--{name} needs --seq", "tokens in a sequence")
+        raise NapkinError("--seq is missing: how many tokens is a sequence?", "--seq N, or MODEL in place of --params")
     inputs.depends(("seq",), True)
     seq = leaf("seq", counted.seq, "token", GIVEN if "seq" in inputs else ASSUMED)
     if name == "samples-per-second":

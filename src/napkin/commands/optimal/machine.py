@@ -64,21 +64,27 @@ def speed(machine: Available, model: str, params: float) -> Speed:
     try:
         answer = planned(machine, model, (SPEED,))
     except NapkinError as problem:
-        raise NapkinError(
-            f"the budget asks for a model of {amount(params)} parameters: {problem.message}",
-            "more --gpus, a smaller --params (napkin max-params finds the largest that fits), or --mfu",
-            status=problem.status,
-        ) from None
+        hint = "more --gpus, a smaller --params (napkin max-params finds the largest that fits), or --mfu"
+        raise _asked_for(params, problem, hint) from None
     rate = float(answer.by_path()[SPEED].value)
     low, high = answer.intervals[SPEED]
     return Speed(model, params, rate, math.log(float(high) / float(low)) / 2)
+
+
+def _asked_for(params: float, problem: NapkinError, hint: str) -> NapkinError:
+    """Return the error of a plan that a budget asks for, which names the model."""
+    what = f"the budget asks for a model of {amount(params)} parameters: {problem.message}"
+    return NapkinError(what, hint, status=problem.status)
 
 
 def of_shape(machine: Available, params: float, known: dict[str, Speed]) -> Speed:
     """Return the speed of a model of Llama's shape with about so many parameters, to three digits."""
     model = to_type(float(f"{params:.3g}"))
     if model not in known:
-        shape, _ = config_of_size(int(float(f"{params:.3g}")), model)
+        try:
+            shape, _ = config_of_size(int(float(f"{params:.3g}")), model)
+        except NapkinError as problem:
+            raise _asked_for(params, problem, "another budget, or --mfu: no model's shape is needed then") from None
         known[model] = speed(machine, model, count(build(shape)))
     return known[model]
 

@@ -9,7 +9,7 @@ from napkin.commands.command import ask, find
 from napkin.commands.plan.market_question import MarketQuestion, Offer
 from napkin.commands.plan.rows import COLUMNS
 from napkin.commands.signature import OptionText
-from napkin.errors import BROKEN, IMPOSSIBLE, OK, NapkinError
+from napkin.errors import BROKEN, IMPOSSIBLE, OK, USAGE, NapkinError, Problems
 from napkin.render.answer import Answer, Cell, number_in, reasons_in
 from napkin.term import SEEN, Term, divide, leaf, multiply
 
@@ -20,7 +20,14 @@ UNITS = {**COLUMNS, "gpus": "GPU", "price": "USD/GPU-hour", "cost/low": "USD", "
 
 def answer(question: MarketQuestion) -> Answer:
     """Answer with every machine as a row, the cheapest that keeps the limits recommended."""
-    rows = [row for offer in question.offers for row in _rows(question, offer)]
+    idle: list[dict[str, NapkinError]] = []
+    failed: list[NapkinError] = []
+    rows = [row for offer in question.offers for row in _rows(question, offer, idle, failed)]
+    if len(failed) == len(rows) and all((one.message, one.status) == (failed[0].message, USAGE) for one in failed):
+        raise failed[0]  # what is wrong with the question, not with a machine
+    unused = [problem for name, problem in idle[0].items() if all(name in one for one in idle)] if idle else []
+    if unused:
+        raise unused[0] if len(unused) == 1 else Problems(unused)
     done = [row for row in rows if "cost" in row]
     if not done:
         why = "; ".join(f"{row['hardware']}: {row['why']}" for row in rows[:3])
@@ -28,8 +35,8 @@ def answer(question: MarketQuestion) -> Answer:
     for row in done:
         row["pareto"] = not any(_beats(other, row) for other in done)
     kept = [row for row in done if row["misses"] is None]
-    goal = "time" if question.objective == "time" else "cost"
-    chosen = min(kept or done, key=lambda row: number_in(row, goal))
+    goals = (question.objective, "cost")
+    chosen = min(kept or done, key=lambda row: [number_in(row, goal) for goal in goals])
     for row in done:
         row["recommended"] = row is chosen
     found = Answer(
@@ -62,18 +69,22 @@ def _beats(one: Mapping[str, Cell], other: Mapping[str, Cell]) -> bool:
     return faster <= 0 and cheaper <= 0 and (faster < 0 or cheaper < 0)
 
 
-def _rows(question: MarketQuestion, offer: Offer) -> list[dict[str, Cell]]:
-    """Return the best layout of each count of an accelerator, or why there is none."""
+def _rows(
+    question: MarketQuestion, offer: Offer, idle: list[dict[str, NapkinError]], failed: list[NapkinError]
+) -> list[dict[str, Cell]]:
+    """Return the best layout of each count of an accelerator, or why there is none. idle: takes the refusals of options
+    that change nothing; failed: those of the question."""
+    spare: dict[str, NapkinError] = {}
     gpus = {"gpus": OptionText(question.gpus)} if question.gpus else {"min": OptionText("gpus")}
-    price = OptionText(repr(offer.price.middle))
+    one = {"hardware": OptionText(offer.slug), "price": OptionText(repr(offer.price.middle))}
     named: dict[str, Cell] = {"hardware": offer.slug, "name": offer.name, "price": offer.price.middle}
     named |= {"price/date": offer.price.date, "price/source": offer.price.source}
     try:
-        found = ask(
-            find("plan"), {**question.asked, **gpus, "hardware": OptionText(offer.slug), "price": price}, spare={}
-        )
+        found = ask(find("plan"), {**question.asked, **gpus, **one}, spare=spare)
     except NapkinError as problem:
+        failed.append(problem)
         return [{**named, "why": problem.message}]
+    idle.append(spare)
     if "reasons" in found.extra:
         return [{**named, "why": reasons_in(found)}]
     several = any("efficiency" in row for row in found.rows or ())

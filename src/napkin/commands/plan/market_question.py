@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from napkin.commands.inputs import Inputs
+from napkin.commands.plan.question import read_least
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError, Problems
 from napkin.evidence.prices import PRICES, Price
@@ -38,7 +39,7 @@ class MarketQuestion:
     """Which machine to take.
 
     asked     options of the plan of one machine: all but accelerator, GPUs and price
-    gpus      as typed, "" for the fewest that keep the deadline        objective  time or cost
+    gpus      as typed, "" for the fewest that keep the deadline        objective  time, cost or gpus
     """
 
     offers: tuple[Offer, ...]
@@ -73,8 +74,10 @@ def read(inputs: Inputs) -> MarketQuestion:
             offers.append(Offer(hardware.slug, hardware.name, known, price is not None))
     if unknown:
         raise unknown[0] if len(unknown) == 1 else Problems(unknown)
-    least = inputs.text_or_none("min")
-    if least == "gpus" and inputs.has("gpus"):
+    if inputs.has("emit"):
+        raise NapkinError("--emit writes the layout of one machine", "name one --hardware")
+    objective = read_least(inputs) or (inputs.text("objective") if "objective" in inputs else "cost")
+    if objective == "gpus" and inputs.has("gpus"):
         raise NapkinError("a contradiction: the fewest GPUs are asked for, and --gpus gives them", "leave out --gpus")
     left_out = ("hardware", "gpus", "price", "min", "objective", "plot", "theme")
     asked = {name: one for name, one in inputs.given.items() if name not in left_out}
@@ -85,7 +88,7 @@ def read(inputs: Inputs) -> MarketQuestion:
         tuple(offers),
         asked,
         str(gpus),
-        "time" if "time" in (least, inputs.given.get("objective", OptionText("")).text) else "cost",
+        objective,
         inputs.term("tokens"),
         None if not inputs.has("within") else float(inputs.number("within")),
         None if not inputs.has("budget") else float(inputs.number("budget")),

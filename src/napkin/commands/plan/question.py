@@ -100,15 +100,21 @@ def read(inputs: Inputs) -> PlanQuestion:
         peak=prediction.peak,
         brief=not inputs.wants("layouts/fit"),
         weighed=inputs.wants("memory/total"),
-        given=_read_given(inputs),
+        given=read_given(inputs),
     )
+
+
+def read_least(inputs: Inputs) -> str | None:
+    """Return --min, None where it is left out; --objective must not say another."""
+    least = inputs.text_or_none("min")
+    if least is not None and "objective" in inputs and inputs.text("objective") != least:
+        raise NapkinError(f"--min {least} and --objective contradict each other", "leave out --objective")
+    return least
 
 
 def _read_objective(inputs: Inputs, fewest: bool) -> None:
     """Read what is made small: --min, its older spelling --objective, else the GPUs where they are left out."""
-    least = inputs.text_or_none("min")
-    if least is not None and "objective" in inputs and inputs.text("objective") != least:
-        raise NapkinError(f"--min {least} and --objective contradict each other", "leave out --objective")
+    least = read_least(inputs)
     one = isinstance(inputs.peek("gpus"), int)
     if one and "gpus" in (least, inputs.text("objective")):
         raise NapkinError("a contradiction: the fewest GPUs are asked for, and --gpus gives them", "leave out --gpus")
@@ -118,7 +124,7 @@ def _read_objective(inputs: Inputs, fewest: bool) -> None:
         inputs.defaults({"min": "gpus", "objective": "gpus"})  # what is left out is what is asked for
 
 
-def _read_given(inputs: Inputs) -> dict[str, Text]:
+def read_given(inputs: Inputs) -> dict[str, Text]:
     """Return the options that a line for `napkin step` repeats: all that it takes, and defaults that it has
     otherwise."""
     given = {name: text for name, text in inputs.texts_given().items() if name in TAKES["step"]}

@@ -71,7 +71,7 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     confidence = read_confidence(inputs)
     asked = (
         *(request, hardware, profile, overlapped, confidence, prediction.peak.value, prediction.factor),
-        *(prediction.stack, prediction.rates, prediction.kernel, prediction.at, prediction.chip_spread),
+        *(prediction.stack, prediction.rates, prediction.kernel, prediction.at),
     )
     found = next((known for before, known in _ASKED if before == asked), None)
     if found is None:

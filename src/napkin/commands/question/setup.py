@@ -54,7 +54,9 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     implementation = framework.implements(implementation_of(word, model.family), compiled, int(layout.tp) > 1)
     _check_ranks(model, implementation, word, int(layout.tp))
     shard = _read_shard(inputs, layout)
-    offload = inputs.texts("offload")
+    offload, trainer = inputs.texts("offload"), _read_trainer(inputs)
+    if trainer is not None:
+        offload = trainer.moves(layout.recompute, offload)
     if "parameters" in offload and int(layout.zero) != 3:
         raise NapkinError(
             "--offload parameters needs --zero 3", "which gathers a layer's parameters for its pass only; --zero 3"

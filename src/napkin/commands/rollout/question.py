@@ -190,7 +190,7 @@ def _read_passes(
         asked.shown.pop(name, None)
     asked.defaults(SETUP_DEFAULTS)
     setup = read_setup(asked, model)
-    setup = replace(setup, forwards=(*_read_others(inputs, model, setup), *setup.forwards))
+    setup = replace(setup, forwards=(*read_others(inputs, model, setup), *setup.forwards))
     mean = replace(setup, layout=setup.layout.replaced(seq=lengths.mean))
     prediction = read_prediction(asked, model, mean, hardware)
     inputs.adopt(asked)
@@ -202,7 +202,7 @@ def _read_passes(
     return setup, prediction
 
 
-def _read_others(inputs: Inputs, model: Model, setup: Setup) -> list[ForwardPass]:
+def read_others(inputs: Inputs, model: Model, setup: Setup) -> list[ForwardPass]:
     """Return the pass that makes the log-probabilities before the update, and those of the reward and value models."""
     task = setup.task
     found = [ForwardPass(LOGPROBS, adapters=True, first=True)]

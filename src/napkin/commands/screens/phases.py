@@ -49,7 +49,8 @@ def _question(whole: Answer, rows: Sequence[Row]) -> list[str]:
         named = f"{amount(terms['params'].value)} parameters" if "params" in terms else "a model"
     tokens = sum(number_in(row, "tokens") for row in rows)
     gpus = human(terms["gpus"].value, "1")
-    return [f"{named} on {amount(tokens)} tokens", f"{gpus} × {inputs['hardware'].value}", f"{len(rows)} phases"]
+    parts = f"{len(rows)} phase{'s' * (len(rows) > 1)}"
+    return [f"{named} on {amount(tokens)} tokens", f"{gpus} × {inputs['hardware'].value}", parts]
 
 
 def _parts(rows: Sequence[Row], time: float) -> Table:

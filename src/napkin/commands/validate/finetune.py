@@ -18,6 +18,7 @@ from napkin.evidence.published import MAIN
 from napkin.evidence.row_files import TUNING
 from napkin.evidence.rows import RowFields, WrongRow
 from napkin.evidence.runs import BENCHMARK
+from napkin.evidence.teams import source_of
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.load import printable
 from napkin.planning.verdicts import evaluate
@@ -124,6 +125,8 @@ class TunedRow:
     """A row of a run that trains on samples, as a question."""
 
     asked: FineTuning
+    source: str = ""
+    """Key of the source of the evidence that it is of, which is held out."""
 
     def predicted(self, quantity: str, level: float) -> tuple[Interval, str]:
         """Return a quantity with its interval; and for memory the verdict on the run's accelerator."""
@@ -136,7 +139,12 @@ class TunedRow:
             raise NapkinError("only reinforcement learning has phases")
         if asked.untimed:
             raise NapkinError(asked.untimed)
-        return _timed(asked, asked.hardware, quantity, level), ""
+        return _timed(self, asked.hardware, quantity, level), ""
+
+    def step(self, hardware: Hardware) -> single.StepPrediction:
+        """Return the prediction of its step."""
+        asked = self.asked
+        return single.asked(asked.model, asked.setup, hardware, asked.software, without=self.source)
 
     def evidence(self, quantity: str) -> str:
         """Return the class of evidence that an interval rests on."""
@@ -147,18 +155,20 @@ class TunedRow:
                 if widths_of(asked.setup.framework.name)[0 if asked.setup.layout.gpus == 1 else 1][0].rows
                 else DESCRIBED
             )
-        return single.asked(asked.model, asked.setup, asked.hardware, asked.software).evidence
+        return self.step(asked.hardware).evidence
 
 
 def _question(row: RowFields) -> TunedRow | RolloutRow:
     """Return a row as a question: of steps that generate answers, or of steps that train on samples."""
     task = TASKS.get(row.text("task"))
-    return rollout_row(row) if task is not None and task.rollout else TunedRow(fine_tuning(row))
+    if task is not None and task.rollout:
+        return rollout_row(row)
+    return TunedRow(fine_tuning(row), source_of(row.text("source.title") or row.text("source")))
 
 
-def _timed(asked: FineTuning, hardware: Hardware, quantity: str, level: float) -> Interval:
+def _timed(row: TunedRow, hardware: Hardware, quantity: str, level: float) -> Interval:
     """Return a time or a rate with its interval."""
-    prediction = single.asked(asked.model, asked.setup, hardware, asked.software)
+    asked, prediction = row.asked, row.step(hardware)
     whole = prediction.step().time
     seconds = float(whole.value)
     half, _ = prediction.half_width(level, named=False)

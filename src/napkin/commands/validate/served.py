@@ -96,7 +96,7 @@ class Predicted:
             raise NapkinError("how long its prompts are is not stated")
         if not response:
             raise NapkinError("how long its answers are is not stated")
-        return Traffic(asked.mode, asked.at_once, prompt, response)
+        return Traffic(asked.mode, asked.at_once, prompt, response, asked.alike)
 
     def _service(self, quantity: str, over: int) -> Service:
         """Return the engine's answer: where the row does not say how GPUs are divided, or how many requests are in

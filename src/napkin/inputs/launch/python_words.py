@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.errors import NapkinError, Refused
-from napkin.inputs.launch.source import FileValue, LaunchFile
+from napkin.inputs.launch.source import FileValue, LaunchFile, check_size
 from napkin.inputs.launch.values import Open, calculated
 from napkin.inputs.load import Document
 from napkin.units import Unreadable
@@ -40,6 +40,7 @@ def read(text: str, name: str) -> LaunchFile:
             lines[key,] = node.lineno
         elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
             unread[ast.unparse(node).split("\n", 1)[0][:60]] = "only assignments are read"
+    check_size(len(values) + len(unread), name)
     source = LaunchFile(name, "python", values, Document(name, None, lines))
     source.unread = unread
     return source

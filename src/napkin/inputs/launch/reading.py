@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from napkin.errors import NapkinError
+from napkin.inputs.launch import values
 from napkin.inputs.launch.shapes import preset_with
 from napkin.inputs.launch.source import FileValue, LaunchFile
 from napkin.inputs.launch.tables import Tables, is_named
@@ -37,6 +38,8 @@ DIMENSIONS = [
     "tied",
 ]
 """Names of a model's dimensions, in the order in which they are shown."""
+LONGEST = 4000
+"""Characters of an option's value."""
 UNKNOWN = "napkin does not know what it changes"
 
 
@@ -86,6 +89,7 @@ class Reading:
         self.given_model: str | None = None
         self._told: set[str] = set()
         self._covered: set[str] = set()
+        self._said: set[tuple[int, str]] = set()
 
     # what the file holds
 
@@ -108,13 +112,14 @@ class Reading:
             return how(value.value)
         except Unreadable as problem:
             key = value.key.lstrip("-").replace("-", "_")
-            raise self.source.error(key, problem.reason, problem.hint) from None
+            bare = value.value is True and self.source.syntax == "shell"
+            raise self.source.error(key, "has no value" if bare else problem.reason, problem.hint) from None
 
     def written(self, *keys: str) -> tuple[str, ...]:
         """Return those of these keys that the file has, as it writes them: blocks too."""
         found = []
         for key in keys:
-            value = self.source.get(key)
+            value = self.source.values.get(key)
             if value is not None:
                 found.append(value.key)
             elif key in self.source:
@@ -127,10 +132,11 @@ class Reading:
 
     def put(self, option: str, value: object, *keys: str, origin: str = FROM_FILE) -> None:
         """State an option; where: those of the keys that the file has (all, for a default)."""
+        self._check_length(value, *keys)
         present = self.written(*keys)
         variables: list[str] = []
         for key in keys:
-            found = self.source.get(key)
+            found = self.source.values.get(key)
             variables += found.variables if found is not None else ()
         if variables and origin in (FROM_FILE, DERIVED):
             origin = DEFAULT
@@ -155,6 +161,7 @@ class Reading:
     def ask(self, option: str, *keys: str, given: str = "") -> None:
         """State that the file leaves an option open."""
         self.put(option, None, *keys)
+        self._check_length(given, *keys)
         if given:
             one = self.inputs[option]
             self.inputs[option] = StatedOption(None, one.origin, one.where, one.place, given)
@@ -200,7 +207,9 @@ class Reading:
     def ignore(self, *keys: str) -> None:
         """Name keys that change neither memory nor time."""
         for key in keys:
-            self.ignored += [one for one in self.written(key) if one not in self.ignored]
+            fresh = [one for one in self.written(key) if (id(self.ignored), one) not in self._said]
+            self.ignored += fresh
+            self._said.update((id(self.ignored), one) for one in fresh)
         self._covered.update(keys)
 
     def told(self, *keys: str) -> None:
@@ -214,9 +223,14 @@ class Reading:
 
     def _say(self, where: list[Said], key: str, why: str, option: str = "", clash: tuple[str, ...] = ()) -> None:
         shown = next(iter(self.written(key)), key)
-        if all(one.key != shown for one in where):
+        if (id(where), shown) not in self._said:
+            self._said.add((id(where), shown))
             where.append(Said(shown, why, option, clash, self.source.place(key) if clash else ""))
         self._covered.add(key)
+
+    def _check_length(self, value: object, *keys: str) -> None:
+        if isinstance(value, str) and len(value) > LONGEST:
+            raise self.source.error(keys[0], f"is a text of more than {LONGEST:,} characters")
 
     def adopt(self, inner: Reading, block: str) -> None:
         """Take what another reading says of a block of this file."""
@@ -235,7 +249,10 @@ class Reading:
         from napkin.inputs.launch.harmless import is_harmless
 
         looked = self.format.looked | self.source.looked
+        blocks = {part for key in looked if "*" not in key for part in _ways(key)} - looked
         for key, value in self.source.values.items():
+            if key in blocks and not _is_nothing(value.value):
+                raise self.source.error(key, f"{values.shown(value.value)} stands where a block of keys belongs")
             if key in self._told or any(part in self._covered for part in _ways(key)):
                 continue
             why = is_named(key, self.format.refused)
@@ -254,6 +271,11 @@ class Reading:
         for key, why in self.source.unread.items():
             self.omit(key, why)
         return self
+
+
+def _is_nothing(value: object) -> bool:
+    """Return whether a value says that a block is left out or open."""
+    return isinstance(value, Open) or value in ([], {}, "") or str(value).lower() in ("none", "false", "auto", "null")
 
 
 def _ways(key: str) -> Iterable[str]:

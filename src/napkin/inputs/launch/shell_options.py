@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from napkin.errors import NapkinError
 from napkin.inputs.launch.shell_flow import Script
 from napkin.inputs.launch.shell_values import clean, marks
-from napkin.inputs.launch.source import FileValue, LaunchFile, _scalar
+from napkin.inputs.launch.source import FileValue, LaunchFile, _scalar, check_size
 from napkin.inputs.launch.values import Open
 from napkin.inputs.load import Document
 
@@ -22,11 +22,15 @@ OF_SLURM = {
     "ntasks_per_node": ("SLURM_NTASKS_PER_NODE",),
 }
 """What a script asks of Slurm → the variables in which Slurm says it to the script."""
+LARGEST = 1_000_000
+"""Characters of a script. Published ones have thousands."""
 MATTERS = {"PYTORCH_CUDA_ALLOC_CONF": "the allocator's settings", "PYTORCH_ALLOC_CONF": "the allocator's settings"}
 
 
 def read(text: str, name: str) -> LaunchFile:
     """Return the options of the command of a script that has the most. Raises NapkinError (2) where none has any."""
+    if len(text) > LARGEST:
+        raise NapkinError(f"{name}: is a script of more than 1 MB", "give the script that starts the training program")
     slurm = {what.replace("-", "_"): number.rsplit(":", 1)[-1] for what, number in _SBATCH.findall(text)}
     known = {variable: slurm[what] for what, variables in OF_SLURM.items() if what in slurm for variable in variables}
     script = Script(clean(text), name, known)
@@ -36,6 +40,7 @@ def read(text: str, name: str) -> LaunchFile:
             f"{name}: no training command with options was found", "give the script that starts the training program"
         )
     words, options = max(found, key=lambda pair: len(pair[1]))
+    check_size(len(options), name)
     values: dict[str, FileValue] = {}
     lines: dict[tuple[object, ...], int] = {}
     rows = text.splitlines()

@@ -16,6 +16,8 @@ _MARK = re.compile(f"[{DEFAULTED}{OPENED}]([^{END}]*){END}")
 _PLACE = re.compile(r"\$(?:\{([^{}]*)\}|([A-Za-z_]\w*|[0-9@*#?$!]))")
 _PARAMETER = re.compile(r"!?([A-Za-z_]\w*|[0-9@*#]+)(\[[@*\d]+\])?(?:(:?[-=+?])(.*)|(.*))?$", re.S)
 DEEPEST = 40
+LONGEST = 100_000
+"""Characters of a variable, and words of an array: a script that doubles one has no such option."""
 
 
 def clean(text: str) -> str:
@@ -57,11 +59,15 @@ class Variables:
             self.arrays[name].append(value)
             return
         self.arrays.pop(name, None)
-        self.texts[name] = (self.texts.get(name, "") if more else "") + value
+        whole = (self.texts.get(name, "") if more else "") + value
+        self.texts[name] = whole if len(whole) <= LONGEST else opened(f"{name}, which is too long")
 
     def assign_array(self, name: str, words: list[str], more: bool = False) -> None:
         """Set an array, or append to it."""
         before = self.arrays.get(name, [self.texts[name]] if name in self.texts else []) if more else []
+        if len(before) + len(words) > LONGEST or sum(map(len, words)) > LONGEST:
+            self.forget(name, f"{name}, which is too long")
+            return
         self.texts.pop(name, None)
         self.arrays[name] = [*before, *words]
 
@@ -106,8 +112,12 @@ class Variables:
         if depth > DEEPEST or ("$" not in text and "`" not in text):
             return text
         text = re.sub(r"`[^`]*`", lambda found: opened(f"the output of {found[0]}"), text)
-        result, at = [], 0
+        result: list[str] = []
+        at, size = 0, 0
         while at < len(text):
+            if size > LONGEST:
+                return opened("a text that is too long")
+            before = len(result)
             if text.startswith("\\$", at):
                 result.append("$")
                 at += 2
@@ -129,6 +139,7 @@ class Variables:
             else:
                 result.append(text[at])
                 at += 1
+            size += sum(len(part) for part in result[before:] if len(part) > 1)
         return "".join(result)
 
     def _parameter(self, inner: str, depth: int) -> str:

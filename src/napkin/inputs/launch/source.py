@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from napkin.errors import NapkinError
 from napkin.inputs.launch.values import Open, calculated
-from napkin.inputs.load import Document, printable
+from napkin.inputs.load import DEEPEST, Document, printable
 from napkin.record import record
 from napkin.units import Unreadable
 
@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 _INNERMOST = re.compile(r"\$\{([^${}]*)\}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONGEST_CHAIN = 40
+MOST_KEYS = 10_000
+"""Keys of one launch file. Published ones have hundreds."""
+LONGEST_KEYS = 300_000
+"""Characters of all keys of a launch file: the answer names each."""
+_ONE_RUN = "give the configuration of one run"
+_MOST_REFERENCES = 10_000
+_LONGEST_TEXT = 100_000
+"""Characters of a value with its references followed."""
 
 
 @record
@@ -96,11 +104,25 @@ def of_mapping(document: Document, syntax: str) -> LaunchFile:
         what = "is empty" if not data else "is not a mapping of keys"
         raise NapkinError(f"{document.name}: {what}", "give a training framework's configuration file")
     values: dict[str, FileValue] = {}
-    for path, value in _leaves(data, ()):
-        key = ".".join(str(part) for part in path)
-        found, variables = resolved(value, path, data)
-        values[key.replace("-", "_")] = FileValue(key, found, variables)
+    left, size = [_MOST_REFERENCES], 0
+    try:
+        for path, value in _leaves(data, ()):
+            key = ".".join(str(part) for part in path)
+            found, variables = resolved(value, path, data, left)
+            values[key.replace("-", "_")] = FileValue(key, found, variables)
+            check_size(len(values), document.name)
+            size += len(key)
+            if size > LONGEST_KEYS:
+                raise NapkinError(f"{document.name}: its keys have more than {LONGEST_KEYS:,} characters", _ONE_RUN)
+    except RecursionError:
+        raise NapkinError(f"{document.name}: is nested too deeply", f"at most {DEEPEST} levels") from None
     return LaunchFile(document.name, syntax, values, document)
+
+
+def check_size(keys: int, name: str) -> None:
+    """Refuse a launch file with more keys than any framework has."""
+    if keys > MOST_KEYS:
+        raise NapkinError(f"{name}: holds more than {MOST_KEYS:,} keys", _ONE_RUN)
 
 
 def _leaves(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -111,9 +133,11 @@ def _leaves(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...],
         yield path, node
 
 
-def resolved(value: Any, path: tuple[str, ...], root: Any, chain: int = 0) -> tuple[Any, tuple[str, ...]]:
+def resolved(
+    value: Any, path: tuple[str, ...], root: Any, left: list[int], chain: int = 0
+) -> tuple[Any, tuple[str, ...]]:
     """Return a value with its `${…}` followed, and the environment variables whose defaults it took. What cannot be
-    followed is Open.
+    followed is Open. left: how many references are still followed in this file.
 
     OmegaConf's references `${a.b}` and `${.a}`, its `${oc.env:VAR,default}`, NeMo's `${multiply:…}` and `${sum:…}`,
     Primus' and Megatron's `${VAR:default}`.
@@ -124,7 +148,10 @@ def resolved(value: Any, path: tuple[str, ...], root: Any, chain: int = 0) -> tu
     text: Any = value
     while isinstance(text, str) and (match := _INNERMOST.search(text)):
         chain += 1
-        found, more = _meaning(match[1].strip(), path, root, chain) if chain < _LONGEST_CHAIN else (Open(value), ())
+        left[0] -= 1
+        if chain >= _LONGEST_CHAIN or left[0] < 0 or len(text) > _LONGEST_TEXT:
+            return Open(value), tuple(dict.fromkeys(variables))
+        found, more = _meaning(match[1].strip(), path, root, left, chain)
         variables += more
         if isinstance(found, Open):
             return Open(value), tuple(dict.fromkeys(variables))
@@ -136,7 +163,7 @@ def _written(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _meaning(inner: str, path: tuple[str, ...], root: Any, chain: int) -> tuple[Any, tuple[str, ...]]:
+def _meaning(inner: str, path: tuple[str, ...], root: Any, left: list[int], chain: int) -> tuple[Any, tuple[str, ...]]:
     """Return what stands for one `${inner}`."""
     head, colon, tail = inner.partition(":")
     if colon and head in ("multiply", "sum", "add"):
@@ -162,7 +189,7 @@ def _meaning(inner: str, path: tuple[str, ...], root: Any, chain: int) -> tuple[
         for key in (*tops, *start):
             node = node.get(key) if isinstance(node, dict) else None
         if node is not None:
-            return resolved(node, tuple(start), root, chain)
+            return resolved(node, tuple(start), root, left, chain)
     present = _present(root, start)
     return (None if present else Open(inner)), ((inner,) if not present and inner.isupper() else ())
 

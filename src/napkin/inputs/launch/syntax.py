@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 _SECTION = re.compile(r"^\s*\[\[?[A-Za-z_][\w.\-]*\]\]?\s*(#.*)?$", re.M)
-_ASSIGNED = re.compile(r"^\s*[A-Za-z_][\w.\-]*\s*=\s*\S", re.M)
+_ASSIGNED = re.compile(r"^[ \t]*[A-Za-z_][\w.\-]*[ \t]*=", re.M)
+_DOTTED = re.compile(r"^[ \t]*[\w\-]+(?:\.[\w\-]+)+[ \t]*=[ \t]*\S|^[ \t]*[\w\-]+[ \t]*=[ \t]*\{", re.M)
 _YAML_KEY = re.compile(r"^(?:- )?[\"']?[\w./\-]+[\"']?\s*:(?:\s|$)", re.M)
 _SHELL = re.compile(
     r"^#!.*\b(?:ba|z|da)?sh\b|^#SBATCH|^(?:export )?[A-Za-z_]\w*\+?=\(|^\s*(?:export|set -|source) ?\w*|"
@@ -58,7 +59,15 @@ def source_of(text: str, name: str) -> LaunchFile:
 
 
 def _is_toml(text: str) -> bool:
-    return bool(_SECTION.search(text) and _ASSIGNED.search(text))
+    """Whether a text has sections and assignments; or keys with dots, or tables on a line, and TOML reads all of it."""
+    if _SECTION.search(text):
+        return bool(_ASSIGNED.search(text))
+    if not _DOTTED.search(text):
+        return False
+    try:
+        return bool(_toml(text, ""))
+    except NapkinError:
+        return False
 
 
 def _is_yaml(text: str) -> bool:
@@ -113,6 +122,10 @@ def _toml(text: str, name: str) -> Document:
         raise NapkinError(f"{place}: not TOML: {what}", "check the file's syntax") from None
     except RecursionError:
         raise NapkinError(f"{name}: is nested too deeply", "write fewer levels") from None
+    except ValueError as problem:  # an integer of more digits than Python reads
+        raise NapkinError(
+            f"{name}: not TOML: {printable(str(problem).split(';')[0], 100)}", "check its numbers"
+        ) from None
     return Document(name, data, _lines_of_toml(text))
 
 

@@ -84,7 +84,7 @@ def calculated(value: object) -> float:
         return _of_text(value)
     if value != value or value in (float("inf"), float("-inf")):
         raise Unreadable(f"{value!r} is not a finite number")
-    return value
+    return _in_range(value, value)
 
 
 def _of_text(text: str) -> float:
@@ -95,8 +95,12 @@ def _of_text(text: str) -> float:
         found = _folded(ast.parse(plain.replace("/", "//") if "//" not in plain else plain, mode="eval").body)
     except (SyntaxError, ValueError, ArithmeticError, RecursionError, MemoryError):
         raise Unreadable(f"{shown(text)} is not a number") from None
+    return _in_range(found, text)
+
+
+def _in_range(found: float, written: object) -> float:
     if abs(found) > 10**MOST_DIGITS:
-        raise Unreadable(f"{shown(text)} is out of range")
+        raise Unreadable(f"{shown(written)} is out of range")
     return found
 
 
@@ -173,7 +177,7 @@ def names(value: object) -> list[str]:
 
 def shown(value: object) -> str:
     """Return a value as messages show it: at most 60 characters."""
-    written = repr(value)
+    written = {True: "true", False: "false", None: "null"}[value] if isinstance(value, bool | None) else repr(value)
     return written if len(written) <= 60 else written[:60] + "…"
 
 

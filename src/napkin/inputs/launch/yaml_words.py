@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 _CORE = "tag:yaml.org,2002:"
+MOST_NODES = 100_000
+"""Values of a file with its aliases written out; a file without aliases may have more."""
 _TRUE, _FALSE, _NULL = ("true", "yes", "on"), ("false", "no", "off"), ("", "~", "null")
 
 
@@ -23,7 +25,8 @@ class _Words(Builder):
 
     def __init__(self, name: str, lines: dict[tuple[object, ...], int]) -> None:
         super().__init__(name, lines)
-        self._anchored: dict[str, Any] = {}
+        self._anchored: dict[str, tuple[Any, int]] = {}
+        self._nodes = 0
 
     def node(self, loader: Any, event: Any, path: tuple[object, ...], depth: int) -> Any:
         """Return the data that begins with an event, with anchors and merge keys followed."""
@@ -35,7 +38,13 @@ class _Words(Builder):
                 raise self.fail(
                     event, f"the alias *{name} has no anchor before it", f"define &{name}, or quote the text"
                 )
-            return self._anchored[event.anchor]
+            data, nodes = self._anchored[event.anchor]
+            self._nodes += nodes
+            if self._nodes > MOST_NODES:
+                raise self.fail(event, "its aliases repeat too much", f"at most {MOST_NODES:,} values")
+            return data
+        self._nodes += 1
+        before = self._nodes
         anchor, tag = event.anchor, getattr(event, "tag", None)
         event.anchor = None
         if tag and tag.startswith(_CORE) and "python" not in tag:
@@ -46,7 +55,7 @@ class _Words(Builder):
             for block in merged if isinstance(merged, list) else [merged]:
                 data = {**block, **data} if isinstance(block, dict) else data
         if anchor:
-            self._anchored[anchor] = data
+            self._anchored[anchor] = data, self._nodes - before + 1
         return data
 
     def scalar(self, event: Any) -> object:

@@ -31,7 +31,7 @@ EXAONE4 = Architecture(
         arrangement=always(output_norm), qk_norm=NormedHeads(RMS), windows=Windows(_pattern), rotates=in_windows_if_any
     ),
     config_class="Exaone4Config",
-    wrappers=(Wrapper("exaone4_5"),),
+    wrappers=(Wrapper("exaone4_5", former="exaone4_5_text"),),
     defaults={
         "hidden_act": "silu", "intermediate_size": 16384, "layer_types": None, "max_position_embeddings": 2048,
         "num_attention_heads": 32, "num_key_value_heads": 32, "sliding_window": 4096, "sliding_window_pattern": 4,

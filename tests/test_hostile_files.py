@@ -1,0 +1,137 @@
+"""Launch files that are hostile, or not what they seem: each is answered in moments, or refused in one line."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from napkin.inputs.launch.read import reading_of
+from napkin.inputs.launch.syntax import source_of
+from tests.conftest import Napkin
+
+AXOLOTL = "base_model: meta-llama/Llama-3.1-8B\nmicro_batch_size: 2\n"
+MEGATRON = "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 2"
+
+
+def doubled(first: str, each: str, times: int = 45) -> str:
+    """Return lines each of which holds the one before twice."""
+    return "\n".join([first, *(each.replace("NEXT", str(at)).replace("LAST", str(at - 1)) for at in range(1, times))])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (doubled("a0: &a0 [x]", "aNEXT: &aNEXT [*aLAST, *aLAST]") + f"\n{AXOLOTL}", "its aliases repeat too much"),
+        (doubled("a0: &a0 {x: 1}", "aNEXT: &aNEXT {l: *aLAST, r: *aLAST}") + f"\n{AXOLOTL}", "its aliases repeat"),
+        (AXOLOTL + "".join(f"k{at}: 1\n" for at in range(20_000)), "holds more than 10,000 keys"),
+        (AXOLOTL + "".join(f"{'k' * 900}{at}: 1\n" for at in range(1000)), "its keys have more than 300,000"),
+        (AXOLOTL.replace("Llama-3.1-8B", "m" * 5000), ":1: base_model: is a text of more than 4,000 characters"),
+        (AXOLOTL.replace("2", "1.0e+300"), ":2: micro_batch_size: 1e+300 is out of range"),
+        (AXOLOTL.replace("2", "yes"), ":2: micro_batch_size: true is not a number"),
+        (f"[{'.'.join('a' * 3000)}]\nb = 1\n", "is nested too deeply"),
+        (f"[training]\nseq_len = {'9' * 5000}\n", "not TOML"),
+        ("[training]\nseq_len =\n", ":2: not TOML"),
+        (f"{MEGATRON} --tensor-model-parallel-size", ":1: --tensor-model-parallel-size: has no value"),
+        (f"{MEGATRON} {'--x 1 ' * 200_000}", "is a script of more than 1 MB"),
+    ],
+)
+def test_a_file_that_grows_or_is_too_large_is_refused_at_once(
+    napkin: Napkin, tmp_path: pathlib.Path, text: str, message: str
+) -> None:
+    path = tmp_path / "launch.txt"
+    path.write_text(text)
+    outcome = napkin(f"read --from {path}")
+    assert (outcome.status, len(outcome.errors)) == (2, 1)
+    assert message in outcome.errors[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        doubled("r0: ''", "rNEXT: ${rLAST}${rLAST}") + f"\n{AXOLOTL}",
+        doubled("r0: xx", "rNEXT: ${rLAST}${rLAST}") + f"\n{AXOLOTL}",
+        doubled("A=xx", "A=$A$A") + f"\n{MEGATRON} --tensor-model-parallel-size $A",
+        doubled("A=(1 2)", 'A=("${A[@]}" "${A[@]}")') + f"\n{MEGATRON} ${{A[@]}}",
+    ],
+)
+def test_references_that_double_are_left_open(text: str) -> None:
+    reading = reading_of(source_of(text, "launch.txt"))
+    assert reading.inputs
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            '{"train_batch_size": 8, "zero_optimization": 3}',
+            "zero_optimization: 3 stands where a block of keys",
+        ),
+        ('{"train_batch_size": 8, "fp16": true}', "fp16: true stands where a block of keys belongs"),
+        ("trainer: 8\nmodel: {micro_batch_size: 1, global_batch_size: 8}\n", "trainer: 8 stands where a block"),
+        ("parallelism: 8\ntokens: {micro_batch_size: 2}\nmodel: {model_config: {}}\n", "parallelism: 8 stands where"),
+    ],
+)
+def test_a_value_in_the_place_of_a_block_is_not_passed_over(
+    napkin: Napkin, tmp_path: pathlib.Path, text: str, message: str
+) -> None:
+    path = tmp_path / "launch.txt"
+    path.write_text(text)
+    outcome = napkin(f"read --from {path}")
+    assert outcome.status == 2
+    assert f":1: {message}" in outcome.errors[0]
+
+
+def test_a_block_that_is_switched_off_is_none() -> None:
+    reading = reading_of(source_of('{"train_batch_size": 8, "zero_optimization": false, "bf16": null}', "a.json"))
+    assert reading.value_of("zero") == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'model.name = "llama3"\nmodel.flavor = "8B"\ntraining.seq_len = 2048\nparallelism.tensor_parallel_degree = 2\n',
+        'model = {name = "llama3", flavor = "8B"}\ntraining.seq_len = 2048\nparallelism.tensor_parallel_degree = 2\n',
+    ],
+)
+def test_toml_without_sections_is_toml(text: str) -> None:
+    reading = reading_of(source_of(text, "train.toml"))
+    assert {name: reading.value_of(name) for name in ("framework", "model", "seq", "tp")} == {
+        "framework": "torchtitan",
+        "model": "llama3.1-8b",
+        "seq": 2048,
+        "tp": 2,
+    }
+
+
+def test_lint_names_the_file_and_the_model_that_replaces_its_own(napkin: Napkin, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "train.yaml"
+    path.write_text(f"{AXOLOTL}adapter: lora\nlora_r: 8\n")
+    first = napkin(f"lint {path} --model llama3-8b --gpus 8 --hardware h100 --json").data
+    line = first["rows"][0]["command"]
+    assert line.startswith(f"napkin lint llama3-8b --from {path} ")
+    assert napkin(line.removeprefix("napkin ")).status == 0
+    twice = napkin("lint llama3-8b --model gpt2 --gpus 8 --hardware h100")
+    assert (twice.status, twice.errors) == (2, ["error: llama3-8b and --model are both a model"])
+
+
+def test_a_part_of_a_run_says_nothing_about_how_the_answer_is_written(napkin: Napkin, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("model: gpt2\nhardware: h100\ngpus: 8\nphases:\n  - {tokens: 1B, json: true}\n")
+    outcome = napkin(f"train-time --run {path}")
+    assert (outcome.status, outcome.errors) == (2, [f"error: {path}:5: phases.0.json: belongs to the whole run"])
+
+
+def test_the_fewest_gpus_of_several_machines(napkin: Napkin) -> None:
+    line = "plan llama3-8b --hardware h100,mi300x,h200 --tokens 1T --within 10d"
+    rows = napkin(f"{line} --min gpus --json").data["rows"]
+    chosen = next(row for row in rows if row["recommended"])
+    assert chosen["gpus"] == min(row["gpus"] for row in rows if row["misses"] is None)
+    for options, status, message in (
+        ("--min gpus --objective cost", 2, "contradict each other"),
+        ("--images 3", 2, "has no vision tower"),
+        ("--emit axolotl", 2, "the layout of one machine"),
+    ):
+        outcome = napkin(f"{line} {options}")
+        assert outcome.status == status
+        assert message in outcome.errors[0]
