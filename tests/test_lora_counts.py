@@ -31,7 +31,7 @@ ROWS = json.loads((Path(__file__).parent / "data" / "lora_counts.json").read_tex
 
 def adapted(fields: dict[str, Any], *targets: str, quantized: str = "") -> HeldWeights:
     """Return what a rank holds with LoRA at rank 4."""
-    model = model_of(fields)
+    model = replace(model_of(fields), vision=None)  # peft's counts are those of the language model
     implementation = implementation_of("hf", model.family)
     tuning = Tuning("lora", RANK, 0.0, quantized=quantized, library="transformers")
     tuning = resolved(tuning, targets, model, implementation)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import pathlib
+import re
 import runpy
 import statistics
 from typing import Any
@@ -225,6 +227,39 @@ def test_the_memory_of_an_engine_of_its_own_has_an_interval() -> None:
     assert high["memory/engine"] - values["memory/engine"] == pytest.approx(2 * 2**30)
 
 
+PLAN = f"plan {LINE} --max-pp 1 --max-cp 1".replace(" --zero 3 --recompute full", "")
+
+
+RUN = "--trainer nemo-rl --steps 100 --price 2 --goodput 1"
+
+
+@pytest.mark.parametrize("more", ["", RUN, "--off-policy-steps 1 --rollout separate:4"])
+def test_each_way_of_a_plan_is_what_step_and_memory_answer(more: str) -> None:
+    found = run_line(f"{PLAN} {more} --json").data
+    ways = found["rows"]
+    use = next(row for row in ways if row["recommended"])
+    for row in (ways[0], use):
+        step = values(row["command"].removeprefix("napkin "))
+        assert row["step/time"] == pytest.approx(step["step/time"])
+        line = re.sub(r"--(stack|off-policy-steps) \S+", "", row["command"]).removeprefix("napkin step")
+        assert row["memory/total"] == pytest.approx(values(f"memory {line}")["memory/total"], rel=1e-6)
+    assert found["values"]["step/time"] == use["step/time"]
+    assert found["verdict"] == use["fit"] == "fits"
+    assert all(one["step/time"] <= other["step/time"] for one, other in itertools.pairwise(ways[:5]))
+    if "--steps" in more:
+        hours = 100 * use["step/time"] * 8 / 3600
+        assert found["values"]["cost"] == pytest.approx(2 * hours)
+
+
+def test_the_fewest_gpus_are_those_below_which_nothing_surely_fits() -> None:
+    line = PLAN.replace("--gpus 8", "--tp 2 --micro-batch 1")
+    found = run_line(f"{line} --min gpus --json")
+    gpus = found.values["gpus"]
+    assert found.data["verdict"] == "fits"
+    fewer = run_line(f"{line} --gpus {gpus // 2} --json")
+    assert fewer.status == 1 or fewer.data["verdict"] != "fits"
+
+
 def test_the_batch_of_answers_counts_prompts() -> None:
     said = run_line("step llama3-8b --task grpo --hardware h100 --prompt-tokens 8 --response-tokens 8").err
     assert "--global-batch N: prompts a step" in said
@@ -234,7 +269,10 @@ def test_the_batch_of_answers_counts_prompts() -> None:
     ("line", "says"),
     [
         ("step llama3-8b --task grpo --hardware h100 --response-tokens 8 --samples-per-prompt 8", "--prompt-tokens"),
-        ("plan llama3-8b --task grpo --gpus 8 --hardware h100", "plan does not answer"),
+        ("plan llama3-8b --task grpo --gpus 8 --hardware h100", "--prompt-tokens is missing"),
+        (f"plan {LINE} --within 3d", "--within"),
+        (f"plan {LINE} --rollout none".replace("--zero 3", ""), "a plan is of a step that generates"),
+        (f"plan {LINE} --gpus 8..64", "for one machine"),
         (f"step {LINE} --seq 4096 --max-response-tokens 2000", "have 2,200 tokens together"),
         (f"step {LINE} --critic gpt2", "no model of values"),
         (f"step {LINE} --rollout separate:8", "counts all"),

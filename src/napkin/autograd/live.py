@@ -61,6 +61,7 @@ def replays(
     alone: bool = False,
     waits: Number = 0,
     carried: bool = False,
+    late: tuple[int, Number] | None = None,
 ) -> tuple[Replay, Replay]:
     """Run the nodes backward; return it where the gradients of weights stay, and where each is freed when it is
     complete (optimizer in backward, or added to an accumulated one).
@@ -72,7 +73,9 @@ def replays(
     waits    of the gradients of weights, these first bytes are not freed: a tied head's, which the embedding's gradient
              is added to
     carried  a piece that ran before has left gradients of the tensors that both read (an encoder's output, position
-             biases), to which its own are added"""
+             biases), to which its own are added
+    late     the number of nodes that were checkpointed and the bytes that are recomputed once these run, where more
+             follow them"""
     run = _Backward(nodes, seed, recomputed, alone)
     for tensor in read_by_others(nodes) if carried else ():
         run.gradients[id(tensor)] = _Gradient(tensor.size)
@@ -80,7 +83,12 @@ def replays(
     for key, size in weights_of_others(nodes).items() if carried else ():
         run.summed.add(key)
         run.live = run.live + size
-    for node in reversed(nodes):
+    first, more = late or (0, 0)
+    run.live = run.live - more
+    for number in reversed(range(len(nodes))):
+        if number == first - 1:
+            run.live = run.live + more
+        node = nodes[number]
         before = run.weights
         given = run.step(node)
         if run.weights is not before:

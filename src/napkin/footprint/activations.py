@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from napkin.autograd.forward_peaks import forward_peak
+from napkin.autograd.forward_peaks import forward_peak, forward_peaks
 from napkin.autograd.live import before_recomputation
 from napkin.autograd.tape import Tape
 from napkin.autograd.tensors import ACTIVATION, INPUT_LABEL, WEIGHT_COPY
@@ -193,17 +193,24 @@ def one_layer(
     for storage in remembered:
         storage.remembered = True
     beyond = lowering.starts[layer.beyond] if layer.beyond else len(made.nodes)
+    block, anew = made.nodes[:beyond], made.anew
     rest = {id(s): s for node in made.nodes[beyond:] for _, s in node.kept if s.label != INPUT_LABEL}
+    own_rest = total(s.size * s.kept for s in rest.values() if not s.shared)
+    if layer.beyond:  # what follows the block has run backward: its gradient of the layer's input waits
+        weights = total(node.weight for node in made.nodes[beyond:])
+        anew = 2 * made.input + forward_peaks(block, tape.holds)[2] + weights - own_rest
     made = replace(
         made,
+        block=beyond,
+        recomputed=made.recomputed - own_rest,
         arguments=tuple(s for s in taken if s.shared),
         carried=total(s.size for s in taken if not s.shared),
         rest=total(s.size * s.kept for s in rest.values() if s.kind == ACTIVATION),
         rest_casts=total(s.size * s.kept for s in rest.values() if s.kind == WEIGHT_COPY and not s.shared),
         masks=masks_of(lowering, layer),
         shared=(*made.shared, *unkept_masks(lowering, layer, made.shared)),
-        anew=made.anew
-        + (before_recomputation(made.nodes) if lowering.implementation.late else 0)
+        anew=anew
+        + (before_recomputation(block) if lowering.implementation.late else 0)
         + total(storage.size for storage in own),
         made=own,
         leaf=total(s.size for s in zeros if any(s is one for one in (*own, *taken))),

@@ -40,6 +40,7 @@ class Piece:
     returned what it returns next to the stream, which lives until the next layer returns
     remembers  bytes that its modules refer to until they run again
     leaks    bytes that the graphs of these tensors save where the layer was recomputed: no backward pass frees them
+    block    how many of its nodes its checkpointed block has
     delayed  what the gradients of weights need where they are computed apart from those of activations: the input of
              each linear layer and its output's gradient (Qi et al. 2023, arXiv:2401.10241, table 1: 32·T·h of a GPT
              layer)
@@ -69,6 +70,7 @@ class Piece:
     leaf: Number = 0
     remembers: Number = 0
     leaks: Number = 0
+    block: int = 0
 
     @property
     def stashed(self) -> Number:

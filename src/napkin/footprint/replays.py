@@ -77,11 +77,12 @@ def replayed(
     piece: Piece, seed: Number, recomputed: bool, alone: bool, waits: Number, carried: bool
 ) -> tuple[Replay, Replay]:
     """Return a piece's replays (live.py), from an earlier step of the same pass where that replayed the same."""
+    late = (piece.block, piece.recomputed) if recomputed and 0 < piece.block < len(piece.nodes) else None
     if is_array(seed) or is_array(waits):
-        return replays(piece.nodes, seed, recomputed, alone, waits, carried)
+        return replays(piece.nodes, seed, recomputed, alone, waits, carried, late)
     asked = (id(piece), seed, recomputed, alone, waits, carried)
     if asked not in _REPLAYS:
         if len(_REPLAYS) >= KEPT_REPLAYS:
             _REPLAYS.clear()
-        _REPLAYS[asked] = piece, replays(piece.nodes, seed, recomputed, alone, waits, carried)
+        _REPLAYS[asked] = piece, replays(piece.nodes, seed, recomputed, alone, waits, carried, late)
     return _REPLAYS[asked][1]

@@ -76,7 +76,8 @@ class Rotary(Elementwise):
             return Value(tape.cast(turned, tensor.dtype), x.width, x.divided, x.gathered)
         out = by_angles(run, self, tensor, cos, sin)
         joined = run.implementation.joins or self.dim != self.head_dim or self.pairing == "halves"
-        return Value(out, x.width, x.divided, x.gathered, joined)
+        heads_first = joined and run.implementation.rotary != "pair"  # before heads are put behind each other
+        return Value(out, x.width, x.divided, x.gathered, heads_first)
 
 
 @record
@@ -99,6 +100,7 @@ class AttentionCore(Ordinary):
                 it reads fourth; `chosen`: at most this many of these (None: all)
     ahead    keys seen from the query on, itself included, where both ways have windows of their own
     merged   keys and values are this stack's and the other's, one behind the other
+    copied   of what it reads, only copies by heads are in variables
     """
 
     heads: int
@@ -120,6 +122,7 @@ class AttentionCore(Ordinary):
     chosen: int | None = None
     ahead: int | None = None
     merged: bool = False
+    copied: bool = False
 
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("sinks", (self.heads,), HEADS),) if self.sinks else ()

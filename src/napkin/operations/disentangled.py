@@ -93,7 +93,13 @@ class RelativeScores(Ordinary):
         return NOT_TIMED  # not timed yet
 
     def lower(self, run: Lowering) -> Value:
-        """Scores against each row, of which each pair's distance then chooses one: both and the choice are kept."""
+        if self.by_heads:  # attention makes them itself, after its own
+            return Value(run.tape.new(0, run.tape.compute, "made in attention", no_grad=True), self.heads * self.rows)
+        return Value(self.made(run)[0], self.heads * self.rows)
+
+    def made(self, run: Lowering) -> tuple[Tensor, ...]:
+        """Score against each row, of which each pair's distance then chooses one: both and the choice are kept. Return
+        the scores, and what else the function's variables hold."""
         tape = run.tape
         content, table = run.read(self).tensor, tape.lowered(run.read(self, 1).tensor)
         if self.divided == "table":  # in place
@@ -110,7 +116,7 @@ class RelativeScores(Ordinary):
         index = tape.new(run.own * run.s, "int64", "distances", no_grad=True)
         pairs = tape.new(run.tokens * self.heads * run.s, scores.dtype, "scores of pairs")
         pairs = tape.record("gather", (scores,), pairs, (scores, index))
-        return Value(_over_constant(run, pairs) if self.divided == "scores" else pairs, self.heads * self.rows)
+        return _over_constant(run, pairs) if self.divided == "scores" else pairs, pairs, index, table
 
 
 @record
@@ -118,15 +124,29 @@ class HeadMajorAttention(AttentionCore):
     """Attention of queries, keys and values that are copied into a layout by heads: keys divided by a constant, the
     scores of positions added, a mask of each layer's own (DeBERTa v2)."""
 
+    copied: bool = True
+
     def eager(
         self, run: Lowering, qkv: tuple[Tensor, ...], rows_apart: tuple[bool, ...], heads: Number, kv_heads: Number
     ) -> Tensor:
         tape = run.tape
         q, k, v = (_by_heads(run, x) for x in qkv)
+        run.scopes.local(q, k, v)
         count = run.b * heads * run.own * run.s
         scores = tape.matmul(q, _over_constant(run, k), count, "scores")
-        for name in run.program.relative:
-            scores = tape.add(scores, run.values[name].tensor)
+        positions: Tensor | None = None
+        variables: list[Tensor] = []
+        for op in run.program.operations:
+            if isinstance(op, RelativeScores):
+                part, *others = op.made(run)
+                variables += others
+                if positions is None:  # 0 and the first are a new tensor, to which the others are added in place
+                    positions = tape.shift(part)
+                else:
+                    positions = tape.record("add", (positions, part), positions.view(), alias=True)
+        if positions is not None:
+            tape.hold(*variables)
+            scores = tape.add(scores, positions)
         mask = tape.new(run.b * run.own * run.s, "bool", "mask", no_grad=True)
         scores = tape.record("masked_fill", (scores,), tape.new(count, scores.dtype, "masked"), (mask,))
         weights = tape.dropout(tape.softmax(scores), dropped_share(run, self))

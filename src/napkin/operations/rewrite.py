@@ -5,7 +5,7 @@ the linear layers that run as one GEMM (`fuse_linears`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from napkin.elementwise import Number
@@ -158,11 +158,21 @@ def _scopes(operations: Operations) -> ScopeNames:
     partial = (a.name for a, b in pairs if a.pattern() == b.pattern() == SUM and a.name in b.reads)
     return ScopeNames(
         rotations=frozenset(op.name for op in operations if op.angles() is not None),
-        cores=frozenset(op.name for op in operations if op.attends() is not None),
+        cores=frozenset(op.name for op in operations if (core := op.attends()) is not None and not core.copied),
         additions=frozenset(op.name for op in operations if op.pattern() == SUM),
         partial=frozenset(partial),
         norms=frozenset(op.name for op in operations if op.normalizes() and op.name not in feeding),
+        ends=frozenset(_ends(operations)),
     )
+
+
+def _ends(operations: Operations) -> Iterator[str]:
+    """Yield the linear layers with which attention returns: the first one after each core."""
+    inside = False
+    for op in operations:
+        if inside and op.linear() is not None:
+            yield op.name
+        inside = op.attends() is not None or (inside and op.linear() is None)
 
 
 def _feeding(operations: Operations) -> set[str]:

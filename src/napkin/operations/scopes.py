@@ -26,6 +26,7 @@ class ScopeNames:
     additions  all additions
     partial    additions whose sum the next addition reads, in one expression
     norms      norms of the residual stream, whose output is the argument of attention or the MLP
+    ends       linear layers of attention's result, after which it returns
     """
 
     rotations: frozenset[str]
@@ -33,6 +34,7 @@ class ScopeNames:
     additions: frozenset[str]
     partial: frozenset[str]
     norms: frozenset[str]
+    ends: frozenset[str]
 
 
 class Scopes:
@@ -77,6 +79,9 @@ class Scopes:
         """Hold an operation's output as long as its variable lives."""
         if self.inside_layer and name in self.names.norms:
             self.here.append(made)
+        if name in self.names.ends:
+            self.tape.hold(*self.here)
+            self.here = []
         waits = self.inside_layer and SUMMED in self.variables
         if name in self.names.norms if waits else name in self.names.additions and name not in self.names.partial:
             self.tape.hold(*self.summed)

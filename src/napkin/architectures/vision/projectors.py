@@ -84,6 +84,15 @@ def llava(sees: Sees, newline: bool = False) -> Projected:
     return Projected((*first, *own, *found), sees.patches)
 
 
+def unprojected(sees: Sees) -> Projected:
+    """Return the tower's results, the first token included: the language model's layers project them (Idefics)."""
+    if sees.config.flag("use_resampler"):
+        raise sees.config.refuse("use_resampler", "napkin does not know what resamples its results")
+    grid = sees.rows * sees.columns
+    features = Patches("features", ("x",), sees.width)
+    return Projected((features,), grid + sees.added if grid else 0, width=sees.width)
+
+
 def vip(sees: Sees) -> Projected:
     """Return ViP-LLaVA's: a norm over several of the tower's layers and two linear layers."""
     wide = sees.several * sees.width

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
+from napkin.commands.question.tasks import read_whether_rollout
 from napkin.errors import HELD, IMPOSSIBLE, OK, NapkinError
 from napkin.options.data import AMOUNT
 from napkin.options.files import DRAWS
@@ -12,6 +13,7 @@ from napkin.options.model import MODEL_OPTIONS
 from napkin.options.question import OF_FAILURES
 from napkin.options.ranges import values
 from napkin.options.registry import OPTIONS
+from napkin.options.rollout import ROLLOUT
 from napkin.options.training import FROZEN, POLICY_OPTIONS, TASKED, UNTIMED
 from napkin.planning.verdicts import FITS
 from napkin.render.answer import Answer
@@ -51,6 +53,10 @@ def run(inputs: Inputs) -> Answer:
         from napkin.commands.plan.market_question import read as read_market
 
         return of_market(read_market(inputs))
+    if read_whether_rollout(inputs):
+        from napkin.commands.rollout.plan import run_plan
+
+        return run_plan(inputs)
     from napkin.commands.plan.answer import answer
     from napkin.commands.plan.question import read
     from napkin.render.progress import Progress
@@ -104,6 +110,7 @@ COMMAND = Command(
         "trainer",
         "compile",
         *TASKED,
+        *ROLLOUT,
         *FROZEN,
         *UNTIMED,
         "stack",

@@ -100,7 +100,7 @@ def read(inputs: Inputs) -> PlanQuestion:
         peak=prediction.peak,
         brief=not inputs.wants("layouts/fit"),
         weighed=inputs.wants("memory/total"),
-        given=_read_given(inputs),
+        given=read_given(inputs),
     )
 
 
@@ -124,7 +124,7 @@ def _read_objective(inputs: Inputs, fewest: bool) -> None:
         inputs.defaults({"min": "gpus", "objective": "gpus"})  # what is left out is what is asked for
 
 
-def _read_given(inputs: Inputs) -> dict[str, Text]:
+def read_given(inputs: Inputs) -> dict[str, Text]:
     """Return the options that a line for `napkin step` repeats: all that it takes, and defaults that it has
     otherwise."""
     given = {name: text for name, text in inputs.texts_given().items() if name in TAKES["step"]}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from napkin.commands.inputs import Inputs
 from napkin.commands.memory.notes import source_of
 from napkin.commands.memory.question import STATUS
+from napkin.commands.rollout.amount import read_steps, run_of
 from napkin.commands.rollout.question import RolloutQuestion, read
 from napkin.commands.screens import rollout as screen
 from napkin.counting.params import params
-from napkin.errors import NapkinError
 from napkin.render.answer import Answer
-from napkin.term import TRUE, Term, constant, divide, leaf, multiply
+from napkin.term import TRUE, divide, leaf, multiply
 
 
 def run_memory(inputs: Inputs) -> Answer:
@@ -63,29 +63,16 @@ def run_time(inputs: Inputs) -> Answer:
 
     question = read(inputs)
     found = answer_step(question)
-    steps = _read_steps(inputs, question)
-    goodput = read_goodput(inputs).on(leaf("gpus", question.gpus, "GPU", TRUE))
+    steps = read_steps(inputs, question.lengths)
     step = found.by_path()["step/time"]
-    busy = multiply("time/uninterrupted", steps, step)
-    time = goodput.calendar(busy)
-    hours = divide(
-        "gpu_hours",
-        multiply("gpu_seconds", goodput.paid(leaf("gpus", question.gpus, "GPU", TRUE)), time),
-        constant("seconds_per_hour", 3600, "second/hour"),
-    )
+    price = inputs.term("price") if inputs.has("price") else None
     terms = [
-        time,
-        busy,
-        goodput.share,
-        steps,
-        hours,
+        *run_of(steps, step, question.gpus, read_goodput(inputs), price),
         step,
         *(one for one in found.terms if one.name.startswith("step/") and one.name.count("/") == 1 and one is not step),
         params(question.model)["params/total"].renamed("params"),
     ]
     terms.append(multiply("tokens", steps, leaf("tokens_of_a_step", question.lengths.tokens, "token", TRUE)))
-    if inputs.has("price"):
-        terms.append(multiply("cost", hours, inputs.term("price")))
     answer = Answer("train-time", terms)
     low, high = (end / float(step.value) for end in found.intervals["step/time"])
     for name in ("time", "time/uninterrupted", "gpu_hours", "cost", "step/time"):
@@ -95,19 +82,3 @@ def run_time(inputs: Inputs) -> Answer:
     answer.notes += found.notes
     answer.screen = screen.of_time(question, answer)
     return answer
-
-
-def _read_steps(inputs: Inputs, question: RolloutQuestion) -> Term:
-    """Return the optimizer steps: as given, or the passes over the prompts over the prompts of a step."""
-    if inputs.has("steps"):
-        inputs.because(("samples", "epochs"), "--steps says how much is trained on", "leave out one of the two")
-        return leaf("steps", inputs.integer("steps"), "1", TRUE)
-    if not inputs.has("samples"):
-        raise NapkinError("how much is trained? --steps, or --samples: prompts", "for example --steps 200")
-    inputs.default("epochs", "1")
-    prompts = multiply(
-        "prompts",
-        leaf("samples", inputs.integer("samples"), "1", TRUE),
-        leaf("epochs", float(inputs.number("epochs")), "1", TRUE),
-    )
-    return divide("steps", prompts, leaf("prompts_of_a_step", question.lengths.prompts, "1", TRUE))

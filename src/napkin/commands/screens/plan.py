@@ -128,14 +128,14 @@ def _layouts(question: PlanQuestion, rows: Sequence[Row], usual: Sequence[Row]) 
         cells.append(
             [
                 f"{number_in(row, 'rank'):,.0f}",
-                _layout(row),
+                layout_words(row),
                 *([f"{number_in(row, 'global-batch'):,.0f}"] if batches else []),
                 human(number_in(row, "step/time"), "second", 3),
                 *([human(number_in(row, "time"), "second", 3)] if run else []),
                 *([human(number_in(row, "cost"), "USD")] if priced else []),
                 f"{number_in(row, 'mfu'):.3f}",
                 f"{number_in(row, 'memory/total') / 2**30:.1f}",
-                _fit(str(row["fit"])),
+                fit_word(str(row["fit"])),
                 _mark(question, row),
             ]
         )
@@ -152,7 +152,7 @@ def _usual_rows(question: PlanQuestion, usual: Sequence[Row]) -> list[Row]:
     return [row for row in usual if row["fits"] and row.get("step/time") is not None]
 
 
-def _layout(row: Row) -> str:
+def layout_words(row: Row) -> str:
     """Return a layout as one word for each degree above 1, then how states, batch and activations are treated."""
     words = [f"{name}{number_in(row, name):.0f}" for name in DEGREES if number_in(row, name) > 1]
     words += [f"zero{number_in(row, 'zero'):.0f}"] if row["zero"] else []
@@ -161,7 +161,8 @@ def _layout(row: Row) -> str:
     return " ".join([*words, *([str(row["recompute"])] if row["recompute"] != "none" else [])])
 
 
-def _fit(word: str) -> str:
+def fit_word(word: str) -> str:
+    """Return whether a layout fits, in one word."""
     return "close" if word == UNDECIDED else word
 
 
@@ -201,13 +202,13 @@ def _machines(question: PlanQuestion, rows: Sequence[Row]) -> Table:
         cells.append(
             [
                 gpus,
-                _layout(row),
+                layout_words(row),
                 human(number_in(row, "step/time"), "second", 3),
                 *([human(number_in(row, "time"), "second", 3)] if run else []),
                 *([human(number_in(row, "cost"), "USD")] if priced else []),
                 f"{number_in(row, 'mfu'):.3f}",
                 f"{number_in(row, 'memory/total') / 2**30:.1f}",
-                _fit(str(row["fit"])),
+                fit_word(str(row["fit"])),
                 f"{number_in(row, 'tokens_per_second'):,.0f}",
                 _mark(question, row),
             ]

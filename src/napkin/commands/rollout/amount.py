@@ -1,0 +1,40 @@
+"""How many steps a run of reinforcement learning has, and what it takes."""
+
+from __future__ import annotations
+
+from napkin.commands.inputs import Inputs
+from napkin.errors import NapkinError
+from napkin.planning.rollouts import RolloutLengths
+from napkin.term import TRUE, Term, constant, divide, leaf, multiply
+from napkin.timing.goodput import Goodput
+
+
+def read_steps(inputs: Inputs, lengths: RolloutLengths) -> Term:
+    """Return the steps: as given, or the passes over the prompts over the prompts of a step."""
+    if inputs.has("steps"):
+        inputs.because(("samples", "epochs"), "--steps says how much is trained on", "leave out one of the two")
+        return leaf("steps", inputs.integer("steps"), "1", TRUE)
+    if not inputs.has("samples"):
+        raise NapkinError("how much is trained? --steps, or --samples: prompts", "for example --steps 200")
+    inputs.default("epochs", "1")
+    prompts = multiply(
+        "prompts",
+        leaf("samples", inputs.integer("samples"), "1", TRUE),
+        leaf("epochs", float(inputs.number("epochs")), "1", TRUE),
+    )
+    return divide("steps", prompts, leaf("prompts_of_a_step", lengths.prompts, "1", TRUE))
+
+
+def run_of(steps: Term, step: Term, gpus: int, goodput: Goodput, price: Term | None) -> list[Term]:
+    """Return the time of so many steps by the calendar and without interruptions, the share between them, GPU-hours,
+    and where there is a price the cost."""
+    there = goodput.on(leaf("gpus", gpus, "GPU", TRUE))
+    busy = multiply("time/uninterrupted", steps, step)
+    time = there.calendar(busy)
+    hours = divide(
+        "gpu_hours",
+        multiply("gpu_seconds", there.paid(leaf("gpus", gpus, "GPU", TRUE)), time),
+        constant("seconds_per_hour", 3600, "second/hour"),
+    )
+    found = [time, busy, there.share, steps, hours]
+    return found if price is None else [*found, multiply("cost", hours, price)]

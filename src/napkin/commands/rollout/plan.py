@@ -1,0 +1,223 @@
+"""`plan` of reinforcement learning: where answers are generated, on how many ranks, and the trainer's layout."""
+
+from __future__ import annotations
+
+from napkin.commands.inputs import Inputs
+from napkin.commands.plan.question import read_given
+from napkin.commands.plan.searched import read_layouts
+from napkin.commands.question.confidence import read_confidence
+from napkin.commands.question.goodput import read_goodput
+from napkin.commands.question.layout import degrees
+from napkin.commands.question.nodes import read_gpus
+from napkin.commands.question.untimed import read_untimed
+from napkin.commands.rollout.amount import read_steps, run_of
+from napkin.commands.rollout.question import read_lengths
+from napkin.commands.rollout.search import Freedom, RolloutLayout, RolloutSearch, chosen
+from napkin.commands.screens.rollout_plan import screen
+from napkin.errors import BROKEN, NapkinError
+from napkin.options.command_line import Text, Texts, pieces_of
+from napkin.options.training import SETUP_DEFAULTS
+from napkin.planning.fewest import TRIED, fewest, machines
+from napkin.planning.verdicts import FITS
+from napkin.record import record
+from napkin.render.answer import Answer, Cell
+from napkin.term import TRUE, Term, leaf
+from napkin.timing.goodput import Goodput
+from napkin.training.trainers import LOOP
+from napkin.training.trainers import find as find_trainer
+
+ELSEWHERE = ("objective", "within", "budget", "max-global-batch", "pareto", "emit", "phases", "run-kind", "grad-accum")
+"""Options of a plan that one of reinforcement learning does not take."""
+
+
+@record
+class RolloutPlan:
+    """The question. gpus: 0, the fewest are asked for; steps: of the whole run, None where nothing says; given: options
+    that a line for `step` repeats."""
+
+    search: RolloutSearch
+    gpus: int
+    steps: Term | None
+    goodput: Goodput | None
+    price: Term | None
+    rows: int
+    confidence: float
+    given: Texts
+
+
+def read(inputs: Inputs) -> RolloutPlan:
+    """Read the question."""
+    read_untimed(inputs)
+    lengths = read_lengths(inputs, timed=True)
+    for name in (*ELSEWHERE, "tokens"):
+        inputs.depends((name,), False, "a plan of reinforcement learning does not take it", "--steps, --price")
+    if isinstance(inputs.peek("gpus"), list) or isinstance(inputs.peek("hardware"), list):
+        raise NapkinError("a plan of reinforcement learning is for one machine", "one --gpus, one --hardware")
+    least = inputs.text_or_none("min")
+    if (least is not None) == inputs.has("gpus") or least not in (None, "gpus"):
+        raise NapkinError("--gpus is missing: how many?", "--gpus 16, or --min gpus for the fewest")
+    read_gpus(inputs, alone=False)
+    asked = inputs.changed(
+        {"seq": str(lengths.most), "global-batch": str(lengths.prompts // lengths.updates * lengths.answers)}
+    )
+    asked.given.pop("nodes", None)
+    layouts, prediction = read_layouts(asked)
+    inputs.adopt(asked)
+    for note in asked.notes:
+        inputs.note(note)
+    for name, shown in asked.shown.items():
+        if name not in ("seq", "global-batch", "nodes"):
+            inputs.shown.setdefault(name, shown)
+    capacity = layouts.hardware.term("capacity", "memory/capacity", "byte")
+    amount = any(name in inputs for name in ("steps", "samples"))
+    inputs.depends(("price", "epochs"), amount, "only a whole run has a cost", "--steps 200")
+    return RolloutPlan(
+        search=RolloutSearch(layouts, prediction, lengths, _read_freedom(inputs), capacity),
+        gpus=0 if least else inputs.integer("gpus"),
+        steps=read_steps(inputs, lengths) if amount else None,
+        goodput=read_goodput(inputs) if amount else None,
+        price=inputs.term("price") if inputs.has("price") else None,
+        rows=inputs.integer("rows"),
+        confidence=read_confidence(inputs),
+        given=read_given(inputs),
+    )
+
+
+def _read_freedom(inputs: Inputs) -> Freedom:
+    """Return what is open about the engine."""
+    trainer = find_trainer(inputs.text("trainer")) if inputs.has("trainer") else LOOP
+    where, _, size = (inputs.text_or_none("rollout") or "").partition(":")
+    if where == "none":
+        raise NapkinError("--rollout none: a plan is of a step that generates", "leave it out")
+    return Freedom(
+        share=float(size) if where == "colocated" else trainer.share,
+        asleep=trainer.sleeps,
+        away=inputs.texts("offload") or trainer.away,
+        where=where,
+        apart=int(size) if where == "separate" else 0,
+        ranks=inputs.integer_or_none("rollout-tp"),
+        offloads="offload" not in inputs,
+    )
+
+
+def run_plan(inputs: Inputs) -> Answer:
+    """Answer with the ways to run a step, the fastest first, and the one to use."""
+    plan = read(inputs)
+    gpus = plan.gpus or _fewest(plan)
+    ways = plan.search.on(gpus)
+    use = chosen(ways)
+    if use is None:
+        name, hardware = plan.search.model.name, plan.search.layouts.hardware.name
+        raise NapkinError(
+            f"{name} on {gpus:,} × {hardware}: no layout and engine fit together", "more --gpus, or --min gpus", BROKEN
+        )
+    fitting = [one for one in ways if one.fit.verdict != "does not fit"]
+    shown = fitting[: plan.rows]
+    if use not in shown:
+        shown = [*shown[:-1], use] if len(shown) == plan.rows else [*shown, use]
+    rows = [_row(plan, one, fitting.index(one) + 1, one is use) for one in shown]
+    found = use.seconds
+    tokens = plan.search.lengths.tokens
+    rate = leaf("tokens_per_second_per_gpu", tokens / use.time / gpus, "token/s/GPU", TRUE, "prompts and answers")
+    outer = {term.name: term for term in (found.time, *found.time.parts, *found.phases)}
+    terms = [*outer.values(), rate, *use.fit.phases, use.fit.total, plan.search.capacity]
+    terms += [leaf("layouts", len(ways), "1", TRUE, "with an engine"), leaf("layouts/fit", len(fitting), "1", TRUE)]
+    terms += _run_terms(plan, use, found.time)
+    if not plan.gpus:
+        terms.insert(0, leaf("gpus", gpus, "GPU"))
+        inputs.record("gpus", gpus, "solved")
+    answer = Answer("plan", terms, rows=rows)
+    for term in outer.values():
+        low, high = found.ends(plan.confidence, "stack" in plan.given)[term.name]
+        answer.intervals[term.name] = (float(term.value) * low, float(term.value) * high)
+    low, high = found.ends(plan.confidence, "stack" in plan.given)["step/time"]
+    for term in terms:
+        if term.name in ("time", "time/uninterrupted", "gpu_hours", "cost"):
+            answer.intervals[term.name] = (float(term.value) * low, float(term.value) * high)
+    answer.intervals["memory/total"] = use.fit.ends["memory/total"]
+    answer.verdict = use.fit.verdict
+    answer.notes.append(found.evidence)
+    answer.screen = screen(plan.search, answer, use, plan.confidence)
+    return answer
+
+
+def _fewest(plan: RolloutPlan) -> int:
+    """Return the fewest GPUs on which a step surely fits."""
+
+    def does(gpus: int) -> bool:
+        use = chosen(plan.search.on(gpus))
+        return use is not None and use.fit.verdict == FITS
+
+    found = fewest(does, machines(plan.search.layouts.request.node)[:MOST], 1)
+    return found.or_refuse("no number of GPUs that was tried is enough", TRIED)
+
+
+MOST = 12
+"""Numbers of GPUs that are tried for the fewest."""
+
+
+def _run_terms(plan: RolloutPlan, use: RolloutLayout, step: Term) -> list[Term]:
+    """Return what the whole run takes, where its steps are stated."""
+    if plan.steps is None or plan.goodput is None:
+        return []
+    return run_of(plan.steps, step, use.gpus, plan.goodput, plan.price)
+
+
+def _row(plan: RolloutPlan, one: RolloutLayout, rank: int, use: bool) -> dict[str, Cell]:
+    """Return one way as a row."""
+    low, high = one.seconds.ends(plan.confidence, "stack" in plan.given)["step/time"]
+    shown = degrees(one.layout)
+    run = {term.name: float(term.value) for term in _run_terms(plan, one, one.seconds.time)}
+    seconds = run.get("time", one.time)
+    return {
+        "rank": rank,
+        **shown,
+        "micro_batch": shown["micro-batch"],
+        "global_batch": plan.search.lengths.prompts // plan.search.lengths.updates,
+        "global-batch": plan.search.lengths.prompts // plan.search.lengths.updates,
+        "rollout": _where(one),
+        "rollout-tp": one.engine.ranks,
+        "offload": ",".join(one.sharing.away),
+        "step/time": one.time,
+        "step/low": one.time * low,
+        "step/high": one.time * high,
+        **{term.name: float(term.value) for term in one.seconds.phases},
+        "time": seconds,
+        "low": seconds * low,
+        "high": seconds * high,
+        **{name: value for name, value in run.items() if name in ("gpu_hours", "cost")},
+        "tokens_per_second_per_gpu": plan.search.lengths.tokens / one.time / one.gpus,
+        "memory": float(one.fit.total.value),
+        "memory/total": float(one.fit.total.value),
+        "fit": one.fit.verdict,
+        "recommended": use,
+        "misses": None,
+        "command": _command(plan, one),
+    }
+
+
+def _where(one: RolloutLayout) -> str:
+    return f"separate:{one.engine.gpus}" if one.engine.apart else f"colocated:{one.engine.share:g}"
+
+
+def _command(plan: RolloutPlan, one: RolloutLayout) -> str:
+    """Return the same way as a question to `napkin step`."""
+    changes: dict[str, Text] = {
+        "gpus": str(one.gpus),
+        "nodes": None,
+        "dp": None,
+        "rollout": _where(one),
+        "rollout-tp": str(one.engine.ranks),
+        "offload": ",".join(one.sharing.away) or None,
+        "global-batch": str(plan.search.lengths.prompts // plan.search.lengths.updates),
+    }
+    own = ("recompute",) if "trainer" in plan.given else ()
+    for name, value in degrees(one.layout).items():
+        if name in changes:
+            continue
+        if name == "sp":
+            changes[name] = None if value == (one.layout.tp > 1) else bool(value)
+        else:
+            usual = name not in own and str(value) == SETUP_DEFAULTS.get(name)
+            changes[name] = None if usual else str(value)
+    return " ".join(pieces_of("step", plan.given, changes))

@@ -1,0 +1,165 @@
+"""The search of `plan` for reinforcement learning: layouts of the trainer, and where answers are generated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
+from napkin.errors import NapkinError
+from napkin.evidence.single import StepPrediction
+from napkin.operations.model import Model
+from napkin.planning.layouts import LayoutQuestion, best, recommended
+from napkin.planning.rollout_memory import RolloutFit, Sharing, moved_away, weigh
+from napkin.planning.rollouts import APART, Engine, RolloutLengths, ranks_needed
+from napkin.planning.verdicts import FITS, NOT
+from napkin.record import record, replace
+from napkin.term import Term
+from napkin.training.layout import Layout
+
+TRIED = 5
+"""Layouts of the trainer that are evaluated with each engine: of the fastest, and of the front of time and memory."""
+EVERYTHING = ("optimizer", "parameters")
+"""What a trainer can move to the host while answers are generated."""
+PARTS = (4, 2)
+"""A fourth and a half of the GPUs, and the rest of a fourth, are tried for an engine on its own."""
+
+
+@record
+class Freedom:
+    """What is open about the engine.
+
+    share    of each GPU's memory where it is colocated    asleep, away  what the trainer's library does meanwhile
+    where    "", or colocated or separate as it was asked  apart  GPUs of an engine on its own, where they are given
+    ranks    its tensor-parallel ranks, None: searched     offloads  whether the trainer's states may leave the GPU
+    """
+
+    share: float
+    asleep: bool
+    away: tuple[str, ...]
+    where: str
+    apart: int
+    ranks: int | None
+    offloads: bool
+
+
+@record
+class RolloutLayout:
+    """One way to run a step: the trainer's layout, the engine, the time of a step and the memory of its phases."""
+
+    layout: Layout
+    sharing: Sharing
+    seconds: RolloutSeconds
+    fit: RolloutFit
+
+    @property
+    def time(self) -> float:
+        return float(self.seconds.time.value)
+
+    @property
+    def engine(self) -> Engine:
+        assert self.sharing.engine is not None
+        return self.sharing.engine
+
+    @property
+    def gpus(self) -> int:
+        """All GPUs."""
+        return int(self.layout.gpus) + (self.engine.gpus if self.engine.apart else 0)
+
+
+@record
+class RolloutSearch:
+    """The question. layouts: of the trainer, over the longest sequences; prediction: of a step, for what no layout
+    changes; lengths: of prompts and answers."""
+
+    layouts: LayoutQuestion
+    prediction: StepPrediction
+    lengths: RolloutLengths
+    freedom: Freedom
+    capacity: Term
+
+    @property
+    def model(self) -> Model:
+        return self.layouts.request.model
+
+    def on(self, gpus: int) -> list[RolloutLayout]:
+        """Return the ways to run a step on so many GPUs, those that do not fit last, else the fastest first."""
+        found = [one for engine in self._engines(gpus) for one in self._with(engine, gpus)]
+        return sorted(found, key=lambda one: (one.fit.verdict == NOT, one.time))
+
+    def _engines(self, gpus: int) -> Iterator[Engine]:
+        """Yield the engines that are tried, each with the ranks that generate fastest."""
+        free = self.freedom
+        if free.where != "separate" and not self.lengths.behind:
+            yield from self._fastest(gpus, free.share, apart=False)
+        elif free.apart:
+            yield from self._fastest(free.apart, APART, apart=True) if free.apart < gpus else ()
+        else:
+            parts = {gpus // part for part in PARTS} | {gpus - gpus // PARTS[0]}
+            for part in sorted(part for part in parts if 0 < part < gpus):
+                yield from self._fastest(part, APART, apart=True)
+
+    def _fastest(self, gpus: int, share: float, apart: bool) -> Iterator[Engine]:
+        """Yield the engine on so many GPUs with the ranks that generate fastest; none where no number holds it."""
+        node, capacity = self.layouts.request.node, float(self.capacity.value)
+        try:
+            least = self.freedom.ranks or ranks_needed(self.model, capacity, share, self.lengths.most, min(node, gpus))
+        except NapkinError:
+            return
+        most = self.freedom.ranks or min(node, gpus)
+        tried = [least << i for i in range(most.bit_length()) if least << i <= most]
+        engines = [Engine(self.model, gpus, ranks, share, apart) for ranks in tried if gpus % ranks == 0]
+        timed = []
+        for engine in engines:
+            try:
+                timed.append((self._seconds(self.prediction, engine, None), engine))
+            except NapkinError:  # its share leaves no cache
+                continue
+        if timed:
+            yield min(timed, key=lambda one: _generating(one[0]))[1]
+
+    def _seconds(self, prediction: StepPrediction, engine: Engine, away: Term | None) -> RolloutSeconds:
+        return seconds_of(prediction, engine, self.lengths, self.layouts.hardware, self.model, away)
+
+    def _with(self, engine: Engine, gpus: int) -> Iterator[RolloutLayout]:
+        """Yield the fastest layouts of the trainer with an engine; where one does not surely fit, also with the
+        trainer's states on the host while answers are generated."""
+        free = self.freedom
+        request = self.layouts.on(gpus - engine.gpus if engine.apart else gpus)
+        found = self.layouts.find(request)
+        if not len(found):
+            return
+        chosen = recommended(self.layouts, found, best(self.layouts, found)).layout
+        tried = [*found.distinct(TRIED), *found.front()[:TRIED]]
+        layouts = dict.fromkeys([*(found.layout(i) for i in tried), chosen])
+        for layout in layouts:
+            first = self._evaluated(layout, Sharing(engine, free.asleep, () if engine.apart else free.away))
+            yield first
+            if first.fit.verdict != FITS and free.offloads and not engine.apart and not free.away:
+                yield self._evaluated(layout, Sharing(engine, free.asleep, EVERYTHING))
+
+    def _evaluated(self, layout: Layout, sharing: Sharing) -> RolloutLayout:
+        """Return one way with its memory, over the longest sequences, and its time, over mean ones."""
+        assert sharing.engine is not None
+        setup = self.layouts.setup(layout)
+        fit = weigh(self.model, setup, self.layouts.request.implementation, sharing, self.capacity)
+        mean = replace(setup, layout=layout.replaced(seq=-(-self.lengths.mean // layout.cp) * layout.cp))
+        plan, rates = self.layouts.timed(mean)
+        at = replace(self.prediction.at, gpus=math.log(int(layout.gpus)))
+        prediction = replace(self.prediction, passes=mean.passes(self.model), plan=plan, rates=rates, at=at)
+        away = moved_away(fit.terms, sharing.away) if sharing.away else None
+        return RolloutLayout(layout, sharing, self._seconds(prediction, sharing.engine, away), fit)
+
+
+def _generating(found: RolloutSeconds) -> float:
+    """Return the seconds that depend on the engine."""
+    return sum(float(one.value) for one in found.phases if one.name in ("step/generation", "step/weight_transfer"))
+
+
+def chosen(ways: list[RolloutLayout]) -> RolloutLayout | None:
+    """Return the fastest way that surely fits, else the fastest that may; None where none does."""
+    for verdicts in ((FITS,), None):
+        found = [one for one in ways if one.fit.verdict != NOT and (verdicts is None or one.fit.verdict in verdicts)]
+        if found:
+            return min(found, key=lambda one: one.time)
+    return None
