@@ -62,7 +62,7 @@ class Point:
         """Return the quantity with these effects."""
         asked = self.asked
         rates = rates_of(asked.hardware, asked.computed, asked.family, values)
-        return Predicted(asked, rates, values.get("limited", 0.0)).value(self.name, self.over)
+        return Predicted(asked, rates, values.get("limited", 0.0), {}).value(self.name, self.over)
 
 
 def source_keys() -> dict[str, list[str]]:

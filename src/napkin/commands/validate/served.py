@@ -33,11 +33,12 @@ MILLI = 1e3
 @record
 class Predicted:
     """What is predicted of a row. limited: ln of what limits on the slowest answers leave of the rate at which the mean
-    one keeps them."""
+    one keeps them; known: services by the lengths of their requests."""
 
     asked: ServedRow
     rates: GenerationRates
-    limited: float = 0.0
+    limited: float
+    known: dict[tuple[int, int], Service]
 
     @property
     def setup(self) -> ServingSetup:
@@ -99,9 +100,17 @@ class Predicted:
         return Traffic(asked.mode, asked.at_once, prompt, response, asked.alike)
 
     def _service(self, quantity: str, over: int) -> Service:
+        """Return the engine's answer to the load of a quantity."""
+        traffic = self._traffic(quantity, over)
+        key = (traffic.prompt, traffic.response)
+        if key not in self.known:
+            self.known[key] = self._answered(traffic)
+        return self.known[key]
+
+    def _answered(self, traffic: Traffic) -> Service:
         """Return the engine's answer: where the row does not say how GPUs are divided, or how many requests are in
         flight, that of the largest rate."""
-        asked, traffic = self.asked, self._traffic(quantity, over)
+        asked = self.asked
         if asked.mode == OFFLINE:
             limits = None if asked.limits is None else Limits(asked.limits.ttft, asked.limits.tpot)
             gpus = None if asked.stated else asked.gpus
