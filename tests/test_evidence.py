@@ -47,7 +47,7 @@ from napkin.inputs.load import Document
 from napkin.inputs.peaks import peak_name
 from napkin.record import replace
 from napkin.training.precision import precision
-from tests.conftest import ROOT, Napkin
+from tests.conftest import ROOT, Napkin, run_line
 
 ROW = """
 schema: steps/1
@@ -354,6 +354,19 @@ def test_the_posterior_of_a_constant_between_its_prior_and_its_rows() -> None:
     value, spread = one_constant.posterior(1.0, 0.7, gaps)
     assert value == pytest.approx(2, rel=0.03)
     assert spread < 0.1
+
+
+def test_fine_tuning_has_the_intervals_of_its_own_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over those of other steps: at the ninth decile of two sources of the same weight, or of the one that is left;
+    never narrower."""
+    scores = (*(("a", 0.5) for _ in range(8)), ("b", 1.4), ("b", 1.6))
+    monkeypatch.setattr(calibration, "TUNED", scores)
+    assert constants.tuning_ratio() == pytest.approx(1.6)
+    assert constants.tuning_ratio("b") == 1
+    line = "step llama3-8b --gpus 8 --hardware h100 --zero 3 --stack fsdp-eager --json"
+    plain, tuned = (run_line(f"{line}{more}") for more in ("", " --lora-rank 8"))
+    ends = [math.log(one.data["high"]["step/time"] / one.data["low"]["step/time"]) for one in (plain, tuned)]
+    assert ends[1] == pytest.approx(1.6 * ends[0])
 
 
 def test_rows_of_fine_tuning_are_predicted_without_their_source() -> None:

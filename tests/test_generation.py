@@ -28,7 +28,7 @@ from napkin.timing.generation import (
 LLAMA, TABLE = 8_030_261_248, 128_256 * 4096
 LAYER = 4096 * (4096 + 1024 + 1024 + 4096 + 3 * 14336)
 """Weights in the linear layers of a layer of Llama 3 8B."""
-SHARES = EngineShares(*(1.0,) * 6, layer=0.0, step=0.0)
+SHARES = EngineShares(*(1.0,) * 6, layer=0.0, routed=0.0)
 RATES = GenerationRates(peak=1.0, wide=1.0, bandwidth=1.0, link=1.0, network=1.0, node=8, reached=SHARES)
 H100 = GenerationRates(989.4e12, 989.4e12, 3.35e12, 450e9, 50e9, 8, SHARES)
 
@@ -61,8 +61,9 @@ def test_ranks_wait_and_exchange() -> None:
     """Two all-reduces in each of 5 layers of 3 passes; on 4 ranks 2·3/4 of the payload of 8 bytes, each time."""
     found = passes_time("t", passes(exchanged=8), EngineRanks(tp=4), RATES)
     assert float(found.value) == 32 + 3 * 2 * 5 + 2 * 5 * 1.5 * 8
-    launched = replace(RATES, reached=replace(SHARES, layer=2.0, step=13.0))
-    assert float(passes_time("t", passes(), EngineRanks(), launched).value) == 32 + 3 * (5 * 2 + 13)
+    launched = replace(RATES, reached=replace(SHARES, layer=2.0, routed=13.0))
+    assert float(passes_time("t", passes(), EngineRanks(), launched).value) == 32 + 3 * 5 * 2
+    assert float(passes_time("t", passes(routed_layers=4), EngineRanks(), launched).value) == 32 + 3 * (5 * 2 + 4 * 13)
 
 
 @pytest.mark.parametrize(
@@ -170,4 +171,4 @@ def test_experts_over_replicas_meet_the_tokens_of_all() -> None:
 
 
 def test_every_share_is_named_in_the_answer() -> None:
-    assert set(fields(EngineShares)) >= {"weights", "cache", "matmul", "attention", "bus", "latency", "layer", "step"}
+    assert set(fields(EngineShares)) >= {"weights", "cache", "matmul", "attention", "bus", "latency", "layer", "routed"}

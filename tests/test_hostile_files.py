@@ -135,3 +135,35 @@ def test_the_fewest_gpus_of_several_machines(napkin: Napkin) -> None:
         outcome = napkin(f"{line} {options}")
         assert outcome.status == status
         assert message in outcome.errors[0]
+
+
+@pytest.mark.parametrize(
+    ("more", "policy"),
+    [
+        ("bf16: false\nfp16: false\nfloat16: true\n", "param=fp16,grad=fp16,compute=fp16,state=fp16"),
+        ("bf16: false\nbfloat16: true\nfloat16: false\n", "bf16-pure"),
+        ("bf16: false\nfp16: false\n", "fp32"),
+        ("fsdp_config: {fsdp_version: 2}\n", "amp-bf16"),
+    ],
+)
+def test_axolotl_loads_the_format_that_it_names(more: str, policy: str) -> None:
+    """src/axolotl/utils/config/__init__.py: bf16 or bfloat16, else fp16 or float16, else fp32; bf16 is auto unless
+    stated."""
+    reading = reading_of(source_of(AXOLOTL + more, "axolotl.yaml"))
+    assert reading.value_of("precision") == policy
+
+
+def test_an_option_that_only_commands_to_paste_repeat_is_named(napkin: Napkin) -> None:
+    """Remedies repeat every option, so that they differ where no figure does."""
+    line = "memory qwen2.5-7b --gpus 8 --hardware h100 --dropout 0.1 --json"
+    assert any("--dropout" in note for note in napkin(line).data["notes"])
+    line = "train-time qwen2.5-7b --gpus 8 --hardware h100 --tokens 100M --dtype fp16 --json"
+    assert any("--dtype" in note for note in napkin(line).data["notes"])
+
+
+def test_a_deadline_is_judged_also_where_the_layout_does_not_fit(napkin: Napkin) -> None:
+    line = "train-time qwen2.5-7b --gpus 8 --hardware h100 --task sft --samples 52k --sample-tokens 300 --json"
+    answers = [napkin(f"{line} --within {limit}").data for limit in ("1s", "10d")]
+    assert {one["verdict"] for one in answers} == {"does not fit"}
+    said = [next(note for note in one["notes"] if "--within" in note) for one in answers]
+    assert [note.rpartition(": ")[2] for note in said] == ["broken", "holds"]

@@ -187,8 +187,21 @@ def test_what_is_not_timed_is_said(napkin: Napkin) -> None:
     assert any("not modeled" in note for note in data["notes"])
 
 
-def test_rollouts_are_refused(napkin: Napkin) -> None:
-    assert napkin("lint llama3-8b --gpus 8 --hardware h100 --task grpo").status == 3
+SAMPLED = "--task grpo --samples-per-prompt 8 --global-batch 64"
+
+
+def test_rollouts_are_the_trainer_s_passes(napkin: Napkin) -> None:
+    """Over the longest sequences, on the trainer's own GPUs, with the log-probabilities before the update: stages that
+    nothing needs are found, and a change leaves the prompts of a step as they are."""
+    line = f"llama3-8b --hardware h100 --pp 4 --zero 1 --micro-batch 4 --recompute full --seq 4096 {SAMPLED}"
+    found = napkin(f"lint {line} --gpus 32 --rollout separate:16 --json")
+    (row,) = [row for row in found.data["rows"] if row["rule"] == "N107"]
+    assert row["change"] == "--pp 1"
+    assert row["time"] > 0.1
+    alone = napkin(f"lint {line} --gpus 16 --rollout none --json").data["rows"]
+    assert [one["time"] for one in alone if one["rule"] == "N107"] == [row["time"]]
+    assert any("the trainer's passes" in note for note in found.data["notes"])
+    assert "--prompt-tokens is missing" in napkin(f"lint llama3-8b --gpus 8 --hardware h100 {SAMPLED}").err
 
 
 def test_the_list_and_one_rule(napkin: Napkin) -> None:

@@ -140,6 +140,12 @@ def test_what_is_missing_or_not_modeled_is_said(tmp_path: pathlib.Path, row: dic
     assert why in found["why"]
 
 
+def test_a_row_that_holds_what_it_cannot_does_not_refuse_the_others(tmp_path: pathlib.Path) -> None:
+    wrong, right = validated(tmp_path, {"measured": "{derived: 3, ttft_ms: 4}"}, {"id": "b"})
+    assert "measured.derived: is not a list" in wrong["why"]
+    assert right["predicted"] > 0
+
+
 def test_no_speculation_is_none(tmp_path: pathlib.Path) -> None:
     (found,) = validated(tmp_path, {"engine": "{name: SGLang, options: no speculation}"})
     assert found["predicted"] > 0

@@ -38,8 +38,15 @@ H100 = Machine("hopper", "H100 SXM 80GB", 989.4e12, 989.4e12, 3.35e12, 450e9, 50
 
 def reached(at: Machine = H100, stack: str = "megatron-core", kernel: str = "flash") -> Rates:
     known = software.stack(stack)
-    used = names(at, known, kernel, "rdma", False, "", False)
+    used = names(at, known, kernel, "rdma", False, "", autocast=False)
     return rates(picker(constants.constants(), used), at, 1 if known.reduce_early else 0, False, False)
+
+
+def test_no_host_launches_the_kernels_of_one_program() -> None:
+    """A step of JAX is one compiled program; eager PyTorch launches every operation of a layer."""
+    program, eager = reached(stack="xla"), reached(stack="fsdp-eager")
+    assert program.host_layer == program.host_experts == 0
+    assert eager.host_layer == constants.constants()["host_layer/eager"]
 
 
 def seconds(shape: PrintedDecoder = LLAMA, at: Machine = H100, **layout: Any) -> float:

@@ -44,6 +44,8 @@ SMALL = {
         ("idefics3", 6_909_685_760),
         ("internvl", 11_765_025_792),
         ("llava", 7_062_902_784),
+        ("mllama", 10_642_941_475),
+        ("idefics", 12_670_461_504),
         ("llava_next", 7_062_906_880),
         ("llava_onevision", 12_469_102_112),
         ("mistral3", 23_340_272_640),
@@ -77,6 +79,44 @@ def test_the_whole_class_s_parameters_are_counted(model_type: str, total: int) -
     vision, whole = params_of(model_of(SAVED[model_type]))
     assert whole.value == total
     assert vision.value == total - params(model_of(SAVED[model_type]))["params/total"].value
+
+
+CROSSED: dict[str, dict[str, Any]] = {
+    "mllama": {
+        "model_type": "mllama",
+        "text_config": {
+            "model_type": "mllama_text_model", "num_hidden_layers": 5, "cross_attention_layers": [3],
+            "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2,
+            "vocab_size": 99,
+        },
+        "vision_config": {
+            "num_hidden_layers": 5, "num_global_layers": 2, "image_size": 112, "hidden_size": 64, "attention_heads": 4,
+            "intermediate_size": 96, "vision_output_dim": 192, "intermediate_layers_indices": [1, 3],
+        },
+    },
+    "idefics": {
+        "model_type": "idefics", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96,
+        "num_attention_heads": 4, "vocab_size": 99,
+        "vision_config": {
+            "num_hidden_layers": 3, "embed_dim": 48, "num_attention_heads": 3, "intermediate_size": 80,
+            "image_size": 28, "patch_size": 7,
+        },
+    },
+}  # fmt: skip
+"""Of models whose layers attend to images."""
+
+
+@pytest.mark.parametrize(
+    ("model_type", "forward"),
+    # counted by torch in the tower and the projector, without the mask of 4 tiles, a product of 288 × 1 × 288
+    [("mllama", 290_064_384 - 2 * 288**2), ("idefics", 2_115_648)],
+)
+def test_towers_that_layers_attend_to_are_their_classes(model_type: str, forward: int) -> None:
+    once, *_ = flops_of(model_of(CROSSED[model_type]), 0)
+    assert once.value == forward
+    answer = run_line(["memory", "-", "--images", "1", "--seq", "64"], stdin=json.dumps(CROSSED[model_type]))
+    assert answer.status == 3
+    assert "attend to images" in answer.err
 
 
 @pytest.mark.parametrize(

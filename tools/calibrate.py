@@ -8,12 +8,15 @@ configs/evidence/*.yaml (steps through their generated tables) and evidence/prio
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from napkin._tables import calibration
+from napkin.commands.validate.finetune import compared
 from napkin.evidence import accuracy, facts, one_constant, published, single, software
 from napkin.evidence.columns import Columns
 from napkin.evidence.constants import own_error_of
@@ -30,6 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LEAST_SLOPE = 0.03
 """assumed: no row of the evidence lies as far from the others as a new architecture would, so that the rows alone
 cannot show how errors grow out there."""
+TUNING = ROOT / "configs" / "evidence" / "tuning.yaml"
 TABLE = ROOT / "src" / "napkin" / "_tables" / "calibration.py"
 
 
@@ -74,20 +78,23 @@ def near_ratio() -> float:
 
 HOST = ("host_unit", "host_module")
 """Constants that fine-tuning alone shows (configs/evidence/tuning.yaml)."""
-Tuned = list[tuple[str, float, single.StepPrediction]]
-"""Source, ln of the measured seconds of a step, and its prediction."""
+Tuned = list[tuple[str, str, float, single.StepPrediction]]
+"""The constant that a row is fitted by, its source, ln of the measured seconds of a step, and its prediction."""
 
 
 def tuned_rows() -> Tuned:
     """Return the published steps of fine-tuning that wait for the host."""
     found = []
-    for row in published.read(str(ROOT / "configs" / "evidence" / "tuning.yaml")).tuning:
+    for row in published.read(str(TUNING)).tuning:
+        if not row.text("fits"):
+            continue
         asked = fine_tuning(row)
         assert asked.hardware is not None
         layout = asked.setup.layout
         seconds = measured_seconds(row, float(layout.global_batch * layout.seq) / float(layout.gpus))
         prediction = single.asked(asked.model, asked.setup, asked.hardware, asked.software)
-        found.append((source_of(row.text("source.title")), float(np.log(seconds)), prediction))
+        source = source_of(row.text("source.title"))
+        found.append((row.text("fits"), source, float(np.log(seconds)), prediction))
     return found
 
 
@@ -97,11 +104,10 @@ def measured_seconds(row: RowFields, tokens: float) -> float:
     return stated or tokens / (row.number("measured.tokens_per_second_per_gpu") or 0.0)
 
 
-def tuned_constant(name: str, rows: Tuned, constants: dict[str, float]) -> tuple[float, float]:
+def tuned_constant(name: str, rows: Tuned) -> tuple[float, float]:
     """Return a constant that fine-tuning alone shows, and its σ: its prior where no row is left."""
     prior, spread, _ = PRIORS[name]
-    shown = {"host_unit": "gathers_adapters", "host_module": "gathers_modules"}[name]
-    own = [(source, truth, one) for source, truth, one in rows if getattr(one.plan, shown)]
+    own = [(source, truth, one) for fits, source, truth, one in rows if fits == name]
 
     def gaps(value: float) -> dict[str, list[float]]:
         found: dict[str, list[float]] = {}
@@ -128,6 +134,7 @@ class Calibration:
     spreads_without: dict[str, dict[str, float]]
     growth: Growth
     seen: list[SeenStep]
+    tuned: tuple[tuple[str, float], ...] = ()
     near_ratio: float = 1.0
 
     def write(self) -> None:
@@ -151,6 +158,7 @@ class Calibration:
         text += _mapping("SPREADS_WITHOUT: dict[str, dict[str, float]]", wider)
         text += f"NEAR_RATIO = {self.near_ratio:.3f}\n"
         text += f"GROWTH = ({growth.base:.4f}, {growth.slope:.4f}, {growth.experts:.4f})\n"
+        text += "TUNED: tuple[tuple[str, float], ...] = (\n" + "".join(f"    {one!r},\n" for one in self.tuned) + ")\n"
         text += "Row = tuple[str, str, str, str, int, int, float, float, float, float, float, float]\n"
         text += "SEEN: tuple[Row, ...] = (\n" + "".join(f"    {_entry(one)!r},\n" for one in self.seen) + ")\n"
         TABLE.write_text(text, encoding="utf-8")
@@ -206,10 +214,10 @@ def with_tuned(one: Calibration) -> Calibration:
     constants, spreads = dict(one.constants), dict(one.spreads)
     without, wider = dict(one.without), dict(one.spreads_without)
     for name in HOST:
-        value, spread = tuned_constant(name, rows, constants)
+        value, spread = tuned_constant(name, rows)
         constants[name], spreads[name] = short(value), short(spread)
-        for source in sorted({source for source, _, _ in rows}):
-            value, spread = tuned_constant(name, [row for row in rows if row[0] != source], constants)
+        for source in sorted({source for _, source, _, _ in rows}):
+            value, spread = tuned_constant(name, [row for row in rows if row[1] != source])
             without[source] = {**without.get(source, {}), name: short(value)}
             wider[source] = {**wider.get(source, {}), name: short(spread)}
         print(f"{name}: {constants[name]} ± {spreads[name]}", flush=True)
@@ -220,11 +228,27 @@ def _spreads(found: Problem, fit: ConstantsFit) -> dict[str, float]:
     return {name: short(spread) for name, spread in zip(found.names, fit.spread, strict=True)}
 
 
+def tuned_scores() -> tuple[tuple[str, float], ...]:
+    """Return each step of fine-tuning's source, and its error over half the interval that other steps' errors give."""
+    importlib.reload(calibration)
+    found = []
+    for row in published.read(str(TUNING)).tuning:
+        for one in compared(row, 0.9):
+            if one.predicted and one.low and one.high and one.measured:
+                half = float(np.log(one.high / one.low)) / 2
+                score = abs(float(np.log(one.predicted / one.measured))) / half
+                found.append((source_of(row.text("source.title")), round(score, 4)))
+    return tuple(found)
+
+
 def write_table() -> None:
     """Calibrate, and write the table; what is fitted with the table in force follows, on a fresh import of it."""
     one = calibrated(problem())
     one.write()
+    importlib.reload(calibration)
     one = with_tuned(one)
+    one.write()
+    one = replace(one, tuned=tuned_scores())
     replace(one, near_ratio=near_ratio()).write()
     print(f"wrote {TABLE.relative_to(ROOT)}")
 

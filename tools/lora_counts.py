@@ -124,7 +124,7 @@ def counts(fields: dict[str, Any]) -> dict[str, int]:
 
 def said(fields: dict[str, Any], targets: tuple[str, ...]) -> int:
     """Return napkin's number of trained parameters."""
-    model = reading(fields)
+    model = replace(reading(fields), vision=None)
     implementation = implementation_of("hf", model.family)
     tuning = resolved(Tuning("lora", RANK, 0.0), targets, model, implementation)
     implementation = replace(implementation, tuning=tuning)

@@ -29,7 +29,7 @@ from napkin.record import record
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = ROOT / "configs" / "evidence" / "serving.yaml"
 TABLE = ROOT / "src" / "napkin" / "_tables" / "serving_shares.py"
-SPREADS = {"layer": 0.7, "latency": 0.7}
+SPREADS = {"layer": 0.7, "routed": 0.7, "latency": 0.7}
 SPREAD = 0.25
 """assumed: σ of an effect before any row, in ln: of seconds, and of shares."""
 NOISE = 0.15
@@ -62,7 +62,7 @@ class Point:
         """Return the quantity with these effects."""
         asked = self.asked
         rates = rates_of(asked.hardware, asked.computed, asked.family, values)
-        return Predicted(asked, rates, values.get("limited", 0.0)).value(self.name, self.over)
+        return Predicted(asked, rates, values.get("limited", 0.0), {}).value(self.name, self.over)
 
 
 def source_keys() -> dict[str, list[str]]:

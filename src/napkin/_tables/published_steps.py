@@ -35,7 +35,10 @@ SOURCES: dict[str, dict[str, Any]] = {
     'mlperf': {'name': 'MLPerf training, GPT-3 and Llama 3.1', 'titles': ['MLPerf training'], 'pages': ['MLPerf training v5.0 results, llama31_405b', 'MLPerf training v3.1 results, gpt3 175B']},
     'languini': {'name': 'Languini Kitchen', 'titles': ['Languini'], 'pages': ['Languini Kitchen, GPT throughput sweep']},
     'nanogpt': {'name': 'nanoGPT', 'titles': ['nanoGPT pull request'], 'pages': ['nanoGPT pull request 225 (torch 2.0)']},
-    'fms-acceleration': {'name': 'fms-acceleration', 'titles': ['fms-acceleration benchmark'], 'pages': ['fms-acceleration benchmark (a100_80gb.csv)', 'fms-acceleration benchmark, padding-free and multipack on orca-math']},
+    'fms-acceleration': {'name': 'fms-acceleration', 'titles': ['fms-acceleration benchmark'], 'pages': ['fms-acceleration benchmark (a100_80gb.csv)', 'fms-acceleration benchmark (a100_80gb_liger.csv)', 'fms-acceleration benchmark, mixtures of experts', 'fms-acceleration benchmark, padding-free and multipack on orca-math']},
+    'llama-factory': {'name': 'LLaMA-Factory', 'titles': ['LLaMA-Factory wiki'], 'pages': ['LLaMA-Factory wiki, Performance comparison']},
+    'ms-swift': {'name': 'ms-swift', 'titles': ['ms-swift example scripts'], 'pages': ['ms-swift example scripts, header comments']},
+    'automodel': {'name': 'NVIDIA NeMo AutoModel', 'titles': ['NVIDIA NeMo AutoModel'], 'pages': ['NVIDIA NeMo AutoModel performance summary, LoRA']},
     'qwen': {'name': 'Qwen README', 'titles': ['Qwen README, Profiling'], 'pages': ['Qwen README, Profiling of Memory and Speed']},
 }
 MODELS: dict[str, dict[str, Any]] = {

@@ -76,9 +76,13 @@ def _vision(config: Config, kind: str, text: Config, model: Model) -> Vision | N
     while config is not text and "vision_config" not in config.fields and config.children:
         config = config.children[0]  # a model of more senses holds one of images and text
         kind = config.model_type
-    if "vision_config" not in config.fields or kind == text.model_type:
+    if "vision_config" not in config.fields:
         return None
     from napkin.architectures.vision import vision_of
+    from napkin.architectures.vision.models import SIGHTS
+
+    if kind == text.model_type and kind not in SIGHTS:
+        return None
 
     found = vision_of(config, kind, model.hidden)
     if found is not None:

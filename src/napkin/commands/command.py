@@ -31,6 +31,7 @@ PROBED = frozenset(
         "nodes",
         "gpus-per-node",
         "dropout",
+        "dtype",
         "attention",
         "optimizer-form",
         "implementation",

@@ -57,6 +57,8 @@ REASONS: dict[str, Reason] = {
     "profile": ("no rate is used", "leave it out"),
 }
 """Option → why it changes nothing where no one said, and a hint."""
+SAME = {"dtype": "the format computes as fast as the default one here"}
+"""Option → why its value changes nothing, where the option itself would matter."""
 
 
 def check_unused(inputs: Inputs, unused: Mapping[str, Reason | None], spare: dict[str, NapkinError] | None) -> None:
@@ -111,14 +113,21 @@ def note_without_effect(
             other = again(others)
         except NapkinError:
             continue
-        if (other.rows, other.extra) != (answer.rows, answer.extra):
+        if _listed((other.rows, other.extra)) != _listed((answer.rows, answer.extra)):
             continue
         told = {*inputs.notes, *answer.notes} != {*others.notes, *other.notes}
         if name in FIGURES and not told:
             yield name
         else:
-            why = "only its notes" if told else f"no figure: {REASONS[name][0]}"
+            why = "only its notes" if told else f"no figure: {SAME.get(name) or REASONS[name][0]}"
             inputs.note(f"{_shown(name, inputs.peek(name))} changes {why}")
+
+
+def _listed(node: object) -> object:
+    """Return rows and further keys without the command lines in them, which repeat every option."""
+    if isinstance(node, Mapping):
+        return {name: _listed(one) for name, one in node.items() if name != "command"}
+    return [_listed(one) for one in node] if isinstance(node, (list, tuple)) else node
 
 
 def _quantities(answer: Answer) -> tuple[object, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.counting.flops import EXACT, layer_forward, operation_flops, summed
-from napkin.counting.params import layer_params, params, weight_params
+from napkin.counting.params import PARAM, layer_params, params, weight_params
 from napkin.operations.model import Model
 from napkin.operations.work import Work
 from napkin.term import GIVEN, Term, add, constant, leaf, multiply
@@ -29,7 +29,7 @@ def _params(model: Model) -> Term:
     for name, count, layer in stack.kinds():
         times = leaf(f"{path}/{name}_layers", count, "1", GIVEN)
         parts.append(multiply(f"{path}/layers/{name}", times, layer_params(f"{path}/layer/{name}", layer)))
-    return add(path, *parts)
+    return add(path, *parts) if parts else constant(path, 0, PARAM, "no weights")
 
 
 def flops_of(model: Model, images: int, tokens: int = 0) -> list[Term]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from napkin.evidence.intervals import Growth, RunPoint, SeenStep, class_of, nearest, own_error, quantile
+from napkin.evidence.ranking import over_sources
 from napkin.evidence.rates import matmul_of
 
 NORMAL_90 = 1.645
@@ -49,6 +50,15 @@ def half_width(at: RunPoint, level: float, without: str = "") -> tuple[float, li
         _QUANTILES[key] = quantile(level, table.SEEN, growth, *key[1:])
     own = own_error_of(at, spreads(without))
     return _QUANTILES[key] * growth.at(close[0][0], at.experts, own), close
+
+
+def tuning_ratio(without: str = "") -> float:
+    """Return how much wider intervals of fine-tuning are than those of other steps on the same evidence: the 90 %
+    quantile of its errors over half of these, every source weighing the same."""
+    from napkin._tables import calibration as table
+
+    found = [one for one in table.TUNED if one[0] != without]
+    return max(1.0, over_sources(found, 0.9)) if found else 1.0
 
 
 def class_of_evidence(at: RunPoint, without: str = "") -> str:

@@ -20,7 +20,8 @@ from napkin.timing.generation import EngineShares, GenerationRates
 UNKNOWN = "unknown"
 """The engine of which only what all engines share is known."""
 LAYER, LATENCY = 30e-6, 12e-6
-"""assumed, before any row: seconds to launch the kernels of a layer (six, of about 5 μs), and of one collective."""
+"""assumed, before any row: seconds to launch the kernels of a layer (six, of about 5 μs), of its routing to experts as
+many, and of one collective."""
 
 
 def rates_on(hardware: Hardware, compute: str, engine: str = UNKNOWN, without: str = "") -> GenerationRates:
@@ -57,14 +58,13 @@ def names(bits: int, kind: str, engine: str) -> dict[str, tuple[str, ...]]:
         "attention": ("attention",),
         "latency": ("latency",),
         "layer": ("layer",),
+        "routed": ("routed",),
     }
     if engine == UNKNOWN:
         return common
-    by_memory = ("weights", "matmul")
-    return {
-        share: (*parts, f"{share}/{engine}", *([f"{share}/{engine}/{kind}"] if share in by_memory else []))
-        for share, parts in common.items()
-    }
+    found = {share: (*parts, f"{share}/{engine}") for share, parts in common.items() if share != "routed"}
+    by_memory = {share: (*found[share], f"{share}/{engine}/{kind}") for share in ("weights", "matmul")}
+    return {**common, **found, **by_memory}
 
 
 def shares(at: Machine, bits: int, kind: str, engine: str, fitted: Mapping[str, float]) -> EngineShares:
@@ -83,6 +83,6 @@ def shares(at: Machine, bits: int, kind: str, engine: str, fitted: Mapping[str, 
         bus=known["bus"],
         latency=LATENCY * of["latency"],
         layer=LAYER * of["layer"],
-        step=0.0,
+        routed=LAYER * of["routed"],
         source="published rows of serving, over the shares of training steps",
     )

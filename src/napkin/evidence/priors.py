@@ -95,6 +95,7 @@ PRIORS: dict[str, tuple[float, float, str]] = {
     # experts
     "grouped/plain": (0.45, 0.25, "assumed: few rows an expert, several launches"),
     "grouped/fused": (0.60, 0.25, "assumed: one grouped kernel"),
+    "grouped/program": (0.80, 0.15, "code: one kernel over the rows of all experts (MaxText, layers/moe.py, megablox)"),
     "permutation_bytes/plain": (36.0, 0.25, "code: permute, unpermute, probabilities, both passes"),
     "permutation_bytes/fused": (24.0, 0.25, "code: permutation fused with the exchange"),
     "dispatch": (1.0, 0.30, "assumed"),

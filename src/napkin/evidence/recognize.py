@@ -138,6 +138,8 @@ def stack_of(row: RowFields) -> str:
     release = re.search(r"container (\d\d)\.(\d\d)", words)
     if found == "megatron-core" and release and (int(release[1]), int(release[2])) >= FUSED_EXPERTS:
         return "megatron-core-2026"
+    if found == "megatron-core" and BEFORE_CORE.search(row.text("source.title")):
+        return "megatron"
     if found == "fsdp-compiled":
         if (
             compiled is None
@@ -147,6 +149,8 @@ def stack_of(row: RowFields) -> str:
     return found
 
 
+BEFORE_CORE = re.compile(r"\b20(1\d|2[0-2])\b")
+"""Years of Megatron-LM before its core (NVIDIA/Megatron-LM megatron/core, from 2023 on)."""
 BEFORE_FUSED = re.compile(r"\b20(1\d|2[01])\b")
 """Years before fused attention was published (Dao et al. 2022, arXiv:2205.14135)."""
 

@@ -12,6 +12,7 @@ weighs the same. It says which class of evidence it rests on:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from napkin.evidence.generation import UNKNOWN
 from napkin.evidence.ranking import over_sources
@@ -47,6 +48,7 @@ def kind_of_quantity(name: str) -> str:
     return next((kind for kind, begins in KINDS if name.startswith(begins)), "throughput")
 
 
+@cache
 def class_of(engine: str, generation: str, without: str = "") -> str:
     """Return which evidence a prediction rests on; without: a source that is held out."""
     seen = [one for one in rows() if one.source != without]
@@ -56,6 +58,7 @@ def class_of(engine: str, generation: str, without: str = "") -> str:
     return MEASURED if known else ENGINE_UNKNOWN
 
 
+@cache
 def half_width(quantity: str, rests: str, level: float, without: str = "") -> float:
     """Return half the width of a quantity's interval in ln: the level's quantile of the errors of its kind on rows that
     rest on the same class of evidence. Where few sources tell it, no less than that of all kinds of speed there."""

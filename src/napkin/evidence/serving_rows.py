@@ -44,6 +44,8 @@ MODES = (
 """How the words of load.mode begin, and what they mean."""
 LIMITED = ("server", "interactive")
 """Modes whose latency a benchmark bounds."""
+HYPHEN = "\u2011"
+"""Does not break a line; pages write `40‑Core` with it."""
 SIZE_OF_A_CARD = re.compile(r"[ ,]*\(?\d+ ?GB\)?$")
 
 
@@ -139,11 +141,15 @@ def _model_of(row: RowFields) -> Model:
 
 
 def _card_of(row: RowFields) -> Hardware:
-    """Return the accelerator."""
-    for text in (row.text("hardware.chip"), row.text("hardware.accelerator")):
-        if text:
-            return hardware.find(SIZE_OF_A_CARD.sub("", text) if not row.text("hardware.chip") else text)
-    raise NapkinError("the accelerator is not stated")
+    """Return the accelerator: by its name, else by the words of the source, without the size of its memory."""
+    chip = row.text("hardware.chip")
+    said = (chip or row.text("hardware.accelerator")).replace(HYPHEN, "-")
+    if not said:
+        raise NapkinError("the accelerator is not stated")
+    if not chip:
+        said = SIZE_OF_A_CARD.sub("", said)
+        said = f"RTX {said}" if said[:1].isdigit() else said  # `4070 Ti 12GB`: GeForce cards by their number
+    return hardware.find(said)
 
 
 def _mode_of(row: RowFields) -> str:

@@ -27,7 +27,7 @@ from napkin.training.optimizer_step import step_traffic
 from napkin.training.precision import Precision
 from napkin.training.recomputation import OPERATIONS, SECOND_LINEARS
 from napkin.training.setup import Setup
-from napkin.training.tasks import Passes
+from napkin.training.tasks import PRETRAIN, Passes
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @record
 class StepPrediction:
     """What a micro-batch runs, plan and rates of the step; kernel: attention's; at: where the run lies among the
-    evidence; without: a source of it that is held out."""
+    evidence; without: a source of it that is held out; tuned: a trained network is trained on."""
 
     passes: Passes
     plan: StepLayout
@@ -48,6 +48,7 @@ class StepPrediction:
     peak: Term
     factor: float = 1.0
     without: str = ""
+    tuned: bool = False
 
     def step(self) -> StepTime:
         """Return the time of one step: what every command answers that is asked for it."""
@@ -61,8 +62,11 @@ class StepPrediction:
     def half_width(self, level: float, named: bool = True) -> tuple[float, Sequence[tuple[float, SeenStep]]]:
         """Return half the interval's width in ln t.
 
-        Unnamed software adds its spread; a factor from the user's own step removes the shared part."""
+        Unnamed software adds its spread, and fine-tuning what its steps are farther off than others; a factor from the
+        user's own step removes the shared part."""
         half, close = shipped.half_width(self.at, level, self.without)
+        if self.tuned:
+            half *= shipped.tuning_ratio(self.without)
         if self.factor != 1.0:
             return half * shipped.near_ratio(), close
         guessed = not named and self.stack.name != software.UNKNOWN
@@ -203,7 +207,8 @@ def asked(
     peak = hardware.term(f"peak/{dtype}", "peak", "FLOP/s/GPU")
     if factor != 1.0:
         reached = replace(reached, stack=reached.stack * factor)
-    return StepPrediction(setup.passes(model), plan, reached, stack, kernel, place, peak, factor, without)
+    tuned = setup.task is not PRETRAIN or setup.implementation.tuning is not None
+    return StepPrediction(setup.passes(model), plan, reached, stack, kernel, place, peak, factor, without, tuned)
 
 
 TYPICAL = 8192

@@ -21,6 +21,7 @@ class SoftwareStack:
     fused_casts     norms and activations write 8-bit outputs for the product that follows (NVIDIA/TransformerEngine
                     transformer_engine/pytorch/module/layernorm_mlp.py)
     fused_chains    hand-written kernels run such chains without a compiler (NVIDIA/Megatron-LM megatron/core/fusions/)
+    one_program     a step is one compiled program, whose kernels no host launches (jax.jit)
     fused_experts   routing, permutation and experts run as few kernels that no host launches one by one
     sequence_parallel, zero   what it takes by default with tensor parallelism and data parallelism
     attention       the attention kernel of its time      attention_since_hopper   that from Hopper on, where another
@@ -42,6 +43,7 @@ class SoftwareStack:
     fused_experts: bool = False
     fused_casts: bool = False
     fused_chains: bool = False
+    one_program: bool = False
     attention: str = "flash"
     attention_since_hopper: str = ""
     selective: str = "matmuls"
@@ -118,7 +120,7 @@ STACKS = {
             stops_early=True,
             zero=3,
         ),
-        SoftwareStack("xla", "JAX and XLA (MaxText, Pax)", compiled=True, overlap=True, zero=3),
+        SoftwareStack("xla", "JAX and XLA (MaxText, Pax)", compiled=True, overlap=True, zero=3, one_program=True),
         SoftwareStack(
             "lean",
             "hand-written loops on fused kernels (llm.c, TinyLlama, FlashAttention's training code)",

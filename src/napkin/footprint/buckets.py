@@ -10,6 +10,7 @@ from napkin.footprint import memory
 from napkin.footprint.pieces import Piece
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import BUCKETS, Moment, Rank
+from napkin.footprint.saving import FULL, saved
 from napkin.footprint.states import divided
 from napkin.operations.base import Operation
 from napkin.record import replace
@@ -91,7 +92,7 @@ def hosted(step: PreparedStep, rank: Rank) -> list[Term]:
     """Return what each GPU keeps in the host's memory, and what offloading moves there and back in a step."""
     setup = step.setup
     if not setup.offload and not setup.optimizer.paged:
-        return []
+        return _saved_on_host(step, rank)
     here = replace(setup, offload=(), optimizer=replace(setup.optimizer, paged=False))
     kept = memory.holding(step.under(here), rank.stage.index)
     found = []
@@ -110,7 +111,17 @@ def hosted(step: PreparedStep, rank: Rank) -> list[Term]:
 
         moved = host_bytes(rank, setup) + 2 * setup.layout.micro_batches * (kept.saved - rank.saved)
         found.append(leaf("offload/bytes", moved, "byte", TRUE, "both ways, in one step"))
-    return found
+    return [*found, *_saved_on_host(step, rank)]
+
+
+def _saved_on_host(step: PreparedStep, rank: Rank) -> list[Term]:
+    """Return what the first rank gathers in its host's memory to save it."""
+    if step.setup.save != FULL:
+        return []
+    found = saved(step, rank, memory.parts_of(step, rank.stage))
+    weights = leaf("memory/host/save/weights", found.weights, "byte", TRUE, "of all ranks, on the first one's host")
+    states = leaf("memory/host/save/optimizer", found.states, "byte", TRUE, "the same of the optimizer's states")
+    return [weights, states, add("memory/host/save", weights, states)]
 
 
 def _weights(step: PreparedStep, rank: Rank, path: str, size: Number, width: Term, sharded: bool) -> Term:

@@ -15,6 +15,7 @@ from napkin.footprint.optimizer_buffers import tensor_sizes
 from napkin.footprint.prepared import PreparedStep, layers_asleep, stack_of_step
 from napkin.footprint.rank import Made, Rank
 from napkin.footprint.rank_weights import weights_on_a_rank
+from napkin.footprint.saving import SHARDED, moment_of_saving
 from napkin.footprint.stages import Stage, stage_of
 from napkin.footprint.states import HeldWeights, gathered, states_of, still
 from napkin.operations.model import Model
@@ -50,7 +51,10 @@ def holding(step: PreparedStep, index: Number) -> Rank:
 
 def with_moments(step: PreparedStep, rank: Rank) -> Rank:
     """Return the rank with the moments of its step."""
-    moments, between = moments_of(step, rank, parts_of(step, rank.stage))
+    parts = parts_of(step, rank.stage)
+    moments, between = moments_of(step, rank, parts)
+    if step.setup.save != SHARDED:
+        moments = (moment_of_saving(step, rank, parts), *moments)
     return replace(rank, moments=moments, between=between)
 
 

@@ -219,6 +219,7 @@ class Vision:
     tokens   tokens that the language model sees of it, 0 where the config does not fix it
     implementation  how the class runs the tower
     traced   whether what the class keeps with images was counted on it (tools/vision_bytes.py)
+    across   layers of the language model attend to what it makes, in place of tokens of the sequence
     """
 
     patches: Model
@@ -230,6 +231,7 @@ class Vision:
     tokens: int = 0
     implementation: Implementation = HF
     traced: bool = False
+    across: bool = False
 
     @property
     def parts(self) -> tuple[Model, Model, Model]:

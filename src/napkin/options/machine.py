@@ -14,6 +14,7 @@ OPTIONS = (
     Option("dtype", units.words, "Number format, e.g. bf16", metavar="NAME", default="bf16, else fp16"),
     Option("peak-flops", units.compute_rate, "Dense peak of the dtype in use", "FLOP/s", "X"),
     Option("memory-size", units.size, "Memory of one accelerator", "byte", "SIZE"),
+    Option("host-memory", units.size, "Memory of a node's host", "byte", "SIZE"),
     Option("memory-bandwidth", units.bandwidth, "Memory bandwidth of one accelerator", "byte/s", "X"),
     Option("link-bandwidth", units.bandwidth, "Link inside a node, one way", "byte/s", "X"),
     Option("network-bandwidth", units.bandwidth, "Network of one accelerator, one way", "byte/s", "X"),

@@ -97,6 +97,13 @@ OPTIONS = (
     Option("freeze-layers", units.count, "Freeze the embedding and the first N layers", metavar="N"),
     Option("freeze", frozen_parts, "Parts that are not trained: vision, projector", metavar="PART,…"),
     flag("ema", "Keep an EMA of the weights"),
+    Option(
+        "save",
+        choice("sharded", "full", "full-on-gpu"),
+        "State saved as divided, or gathered: full, full-on-gpu",
+        metavar="HOW",
+        default="sharded",
+    ),
     Option("offload", offloads, "In host memory: optimizer, activations, parameters", metavar="WHAT,…"),
 )
 

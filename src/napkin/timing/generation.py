@@ -7,7 +7,7 @@ attention in all of them, C the bytes of keys, values and states that all of the
 
     linear layers = max( n·W / (β·s), F / (π·s) )
     attention     = max( C / (β·s), A / (π·s) )
-    launches      = n · (layers · seconds of a layer + seconds of a pass)
+    launches      = n · (layers · seconds of a layer + routed layers · seconds of routing)
     exchange      = tensor-parallel all-reduces, the experts' all-to-all, and the hops between pipeline stages
 
 and a pass takes their sum, because they follow each other in every layer (Pope et al. 2022, arXiv:2211.05102).
@@ -56,7 +56,7 @@ class EngineShares:
     matmul, attention   shares of the dense peaks
     bus                 share of the link's or the network's rate
     latency             seconds of one collective
-    layer, step         seconds that launching a layer, and a pass besides, takes
+    layer, routed       seconds that launching a layer takes, and routing to its experts besides
     source              where these come from
     """
 
@@ -67,7 +67,7 @@ class EngineShares:
     bus: Number
     latency: Number
     layer: Number
-    step: Number
+    routed: Number
     source: str = ""
 
 
@@ -141,15 +141,20 @@ def passes_time(name: str, one: EnginePasses, groups: EngineRanks, rates: Genera
         _reached("attention", rates.wide, reached.attention, "FLOP/s", reached.source),
     )
     parts = [linear, attention]
-    if reached.layer or reached.step:
+    if reached.layer:
         of_layers = term.multiply(
             f"{kind}/launches_of_layers",
             term.leaf("layers_of_a_stage", one.layers, "1", term.TRUE),
             term.leaf("launch/layer", reached.layer, "second", term.SEEN, reached.source),
         )
-        of_pass = term.leaf("launch/pass", reached.step, "second", term.SEEN, reached.source)
-        each = term.add(f"{kind}/launches_of_a_pass", of_layers, of_pass)
-        parts.append(term.multiply(f"{name}/launches", one.count, each))
+        if one.routed_layers:
+            of_routed = term.multiply(
+                f"{kind}/launches_of_routing",
+                term.leaf("routed_layers_of_a_stage", one.routed_layers / groups.pp, "1", term.TRUE),
+                term.leaf("launch/routing", reached.routed, "second", term.SEEN, reached.source),
+            )
+            of_layers = term.add(f"{kind}/launches_of_a_pass", of_layers, of_routed)
+        parts.append(term.multiply(f"{name}/launches", one.count, of_layers))
     return term.add(name, *parts, *_exchanges(name, one, groups, rates))
 
 

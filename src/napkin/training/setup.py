@@ -72,6 +72,7 @@ class Setup:
              the tower; "": none
     compiled the step runs under torch.compile
     task     what it is trained for            forwards  the passes without gradients that this needs
+    save     how the state is saved where ranks divide it (footprint/saving.py)
     widths   how far figures can lie from the formulas, on one GPU and on several: where what is kept was counted on
              the code itself, where not
     """
@@ -96,6 +97,7 @@ class Setup:
     compiled: bool = False
     task: Task = PRETRAIN
     forwards: tuple[ForwardPass, ...] = ()
+    save: str = "sharded"
     widths: tuple[tuple[Width, Width], tuple[Width, Width]] = ((EXACT, EXACT), (EXACT, EXACT))
 
     @property

@@ -35,7 +35,8 @@ def vision_of(config: Config, kind: str, hidden: int) -> Vision | None:
     outer = Config(*place, config.fields, kind, sight.fields, {}, config.prefix)
     inner = Config(*place, block, named, TOWERS[named].defaults, {}, (*config.prefix, "vision_config"))
     try:
-        return _projected(outer, inner, sight, hidden)
+        found = sight.build(outer, inner, hidden) if sight.build else _projected(outer, inner, sight, hidden)
+        return replace(found, across=sight.across)
     except NapkinError as problem:
         config.notes.append(f"the vision tower is not counted: {problem.message}")
         return None

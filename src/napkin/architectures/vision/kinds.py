@@ -258,11 +258,31 @@ GEMMA4 = Tower(
     implementation=replace(WHOLE, kernel_mask="always", positions="each"),
 )  # fmt: skip
 
+MLLAMA = Tower(
+    {**IMAGE, "hidden_size": 1280, "intermediate_size": 5120, "num_hidden_layers": 32, "num_global_layers": 8,
+     "attention_heads": 16, "image_size": 448, "patch_size": 14, "max_num_tiles": 4, "vision_output_dim": 7680},
+    names=Names(heads="attention_heads"),
+    stem=Stem(bias=False),
+    mixing=Mixing(bias=False, out_bias=False),
+    modules={"o": "self_attn.o_proj", "up": "mlp.fc1", "down": "mlp.fc2"},
+    implementation=replace(WHOLE, softmax="native"),
+)  # fmt: skip
+IDEFICS = replace(
+    CLIP,
+    defaults={
+        **IMAGE, "embed_dim": 768, "intermediate_size": 5120, "num_hidden_layers": 32, "num_attention_heads": 16,
+        "image_size": 224, "patch_size": 14,
+    },
+    names=Names(width="embed_dim"),
+)  # fmt: skip
+
 TOWERS: Mapping[str, Tower] = {
     "siglip_vision_model": SIGLIP,
     "siglip2_vision_model": SIGLIP2,
     "clip_vision_model": CLIP,
     "pixtral": PIXTRAL,
+    "mllama_vision_model": MLLAMA,
+    "idefics_vision": IDEFICS,
     "internvl_vision": INTERN,
     "qianfan_ocr_vision": QIANFAN,
     "idefics2_vision": IDEFICS2,

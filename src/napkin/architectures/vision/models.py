@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from napkin.architectures.vision.mllama import mllama
 from napkin.architectures.vision.projectors import (
     Projector,
     aligned,
@@ -28,13 +29,17 @@ from napkin.architectures.vision.projectors import (
     paddle,
     paligemma,
     shuffled,
+    unprojected,
     vip,
 )
 from napkin.record import record, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    pass
+    from collections.abc import Callable
+
+    from napkin.inputs.model import Config
+    from napkin.operations.model import Vision
 
 _NONE: Mapping[str, str] = {}
 
@@ -46,6 +51,8 @@ class Sight:
     tower     model_type of the vision_config where the file says none
     named     the vision_config's model_type says which tower it is (an AutoConfig); else the class has one, whatever
               the file says
+    build     builds the whole, in place of a tower and a projector
+    across    layers of the language model attend to the results
     project   builds the projector
     fields    defaults of the fields of its own that its projector reads
     layers    the field that says which layers' results are read; "": those of the last layer and its norm
@@ -60,6 +67,8 @@ class Sight:
     cuts: bool = False
     traced: bool = False
     named: bool = False
+    build: Callable[[Config, Config, int], Vision] | None = None
+    across: bool = False
 
 
 _LLAVA = {
@@ -115,6 +124,8 @@ SIGHTS: Mapping[str, Sight] = {
     "gemma3": GEMMA3,
     "shieldgemma2": GEMMA3,
     "gemma4": Sight("gemma4_vision", gemma4),
+    "mllama": Sight("mllama_vision_model", llava, build=mllama, across=True),
+    "idefics": Sight("idefics_vision", unprojected, fields={"use_resampler": False}, across=True),
     "paligemma": Sight("siglip_vision_model", paligemma, fields={"projection_dim": 2048}, traced=True, named=True),
     "idefics3": IDEFICS3,
     "smolvlm": replace(IDEFICS3, tower="smolvlm_vision"),

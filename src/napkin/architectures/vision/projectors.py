@@ -10,7 +10,7 @@ from napkin.architectures.blocks import LAYER, RMS, RMS_BARE, RMS_OFFSET, Operat
 from napkin.architectures.vision.kinds import TOWERS
 from napkin.architectures.vision.tower import two_linears
 from napkin.inputs.model import Config
-from napkin.operations.images import Patches, Pool, Reorder, Softmax
+from napkin.operations.images import ParameterProduct, Patches, Pool, Reorder, Softmax
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
 from napkin.operations.pointwise import Activation, Scale
@@ -84,6 +84,15 @@ def llava(sees: Sees, newline: bool = False) -> Projected:
     return Projected((*first, *own, *found), sees.patches)
 
 
+def unprojected(sees: Sees) -> Projected:
+    """Return the tower's results, the first token included: the language model's layers project them (Idefics)."""
+    if sees.config.flag("use_resampler"):
+        raise sees.config.refuse("use_resampler", "napkin does not know what resamples its results")
+    grid = sees.rows * sees.columns
+    features = Patches("features", ("x",), sees.width)
+    return Projected((features,), grid + sees.added if grid else 0, width=sees.width)
+
+
 def vip(sees: Sees) -> Projected:
     """Return ViP-LLaVA's: a norm over several of the tower's layers and two linear layers."""
     wide = sees.several * sees.width
@@ -99,7 +108,7 @@ def gemma3(sees: Sees) -> Projected:
     found = (
         Pool("pooled", ("x",), sees.width, merged),
         RMS_OFFSET("soft_emb_norm", "pooled", sees.width),
-        Matmul("input_projection", ("soft_emb_norm",), sees.width, sees.hidden),
+        ParameterProduct("input_projection", ("soft_emb_norm",), sees.width, sees.hidden),
     )
     return Projected(found, tokens, merged)
 

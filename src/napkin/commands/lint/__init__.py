@@ -12,6 +12,8 @@ from napkin.commands.lint.files import ReadTarget, read_target, targets_of
 from napkin.commands.lint.question import read_ask, read_case, read_stated, read_words
 from napkin.commands.lint.report import Linted, counts
 from napkin.commands.question.setup import read_setup
+from napkin.commands.question.tasks import read_whether_rollout
+from napkin.commands.rollout.trainer import OF_ENGINE, read_trainer_of_rollout
 from napkin.commands.screens.lint import of_rule, of_rules, screen
 from napkin.errors import BROKEN, CLOSE, OK, REFUSED, USAGE, NapkinError, Problems
 from napkin.inputs.load import printable
@@ -19,6 +21,7 @@ from napkin.options.data import AMOUNT
 from napkin.options.layout import STAGE_OPTIONS
 from napkin.options.lint import LINT, OPERATION
 from napkin.options.model import MODEL_OPTIONS, PADDED
+from napkin.options.rollout import ROLLOUT
 from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.record import replace
 from napkin.render.answer import Answer
@@ -72,6 +75,10 @@ def _read_selection(inputs: Inputs) -> Wanted:
 def _read_linted(inputs: Inputs, read: ReadTarget, wanted: Wanted) -> Linted:
     """Return what the rules find in one configuration."""
     asked, typed = read.inputs, inputs.texts_given()
+    if read_whether_rollout(asked):
+        asked = read_trainer_of_rollout(asked)
+        inputs.depends(OF_ENGINE, True)
+        read = replace(read, inputs=asked)
     clashes = tuple(one for one in read.clashes if wanted(one.rule) and not read.is_ignored(one))
     if clashes and "model" not in asked.given:
         return _read_impossible(inputs, read, None, clashes)
@@ -91,7 +98,16 @@ def _read_linted(inputs: Inputs, read: ReadTarget, wanted: Wanted) -> Linted:
     ask = read_ask(asked, case)
     every = findings(case, [rule for rule in RULES if wanted(rule)], ask)
     found = tuple(one for one in every if not read.is_ignored(one))
-    return Linted(read, stated, found, case, typed, together=joined(case, found, ask))
+    together = joined(case, found, ask)
+    if setup.task.rollout:  # its batch counts prompts, and no change is one of the batch
+        found = tuple(_with_same_batch(one) for one in found)
+        together = None if together is None else _with_same_batch(together)
+    return Linted(read, stated, found, case, typed, together=together)
+
+
+def _with_same_batch(one: BrokenRule) -> BrokenRule:
+    """Return a finding whose change leaves the batch as it is stated."""
+    return replace(one, change={name: text for name, text in one.change.items() if name != "global-batch"})
 
 
 def _read_impossible(inputs: Inputs, read: ReadTarget, stated: Stated | None, found: Sequence[BrokenRule]) -> Linted:
@@ -162,6 +178,7 @@ COMMAND = Command(
         *AMOUNT,
         "price",
         *OPERATION,
+        *ROLLOUT,
         "save-steps",
         "warmup-steps",
     ),

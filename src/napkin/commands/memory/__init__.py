@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
+from napkin.commands.memory import host
 from napkin.commands.memory.chart import show
 from napkin.commands.memory.notes import notes_of
 from napkin.commands.memory.question import STATUS, MemoryQuestion, read
@@ -23,6 +26,7 @@ from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.planning.step_memory import activation_budget, kept_tensors, terms_of
 from napkin.planning.verdicts import FITS, NOT, VERDICTS, Fit
 from napkin.render.answer import Answer
+from napkin.term import Term
 
 
 def run(inputs: Inputs) -> Answer:
@@ -88,8 +92,9 @@ def _account(question: MemoryQuestion, found: Fit) -> Answer:
     if capacity is not None:
         answer.terms = (*answer.terms, capacity, activation_budget(capacity, terms))
         answer.verdict = found.verdict
-        if question.must_fit:
-            answer.status = STATUS[found.verdict]
+    _judge_host(question, answer, terms)
+    if capacity is not None and question.must_fit:
+        answer.status = STATUS[answer.verdict or found.verdict]
     show(answer, found, terms, capacity, question.hardware.name if question.hardware is not None else "")
     answer.notes += notes_of(question.model, question.setup, found, question.implementation)
     if question.hardware is not None and question.advise and found.verdict in (NOT, UNDECIDED):
@@ -100,6 +105,18 @@ def _account(question: MemoryQuestion, found: Fit) -> Answer:
     if question.tensors:
         _list_tensors(answer, found)
     return answer
+
+
+def _judge_host(question: MemoryQuestion, answer: Answer, terms: Mapping[str, Term]) -> None:
+    """Add what a node's host holds, against its memory where that is given."""
+    found = host.host_of(terms, question.node)
+    if found is None:
+        return
+    answer.terms = (*answer.terms, found)
+    if question.host_memory is not None:
+        verdict, there = host.judged(found, question.host_memory)
+        answer.terms = (*answer.terms, there)
+        answer.verdict = verdict if verdict == NOT else answer.verdict or verdict
 
 
 def _list_tensors(answer: Answer, found: Fit) -> None:
@@ -131,6 +148,8 @@ COMMAND = Command(
         *MODEL_OPTIONS,
         *PADDED,
         *ROLLOUT,
+        "save",
+        "host-memory",
         "must-fit",
         "confidence",
         "phases",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
+from napkin.commands.memory.host import read_host, read_save
 from napkin.commands.memory.notes import source_of
 from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.frozen import read_implementation
@@ -15,7 +16,7 @@ from napkin.operations.model import Model
 from napkin.planning import verdicts
 from napkin.planning.step_memory import with_wider_ends
 from napkin.planning.verdicts import FITS, NOT, Fit
-from napkin.record import record
+from napkin.record import record, replace
 from napkin.term import Term
 from napkin.training.setup import Setup
 
@@ -23,7 +24,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from napkin.inputs.snapshot import Snapshot
 
-EXCLUSIVE = (("max", "snapshot"), ("max", "tensors"), ("snapshot", "tensors"), ("snapshot", "must-fit"))
+EXCLUSIVE = (
+    *(("max", "snapshot"), ("max", "tensors"), ("snapshot", "tensors"), ("snapshot", "must-fit")),
+    *(("max", "host-memory"), ("snapshot", "host-memory")),
+)
 STATUS = {FITS: OK, UNDECIDED: CLOSE, NOT: BROKEN}
 
 
@@ -35,6 +39,7 @@ class MemoryQuestion:
     must_fit     whether the exit status says if it fits     maximize      what is solved for, or None
     tensors      whether kept tensors are listed             advise        whether remedies are wanted
     snapshot     what was measured, and where it comes from
+    node         GPUs that share a host                      host_memory   bytes of that host, None: not given
     asked        the options as given, from which the same question with other options is read
     """
 
@@ -50,6 +55,8 @@ class MemoryQuestion:
     advise: bool = True
     snapshot: Snapshot | None = None
     snapshot_from: str = ""
+    node: int = 1
+    host_memory: float | None = None
 
     @property
     def capacity(self) -> Term | None:
@@ -99,12 +106,15 @@ def read(inputs: Inputs, model: Model) -> MemoryQuestion:
         from napkin.commands.memory.snapshot import read_measured
 
         snapshot = read_measured(path, inputs.integer_or_none("snapshot-device"))
+    setup = replace(setup, save=read_save(inputs, setup))
     needs_hardware = maximize is not None or (snapshot is None and inputs.has("hardware"))
+    hardware = read_hardware(inputs, ("memory-size",)) if needs_hardware else None
+    node, host_memory = read_host(inputs, setup, hardware)
     return MemoryQuestion(
         model=model,
         setup=setup,
         implementation=read_implementation(inputs),
-        hardware=read_hardware(inputs, ("memory-size",)) if needs_hardware else None,
+        hardware=hardware,
         confidence=0.9 if snapshot is not None else read_confidence(inputs),
         asked=inputs,
         must_fit=inputs.flag("must-fit"),
@@ -113,6 +123,8 @@ def read(inputs: Inputs, model: Model) -> MemoryQuestion:
         advise=inputs.wants("suggestions"),
         snapshot=snapshot,
         snapshot_from=path or "",
+        node=node,
+        host_memory=host_memory,
     )
 
 

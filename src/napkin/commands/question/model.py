@@ -6,7 +6,7 @@ from napkin.architectures import build
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.named import named_config
 from napkin.commands.question.tasks import read_as_trained
-from napkin.errors import NapkinError, did_you_mean
+from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.inputs.load import printable
 from napkin.inputs.model import CLASS_DEFAULT, LARGEST_DIMENSION, PRESET, Config
 from napkin.operations.model import Model
@@ -169,6 +169,12 @@ def read_images(inputs: Inputs, model: Model) -> tuple[int, int]:
         raise NapkinError(
             f"--{'images' if images else 'image-tokens'}: {model.name} has no vision tower that napkin knows",
             "leave it out",
+        )
+    if model.vision.across:
+        raise Refused(
+            f"--{'images' if images else 'image-tokens'}: layers of {model.name} attend to images; they are counted as "
+            "parameters, and a step on text alone",
+            "leave it out: flops MODEL has what an image takes in the vision tower",
         )
     lengths = model.vision.lengths(tokens)
     if lengths is None:

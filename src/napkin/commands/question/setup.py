@@ -6,7 +6,7 @@ from napkin.architectures import implementation_of
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.frozen import read_frozen, read_implementation, read_quantized
 from napkin.commands.question.layout import check_divides, read_layout
-from napkin.commands.question.tasks import read_forwards, read_loss, read_task
+from napkin.commands.question.tasks import read_forwards, read_loss, read_sampled, read_task
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.margins import widths_of
 from napkin.operations.implementations import Implementation
@@ -82,7 +82,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         asleep=frozen.part,
         compiled=compiled,
         task=read_task(inputs),
-        forwards=read_forwards(inputs, framework),
+        forwards=(*read_sampled(inputs, model), *read_forwards(inputs, framework)),
         widths=widths_of(framework.name),
     )
 

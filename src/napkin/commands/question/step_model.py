@@ -134,7 +134,10 @@ def _read_named_stack(inputs: Inputs, setup: Setup) -> str:
     if inputs.has("trainer"):
         from napkin.training.trainers import find
 
-        inputs.redefault("stack", find(inputs.text("trainer")).software)
+        own = find(inputs.text("trainer"))
+        other = STACK_OF.get(setup.framework.name, own.software)  # its software is that of the framework it usually has
+        foreign = setup.framework.name != own.framework and other not in FSDP
+        inputs.redefault("stack", other if foreign else own.software)
     elif setup.framework.name in STACK_OF:
         inputs.redefault("stack", STACK_OF[setup.framework.name])
     elif not inputs.has("stack"):

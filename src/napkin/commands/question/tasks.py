@@ -11,11 +11,14 @@ from napkin.options.training import TORCH_LOSS
 from napkin.record import replace
 from napkin.training.tasks import (
     ADAPTERS_OFF,
+    CRITIC,
     DIVERGENCE,
+    LOGPROBS,
     NONE,
     OVER_LOG_PROBS,
     PRECOMPUTED,
     PRETRAIN,
+    REWARD,
     SAME,
     TASKS,
     WIDE_DIVERGENCE,
@@ -40,7 +43,7 @@ def read_task(inputs: Inputs) -> Task:
     if task.rollout and "prompt-tokens" not in inputs.command.names:
         raise Refused(
             f"--task {task.name}: {inputs.command.name} does not answer for steps that generate",
-            "napkin memory, step and train-time do",
+            "napkin memory, step, plan, train-time and lint do",
         )
     if task.source:
         inputs.note(f"{task.name}: {task.source}")
@@ -92,6 +95,30 @@ def read_forwards(inputs: Inputs, framework: Framework) -> tuple[ForwardPass, ..
     return forward_passes(task, word, model, framework.reference_first or task.rollout)
 
 
+def read_sampled(inputs: Inputs, model: Model) -> tuple[ForwardPass, ...]:
+    """Return the passes over generated answers that reinforcement learning needs besides a reference: the one that
+    makes the log-probabilities before the update, and those of the reward and value models."""
+    task = read_task(inputs)
+    if not task.rollout:
+        return ()
+    from napkin.operations.trained import with_score
+
+    found = [ForwardPass(LOGPROBS, adapters=True, first=True)]
+    reward = inputs.text("reward", default=NONE)
+    if reward != NONE:
+        found.append(ForwardPass(REWARD, with_score(_read_other(inputs, reward)), held=True, first=True))
+    if not task.critic:
+        inputs.depends(("critic",), False, f"--task {task.name} has no model of values", "--task ppo")
+        return tuple(found)
+    critic = inputs.text_or_none("critic")
+    if critic == NONE:
+        return tuple(found)
+    values = with_score(model if critic is None else _read_other(inputs, critic))
+    found.append(ForwardPass("values", values, first=True))
+    found.append(ForwardPass(CRITIC, values, held=True, trained=True, first=True))
+    return tuple(found)
+
+
 def _read_trainer(inputs: Inputs) -> Trainer:
     """Return the library that trains; a plain loop where none is named."""
     from napkin.training.trainers import LOOP, find
@@ -120,12 +147,10 @@ def _read_other(inputs: Inputs, text: str) -> Model:
     from napkin.commands.question.named import named_config
 
     if inputs.has("pp") and inputs.integer("pp") > 1:
-        raise Refused(
-            "--reference: how a pipeline's stages divide another model is not modeled", "--pp 1, or --reference same"
-        )
+        raise Refused("how a pipeline's stages divide another model is not modeled", "--pp 1, or the same model")
     config, described = named_config(text)
     if described:
-        inputs.assume(f"reference: {described}")
+        inputs.assume(described)
     return build(config)
 
 

@@ -11,7 +11,7 @@ from napkin.commands.question.layout import degrees
 from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.untimed import read_untimed
 from napkin.commands.rollout.amount import read_steps, run_of
-from napkin.commands.rollout.question import read_lengths, read_others
+from napkin.commands.rollout.question import read_lengths
 from napkin.commands.rollout.search import Freedom, RolloutLayout, RolloutSearch, chosen
 from napkin.commands.screens.rollout_plan import screen
 from napkin.errors import BROKEN, NapkinError
@@ -19,7 +19,7 @@ from napkin.options.command_line import Text, Texts, pieces_of
 from napkin.options.training import SETUP_DEFAULTS
 from napkin.planning.fewest import TRIED, fewest, machines
 from napkin.planning.verdicts import FITS
-from napkin.record import record, replace
+from napkin.record import record
 from napkin.render.answer import Answer, Cell
 from napkin.term import TRUE, Term, leaf
 from napkin.timing.goodput import Goodput
@@ -68,9 +68,6 @@ def read(inputs: Inputs) -> RolloutPlan:
     for name, shown in asked.shown.items():
         if name not in ("seq", "global-batch", "nodes"):
             inputs.shown.setdefault(name, shown)
-    model, setup = layouts.request.model, layouts.request.setup
-    setup = replace(setup, forwards=(*read_others(inputs, model, setup), *setup.forwards))
-    layouts = replace(layouts, request=replace(layouts.request, setup=setup), known={}, layers={}, least={}, chosen={})
     capacity = layouts.hardware.term("capacity", "memory/capacity", "byte")
     amount = any(name in inputs for name in ("steps", "samples"))
     inputs.depends(("price", "epochs"), amount, "only a whole run has a cost", "--steps 200")

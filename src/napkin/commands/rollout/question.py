@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from napkin.architectures import build
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.frozen import read_implementation
 from napkin.commands.question.machine import RATES, WHICH, read_hardware
 from napkin.commands.question.model import read_model
-from napkin.commands.question.named import named_config
 from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.setup import read_setup
 from napkin.commands.question.step_model import read_prediction
@@ -19,14 +17,12 @@ from napkin.evidence.rates import machine
 from napkin.evidence.single import StepPrediction
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
-from napkin.operations.trained import with_score
 from napkin.options.training import SETUP_DEFAULTS
 from napkin.planning.rollout_memory import RolloutFit, Sharing, moved_away, weigh
 from napkin.planning.rollouts import APART, Engine, RolloutLengths, ranks_needed
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.training.setup import Setup
-from napkin.training.tasks import CRITIC, LOGPROBS, REWARD, ForwardPass
 from napkin.training.trainers import LOOP
 from napkin.training.trainers import find as find_trainer
 
@@ -125,10 +121,10 @@ def _note(inputs: Inputs, task: str, away: tuple[str, ...], lengths: RolloutLeng
         inputs.note(f"{' and '.join(away)}: moved to the host while answers are generated, and back")
 
 
-def read_lengths(inputs: Inputs, timed: bool) -> RolloutLengths:
+def read_lengths(inputs: Inputs, timed: bool, judged: bool = True) -> RolloutLengths:
     """Return the lengths, and how many answers a step has; what is missing is named at once. timed: means matter; for
-    memory alone the longest sequence is enough."""
-    whys = {"model": "which model?", "hardware": WHICH}
+    memory alone the longest sequence is enough; judged: on an accelerator."""
+    whys = {"model": "which model?", **({"hardware": WHICH} if judged else {})}
     for name, what in MEANS.items():
         if timed or (f"max-{name}" not in inputs and "seq" not in inputs):
             whys[name] = f"how long are {what}, on average?"
@@ -190,7 +186,6 @@ def _read_passes(
         asked.shown.pop(name, None)
     asked.defaults(SETUP_DEFAULTS)
     setup = read_setup(asked, model)
-    setup = replace(setup, forwards=(*read_others(inputs, model, setup), *setup.forwards))
     mean = replace(setup, layout=setup.layout.replaced(seq=lengths.mean))
     prediction = read_prediction(asked, model, mean, hardware)
     inputs.adopt(asked)
@@ -200,35 +195,6 @@ def _read_passes(
         if name not in changes:
             inputs.shown.setdefault(name, shown)
     return setup, prediction
-
-
-def read_others(inputs: Inputs, model: Model, setup: Setup) -> list[ForwardPass]:
-    """Return the pass that makes the log-probabilities before the update, and those of the reward and value models."""
-    task = setup.task
-    found = [ForwardPass(LOGPROBS, adapters=True, first=True)]
-    reward = inputs.text("reward", default="none")
-    if reward != "none":
-        found.append(ForwardPass(REWARD, with_score(_read_named(inputs, reward)), held=True, first=True))
-    if not task.critic:
-        inputs.depends(("critic",), False, f"--task {task.name} has no model of values", "--task ppo")
-        return found
-    critic = inputs.text_or_none("critic")
-    if critic == "none":
-        return found
-    values = with_score(model if critic is None else _read_named(inputs, critic))
-    found.append(ForwardPass("values", values, first=True))
-    found.append(ForwardPass(CRITIC, values, held=True, trained=True, first=True))
-    return found
-
-
-def _read_named(inputs: Inputs, text: str) -> Model:
-    """Return another model, named by a preset, an id or a path."""
-    if inputs.integer("pp", default="1") > 1:
-        raise NapkinError("how a pipeline's stages divide another model is not modeled", "--pp 1")
-    config, described = named_config(text)
-    if described:
-        inputs.assume(described)
-    return build(config)
 
 
 def _read_engine(

@@ -8,6 +8,7 @@ from napkin.commands.memory.question import MemoryQuestion
 from napkin.commands.screens.setup import of_setup
 from napkin.footprint import buckets
 from napkin.footprint.rank import BUCKETS, Moment
+from napkin.footprint.saving import FULL
 from napkin.planning.verdicts import FITS, Fit
 from napkin.render.answer import Answer, Row, number_in
 from napkin.render.figures import interval, size, size_of
@@ -26,6 +27,7 @@ PHASES = {
     "forward_only": "pass of the reference",
     "backward": "backward pass",
     "step": "optimizer step",
+    "save": "saving of the gathered state",
 }
 """Phase of a step → how a sentence calls it, where that is not its name."""
 WORKSPACE = {
@@ -34,6 +36,7 @@ WORKSPACE = {
     "loss": "logits in the loss",
     "backward": "one layer's workspace",
     "step": "the optimizer's workspace",
+    "save": "gathered weights",
 }
 """Phase of the peak → what most of its temporaries are."""
 HOSTED = ("optimizer", "parameters", "gradients", "activations")
@@ -63,7 +66,7 @@ def of_step(question: MemoryQuestion, found: Fit, answer: Answer) -> Screen:
         quantities(shown),
         [_peak(found), *_remarks(answer, found)],
         _remedies(remedies, TUNING_REMEDIES if question.setup.task != PRETRAIN else REMEDIES),
-        next=_next(question, found, remedies),
+        next=_next(question, found, remedies, answer.verdict),
     )
 
 
@@ -121,7 +124,7 @@ def _headline(question: MemoryQuestion, found: Fit, answer: Answer) -> list[str]
     ends = interval(answer.intervals["memory/total"], used, "byte", question.confidence)
     if capacity is None:
         return [f"{size(used)} per GPU", ends]
-    return [(found.verdict or "").upper(), f"{size_of(used, capacity.value)} per GPU", ends]
+    return [(answer.verdict or "").upper(), f"{size_of(used, capacity.value)} per GPU", ends]
 
 
 def _rows(found: Fit, answer: Answer, capacity: float | None) -> list[tuple[str | Bar, ...]]:
@@ -144,6 +147,9 @@ def _rows(found: Fit, answer: Answer, capacity: float | None) -> list[tuple[str 
         path = f"memory/host/{name}"
         if path in terms and terms[path].value:
             rows.append((f"host: {name}", size(terms[path].value, whole), "", "in host memory, per GPU"))
+    if "memory/host/save" in terms:
+        gathered = terms["memory/host/save"].value
+        rows.append(("host: save", size(gathered, whole), "", "the complete state, on the first rank's host"))
     return rows
 
 
@@ -221,14 +227,20 @@ def _slower(row: Row) -> str:
 
 
 def _remarks(answer: Answer, found: Fit) -> list[str]:
-    """Say where nothing would make it fit."""
+    """Say what a host holds of what it has, and where nothing would make it fit."""
+    terms = answer.by_path()
+    if "memory/host/capacity" in terms:
+        host, there = terms["memory/host"].value, terms["memory/host/capacity"].value
+        return [f"in the host's memory: {size_of(host, there)} per node{' does not fit' if host > there else ''}"]
     if found.verdict == FITS or answer.extra.get("suggestions") != []:
         return []
     return ["Nothing that napkin tries makes it fit: recomputation, ZeRO, smaller micro-batches, more GPUs, …"]
 
 
-def _next(question: MemoryQuestion, found: Fit, remedies: Sequence[Row]) -> Next | str:
+def _next(question: MemoryQuestion, found: Fit, remedies: Sequence[Row], verdict: str | None) -> Next | str:
     """Return what to ask next: the first change that fits, the largest micro-batch, or an accelerator to fit on."""
+    if found.verdict == FITS and verdict != FITS and question.setup.save == FULL:
+        return Next({"save": None, "host-memory": None})  # each rank saves its own part
     if remedies and question.setup.task != PRETRAIN:
         return str(remedies[0]["command"])
     if remedies:
@@ -236,7 +248,7 @@ def _next(question: MemoryQuestion, found: Fit, remedies: Sequence[Row]) -> Next
     if question.hardware is None:
         return Next({"hardware": "h100"})
     if found.verdict == FITS:
-        return Next({"max": "micro-batch", "micro-batch": None, "tensors": None})
+        return Next({"max": "micro-batch", "micro-batch": None, "tensors": None, "host-memory": None})
     return smaller(question)
 
 

@@ -46,6 +46,17 @@ WORDS = {
     "memory_reserved": "memory reserved",
     "memory_allocated": "memory allocated",
     "memory_unstated": "memory, as published",
+    "output_tokens_per_second": "output tokens/s",
+    "output_tokens_per_second_per_gpu": "output tokens/s per GPU",
+    "total_tokens_per_second": "tokens/s, in and out",
+    "prefill_tokens_per_second": "tokens/s of prompts",
+    "decode_tokens_per_second": "tokens/s of one answer",
+    "ttft_ms": "time to first token, ms",
+    "tpot_ms": "time per output token, ms",
+    "kv_cache_tokens": "tokens of KV cache",
+    "kv_cache_gib_per_gpu": "KV cache per GPU, GiB",
+    "weights_gib": "weights, GiB",
+    "weights_gib_per_gpu": "weights per GPU, GiB",
 }
 """Quantity → what a person calls it."""
 MOST_REASONS, MOST_NAMES = 5, 3

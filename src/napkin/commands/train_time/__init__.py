@@ -81,6 +81,9 @@ def _judge(question: TrainTimeQuestion, answer: Answer, fit: str | None) -> None
         answer.status = status_of_most(most, answer.quantities(), answer.intervals)
         answer.verdict = HELD[answer.status]
     if fit == DOES_NOT_FIT:
+        if question.limits:
+            asked = " and ".join("--within" if name == "time" else "--budget" for name in question.limits)
+            answer.notes.append(f"the layout does not fit; otherwise {asked}: {answer.verdict}")
         answer.verdict = fit
         answer.status = BROKEN if question.limits else OK
     elif fit == UNDECIDED and not question.limits:

@@ -104,7 +104,8 @@ def rollout_row(row: RowFields) -> RolloutRow:
         raise NapkinError("; ".join(problem.message for problem in problems))
     trainer = trainer_of(row)
     setup = _setup_of(row, model, trainer, lengths, places.trainer)
-    prediction = single.asked(model, setup, hardware, trainer.software)
+    software = "megatron-core" if setup.framework.name == "megatron-core" else trainer.software
+    prediction = single.asked(model, setup, hardware, software)
     ranks = min(row.count("rl.rollout_tp") or trainer.ranks, places.engine)
     share = row.number("rl.gpu_memory_utilization") or (APART if places.apart else trainer.share)
     engine = Engine(model, places.engine, ranks, share, places.apart)

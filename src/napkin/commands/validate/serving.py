@@ -52,6 +52,8 @@ def measured(row: RowFields) -> Iterator[MeasuredServing]:
     lengths to rates (llama-bench) is one quantity for each length."""
     stated = row.part("measured")
     derived = stated.get("derived") or ()
+    if not isinstance(derived, list | tuple):
+        raise row.wrong("measured.derived", "is not a list of keys")
     for name in QUANTITIES:
         if name not in stated or name in derived:
             continue
@@ -82,8 +84,15 @@ def compared(row: RowFields, level: float, inside: bool) -> list[Compared]:
 
 def _silent(row: RowFields, why: str) -> Compared:
     """Return the entry of a row of which nothing is read."""
-    title = row.text("source.title")
+    title = _title(row)
     return Compared(row.text("id"), MAIN[SERVING], None, None, None, None, title, why, group=title)
+
+
+def _title(row: RowFields) -> str:
+    """Return the title of a row's source: its own field, or all that it says."""
+    said = row.fields.get("source")
+    title = said.get("title") if isinstance(said, dict) else said
+    return printable(title, 400) if isinstance(title, str) else ""
 
 
 def _unmeasured(row: RowFields) -> str:
@@ -96,25 +105,26 @@ def _unmeasured(row: RowFields) -> str:
 
 def _compared(row: RowFields, level: float, inside: bool) -> list[Compared]:
     """Return an entry for each quantity that a row measured."""
-    title = row.text("source.title") or row.text("source")
+    title = _title(row)
     without = "" if inside else source_key(title)
-    asked: ServedRow | None = None
-    why = ""
+    asked: Predicted | None = None
+    why, rests = "", ""
     try:
-        asked = served_row(row)
+        found = served_row(row)
+        asked = prediction(found, without)
+        rests = class_of(found.family, found.hardware.generation, without)
     except WrongRow:
         raise
     except NapkinError as problem:
         why = problem.message
     answers = []
     for one in measured(row):
-        value, reason, rests = None, why, ""
+        value, reason = None, why
         if asked is not None and one.value is None:
             reason = f"measured.{one.name} is printed in words: {row.text(f'measured.{one.name}')[:40]}"
         elif asked is not None:
             try:
-                value = prediction(asked, without).value(one.name, one.over)
-                rests = class_of(asked.family, asked.hardware.generation, without)
+                value = asked.value(one.name, one.over)
             except NapkinError as problem:
                 reason = problem.message
         low = high = None
@@ -134,7 +144,7 @@ def _compared(row: RowFields, level: float, inside: bool) -> list[Compared]:
                 "",
                 row.text("suspect"),
                 title,
-                evidence=rests,
+                evidence=rests if value is not None else "",
             )
         )
     return answers
@@ -143,4 +153,4 @@ def _compared(row: RowFields, level: float, inside: bool) -> list[Compared]:
 def prediction(asked: ServedRow, without: str) -> Predicted:
     """Return what is predicted of a row by effects fitted without a source."""
     rates = rates_on(asked.hardware, asked.computed, asked.family, without)
-    return Predicted(asked, rates, effects(without).get("limited", 0.0))
+    return Predicted(asked, rates, effects(without).get("limited", 0.0), {})

@@ -129,15 +129,17 @@ def _precision(reading: Reading) -> None:
         if key in reading.source and reading.source.plain(key) not in (None, False)
     ]
     half, narrow = reading.source.plain("bf16"), "bf16"
-    pure = reading.read("bfloat16|float16", flag)
-    if half in (None, False) and not pure:
-        if reading.read("fp16", flag):
+    brain, short = reading.read("bfloat16", flag), reading.read("float16", flag)
+    pure = brain or short
+    if half in (None, False) and not brain:
+        if short or reading.read("fp16", flag):
             narrow = "fp16"
         elif "bf16" in reading.source or "fp16" in reading.source:
             reading.derive("precision", "fp32", *[k for k in ("bf16", "fp16") if k in reading.source])
             return
         elif not reading.value_of("adapter"):
-            reading.default("precision", PURE, "bf16")
+            usual = {"fsdp": AUTOCAST, "deepspeed": MASTER}.get(str(reading.value_of("framework")), PURE)
+            reading.default("precision", usual, "bf16")
             return
     if str(half).lower() == "full":
         pure = True

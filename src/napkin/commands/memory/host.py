@@ -1,0 +1,70 @@
+"""Memory of a node's host: what offloading and saving keep there, against what it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from napkin.commands.inputs import Inputs
+from napkin.errors import NapkinError, Refused
+from napkin.footprint.saving import FULL, SHARDED
+from napkin.inputs.hardware import Hardware
+from napkin.planning.verdicts import FITS, NOT
+from napkin.term import GIVEN, Term, add, constant, leaf, multiply
+from napkin.training.setup import Setup
+
+EACH = ("optimizer", "parameters", "gradients", "activations")
+"""What each GPU keeps in its host's memory."""
+
+
+def read_save(inputs: Inputs, setup: Setup) -> str:
+    """Return how the state is saved."""
+    how, layout = inputs.text_or_none("save") or SHARDED, setup.layout
+    if how == SHARDED:
+        return how
+    if layout.zero < 3 or setup.shards == 1:
+        raise NapkinError(f"--save {how}: every rank has the complete weights", "leave it out, or --zero 3")
+    if layout.tp * layout.pp * layout.ep > 1:
+        raise Refused(f"--save {how}: gathering over tensor, pipeline or expert ranks is not modeled", "--save sharded")
+    if setup.framework.unit_of_module and how != FULL:
+        raise NapkinError(f"--save {how}: DeepSpeed gathers on the first rank's host", f"--save {FULL}")
+    if "parameters" in setup.offload:
+        raise Refused(f"--save {how} with offloaded parameters is not modeled", "--save sharded")
+    return how
+
+
+def read_host(inputs: Inputs, setup: Setup, hardware: Hardware | None) -> tuple[int, float | None]:
+    """Return the GPUs of a node, and the bytes of its host's memory where they are given."""
+    given = inputs.number_or_none("host-memory")
+    kept = bool(setup.offload) or setup.optimizer.paged or setup.save == FULL
+    why = "nothing is kept in the host's memory"
+    inputs.depends(("host-memory",), kept, why, "--offload, or --save full, keeps something there")
+    if not kept:
+        return 1, None
+    from napkin.evidence.rates import NODE, RACK, gpus_per_node  # only where something is kept there
+
+    stated = inputs.integer("gpus-per-node") if inputs.has("gpus-per-node") else NODE
+    joined = stated if hardware is None else gpus_per_node(hardware)
+    if given is not None and joined > RACK:
+        raise Refused(
+            "--host-memory: the accelerator's link joins a rack of nodes",
+            "--gpus-per-node says how many GPUs share a host",
+        )
+    return min(int(setup.layout.gpus), joined), None if given is None else float(given)
+
+
+def host_of(terms: Mapping[str, Term], node: int) -> Term | None:
+    """Return the bytes in the memory of the host of the first rank's node; None where nothing is kept there."""
+    kept = [terms[f"memory/host/{name}"] for name in EACH if f"memory/host/{name}" in terms]
+    parts = []
+    if kept:
+        each = add("memory/host/of_a_gpu", *kept)
+        parts.append(multiply("memory/host/of_gpus", each, constant("gpus_of_a_node", node)))
+    if "memory/host/save" in terms:
+        parts.append(terms["memory/host/save"])
+    return add("memory/host", *parts) if parts else None
+
+
+def judged(host: Term, capacity: float) -> tuple[str, Term]:
+    """Return whether the host's memory suffices, and that memory."""
+    there = leaf("memory/host/capacity", capacity, "byte", GIVEN, "--host-memory")
+    return FITS if host.value <= capacity else NOT, there

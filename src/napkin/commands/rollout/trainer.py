@@ -1,0 +1,33 @@
+"""The trainer's step of reinforcement learning alone, as `lint` looks at it."""
+
+from __future__ import annotations
+
+from napkin.commands.inputs import Inputs
+from napkin.commands.rollout.question import read_lengths
+from napkin.errors import NapkinError
+from napkin.options.rollout import LENGTHS
+
+OF_ENGINE = (*LENGTHS, "rollout", "rollout-tp", "updates", "off-policy-steps")
+"""Options of the engine, of the time that it takes, and those that the step follows from."""
+
+
+def read_trainer_of_rollout(inputs: Inputs) -> Inputs:
+    """Return the inputs of the trainer's passes over the longest sequences, on its own GPUs: what rules look at."""
+    lengths = read_lengths(inputs, timed=False, judged=False)
+    inputs.depends(OF_ENGINE, True)
+    where, _, size = (inputs.text_or_none("rollout") or "").partition(":")
+    changes = {
+        "seq": str(lengths.most),
+        "global-batch": str(lengths.prompts // lengths.updates * lengths.answers),
+    }
+    if where == "separate" and inputs.has("gpus"):
+        left = inputs.integer("gpus") - int(size)
+        if left < 1:
+            raise NapkinError(f"--rollout {where}:{size}: --gpus counts all, the trainer's too", "more --gpus")
+        changes["gpus"] = str(left)
+    asked = inputs.changed(changes)
+    asked.assumed += inputs.assumed
+    for name in OF_ENGINE:
+        asked.given.pop(name, None)
+    asked.note("rules look at the trainer's passes over the longest sequences; napkin plan chooses the engine")
+    return asked

@@ -1,0 +1,54 @@
+"""What saving the complete state takes where ranks divide it: on each GPU, and in the memory of the first rank's host.
+
+torch's FSDP with StateDictType.FULL_STATE_DICT gathers one unit after the other. With offload_to_cpu and rank0_only of
+FullStateDictConfig, which accelerate sets (utils/dataclasses.py, set_state_dict_type), the first rank copies each to
+its host; without, torch's default, every rank keeps all of them on its GPU
+(torch/distributed/fsdp/_state_dict_utils.py, _full_post_state_dict_hook). DeepSpeed's
+stage3_gather_16bit_weights_on_model_save is of the first kind (deepspeed/runtime/engine.py,
+_zero3_consolidated_16bit_state_dict); it saves the optimizer's states divided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from napkin.autograd.tensors import sized
+from napkin.elementwise import Number, maximum, total
+from napkin.footprint.prepared import PreparedStep
+from napkin.footprint.rank import Moment, Rank
+from napkin.footprint.states import HeldWeights
+from napkin.record import record
+
+SHARDED, FULL, ON_GPU = "sharded", "full", "full-on-gpu"
+SAVES = (SHARDED, FULL, ON_GPU)
+"""How a state is saved: as it is divided; gathered, each unit to the first rank's host; gathered on every GPU."""
+
+
+@record
+class Saved:
+    """What a complete state takes: the largest unit, all weights, and the optimizer's states where they are gathered
+    too, in bytes."""
+
+    unit: Number
+    weights: Number
+    states: Number
+
+
+def saved(step: PreparedStep, rank: Rank, parts: Sequence[tuple[Number, HeldWeights]]) -> Saved:
+    """Return what is gathered of a rank's stage: in the type that ranks divide the weights in."""
+    setup = step.setup
+    width = sized(1, setup.precision.param)
+    weights = [(n, part.gradients(width) + part.frozen) for n, part in parts]
+    last = 1 + len(step.run.layers)
+    ends = weights[0][0] * weights[0][1], weights[last][0] * weights[last][1]
+    root = maximum(*ends) if setup.framework.ends_apart else ends[0] + ends[1]
+    blocks = maximum(0, *(size for _, size in weights[1:last]))
+    states = 0 if setup.framework.unit_of_module else total(d + e for _, d, e in rank.weights.states)
+    return Saved(maximum(root, blocks), total(n * size for n, size in weights), states)
+
+
+def moment_of_saving(step: PreparedStep, rank: Rank, parts: Sequence[tuple[Number, HeldWeights]]) -> Moment:
+    """Return what is live while the state is saved, after a step: no gradients and no activations."""
+    found = saved(step, rank, parts)
+    gathered = found.unit + (found.weights if step.setup.save == ON_GPU else 0)
+    return Moment("save", rank.parameters, 0, rank.optimizer, 0, 0, 0, gathered, models=rank.models)
