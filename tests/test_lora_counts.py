@@ -14,6 +14,7 @@ from napkin.footprint.prepared import stack_of_step
 from napkin.footprint.rank_weights import weights_on_a_rank
 from napkin.footprint.states import HeldWeights, gathered
 from napkin.formats import stored_bytes
+from napkin.operations.implementations import HF
 from napkin.operations.lora_compared import DETAIL, compared, difference
 from napkin.operations.lora_targets import resolved
 from napkin.operations.tuning import Tuning
@@ -24,14 +25,16 @@ from napkin.training.precision import POLICIES
 from napkin.training.setup import Setup
 from tests.conftest import answered, model_of, run_line
 from tests.test_memory import memory
+from tests.test_vision import CROSSED
 
 RANK = 4
 ROWS = json.loads((Path(__file__).parent / "data" / "lora_counts.json").read_text(encoding="utf-8"))["rows"]
 
 
-def adapted(fields: dict[str, Any], *targets: str, quantized: str = "") -> HeldWeights:
-    """Return what a rank holds with LoRA at rank 4."""
-    model = replace(model_of(fields), vision=None)  # peft's counts are those of the language model
+def adapted(fields: dict[str, Any], *targets: str, quantized: str = "", sees: bool = False) -> HeldWeights:
+    """Return what a rank holds with LoRA at rank 4; of the language model, or with its vision tower."""
+    whole = model_of(fields)
+    model = whole if sees else replace(whole, vision=None)
     implementation = implementation_of("hf", model.family)
     tuning = Tuning("lora", RANK, 0.0, quantized=quantized, library="transformers")
     tuning = resolved(tuning, targets, model, implementation)
@@ -42,6 +45,7 @@ def adapted(fields: dict[str, Any], *targets: str, quantized: str = "") -> HeldW
         find("adamw")[0],
         "foreach",
         "eager",
+        tower=replace(HF if model.vision is None else model.vision.implementation, tuning=tuning),
     )
     stack = stack_of_step(model, setup)
     counts, layers = zip(*((n, layer) for _, n, layer in stack.kinds()), strict=True)
@@ -50,15 +54,39 @@ def adapted(fields: dict[str, Any], *targets: str, quantized: str = "") -> HeldW
     return gathered([*zip(counts, held.layers, strict=True), *ends])
 
 
-def trained(fields: dict[str, Any], *targets: str) -> int:
+def trained(fields: dict[str, Any], *targets: str, sees: bool = False) -> int:
     """Return the elements of LoRA's matrices at rank 4."""
-    found = adapted(fields, *targets)
+    found = adapted(fields, *targets, sees=sees)
     return int(found.all + found.idle)
 
 
 @pytest.mark.parametrize(("model_type", "counts", "fields"), ROWS, ids=[row[0] for row in ROWS])
 def test_targets_train_what_peft_trains(model_type: str, counts: dict[str, int], fields: dict[str, Any]) -> None:
     assert {choice: trained(fields, *choice.lower().split(",")) for choice in counts} == counts
+
+
+SEEN = json.loads((Path(__file__).parent / "data" / "vision_bytes.json").read_text(encoding="utf-8"))["configs"]
+
+
+@pytest.mark.parametrize(
+    ("name", "everything", "queries_and_values"),
+    [
+        ("llava", 22_336, 5_760),
+        ("gemma3", 21_376, 5_760),
+        ("paligemma", 29_760, 5_760),
+        ("internvl", 22_912, 5_760),
+        ("qwen2_vl", 22_912, 2_688),
+        ("qwen2_5_vl", 24_448, 2_688),
+        ("mllama", 42_880, 11_648),
+        ("idefics", 23_296, 6_272),
+    ],
+)
+def test_a_tower_has_the_adapters_that_peft_gives_it(name: str, everything: int, queries_and_values: int) -> None:
+    """peft 0.21.2 on the whole class: neither a convolution over patches nor a projector's own parameter is a linear
+    layer; LLaVA's last layer, which nothing reads, has adapters too."""
+    fields = SEEN[name]["config"] if name in SEEN else CROSSED[name]
+    assert trained(fields, "all-linear", sees=True) == everything
+    assert trained(fields, "q_proj", "v_proj", sees=True) == queries_and_values
 
 
 def test_adapters_of_what_does_not_run_have_no_gradient_and_no_states() -> None:

@@ -225,6 +225,7 @@ def test_what_a_cold_train_time_loads() -> None:
         "napkin.options.question",
         "napkin.options.registry",
         "napkin.options.rollout",
+        "napkin.options.serving",
         "napkin.options.small",
         "napkin.options.training",
         "napkin.commands",

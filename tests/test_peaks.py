@@ -8,6 +8,7 @@ from napkin.autograd.live import replays
 from napkin.autograd.tape import Tape
 from napkin.counting.params import params
 from napkin.footprint import memory
+from napkin.footprint.optimizer_buffers import tensor_sizes
 from napkin.footprint.prepared import prepare
 from napkin.training.layout import Layout
 from napkin.training.optimizers import find
@@ -66,10 +67,13 @@ def test_weights_that_the_loss_does_not_reach_have_neither_gradients_nor_states(
     setup = Setup(
         implementation_of("hf", "layoutlm"), Layout(seq=33), POLICIES["fp32"], find("adamw")[0], "foreach", "flash"
     )
-    rank = memory.rank_of(prepare(model, setup), 0)
+    step = prepare(model, setup)
+    rank = memory.rank_of(step, 0)
     trained = int(params(model)["params/total"].value) - h * (h + 1)
     assert rank.gradients == 4 * trained
     assert rank.optimizer == 8 * trained + 4 * 46  # and a counter for each trained tensor
+    pooler = [shape for _, shape, _ in tensor_sizes(step) if shape == (h, h)]
+    assert len(pooler) == 2 * 4 + 1  # attention of two layers, the head's dense layer; not the pooler
 
 
 def test_layers_that_share_a_matrix_add_to_one_gradient() -> None:

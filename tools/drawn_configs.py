@@ -96,6 +96,9 @@ def unseen(shape: Shape) -> dict[str, Any]:
         return {"image_encoder_embeddings": seen, "image_attention_mask": torch.zeros(shape.sequences, shape.length, 1)}
     if shape.fields["model_type"] == "pp_formulanet_text":
         return {"encoder_outputs": transformers.modeling_outputs.BaseModelOutputWithPooling()}
+    if shape.fields["model_type"] == "roc_bert":  # which a tokenizer gives
+        ids = torch.zeros(shape.sequences, shape.length, dtype=torch.long)
+        return {"input_shape_ids": ids, "input_pronunciation_ids": ids}
     if shape.fields["model_type"] == "udop":
         return {"bbox": torch.zeros(shape.sequences, shape.length, 4)}
     return {}

@@ -246,6 +246,11 @@ def compare(
     emit: Literal["torchtitan", "megatron", "deepspeed", "accelerate", "axolotl"] | None = None,
     out_dtype: str | None = None,
     link: str | None = None,
+    concurrency: _Number | None = None,
+    engine: str | None = None,
+    memory_share: _Number | None = None,
+    max_tpot: _Duration | None = None,
+    max_ttft: _Duration | None = None,
     count: _Number | None = None,
     slice: str | None = None,
     permute: _Numbers | None = None,
@@ -929,7 +934,7 @@ def roofline(
     """Compute or memory bound: an operation or a model's operations against the accelerator's ridge."""
 
 def sensitivity(
-    command: Literal["calibrate", "check", "checkpoint", "data", "dtype", "flops", "hardware", "init", "lint", "max-params", "memory", "mfu", "models", "optimal", "optimizer", "params", "plan", "read", "roofline", "step", "tensor", "train-time", "validate", "watch"],
+    command: Literal["calibrate", "check", "checkpoint", "data", "dtype", "flops", "hardware", "init", "lint", "max-params", "memory", "mfu", "models", "optimal", "optimizer", "params", "plan", "read", "roofline", "serve", "step", "tensor", "train-time", "validate", "watch"],
     *values: _Model,
     change: _Number | None = None,
     vary: _Names | None = None,
@@ -1116,6 +1121,11 @@ def sensitivity(
     emit: Literal["torchtitan", "megatron", "deepspeed", "accelerate", "axolotl"] | None = None,
     out_dtype: str | None = None,
     link: str | None = None,
+    concurrency: _Number | None = None,
+    engine: str | None = None,
+    memory_share: _Number | None = None,
+    max_tpot: _Duration | None = None,
+    max_ttft: _Duration | None = None,
     count: _Number | None = None,
     slice: str | None = None,
     permute: _Numbers | None = None,
@@ -1135,6 +1145,46 @@ def sensitivity(
     once: bool | None = None,
 ) -> Result:
     """Which input moves an answer most (a tornado), and the value of each input at which a decision flips."""
+
+def serve(
+    model: _Model | None = None,
+    *,
+    hardware: str | None = None,
+    hardware_file: _File | None = None,
+    gpus: _Number | None = None,
+    nodes: _Number | None = None,
+    gpus_per_node: _Number | None = None,
+    tp: _Number | None = None,
+    pp: _Number | None = None,
+    ep: _Number | None = None,
+    dp: _Number | None = None,
+    batch: _Number | None = None,
+    concurrency: _Number | None = None,
+    prompt_tokens: _Number | None = None,
+    response_tokens: _Number | None = None,
+    dtype: str | None = None,
+    cache_dtype: str | None = None,
+    engine: str | None = None,
+    memory_share: _Number | None = None,
+    price: _Number | None = None,
+    max: Literal["micro-batch", "seq", "layers", "params", "tokens"] | None = None,
+    min: Literal["gpus", "time", "cost"] | None = None,
+    max_tpot: _Duration | None = None,
+    max_ttft: _Duration | None = None,
+    must_fit: bool | None = None,
+    confidence: _Number | None = None,
+    assume_ignorable: _Names | None = None,
+    strict_config: bool | None = None,
+    run: _File | None = None,
+    from_: _File | Sequence[_File] | None = None,
+    peak_flops: _Number | None = None,
+    memory_size: _Number | None = None,
+    memory_bandwidth: _Number | None = None,
+    link_bandwidth: _Number | None = None,
+    network_bandwidth: _Number | None = None,
+    tdp: _Number | None = None,
+) -> Result:
+    """Tokens per second, latency, KV cache and price of a model that is served, and how many requests fit."""
 
 def step(
     model: _Model | None = None,
@@ -1224,7 +1274,7 @@ def step(
     """Seconds of one training step: compute, memory traffic, communication, bubble, optimizer, and what binds."""
 
 def sweep(
-    command: Literal["calibrate", "check", "checkpoint", "data", "dtype", "flops", "hardware", "init", "lint", "max-params", "memory", "mfu", "models", "optimal", "optimizer", "params", "plan", "read", "roofline", "step", "tensor", "train-time", "validate", "watch"],
+    command: Literal["calibrate", "check", "checkpoint", "data", "dtype", "flops", "hardware", "init", "lint", "max-params", "memory", "mfu", "models", "optimal", "optimizer", "params", "plan", "read", "roofline", "serve", "step", "tensor", "train-time", "validate", "watch"],
     *values: _Model,
     over: _Settings | None = None,
     by: _Settings | None = None,
@@ -1409,6 +1459,11 @@ def sweep(
     emit: Literal["torchtitan", "megatron", "deepspeed", "accelerate", "axolotl"] | None = None,
     out_dtype: str | None = None,
     link: str | None = None,
+    concurrency: _Number | None = None,
+    engine: str | None = None,
+    memory_share: _Number | None = None,
+    max_tpot: _Duration | None = None,
+    max_ttft: _Duration | None = None,
     count: _Number | None = None,
     slice: str | None = None,
     permute: _Numbers | None = None,

@@ -1443,6 +1443,7 @@ EXACT: dict[str, tuple[int, int]] = {
     'kimi_linear': (0, 192),
     'kolibri1': (0, 192),
     'laguna': (0, 192),
+    'layoutlm': (0, 96),
     'led': (16, 48),
     'lfm2': (14, 48),
     'lfm2_moe': (14, 96),

@@ -34,6 +34,7 @@ class Attention:
     scaling: Scaling = Scaling()
     scores: Scores = Scores()
     gate: OutputGate | None = None
+    gate_first: bool = False
     out_norm: NormStyle | None = None
     core: Callable[[AttentionCore], Operations] | None = None
     memory: str | None = None
@@ -41,7 +42,7 @@ class Attention:
 
     def __call__(self, source: str) -> Operations:
         prefix, heads = self.prefix, self.heads
-        operations = self._fused(source) if self.projections.fused else self._projected(source)
+        operations = projected = self._fused(source) if self.projections.fused else self._projected(source)
         before_core, names = self._transformed()
         core = self._core(names)
         operations += before_core
@@ -54,7 +55,11 @@ class Attention:
             )
             last = prefix + "attention_gated"
         if self.gate is not None:
-            operations += self.gate(source, last, heads.width, heads.heads, heads.value_dim, prefix)
+            gating = self.gate(source, last, heads.width, heads.heads, heads.value_dim, prefix)
+            if self.gate_first:
+                operations = (*projected, gating[0], *operations[len(projected) :], *gating[1:])
+            else:
+                operations += gating
             last = operations[-1].name
         if self.out_norm is not None:
             operations += (self.out_norm(prefix + "attention_out_norm", last, heads.attended_width),)

@@ -9,6 +9,7 @@ ASKED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("How long does it take, and what does it cost?", ("train-time", "step")),
     ("How many GPUs do I need, and in which layout?", ("plan", "memory MODEL --hardware h100 --min gpus")),
     ("What should I train with what I have?", ("optimal",)),
+    ("How fast does it serve, and at what price?", ("serve",)),
     ("What is wrong with my configuration?", ("lint", "read")),
     ("Is my run fast?", ("mfu", "watch", "roofline", "bench", "calibrate")),
     ("What is in a model, or in a GPU?", ("models", "params", "flops", "init", "hardware")),

@@ -9,7 +9,8 @@ from napkin.errors import NapkinError, did_you_mean
 
 SAME = {
     "memory": "mem vram ram gpu-memory fit fits does-it-fit oom estimate-memory memory-usage estimate footprint",
-    "memory --inference": "inference infer serve serving",
+    "memory --inference": "inference infer",
+    "serve": "serving server generate generation latency ttft tpot tokens-per-second",
     "train-time": "time duration eta training-time traintime how-long train training days",
     "hardware": "gpus gpu accelerators accelerator devices cards chips list-gpus list-hardware list-accelerators",
     "models": "model list-models presets architectures archs",
@@ -37,10 +38,10 @@ HINTS = {
     "completion completions autocomplete shell-completion": "napkin --install-completion, or --show-completion",
     "list ls show": "napkin models, or napkin hardware",
     "matmul gemm": "napkin roofline matmul MxKxN --hardware h100, or napkin flops matmul MxKxN",
-    "throughput tps": "napkin step MODEL: tokens per second of a layout; napkin mfu: from measured ones",
+    "throughput tps": "napkin step MODEL: tokens per second of training; napkin serve MODEL: of serving",
     "lora qlora finetune fine-tune finetuning": "napkin memory MODEL --lora-rank 16 --quantized nf4 --hardware h100",
     "speedup scaling": "napkin sweep step MODEL --over gpus=8..1024",
-    "kv-cache kvcache cache": "napkin memory MODEL --inference --seq 8192",
+    "kv-cache kvcache cache": "napkin serve MODEL --hardware h100, or napkin memory MODEL --inference --seq 8192",
     "how-many how-many-gpus num-gpus need": "napkin memory MODEL --hardware h100 --min gpus",
     "units convert unit conversion": "napkin reads 70B, 80GiB, 30d and 400Gb/s in every option",
     "comm communication collective collectives nccl allreduce all-reduce network": (

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from napkin.commands.command import WRAPPERS, Command
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError
-from napkin.options.option import Option
+from napkin.options.option import Choice, Option
 from napkin.options.registry import OPTIONS
 
 TRUTH = {"true": True, "false": False}
@@ -98,7 +98,9 @@ class Words:
         from napkin.options.meanings import VALUES
 
         hint = VALUES[option.name].get(text.strip().lower().replace("_", "-"))
-        if hint is not None and text.strip().lower() not in option.choices:
+        own = self.command.reads.get(option.name, option.parse)
+        known = own.words if isinstance(own, Choice) else ()
+        if hint is not None and text.strip().lower() not in known:
             self._problem(f"{head}: {text[:60]!r} is not one of its values", hint)
             return True
         return False

@@ -35,7 +35,7 @@ def optimizer_temporaries(step: PreparedStep, rank: Rank) -> Number:
 
 
 def tensor_sizes(step: PreparedStep) -> Iterator[tuple[Number, tuple[int, ...], Optimizer]]:
-    """Yield (elements on a rank, shape, optimizer) of the weight tensors in order, each layer type once or twice. A
+    """Yield (elements on a rank, shape, optimizer) of the trained tensors in order, each layer type once or twice. A
     tied head's matrix is the embedding."""
     stack, setup = step.stack, step.setup
     layers: list[Operation] = []
@@ -43,7 +43,7 @@ def tensor_sizes(step: PreparedStep) -> Iterator[tuple[Number, tuple[int, ...], 
         ordered = sorted(layer.operations, key=lambda op: setup.implementation.norms_last and op.normalizes())
         layers += ordered * (1 if stack.depth == 1 else 2)
     after = [op for op in stack.after if not (step.model.tied and op.division() == VOCABULARY)]
-    for weight in weights_of([*stack.before, *layers, *after]):
+    for weight in (one for one in weights_of([*stack.before, *layers, *after]) if one.trained):
         shape = weight.shape if weight.copies == 1 else (weight.copies, *weight.shape)
         yield ceil_div(weight.count, divided(weight, setup.layout)), shape, optimizer_of(weight, setup.optimizer)
 

@@ -56,10 +56,16 @@ def weights_on_a_rank(model: Model, stack: Stack, setup: Setup, kinds: Iterable[
         part = held_weights(
             layer.operations, setup if id(layer) not in seen else replace(setup, implementation=setup.tower)
         )
-        layers.append(part if layer.read else still(part, setup))
+        layers.append(part if layer.read else _unread(part, setup))
     once = any(op.runs_again() for layer in stack.layers for op in layer.operations)
     shared = held_weights(model.shared, setup if once else bare(setup)) if model.shared else None
     return Weights(_before(model, stack, setup), tuple(layers), after, shared, head, table)
+
+
+def _unread(part: HeldWeights, setup: Setup) -> HeldWeights:
+    """Return what is held of a layer whose result nothing reads: no gradient reaches its weights, or its adapters."""
+    adapters = part.all if setup.implementation.tuning is not None else 0
+    return replace(still(part, setup), idle=part.idle + adapters)
 
 
 def _of_tower(model: Model, stack: Stack) -> set[int]:

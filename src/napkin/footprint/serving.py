@@ -131,6 +131,27 @@ def weights(model: Model, how: StoredWeights, ranks: int) -> Term:
     )
 
 
+def expert_bytes(model: Model, how: StoredWeights) -> float:
+    """Return the bytes of all routed experts."""
+    return sum(
+        count * weight.count * (how.each if len(weight.shape) > 1 else how.rest)
+        for stack in model.stacks
+        for _, count, layer in stack.kinds()
+        for op in layer.operations
+        for weight in op.weights()
+        if weight.used < weight.copies
+    )
+
+
+def end_bytes(model: Model, how: StoredWeights, ranks: int) -> tuple[float, float]:
+    """Return the bytes of what precedes the layers and of what follows them, on one of `ranks` ranks; a tied head is
+    on the last stage too."""
+    first, last = model.stacks[0], model.stacks[-1]
+    before = sum(w.count for op in first.before for w in op.weights())
+    after = sum(w.count for op in last.after for w in op.owner().weights())
+    return before * how.rest / ranks, after * how.rest / ranks
+
+
 # --- keys and values -------------------------------------------------------------------------------------------------
 
 

@@ -34,7 +34,11 @@ class Pixels(View):
 class PatchConv(Matmul):
     """A convolution whose windows are the patches: a matmul of each patch's pixels, d_in of them, to `d_out`.
     FLOP: 2·T·d_in·d_out. Unlike a linear layer it keeps autocast's copy of its weight, though pixels need no
-    gradient."""
+    gradient. Neither peft's `all-linear` nor quantization takes it."""
+
+    @property
+    def bare(self) -> bool:
+        return True
 
     def lower(self, run: Lowering) -> Value:
         made = super().lower(run)
@@ -42,6 +46,15 @@ class PatchConv(Matmul):
         if tape.autocast and run.implementation.tuning is None:
             tape.keep(tape.weight_copy(self.d_in * self.d_out, f"{self.name}/weight"))
         return made
+
+
+@record
+class ParameterProduct(Matmul):
+    """A product with a parameter of its module, which is no linear layer."""
+
+    @property
+    def bare(self) -> bool:
+        return True
 
 
 @record

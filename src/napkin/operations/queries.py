@@ -35,6 +35,13 @@ def has_scan(model: Model) -> bool:
     return any(op.scans() for op in model.operations)
 
 
+def generates(model: Model) -> bool:
+    """Return whether the last stack can make one token after the other: its attention is causal, or it is recurrent."""
+    found = [op for layer in model.stacks[-1].layers for op in layer.operations]
+    cores = [core for op in found if (core := op.attends()) is not None]
+    return any(core.causal for core in cores) or any(op.scans() for op in found)
+
+
 def has_separate_experts(model: Model) -> bool:
     """Return whether experts are linear layers of their own, which run one after the other."""
     return any(op.chooses_among() and op.routed() is None for op in model.operations)

@@ -19,6 +19,7 @@ from napkin.options import (
     output,
     question,
     rollout,
+    serving,
     small,
     training,
 )
@@ -38,7 +39,22 @@ def registry(groups: Iterable[tuple[str, tuple[Option, ...]]]) -> dict[str, Opti
 
 GROUPS = tuple(
     (one.GROUP, one.OPTIONS)
-    for one in (model, machine, layout, training, rollout, data, question, small, comparing, lint, bench, files, output)
+    for one in (
+        model,
+        machine,
+        layout,
+        training,
+        rollout,
+        serving,
+        data,
+        question,
+        small,
+        comparing,
+        lint,
+        bench,
+        files,
+        output,
+    )
 )
 """(heading, its options), in the order in which help shows them."""
 
@@ -52,7 +68,7 @@ _RARE = """assume-ignorable strict-config target-seq images image-tokens mean-do
     modules-to-save quantize-experts adapter trainer reference prompt-tokens max-prompt-tokens response-tokens
     max-response-tokens samples-per-prompt updates off-policy-steps rollout rollout-tp reward critic vp sp profile
     epochs sample-tokens lengths packing steps
-    indexer-loss experts bits phases power region restart-time spares
+    memory-share max-tpot max-ttft indexer-loss experts bits phases power region restart-time spares
     dropout stack snapshot-device peak-flops memory-size memory-bandwidth link-bandwidth network-bandwidth tdp
     power-overhead pue carbon-intensity goodput run-kind samples-per-second bytes-per-param width widths depth csv
     markdown paths theme run from emit pareto tensors size hardware-file snapshot confidence quiet plot

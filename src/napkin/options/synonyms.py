@@ -140,6 +140,15 @@ SAME = {
     "fan-in": "in-features",
     "compute": "compute-budget flop-budget flops-budget training-flops training-compute total-compute",
     "law": "scaling-law",
+    "prompt-tokens": """input-tokens input-len input-length isl prompt-len prompt-length max-input-tokens
+        input-sequence-length mean-input-tokens""",
+    "response-tokens": """output-tokens output-len output-length osl max-new-tokens gen-len gen-tokens
+        output-sequence-length mean-output-tokens answer-tokens""",
+    "concurrency": "max-concurrency in-flight concurrent-requests num-concurrent users",
+    "engine": "backend serving-engine inference-engine",
+    "memory-share": "gpu-memory-utilization mem-fraction-static free-gpu-memory-fraction kv-cache-share",
+    "max-tpot": "tpot itl max-itl tpot-limit",
+    "max-ttft": "ttft ttft-limit",
     "served-tokens": "inference-tokens tokens-served serving-tokens lifetime-tokens",
     "unique-tokens": "distinct-tokens different-tokens dataset-tokens data-tokens unique-data",
     "restart-time": "time-to-restart recovery-time",

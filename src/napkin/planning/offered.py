@@ -13,9 +13,6 @@ from napkin.record import record, replace
 from napkin.term import TRUE, Term, leaf
 from napkin.timing.generation import CLOSED, OFFLINE, EngineRanks, GenerationRates, Traffic
 
-EVERY = 1e12
-"""Tokens of a pass that meets every expert."""
-
 
 @record
 class Limits:
@@ -23,15 +20,6 @@ class Limits:
 
     ttft: float
     tpot: float
-
-
-def weights_on(setup: ServingSetup) -> float:
-    """Return the bytes of the weights on a GPU: experts are divided over their own ranks, the rest over those of tensor
-    parallelism, and both over the stages of a pipeline."""
-    groups = setup.groups
-    whole = float(inference.weights(setup.model, setup.weights, groups.tp).value)
-    experts = float(inference.weights_read(setup.model, EVERY, setup.weights).experts)
-    return (whole - experts / groups.tp + experts / max(groups.ep, groups.tp)) / groups.pp
 
 
 def layouts(setup: ServingSetup, gpus: int) -> Iterator[ServingSetup]:

@@ -25,12 +25,14 @@ from napkin.timing.generation import CLOSED, OFFLINE, GenerationRates, Traffic, 
 class HeldCache:
     """Keys and values.
 
-    per_token  bytes of a token, all layers, of one copy     sequence  bytes of one sequence on a rank
+    per_token  bytes of a token, all layers, of one copy     sequence  bytes of one sequence on a replica's rank
+    each       bytes that a sequence takes of a GPU in the mean
     tokens     tokens that fit on all GPUs                   batch     sequences that fit in a replica
     """
 
     per_token: Term
     sequence: Term
+    each: Term
     tokens: Term | None = None
     batch: Term | None = None
 
@@ -146,14 +148,14 @@ def hold(setup: ServingSetup, traffic: Traffic, left: Term | None) -> HeldCache:
     length = leaf("tokens_of_a_sequence", whole, "token", GIVEN)
     per_token = divide("serve/kv_cache/per_token", multiply("serve/kv_cache/grown", held, width), length)
     full = leaf("serve/kv_cache/sequence", cache_of(setup, whole, traffic.prompt), "byte", TRUE, inference.LATENT)
-    if left is None:
-        return HeldCache(per_token, full)
-    room = largest("serve/kv_cache/room", left, constant("0", 0, "byte"))
     each = leaf("cache_of_a_sequence", cache_of(setup, context, traffic.prompt) / setup.groups.pp, "byte", TRUE)
+    if left is None:
+        return HeldCache(per_token, full, each)
+    room = largest("cache/room", left, constant("0", 0, "byte"))
     batch = floor("serve/max_batch", divide("sequences_that_fit", room, each))
     one = divide("cache_of_a_token", each, leaf("mean_context", context, "token", GIVEN))
     tokens = floor("serve/kv_cache/tokens", multiply("tokens", constant("replicas", setup.dp), divide("t", room, one)))
-    return HeldCache(per_token, full, tokens, batch)
+    return HeldCache(per_token, full, each, tokens, batch)
 
 
 def _at_once(setup: ServingSetup, traffic: Traffic, held: HeldCache) -> tuple[int, int]:

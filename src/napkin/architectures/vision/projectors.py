@@ -10,7 +10,7 @@ from napkin.architectures.blocks import LAYER, RMS, RMS_BARE, RMS_OFFSET, Operat
 from napkin.architectures.vision.kinds import TOWERS
 from napkin.architectures.vision.tower import two_linears
 from napkin.inputs.model import Config
-from napkin.operations.images import Patches, Pool, Reorder, Softmax
+from napkin.operations.images import ParameterProduct, Patches, Pool, Reorder, Softmax
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
 from napkin.operations.pointwise import Activation, Scale
@@ -108,7 +108,7 @@ def gemma3(sees: Sees) -> Projected:
     found = (
         Pool("pooled", ("x",), sees.width, merged),
         RMS_OFFSET("soft_emb_norm", "pooled", sees.width),
-        Matmul("input_projection", ("soft_emb_norm",), sees.width, sees.hidden),
+        ParameterProduct("input_projection", ("soft_emb_norm",), sees.width, sees.hidden),
     )
     return Projected(found, tokens, merged)
 

@@ -79,6 +79,8 @@ def _notes_on_evidence(model: Model, setup: Setup, implementation: str) -> list[
         notes.append(_traced(model, setup))
     elif implementation == "hf" and setup.implementation.tuning is None and not measured:
         notes.append(f"saved activations are derived: {model.family} was not traced with {_mode(setup)}")
+        if traced_steps(model.family) is not None:
+            notes.append(_traced(model, setup))
     elif not measured and not width.rows:
         notes.append(
             f"what the {implementation} implementation of {model.family} keeps was not measured: general rules"

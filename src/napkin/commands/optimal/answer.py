@@ -13,8 +13,8 @@ from napkin.evidence.constants import deviations
 from napkin.planning.laws.allocate import cheapest, divided, optimum, serving, sized, spent
 from napkin.planning.laws.known import DEFAULT, LAWS, standing
 from napkin.planning.laws.law import ScalingLaw, loss
-from napkin.record import record
-from napkin.render.answer import Answer, Shown
+from napkin.record import record, replace
+from napkin.render.answer import Answer, Cell, Shown
 from napkin.term import TRUE, Term, add, constant, divide, floor, leaf, subtract
 
 TYPE_CHECKING = False  # mypy takes it as true; it is loaded where a person reads the answer
@@ -56,9 +56,19 @@ def answer(question: OptimalQuestion) -> Answer:
                 "model": published.name,
                 "params": published.params,
                 "command": published.command,
+                **of_serving(published),
             }
         done.screen = screen(question, done, found.run, published)
     return done
+
+
+def of_serving(published: NearestModel) -> dict[str, Cell]:
+    """Return what serving the published model gives, where it was asked."""
+    one = published.served
+    if one is None:
+        return {}
+    cost = {} if one.cost is None else {"cost_per_million_output_tokens": one.cost}
+    return {"serving": {"gpus": one.gpus, "output_tokens_per_second": one.rate, **cost, "command": one.command}}
 
 
 @record
@@ -83,14 +93,19 @@ def _with_loss(law: ScalingLaw) -> ScalingLaw:
 
 def _published(question: OptimalQuestion, found: Allocation) -> NearestModel | None:
     """Return the published model that is nearest, laid out where there is a machine whose MFU is not given."""
-    from napkin.commands.optimal.published import NearestModel, laid_out, nearest
+    from napkin.commands.optimal.published import NearestModel, laid_out, nearest, serving_rate
 
     near = (
         NearestModel(question.named, int(found.params.value)) if question.named else nearest(float(found.params.value))
     )
-    if near is None or question.machine is None or question.machine.mfu is not None:
+    machine = question.machine
+    if near is None or machine is None:
         return near
-    return laid_out(question.machine, near.name, near.params)
+    if machine.mfu is None:
+        near = laid_out(machine, near.name, near.params)
+    if question.aims.served is None:
+        return near
+    return replace(near, served=serving_rate(machine.hardware.slug, near.name, machine.price))
 
 
 def _price(law: ScalingLaw) -> float:

@@ -6,27 +6,44 @@ import math
 
 from napkin._tables.models import PRESETS
 from napkin.architectures import build
+from napkin.commands.command import ask, find
 from napkin.commands.optimal.machine import planned
 from napkin.commands.optimal.question import Available
+from napkin.commands.signature import OptionText
 from napkin.counting.params import params as counted
 from napkin.errors import NapkinError
 from napkin.inputs.model_file import preset_config
 from napkin.inputs.presets import preset
 from napkin.operations.queries import has_scan
 from napkin.record import record
+from napkin.term import Term
 
 FARTHEST, SAME = 0.25, 0.1
 """The largest differences of ln(parameters) that are called near, and the same size."""
 
 
 @record
+class ServingRate:
+    """What serving a model gives on an accelerator: GPUs of a replica, requests at a time, token/s of answers, USD for
+    a million of them (None: no price), and the command line that was asked."""
+
+    gpus: int
+    at_once: int
+    rate: float
+    cost: float | None
+    command: str
+
+
+@record
 class NearestModel:
-    """A published model; layout, in words, and command (`step …`) of the best layout, "" where there is no machine."""
+    """A published model; layout, in words, and command (`step …`) of the best layout, "" where there is no machine;
+    served: what serving it gives, None where that is not asked."""
 
     name: str
     params: int
     layout: str = ""
     command: str = ""
+    served: ServingRate | None = None
 
 
 def nearest(params: float) -> NearestModel | None:
@@ -62,3 +79,28 @@ def laid_out(machine: Available, name: str, params: int) -> NearestModel:
         f"{short} {chosen[short]}" for short in ("tp", "pp", "vp", "dp", "cp", "ep") if chosen.get(short, 1) != 1
     )
     return NearestModel(name, params, " · ".join((*degrees, f"ZeRO-{chosen['zero']}")), str(chosen["command"]))
+
+
+PACE = "50ms"
+"""Longest time of an output token at which serving is shown: 20 tokens a second for each user."""
+
+
+def serving_rate(hardware: str, name: str, price: Term | None) -> ServingRate | None:
+    """Return what `napkin serve` says of a model on the fewest GPUs of an accelerator that hold it, with as many
+    requests as keep the pace; None where it does not fit or keep it."""
+    given = {"model": name, "hardware": hardware, "max-tpot": PACE}
+    if price is not None:
+        given["price"] = f"{float(price.value):g}"
+    try:
+        answer = ask(find("serve"), {option: OptionText(text) for option, text in given.items()})
+    except NapkinError:
+        return None
+    found = {path: float(term.value) for path, term in answer.by_path().items()}
+    line = " ".join(("napkin serve", name, *(f"--{option} {text}" for option, text in list(given.items())[1:])))
+    return ServingRate(
+        round(found["serve/output_tokens_per_second"] / found["serve/output_tokens_per_second_per_gpu"]),
+        int(found["serve/in_flight"]),
+        found["serve/output_tokens_per_second"],
+        found.get("serve/cost_per_million_output_tokens"),
+        line,
+    )

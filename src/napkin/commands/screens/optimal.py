@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from napkin.commands.optimal.machine import FundedRun
-from napkin.commands.optimal.published import NearestModel
+from napkin.commands.optimal.published import PACE, NearestModel
 from napkin.commands.optimal.question import OptimalQuestion
 from napkin.commands.optimal.rows import stretched
 from napkin.elementwise import Number
@@ -138,6 +138,11 @@ def _remarks(
     if published is not None and not question.named:
         layout = f" in {published.layout}" if published.layout else ""
         said.append(f"nearest published model: {published.name}, {amount(published.params)}{layout}")
+    if published is not None and published.served is not None:
+        one = published.served
+        gpus = f"{one.gpus:,} GPUs" if one.gpus > 1 else "a GPU"
+        price = "" if one.cost is None else f"; {human(one.cost, 'USD', 3)} per million"
+        said.append(f"serving {published.name}: {human(one.rate, 'token/s', 3)} on {gpus} at {PACE} a token{price}")
     if "epochs" in terms and terms["epochs"].value > 1:
         worth = amount(float(terms["tokens/effective"].value))
         said.append(f"{terms['epochs'].value:.3g} epochs; they are worth {worth} different tokens")
@@ -178,6 +183,10 @@ def _losses(terms: Mapping[str, Term]) -> str:
 def _next(question: OptimalQuestion, terms: Mapping[str, Term], published: NearestModel | None) -> Next | str:
     """Return what to ask next: a step of the nearest published model in its layout, or how long this one takes."""
     params, tokens = float(terms["params"].value), to_type(float(f"{terms['tokens'].value:.3g}"))
+    if published is not None and published.served is not None:
+        return published.served.command
+    if published is not None and question.aims.served is not None:
+        return f"napkin serve {published.name} --hardware h100 --max-tpot {PACE}"
     if published is not None and published.command:
         return published.command
     if params < SMALLEST:

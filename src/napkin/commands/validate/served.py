@@ -7,22 +7,16 @@ from collections.abc import Callable
 
 from napkin.errors import NapkinError
 from napkin.evidence.serving_rows import START, ServedRow
-from napkin.evidence.serving_words import LLAMA_CPP
 from napkin.footprint import serving as inference
-from napkin.planning.generation import CHUNK, ServingSetup
-from napkin.planning.offered import Limits, best, weights_on
+from napkin.planning import engines
+from napkin.planning.engines import EngineMemory
+from napkin.planning.generation import ServingSetup
+from napkin.planning.offered import Limits, best
 from napkin.planning.service import Service, hold, serve
 from napkin.record import record
 from napkin.term import TRUE, Term, leaf
 from napkin.timing.generation import OFFLINE, SINGLE, GenerationRates, Traffic
 
-SHARE = 0.9
-"""Share of the memory that an engine takes where a row does not say (vLLM, config/cache.py, gpu_memory_utilization;
-TensorRT-LLM, free_gpu_memory_fraction)."""
-BESIDES = 2 * 2**30
-"""assumed: bytes of an engine next to weights and cache: the CUDA context, graphs, activations of a full pass."""
-CHUNK_OF_LAYERS = 512
-"""Tokens of a prompt that llama.cpp runs at a time (common/common.h, n_ubatch)."""
 MOST_AT_ONCE = 2048
 """Sequences at a time at most (TensorRT-LLM, llmapi/llm_args.py, max_batch_size)."""
 FIRST = 2
@@ -41,17 +35,22 @@ class Predicted:
     known: dict[tuple[int, int], Service]
 
     @property
+    def engine(self) -> EngineMemory:
+        """The rule by which the engine takes memory: that of the usual one where its own is not known."""
+        return engines.ENGINES.get(self.asked.family, engines.ENGINES[engines.USUAL])
+
+    @property
     def setup(self) -> ServingSetup:
         asked = self.asked
-        chunk = CHUNK_OF_LAYERS if asked.family == LLAMA_CPP else CHUNK
+        chunk = self.engine.chunk
         return ServingSetup(
             asked.model, asked.weights, asked.element, asked.cache, asked.groups, asked.dp, chunk, MOST_AT_ONCE
         )
 
     def room(self, setup: ServingSetup) -> float:
         """Return the bytes that a GPU has for keys and values."""
-        card = self.asked.hardware
-        return (self.asked.share or SHARE) * card.capacity - weights_on(setup) - BESIDES
+        capacity = self.asked.hardware.term("capacity", "memory/capacity", "byte")
+        return float(engines.room(self.engine, setup, capacity, self.asked.share or None).cache.value)
 
     def value(self, quantity: str, over: int = 0) -> float:
         """Return a quantity by its key; over: of that many tokens (llama-bench), 0: the load says it."""
@@ -67,7 +66,7 @@ class Predicted:
         return found * math.exp(self.limited) if self.asked.limits is not None else found
 
     def _weights(self, quantity: str) -> float:
-        size = weights_on(self.setup)
+        size = float(engines.weights_on(self.setup).value)
         if quantity == "weights_gib":
             size = float(inference.weights(self.asked.model, self.asked.weights, 1).value)
         return size / (1e9 if "_gb_" in quantity else 2**30)

@@ -71,6 +71,7 @@ def _hrm(config: Config) -> Model:
         QkvProjections(bias=bias, out_bias=bias),
         rope=Rope(head_dim),
         gate=Gate(bias=bias),
+        gate_first=True,
     )
     feed = partial(
         gated_mlp,

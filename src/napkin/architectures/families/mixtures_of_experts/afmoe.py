@@ -36,7 +36,7 @@ AFMOE = Architecture(
         qk_norm=NormedHeads(RMS_FP32),
         windows=replace(every(4, "global_attn_every_n_layers"), required=True),
         rotates=in_windows,
-        attention=lambda config, usual: replace(usual, gate=Gate()),
+        attention=lambda config, usual: replace(usual, gate=Gate(), gate_first=True),
         embedding=Embedded(scale="mup_enabled"),
         experts=Mixture(
             "num_experts",

@@ -1,0 +1,61 @@
+"""`napkin serve`: tokens per second, latency, KV cache and price of a model that is served."""
+
+from __future__ import annotations
+
+from napkin.commands.command import Command
+from napkin.commands.inputs import Inputs
+from napkin.options.model import MODEL_OPTIONS
+from napkin.options.option import choice
+from napkin.options.serving import REQUESTS
+from napkin.planning.verdicts import FITS, VERDICTS
+from napkin.render.answer import Answer
+
+
+def run(inputs: Inputs) -> Answer:
+    """Answer for a model on an accelerator."""
+    from napkin.commands.serve.answer import answer
+    from napkin.commands.serve.question import read
+
+    return answer(read(inputs))
+
+
+COMMAND = Command(
+    "serve",
+    "Tokens per second, latency, KV cache and price of a model that is served, and how many requests fit",
+    run,
+    brief="Tokens per second, latency and price of a served model",
+    options=(
+        "hardware",
+        "hardware-file",
+        "gpus",
+        "nodes",
+        "gpus-per-node",
+        "tp",
+        "pp",
+        "ep",
+        "dp",
+        *REQUESTS,
+        "dtype",
+        "cache-dtype",
+        "engine",
+        "memory-share",
+        "price",
+        "max",
+        "min",
+        "max-tpot",
+        "max-ttft",
+        "must-fit",
+        "confidence",
+        *MODEL_OPTIONS,
+    ),
+    reads={"max": choice("batch"), "min": choice("gpus")},
+    arguments=("model",),
+    verdicts=VERDICTS,
+    success=FITS,
+    examples=(
+        "serve llama3-8b --hardware h100 --batch 32",
+        "serve llama3-70b --gpus 8 --hardware h100 --concurrency 256 --price 2.5",
+        "serve deepseek-v3 --gpus 8 --hardware h200 --dtype fp8 --max batch",
+        "serve llama3-70b --gpus 4 --hardware h100 --max-tpot 40ms",
+    ),
+)

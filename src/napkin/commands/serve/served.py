@@ -1,0 +1,57 @@
+"""A model as it is served: how it is divided, its rates and times, the memory of a GPU, the price."""
+
+from __future__ import annotations
+
+from napkin.commands.serve.question import ServeQuestion
+from napkin.errors import UNDECIDED
+from napkin.planning.engines import EngineRoom
+from napkin.planning.generation import ServingSetup
+from napkin.planning.service import Service, serve
+from napkin.planning.verdicts import FITS, NOT
+from napkin.record import record
+from napkin.term import TRUE, Term, constant, divide, leaf, multiply
+from napkin.timing.generation import GenerationRates, Traffic
+
+MILLION = 1_000_000
+
+
+@record
+class ServedModel:
+    """What is found: how the model is divided, the service, its memory, its price."""
+
+    question: ServeQuestion
+    setup: ServingSetup
+    traffic: Traffic
+    service: Service
+    room: EngineRoom
+    cost: Term | None
+
+    @property
+    def cache(self) -> float:
+        """Bytes of keys and values on a GPU."""
+        return self.service.at_once * float(self.service.held.each.value)
+
+    @property
+    def fitting(self) -> tuple[int, int]:
+        """How many sequences of a replica surely fit, and how many may."""
+        each = float(self.service.held.each.value)
+        return int(max(self.room.low, 0) / each), int(max(self.room.high, 0) / each)
+
+    @property
+    def verdict(self) -> str:
+        """Whether the sequences fit: surely, surely not, or too close to call."""
+        return FITS if self.cache <= self.room.low else NOT if self.cache > self.room.high else UNDECIDED
+
+
+def served_of(question: ServeQuestion, setup: ServingSetup, traffic: Traffic, rates: GenerationRates) -> ServedModel:
+    """Return the service of some requests on a setup, and what it costs."""
+    room = question.room(setup)
+    service = serve(setup, traffic, rates, room.cache)
+    cost = None
+    if question.price is not None:
+        spent = multiply("serve/cost_per_hour", question.price, leaf("gpus", setup.gpus, "GPU", TRUE))
+        made = multiply("serve/tokens_per_hour", service.output_rate, constant("hour", 3600, "second/hour"))
+        each = divide("serve/cost_per_token", spent, made)
+        million = constant("a_million_tokens", MILLION, "token")
+        cost = multiply("serve/cost_per_million_output_tokens", each, million)
+    return ServedModel(question, setup, traffic, service, room, cost)
