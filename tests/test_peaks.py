@@ -1,6 +1,10 @@
-"""What is live at a peak, by hand: sums of gradients, what a recomputed pass holds, weights without a gradient."""
+"""What is live at a peak, by hand: sums of gradients, arguments, what a recomputed pass holds, weights without a gradient,
+the order of an optimizer's tensors."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
 
 from napkin.architectures import implementation_of
 from napkin.autograd.forward_peaks import forward_peaks
@@ -10,6 +14,9 @@ from napkin.counting.params import params
 from napkin.footprint import memory
 from napkin.footprint.optimizer_buffers import tensor_sizes
 from napkin.footprint.prepared import prepare
+from napkin.operations.attention_eager import batched
+from napkin.operations.lowering import Lowering
+from napkin.operations.rotary_tables import by_halves
 from napkin.training.layout import Layout
 from napkin.training.optimizers import find
 from napkin.training.precision import POLICIES
@@ -89,3 +96,57 @@ def test_layers_that_share_a_matrix_add_to_one_gradient() -> None:
     assert last_freed == last  # it waits for the layers before
     earlier, _ = replays(tape.nodes, row, carried=True)
     assert (earlier.peak, earlier.end) == (3 * matrix - row, matrix - row)
+
+
+def test_a_difference_passes_its_gradient_on_and_negates_a_copy_of_it() -> None:
+    """x − y, whose gradient g came: the copy for y next to g, which is x's. x + y: g is that of both."""
+    for operation, copies in (("subtract", 1), ("add", 0)):
+        tape = Tape("fp32")
+        x, y = (tape.given(ROWS, "fp32", name) for name in "xy")
+        getattr(tape, operation)(x, y)
+        found, _ = replays(tape.nodes, 4 * ROWS)
+        assert (found.peak, found.end) == (copies * 4 * ROWS, copies * 4 * ROWS)
+
+
+def test_rotating_the_halves_of_each_head_holds_one_half_at_a_time() -> None:
+    """a·cos − b·sin stays while both products of the other half and their sum are there: four halves, not the three
+    whole tensors of x·cos + rotate_half(x)·sin."""
+    tape = Tape("fp32")
+    cos, sin = (tape.given(5, "fp32", name, no_grad=True) for name in ("cos", "sin"))
+    cos.storage.shared = sin.storage.shared = True
+    by_halves(tape, tape.given(ROWS, "fp32", "x"), cos, sin)
+    assert forward_peaks(tape.nodes, ())[1] == 2 * 4 * ROWS
+
+
+def test_what_autocast_casts_for_a_product_lives_until_the_product_is_there() -> None:
+    """matmul's arguments are the casts, next to the copy that folds the transposed one's batch and heads."""
+    tape = Tape("fp32", "bf16")
+    run = SimpleNamespace(tape=tape, b=2, implementation=SimpleNamespace(packed=False))
+    q, k = (tape.given(ROWS, "fp32", name) for name in "qk")
+    batched(cast(Lowering, run), q.view(rows_apart=True), k, 2, 4, "scores")
+    casts, copy, scores = 2 * 2 * ROWS, 2 * ROWS, 2 * 4
+    assert forward_peaks(tape.nodes, tape.holds)[1] == casts + copy + scores
+
+
+def sizes_in_order(fields: dict[str, object]) -> list[tuple[int, ...]]:
+    """Shapes of the trained tensors of a layer, in the order in which the class registers them."""
+    setup = Setup(
+        implementation_of("hf", str(fields["model_type"])),
+        Layout(seq=8),
+        POLICIES["fp32"],
+        find("adamw")[0],
+        "forloop",
+        "eager",
+    )
+    return [shape for _, shape, _ in tensor_sizes(prepare(model_of(dict(fields)), setup))]
+
+
+def test_tensors_are_in_the_order_in_which_the_class_registers_them() -> None:
+    """A for-loop optimizer still holds the buffers of the tensor before: Phi3Attention registers o_proj before
+    qkv_proj, GptOssExperts each bias behind its matrix."""
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2}
+    phi = {"model_type": "phi3", **sizes, "intermediate_size": 24, "vocab_size": 11}
+    assert sizes_in_order(phi)[1:5] == [(16, 16), (48, 16), (48, 16), (16, 24)]
+    oss = {"model_type": "gpt_oss", **sizes, "head_dim": 8, "intermediate_size": 24, "vocab_size": 11}
+    experts = [shape for shape in sizes_in_order({**oss, "num_local_experts": 4}) if shape[0] == 4 and shape != (4,)]
+    assert experts[-4:] == [(4, 48, 16), (4, 48), (4, 16, 24), (4, 16)]

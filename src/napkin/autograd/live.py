@@ -16,6 +16,7 @@ from napkin.autograd.course import holds
 from napkin.autograd.tensors import (
     ACTIVATION,
     CUT,
+    DIFFERENCE,
     JOINED,
     SLICE,
     WEIGHT,
@@ -207,7 +208,8 @@ class _Backward:
                 arrived.holders += 1
                 self.weights = self.weights + tensor.size
                 continue
-            if node.alias and _handed_on(tensor, node.output):
+            negated = node.name == DIFFERENCE and tensor is node.inputs[1]
+            if node.alias and not negated and _handed_on(tensor, node.output):
                 arrived.holders += 1
                 if is_weight:
                     self.weights = self.weights + arrived.size

@@ -20,6 +20,7 @@ from napkin.autograd.recorder import Recorder
 from napkin.autograd.tensors import (
     BYTES,
     CUT,
+    DIFFERENCE,
     JOINED,
     PROMOTION_RANK,
     SLICE,
@@ -42,6 +43,10 @@ class Tape(Recorder):
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         return self.record("add", (x, y), self.new(x.count, promoted(x, y), "sum"), alias=True)
+
+    def subtract(self, x: Tensor, y: Tensor) -> Tensor:
+        """Subtract. Backward, y's gradient is a negated copy."""
+        return self.record(DIFFERENCE, (x, y), self.new(x.count, promoted(x, y), "difference"), alias=True)
 
     def scale(self, x: Tensor, what: str = "scaled") -> Tensor:
         """Multiply by a Python scalar, which saves nothing."""

@@ -10,7 +10,7 @@ BYTES, SIXTEENTHS = formats.BYTES, formats.SIXTEENTHS
 PROMOTION_RANK = {"bf16": 1, "fp16": 1, "fp32": 2, "fp64": 3}
 """The result of an operation on two dtypes has the one of higher rank (torch.promote_types)."""
 
-SLICE, CUT, JOINED = "slice", "cut", "joined"
+SLICE, CUT, JOINED, DIFFERENCE = "slice", "cut", "joined", "subtract"
 INPUT_LABEL = "x"
 """The residual stream that a layer reads."""
 ACTIVATION, WEIGHT, WEIGHT_COPY, INPUT = "activation", "weight", "weight copy", "input"

@@ -38,9 +38,10 @@ def tensor_sizes(step: PreparedStep) -> Iterator[tuple[Number, tuple[int, ...], 
     """Yield (elements on a rank, shape, optimizer) of the trained tensors in order, each layer type once or twice. A
     tied head's matrix is the embedding."""
     stack, setup = step.stack, step.setup
+    first, norms_last = setup.implementation.registers_first, setup.implementation.norms_last
     layers: list[Operation] = []
     for layer in stack.layers:
-        ordered = sorted(layer.operations, key=lambda op: setup.implementation.norms_last and op.normalizes())
+        ordered = sorted(layer.operations, key=lambda op: (op.name not in first, norms_last and op.normalizes()))
         layers += ordered * (1 if stack.depth == 1 else 2)
     after = [op for op in stack.after if not (step.model.tied and op.division() == VOCABULARY)]
     for weight in (one for one in weights_of([*stack.before, *layers, *after]) if one.trained):

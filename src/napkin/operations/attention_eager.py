@@ -28,6 +28,15 @@ def folded(run: Lowering, x: Tensor, heads: Number) -> Tensor:
     return select(either(alone, heads == 1), x, copied)
 
 
+def batched(run: Lowering, x: Tensor, y: Tensor, heads: Number, count: Number, what: str) -> Tensor:
+    """Multiply two matrices for each head. The product's arguments, as autocast casts them, live until it returns, next
+    to what folding copies."""
+    cast = tuple(run.tape.lowered(t) for t in (x, y))
+    out = run.tape.matmul(*(folded(run, t, heads) for t in cast), count, what)
+    run.tape.hold(*cast)
+    return out
+
+
 def eager(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Number, kv_heads: Number) -> Tensor:
     """softmax(q·kᵀ)·v in elementary operations."""
     tape, implementation = run.tape, run.implementation
@@ -43,8 +52,7 @@ def eager(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Numb
         q, k = (tape.cast(folded(run, t, heads), "fp32") for t in (q, k))
         scores = tape.record("matmul", (q, k), tape.new(scores_count, "fp32", "scores"), (q, k))
     else:
-        q, k = (folded(run, tape.lowered(t), heads) for t in (q, k))
-        scores = tape.matmul(q, k, scores_count, "scores")
+        scores = batched(run, q, k, heads, scores_count, "scores")
     relative = [run.values[name].tensor for name in run.program.relative]
     for other in relative:
         scores = tape.add(scores, other)
@@ -73,7 +81,7 @@ def eager(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Numb
         tape.hold(scores)
     weights = tape.dropout(weights, dropped_share(run, op))
     run.scopes.weights(weights)
-    out = tape.matmul(weights, folded(run, tape.lowered(v), heads), run.tokens * heads * op.v_dim, "values")
+    out = batched(run, weights, v, heads, run.tokens * heads * op.v_dim, "values")
     if share is not None:
         out = tape.multiply(out, tape.cast(share, out.dtype))
     out = tape.copy(out, "attended")
@@ -124,7 +132,7 @@ def with_sinks(run: Lowering, scores: Tensor, v: Tensor, heads: Number, count: N
     cut = tape.slice(weights, count) if op.sinks else weights
     weights = tape.cast(cut, v.dtype)
     weights = tape.dropout(weights, dropped_share(run, op))
-    out = tape.matmul(weights, folded(run, tape.lowered(v), heads), run.tokens * heads * op.v_dim, "values")
+    out = batched(run, weights, v, heads, run.tokens * heads * op.v_dim, "values")
     return tape.copy(out, "attended")
 
 

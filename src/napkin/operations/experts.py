@@ -59,9 +59,11 @@ class Experts(Module):
         h, f, e, k = self.d_model, self.d_ff, self.experts, self.top_k
         first = ("gate_up", (2 * f, h)) if self.gated else ("up", (f, h))  # one tensor each for all experts
         shapes = [first, ("down", (h, f))]
-        weights = [Weight(name, shape, EXPERT, e, k) for name, shape in shapes]
-        if self.bias:
-            weights += [Weight(f"{name}_bias", shape[:1], EXPERT, e, k) for name, shape in shapes]
+        weights: list[Weight] = []
+        for name, shape in shapes:
+            weights.append(Weight(name, shape, EXPERT, e, k))
+            if self.bias:
+                weights.append(Weight(f"{name}_bias", shape[:1], EXPERT, e, k))
         if self.normed:
             weights.append(Weight("post_norm", (h,)))
         return tuple(weights)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from napkin.autograd.tape import Tape
 from napkin.autograd.tensors import Tensor
 from napkin.operations.implementations import ANGLES, ROTATED
 from napkin.operations.lowering import Lowering
@@ -70,6 +71,8 @@ def upcast_table(run: Lowering, op: Rotation, stream: str) -> tuple[Tensor, Tens
 def by_angles(run: Lowering, op: Rotation, tensor: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate elements by the given angles and concatenate them with the others."""
     tape = run.tape
+    if op.pairing == "halves":
+        return by_halves(tape, tensor, cos, sin)
     narrow = tensor.dtype
     part = tensor if op.dim == op.head_dim else tape.slice(tensor, tensor.count * op.dim // op.head_dim)
     wide = "fp32" if op.upcast else part.dtype
@@ -86,3 +89,11 @@ def by_angles(run: Lowering, op: Rotation, tensor: Tensor, cos: Tensor, sin: Ten
         joined = tape.new(tensor.count, out.dtype, "joined")
         out = tape.record("cat", (out,) if op.dim == op.head_dim else (out, tensor), joined)
     return out
+
+
+def by_halves(tape: Tape, tensor: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate the two halves of each head, a and b, and concatenate them: (a·cos − b·sin, b·cos + a·sin)."""
+    first, second = (tape.slice(tensor, tensor.count // 2) for _ in range(2))
+    turned = tape.subtract(tape.multiply(first, cos), tape.multiply(second, sin))
+    other = tape.add(tape.multiply(second, cos), tape.multiply(first, sin))
+    return tape.join((turned, other), "joined")
