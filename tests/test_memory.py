@@ -417,3 +417,11 @@ def test_tensor_parallel_ranks_hold_their_part_of_the_logits(tp: int) -> None:
     line = f"memory llama3-8b --implementation megatron --tp {tp} --gpus {tp} --hardware h100 --seq 4096 --json"
     values = run_line(line).values
     assert values["memory/at/loss/temporaries"] == 4096 * (128256 // tp) * 4 + 2
+
+
+def test_an_encoder_caches_nothing_and_has_no_pace() -> None:
+    """BERT makes no tokens one after the other: no largest batch of a cache that it does not have."""
+    outcome = run_line("memory bert-base-uncased --inference --hardware h100 --json")
+    assert outcome.values["memory/kv_cache"] == 0
+    assert not {"max/batch", "max/seq", "time/per_token", "tokens_per_second"} & set(outcome.values)
+    assert all(set(row) == {"dtype", "weights"} for row in outcome.data["dtypes"])

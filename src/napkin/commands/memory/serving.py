@@ -15,7 +15,7 @@ from napkin.errors import NapkinError
 from napkin.footprint import serving as inference
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
-from napkin.operations.queries import undivided
+from napkin.operations.queries import generates, undivided
 from napkin.planning import enlarge, served, verdicts
 from napkin.planning.fewest import fewest, machines
 from napkin.planning.served import ServedMemory, Serving
@@ -114,8 +114,9 @@ def answer(question: ServingQuestion) -> Answer:
     capacity = None
     if hardware is not None:
         capacity = _against(answer, question, found, hardware)
-        answer.terms += served.pace(serving, found.cache, hardware.term("memory_bandwidth", "memory_bandwidth"))
-        answer.notes.append("time/per_token is the least that memory allows; all weights are read once a step")
+        if generates(serving.model):
+            answer.terms += served.pace(serving, found.cache, hardware.term("memory_bandwidth", "memory_bandwidth"))
+            answer.notes.append("time/per_token is the least that memory allows; all weights are read once a step")
     answer.plot = (_chart(_title(serving), found, capacity),)
     rows = _rows_by_format(serving, hardware)
     answer.extra["dtypes"] = rows
@@ -127,6 +128,13 @@ def _against(answer: Answer, question: ServingQuestion, found: ServedMemory, har
     """Add the largest batch and context that fit next to the weights, and the verdict; return the capacity."""
     capacity = hardware.term("capacity", "memory/capacity", "byte")
     left = served.cache_budget(capacity, found)
+    answer.verdict = served.verdict(found, capacity.value)
+    if question.must_fit:
+        answer.status = STATUS[answer.verdict]
+    if not generates(question.serving.model):
+        answer.terms = (*answer.terms, capacity, left)
+        answer.notes.append("it generates no tokens and caches nothing; what a pass computes is not counted")
+        return capacity
     batch, longest = served.largest(question.serving, left.value)
     most = (leaf("max/batch", batch, "1", TRUE), leaf("max/seq", longest, "token", TRUE))
     answer.terms = (*answer.terms, capacity, left, *most)
@@ -135,9 +143,6 @@ def _against(answer: Answer, question: ServingQuestion, found: ServedMemory, har
         answer.notes.append("the cache hardly grows: the largest is beyond what napkin tries")
     elif positions is not None and longest > positions:
         answer.notes.append(f"max/seq is what memory holds; the model has {positions:,} positions")
-    answer.verdict = served.verdict(found, capacity.value)
-    if question.must_fit:
-        answer.status = STATUS[answer.verdict]
     return capacity
 
 
@@ -153,8 +158,9 @@ def _chart(title: str, found: ServedMemory, capacity: Term | None) -> Chart:
 
 def _rows_by_format(serving: Serving, hardware: Hardware | None) -> list[dict[str, str | int | float]]:
     """Return weights and cache in other formats, and the largest batch and context next to them."""
-    capacity = None if hardware is None else hardware.term("capacity", "capacity", "byte").value
-    widths = {name: formats.element_bytes(formats.find(name)).value for name in CACHE_FORMATS}
+    caching = generates(serving.model)
+    capacity = None if hardware is None or not caching else hardware.term("capacity", "capacity", "byte").value
+    widths = {name: formats.element_bytes(formats.find(name)).value for name in CACHE_FORMATS if caching}
     rows = []
     for name in WEIGHT_FORMATS:
         one = served.in_format(serving, name, widths, capacity)

@@ -108,6 +108,8 @@ def _next(serving: Serving, hardware: Hardware | None, answer: Answer, formats: 
     terms: Mapping[str, float] = {term.name: term.value for term in answer.terms}
     if hardware is None:
         return Next({"hardware": "h100"})
+    if answer.verdict == FITS and "max/batch" not in terms:
+        return Next({"inference": None, "dtype": None, "cache-dtype": None, "batch": None})
     if answer.verdict == FITS and terms["max/batch"] > serving.sequences:
         return Next({"batch": str(terms["max/batch"])})
     for name in SMALLER:
