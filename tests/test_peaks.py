@@ -1,5 +1,5 @@
-"""What is live at a peak, by hand: sums of gradients, arguments, a recomputed pass, weights without a gradient, the order
-of an optimizer's tensors."""
+"""What is live at a peak, by hand: sums of gradients, arguments, a recomputed pass, weights without a gradient, tensors in
+order."""
 
 from __future__ import annotations
 
