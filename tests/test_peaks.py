@@ -1,5 +1,4 @@
-"""What is live at a peak, by hand: sums of gradients, arguments, a recomputed pass, weights without a gradient, tensors in
-order."""
+"""What is live at a peak, by hand: sums of gradients, arguments, recomputed passes, untrained weights, order."""
 
 from __future__ import annotations
 
