@@ -134,9 +134,10 @@ def parallel(
     norms: int = 1,
     dropout: tuple[bool, bool] = (False, False),
     dropout_sum: bool = False,
+    in_turn: bool = False,
 ) -> Operations:
     """Return y = x + attend(norm(x)) + feed(norm(x)), with one norm for both branches or one each.
-    `dropout`: on each branch; `dropout_sum`: once, on the sum of both."""
+    `dropout`: on each branch; `dropout_sum`: once, on the sum of both; `in_turn`: x + attend is summed first."""
     mlp_source = "mlp_norm" if norms == 2 else "attention_norm"
     first, second = attend("attention_norm"), feed(mlp_source)
     if dropout[0]:
@@ -145,10 +146,12 @@ def parallel(
         second += (Dropout("mlp_dropped", (second[-1].name,), width),)
     if norms == 2:  # each branch runs whole before the next
         second = (norm("mlp_norm", "x", width), *second)
+    both = first[-1].name, second[-1].name
+    sums = (("x", both[0]), ("branches", both[1])) if in_turn else (both, ("x", "branches"))
     return (
         norm("attention_norm", "x", width),
         *first,
         *second,
-        Add("branches", (first[-1].name, second[-1].name), width),
-        Add("residual", ("x", "branches"), width, dropout_sum),
+        Add("branches", sums[0], width),
+        Add("residual", sums[1], width, dropout_sum),
     )

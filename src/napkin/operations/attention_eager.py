@@ -31,9 +31,9 @@ def folded(run: Lowering, x: Tensor, heads: Number) -> Tensor:
 def batched(run: Lowering, x: Tensor, y: Tensor, heads: Number, count: Number, what: str) -> Tensor:
     """Multiply two matrices for each head. The product's arguments, as autocast casts them, live until it returns, next
     to what folding copies."""
-    cast = tuple(run.tape.lowered(t) for t in (x, y))
-    out = run.tape.matmul(*(folded(run, t, heads) for t in cast), count, what)
-    run.tape.hold(*cast)
+    x, y = run.tape.lowered(x), run.tape.lowered(y)
+    out = run.tape.matmul(folded(run, x, heads), folded(run, y, heads), count, what)
+    run.tape.hold(x, y)
     return out
 
 

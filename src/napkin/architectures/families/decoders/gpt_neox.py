@@ -182,7 +182,9 @@ STABLELM = Architecture(
     Decoder(
         norm=LAYER,
         arrangement=where(
-            "use_parallel_residual", partial(parallel, dropout=(False, True)), partial(pre_norm, dropout=(False, True))
+            "use_parallel_residual",
+            partial(parallel, dropout=(False, True), in_turn=True),
+            partial(pre_norm, dropout=(False, True)),
         ),
         sizes=partial(dimensions, own_head_dim=False),
         bias="use_qkv_bias",
