@@ -13,7 +13,6 @@ from napkin.evidence.serving_words import (
     LLAMA_CPP,
     MLPERF_LIMITS,
     MLPERF_PROMPTS,
-    LatencyLimits,
     cache_of,
     computed_in,
     engine_of,
@@ -27,7 +26,7 @@ from napkin.inputs.model_file import load_config
 from napkin.inputs.presets import is_preset
 from napkin.operations.model import Model
 from napkin.record import record
-from napkin.timing.generation import CLOSED, OFFLINE, SINGLE, STATIC, EngineRanks
+from napkin.timing.generation import CLOSED, OFFLINE, SINGLE, STATIC, EngineRanks, LatencyLimits
 
 START = "start-up log"
 MODES = (
@@ -199,7 +198,7 @@ def _limits_of(row: RowFields, mode: str) -> LatencyLimits:
     """Return the limits on latency: as stated, else those of the benchmark."""
     ttft, tpot = row.number("load.ttft_limit_ms"), row.number("load.tpot_limit_ms")
     if tpot is not None:
-        return LatencyLimits((ttft or 1e9) / 1e3, tpot / 1e3)
+        return LatencyLimits(ttft / 1e3 if ttft else None, tpot / 1e3)
     known = MLPERF_LIMITS.get((row.text("model.preset"), mode))
     if known is None or "mlperf" not in row.text("load.dataset").lower():
         raise NapkinError("the limits on its latency are not known")

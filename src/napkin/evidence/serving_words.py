@@ -9,7 +9,7 @@ from napkin.errors import NapkinError
 from napkin.evidence.generation import UNKNOWN
 from napkin.footprint.serving import StoredWeights, stored
 from napkin.inputs.hardware import Hardware
-from napkin.record import record
+from napkin.timing.generation import LatencyLimits
 
 LLAMA_CPP, GPT_FAST, TENSORRT = "llama.cpp", "gpt-fast", "tensorrt-llm"
 VLLM, SGLANG, TGI = "vllm", "sglang", "tgi"
@@ -50,14 +50,6 @@ NARROW_SUMS = "fp16_fp16acc"
 """The peak of 16-bit operands whose products are added up in 16 bits."""
 SPECULATES = re.compile(r"\b(mtp|eagle|medusa|specul\w*|draft)\b", re.IGNORECASE)
 DENIES = re.compile(r"\bno[nt]? |\bwithout\b|\boff\b|\bdisabled?\b", re.IGNORECASE)
-
-
-@record
-class LatencyLimits:
-    """Most seconds to the first token, and of each token after it."""
-
-    ttft: float
-    tpot: float
 
 
 MLPERF_LIMITS = {

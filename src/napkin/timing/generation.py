@@ -49,6 +49,14 @@ class Traffic:
 
 
 @record
+class LatencyLimits:
+    """Most seconds to the first token, and of each token after it; None: no limit."""
+
+    ttft: float | None = None
+    tpot: float | None = None
+
+
+@record
 class EngineShares:
     """What an engine reaches, from published measurements.
 

@@ -11,9 +11,8 @@ from napkin.commands.serve.served import ServedModel, served_of
 from napkin.errors import BROKEN, NapkinError
 from napkin.evidence.generation import rates_on
 from napkin.evidence.serving_errors import class_of, half_width
-from napkin.planning import enlarge
 from napkin.planning.generation import ServingSetup
-from napkin.planning.service import hold
+from napkin.planning.serving_search import fastest, largest_batch
 from napkin.planning.verdicts import FITS
 from napkin.render.answer import Answer, Row, Shown
 from napkin.term import TRUE, Term, add, leaf, multiply
@@ -82,24 +81,15 @@ def _choose(question: ServeQuestion, rates: GenerationRates) -> ServedModel:
     """Return the service on one of the setups: the first, with the fewest ranks, on which the sequences of a batch
     surely fit; of requests in flight, or of the largest batch, the one of the largest rate on the GPUs that are
     given. The last setup where none fits."""
-    best: ServedModel | None = None
-    problem: NapkinError | None = None
-    for setup in question.setups:
-        try:
-            found = _of(question, setup, rates)
-        except NapkinError as refused:
-            problem = refused
-            continue
-        if found.verdict != FITS:
-            continue
-        if question.solves or not (question.maximize or question.traffic.mode == CLOSED):
-            return found
-        if best is None or found.service.output_rate.value > best.service.output_rate.value:
-            best = found
+
+    def fitting(setup: ServingSetup) -> ServedModel | None:
+        found = _of(question, setup, rates)
+        return found if found.verdict == FITS else None
+
+    first = question.solves or not (question.maximize or question.traffic.mode == CLOSED)
+    best = fastest(question.setups, fitting, lambda found: found.service, first)
     if best is not None:
         return best
-    if problem is not None:
-        raise problem
     if question.solves and len(question.setups) > 1:
         most = question.setups[-1].groups.tp
         raise NapkinError(
@@ -114,24 +104,19 @@ def _of(question: ServeQuestion, setup: ServingSetup, rates: GenerationRates) ->
     """Return the service on a setup; of the largest batch where that is asked for."""
     if not question.maximize:
         return served_of(question, setup, question.requests(setup), rates)
-    room = question.room(setup)
-    each = float(hold(setup, question.requests(setup, 1), None).each.value)
 
-    def keeps(batch: int) -> bool:
-        if batch * each > room.low:
-            return False
-        service = served_of(question, setup, question.requests(setup, batch), rates).service
-        tpot, ttft = question.bounds
-        slow = tpot is not None and service.tpot is not None and float(service.tpot.value) > tpot
-        return not slow and (ttft is None or float(service.ttft.value) <= ttft)
-
-    batch = enlarge.largest_that_fits(keeps, most=setup.most)
-    if batch:
+    def of(batch: int) -> ServedModel:
         return served_of(question, setup, question.requests(setup, batch), rates)
-    if each > room.low:
+
+    one = of(1)
+    fitting = min(one.fitting[0], setup.most)
+    if not fitting:
         raise NapkinError(
             f"one sequence of {setup.model.name} does not surely fit", "more --tp, or --dtype fp8", status=BROKEN
         )
+    batch = largest_batch(lambda batch: of(batch).service, fitting, question.limits)
+    if batch:
+        return of(batch)
     raise NapkinError("no batch keeps the bound on latency: a single sequence takes longer", "more --tp", status=BROKEN)
 
 

@@ -19,7 +19,7 @@ from napkin.planning.engines import USUAL, EngineMemory, EngineRoom, engine_memo
 from napkin.planning.generation import ServingSetup
 from napkin.record import record, replace
 from napkin.term import Term
-from napkin.timing.generation import CLOSED, SINGLE, STATIC, EngineRanks, Traffic
+from napkin.timing.generation import CLOSED, SINGLE, STATIC, EngineRanks, LatencyLimits, Traffic
 
 CACHE, WEIGHTS = "bf16", "bf16"
 PROMPT, RESPONSE = "1024", "1024"
@@ -35,7 +35,7 @@ class ServeQuestion:
     solves    whether --gpus is not given: the fewest are taken
     traffic   in a batch, of one replica; where `maximize`, as many as fit and keep the bounds
     compute   format in which linear layers are multiplied
-    bounds    seconds of a token and to the first, None: no bound
+    limits    on latency
     """
 
     hardware: Hardware
@@ -46,7 +46,7 @@ class ServeQuestion:
     share: float | None
     compute: str
     price: Term | None
-    bounds: tuple[float | None, float | None]
+    limits: LatencyLimits
     maximize: bool
     must_fit: bool
     confidence: float
@@ -93,7 +93,7 @@ def read(inputs: Inputs) -> ServeQuestion:
         share=None if share is None else float(share),
         compute=compute,
         price=inputs.term("price") if inputs.has("price") else None,
-        bounds=(inputs.number_or_none("max-tpot"), inputs.number_or_none("max-ttft")),
+        limits=LatencyLimits(inputs.number_or_none("max-ttft"), inputs.number_or_none("max-tpot")),
         maximize=maximize,
         must_fit=inputs.flag("must-fit"),
         confidence=read_confidence(inputs),

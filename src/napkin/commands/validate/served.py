@@ -11,11 +11,11 @@ from napkin.footprint import serving as inference
 from napkin.planning import engines
 from napkin.planning.engines import EngineMemory
 from napkin.planning.generation import ServingSetup
-from napkin.planning.offered import Limits, best
 from napkin.planning.service import Service, hold, serve
+from napkin.planning.serving_search import fastest, fullest, layouts
 from napkin.record import record
 from napkin.term import TRUE, Term, leaf
-from napkin.timing.generation import OFFLINE, SINGLE, GenerationRates, Traffic
+from napkin.timing.generation import OFFLINE, SINGLE, GenerationRates, LatencyLimits, Traffic
 
 MOST_AT_ONCE = 2048
 """Sequences at a time at most (TensorRT-LLM, llmapi/llm_args.py, max_batch_size)."""
@@ -111,10 +111,22 @@ class Predicted:
         flight, that of the largest rate."""
         asked = self.asked
         if asked.mode == OFFLINE:
-            limits = None if asked.limits is None else Limits(asked.limits.ttft, asked.limits.tpot)
-            gpus = None if asked.stated else asked.gpus
-            return best(self.setup, gpus, traffic, self.rates, self.room, limits)[1]
+            return self._fullest(traffic)
         return serve(self.setup, traffic, self.rates, self._left())
+
+    def _fullest(self, traffic: Traffic) -> Service:
+        """Return the service of a queue of requests, with the layout and the batch of the largest rate."""
+        asked = self.asked
+
+        def of(setup: ServingSetup) -> Service:
+            left = leaf("cache/room", self.room(setup), "byte", TRUE)
+            return fullest(setup, traffic, self.rates, left, asked.limits or LatencyLimits())
+
+        setups = [self.setup] if asked.stated else layouts(self.setup, asked.gpus)
+        found = fastest(setups, of, lambda service: service)
+        if found is None:
+            raise NapkinError("no layout divides the model")
+        return found
 
     def _left(self) -> Term | None:
         """Return the bytes for keys and values, None where the weights would not fit as described."""
