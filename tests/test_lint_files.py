@@ -172,7 +172,7 @@ phases:
 
 
 def test_every_phase_of_a_run_is_judged_by_itself(napkin: Napkin, tmp_path: Path) -> None:
-    """8,192 × 128,256 fp32 logits fit and 65,536 do not; a change of one part is one in the file, not a command line."""
+    """8,192 × 128,256 fp32 logits fit and 65,536 do not; a change of one part is one in the file."""
     (tmp_path / "run.yaml").write_text(PHASED, encoding="utf-8")
     outcome = napkin(f"lint {tmp_path}/run.yaml --json --junit {tmp_path}/out.xml")
     found = {(row["rule"], row["phase"]) for row in outcome.data["rows"]}

@@ -145,12 +145,10 @@ def _write_junit(path: str, found: Sequence[Linted]) -> None:
     from napkin.render.files import write_whole
 
     marks = [mark for one in found for mark in one.marks]
-    names = {one.read.target.name for one in found}
-    text = to_junit(
-        marks,
-        {name: sum(one.seconds for one in found if one.read.target.name == name) for name in names},
-        "napkin lint",
-    )
+    seconds: dict[str, float] = {}
+    for one in found:  # phases are of one file
+        seconds[one.read.target.name] = seconds.get(one.read.target.name, 0.0) + one.seconds
+    text = to_junit(marks, seconds, "napkin lint")
     try:
         write_whole(path, text.encode("utf-8"))
     except OSError as problem:

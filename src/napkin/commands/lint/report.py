@@ -117,13 +117,8 @@ class Linted:
         """Return a finding as CI reads it."""
         place = self.read.place(finding)
         said = "; ".join(part for part in (finding.hit.says, *prices_of(finding), change_of(finding)) if part)
-        return Mark(
-            f"{finding.rule.number} {finding.rule.name}{self._phase}",
-            finding.rule.severity,
-            said,
-            place.file,
-            place.line,
-        )
+        name = f"{finding.rule.number} {finding.rule.name}{self._phase}"
+        return Mark(name, finding.rule.severity, said, place.file, place.line)
 
 
 def change_of(finding: BrokenRule) -> str:
