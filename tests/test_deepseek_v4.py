@@ -10,7 +10,7 @@ import pytest
 from napkin.counting import flops
 from napkin.counting.params import params
 from napkin.errors import REFUSED, NapkinError
-from napkin.footprint import serving as inference
+from napkin.footprint import kv_cache
 from napkin.operations.experts import Experts
 from napkin.operations.primitives import run_pairs
 from tests.conftest import model_of
@@ -78,7 +78,7 @@ def test_the_cache_holds_a_window_runs_and_their_indexers_keys() -> None:
     """512 tokens: each layer's window of 8 keys of 32 numbers, which are values too; 128 runs and their 16 numbers for
     the indexer in two layers, 32 runs in one."""
     numbers = 4 * 8 * 32 + 2 * 128 * (32 + 16) + 32 * 32
-    assert inference.cache(model_of(FIELDS), 512, 1, 2, "bf16").value == 2 * numbers
+    assert kv_cache.cache(model_of(FIELDS), 512, 1, 2, "bf16").value == 2 * numbers
 
 
 def test_layers_are_listed_by_kind_or_by_the_tokens_of_a_run() -> None:

@@ -10,7 +10,7 @@ import pytest
 from napkin.counting import flops
 from napkin.counting.params import params
 from napkin.errors import NapkinError
-from napkin.footprint import serving as inference
+from napkin.footprint import kv_cache
 from tests.conftest import model_of
 
 FIELDS: dict[str, Any] = {
@@ -98,7 +98,7 @@ def test_the_cache_is_the_latents_the_rotary_key_and_the_indexers_keys() -> None
     """100 tokens, a window of 50: two layers of all tokens, two of what the window sees."""
     model = model_of(PUBLISHED | {"sliding_window": 50})
     each = 2 * 100 * (24 + 8 + 16) + 2 * 50 * (36 + 16)
-    assert inference.cache(model, 100, 1, 2, "bf16").value == 2 * each
+    assert kv_cache.cache(model, 100, 1, 2, "bf16").value == 2 * each
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from napkin.architectures import MODULES, architecture_of
 from napkin.counting import conventions, flops
 from napkin.counting.params import params
 from napkin.errors import REFUSED, USAGE, NapkinError
-from napkin.footprint import serving as inference
+from napkin.footprint import kv_cache
 from napkin.inputs.load import Document
 from napkin.inputs.model_file import config_from
 from napkin.inputs.presets import presets
@@ -324,7 +324,7 @@ def test_two_maps_of_the_same_keys_are_two_products_and_one_cache() -> None:
     seconds = []
     for fields in (LLAMA, maps):
         of = model_of(fields)
-        assert inference.cached_numbers(of.stacks[0].layers[0], 100) == (100 * 2 * 2 * 8, 0)
+        assert kv_cache.cached_numbers(of.stacks[0].layers[0], 100) == (100 * 2 * 2 * 8, 0)
         seconds.append(flops.forward(of, flops.works(of, 1, 100)).value)
     assert seconds[1] - seconds[0] == 4 * 4 * 100 * 100 * 64
     with pytest.raises(NapkinError, match="is not even"):
@@ -555,13 +555,13 @@ def test_sides_that_do_not_fit_are_one_line(changes: dict[str, Any], says: str) 
 def test_lent_keys_are_cached_once_and_merged_ones_for_both_sides() -> None:
     """2 heads of 16 numbers, keys and values: 64 numbers a token. AltUp's coefficients are no latent."""
     layers = model_of(GEMMA3N | {"sliding_window": 8}).stacks[0].layers
-    kept = {layer.kind: inference.cached_numbers(layer, 100) for layer in layers}
+    kept = {layer.kind: kv_cache.cached_numbers(layer, 100) for layer in layers}
     assert kept["full_lending"] == (100 * 64, 0)
     assert kept["sliding_lending"] == kept["sliding_sparse"] == (8 * 64, 0)
     assert kept["full_borrowing"] == kept["sliding_borrowing"] == (0, 0)
     sliding, full = model_of(T5GEMMA2).stacks[1].layers
-    assert inference.cached_numbers(sliding, 100, source=40) == ((16 + 40) * 64, 0)
-    assert inference.cached_numbers(full, 100, source=40) == ((100 + 40) * 64, 0)
+    assert kv_cache.cached_numbers(sliding, 100, source=40) == ((16 + 40) * 64, 0)
+    assert kv_cache.cached_numbers(full, 100, source=40) == ((100 + 40) * 64, 0)
 
 
 def test_layers_that_lend_are_one_pipeline_stage() -> None:

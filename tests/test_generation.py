@@ -8,7 +8,7 @@ import pytest
 
 from napkin.architectures import build
 from napkin.commands.question.named import named_config
-from napkin.footprint.serving import stored, weights_read
+from napkin.footprint.served_weights import stored, weights_read
 from napkin.operations.model import Model
 from napkin.planning.generation import ServingSetup, Tokens, cache_of, decode_flops, decode_passes, prefill_flops
 from napkin.planning.service import hold, serve

@@ -9,7 +9,7 @@ import pytest
 from napkin.counting import flops
 from napkin.counting.params import params
 from napkin.errors import NapkinError
-from napkin.footprint import serving as inference
+from napkin.footprint import kv_cache
 from tests.conftest import model_of
 
 FIELDS: dict[str, Any] = {
@@ -87,7 +87,7 @@ def test_forward_flops_are_the_classes() -> None:
 
 def test_the_cache_is_what_a_window_sees_and_all_of_the_rest() -> None:
     model = model_of(FIELDS)
-    assert inference.cache(model, 100, 1, 2, "bf16").value == 2 * (2 * 20 * 3 * 8 + 2 * 2 * 100 * 2 * 16)
+    assert kv_cache.cache(model, 100, 1, 2, "bf16").value == 2 * (2 * 20 * 3 * 8 + 2 * 2 * 100 * 2 * 16)
 
 
 @pytest.mark.parametrize(

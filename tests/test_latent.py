@@ -9,7 +9,7 @@ import pytest
 
 from napkin.counting.params import params
 from napkin.errors import NapkinError
-from napkin.footprint import serving as inference
+from napkin.footprint import kv_cache
 from tests.conftest import model_of
 
 FIELDS: dict[str, Any] = {
@@ -74,7 +74,7 @@ def test_an_indexer_caches_its_keys_beside_the_latent() -> None:
     """100 tokens: in each of three layers the latent and the rotary key of all, though a query sees 32 that are chosen,
     and 16 numbers for the choice."""
     model = model_of(INDEXED | {"model_type": "axk2", "gated_norm_rank": 8})
-    assert inference.cache(model, 100, 1, 2, "bf16").value == 2 * 3 * 100 * (24 + 8 + 16)
+    assert kv_cache.cache(model, 100, 1, 2, "bf16").value == 2 * 3 * 100 * (24 + 8 + 16)
 
 
 @pytest.mark.parametrize("field", ["hc_mult", "index_n_heads", "q_lora_rank"])

@@ -8,7 +8,7 @@ import pytest
 
 from napkin.counting.params import params
 from napkin.errors import NapkinError
-from napkin.footprint import serving as inference
+from napkin.footprint import kv_cache
 from tests.conftest import model_of
 
 FIELDS: dict[str, Any] = {
@@ -56,7 +56,7 @@ def test_the_published_files_fields_say_the_same() -> None:
 def test_all_keys_are_cached_though_blocks_are_chosen() -> None:
     """100 tokens: keys and values of two heads of 24 in three layers, 16 numbers for the choice in two."""
     numbers = 100 * (3 * 2 * 2 * 24 + 2 * 16)
-    assert inference.cache(model_of(FIELDS), 100, 1, 2, "bf16").value == 2 * numbers
+    assert kv_cache.cache(model_of(FIELDS), 100, 1, 2, "bf16").value == 2 * numbers
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ import pytest
 
 from napkin.architectures import implementation_of
 from napkin.errors import REFUSED, USAGE, NapkinError
-from napkin.footprint import memory
-from napkin.footprint import serving as inference
+from napkin.footprint import kv_cache, memory
 from napkin.footprint.prepared import PreparedStep, prepare
 from napkin.inputs.model_file import load_config
 from napkin.operations.work import Work
@@ -156,7 +155,7 @@ def test_checkpointed_layers_of_two_lengths_keep_inputs_of_their_own() -> None:
 def test_wkv_caches_three_numbers_a_channel_and_the_tokens_that_it_mixes() -> None:
     fields = {"model_type": "rwkv", "hidden_size": H, "num_hidden_layers": 2, "vocab_size": 97, "context_length": 64}
     layer = model_of(fields).stacks[0].runs[0][1]
-    assert inference.cached_numbers(layer, 1000) == (0, 3 * H + 2 * H)
+    assert kv_cache.cached_numbers(layer, 1000) == (0, 3 * H + 2 * H)
 
 
 @pytest.mark.parametrize("name", ["mamba-130m", "mamba2-130m", "recurrentgemma-2b", "bamba-9b", "falcon-h1-0.5b"])

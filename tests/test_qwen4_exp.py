@@ -10,7 +10,7 @@ from napkin.architectures import build
 from napkin.counting import flops
 from napkin.counting.params import params
 from napkin.errors import NapkinError, Refused
-from napkin.footprint.serving import cached_numbers
+from napkin.footprint.kv_cache import cached_numbers
 from napkin.inputs.load import Document
 from napkin.inputs.model_file import config_from
 from tests.conftest import model_of

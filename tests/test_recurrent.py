@@ -9,7 +9,7 @@ import pytest
 from napkin.counting import flops
 from napkin.counting.params import params
 from napkin.errors import NapkinError, Refused
-from napkin.footprint.serving import cached_numbers
+from napkin.footprint.kv_cache import cached_numbers
 from napkin.operations.convolutions import HalfShifted
 from napkin.operations.model import Model
 from napkin.operations.recurrence import Scan

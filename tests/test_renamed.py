@@ -13,7 +13,7 @@ from napkin.counting import flops
 from napkin.counting.params import params
 from napkin.elementwise import Number
 from napkin.errors import NapkinError
-from napkin.footprint import memory, serving
+from napkin.footprint import kv_cache, memory
 from napkin.footprint.prepared import prepare
 from napkin.inputs.presets import presets
 from napkin.operations.base import Operation
@@ -91,7 +91,7 @@ def test_parameters_flops_and_caches_keep_their_values_in_every_preset() -> None
         ), one.name
         for stack, new in zip(model.stacks, other.stacks, strict=True):
             for before, after in zip(stack.layers, new.layers, strict=True):
-                assert serving.cached_numbers(before, 64) == serving.cached_numbers(after, 64), one.name
+                assert kv_cache.cached_numbers(before, 64) == kv_cache.cached_numbers(after, 64), one.name
 
 
 def totals(found: dict[str, Any]) -> dict[str, Number]:

@@ -19,7 +19,7 @@ from napkin.evidence.serving_words import (
     speculates,
     weights_of,
 )
-from napkin.footprint.serving import StoredWeights
+from napkin.footprint.served_weights import StoredWeights
 from napkin.inputs import hardware
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.model_file import load_config

@@ -7,7 +7,7 @@ import re
 from napkin import formats
 from napkin.errors import NapkinError
 from napkin.evidence.generation import UNKNOWN
-from napkin.footprint.serving import StoredWeights, stored
+from napkin.footprint.served_weights import StoredWeights, stored
 from napkin.inputs.hardware import Hardware
 from napkin.timing.generation import LatencyLimits
 

@@ -10,7 +10,7 @@ Symbols: M bytes of a GPU, s the engine's share, W bytes of weights on it, b wha
 from __future__ import annotations
 
 from napkin.errors import NapkinError, did_you_mean
-from napkin.footprint import serving as inference
+from napkin.footprint import served_weights
 from napkin.footprint.allocator import Figure
 from napkin.planning.generation import CHUNK, ServingSetup
 from napkin.record import record
@@ -126,17 +126,17 @@ def weights_on(setup: ServingSetup) -> Term:
     """Return the bytes of the weights on the fullest GPU: experts are divided over their own ranks, the rest over those
     of tensor parallelism, both over the stages of a pipeline, of which one has the larger end."""
     groups, name = setup.groups, "memory/parameters"
-    whole = inference.weights(setup.model, setup.weights, groups.tp)
+    whole = served_weights.weights(setup.model, setup.weights, groups.tp)
     if groups.pp == 1 and groups.ep <= groups.tp:
         return whole
-    experts = leaf("experts", inference.expert_bytes(setup.model, setup.weights), "byte", TRUE)
+    experts = leaf("experts", served_weights.expert_bytes(setup.model, setup.weights), "byte", TRUE)
     wide = max(groups.ep, groups.tp)
     others = subtract("weights/others", whole, divide("experts/of_a_rank", experts, constant("tp", groups.tp)))
     here = add("weights/of_a_replica", others, divide("experts/here", experts, constant("expert_ranks", wide)))
     if groups.pp == 1:
         return here.renamed(name)
     depth = setup.model.depth
-    ends = inference.end_bytes(setup.model, setup.weights, groups.tp)
+    ends = served_weights.end_bytes(setup.model, setup.weights, groups.tp)
     apart = ends[0] if setup.model.tied else sum(ends)
     inside = subtract("weights/layers", here, leaf("weights/ends", apart, "byte", TRUE))
     layers = leaf("layers_of_a_stage", -(-depth // groups.pp), "1", TRUE)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from napkin.counting import flops
 from napkin.elementwise import Number, ceil_div
-from napkin.footprint import serving as inference
-from napkin.footprint.serving import StoredWeights
+from napkin.footprint import kv_cache, served_weights
+from napkin.footprint.served_weights import StoredWeights
 from napkin.operations.model import Layer, Model
 from napkin.operations.roles import LM_HEAD
 from napkin.record import record
@@ -115,7 +115,7 @@ def _read(setup: ServingSetup, tokens: Number, encodes: bool) -> Number:
     that several replicas share meet the tokens of all of them."""
     groups = setup.groups
     wide = max(groups.ep, groups.tp)
-    read = inference.weights_read(setup.model, tokens * wide / groups.tp, setup.weights, encodes)
+    read = served_weights.weights_read(setup.model, tokens * wide / groups.tp, setup.weights, encodes)
     return (read.others / groups.tp + read.experts / wide) / groups.pp
 
 
@@ -125,14 +125,14 @@ def _read(setup: ServingSetup, tokens: Number, encodes: bool) -> Number:
 def cache_of(setup: ServingSetup, context: int, prompt: int) -> float:
     """Return the bytes that a sequence of `context` tokens keeps on one tensor-parallel rank, all layers."""
     seq, source = _lengths(setup, context, prompt)
-    return float(inference.cache(setup.model, seq, 1, setup.element, setup.cache_name, setup.groups.tp, source).value)
+    return float(kv_cache.cache(setup.model, seq, 1, setup.element, setup.cache_name, setup.groups.tp, source).value)
 
 
 def moved_by_sequence(setup: ServingSetup, context: int, prompt: int) -> float:
     """Return the bytes that decoding one token of a sequence moves on a rank, all layers: its cache is read, and states
     of fixed size are written again."""
     seq, source = _lengths(setup, context, prompt)
-    written = float(inference.states(setup.model, seq, setup.groups.tp, source)) * setup.element
+    written = float(kv_cache.states(setup.model, seq, setup.groups.tp, source)) * setup.element
     return cache_of(setup, context, prompt) + written
 
 
@@ -184,7 +184,7 @@ def _forward(model: Model, prompt: int, made: int, decoding: bool) -> ForwardFlo
             (1, Layer("", stack.after)),
         ]
         for count, layer in runs:
-            more = inference.absorbed(layer) if decoding else {}
+            more = kv_cache.absorbed(layer) if decoding else {}
             for op in layer.operations:
                 done = count * float(sum(product.flops for product in flops.products_of(op, work)))
                 if op.role == LM_HEAD:

@@ -4,7 +4,7 @@ generates at a time."""
 from __future__ import annotations
 
 from napkin.errors import Refused
-from napkin.footprint import serving as inference
+from napkin.footprint import served_weights
 from napkin.operations.facts import LinearLayer
 from napkin.operations.model import Model
 from napkin.planning.generation import MOST_AT_ONCE, ServingSetup, Tokens, cache_of, decode_passes, prefill_passes
@@ -71,11 +71,11 @@ class Engine:
 
     @property
     def setup(self) -> ServingSetup:
-        return ServingSetup(self.model, inference.stored(FORMAT), ELEMENT, FORMAT, EngineRanks(self.ranks))
+        return ServingSetup(self.model, served_weights.stored(FORMAT), ELEMENT, FORMAT, EngineRanks(self.ranks))
 
     def weights(self) -> Term:
         """Return the bytes of the weights on a rank."""
-        return inference.weights(self.model, inference.stored(FORMAT), self.ranks).renamed("engine/weights")
+        return served_weights.weights(self.model, served_weights.stored(FORMAT), self.ranks).renamed("engine/weights")
 
     def memory(self, capacity: Term) -> Term:
         """Return the bytes that the engine takes of a GPU: its share of the whole memory (verl

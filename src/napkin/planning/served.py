@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from napkin.errors import UNDECIDED
-from napkin.footprint import allocator
-from napkin.footprint import serving as inference
-from napkin.footprint.serving import StoredWeights
+from napkin.footprint import allocator, kv_cache, served_weights
+from napkin.footprint.served_weights import StoredWeights
 from napkin.operations.model import Model
 from napkin.planning import enlarge, verdicts
 from napkin.record import record, replace
@@ -34,7 +33,7 @@ class Serving:
 
     def cache(self, sequences: int, seq: int) -> Term:
         """Return the bytes of keys and values of that many sequences of that length, on one rank."""
-        return inference.cache(self.model, seq, sequences, self.element, self.cache_name, self.ranks, self.source)
+        return kv_cache.cache(self.model, seq, sequences, self.element, self.cache_name, self.ranks, self.source)
 
 
 @record
@@ -51,7 +50,7 @@ class ServedMemory:
 
 def held(serving: Serving) -> ServedMemory:
     """Return what each GPU holds: tensor parallelism divides weights and cache."""
-    weights = inference.weights(serving.model, serving.weights, serving.ranks)
+    weights = served_weights.weights(serving.model, serving.weights, serving.ranks)
     cache = serving.cache(serving.sequences, serving.seq)
     context = leaf("memory/context", int(allocator.CONTEXT.value), "byte", ASSUMED, allocator.CONTEXT.source)
     both = weights.value + cache.value
@@ -85,7 +84,7 @@ def verdict(found: ServedMemory, capacity: float) -> str:
 def pace(serving: Serving, cache: Term, bandwidth: Term) -> tuple[Term, Term]:
     """Return the least time of a decoding step, which makes one token for each sequence, and tokens per second."""
     over = constant("tensor_parallel_ranks", serving.ranks)
-    read = inference.weights_read(serving.model, serving.sequences, serving.weights).total
+    read = served_weights.weights_read(serving.model, serving.sequences, serving.weights).total
     once = divide("decode/weights", leaf("weights_read", read, "byte", TRUE, DECODE), over)
     time = divide("time/per_token", add("decode/bytes", once, cache.renamed("decode/cache")), bandwidth, source=DECODE)
     made = constant("tokens_of_a_step", serving.sequences, "token")
@@ -104,7 +103,7 @@ class OtherFormat:
 
 def in_format(serving: Serving, weights: str, caches: dict[str, float], capacity: float | None) -> OtherFormat:
     """Return what is held with weights in another format; caches: bytes of an element by format."""
-    size = inference.weights(serving.model, inference.stored(weights), serving.ranks).value
+    size = served_weights.weights(serving.model, served_weights.stored(weights), serving.ranks).value
     sizes = {
         name: replace(serving, element=element, cache_name=name).cache(serving.sequences, serving.seq).value
         for name, element in caches.items()

@@ -14,7 +14,7 @@ first token takes P(1) to P(B).
 
 from __future__ import annotations
 
-from napkin.footprint import serving as inference
+from napkin.footprint import kv_cache
 from napkin.planning.generation import ServingSetup, Tokens, cache_of, decode_passes, prefill_passes
 from napkin.record import record
 from napkin.term import GIVEN, TRUE, Term, add, constant, divide, floor, largest, leaf, multiply, smallest, subtract
@@ -142,12 +142,12 @@ def hold(setup: ServingSetup, traffic: Traffic, left: Term | None) -> HeldCache:
     whole = traffic.prompt + traffic.response
     in_the_mean = traffic.mode in (CLOSED, OFFLINE)
     context = traffic.prompt + traffic.response // 2 if in_the_mean else whole
-    growing = inference.growing(setup.model, *((traffic.response, traffic.prompt) if setup.encodes else (whole, 0)))
+    growing = kv_cache.growing(setup.model, *((traffic.response, traffic.prompt) if setup.encodes else (whole, 0)))
     width = constant(f"bytes of {setup.cache_name}", setup.element, "byte")
-    held = leaf("elements_of_a_sequence", growing, "1", TRUE, inference.LATENT)
+    held = leaf("elements_of_a_sequence", growing, "1", TRUE, kv_cache.LATENT)
     length = leaf("tokens_of_a_sequence", whole, "token", GIVEN)
     per_token = divide("serve/kv_cache/per_token", multiply("serve/kv_cache/grown", held, width), length)
-    full = leaf("serve/kv_cache/sequence", cache_of(setup, whole, traffic.prompt), "byte", TRUE, inference.LATENT)
+    full = leaf("serve/kv_cache/sequence", cache_of(setup, whole, traffic.prompt), "byte", TRUE, kv_cache.LATENT)
     each = leaf("cache_of_a_sequence", cache_of(setup, context, traffic.prompt) / setup.groups.pp, "byte", TRUE)
     if left is None:
         return HeldCache(per_token, full, each)

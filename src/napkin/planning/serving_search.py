@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from napkin.errors import NapkinError
-from napkin.footprint import serving as inference
+from napkin.footprint import served_weights
 from napkin.planning import enlarge
 from napkin.planning.generation import ServingSetup
 from napkin.planning.service import Service, serve
@@ -30,7 +30,7 @@ def layouts(setup: ServingSetup, gpus: int) -> Iterator[ServingSetup]:
     while ranks <= gpus:
         if gpus % ranks == 0 and setup.model.heads % ranks == 0:
             yield replace(setup, groups=EngineRanks(ranks), dp=gpus // ranks)
-            if ranks > 1 and inference.weights_read(setup.model, 1, setup.weights).experts:
+            if ranks > 1 and served_weights.weights_read(setup.model, 1, setup.weights).experts:
                 yield replace(setup, groups=EngineRanks(1, 1, ranks), dp=gpus)
         ranks *= 2
 

@@ -12,7 +12,7 @@ from napkin.commands.question.model import read_sequence, read_target
 from napkin.commands.question.nodes import read_gpus
 from napkin.commands.screens.serving import screen
 from napkin.errors import NapkinError
-from napkin.footprint import serving as inference
+from napkin.footprint import served_weights
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.operations.queries import generates, undivided
@@ -71,7 +71,7 @@ def read(inputs: Inputs, model: Model) -> ServingQuestion:
     inputs.because(("max",), "it belongs to training; the largest batch and context are part of the answer")
     inputs.because(inputs.command.options, "it belongs to training, not to --inference", "leave out one of the two")
     ranks = _read_ranks(inputs, model)
-    weights = inference.stored(inputs.text("dtype", default="bf16"))
+    weights = served_weights.stored(inputs.text("dtype", default="bf16"))
     cache = formats.find(inputs.text("cache-dtype", default=CACHE), "--cache-dtype")
     seq, sequences = read_sequence(inputs, model), inputs.integer("batch", default="1")
     element = formats.element_bytes(cache).value
@@ -107,7 +107,7 @@ def answer(question: ServingQuestion) -> Answer:
     answer = Answer("memory", (found.weights, found.cache, found.context, found.total))
     answer.intervals["memory/total"] = (found.low, found.high)
     answer.notes.append("only weights, keys and values: what the serving engine adds is not counted")
-    if serving.weights.each == serving.weights.rest < inference.WIDE:
+    if serving.weights.each == serving.weights.rest < served_weights.WIDE:
         answer.notes.append(
             f"every weight in {serving.weights.name}; engines mostly leave embedding, head and norms in 16 bits"
         )

@@ -11,7 +11,7 @@ from napkin.commands.question.model import read_model
 from napkin.commands.question.nodes import read_gpus
 from napkin.errors import NapkinError, Refused
 from napkin.evidence.serving_words import computed_in
-from napkin.footprint import serving as inference
+from napkin.footprint import served_weights
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.operations.queries import generates, undivided
@@ -80,7 +80,7 @@ def read(inputs: Inputs) -> ServeQuestion:
     cache = formats.find(inputs.text("cache-dtype", default=CACHE), "--cache-dtype")
     compute = computed_in(word, hardware)
     setup = ServingSetup(
-        model, inference.stored(word), formats.element_bytes(cache).value, cache.name, chunk=engine.chunk
+        model, served_weights.stored(word), formats.element_bytes(cache).value, cache.name, chunk=engine.chunk
     )
     maximize = _read_whether_largest(inputs)
     traffic = _read_traffic(inputs, maximize)

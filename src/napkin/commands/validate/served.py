@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from napkin.errors import NapkinError
 from napkin.evidence.serving_rows import START, ServedRow
-from napkin.footprint import serving as inference
+from napkin.footprint import served_weights
 from napkin.planning import engines
 from napkin.planning.engines import EngineMemory
 from napkin.planning.generation import ServingSetup
@@ -68,7 +68,7 @@ class Predicted:
     def _weights(self, quantity: str) -> float:
         size = float(engines.weights_on(self.setup).value)
         if quantity == "weights_gib":
-            size = float(inference.weights(self.asked.model, self.asked.weights, 1).value)
+            size = float(served_weights.weights(self.asked.model, self.asked.weights, 1).value)
         return size / (1e9 if "_gb_" in quantity else 2**30)
 
     def _cache(self, quantity: str) -> float:

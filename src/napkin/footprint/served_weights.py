@@ -1,0 +1,181 @@
+"""What the weights of a model that is served take on a GPU, by their number format, and what a pass reads of them."""
+
+from __future__ import annotations
+
+from napkin import formats
+from napkin.counting.params import params
+from napkin.counting.vision import params_of
+from napkin.elementwise import Number
+from napkin.errors import NapkinError
+from napkin.footprint.kv_cache import caches_of, nearest_linear
+from napkin.operations.facts import Served
+from napkin.operations.model import Model
+from napkin.operations.roles import REPLICATED
+from napkin.record import record
+from napkin.term import TRUE, Term, add, ceil_divide, constant, leaf, multiply
+
+WIDE = 2
+"""Bytes of a weight that such a format leaves alone."""
+
+
+@record
+class StoredWeights:
+    """How weights are stored: `each` bytes for a matrix of a layer, `rest` for everything else."""
+
+    name: str
+    each: float
+    rest: float
+
+
+def stored(name: str) -> StoredWeights:
+    """Return a number format of weights. An unknown one is refused (2)."""
+    word = name.strip().lower()
+    if word in formats.QUANTIZED:
+        return StoredWeights(word, formats.QUANTIZED[word], WIDE)
+    if word in formats.GGUF:
+        return StoredWeights(word, formats.GGUF[word], formats.GGUF[word])
+    try:
+        form = formats.find(word)
+    except NapkinError as problem:
+        hint = (
+            f"{problem.hint}, or {', '.join(formats.QUANTIZED)}"
+            if problem.hint
+            else f"or {', '.join(formats.QUANTIZED)}"
+        )
+        raise NapkinError(problem.message, hint) from None
+    width = formats.element_bytes(form).value
+    return StoredWeights(form.name, width, width)
+
+
+def divided(model: Model) -> tuple[int, int]:
+    """Return the parameters that tensor parallelism divides, and those that every rank has; a vision tower's too."""
+    whole, parts = 0, model.vision.parts if model.vision is not None else ()
+    for stack in (*model.stacks, *(stack for part in parts for stack in part.stacks)):
+        runs = [(1, stack.before), *((count, layer.operations) for _, count, layer in stack.kinds()), (1, stack.after)]
+        for count, operations in runs:
+            for op in operations:
+                whole += count * sum(w.count for w in op.weights() if w.shard == REPLICATED)
+    everything = params_of(model)[1] if parts else params(model)["params/total"]
+    return everything.value - whole, whole
+
+
+def in_matrices(model: Model) -> int:
+    """Return the parameters in the matrices of layers: what a blocked format stores."""
+    return sum(
+        count * weight.count
+        for stack in model.stacks
+        for _, count, layer in stack.kinds()
+        for op in layer.operations
+        if not op.embeds()
+        for weight in op.weights()
+        if len(weight.shape) > 1
+    )
+
+
+def repeated(model: Model, ranks: int) -> int:
+    """Return the parameters of the products of keys and values that are on more than one of `ranks` ranks, less once:
+    where there are more ranks than heads, each holds a whole one (vLLM, model_executor/layers/linear.py,
+    QKVParallelLinear)."""
+    found = 0
+    for stack in model.stacks:
+        for _, count, layer in stack.kinds():
+            by_name = {op.name: op for op in layer.operations}
+            for kept in caches_of(layer, Served(0, 0, 1)):
+                if ranks <= kept.heads or not kept.heads:
+                    continue
+                for tensor, size in zip(kept.made_from, kept.head_dim, strict=True):
+                    made = nearest_linear(tensor, by_name)
+                    if made is not None and made.d_out >= kept.heads * size:
+                        more = ranks // kept.heads - 1
+                        found += count * more * kept.heads * size * (made.d_in + made.bias)
+    return found
+
+
+def weights(model: Model, how: StoredWeights, ranks: int) -> Term:
+    """Return the bytes of the weights on one of `ranks` tensor-parallel ranks: `memory/parameters`."""
+    split, whole = divided(model)
+    again = repeated(model, ranks)
+    split = split + again
+    each = leaf("bytes_of_a_weight", how.each, "byte/param", TRUE, how.name)
+    over = constant("tensor_parallel_ranks", ranks)
+    if how.each == how.rest:
+        here = ceil_divide("weights/divided", leaf("weights/sharded", split, "param", TRUE), over)
+        return multiply("memory/parameters", add("weights", here, leaf("weights/whole", whole, "param", TRUE)), each)
+    narrow = in_matrices(model) + again
+    wide = leaf("bytes_of_another_weight", how.rest, "byte/param", TRUE, "16 bits: tables, head, norms and biases")
+    return add(
+        "memory/parameters",
+        multiply(
+            "weights/matrices/bytes", ceil_divide("matrices/here", leaf("matrices", narrow, "param", TRUE), over), each
+        ),
+        multiply(
+            "weights/others/bytes",
+            add(
+                "others",
+                ceil_divide("others/here", leaf("others/sharded", split - narrow, "param", TRUE), over),
+                leaf("others/whole", whole, "param", TRUE),
+            ),
+            wide,
+        ),
+    )
+
+
+def expert_bytes(model: Model, how: StoredWeights) -> float:
+    """Return the bytes of all routed experts."""
+    return sum(
+        count * weight.count * (how.each if len(weight.shape) > 1 else how.rest)
+        for stack in model.stacks
+        for _, count, layer in stack.kinds()
+        for op in layer.operations
+        for weight in op.weights()
+        if weight.used < weight.copies
+    )
+
+
+def end_bytes(model: Model, how: StoredWeights, ranks: int) -> tuple[float, float]:
+    """Return the bytes of what precedes the layers and of what follows them, on one of `ranks` ranks; a tied head is
+    on the last stage too."""
+    first, last = model.stacks[0], model.stacks[-1]
+    before = sum(w.count for op in first.before for w in op.weights())
+    after = sum(w.count for op in last.after for w in op.owner().weights())
+    return before * how.rest / ranks, after * how.rest / ranks
+
+
+# --- what a pass reads -----------------------------------------------------------------------------------------------
+
+
+@record
+class ReadWeights:
+    """Bytes of the weights that a pass reads: of routed experts, and all others."""
+
+    experts: Number
+    others: Number
+
+    @property
+    def total(self) -> Number:
+        return self.experts + self.others
+
+
+def weights_read(model: Model, tokens: Number, how: StoredWeights, encodes: bool = False) -> ReadWeights:
+    """Return the bytes that a pass of `tokens` tokens reads: every matrix once, of a table of embeddings only rows
+    (counted as none). Of E experts with k chosen by each token, E·(1 − (1 − k/E)^tokens) are expected to be hit where
+    all are equally likely: k for one token. encodes: the encoder runs too."""
+    experts: Number = 0
+    others: Number = 0
+    for stack in model.stacks:
+        if stack.name == "encoder" and not encodes:
+            continue
+        runs = [(1, stack.before), *((count, layer.operations) for _, count, layer in stack.kinds()), (1, stack.after)]
+        for at, (count, operations) in enumerate(runs):
+            inside = 0 < at < len(runs) - 1
+            for op in operations:
+                if op.embeds():
+                    continue
+                for weight in op.owner().weights():
+                    each = count * weight.each * (how.each if inside and len(weight.shape) > 1 else how.rest)
+                    if weight.used == weight.copies:
+                        others = others + each * weight.copies
+                    else:
+                        hit = 1 - (1 - weight.used / weight.copies) ** tokens
+                        experts = experts + each * weight.copies * hit
+    return ReadWeights(experts, others)
