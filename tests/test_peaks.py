@@ -16,6 +16,7 @@ from napkin.footprint.prepared import prepare
 from napkin.operations.attention_eager import batched
 from napkin.operations.lowering import Lowering
 from napkin.operations.rotary_tables import by_halves
+from napkin.operations.scopes import ScopeNames, Scopes
 from napkin.training.layout import Layout
 from napkin.training.optimizers import find
 from napkin.training.precision import POLICIES
@@ -125,6 +126,27 @@ def test_what_autocast_casts_for_a_product_lives_until_the_product_is_there() ->
     batched(cast(Lowering, run), q.view(rows_apart=True), k, 2, 4, "scores")
     casts, copy, scores = 2 * 2 * ROWS, 2 * ROWS, 2 * 4
     assert forward_peaks(tape.nodes, tape.holds)[1] == casts + copy + scores
+
+
+def test_a_norm_that_both_branches_read_lives_until_both_are_added() -> None:
+    """A variable of the layer refers to it past its last reader; what attention alone reads goes with attention."""
+    for forked, last in ((frozenset({"norm"}), 4), (frozenset[str](), 1)):
+        tape = Tape("fp32")
+        x = tape.given(ROWS, "fp32", "x")
+        none, additions = frozenset[str](), frozenset({"branches", "residual"})
+        names = ScopeNames(none, none, additions, frozenset({"branches"}), frozenset({"norm"}), forked, frozenset("o"))
+        scopes = Scopes(tape, names, True, "layer", ())
+        normed = tape.shift(x)
+        scopes.leave("norm", normed)
+        attended = tape.scale(normed)
+        scopes.leave("o", attended)
+        fed = tape.scale(normed)
+        scopes.enter("branches", (x, attended))
+        both = tape.add(x, attended)
+        scopes.leave("branches", both)
+        scopes.enter("residual", (both, fed))
+        scopes.leave("residual", tape.add(both, fed))
+        assert max(number for number, tensor in tape.holds if tensor is normed) == last
 
 
 def sizes_in_order(fields: dict[str, object]) -> list[tuple[int, ...]]:

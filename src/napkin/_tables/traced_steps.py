@@ -146,7 +146,7 @@ TRACED: dict[str, tuple[int, int, int, float]] = {
     'seed_oss': (5, 5, 5, 0.0),
     'smollm3': (8, 8, 8, 0.0),
     'solar_open': (5, 5, 5, 0.0),
-    'stablelm': (4, 3, 3, -0.01421),
+    'stablelm': (11, 9, 11, -5e-05),
     'starcoder2': (8, 8, 8, 0.0),
     't5': (8, 3, 7, 0.01314),
     't5gemma': (6, 0, 6, -0.00354),

@@ -5,7 +5,7 @@ the linear layers that run as one GEMM (`fuse_linears`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import pairwise
 
 from napkin.elementwise import Number
@@ -154,6 +154,8 @@ def _inline_norms(operations: Operations) -> Operations:
 def _scopes(operations: Operations) -> ScopeNames:
     """Return the names that the scopes of a layer's values depend on."""
     feeding = _feeding(operations)
+    ends = tuple(_ends(operations))
+    norms = frozenset(op.name for op in operations if op.normalizes() and op.name not in feeding)
     pairs = pairwise(operations)
     partial = (a.name for a, b in pairs if a.pattern() == b.pattern() == SUM and a.name in b.reads)
     return ScopeNames(
@@ -161,9 +163,23 @@ def _scopes(operations: Operations) -> ScopeNames:
         cores=frozenset(op.name for op in operations if (core := op.attends()) is not None and not core.copied),
         additions=frozenset(op.name for op in operations if op.pattern() == SUM),
         partial=frozenset(partial),
-        norms=frozenset(op.name for op in operations if op.normalizes() and op.name not in feeding),
-        ends=frozenset(_ends(operations)),
+        norms=norms,
+        forked=norms & _read_on_both_sides(operations, ends),
+        ends=frozenset(ends),
     )
+
+
+def _read_on_both_sides(operations: Operations, ends: Collection[str]) -> set[str]:
+    """Return what operations read both before and after one of `ends`."""
+    before: set[str] = set()
+    found: set[str] = set()
+    reads: set[str] = set()
+    for op in operations:
+        found.update(before.intersection(op.reads))
+        reads.update(op.reads)
+        if op.name in ends:
+            before |= reads
+    return found
 
 
 def _ends(operations: Operations) -> Iterator[str]:

@@ -26,6 +26,7 @@ class ScopeNames:
     additions  all additions
     partial    additions whose sum the next addition reads, in one expression
     norms      norms of the residual stream, whose output is the argument of attention or the MLP
+    forked     those of them that both attention and the MLP read: a variable of the layer, until both are added
     ends       linear layers of attention's result, after which it returns
     """
 
@@ -34,6 +35,7 @@ class ScopeNames:
     additions: frozenset[str]
     partial: frozenset[str]
     norms: frozenset[str]
+    forked: frozenset[str]
     ends: frozenset[str]
 
 
@@ -86,6 +88,8 @@ class Scopes:
         if name in self.names.norms if waits else name in self.names.additions and name not in self.names.partial:
             self.tape.hold(*self.summed)
             self.summed = []
+        if self.inside_layer and name in self.names.forked:
+            self.summed.append(made)
 
     def local(self, *tensors: Tensor) -> None:
         """Hold tensors that local variables of attention refer to."""
