@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from napkin.autograd.tape import Tape
-from napkin.autograd.tensors import INPUT_LABEL, WEIGHT, Storage, Tensor, select
+from napkin.autograd.tensors import WEIGHT, Storage, Tensor, select
 from napkin.elementwise import Number, is_zero, maximum
 from napkin.operations.activation_functions import activated
-from napkin.operations.implementations import ANGLES, PADDING, PAIRS, POSITION_IDS, Implementation
+from napkin.operations.implementations import Implementation
 from napkin.operations.learning import Learning
 from napkin.operations.scopes import ScopeNames, Scopes
 from napkin.operations.shapes import Shape, Split, Value
+from napkin.operations.stack_inputs import StackInputs
 from napkin.record import record
 
 TYPE_CHECKING = False
@@ -24,11 +25,6 @@ if TYPE_CHECKING:
     from typing import Protocol
 else:
     Protocol = object
-
-ARGUMENTS = (POSITION_IDS, PADDING, PAIRS)
-"""Of what a class passes to its layers, what no gradient passes through and what is no causal mask."""
-ENCODED = "encoder's output"
-"""Label of the encoder's output, one tensor that all layers of a decoder read."""
 
 
 class Readable(Protocol):
@@ -83,7 +79,7 @@ class Program:
     scopes: ScopeNames
 
 
-class Lowering:
+class Lowering(StackInputs):
     """Runs operations on a tape for one micro-batch on one rank."""
 
     def __init__(
@@ -96,14 +92,10 @@ class Lowering:
         dropout: float,
         selective: bool = False,
     ) -> None:
-        self.tape = tape
-        self.implementation = implementation
-        self.split = split
+        super().__init__(tape, implementation, shape, split)
         self.attention = attention
         self.dropout = dropout
         self.selective = selective
-        self.stack = 0
-        self.over(shape)
         self.tables: dict[tuple[object, ...], tuple[Tensor, Tensor]] = {}
         self.orders: dict[str, tuple[Tensor, Tensor, Tensor]] = {}
         self.factor: Tensor | None = None
@@ -121,51 +113,11 @@ class Lowering:
         self.shared_tensors: dict[str, Value] = {}
         self.gathered: dict[int, Tensor] = {}
         self.handed: frozenset[str] = frozenset()
-        self.arguments: dict[int, Storage] = {}
         self.starts: dict[str, int] = {}
         self.reused: Mapping[int, bool] = {}
         """Operations of layers whose weights others read too, by identity: whether these are in other layers."""
 
     # --- the program ---
-
-    def over(self, shape: Shape, implementation: Implementation | None = None, split: Split | None = None) -> None:
-        """Switch to another stack's sequences, with cos and sin of their own, and to how it is run and divided."""
-        self.stack += 1
-        self.implementation = implementation or self.implementation
-        self.split = split or self.split
-        self.b = shape.sequences
-        self.s = shape.length
-        self.own = shape.length // self.split.context
-        self.tokens = self.b * self.own
-        self.source = shape.source
-        self.encoded: Tensor | None = None
-        self.memory = ""
-        self.passed = {name: self._argument(name) for name in self.implementation.passes if name in ARGUMENTS}
-
-    def _argument(self, name: str) -> Tensor:
-        """Return what the class passes to each layer and no gradient passes through, one tensor for all layers."""
-        stored = "fp32" if self.tape.autocast else self.tape.compute
-        count, dtype = {
-            POSITION_IDS: (self.own, "int64"),
-            PADDING: (self.b * self.own * (not self.source), stored),
-            PAIRS: (self.b * self.own * self.s, "fp32"),
-        }[name]
-        given = self.tape.given(count, dtype, name, no_grad=True)
-        given.storage.shared = True
-        return given
-
-    def takes_angles(self, count: Number, dtype: str) -> None:
-        """Note that the layer is called with sines and cosines of `count` elements, where its class passes them."""
-        if ANGLES not in self.implementation.passes:
-            return
-        if ANGLES not in self.passed:
-            self.passed[ANGLES] = self.tape.given(count, dtype, ANGLES, no_grad=True)
-            self.passed[ANGLES].storage.shared = True
-        self.takes(self.passed[ANGLES])
-
-    def takes(self, tensor: Tensor) -> None:
-        """Note that the layer that runs is called with a tensor next to the stream, which its checkpoint keeps."""
-        self.arguments |= {id(storage): storage for _, storage in tensor.storages}
 
     def shared_values(self) -> tuple[Storage, ...]:
         """Return what operations share with all layers that follow, each storage once."""
@@ -176,12 +128,6 @@ class Lowering:
         """Return the same with the zeros that stand for position biases."""
         shares = self.zeros is not None and self.zeros.storage.shared
         return (*self.shared_values(), *((self.zeros.storage,) if shares and self.zeros is not None else ()))
-
-    def reads_encoder(self, name: str, width: Number, dtype: str) -> None:
-        """Provide the encoder's output, which the following layers share and read by this name."""
-        self.memory = name
-        self.encoded = self.tape.given(self.b * (self.source // self.split.context) * width, dtype, ENCODED)
-        self.encoded.storage.shared = True
 
     def run(self, program: Program, x: Value | None) -> Value:
         """Run a program's operations in order and return the last one's output."""
@@ -252,11 +198,6 @@ class Lowering:
         """Return the output of the layer's operation with a role."""
         return self.values[self.of_role(role).name]
 
-    def residual(self, width: Number, dtype: str) -> Value:
-        """Return a layer's input: the residual stream."""
-        count = self.tokens // self.split.sequence * width
-        return Value(self.tape.given(count, dtype, INPUT_LABEL), width)
-
     def gather_sequence(self, x: Value) -> Tensor:
         """All-gather the tokens of the sequence-parallel group; return the tensor itself without sequence
         parallelism."""
@@ -280,10 +221,6 @@ class Lowering:
     def gather_parts(self, x: Value) -> Value:
         """All-gather the parts of all tensor-parallel ranks; return the tensor itself without tensor parallelism."""
         return Value(self._all_gather(x.tensor, self.split.tensor), x.width, False, True)
-
-    def rows_of(self, how: str) -> Number:
-        """Return the rows of position ids, or of cos and sin: one per sequence, or one for all."""
-        return self.b if how in ("each", "learned") or (how == "source" and not self.source) else 1
 
     def made_of(self, names: tuple[str, ...]) -> Tensor | None:
         """Return the tensor that the named outputs are slices of, if they cover it."""
