@@ -99,6 +99,7 @@ def test_the_cache_is_the_latents_the_rotary_key_and_the_indexers_keys() -> None
     model = model_of(PUBLISHED | {"sliding_window": 50})
     each = 2 * 100 * (24 + 8 + 16) + 2 * 50 * (36 + 16)
     assert kv_cache.cache(model, 100, 1, 2, "bf16").value == 2 * each
+    assert kv_cache.unread(model, 100) == 2 * (100 - 32) * (24 + 8)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,15 @@ from napkin.architectures import build
 from napkin.commands.question.named import named_config
 from napkin.footprint.served_weights import stored, weights_read
 from napkin.operations.model import Model
-from napkin.planning.generation import ServingSetup, Tokens, cache_of, decode_flops, decode_passes, prefill_flops
+from napkin.planning.generation import (
+    ServingSetup,
+    Tokens,
+    cache_of,
+    decode_flops,
+    decode_passes,
+    moved_by_sequence,
+    prefill_flops,
+)
 from napkin.planning.service import hold, serve
 from napkin.record import fields, replace
 from napkin.term import constant
@@ -85,6 +93,14 @@ def test_a_latent_is_on_every_rank_and_more_ranks_than_heads_repeat_them() -> No
 def test_of_a_window_no_more_is_kept() -> None:
     """gpt-oss-20b: 12 of 24 layers keep 128 tokens, 2 · 8 · 64 elements each."""
     assert cache_of(setup("gpt-oss-20b"), 10_000, 1) == 12 * (10_000 + 128) * 2 * 8 * 64 * 2
+
+
+def test_a_step_reads_the_keys_that_sparse_attention_chooses() -> None:
+    """DeepSeek-V4-Flash: 21 of its layers choose 512 of the keys of 4 tokens each, of 512 elements."""
+    served = setup("deepseek-v4-flash")
+    skipped = cache_of(served, 100_000, 1) - moved_by_sequence(served, 100_000, 1)
+    assert skipped == 21 * (100_000 // 4 - 512) * 512 * 2
+    assert moved_by_sequence(served, 2048, 1) == cache_of(served, 2048, 1)
 
 
 def test_experts_that_a_step_meets() -> None:

@@ -159,6 +159,34 @@ def test_several_files_are_several_runs(napkin: Napkin, recipe: Path, tmp_path: 
     assert len(outcome.errors) == 1
 
 
+PHASED = """\
+model: llama3-8b
+hardware: h100
+gpus: 64
+zero: 3
+framework: fsdp
+phases:
+  - {name: short, tokens: 1T, seq: 4096, global_batch: 1024}
+  - {name: long, tokens: 100B, seq: 65536, global_batch: 64, recompute: full}
+"""
+
+
+def test_every_phase_of_a_run_is_judged_by_itself(napkin: Napkin, tmp_path: Path) -> None:
+    """8,192 × 128,256 fp32 logits fit and 65,536 do not; a change of one part is one in the file."""
+    (tmp_path / "run.yaml").write_text(PHASED, encoding="utf-8")
+    outcome = napkin(f"lint {tmp_path}/run.yaml --json --junit {tmp_path}/out.xml")
+    found = {(row["rule"], row["phase"]) for row in outcome.data["rows"]}
+    assert ("N201", "long") in found
+    assert ("N201", "short") not in found
+    assert outcome.status == 1
+    assert all(row["command"] is None for row in outcome.data["rows"])
+    cases = ElementTree.parse(tmp_path / "out.xml").getroot().iter("testcase")
+    names = [one.get("name") for one in cases]
+    assert len(names) == len(set(names)) == len(outcome.data["rows"])
+    refused = napkin(f"step --run {tmp_path}/run.yaml")
+    assert (refused.status, len(refused.errors)) == (2, 1)
+
+
 def test_what_github_and_jenkins_read(napkin: Napkin, recipe: Path, tmp_path: Path) -> None:
     line = f"lint {recipe} --hardware h100 --gpus 8 --select N101 --annotations github --junit {tmp_path}/out.xml"
     outcome = napkin(line)

@@ -57,6 +57,7 @@ def test_all_keys_are_cached_though_blocks_are_chosen() -> None:
     """100 tokens: keys and values of two heads of 24 in three layers, 16 numbers for the choice in two."""
     numbers = 100 * (3 * 2 * 2 * 24 + 2 * 16)
     assert kv_cache.cache(model_of(FIELDS), 100, 1, 2, "bf16").value == 2 * numbers
+    assert kv_cache.unread(model_of(FIELDS), 100) == (100 - 4 * 8) * 2 * 2 * 2 * 24
 
 
 @pytest.mark.parametrize(

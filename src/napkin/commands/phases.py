@@ -47,11 +47,15 @@ Ask = Callable[[Mapping[str, OptionText], dict[str, NapkinError]], Answer]
 """Asks a part's question; the second takes the refusals of options that change nothing in it."""
 
 
-def accepted_phases(command: Signature, value: object, place: Callable[..., str], accepted: Accepted) -> OptionText:
+def check_has_phases(command: Signature, where: str) -> None:
+    """Refuse parts of a run for a command that does not put them together."""
+    if NAME not in command.names:
+        raise NapkinError(f"{where}: {command.name} has no phases", "train-time, plan, memory and lint FILE have")
+
+
+def accepted_phases(value: object, place: Callable[..., str], accepted: Accepted) -> OptionText:
     """Return the `phases:` of a run file, each mapping's options by name. place: where an entry lies in the file."""
     where = place()
-    if NAME not in command.names:
-        raise NapkinError(f"{where}: {command.name} has no phases", "train-time, plan and memory have")
     if not isinstance(value, list) or not value or not all(isinstance(one, dict) for one in value):
         raise NapkinError(f"{where}: is not a list of mappings", "each has its tokens: and what it changes")
     if len(value) > MOST:
@@ -70,18 +74,15 @@ def accepted_phases(command: Signature, value: object, place: Callable[..., str]
 def answer_phases(command: Signature, given: Mapping[str, OptionText], ask: Ask) -> Answer:
     """Answer a question that has parts."""
     stated = given[NAME]
-    if not isinstance(stated.text, tuple) or not all(isinstance(one, PhaseText) for one in stated.text):
-        raise NapkinError("--phases: parts of a run are written in a run file", "phases: [{tokens: 1T, seq: 4096}, …]")
     for name in WHOLE:
         if name in given:
             raise NapkinError(f"--{name} and phases: cannot be combined", "leave out one of the two")
-    phases: Sequence[PhaseText] = stated.text
-    shared = {name: one for name, one in given.items() if name not in (*LIMITS, NAME)}
+    phases = parts_of(given)
     answers, unused = [], []
     for phase in phases:
         spare: dict[str, NapkinError] = {}
         try:
-            answers.append(ask(_asked(shared, phase), spare))
+            answers.append(ask(phase.options, spare))
         except NapkinError as problem:
             raise problem.at(phase.name) from None
         unused.append(spare)
@@ -97,10 +98,19 @@ def answer_phases(command: Signature, given: Mapping[str, OptionText], ask: Ask)
 AMOUNTS = ("tokens", "steps", "samples")
 
 
-def _asked(shared: Mapping[str, OptionText], phase: PhaseText) -> dict[str, OptionText]:
-    """Return a part's question: what all share, and its own; an amount of its own replaces the run's."""
-    own = any(name in phase.options for name in AMOUNTS)
-    return {**{name: one for name, one in shared.items() if not own or name not in AMOUNTS}, **phase.options}
+def parts_of(given: Mapping[str, OptionText]) -> list[PhaseText]:
+    """Return the parts of a run, each with all options of its question: what all share, and its own; an amount of its
+    own replaces the run's. given: options, `phases` among them."""
+    phases = given[NAME].text
+    if not isinstance(phases, tuple) or not all(isinstance(one, PhaseText) for one in phases):
+        raise NapkinError("--phases: parts of a run are written in a run file", "phases: [{tokens: 1T, seq: 4096}, …]")
+    shared = {name: one for name, one in given.items() if name not in (*LIMITS, NAME)}
+    parts = []
+    for phase in phases:
+        own = any(name in phase.options for name in AMOUNTS)
+        common = {name: one for name, one in shared.items() if not own or name not in AMOUNTS}
+        parts.append(PhaseText(phase.name, {**common, **phase.options}))
+    return parts
 
 
 # --- time ------------------------------------------------------------------------------------------------------------

@@ -36,17 +36,23 @@ def options_of_file(path: str, command: Command) -> dict[str, OptionText]:
 
 
 def options_of(
-    document: Document, data: dict[str, Any], prefix: tuple[object, ...], command: Signature, shared: bool = False
+    document: Document,
+    data: dict[str, Any],
+    prefix: tuple[object, ...],
+    command: Signature,
+    shared: bool = False,
+    apart: bool = False,
 ) -> dict[str, OptionText]:
     """Return the options in one mapping of a run file; `command`, `limits` and `checks` are not options. shared: the
-    file names no command, so that others read it too."""
+    file names no command, so that others read it too; apart: the caller asks about each of its `phases:` by itself."""
     options = {k: v for k, v in data.items() if k not in ("command", "limits", "checks", "name", "phases")}
     found = accepted(command, options, "run file", lambda key: document.place(*prefix, key), shared)
     if "phases" in data:
-        from napkin.commands.phases import accepted_phases  # only where a run file has parts
+        from napkin.commands.phases import accepted_phases, check_has_phases  # only where a run file has parts
 
+        if not apart:
+            check_has_phases(command, document.place(*prefix, "phases"))
         found["phases"] = accepted_phases(
-            command,
             data["phases"],
             partial(document.place, *prefix, "phases"),
             lambda part, place: accepted(command, part, "run file", place, shared),

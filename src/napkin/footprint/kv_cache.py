@@ -29,15 +29,20 @@ def cached_numbers(layer: Layer, context: Number, ranks: Number = 1, source: Num
     by_name = {op.name: op for op in layer.operations}
     growing: Number = 0
     fixed: Number = 0
-    seen: set[str] = set()
-    for kept in caches_of(layer, Served(context, source or context, ranks)):
-        if kept.tensor not in seen:
-            seen.add(kept.tensor)
-            growing = growing + kept.growing
-            fixed = fixed + kept.fixed
-            if kept.heads:
-                growing = growing + kept.tokens * _width(kept, by_name, ranks)
+    for kept in _kept_once(layer, Served(context, source or context, ranks)):
+        growing = growing + kept.growing
+        fixed = fixed + kept.fixed
+        if kept.heads:
+            growing = growing + kept.tokens * _width(kept, by_name, ranks)
     return growing, fixed
+
+
+def _kept_once(layer: Layer, over: Served) -> list[Cache]:
+    """Return what a layer caches for one sequence, each tensor once, as the first operation that needs it says."""
+    found: dict[str, Cache] = {}
+    for kept in caches_of(layer, over):
+        found.setdefault(kept.tensor, kept)
+    return list(found.values())
 
 
 def _width(kept: Cache, by_name: Mapping[str, Operation], ranks: Number) -> Number:
@@ -154,6 +159,20 @@ def growing(model: Model, context: Number, source: Number = 0) -> Number:
 def states(model: Model, context: Number, ranks: Number = 1, source: Number = 0) -> Number:
     """Return the elements of fixed size that one sequence keeps on one of `ranks` ranks: states of recurrent layers."""
     return _kept(model, context, ranks, source, 1)
+
+
+def unread(model: Model, context: Number, ranks: Number = 1, source: Number = 0) -> Number:
+    """Return the elements that one sequence keeps on one of `ranks` ranks and that its next token does not read: keys
+    and values that sparse attention does not choose."""
+    total: Number = 0
+    for stack in model.stacks:
+        if stack.name == "encoder":
+            continue
+        for _, count, layer in stack.kinds():
+            by_name = {op.name: op for op in layer.operations}
+            for kept in _kept_once(layer, Served(context, source or context, ranks)):
+                total = total + count * kept.unread * (_width(kept, by_name, ranks) if kept.heads else 1)
+    return total
 
 
 def _kept(model: Model, context: Number, ranks: Number, source: Number, which: int) -> Number:

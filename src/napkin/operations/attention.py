@@ -228,11 +228,16 @@ class AttentionCore(Ordinary):
         for bound in (None if self.anywhere else self.window, self.chunk):
             if bound is not None:
                 tokens = minimum(tokens, bound)
-        tokens = tokens + self.runs(over.context) + over.source * self.merged
+        runs = self.runs(over.context)
+        unread = _beyond(tokens, self.window if self.anywhere else None) + _beyond(runs, self.chosen)
+        tokens = tokens + runs + over.source * self.merged
         if self.shared:
-            return Cache(self.reads[1], growing=tokens * self.cached)
+            return Cache(self.reads[1], growing=tokens * self.cached, unread=unread * self.cached)
         sizes = (self.qk_dim, self.v_dim)
-        return Cache(self.reads[1], tokens=tokens, heads=self.kv_heads, head_dim=sizes, made_from=self.reads[1:3])
+        made_from = self.reads[1:3]
+        return Cache(
+            self.reads[1], tokens=tokens, heads=self.kv_heads, head_dim=sizes, made_from=made_from, unread=unread
+        )
 
     def elements_moved(self, work: Work) -> Number:
         """Count q, k, v and the output; the kernel writes no scores (Dao et al. 2022, arXiv:2205.14135)."""
@@ -296,3 +301,8 @@ class AttentionCore(Ordinary):
 
         views = tuple(t.view(rows_apart=apart) for t, apart in zip(qkv, rows_apart, strict=True))
         return eager(run, self, views, heads, kv_heads)
+
+
+def _beyond(tokens: Number, most: int | None) -> Number:
+    """Return how many of these tokens are more than a query chooses (None: it sees all)."""
+    return 0 if most is None else tokens - minimum(tokens, most)

@@ -44,6 +44,7 @@ class Cache:
     tokens, heads, head_dim, made_from
              keys and values instead: tokens that are kept, key/value heads, elements of a key and a value of one head,
              and the two tensors, of which both may come from one narrower latent that is kept in their place
+    unread   of `growing`, or of `tokens`, what the next token does not read: sparse attention chooses
     """
 
     tensor: str
@@ -53,6 +54,7 @@ class Cache:
     heads: int = 0
     head_dim: tuple[int, int] = (0, 0)
     made_from: tuple[str, ...] = ()
+    unread: Number = 0
 
 
 @record

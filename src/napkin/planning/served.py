@@ -86,7 +86,11 @@ def pace(serving: Serving, cache: Term, bandwidth: Term) -> tuple[Term, Term]:
     over = constant("tensor_parallel_ranks", serving.ranks)
     read = served_weights.weights_read(serving.model, serving.sequences, serving.weights).total
     once = divide("decode/weights", leaf("weights_read", read, "byte", TRUE, DECODE), over)
-    time = divide("time/per_token", add("decode/bytes", once, cache.renamed("decode/cache")), bandwidth, source=DECODE)
+    reading = cache.renamed("decode/cache")
+    if unread := kv_cache.unread(serving.model, serving.seq, serving.ranks, serving.source):
+        skipped = leaf("decode/unread", serving.sequences * unread * serving.element, "byte", TRUE, "sparse attention")
+        reading = subtract("decode/cache", cache, skipped)
+    time = divide("time/per_token", add("decode/bytes", once, reading), bandwidth, source=DECODE)
     made = constant("tokens_of_a_step", serving.sequences, "token")
     return time, divide("tokens_per_second", made, time)
 

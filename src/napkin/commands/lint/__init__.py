@@ -49,13 +49,14 @@ def run(inputs: Inputs) -> Answer:
     for target in targets:
         started = time.perf_counter()
         try:
-            one = _read_linted(inputs, read_target(inputs, target), wanted)
+            for read in read_target(inputs, target):
+                one = _read_linted(inputs, read, wanted)
+                found.append(replace(one, seconds=time.perf_counter() - started))
+                started = time.perf_counter()
         except NapkinError as problem:
             if len(targets) == 1:
                 raise
             problems += problem.problems if isinstance(problem, Problems) else (problem,)
-            continue
-        found.append(replace(one, seconds=time.perf_counter() - started))
     answer = _answer(found, problems, inputs.flag("explain"))
     if inputs.has("junit"):
         _write_junit(inputs.text("junit"), found)
@@ -144,7 +145,10 @@ def _write_junit(path: str, found: Sequence[Linted]) -> None:
     from napkin.render.files import write_whole
 
     marks = [mark for one in found for mark in one.marks]
-    text = to_junit(marks, {one.read.target.name: one.seconds for one in found}, "napkin lint")
+    seconds: dict[str, float] = {}
+    for one in found:  # phases are of one file
+        seconds[one.read.target.name] = seconds.get(one.read.target.name, 0.0) + one.seconds
+    text = to_junit(marks, seconds, "napkin lint")
     try:
         write_whole(path, text.encode("utf-8"))
     except OSError as problem:

@@ -45,13 +45,19 @@ class Place:
 @record
 class ReadTarget:
     """A configuration as read. notes: of what its files say and napkin does not model; ignores: by file; clashes: keys
-    that contradict each other."""
+    that contradict each other; phase: the name of the part of a run that it is, "" for all of it."""
 
     target: Target
     inputs: Inputs
     notes: tuple[str, ...] = ()
     ignores: Mapping[str, Ignores] = MappingProxyType({})
     clashes: tuple[BrokenRule, ...] = ()
+    phase: str = ""
+
+    @property
+    def name(self) -> str:
+        """The file's name, and the phase's where it has several."""
+        return f"{self.target.name}, {self.phase}" if self.phase else self.target.name
 
     def place(self, finding: BrokenRule) -> Place:
         """Return where a finding is: at its option, else at one that its change names, else in the file."""
@@ -91,8 +97,9 @@ def _is_file(word: str) -> bool:
     return os.path.isfile(word) or path_like
 
 
-def read_target(inputs: Inputs, target: Target) -> ReadTarget:
-    """Return a configuration's options: those of its files, over which the command line wins."""
+def read_target(inputs: Inputs, target: Target) -> list[ReadTarget]:
+    """Return a configuration's options: those of its files, over which the command line wins. A run file with `phases:`
+    is one configuration for each."""
     typed = {name: one for name, one in inputs.given.items() if name not in ("configs", "from")}
     if target.model:
         if "model" in typed:
@@ -101,20 +108,28 @@ def read_target(inputs: Inputs, target: Target) -> ReadTarget:
     named = [*target.files, *([inputs.text("run")] if "run" in inputs.given else [])]
     ignores = {name_of(path): Ignores(read_text(path), name_of(path)) for path in named if path != "-"}
     if not target.files:
-        return ReadTarget(target, Inputs(inputs.command, typed), ignores=ignores)
+        return [ReadTarget(target, Inputs(inputs.command, typed), ignores=ignores)]
     if len(target.files) == 1 and _is_run_file(target.files[0]):
         from napkin.commands.runfile import options_of, read
 
         document = read(target.files[0])
-        given = options_of(document, document.data, (), inputs.command, shared=True)
-        return ReadTarget(target, Inputs(inputs.command, {**given, **typed}), ignores=ignores)
+        given = options_of(document, document.data, (), inputs.command, shared=True, apart=True)
+        if "phases" in given:
+            from napkin.commands.phases import parts_of
+
+            parts = [(one.name, {**one.options, **typed}) for one in parts_of(given)]
+        else:
+            parts = [("", {**given, **typed})]
+        return [
+            ReadTarget(target, Inputs(inputs.command, options), ignores=ignores, phase=name) for name, options in parts
+        ]
     from napkin.commands.launchfile import options_of_launch
 
     launch = options_of_launch(target.files, inputs.command, typed, clashing=True)
     asked = Inputs(inputs.command, {**launch.given, **typed})
     asked.assumed += launch.assumed
     clashes = tuple(clash(f"{one.key}: {one.why}", one.option, one.place) for one in launch.clashes)
-    return ReadTarget(target, asked, tuple(launch.notes), ignores, clashes)
+    return [ReadTarget(target, asked, tuple(launch.notes), ignores, clashes)]
 
 
 def _is_run_file(path: str) -> bool:

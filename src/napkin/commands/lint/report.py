@@ -55,7 +55,12 @@ class Linted:
         found."""
         found = [self.mark(one) for one in self.findings]
         kept = [replace(one, status=BROKEN_WORD if one.status == ERROR else HOLDS) for one in found]
-        return kept or [Mark("no findings", HOLDS, "no rule is broken", self.read.target.name)]
+        return kept or [Mark(f"no findings{self._phase}", HOLDS, "no rule is broken", self.read.target.name)]
+
+    @property
+    def _phase(self) -> str:
+        """What tells the names of several phases of one file apart."""
+        return f" ({self.read.phase})" if self.read.phase else ""
 
     def command(self, change: Options) -> str:
         """Return the command line that lints the configuration with a change."""
@@ -69,6 +74,10 @@ class Linted:
         others = target.files if model else target.files[1:]
         return " ".join([first, *(f"--from {quoted(path)}" for path in others), *pieces])
 
+    def _line(self, change: Options) -> str | None:
+        """Return the command line for JSON; none where nothing changes, or one phase of several does: in the file."""
+        return self.command(change) if change and not self.read.phase else None
+
     def row(self, finding: BrokenRule) -> Row:
         """Return a finding as JSON has it."""
         place, price = self.read.place(finding), finding.price
@@ -79,13 +88,14 @@ class Linted:
             "message": finding.hit.says,
             "file": place.file or None,
             "line": place.line,
+            "phase": self.read.phase or None,
             "option": finding.hit.option,
             "key": place.key or None,
             "time": price.time,
             "memory": price.memory,
             "cost": price.cost,
             "change": change_of(finding) or None,
-            "command": self.command(finding.change) if finding.change else None,
+            "command": self._line(finding.change),
         }
 
     @property
@@ -97,16 +107,18 @@ class Linted:
         price = {"time": one.price.time, "memory": one.price.memory, "cost": one.price.cost}
         return {
             "file": self.read.target.name or None,
+            "phase": self.read.phase or None,
             **price,
             "change": change_of(one),
-            "command": self.command(one.change),
+            "command": self._line(one.change),
         }
 
     def mark(self, finding: BrokenRule) -> Mark:
         """Return a finding as CI reads it."""
         place = self.read.place(finding)
         said = "; ".join(part for part in (finding.hit.says, *prices_of(finding), change_of(finding)) if part)
-        return Mark(f"{finding.rule.number} {finding.rule.name}", finding.rule.severity, said, place.file, place.line)
+        name = f"{finding.rule.number} {finding.rule.name}{self._phase}"
+        return Mark(name, finding.rule.severity, said, place.file, place.line)
 
 
 def change_of(finding: BrokenRule) -> str:

@@ -29,7 +29,7 @@ def screen(found: Sequence[Linted], problems: int, whys: bool) -> Screen:
         return _of_one(found[0], told)
     rows: list[tuple[str, str, str]] = []
     for one in found:
-        rows.append((one.read.target.name, "", ""))
+        rows.append((one.read.name, "", ""))
         rows += _rows(one, len(one.findings))
     every = [finding for one in found for finding in one.findings]
     said = [f"{len(found)} configurations"] + ([f"{problems} not read"] if problems else [])
@@ -55,9 +55,9 @@ def _of_one(one: Linted, told: Sequence[str]) -> Screen:
 
 def _question(one: Linted) -> Sequence[str]:
     """Return the configuration in clauses, its file first."""
-    file = [f"{one.read.target.name}:"] if one.read.target.files else []
+    file = [f"{one.read.name}:"] if one.read.target.files else []
     if one.case is None:
-        return [*file, one.stated.model.name] if one.stated is not None else [one.read.target.name]
+        return [*file, one.stated.model.name] if one.stated is not None else [one.read.name]
     hardware = one.case.stated.hardware
     return [*file, *of_setup(one.case.model, one.case.setup, hardware.name if hardware is not None else "")]
 
