@@ -167,3 +167,31 @@ def test_a_deadline_is_judged_also_where_the_layout_does_not_fit(napkin: Napkin)
     assert {one["verdict"] for one in answers} == {"does not fit"}
     said = [next(note for note in one["notes"] if "--within" in note) for one in answers]
     assert [note.rpartition(": ")[2] for note in said] == ["broken", "holds"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("4800ba", ("steps", 4800)),
+        ("2e12tok", ("tokens", 2 * 10**12)),
+        ("1_000ba", ("steps", 1000)),
+        ("1.5ep", ("epochs", 1.5)),
+        ("1..1e18ba", None),
+        ("1e400tok", None),
+        ("_ba", None),
+        ("5weeks", None),
+    ],
+)
+def test_how_long_a_run_is_or_is_asked_for(text: str, found: tuple[str, float] | None) -> None:
+    """LLM Foundry's max_duration; a number that is none ended in a defect."""
+    foundry = f"model:\n  name: mpt_causal_lm\nglobal_train_batch_size: 64\nmax_duration: {text}\n"
+    reading = reading_of(source_of(foundry, "launch.yaml"))
+    stated = {name: reading.inputs[name].value for name in ("steps", "tokens", "epochs") if name in reading.inputs}
+    assert stated == dict([found or ("steps", None)])  # None: asked for
+
+
+def test_a_budget_that_is_nearly_nothing_is_too_little(napkin: Napkin) -> None:
+    """5e-324 is the smallest number above 0: its N·D is 0, and 0/0 is no number of parameters."""
+    outcome = napkin("optimal --budget 5e-324 --price 1000 --hardware h100")
+    assert (outcome.status, len(outcome.errors)) == (1, 1)
+    assert "not enough" in outcome.errors[0]

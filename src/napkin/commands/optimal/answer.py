@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 
-from napkin.commands.optimal.machine import FundedRun, solve, timed
+from napkin.commands.optimal.machine import FundedRun, solve, timed, too_little
 from napkin.commands.optimal.question import OptimalQuestion
 from napkin.commands.optimal.rows import COLUMNS, Deviations, deviations_of, law_rows, rows_of, stretched, wasted
 from napkin.elementwise import Number
-from napkin.errors import BROKEN, NapkinError
 from napkin.evidence.constants import deviations
 from napkin.planning.laws.allocate import cheapest, divided, optimum, serving, sized, spent
 from napkin.planning.laws.known import DEFAULT, LAWS, standing
@@ -152,7 +151,7 @@ def _allocate(question: OptimalQuestion) -> Allocation:
 def _check_enough(*amounts: Term) -> None:
     """Refuse a budget that leaves less than one parameter or token."""
     if any(one.value < 1 for one in amounts):
-        raise NapkinError("the budget is not enough for one parameter and one token", "--compute 3.8e25", status=BROKEN)
+        raise too_little()
 
 
 def _cheapest(question: OptimalQuestion) -> tuple[Term, Term]:

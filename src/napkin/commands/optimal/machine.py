@@ -11,7 +11,7 @@ from napkin.commands.command import ask, find
 from napkin.commands.optimal.question import Available
 from napkin.commands.signature import OptionText
 from napkin.counting.six_n import six_n
-from napkin.errors import NapkinError
+from napkin.errors import BROKEN, NapkinError
 from napkin.evidence.constants import deviations
 from napkin.planning.llama_shapes import config_of_size
 from napkin.planning.scaling import count
@@ -77,8 +77,15 @@ def _asked_for(params: float, problem: NapkinError, hint: str) -> NapkinError:
     return NapkinError(what, hint, status=problem.status)
 
 
+def too_little() -> NapkinError:
+    """Return the error of a budget that leaves less than one parameter or token."""
+    return NapkinError("the budget is not enough for one parameter and one token", "--compute 3.8e25", status=BROKEN)
+
+
 def of_shape(machine: Available, params: float, known: dict[str, Speed]) -> Speed:
     """Return the speed of a model of Llama's shape with about so many parameters, to three digits."""
+    if not params >= 1:  # a number that is none, too
+        raise too_little()
     model = to_type(float(f"{params:.3g}"))
     if model not in known:
         try:

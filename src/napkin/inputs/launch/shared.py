@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
 
 from napkin.errors import NapkinError
 from napkin.inputs.launch import values
 from napkin.inputs.launch.names import AUTOCAST, MASTER, PURE, lora_targets
-from napkin.inputs.launch.values import Open, flag, names, number, whole, word
+from napkin.inputs.launch.values import Open, calculated, flag, names, number, whole, word
+from napkin.units import Unreadable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +30,8 @@ SHARDING = {
     "5": 2,
 }
 """torch.distributed.fsdp.ShardingStrategy, by name and by number → ZeRO stage."""
+DURATION = re.compile(r"(\d[\d_]*(?:\.\d*)?(?:[eE]\+?\d+)?)\s*([a-zA-Z]*)")
+"""A number and its unit: `4800ba`, `2e12T`, `1_000`."""
 OFF_DEVICE = ("cpu", "nvme")
 NAMED_FSDP = """fsdp_forward_prefetch fsdp_backward_prefetch fsdp_transformer_layer_cls_to_wrap fsdp_auto_wrap_policy
     fsdp_min_num_params fsdp_use_orig_params fsdp_limit_all_gathers fsdp_ignored_modules fsdp_config.*prefetch*
@@ -38,6 +43,27 @@ WHY_FSDP = "which modules FSDP gathers together, and when, is the framework's us
 IDLE_FSDP = """fsdp_config.*state_dict_type fsdp_config.*sync_module_states fsdp_config.*cpu_ram_efficient_loading
     fsdp_config.*cpu_offload_pin_memory fsdp_config.load_planner fsdp_config.xla fsdp_config.verbose
     fsdp_config.*final_state_dict_type fsdp_final_state_dict_type"""
+
+
+def take_duration(reading: Reading, key: str, units: Mapping[str, str]) -> None:
+    """Put how long a run is, from a number and a unit in one text; ask for it where they cannot be read.
+
+    units  the unit in small letters ("" where none is written) → the option that it counts for
+    """
+    value = reading.find(key)
+    if value is None:
+        return
+    found = DURATION.fullmatch(str(value.value).strip())
+    option = units.get(found[2].lower()) if found is not None else None
+    if found is None or option is None:
+        reading.ask("steps", key)
+        return
+    try:
+        amount = calculated(found[1])
+    except Unreadable:
+        reading.ask("steps", key)
+        return
+    reading.put(option, int(amount) if amount == int(amount) else amount, key)
 
 
 def find(reading: Reading, block: str, *words: str) -> str:

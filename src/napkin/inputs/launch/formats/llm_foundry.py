@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.names import lora_targets, take_model, take_optimizer
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.shared import SHARDING
+from napkin.inputs.launch.shared import SHARDING, take_duration
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, names, number, whole, word
 
-DURATION = re.compile(r"([\d_.e+]+)\s*(ba|ep|tok|sp|iter)")
 F = "fsdp_config"
 
 
@@ -105,16 +102,8 @@ def _batch(reading: Reading) -> None:
 
 def _amount(reading: Reading) -> None:
     """max_duration counts batches (ba), epochs (ep) or tokens (tok)."""
-    value = reading.find("max_duration")
-    if value is None:
-        return
-    found = DURATION.fullmatch(str(value.value).strip().lower())
-    if found is None:
-        reading.ask("steps", "max_duration")
-        return
-    option = {"ba": "steps", "iter": "steps", "ep": "epochs", "tok": "tokens", "sp": "samples"}[found[2]]
-    amount = float(found[1].replace("_", ""))
-    reading.put(option, int(amount) if amount == int(amount) else amount, "max_duration")
+    units = {"ba": "steps", "iter": "steps", "ep": "epochs", "tok": "tokens", "sp": "samples"}
+    take_duration(reading, "max_duration", units)
 
 
 def _sharding(reading: Reading) -> None:

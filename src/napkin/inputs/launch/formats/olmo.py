@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import take_optimizer
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.shared import SHARDING
+from napkin.inputs.launch.shared import SHARDING, take_duration
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import calculated, flag, number, whole, word
+from napkin.inputs.launch.values import flag, number, whole, word
 
-DURATION = re.compile(r"([\d_.e+]+)\s*(ep|T)?", re.I)
 CHECKPOINTS = {
     "whole_layer": "full",
     "one_in_two": "every:2",
@@ -64,16 +61,7 @@ def _amount(reading: Reading) -> None:
         reading.put("steps", stop, "stop_at")
         reading.told("max_duration")
         return
-    value = reading.find("max_duration")
-    if value is None:
-        return
-    found = DURATION.fullmatch(str(value.value).strip())
-    if found is None:
-        reading.ask("steps", "max_duration")
-        return
-    amount = calculated(found[1])
-    option = {"ep": "epochs", "t": "tokens"}.get((found[2] or "").lower(), "steps")
-    reading.put(option, int(amount), "max_duration")
+    take_duration(reading, "max_duration", {"": "steps", "ep": "epochs", "t": "tokens"})
 
 
 def _sharding(reading: Reading) -> None:
