@@ -78,7 +78,7 @@ def test_spellings_that_mean_the_same(line: str, same: str) -> None:
         ("memory llama 3 8b --hardware h100", ["llama-3-8b"]),
         ("memory llama3-8b --task instruct", ["sft"]),
         ("train-time 7B --chinchilla --gpus 8 --hardware a100", ["--tokens 140B"]),
-        ("plan llama3-8b --gpus 8 --hardware h100 --max seq", ["napkin memory and train-time take --max"]),
+        ("plan llama3-8b --gpus 8 --hardware h100 --max seq", ["napkin memory, train-time and serve take --max"]),
         ("flops llama3-8b --adapter dora", ["napkin memory"]),
         (f"{MEMORY} --precision param=bf16,frozen=nf4", ["--quantized nf4"]),
         ("train-time 7B --tokens 1T --hardware h100 --within 2 months", ["60d"]),
