@@ -53,6 +53,16 @@ class RolloutLengths:
         return max(self.longest_prompt, self.prompt) + self.longest
 
     @property
+    def each(self) -> int:
+        """Prompts of one optimizer step."""
+        return self.prompts // self.updates
+
+    @property
+    def batch(self) -> int:
+        """Sequences of one optimizer step."""
+        return self.each * self.answers
+
+    @property
     def tokens(self) -> int:
         """Tokens of a step."""
         return self.prompts * self.answers * self.mean

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from napkin.architectures import implementation_of
 from napkin.errors import UNDECIDED
 from napkin.footprint import allocator, kv_cache, served_weights
 from napkin.footprint.served_weights import StoredWeights
 from napkin.operations.model import Model
+from napkin.operations.queries import undivided
 from napkin.planning import enlarge, verdicts
 from napkin.record import record, replace
 from napkin.term import ASSUMED, TRUE, Term, add, constant, divide, leaf, subtract
 from napkin.timing.generation import DECODE
+
+
+def undivided_when_served(model: Model, ranks: int) -> str:
+    """Return what this many tensor-parallel ranks of an engine do not divide, or "": an engine repeats keys and values
+    where their heads are fewer."""
+    return undivided(model, replace(implementation_of("hf", model.family), gathers_heads=True), ranks)
 
 
 @record

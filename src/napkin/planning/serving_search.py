@@ -8,6 +8,7 @@ from napkin.errors import NapkinError
 from napkin.footprint import served_weights
 from napkin.planning import enlarge
 from napkin.planning.generation import ServingSetup
+from napkin.planning.served import undivided_when_served
 from napkin.planning.service import Service, serve
 from napkin.record import replace
 from napkin.term import Term
@@ -28,7 +29,7 @@ def layouts(setup: ServingSetup, gpus: int) -> Iterator[ServingSetup]:
     experts also attention on every GPU by itself and experts over all of them."""
     ranks = 1
     while ranks <= gpus:
-        if gpus % ranks == 0 and setup.model.heads % ranks == 0:
+        if gpus % ranks == 0 and not undivided_when_served(setup.model, ranks):
             yield replace(setup, groups=EngineRanks(ranks), dp=gpus // ranks)
             if ranks > 1 and served_weights.weights_read(setup.model, 1, setup.weights).experts:
                 yield replace(setup, groups=EngineRanks(1, 1, ranks), dp=gpus)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from napkin import formats
-from napkin.architectures import implementation_of
 from napkin.commands.inputs import Inputs
 from napkin.commands.memory.question import STATUS
 from napkin.commands.question.frozen import read_quantized
@@ -15,11 +14,11 @@ from napkin.errors import NapkinError
 from napkin.footprint import served_weights
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
-from napkin.operations.queries import generates, undivided
+from napkin.operations.queries import generates
 from napkin.planning import enlarge, served, verdicts
 from napkin.planning.fewest import fewest, machines
 from napkin.planning.served import ServedMemory, Serving
-from napkin.record import record, replace
+from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.render.chart import Chart, Series
 from napkin.term import TRUE, Term, leaf
@@ -90,8 +89,7 @@ def _read_ranks(inputs: Inputs, model: Model) -> int:
     if "tp" not in inputs:
         inputs.record("tp", gpus or 1, "default")
     ranks = inputs.integer("tp")
-    engine = replace(implementation_of("hf", model.family), gathers_heads=True)  # keys and values are replicated
-    if what := undivided(model, engine, ranks):
+    if what := served.undivided_when_served(model, ranks):
         raise NapkinError(f"--tp {ranks:,} does not divide {what}", "a divisor of it")
     if gpus is not None and gpus % ranks:
         raise NapkinError(f"--gpus {gpus:,} is not a multiple of --tp {ranks:,}", "leave out one of the two")

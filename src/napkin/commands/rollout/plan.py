@@ -18,7 +18,7 @@ from napkin.errors import BROKEN, NapkinError
 from napkin.options.command_line import Text, Texts, pieces_of
 from napkin.options.training import SETUP_DEFAULTS
 from napkin.planning.fewest import TRIED, fewest, machines
-from napkin.planning.verdicts import FITS
+from napkin.planning.verdicts import FITS, NOT
 from napkin.record import record
 from napkin.render.answer import Answer, Cell
 from napkin.term import TRUE, Term, leaf
@@ -57,9 +57,7 @@ def read(inputs: Inputs) -> RolloutPlan:
     if (least is not None) == inputs.has("gpus") or least not in (None, "gpus"):
         raise NapkinError("--gpus is missing: how many?", "--gpus 16, or --min gpus for the fewest")
     read_gpus(inputs, alone=False)
-    asked = inputs.changed(
-        {"seq": str(lengths.most), "global-batch": str(lengths.prompts // lengths.updates * lengths.answers)}
-    )
+    asked = inputs.changed({"seq": str(lengths.most), "global-batch": str(lengths.batch)})
     asked.given.pop("nodes", None)
     layouts, prediction = read_layouts(asked)
     inputs.adopt(asked)
@@ -111,7 +109,7 @@ def run_plan(inputs: Inputs) -> Answer:
         raise NapkinError(
             f"{name} on {gpus:,} × {hardware}: no layout and engine fit together", "more --gpus, or --min gpus", BROKEN
         )
-    fitting = [one for one in ways if one.fit.verdict != "does not fit"]
+    fitting = [one for one in ways if one.fit.verdict != NOT]
     shown = fitting[: plan.rows]
     if use not in shown:
         shown = [*shown[:-1], use] if len(shown) == plan.rows else [*shown, use]
@@ -127,10 +125,11 @@ def run_plan(inputs: Inputs) -> Answer:
         terms.insert(0, leaf("gpus", gpus, "GPU"))
         inputs.record("gpus", gpus, "solved")
     answer = Answer("plan", terms, rows=rows)
+    ends = found.ends(plan.confidence, "stack" in plan.given)
     for term in outer.values():
-        low, high = found.ends(plan.confidence, "stack" in plan.given)[term.name]
+        low, high = ends[term.name]
         answer.intervals[term.name] = (float(term.value) * low, float(term.value) * high)
-    low, high = found.ends(plan.confidence, "stack" in plan.given)["step/time"]
+    low, high = ends["step/time"]
     for term in terms:
         if term.name in ("time", "time/uninterrupted", "gpu_hours", "cost"):
             answer.intervals[term.name] = (float(term.value) * low, float(term.value) * high)
@@ -173,8 +172,8 @@ def _row(plan: RolloutPlan, one: RolloutLayout, rank: int, use: bool) -> dict[st
         "rank": rank,
         **shown,
         "micro_batch": shown["micro-batch"],
-        "global_batch": plan.search.lengths.prompts // plan.search.lengths.updates,
-        "global-batch": plan.search.lengths.prompts // plan.search.lengths.updates,
+        "global_batch": plan.search.lengths.each,
+        "global-batch": plan.search.lengths.each,
         "rollout": _where(one),
         "rollout-tp": one.engine.ranks,
         "offload": ",".join(one.sharing.away),
@@ -209,7 +208,7 @@ def _command(plan: RolloutPlan, one: RolloutLayout) -> str:
         "rollout": _where(one),
         "rollout-tp": str(one.engine.ranks),
         "offload": ",".join(one.sharing.away) or None,
-        "global-batch": str(plan.search.lengths.prompts // plan.search.lengths.updates),
+        "global-batch": str(plan.search.lengths.each),
     }
     own = ("recompute",) if "trainer" in plan.given else ()
     for name, value in degrees(one.layout).items():

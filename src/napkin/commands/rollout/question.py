@@ -177,7 +177,7 @@ def _read_passes(
     """Return the trainer's setup over the longest sequences, and the prediction over mean ones."""
     changes: dict[str, str | bool] = {
         "seq": str(lengths.most),
-        "global-batch": str(lengths.prompts // lengths.updates * lengths.answers),
+        "global-batch": str(lengths.batch),
         "gpus": str(gpus),
     }
     asked = inputs.changed(changes)

@@ -18,7 +18,7 @@ def read_trainer_of_rollout(inputs: Inputs) -> Inputs:
     where, _, size = (inputs.text_or_none("rollout") or "").partition(":")
     changes = {
         "seq": str(lengths.most),
-        "global-batch": str(lengths.prompts // lengths.updates * lengths.answers),
+        "global-batch": str(lengths.batch),
     }
     if where == "separate" and inputs.has("gpus"):
         left = inputs.integer("gpus") - int(size)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from napkin import formats
-from napkin.architectures import implementation_of
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.machine import read_hardware
@@ -14,9 +13,10 @@ from napkin.evidence.serving_words import computed_in
 from napkin.footprint import served_weights
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
-from napkin.operations.queries import generates, undivided
+from napkin.operations.queries import generates
 from napkin.planning.engines import USUAL, EngineMemory, EngineRoom, engine_memory, room
 from napkin.planning.generation import ServingSetup
+from napkin.planning.served import undivided_when_served
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.generation import CLOSED, SINGLE, STATIC, EngineRanks, LatencyLimits, Traffic
@@ -173,7 +173,7 @@ def _replicas(tp: int, pp: int, ep: int, gpus: int | None, dp: int | None) -> in
 
 def _check_degrees(model: Model, tp: int, pp: int, ep: int, dp: int) -> None:
     """Refuse degrees that do not divide the model."""
-    if what := _undivided(model, tp):
+    if what := undivided_when_served(model, tp):
         raise NapkinError(f"--tp {tp:,} does not divide {what}", "a divisor of it")
     if pp > model.depth:
         raise NapkinError(f"--pp {pp:,}: {model.name} has {model.depth:,} layers", "fewer stages")
@@ -187,15 +187,10 @@ def _check_degrees(model: Model, tp: int, pp: int, ep: int, dp: int) -> None:
         raise NapkinError(f"--ep {ep:,} does not divide the experts ({min(model.experts):,})", "a divisor of it")
 
 
-def _undivided(model: Model, tp: int) -> str:
-    """Return what this many ranks do not divide; keys and values are repeated where heads are fewer."""
-    return undivided(model, replace(implementation_of("hf", model.family), gathers_heads=True), tp)
-
-
 def _powers(model: Model, pp: int, ep: int, gpus: int | None) -> list[int]:
     """Return powers of two that divide the model, the GPUs that are given, and the ranks of experts."""
     found = [1]
-    while 2 * found[-1] <= (gpus or MOST_RANKS) and not _undivided(model, 2 * found[-1]):
+    while 2 * found[-1] <= (gpus or MOST_RANKS) and not undivided_when_served(model, 2 * found[-1]):
         found.append(2 * found[-1])
     fitting = [tp for tp in found if (gpus is None or gpus % (tp * pp) == 0) and (max(ep, tp) % min(ep, tp) == 0)]
     if not fitting:
