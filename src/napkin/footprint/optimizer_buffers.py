@@ -40,8 +40,12 @@ def tensor_sizes(step: PreparedStep) -> Iterator[tuple[Number, tuple[int, ...], 
     stack, setup = step.stack, step.setup
     first, norms_last = setup.implementation.registers_first, setup.implementation.norms_last
     layers: list[Operation] = []
+
+    def place(op: Operation) -> tuple[bool, bool]:
+        return op.module.rpartition(".")[2] not in first, norms_last and op.normalizes()
+
     for layer in stack.layers:
-        ordered = sorted(layer.operations, key=lambda op: (op.name not in first, norms_last and op.normalizes()))
+        ordered = sorted(layer.operations, key=place)
         layers += ordered * (1 if stack.depth == 1 else 2)
     after = [op for op in stack.after if not (step.model.tied and op.division() == VOCABULARY)]
     for weight in (one for one in weights_of([*stack.before, *layers, *after]) if one.trained):

@@ -89,7 +89,7 @@ PHI3 = Architecture(
         ignored=("interpolate_factor",),
     ),
     config_class="Phi3Config",
-    implementation=replace(PARTIAL_ROTARY, qkv="apart", registers_first=("o",)),
+    implementation=replace(PARTIAL_ROTARY, qkv="apart", registers_first=("o_proj",)),
     defaults={
         "hidden_act": "silu", "intermediate_size": 8192, "max_position_embeddings": 4096,
         "num_attention_heads": 32, "num_key_value_heads": None, "sliding_window": None,
