@@ -15,6 +15,7 @@ from napkin.evidence.serving_words import (
     MLPERF_PROMPTS,
     cache_of,
     computed_in,
+    kernels_of,
     engine_of,
     speculates,
     weights_of,
@@ -25,6 +26,7 @@ from napkin.inputs.hardware import Hardware
 from napkin.inputs.model_file import load_config
 from napkin.inputs.presets import is_preset
 from napkin.operations.model import Model
+from napkin.planning.engine_kernels import EngineKernels
 from napkin.record import record
 from napkin.timing.generation import CLOSED, OFFLINE, SINGLE, STATIC, EngineRanks, LatencyLimits
 
@@ -60,6 +62,7 @@ class ServedRow:
     prompt, response    mean tokens, 0 where they are not stated
     alike               requests have one length, as stated
     limits              on latency
+    kernels             what the engine's kernels move
     """
 
     model: Model
@@ -80,6 +83,7 @@ class ServedRow:
     response: int
     alike: bool
     limits: LatencyLimits | None
+    kernels: EngineKernels
 
 
 def served_row(row: RowFields) -> ServedRow:
@@ -115,6 +119,7 @@ def served_row(row: RowFields) -> ServedRow:
         response=response,
         alike=row.count("load.input_tokens") is not None and row.count("load.output_tokens") is not None,
         limits=_limits_of(row, mode) if mode in LIMITED else None,
+        kernels=kernels_of(family, f"{row.text('engine.version')} {row.text('engine.options')}", card),
     )
 
 

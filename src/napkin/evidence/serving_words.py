@@ -9,6 +9,8 @@ from napkin.errors import NapkinError
 from napkin.evidence.generation import UNKNOWN
 from napkin.footprint.served_weights import StoredWeights, stored
 from napkin.inputs.hardware import Hardware
+from napkin.planning.engine_kernels import FUSED, WIDE_CUDA, WIDE_METAL, EngineKernels
+from napkin.record import replace
 from napkin.timing.generation import LatencyLimits
 
 LLAMA_CPP, GPT_FAST, TENSORRT = "llama.cpp", "gpt-fast", "tensorrt-llm"
@@ -46,6 +48,10 @@ WEIGHT_WORDS = (
 that say fp4 only store it in blocks of 16 (nvfp4)."""
 FLOATS_COMPUTED = {"nvfp4": "fp4", "mxfp4": "fp4", "fp8": "fp8", "mxfp8": "fp8"}
 """Formats that matrix units multiply as they are stored, and the peak that holds. All others are widened to 16 bits."""
+FLASH = re.compile(r"flash|-fa[ =](1|on)|\bfa[ =:](1|on)", re.IGNORECASE)
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+FIRST_MMQ = 3200
+"""About the first build of llama.cpp that multiplies quantized weights as they are stored (pull request 8075)."""
 NARROW_SUMS = "fp16_fp16acc"
 """The peak of 16-bit operands whose products are added up in 16 bits."""
 SPECULATES = re.compile(r"\b(mtp|eagle|medusa|specul\w*|draft)\b", re.IGNORECASE)
@@ -116,6 +122,26 @@ def cache_of(words: str, computed: str, family: str) -> tuple[str, float]:
     if not low and family == TENSORRT and computed in ("fp8", "nvfp4"):
         return "fp8", 1.0
     return "bf16", 2.0
+
+
+def kernels_of(family: str, said: str, hardware: Hardware) -> EngineKernels:
+    """Return what an engine's kernels move, by the words for its version and options: llama.cpp's benchmark runs without
+    flash attention unless it is asked for (tools/llama-bench/README.md, --flash-attn: 0)."""
+    if family != LLAMA_CPP:
+        return FUSED
+    metal = hardware.vendor == "Apple"
+    found = WIDE_METAL if metal else WIDE_CUDA
+    fused = bool(FLASH.search(said))
+    return replace(found, scores=0 if fused else found.scores, widens=not metal and before_mmq(said))
+
+
+def before_mmq(said: str) -> bool:
+    """Return whether words for a version of llama.cpp name one before June 2024."""
+    if build := re.search(r"\bb(\d{3,5})\b", said):
+        return int(build[1]) < FIRST_MMQ
+    year = re.search(r"\b(20\d\d)\b", said)
+    month = next((at for at, name in enumerate(MONTHS, 1) if name in said.lower()), 12)
+    return bool(year) and (int(year[1]), month) < (2024, 7)
 
 
 def speculates(text: str) -> bool:

@@ -1,0 +1,77 @@
+"""What an engine's kernels move next to weights and cache: activations between the products, and what fused kernels
+would not write.
+
+Most engines pass activations on in 16 bits, and run attention in one kernel. llama.cpp has one kernel for each
+elementwise operation, in 32 bits. On GPUs with CUDA or HIP its 16-bit products convert their operand from 32 bits and
+their result back (ggml-cuda.cu, ggml_cuda_op_mul_mat_cublas: to_fp16_cuda, cublasGemmEx of CUDA_R_16F, to_fp32_cuda);
+Metal's read and write 32 bits. Before June 2024 quantized weights were written as 16 bits for the products of a prompt;
+since then they are multiplied as they are stored (pull request 8075). Without flash attention scores are written: by
+Q·Kᵀ, the conversion, the softmax, and the conversion before P·V.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from napkin.counting import flops
+from napkin.elementwise import Number
+from napkin.footprint.served_weights import StoredWeights
+from napkin.operations.base import Operation
+from napkin.operations.model import Model
+from napkin.record import record
+
+HALF = 2
+"""Bytes of an element of 16 bits, in which `Operation.traffic` counts."""
+FEW = 64
+"""Tokens up to which quantized weights are multiplied as they are stored (ggml-cuda.cu, MMQ_MAX_BATCH_SIZE)."""
+
+
+@record
+class EngineKernels:
+    """How an engine's kernels pass activations on.
+
+    width      bytes of an element between kernels
+    converts   bytes that converting an element of a product's operand or result moves
+    scores     bytes that one score of attention moves; 0: one kernel that writes none
+    widens     quantized weights are written as 16 bits before the products of a prompt
+    """
+
+    width: int = HALF
+    converts: int = 0
+    scores: int = 0
+    widens: bool = False
+
+
+FUSED = EngineKernels()
+WIDE_CUDA, WIDE_METAL = EngineKernels(4, 6, 24), EngineKernels(4, 0, 16)
+"""llama.cpp without flash attention. A score on CUDA: 2 written, 2 + 4 converted, 4 + 4 softmax, 4 + 2 converted, 2
+read; on Metal: 4 written, 4 + 4 softmax, 4 read."""
+
+
+def activations(kernels: EngineKernels, model: Model, tokens: Number, pairs: Number) -> float:
+    """Return the bytes that kernels move between the products for `tokens` tokens, whose attention has `pairs` pairs of
+    a query and a key in each head."""
+    moved = 0.0
+    for count, op, converted in _operations(model):
+        moved += count * float(tokens) * float(op.traffic()[0]) * kernels.width / HALF
+        moved += count * float(tokens) * kernels.converts * converted
+        if kernels.scores and (core := op.attends()) is not None:
+            moved += count * float(pairs) * core.heads * kernels.scores
+    return moved
+
+
+def widened(kernels: EngineKernels, weights: StoredWeights, read: Number, tokens: Number) -> float:
+    """Return the bytes that writing weights as 16 bits moves in a pass of `tokens` tokens that reads `read` bytes."""
+    if not kernels.widens or weights.each >= HALF or tokens <= FEW:
+        return 0.0
+    return float(read) * (1 + HALF / weights.each)
+
+
+def _operations(model: Model) -> Iterator[tuple[int, Operation, float]]:
+    """Yield (layers, operation, elements of operands and results of its products for a token) of the last stack."""
+    stack = model.stacks[-1]
+    work = flops.works(model, 1, 1)[stack.name]
+    for _, count, layer in stack.kinds():
+        for op in layer.operations:
+            products = [one for one in flops.products_of(op, work) if one.weight]
+            yield int(count), op, sum(float(one.batch * one.m * (one.k + one.n)) for one in products)
