@@ -34,16 +34,23 @@ class EngineKernels:
     converts   bytes that converting an element of a product's operand or result moves
     scores     bytes that one score of attention moves; 0: one kernel that writes none
     widens     quantized weights are written as 16 bits before the products of a prompt
+    copies     parts of a prompt that the stages of a pipeline have at a time at most; 0: as many as there are stages
     """
 
     width: int = HALF
     converts: int = 0
     scores: int = 0
     widens: bool = False
+    copies: int = 0
 
 
 FUSED = EngineKernels()
-WIDE_CUDA, WIDE_METAL = EngineKernels(4, 6, 24), EngineKernels(4, 0, 16)
+COPIES = 4
+"""Of a graph's inputs (ggml CMakeLists.txt, GGML_SCHED_MAX_COPIES)."""
+QUEUE = 1000
+"""Kernels that the host launches ahead of a stream before it waits (forums.developer.nvidia.com/t/68937: about 1,000, and
+no setting changes it)."""
+WIDE_CUDA, WIDE_METAL = EngineKernels(4, 6, 24, copies=COPIES), EngineKernels(4, 0, 16, copies=COPIES)
 """llama.cpp without flash attention. A score on CUDA: 2 written, 2 + 4 converted, 4 + 4 softmax, 4 + 2 converted, 2
 read; on Metal: 4 written, 4 + 4 softmax, 4 read."""
 
@@ -65,6 +72,25 @@ def widened(kernels: EngineKernels, weights: StoredWeights, read: Number, tokens
     if not kernels.widens or weights.each >= HALF or tokens <= FEW:
         return 0.0
     return float(read) * (1 + HALF / weights.each)
+
+
+def in_flight(kernels: EngineKernels, model: Model, stages: int, parts: Number) -> float:
+    """Return the parts of a prompt that the stages of a pipeline work on at a time: where one host launches the kernels
+    of all stages, as many as their streams hold next to the one that runs."""
+    most = float(min(stages, parts))
+    if not kernels.copies or stages == 1:
+        return most
+    launched = sum(count * _launches(kernels, op, converted) for count, op, converted in _operations(model)) / stages
+    return min(most, kernels.copies, 1 + QUEUE / launched)
+
+
+def _launches(kernels: EngineKernels, op: Operation, converted: float) -> int:
+    """Return the kernels of an operation: a product's operand and result are converted by one each, of attention there
+    are two products and a softmax."""
+    of_product = 1 + (2 if kernels.converts else 0) + kernels.widens
+    if op.attends() is not None:
+        return 2 * of_product + 1 if kernels.scores else 1
+    return of_product if converted else 1
 
 
 def _operations(model: Model) -> Iterator[tuple[int, Operation, float]]:

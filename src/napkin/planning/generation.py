@@ -11,7 +11,7 @@ from napkin.footprint import kv_cache, served_weights
 from napkin.footprint.served_weights import StoredWeights
 from napkin.operations.model import Layer, Model
 from napkin.operations.roles import LM_HEAD
-from napkin.planning.engine_kernels import FUSED, EngineKernels, activations, widened
+from napkin.planning.engine_kernels import FUSED, EngineKernels, activations, in_flight, widened
 from napkin.record import record
 from napkin.term import Term, constant, multiply
 from napkin.timing.generation import EnginePasses, EngineRanks
@@ -95,19 +95,21 @@ def prefill_passes(setup: ServingSetup, prompts: Number, prompt: int) -> EngineP
     model, groups = setup.model, setup.groups
     total = prompts * prompt
     parts = ceil_div(total, setup.chunk)
-    path = (parts + groups.pp - 1) / parts
+    together = in_flight(setup.kernels, model, groups.pp, parts)
+    turns = groups.pp * parts / together + together - 1
+    path = turns / parts
     linear, attention = prefill_flops(model, prompt)
     read = _read(setup, total / parts, encodes=setup.encodes)
     pairs = prompt * (prompt + min(prompt, setup.chunk)) / 2
     moved = path * prompts * activations(setup.kernels, model, prompt, pairs) / _ranks(groups)
     return EnginePasses(
-        count=constant("passes", parts + groups.pp - 1),
+        count=constant("passes", turns),
         layers=model.depth / groups.pp,
         read=read,
         linear=path * prompts * linear / _ranks(groups),
         attention=path * prompts * attention / _ranks(groups),
         cached=path * prompts * cache_of(setup, prompt, prompt) / groups.pp,
-        streamed=moved + (parts + groups.pp - 1) * widened(setup.kernels, setup.weights, read, total / parts),
+        streamed=moved + turns * widened(setup.kernels, setup.weights, read, total / parts),
         exchanged=path * total * model.hidden * STREAM,
         routed=path * total * routed_width(model) * STREAM / _ranks(groups),
         routed_layers=routed_layers(model),
