@@ -50,6 +50,8 @@ FLOATS_COMPUTED = {"nvfp4": "fp4", "mxfp4": "fp4", "fp8": "fp8", "mxfp8": "fp8"}
 """Formats that matrix units multiply as they are stored, and the peak that holds. All others are widened to 16 bits."""
 FLASH = re.compile(r"flash|-fa[ =](1|on)|\bfa[ =:](1|on)", re.IGNORECASE)
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+NO_INTEGERS = "volta"
+"""The generation whose matrix units take 16 bits and no integers (pull request 8075: cuBLAS is used there still)."""
 FIRST_MMQ = 3200
 """About the first build of llama.cpp that multiplies quantized weights as they are stored (pull request 8075)."""
 NARROW_SUMS = "fp16_fp16acc"
@@ -132,7 +134,8 @@ def kernels_of(family: str, said: str, hardware: Hardware) -> EngineKernels:
     metal = hardware.vendor == "Apple"
     found = WIDE_METAL if metal else WIDE_CUDA
     fused = bool(FLASH.search(said))
-    return replace(found, scores=0 if fused else found.scores, widens=not metal and before_mmq(said))
+    widens = not metal and (before_mmq(said) or hardware.generation == NO_INTEGERS)
+    return replace(found, scores=0 if fused else found.scores, widens=widens)
 
 
 def before_mmq(said: str) -> bool:

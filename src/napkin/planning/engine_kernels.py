@@ -74,23 +74,25 @@ def widened(kernels: EngineKernels, weights: StoredWeights, read: Number, tokens
     return float(read) * (1 + HALF / weights.each)
 
 
-def in_flight(kernels: EngineKernels, model: Model, stages: int, parts: Number) -> float:
+def in_flight(kernels: EngineKernels, model: Model, weights: StoredWeights, stages: int, parts: Number) -> float:
     """Return the parts of a prompt that the stages of a pipeline work on at a time: where one host launches the kernels
     of all stages, as many as their streams hold next to the one that runs."""
     most = float(min(stages, parts))
     if not kernels.copies or stages == 1:
         return most
-    launched = sum(count * _launches(kernels, op, converted) for count, op, converted in _operations(model)) / stages
+    again = int(kernels.widens and weights.each < HALF)
+    of_layers = (n * _launches(kernels, op, converted > 0, again) for n, op, converted in _operations(model))
+    launched = sum(of_layers) / stages
     return min(most, kernels.copies, 1 + QUEUE / launched)
 
 
-def _launches(kernels: EngineKernels, op: Operation, converted: float) -> int:
-    """Return the kernels of an operation: a product's operand and result are converted by one each, of attention there
-    are two products and a softmax."""
-    of_product = 1 + (2 if kernels.converts else 0) + kernels.widens
+def _launches(kernels: EngineKernels, op: Operation, multiplies: bool, widened: int) -> int:
+    """Return the kernels of an operation: a product's operand and result are converted by one each, its weights widened
+    by one; of attention there are two products and a softmax."""
+    of_product = 1 + (2 if kernels.converts else 0)
     if op.attends() is not None:
         return 2 * of_product + 1 if kernels.scores else 1
-    return of_product if converted else 1
+    return of_product + widened if multiplies else 1
 
 
 def _operations(model: Model) -> Iterator[tuple[int, Operation, float]]:

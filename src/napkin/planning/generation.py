@@ -95,7 +95,7 @@ def prefill_passes(setup: ServingSetup, prompts: Number, prompt: int) -> EngineP
     model, groups = setup.model, setup.groups
     total = prompts * prompt
     parts = ceil_div(total, setup.chunk)
-    together = in_flight(setup.kernels, model, groups.pp, parts)
+    together = in_flight(setup.kernels, model, setup.weights, groups.pp, parts)
     turns = groups.pp * parts / together + together - 1
     path = turns / parts
     linear, attention = prefill_flops(model, prompt)
