@@ -38,7 +38,7 @@ SPREAD = 0.25
 """assumed: σ of an effect before any row, in ln: of seconds, and of shares."""
 NOISE = 0.15
 """assumed: how far a row lies from a formula whose constants are right, in ln; beyond twice this it pulls less."""
-LENGTHS = (0, 512, 8192)
+LENGTHS = (0, 128, 512, 2048, 8192)
 """Lengths of llama-bench that are learned from: those in between say the same."""
 FITTED = ("decode", "prefill", "throughput")
 ROUNDS, AGAIN = 6, 2

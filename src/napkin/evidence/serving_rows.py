@@ -11,6 +11,7 @@ from napkin.evidence.row_models import described
 from napkin.evidence.rows import RowFields
 from napkin.evidence.serving_words import (
     LLAMA_CPP,
+    MLPERF_ANSWERS,
     MLPERF_LIMITS,
     MLPERF_PROMPTS,
     cache_of,
@@ -194,8 +195,9 @@ def _lengths_of(row: RowFields, mode: str) -> tuple[int, int]:
     """Return the mean tokens of a prompt and an answer; of a benchmark's data, as they are published."""
     prompt = row.number("load.input_tokens") or row.number("load.input_tokens_mean")
     response = row.number("load.output_tokens") or row.number("load.output_tokens_mean")
-    if prompt is None and "mlperf" in row.text("load.dataset").lower():
-        prompt = MLPERF_PROMPTS.get(row.text("model.preset"))
+    if "mlperf" in row.text("load.dataset").lower():
+        prompt = prompt or MLPERF_PROMPTS.get(row.text("model.preset"))
+        response = response or MLPERF_ANSWERS.get(row.text("model.preset"))
     return round(prompt or 0), round(response or 0)
 
 

@@ -72,10 +72,19 @@ MLPERF_LIMITS = {
     ("deepseek-r1", "interactive"): LatencyLimits(1.5, 0.015),
 }
 """By benchmark and scenario: MLCommons inference, loadgen/mlperf.conf at 001712e9."""
-MLPERF_PROMPTS = {"llama2-70b": 221, "llama3.1-405b": 9400}
-"""Mean tokens of a prompt, by benchmark, where they are published: OpenOrca's 24,576 prompts in the benchmark's
-template, 221.3 by a tokenizer's count, and 9,400 as MLCommons states (both in mannysinghx/chipdesignsoftware at
-2bb094a1, its report on evidence/c1-perf-model.json)."""
+MLPERF_PROMPTS = {
+    "llama2-70b": 222,
+    "llama3.1-405b": 9429,
+    "llama3.1-8b": 871,
+    "mixtral-8x7b": 427,
+    "deepseek-r1": 804,
+}
+"""Mean tokens of a prompt, by benchmark: of the lengths in the benchmarks' own data sets, sample by sample, in
+openshift-psap/performance-dashboard at 71007029, mlperf-data/summaries/ (24,576, 8,313, 13,368, 15,000 and 4,388
+samples; their answers have the means that the benchmarks' pages print: 4,043.45 and 684.68)."""
+MLPERF_ANSWERS = {"llama3.1-8b": 128, "deepseek-r1": 4043, "llama3.1-405b": 685, "mixtral-8x7b": 145, "llama2-70b": 294}
+"""Mean tokens of an answer where a row does not say: MLCommons inference, README.md of each benchmark in language/; of
+llama3.1-8b the most that it makes (SUT_VLLM.py, max_tokens, at 64eb7813), of 611 characters in the mean."""
 
 
 def engine_of(name: str) -> str:
