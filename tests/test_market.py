@@ -76,9 +76,11 @@ def test_the_amount_is_said_as_for_one_machine(napkin: Napkin, amount: str) -> N
 
 
 def test_without_a_limit_each_machine_is_the_smallest_that_fits(napkin: Napkin) -> None:
-    rows = napkin("plan llama3-8b --hardware h100,rtx-3090 --tokens 1B --adapter lora --lora-rank 16 --json").data["rows"]
-    counts = {row["hardware"]: row["gpus"] for row in rows}
-    least = napkin("plan llama3-8b --hardware rtx-3090 --min gpus --tokens 1B --adapter lora --lora-rank 16 --json")
+    run = "--tokens 1B --adapter lora --lora-rank 16 --json"
+    counts = {
+        one["hardware"]: one["gpus"] for one in napkin(f"plan llama3-8b --hardware h100,rtx-3090 {run}").data["rows"]
+    }
+    least = napkin(f"plan llama3-8b --hardware rtx-3090 --min gpus {run}")
     assert counts["h100-sxm-80gb"] == 1
     assert counts["rtx-3090"] == least.values["gpus"] > 1
 

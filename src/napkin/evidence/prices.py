@@ -51,9 +51,7 @@ PRICES = {
     "l40s": _asked({"RunPod community": 0.79, "RunPod": 1.09, "Nebius": 1.55}, most=MACHINE),
     "a100-sxm-40gb": _asked({"Lambda": 1.99, "Amazon": 2.74}),
     "a100-pcie-80gb": _asked({"RunPod community": 1.19, "RunPod": 1.59}, most=MACHINE),
-    "a100-sxm-80gb": _asked(
-        {"RunPod community": 1.39, "RunPod": 1.59, "Akash": 1.71, "Lambda": 2.79, "Amazon": 3.43}
-    ),
+    "a100-sxm-80gb": _asked({"RunPod community": 1.39, "RunPod": 1.59, "Akash": 1.71, "Lambda": 2.79, "Amazon": 3.43}),
     "h100-pcie-80gb": _asked({"RunPod community": 1.99, "RunPod": 2.89, "Lambda": 3.29}, most=MACHINE),
     "h100-nvl-94gb": _asked({"RunPod community": 2.59, "RunPod": 3.19}, most=MACHINE),
     "h100-sxm-80gb": _asked(
@@ -61,9 +59,7 @@ PRICES = {
     ),
     "h200-sxm-141gb": _asked({"RunPod community": 3.59, "Akash": 4.45, "Nebius": 4.5, "RunPod": 4.59}),
     "gh200-96gb": _asked({"Lambda": 2.29}, most=1),
-    "b200-sxm-180gb": _asked(
-        {"Akash": 5.0, "RunPod community": 5.98, "Lambda": 6.69, "RunPod": 6.79, "Nebius": 7.15}
-    ),
+    "b200-sxm-180gb": _asked({"Akash": 5.0, "RunPod community": 5.98, "Lambda": 6.69, "RunPod": 6.79, "Nebius": 7.15}),
     "b300-sxm-288gb": _asked({"Akash": 6.0, "RunPod": 7.89}),
     "mi300x": _asked({"TensorWave": 1.71, "Vultr": 1.85}, "2026"),
 }
