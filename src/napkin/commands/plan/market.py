@@ -40,12 +40,12 @@ def answer(question: MarketQuestion) -> Answer:
     chosen = min(kept or done, key=lambda row: [number_in(row, goal) for goal in goals])
     for row in done:
         row["recommended"] = row is chosen
-    tokens = asked.get("tokens")
+    length = {name: shown for name, shown in asked.items() if name in ("tokens", "steps")}
     found = Answer(
         "plan",
-        _terms(question, chosen, tokens),
+        _terms(question, chosen, {name: shown.value for name, shown in length.items()}),
         rows=sorted(rows, key=lambda row: number_in(row, "cost") or math.inf),
-        inputs={name: shown for name, shown in asked.items() if name in ("tokens", "steps")},
+        inputs=length,
     )
     found.intervals = {
         "time": (number_in(chosen, "low"), number_in(chosen, "high")),
@@ -125,7 +125,7 @@ def _is_too_small(question: MarketQuestion, offer: Offer, one: Mapping[str, Opti
         found = ask(find("plan"), {**question.asked, **largest}, only=("time",), spare={})
     except NapkinError:  # fewer GPUs may divide the batch, or the question itself is wrong
         return False
-    return found.by_path()["time"].value > question.deadline
+    return float(found.by_path()["time"].value) > question.deadline
 
 
 def _single(offer: Offer) -> str:
@@ -134,8 +134,8 @@ def _single(offer: Offer) -> str:
     return f"rented at this price as single machines of {size} only"
 
 
-def _terms(question: MarketQuestion, chosen: Mapping[str, Cell], tokens: Shown | None) -> list[Term]:
-    """Return the recommended machine's quantities. tokens: of the whole run, where they say how long it is."""
+def _terms(question: MarketQuestion, chosen: Mapping[str, Cell], length: Mapping[str, Cell]) -> list[Term]:
+    """Return the recommended machine's quantities. length: tokens or steps of the whole run."""
     offer = next(one for one in question.offers if one.slug == chosen["hardware"])
     names = ("gpus", "time", "time/uninterrupted", "goodput", "gpu_hours", "step/time", "mfu", "memory/total")
     found = {
@@ -144,5 +144,7 @@ def _terms(question: MarketQuestion, chosen: Mapping[str, Cell], tokens: Shown |
     if isinstance(chosen["gpus"], int):
         found["gpus"] = leaf("gpus", chosen["gpus"], "GPU", SEEN, "napkin plan")
     cost = multiply("cost", found["gpu_hours"], offer.term)
-    shares = [] if tokens is None else [divide("cost/per_token", cost, leaf("tokens", tokens.value, "token", GIVEN))]
-    return [*found.values(), offer.term, cost, *shares]
+    if "tokens" not in length:
+        return [*found.values(), offer.term, cost]
+    tokens = leaf("tokens", number_in(length, "tokens"), "token", GIVEN)
+    return [*found.values(), offer.term, cost, divide("cost/per_token", cost, tokens)]

@@ -53,8 +53,9 @@ def screen(question: MarketQuestion, answer: Answer, chosen: Mapping[str, Cell])
 
 def _question(question: MarketQuestion, answer: Answer) -> list[str]:
     """Return what was asked, as clauses."""
-    length = [f"{amount(answer.inputs[name].value)} {name}" for name in ("tokens", "steps") if name in answer.inputs]
-    asked = [f"{question.model} on {length[0]}", f"{len(question.offers)} accelerators"]
+    length = {name: shown.value for name, shown in answer.inputs.items() if name in ("tokens", "steps")}
+    said = next(f"{amount(number_in(length, name))} {name}" for name in length)
+    asked = [f"{question.model} on {said}", f"{len(question.offers)} accelerators"]
     if question.deadline is not None:
         asked.append(f"within {briefly(question.deadline, 'second')}")
     if question.budget is not None:
