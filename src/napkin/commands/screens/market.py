@@ -53,8 +53,8 @@ def screen(question: MarketQuestion, answer: Answer, chosen: Mapping[str, Cell])
 
 def _question(question: MarketQuestion, answer: Answer) -> list[str]:
     """Return what was asked, as clauses."""
-    length = {name: shown.value for name, shown in answer.inputs.items() if name in ("tokens", "steps")}
-    said = next(f"{amount(number_in(length, name))} {name}" for name in length)
+    length = {name: shown.value for name, shown in answer.inputs.items()}
+    said = next(f"{amount(number_in(length, name))} {name}" for name in ("tokens", "steps") if name in length)
     asked = [f"{question.model} on {said}", f"{len(question.offers)} accelerators"]
     if question.deadline is not None:
         asked.append(f"within {briefly(question.deadline, 'second')}")
