@@ -16,8 +16,8 @@ from napkin.evidence.serving_words import (
     MLPERF_PROMPTS,
     cache_of,
     computed_in,
-    kernels_of,
     engine_of,
+    kernels_of,
     speculates,
     weights_of,
 )

@@ -136,8 +136,8 @@ def cache_of(words: str, computed: str, family: str) -> tuple[str, float]:
 
 
 def kernels_of(family: str, said: str, hardware: Hardware) -> EngineKernels:
-    """Return what an engine's kernels move, by the words for its version and options: llama.cpp's benchmark runs without
-    flash attention unless it is asked for (tools/llama-bench/README.md, --flash-attn: 0)."""
+    """Return what an engine's kernels move, by the words for its version and options: llama.cpp's benchmark runs
+    without flash attention unless it is asked for (tools/llama-bench/README.md, --flash-attn: 0)."""
     if family != LLAMA_CPP:
         return FUSED
     metal = hardware.vendor == "Apple"
@@ -151,9 +151,9 @@ def before_mmq(said: str) -> bool:
     """Return whether words for a version of llama.cpp name one before June 2024."""
     if build := re.search(r"\bb(\d{3,5})\b", said):
         return int(build[1]) < FIRST_MMQ
-    year = re.search(r"\b(20\d\d)\b", said)
     month = next((at for at, name in enumerate(MONTHS, 1) if name in said.lower()), 12)
-    return bool(year) and (int(year[1]), month) < (2024, 7)
+    year = re.search(r"\b(20\d\d)\b", said)
+    return year is not None and (int(year[1]), month) < (2024, 7)
 
 
 def speculates(text: str) -> bool:

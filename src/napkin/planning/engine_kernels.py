@@ -18,7 +18,7 @@ from napkin.elementwise import Number
 from napkin.footprint.served_weights import StoredWeights
 from napkin.operations.base import Operation
 from napkin.operations.model import Model
-from napkin.record import record
+from napkin.record import record, replace
 
 HALF = 2
 """Bytes of an element of 16 bits, in which `Operation.traffic` counts."""
@@ -48,11 +48,19 @@ FUSED = EngineKernels()
 COPIES = 4
 """Of a graph's inputs (ggml CMakeLists.txt, GGML_SCHED_MAX_COPIES)."""
 QUEUE = 1000
-"""Kernels that the host launches ahead of a stream before it waits (forums.developer.nvidia.com/t/68937: about 1,000, and
-no setting changes it)."""
+"""Kernels that the host launches ahead of a stream before it waits: about 1,000, which no setting changes
+(forums.developer.nvidia.com/t/68937)."""
 WIDE_CUDA, WIDE_METAL = EngineKernels(4, 6, 24, copies=COPIES), EngineKernels(4, 0, 16, copies=COPIES)
 """llama.cpp without flash attention. A score on CUDA: 2 written, 2 + 4 converted, 4 + 4 softmax, 4 + 2 converted, 2
 read; on Metal: 4 written, 4 + 4 softmax, 4 read."""
+
+
+def kernels_today(engine: str, vendor: str) -> EngineKernels:
+    """Return what a server of an engine runs by default: llama.cpp's takes flash attention where it has it
+    (common/arg.cpp, --flash-attn: auto)."""
+    if engine != "llama.cpp":
+        return FUSED
+    return replace(WIDE_METAL if vendor == "Apple" else WIDE_CUDA, scores=0)
 
 
 def activations(kernels: EngineKernels, model: Model, tokens: Number, pairs: Number) -> float:

@@ -14,6 +14,7 @@ from napkin.footprint import served_weights
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.operations.queries import generates
+from napkin.planning.engine_kernels import kernels_today
 from napkin.planning.engines import USUAL, EngineMemory, EngineRoom, engine_memory, room
 from napkin.planning.generation import ServingSetup
 from napkin.planning.served import undivided_when_served
@@ -80,7 +81,12 @@ def read(inputs: Inputs) -> ServeQuestion:
     cache = formats.find(inputs.text("cache-dtype", default=CACHE), "--cache-dtype")
     compute = computed_in(word, hardware)
     setup = ServingSetup(
-        model, served_weights.stored(word), formats.element_bytes(cache).value, cache.name, chunk=engine.chunk
+        model,
+        served_weights.stored(word),
+        formats.element_bytes(cache).value,
+        cache.name,
+        chunk=engine.chunk,
+        kernels=kernels_today(engine.name, hardware.vendor),
     )
     maximize = _read_whether_largest(inputs)
     traffic = _read_traffic(inputs, maximize)
