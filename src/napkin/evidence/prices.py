@@ -1,21 +1,35 @@
-"""What a GPU-hour was sold for: snapshots with a date, never a default of any answer."""
+"""What a GPU-hour was sold for: snapshots with a date. Where one stands in for a price that is not given, the answer
+shows it with its date, its ends and where it was read."""
 
 from __future__ import annotations
 
 from napkin.record import record
+from napkin.term import GIVEN, SEEN, Term, leaf
 
 GUIDE = "mercatus-ai.com, cloud GPU pricing guide"
 
 
 @record
 class Price:
-    """USD per accelerator-hour on demand: the middle of the market, its ends, when, and where it was read."""
+    """USD per accelerator-hour on demand: the middle of the market, its ends, when, and where it was read; without a
+    source: as given."""
 
     middle: float
     low: float
     high: float
     date: str
     source: str
+
+    @property
+    def term(self) -> Term:
+        """The price as a leaf."""
+        kind, said = (SEEN, f"{self.date}; {self.source}") if self.source else (GIVEN, "")
+        return leaf("price", self.middle, "USD/GPU-hour", kind, said)
+
+
+def given(price: float) -> Price:
+    """Return a price that was given."""
+    return Price(price, price, price, "", "")
 
 
 PRICES = {

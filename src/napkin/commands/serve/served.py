@@ -49,7 +49,7 @@ def served_of(question: ServeQuestion, setup: ServingSetup, traffic: Traffic, ra
     service = serve(setup, traffic, rates, room.cache)
     cost = None
     if question.price is not None:
-        spent = multiply("serve/cost_per_hour", question.price, leaf("gpus", setup.gpus, "GPU", TRUE))
+        spent = multiply("serve/cost_per_hour", question.price.term, leaf("gpus", setup.gpus, "GPU", TRUE))
         made = multiply("serve/tokens_per_hour", service.output_rate, constant("hour", 3600, "second/hour"))
         each = divide("serve/cost_per_token", spent, made)
         million = constant("a_million_tokens", MILLION, "token")
