@@ -101,10 +101,10 @@ def _speeds(found: ServedModel, answer: Answer) -> list[tuple[str | Bar, ...]]:
         path = "serve/cost_per_million_output_tokens"
         says = f"per million tokens; {_interval(answer, path, 'USD')}"
         rows.append(("cost", human(found.cost.value, "USD", 3), "", says))
-    price = found.question.price
+    price = found.price
     if price is not None and price.source:
-        ends = f"; {price.low:g} to {price.high:g} USD" if price.high > price.low else ""
-        said = f"a GPU-hour, {price.date}, {price.source.partition(',')[0]}{ends}"
+        sellers = f"{price.sellers:,} sellers" if price.sellers > 1 else price.source.rpartition(" ")[0]
+        said = f"a GPU-hour, {price.date}, {sellers}; {price.low:g} to {price.high:g} USD"
         rows.append(("price", human(price.middle, "USD"), "", said))
     return rows
 
@@ -175,7 +175,7 @@ def _next(found: ServedModel, answer: Answer) -> Next:
         if setup.weights.rest > 1:
             return Next({"dtype": SMALLER[0]})
         return Next({"gpus": None, "nodes": None, "tp": None, "dp": None, "pp": None, "ep": None})
-    if question.price is None:
+    if found.price is None:
         return Next({"price": "2"})
     if question.ranks.gpus is None and setup.groups.pp > 1 and not question.maximize:
         return Next({"gpus": str(1 << (setup.gpus - 1).bit_length()), "min": None})

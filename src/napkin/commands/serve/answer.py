@@ -43,7 +43,7 @@ def answer(question: ServeQuestion) -> Answer:
         value = next((float(term.value) for term in done.terms if term.name == path), None)
         if value is not None:
             half = half_width(quantity, rests, question.confidence)
-            low, high = _ends(question.price) if path.startswith("serve/cost") else (1.0, 1.0)
+            low, high = _ends(found.price) if path.startswith("serve/cost") else (1.0, 1.0)
             done.intervals[path] = (value * low / math.exp(half), value * high * math.exp(half))
     total, room = float(done.by_path()["memory/total"].value), found.room
     middle = float(room.cache.value)
@@ -132,6 +132,13 @@ def _notes(found: ServedModel, rests: str) -> list[str]:
         f"linear layers are multiplied in {question.compute}; {question.engine.source}",
         "no speculation, no prefix that was cached before; experts are equally likely",
     ]
+    price = question.price
+    if price is None:
+        notes.append(f"no price of {question.hardware.name} is known; --price says what an hour costs")
+    elif found.price is None:
+        notes.append(
+            f"{question.hardware.name}: its known price is of machines of up to {price.most}; --price takes another"
+        )
     if service.waiting:
         notes.append(f"{service.waiting:,} requests wait: the cache holds {service.at_once:,} of a replica at a time")
     return notes

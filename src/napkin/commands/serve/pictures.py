@@ -47,7 +47,7 @@ def charts(found: ServedModel, rows: Sequence[Row], rests: str, shown: Sequence[
 
     where = f"{found.setup.model.name} on {found.setup.gpus:,} × {found.question.hardware.name}"
     rates = panel(f"serving {where}: output tokens a second", "token/s", "output_tokens_per_second", 1 / half, half)
-    price = found.question.price
+    price = found.price
     if price is None:
         return (rates,)
     low, high = price.low / price.middle / half, price.high / price.middle * half
