@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Found = TypeVar("Found")
 
 MOST_GPUS = 1024
-"""GPUs beyond which none is tried where their number is not given."""
+"""GPUs beyond which none is tried where their number is not given, and tensor-parallel ranks in any case."""
 
 
 @record
@@ -49,11 +49,11 @@ def sharing(groups: EngineRanks) -> int:
 
 
 def divisions(model: Model, given: GivenRanks) -> list[EngineRanks]:
-    """Return the ways to divide the model over the GPUs that are given, or over at most MOST_GPUS, those of fewer GPUs
-    first, of equal ones those of fewer stages."""
+    """Return the ways to divide the model over the GPUs that are given, or over at most MOST_GPUS (its tensors over no
+    more in any case), those of fewer GPUs first, of equal ones those of fewer stages."""
     whole = given.gpus or MOST_GPUS
     found = []
-    for tp in _numbers(given.tp, whole, given.gpus):
+    for tp in _numbers(given.tp, min(whole, MOST_GPUS), given.gpus):
         if undivided_when_served(model, tp):
             continue
         for pp in _numbers(given.pp, min(whole // tp, model.depth), given.gpus and given.gpus // tp):
@@ -65,8 +65,9 @@ def divisions(model: Model, given: GivenRanks) -> list[EngineRanks]:
 
 
 def _numbers(given: int | None, most: int, divided: int | None) -> Iterable[int]:
-    """Return the degree that is given, or all up to `most` that divide what must be divided."""
-    return [n for n in ([given] if given else range(1, most + 1)) if n <= most and not (divided and divided % n)]
+    """Return the degree that is given, or all up to `most`, that divide what must be divided."""
+    tried = range(1, most + 1) if given is None else (given,)
+    return [n for n in tried if not (divided and divided % n)]
 
 
 def _expert_ranks(model: Model, given: GivenRanks, tp: int, most: int) -> list[int]:
