@@ -7,10 +7,7 @@ import pytest
 from napkin.architectures import build
 from napkin.commands.question.named import named_config
 from napkin.evidence.serving_words import LLAMA_CPP, VLLM, kernels_of
-from napkin.footprint.served_weights import stored
-from napkin.inputs import hardware
-from napkin.operations.model import Model
-from napkin.planning.engine_kernels import (
+from napkin.footprint.engine_kernels import (
     FUSED,
     WIDE_CUDA,
     WIDE_METAL,
@@ -19,6 +16,9 @@ from napkin.planning.engine_kernels import (
     in_flight,
     widened,
 )
+from napkin.footprint.served_weights import stored
+from napkin.inputs import hardware
+from napkin.operations.model import Model
 from napkin.record import replace
 
 H, KV, FF, HEADS, LAYERS = 4096, 1024, 14336, 32, 32

@@ -103,7 +103,7 @@ def shares() -> str:
 
 ALONE = """gpt-fast is the only source of its engine: held out, nothing is known of it, and its errors are those of an
 engine that no one measured. What llama.cpp's kernels move next to weights and cache is counted, not fitted
-(planning/engine_kernels.py), so that its prompts are predicted from what other engines reach.
+(footprint/engine_kernels.py), so that its prompts are predicted from what other engines reach.
 """
 INTERVALS = """Quantiles of the errors with sources held out, every source weighing the same, by what an answer
 rests on: **measured**, another source measured this family of engines; **engine unknown**, none did. Where fewer

@@ -21,13 +21,13 @@ from napkin.evidence.serving_words import (
     speculates,
     weights_of,
 )
+from napkin.footprint.engine_kernels import EngineKernels
 from napkin.footprint.served_weights import StoredWeights
 from napkin.inputs import hardware
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.model_file import load_config
 from napkin.inputs.presets import is_preset
 from napkin.operations.model import Model
-from napkin.planning.engine_kernels import EngineKernels
 from napkin.record import record
 from napkin.timing.generation import CLOSED, OFFLINE, SINGLE, STATIC, EngineRanks, LatencyLimits
 

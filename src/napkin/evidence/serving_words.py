@@ -7,9 +7,9 @@ import re
 from napkin import formats
 from napkin.errors import NapkinError
 from napkin.evidence.generation import UNKNOWN
+from napkin.footprint.engine_kernels import FUSED, WIDE_CUDA, WIDE_METAL, EngineKernels
 from napkin.footprint.served_weights import StoredWeights, stored
 from napkin.inputs.hardware import Hardware
-from napkin.planning.engine_kernels import FUSED, WIDE_CUDA, WIDE_METAL, EngineKernels
 from napkin.record import replace
 from napkin.timing.generation import LatencyLimits
 

@@ -12,9 +12,9 @@ from napkin.errors import NapkinError, Refused
 from napkin.evidence.prices import PRICES, Price, given
 from napkin.evidence.serving_words import computed_in
 from napkin.footprint import served_weights
+from napkin.footprint.engine_kernels import kernels_today
 from napkin.inputs.hardware import Hardware
 from napkin.operations.queries import generates
-from napkin.planning.engine_kernels import kernels_today
 from napkin.planning.engines import USUAL, EngineMemory, EngineRoom, engine_memory, room
 from napkin.planning.generation import ServingSetup
 from napkin.planning.serving_search import GivenRanks
