@@ -16,9 +16,9 @@ from napkin.render.answer import Answer
 def run(inputs: Inputs) -> Answer:
     """Answer for a model on an accelerator, or on the one of several that serves it cheapest."""
     if isinstance(inputs.peek("hardware"), list):
-        from napkin.commands.serve.market import answer as of_market
+        from napkin.commands.serve.market import run_market
 
-        return of_market(inputs)
+        return run_market(inputs)
     from napkin.commands.serve.answer import answer
     from napkin.commands.serve.question import read
 

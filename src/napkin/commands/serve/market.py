@@ -48,13 +48,13 @@ class ServingOffer:
     problem: NapkinError | None
 
 
-def answer(inputs: Inputs) -> Answer:
+def run_market(inputs: Inputs) -> Answer:
     """Answer for the accelerator that serves a million tokens cheapest, all others as rows."""
     inputs.need_all({"model": "which model?"})
     if "profile" in inputs:
         raise NapkinError("--profile is of one machine", "name one --hardware")
     offers = read_offers(inputs)
-    tried = [_candidate(inputs, offer) for offer in offers]
+    tried = [_read_cheapest(inputs, offer) for offer in offers]
     problems = [one.problem for one in tried if one.problem is not None]
     if len(problems) == len(tried) and all(
         (one.message, one.status) == (problems[0].message, USAGE) for one in problems
@@ -83,7 +83,7 @@ def answer(inputs: Inputs) -> Answer:
     return done
 
 
-def _candidate(inputs: Inputs, offer: Offer) -> ServingOffer:
+def _read_cheapest(inputs: Inputs, offer: Offer) -> ServingOffer:
     """Return an accelerator in the number, among the fewest and more, that serves a million tokens cheapest."""
     one = inputs.changed({"hardware": offer.slug})
     try:
