@@ -291,8 +291,8 @@ def test_attention_that_no_kernel_runs_moves_its_scores(op: Operation, scores: i
 @pytest.mark.parametrize("shape", [DENSE, MOE], ids=["dense", "moe"])
 def test_a_choice_is_made_by_zero_or_one(shape: PrintedDecoder, zero: int) -> None:
     """Every condition is a truth value, which --explain prints."""
-    ep = {"ep": 2} if shape.experts else {}
-    plan = StepLayout(sequence=S, micro_batch=B, micro_batches=2, dp=4, zero=zero, shards=2 if zero else 1, **ep)
+    ep, shards = 2 if shape.experts else 1, 2 if zero else 1
+    plan = StepLayout(sequence=S, micro_batch=B, micro_batches=2, dp=4, zero=zero, shards=shards, ep=ep)
     found = step(decoder(shape), plan, UNIT)
     conditions = [node.parts[0] for node in found.time.walk() if node.op == "choice"]
     assert conditions
@@ -654,13 +654,13 @@ def test_an_optimizer_works_on_each_matrix() -> None:
     """GaLore: down to rank 8 and back, 2 · 2·a·b·8 FLOP, and a decomposition of m²·n cubes every 200 steps."""
     works = projecting(8, decomposed=True)
     each = sum(32 * a * b + min(a, b) ** 2 * max(a, b) / 200 for a, b in MATRICES)
-    for layout, expected in (
-        ({}, L * each),
-        ({"dp": 4}, L * each),  # every replica all of them
-        ({"dp": 4, "zero": 1}, L * each / 4),  # each one of the ranks
-        ({"pp": 2}, L / 2 * each),
+    for dp, zero, pp, expected in (
+        (1, 0, 1, L * each),
+        (4, 0, 1, L * each),  # every replica all of them
+        (4, 1, 1, L * each / 4),  # each one of the ranks
+        (1, 0, 2, L / 2 * each),
     ):
-        found = parts(works=works, optimizer_bytes=0, **layout)["step/optimizer"]
+        found = parts(works=works, optimizer_bytes=0, dp=dp, zero=zero, pp=pp)["step/optimizer"]
         assert found == pytest.approx(expected)
     tables = parts(works=works, works_on_tables=1, optimizer_bytes=0)["step/optimizer"]
     assert tables == pytest.approx(L * each + 2 * (32 * V * H + H**2 * V / 200))
