@@ -66,14 +66,14 @@ def zamba2(config: Config) -> Model:
     hidden = read.sizes.hidden
 
     def layer(key: tuple[str, int]) -> Layer:
-        kind, use = key
+        kind, turn = key
         if kind != HYBRID:
             return mixer_layer(hidden, RMS, read.mix, "mamba2")
-        adapted = _adapted(reused(read.block, own[use % adapters.blocks]), adapters, use)
-        return Layer("hybrid", hybrid(hidden, (*_of_other_uses(adapters, use), *adapted), read.mix))
+        adapted = _adapted(reused(read.block, own[turn]), adapters, turn)
+        return Layer("hybrid", hybrid(hidden, (*_of_other_uses(adapters, turn), *adapted), read.mix))
 
-    uses = [depths.index(i) if kind == HYBRID else 0 for i, kind in enumerate(read.kinds)]
-    model = handing_on(network(read.sizes, runs_of(list(zip(read.kinds, uses, strict=True)), layer)))
+    turns = [depths.index(i) % adapters.blocks if kind == HYBRID else 0 for i, kind in enumerate(read.kinds)]
+    model = handing_on(network(read.sizes, runs_of(list(zip(read.kinds, turns, strict=True)), layer)))
     return replace(model, shared=tuple(op for operations in own for op in operations))
 
 
@@ -161,9 +161,10 @@ def _pair(place: _Place, rank: int, use: int) -> tuple[Matmul, Matmul]:
     )
 
 
-def _of_other_uses(adapters: _Adapters, use: int) -> Operations:
-    """Return the adapters of a shared block's other uses, which the module of each use holds too, with tied weights."""
-    others = [one for one in range(use % adapters.blocks, adapters.uses, adapters.blocks) if one != use]
+def _of_other_uses(adapters: _Adapters, turn: int) -> Operations:
+    """Return the adapters of a shared block's other uses, which the module of each use holds too, with tied weights.
+    Uses of one block are equal layers: each stands for the first."""
+    others = range(turn + adapters.blocks, adapters.uses, adapters.blocks)
     held = (reuse(op) for place in adapters.places for one in others for op in _pair(place, adapters.rank, one))
     return (idle("other_adapters", tuple(held)),) if others else ()
 
