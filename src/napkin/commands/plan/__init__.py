@@ -9,6 +9,7 @@ from napkin.errors import HELD, IMPOSSIBLE, OK, NapkinError
 from napkin.options.data import AMOUNT
 from napkin.options.files import DRAWS
 from napkin.options.layout import BOUNDED, MACHINE_SIZE, SEARCHED
+from napkin.options.machine import accelerators
 from napkin.options.model import MODEL_OPTIONS
 from napkin.options.question import OF_FAILURES
 from napkin.options.ranges import values
@@ -36,30 +37,22 @@ def counts(text: str) -> int | list[int]:
     return sorted(set(found))
 
 
-def accelerators(text: str) -> str | list[str]:
-    """Read one accelerator, a list of them, or `any` for all whose price is known."""
-    words = [word.strip() for word in text.split(",")]
-    if len(words) == 1 and words[0].lower() != "any":
-        return words[0]
-    if not all(words):
-        raise Unreadable(f"{text[:60]!r} names nothing between two commas", "h100,a100")
-    return [word.lower() if word.lower() == "any" else word for word in words]
-
-
 def run(inputs: Inputs) -> Answer:
     """Answer for a model and one or several machines. The search loads numpy, which help does not need."""
+    from napkin.render.progress import Progress
+
     if isinstance(inputs.peek("hardware"), list):
         from napkin.commands.plan.market import answer as of_market
         from napkin.commands.plan.market_question import read as read_market
 
-        return of_market(read_market(inputs))
+        with Progress("searching layouts"):
+            return of_market(read_market(inputs))
     if read_whether_rollout(inputs):
         from napkin.commands.rollout.plan import run_plan
 
         return run_plan(inputs)
     from napkin.commands.plan.answer import answer
     from napkin.commands.plan.question import read
-    from napkin.render.progress import Progress
 
     emit = inputs.text_or_none("emit")
     with Progress("searching layouts"):

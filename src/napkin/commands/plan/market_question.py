@@ -6,32 +6,11 @@ from collections.abc import Mapping
 
 from napkin.commands.inputs import Inputs
 from napkin.commands.plan.question import read_least
+from napkin.commands.question.amount import read_whether_stated
+from napkin.commands.question.offers import Offer, read_offers
 from napkin.commands.signature import OptionText
-from napkin.errors import NapkinError, Problems
-from napkin.evidence.prices import PRICES, Price
-from napkin.inputs.hardware import find as find_hardware
+from napkin.errors import NapkinError
 from napkin.record import record
-from napkin.term import GIVEN, SEEN, Term, leaf
-
-ANY = "any"
-"""In the place of accelerators: all whose price is known."""
-
-
-@record
-class Offer:
-    """An accelerator, and what an hour of it costs; own: the user said so."""
-
-    slug: str
-    name: str
-    price: Price
-    own: bool
-
-    @property
-    def term(self) -> Term:
-        """The price as a leaf."""
-        kind = GIVEN if self.own else SEEN
-        source = "" if self.own else f"{self.price.date}; {self.price.source}"
-        return leaf("price", self.price.middle, "USD/GPU-hour", kind, source)
 
 
 @record
@@ -39,14 +18,13 @@ class MarketQuestion:
     """Which machine to take.
 
     asked     options of the plan of one machine: all but accelerator, GPUs and price
-    gpus      as typed, "" for the fewest that keep the deadline        objective  time, cost or gpus
+    gpus      as typed, "" for the fewest that keep the limits          objective  time, cost or gpus
     """
 
     offers: tuple[Offer, ...]
     asked: Mapping[str, OptionText]
     gpus: str
     objective: str
-    tokens: Term
     deadline: float | None
     budget: float | None
     model: str
@@ -54,26 +32,9 @@ class MarketQuestion:
 
 def read(inputs: Inputs) -> MarketQuestion:
     """Read the question. NapkinError (2): what no other question of `plan` answers is missing."""
-    inputs.need_all({"model": "which model?", "tokens": "how long a run? its cost is compared"})
-    if not inputs.has("gpus") and not inputs.has("within"):
-        raise NapkinError("--gpus is missing: how many, or by when?", "--gpus 64..512, or --within 30d for the fewest")
-    words = inputs.value("hardware")
-    assert isinstance(words, (list, tuple))
-    price = inputs.number_or_none("price")
-    offers, unknown = [], []
-    for word in dict.fromkeys(PRICES if list(words) == [ANY] else (str(one) for one in words)):
-        hardware = find_hardware(word)
-        known = PRICES.get(hardware.slug)
-        if price is not None:
-            known = Price(float(price), float(price), float(price), "", "")
-        if known is None:
-            unknown.append(
-                NapkinError(f"--hardware {word}: no price of it is known", "--price says what an hour costs")
-            )
-        else:
-            offers.append(Offer(hardware.slug, hardware.name, known, price is not None))
-    if unknown:
-        raise unknown[0] if len(unknown) == 1 else Problems(unknown)
+    stated = read_whether_stated(inputs)
+    inputs.need_all({"model": "which model?"} | ({} if stated else {"tokens": "how long a run? its cost is compared"}))
+    offers = read_offers(inputs)
     if inputs.has("emit"):
         raise NapkinError("--emit writes the layout of one machine", "name one --hardware")
     objective = read_least(inputs) or (inputs.text("objective") if "objective" in inputs else "cost")
@@ -85,11 +46,10 @@ def read(inputs: Inputs) -> MarketQuestion:
     gpus = inputs.given["gpus"].text if "gpus" in inputs.given else ""
     inputs.value("gpus")
     return MarketQuestion(
-        tuple(offers),
+        offers,
         asked,
         str(gpus),
         objective,
-        inputs.term("tokens"),
         None if not inputs.has("within") else float(inputs.number("within")),
         None if not inputs.has("budget") else float(inputs.number("budget")),
         inputs.text("model"),
