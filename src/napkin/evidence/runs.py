@@ -108,6 +108,25 @@ def evidence() -> list[PublishedRun]:
     return [run for row in facts.runs() if (run := run_of(row)) is not None]
 
 
+SAME = 0.02
+"""Largest difference of FLOPs and of tokens between a run that is asked for and a published one that is the same."""
+
+
+def published(flops: float, tokens: float, card: Hardware) -> list[RunRow]:
+    """Return the published runs of as many FLOPs and tokens on the same accelerator, with their hours."""
+    from napkin.evidence import facts
+
+    return [
+        row
+        for row in facts.runs()
+        if row.hours
+        and not row.why
+        and abs(6 * row.active * row.tokens / flops - 1) < SAME
+        and abs(row.tokens / tokens - 1) < SAME
+        and hardware.find(row.chip).slug == card.slug
+    ]
+
+
 def judging(runs: Sequence[PublishedRun], kind: str) -> list[PublishedRun]:
     """Return the runs that judge one of a kind: benchmarks among themselves, speedruns with production."""
     return [run for run in runs if (run.row.run_kind == BENCHMARK) == (kind == BENCHMARK)]

@@ -75,12 +75,7 @@ OPTIONS = (
 OF_FAILURES = ("gpu-mtbf", "restart-time", "spares")
 """Options of what failures take of a run's calendar time."""
 
-MEASURED_RATES = (
-    "tokens-per-second",
-    "tokens-per-second-per-gpu",
-    "samples-per-second",
-    "step-time",
-    "tflops",
-    "log",
-)
+MEASURED_TOKENS = ("tokens-per-second", "tokens-per-second-per-gpu", "log")
+"""Options that state how many tokens a second a run was measured to train on."""
+MEASURED_RATES = (*MEASURED_TOKENS[:2], "samples-per-second", "step-time", "tflops", *MEASURED_TOKENS[2:])
 """Options that state a measured rate of training."""

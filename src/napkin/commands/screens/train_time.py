@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from napkin.commands.train_time.question import TrainTimeQuestion
 from napkin.errors import DOES_NOT_FIT, HELD, IMPOSSIBLE, OK, UNDECIDED
+from napkin.options.question import MEASURED_TOKENS
 from napkin.render.answer import Answer, number_in
 from napkin.render.figures import amount, briefly, interval, size_of
 from napkin.render.screen import Next, Screen, quantities
@@ -30,7 +31,7 @@ def screen(question: TrainTimeQuestion, answer: Answer) -> Screen:
         _headline(question, answer, terms, wanted),
         answer.verdict or "",
         quantities(_rows(question, answer, terms, wanted), right=False),
-        _remarks(question, wanted),
+        _remarks(question, wanted) + _published(answer),
         next=_next(question, terms, wanted, answer.verdict),
     )
 
@@ -40,6 +41,15 @@ def _remarks(question: TrainTimeQuestion, wanted: str) -> list[str]:
     if question.confidence is None or question.step is not None or not question.named or wanted not in ("time", "gpus"):
         return []
     return ["by the MFU of published runs; napkin plan times the best layout instead"]
+
+
+def _published(answer: Answer) -> list[str]:
+    """Return what the same run took where it is published."""
+    rows = answer.extra.get("published")
+    if not isinstance(rows, list) or not rows:
+        return []
+    each = [f"{one['model']} {human(number_in(one, 'gpu_hours'), 'GPU-hour')}" for one in rows[:2]]
+    return [f"published: {', '.join(each)}"]
 
 
 def _wanted(question: TrainTimeQuestion) -> str:
@@ -68,7 +78,7 @@ def _question(question: TrainTimeQuestion) -> list[str]:
         from napkin.commands.screens.setup import trained_part
 
         found += trained_part(question.step.setup)
-    if "mfu" in known:
+    if "mfu" in known and not question.measured:
         found.append(f"MFU {known['mfu'].value:.3g}")
     allowed = known.get("time") if question.solved is None else question.solved.allowed
     if allowed is not None:
@@ -118,7 +128,11 @@ def _rows(
     peak = question.peak.value * gpus
     speed = human(peak * mfu, "FLOP/s")
     rows.append(("speed", speed, f"of {human(peak, 'FLOP/s')} dense peak"))
-    if "mfu" not in question.known and wanted != "mfu":
+    if question.measured:
+        rows.append(
+            ("MFU", human(mfu, "1", 3), f"{terms['mfu/while_running'].value:.3g} as measured, times the goodput")
+        )
+    elif "mfu" not in question.known and wanted != "mfu":
         ends = answer.intervals.get("mfu")
         said = "" if ends is None or question.confidence is None else interval(ends, mfu, "1", question.confidence)
         counted = f"of the whole run, by {question.convention}"
@@ -198,7 +212,7 @@ def _next(question: TrainTimeQuestion, terms: Mapping[str, Term], wanted: str, v
         machine = "gpus" in question.known
         return Next({"within": None, "budget": None} if machine else {"budget": None})
     if "mfu" in question.known:
-        return Next({"mfu": None})
+        return Next(dict.fromkeys(MEASURED_TOKENS) if question.measured else {"mfu": None})
     if wanted == "time" and question.named and question.step is None:
         from napkin.commands.following import under
 

@@ -14,11 +14,11 @@ from napkin.errors import BROKEN, DOES_NOT_FIT, HELD, IMPOSSIBLE, OK, UNDECIDED
 from napkin.options.data import AMOUNT
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.option import choice
-from napkin.options.question import OF_FAILURES
+from napkin.options.question import MEASURED_TOKENS, OF_FAILURES
 from napkin.options.rollout import ROLLOUT
 from napkin.options.training import UNTIMED
 from napkin.render.answer import Answer, Shown
-from napkin.term import Term
+from napkin.term import Term, multiply
 from napkin.timing import time
 
 
@@ -38,7 +38,11 @@ def answer(question: TrainTimeQuestion) -> Answer:
     """Answer with the run's time, FLOPs, cost, energy, and what was left out."""
     known, hardware, price = question.known, question.hardware, question.price
     if question.confidence is None:
-        answer = _answer_from(question, time.solve(known, question.peak, question.budget, price, question.goodput))
+        found = time.solve(known, question.peak, question.budget, price, question.goodput)
+        if question.measured:
+            found = {**found, "mfu": multiply("mfu", known["mfu"], question.goodput.share)}
+        answer = _answer_from(question, found)
+        answer.terms = (*answer.terms, *([known["mfu"]] if question.measured else []))
     else:
         from napkin.commands.train_time.estimated import add_estimate, estimated
 
@@ -164,6 +168,7 @@ COMMAND = Command(
         "hardware-file",
         "dtype",
         "mfu",
+        *MEASURED_TOKENS,
         "goodput",
         *OF_FAILURES,
         "phases",

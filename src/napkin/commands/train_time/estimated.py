@@ -78,6 +78,12 @@ def add_estimate(
         )
     if not priced:
         answer.notes += _price(hardware)
+    same = runs.published(float(found["flops"].value), float(found["tokens"].value), hardware)
+    answer.extra["published"] = [
+        {"model": one.model, "gpu_hours": one.hours, "hours_basis": one.basis, "id": one.id, "source": one.source}
+        for one in same
+    ]
+    answer.notes += [f"published: {one.model} took {one.hours:,.0f} GPU-hours ({one.source})" for one in same]
     answer.extra["evidence"] = [
         {"model": one.row.model, "mfu": round(math.exp(one.log_u), 4), "hours_basis": one.row.basis, "id": one.row.id}
         for one in estimate.similar

@@ -41,6 +41,7 @@ class TrainTimeQuestion:
     goodput    share of the calendar time that is training
     step       the layout whose step the estimate rests on, if any
     weighed    whether that step's memory is evaluated too
+    measured   whether the MFU is that of a measured rate, of training alone: goodput comes on top
     named      what the model is called; "" where only its size is given
     data       of samples: their real tokens, and the share that padding wastes
     solved     the GPUs that a given layout takes to meet a deadline, where they are what is asked for
@@ -65,3 +66,4 @@ class TrainTimeQuestion:
     data: tuple[Term, ...] = ()
     draw: Term | None = None
     weighed: bool = True
+    measured: bool = False

@@ -14,6 +14,7 @@ from napkin.inputs.hardware import Hardware
 from napkin.options.data import AMOUNT
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.model import MODEL_OPTIONS
+from napkin.options.question import MEASURED_TOKENS
 from napkin.options.rollout import ROLLOUT
 from napkin.options.training import FROZEN, STEP_MODEL, TASKED, UNTIMED
 from napkin.term import Term, constant
@@ -39,7 +40,8 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
 
         read_untimed(inputs)
     known, counted, named, data = _read_known(inputs)
-    laid_out = named != "" and "mfu" not in known and any(name in inputs for name in PREDICTS)
+    measured = any(name in inputs for name in MEASURED_TOKENS)
+    laid_out = named != "" and "mfu" not in known and not measured and any(name in inputs for name in PREDICTS)
     if laid_out and "gpus" not in known:
         from napkin.commands.train_time.fewest import read_degrees
 
@@ -50,6 +52,10 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
     peak = read_peak(inputs, hardware)
     price = inputs.term("price") if inputs.has("price") else None
     budget = inputs.term("budget") if inputs.has("budget") else None
+    if measured:
+        from napkin.commands.train_time.measured import read_measured
+
+        known["mfu"] = read_measured(inputs, known, peak)
     _check_asked(inputs, known)
     solved = None
     if laid_out and "gpus" not in known and {"tokens", "time"} <= set(known):
@@ -82,21 +88,24 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
         pue=inputs.term("pue"),
         carbon=_read_intensity(inputs),
         confidence=confidence,
-        goodput=_read_goodput(inputs, known, confidence, step),
+        goodput=_read_goodput(inputs, known, confidence, step, measured),
         step=step,
         named=named,
         solved=solved,
         data=data,
         weighed=inputs.wants("memory/total"),
+        measured=measured,
     )
 
 
 def _read_goodput(
-    inputs: Inputs, known: Mapping[str, Term], confidence: float | None, step: StepQuestion | None
+    inputs: Inputs, known: Mapping[str, Term], confidence: float | None, step: StepQuestion | None, measured: bool
 ) -> Goodput:
-    """Return the share of the calendar time that is training: of a layout's run predicted from its failures."""
-    goodput = read_goodput(inputs, of_mfu=confidence is None, of_runs=step is None)
-    return goodput if step is None else goodput.on(known["gpus"])
+    """Return the share of the calendar time that is training: predicted from its failures where the speed of a step is
+    predicted or measured."""
+    timed = measured or step is not None
+    goodput = read_goodput(inputs, of_mfu=confidence is None and not measured, of_runs=not timed)
+    return goodput.on(known["gpus"]) if timed and "gpus" in known else goodput
 
 
 def _judged(known: dict[str, Term], budget: Term | None, laid_out: bool) -> dict[str, Term]:
@@ -112,7 +121,7 @@ def _judged(known: dict[str, Term], budget: Term | None, laid_out: bool) -> dict
 def _note_unread(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -> None:
     """Say why options that this question does not read change nothing."""
     if "mfu" in known:
-        inputs.because(("confidence", *LAYOUT), "--mfu is given, and nothing is estimated", "leave out --mfu")
+        inputs.because(("confidence", *LAYOUT), "the speed is given, and nothing is estimated", "leave it out")
     elif "gpus" not in known:
         inputs.because(LAYOUT, "without --gpus there is no layout to estimate the MFU of", "add --gpus, or --within")
     else:

@@ -1,0 +1,23 @@
+"""The speed of a run as it was measured, for `train-time`: tokens per second, or a line of a log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from napkin.commands.inputs import Inputs
+from napkin.commands.mfu.measured_rate import Counted, read_rate
+from napkin.counting.six_n import six_n
+from napkin.errors import NapkinError
+from napkin.inputs.log_file import read_log
+from napkin.term import Term, divide, multiply
+
+
+def read_measured(inputs: Inputs, known: Mapping[str, Term], peak: Term) -> Term:
+    """Return the MFU while training runs, from the tokens per second that were measured."""
+    if "mfu" in known:
+        raise NapkinError("--mfu and a measured rate both say how fast the run is", "leave out one of the two")
+    inputs.need_all({} if "params" in known else {"params": "a MODEL, or its number of parameters"})
+    per_token = known.get("per_token") or six_n(known["params"])
+    line = inputs.text_or_none("log")
+    rate = read_rate(inputs, Counted({"6nd": per_token}, None), read_log(line) if line is not None else None)
+    return divide("mfu/while_running", multiply("flops_per_second", rate, per_token), peak)
