@@ -110,6 +110,15 @@ def test_a_bound_alone_asks_for_the_most_requests_in_flight() -> None:
     assert answered(f"{line} --max concurrency")["inputs"]["concurrency"]["value"] > many
 
 
+def test_a_request_stays_within_the_models_positions_or_is_said_to_be_beyond() -> None:
+    """GPT-2 has 1,024 positions: half of them for a prompt, half for the answer."""
+    inputs = answered("gpt2 --hardware t4")["inputs"]
+    assert (inputs["prompt-tokens"]["value"], inputs["response-tokens"]["value"]) == (512, 512)
+    beyond = "1,025 tokens of a request are beyond the model's 1,024 positions"
+    assert beyond in answered("gpt2 --hardware t4 --isl 513")["notes"]
+    assert "beyond gpt2's 1,024 positions" in run_line("serve gpt2 --hardware t4 --isl 513").out
+
+
 def test_apples_chips_run_llama_cpp() -> None:
     found = answered("llama3-8b --hardware m3-max --dtype q4_k_m")
     assert found["inputs"]["engine"]["value"] == "llama.cpp"

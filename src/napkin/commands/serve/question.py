@@ -14,6 +14,7 @@ from napkin.evidence.serving_words import computed_in
 from napkin.footprint import served_weights
 from napkin.footprint.engine_kernels import kernels_today
 from napkin.inputs.hardware import Hardware
+from napkin.operations.model import Model
 from napkin.operations.queries import generates
 from napkin.planning.engines import BY_VENDOR, USUAL, EngineMemory, EngineRoom, engine_memory, room
 from napkin.planning.generation import ServingSetup
@@ -23,7 +24,8 @@ from napkin.term import Term
 from napkin.timing.generation import CLOSED, SINGLE, STATIC, GenerationRates, LatencyLimits, Traffic
 
 CACHE, WEIGHTS = "bf16", "bf16"
-PROMPT, RESPONSE = "1024", "1024"
+LENGTH = 1024
+"""Tokens of a prompt, and of an answer, where none are given."""
 
 
 @record
@@ -94,7 +96,7 @@ def read(inputs: Inputs) -> ServeQuestion:
         hardware=hardware,
         setup=setup,
         ranks=ranks,
-        traffic=_read_traffic(inputs, largest),
+        traffic=_read_traffic(inputs, largest, model),
         engine=engine,
         share=None if share is None else float(share),
         compute=compute,
@@ -170,15 +172,20 @@ def _read_largest(inputs: Inputs, ranks: GivenRanks) -> str:
     return asked or ("concurrency" if bounds and not given else "")
 
 
-def _read_traffic(inputs: Inputs, largest: str) -> Traffic:
+def _read_traffic(inputs: Inputs, largest: str, model: Model) -> Traffic:
     """Return the requests: of one replica in a batch, else of all GPUs."""
     if "batch" in inputs and "concurrency" in inputs:
         raise NapkinError(
             "--batch and --concurrency cannot be combined",
             "--batch: sequences of a replica that start together; --concurrency: requests in flight on all GPUs",
         )
-    prompt = inputs.integer("prompt-tokens", default=PROMPT)
-    response = inputs.integer("response-tokens", default=RESPONSE)
+    positions = model.max_length if len(model.stacks) == 1 else None
+    usual = min(LENGTH, positions // 2) if positions else LENGTH
+    prompt = inputs.integer("prompt-tokens", default=str(usual))
+    response = inputs.integer("response-tokens", default=str(usual))
+    if positions and prompt + response > positions:
+        inputs.assume(f"beyond {model.name}'s {positions:,} positions")
+        inputs.note(f"{prompt + response:,} tokens of a request are beyond the model's {positions:,} positions")
     if not {"prompt-tokens", "response-tokens"} & set(inputs.given):
         inputs.assume(f"{prompt:,} tokens in, {response:,} out")
     if "concurrency" in inputs or largest == "concurrency":
