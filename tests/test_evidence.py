@@ -235,6 +235,27 @@ def test_a_fit_finds_the_constants_that_made_the_rows() -> None:
     assert found.constants()["matmul/ampere/16"] < 0.78
 
 
+def test_several_sets_of_constants_give_what_each_gives() -> None:
+    rows = [row for row in facts.steps() if row.id.startswith(("foundry-h100-80gb", "titan-", "mbridge-26.04-"))]
+    columns = Columns(rows)
+    one = columns.values({name: value for name, (value, _, _) in PRIORS.items()})
+    other = np.where(one > 0, one * np.linspace(0.9, 1.1, len(one)), 0)
+    other[:2] = one[:2]
+    np.testing.assert_allclose(
+        columns.predict_sets(np.stack([one, other])), [columns.predict(one), columns.predict(other)], rtol=1e-12
+    )
+
+
+def test_a_recipes_own_flags_recompute_for_time_as_for_memory(tmp_path: pathlib.Path) -> None:
+    """Recipes of torchtune checkpoint by default (recipes/configs/llama3_1/8B_full_single_device.yaml)."""
+    text = ROW.replace("stack: megatron-core", "stack: fsdp-compiled, recompute: SAID")
+    by_recipe, full, none = (
+        steps(rows_of(tmp_path, text.replace("SAID", said)))[0].predicted for said in ("recipe default", "full", "none")
+    )
+    assert by_recipe == full
+    assert full is not None and none is not None and full > 1.15 * none
+
+
 def test_one_row_alone_is_what_the_step_command_says(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     """The columns of all rows and a single `napkin step` are one model: the same layout, the same seconds."""
     (row,) = steps(rows_of(tmp_path, ROW), in_sample=True)

@@ -6,7 +6,7 @@ numpy is needed here, and nowhere on the path of a single `napkin step`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -203,12 +203,20 @@ class Columns:
             np.minimum.at(seconds, group.rows, self.steps(group, values).time.value)
         return seconds
 
+    def predict_sets(self, sets: Floats) -> Floats:
+        """Return seconds of a step (sets × kept rows) for each of several sets of constants (sets × constants)."""
+        seconds = np.full((len(self.kept), len(sets)), np.inf)
+        for group in self.groups:
+            found = self._timed(group, lambda field, at=group.fields: sets[:, at[field]]).time.value
+            np.minimum.at(seconds, group.rows, np.broadcast_to(found, (len(sets), len(group.rows))).T)
+        return seconds.T
+
     def steps(self, group: RowGroup, values: Floats) -> StepTime:
-        pick = (
-            (lambda field: values[group.fields[field]])
-            if values.ndim == 1
-            else (lambda field: values[group.rows, group.fields[field]])
-        )
+        if values.ndim == 1:
+            return self._timed(group, lambda field: values[group.fields[field]])
+        return self._timed(group, lambda field: values[group.rows, group.fields[field]])
+
+    def _timed(self, group: RowGroup, pick: Callable[[str], Floats]) -> StepTime:
         at = rates(pick, group.machine, group.reduce_early, group.pure, group.sharded)
         with np.errstate(all="ignore"):
             return step(group.model, group.plan, at)
