@@ -251,6 +251,15 @@ def test_each_way_of_a_plan_is_what_step_and_memory_answer(more: str) -> None:
         assert found["values"]["cost"] == pytest.approx(2 * hours)
 
 
+def test_what_does_not_fit_is_followed_by_its_plan() -> None:
+    """The line below an answer that does not fit leads to a layout that does."""
+    said = run_line(f"memory {LINE.replace('--zero 3 --recompute full', '--zero 0')}").out
+    assert "DOES NOT FIT" in said
+    following = " ".join(said.split("next: napkin ")[1].replace("\\", " ").split())
+    assert following.startswith("plan ")
+    assert run_line(f"{following} --json").data["verdict"] == "fits"
+
+
 def test_the_fewest_gpus_are_those_below_which_nothing_surely_fits() -> None:
     line = PLAN.replace("--gpus 8", "--tp 2 --micro-batch 1")
     found = run_line(f"{line} --min gpus --json")
@@ -272,7 +281,7 @@ def test_the_batch_of_answers_counts_prompts() -> None:
         ("plan llama3-8b --task grpo --gpus 8 --hardware h100", "--prompt-tokens is missing"),
         (f"plan {LINE} --within 3d", "--within"),
         (f"plan {LINE} --rollout none".replace("--zero 3", ""), "a plan is of a step that generates"),
-        (f"plan {LINE} --gpus 8..64", "for one machine"),
+        (f"plan {LINE} --gpus 8..64", "for one number of GPUs"),
         (f"step {LINE} --seq 4096 --max-response-tokens 2000", "have 2,200 tokens together"),
         (f"step {LINE} --critic gpt2", "no model of values"),
         (f"step {LINE} --rollout separate:8", "counts all"),

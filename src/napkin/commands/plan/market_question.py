@@ -6,12 +6,13 @@ from collections.abc import Mapping
 
 from napkin.commands.inputs import Inputs
 from napkin.commands.plan.question import read_least
+from napkin.commands.question.amount import read_whether_stated
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError, Problems
-from napkin.evidence.prices import PRICES, Price
+from napkin.evidence.prices import PRICES, Price, given
 from napkin.inputs.hardware import find as find_hardware
 from napkin.record import record
-from napkin.term import GIVEN, SEEN, Term, leaf
+from napkin.term import Term
 
 ANY = "any"
 """In the place of accelerators: all whose price is known."""
@@ -29,9 +30,7 @@ class Offer:
     @property
     def term(self) -> Term:
         """The price as a leaf."""
-        kind = GIVEN if self.own else SEEN
-        source = "" if self.own else f"{self.price.date}; {self.price.source}"
-        return leaf("price", self.price.middle, "USD/GPU-hour", kind, source)
+        return self.price.term
 
 
 @record
@@ -39,14 +38,13 @@ class MarketQuestion:
     """Which machine to take.
 
     asked     options of the plan of one machine: all but accelerator, GPUs and price
-    gpus      as typed, "" for the fewest that keep the deadline        objective  time, cost or gpus
+    gpus      as typed, "" for the fewest that keep the limits          objective  time, cost or gpus
     """
 
     offers: tuple[Offer, ...]
     asked: Mapping[str, OptionText]
     gpus: str
     objective: str
-    tokens: Term
     deadline: float | None
     budget: float | None
     model: str
@@ -54,9 +52,8 @@ class MarketQuestion:
 
 def read(inputs: Inputs) -> MarketQuestion:
     """Read the question. NapkinError (2): what no other question of `plan` answers is missing."""
-    inputs.need_all({"model": "which model?", "tokens": "how long a run? its cost is compared"})
-    if not inputs.has("gpus") and not inputs.has("within"):
-        raise NapkinError("--gpus is missing: how many, or by when?", "--gpus 64..512, or --within 30d for the fewest")
+    stated = read_whether_stated(inputs)
+    inputs.need_all({"model": "which model?"} | ({} if stated else {"tokens": "how long a run? its cost is compared"}))
     words = inputs.value("hardware")
     assert isinstance(words, (list, tuple))
     price = inputs.number_or_none("price")
@@ -65,7 +62,7 @@ def read(inputs: Inputs) -> MarketQuestion:
         hardware = find_hardware(word)
         known = PRICES.get(hardware.slug)
         if price is not None:
-            known = Price(float(price), float(price), float(price), "", "")
+            known = given(float(price))
         if known is None:
             unknown.append(
                 NapkinError(f"--hardware {word}: no price of it is known", "--price says what an hour costs")
@@ -89,7 +86,6 @@ def read(inputs: Inputs) -> MarketQuestion:
         asked,
         str(gpus),
         objective,
-        inputs.term("tokens"),
         None if not inputs.has("within") else float(inputs.number("within")),
         None if not inputs.has("budget") else float(inputs.number("budget")),
         inputs.text("model"),
