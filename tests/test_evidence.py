@@ -129,7 +129,14 @@ def test_a_user_s_prose_is_read_as_the_shipped_fields_state_it() -> None:
         ({"framework": "torchtitan"}, "", {"stack": "fsdp-eager"}),
         ({}, "NVIDIA Megatron Bridge, container 26.08", {"stack": "megatron-core-2026", "attention": "cudnn"}),
         ({}, "NVIDIA Megatron Bridge, container 26.04", {"stack": "megatron-core", "attention": "cudnn"}),
-        ({"stack": "nanotron", "recompute": "every other layer"}, "", {"stack": "nanotron", "recompute_layers": 0.5}),
+        (
+            {"stack": "nanotron", "recompute": "every other layer"},
+            "",
+            {"stack": "nanotron", "recompute_layers": 0.5, "recompute_kind": "other"},
+        ),
+        ({"stack": "lean", "recompute": "yes"}, "", {"stack": "lean", "recompute_kind": "full"}),
+        ({"stack": "lean", "recompute": "yes", "recompute_kind": "none"}, "", {"stack": "lean"}),
+        ({"stack": "lean", "recompute": "unstated"}, "", {"stack": "lean"}),
         ({"precision": "fp8 rowwise, fp32 gradients"}, "", {"scaling": "rowwise", "gradient_dtype": "fp32"}),
         ({"batch_tokens": "0.5M"}, "", {"batch_tokens": 2**19}),
     ],
@@ -254,7 +261,9 @@ def test_a_recipes_own_flags_recompute_for_time_as_for_memory(tmp_path: pathlib.
         steps(rows_of(tmp_path, text.replace("SAID", said)))[0].predicted for said in ("recipe default", "full", "none")
     )
     assert by_recipe == full
-    assert full is not None and none is not None and full > 1.15 * none
+    assert full is not None
+    assert none is not None
+    assert full > 1.15 * none
 
 
 def test_one_row_alone_is_what_the_step_command_says(napkin: Napkin, tmp_path: pathlib.Path) -> None:

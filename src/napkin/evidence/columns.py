@@ -205,11 +205,12 @@ class Columns:
 
     def predict_sets(self, sets: Floats) -> Floats:
         """Return seconds of a step (sets × kept rows) for each of several sets of constants (sets × constants)."""
-        seconds = np.full((len(self.kept), len(sets)), np.inf)
+        seconds: Floats = np.full((len(self.kept), len(sets)), np.inf)
         for group in self.groups:
-            found = self._timed(group, lambda field, at=group.fields: sets[:, at[field]]).time.value
+            found = self._timed(group, _of_sets(sets, group.fields)).time.value
             np.minimum.at(seconds, group.rows, np.broadcast_to(found, (len(sets), len(group.rows))).T)
-        return seconds.T
+        transposed: Floats = seconds.T
+        return transposed
 
     def steps(self, group: RowGroup, values: Floats) -> StepTime:
         if values.ndim == 1:
@@ -220,6 +221,16 @@ class Columns:
         at = rates(pick, group.machine, group.reduce_early, group.pure, group.sharded)
         with np.errstate(all="ignore"):
             return step(group.model, group.plan, at)
+
+
+def _of_sets(sets: Floats, fields: Mapping[str, Indices]) -> Callable[[str], Floats]:
+    """Return what picks a field's constant as (sets × candidates)."""
+
+    def pick(field: str) -> Floats:
+        found: Floats = sets[:, fields[field]]
+        return found
+
+    return pick
 
 
 def _stacked(members: Iterable[object], names: Iterable[str]) -> dict[str, Floats]:

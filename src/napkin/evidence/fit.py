@@ -133,7 +133,8 @@ class Problem:
         moved = np.exp(np.vstack([log, log + step * np.eye(len(log))]))
         fixed = np.tile([1.0, 0.0], (len(moved), 1))
         found = np.log(self.columns.predict_sets(np.hstack([fixed, moved])))
-        return (found[1:] - found[0]).T / step
+        slopes: Floats = (found[1:] - found[0]).T / step
+        return slopes
 
     def weights(self, mask: Mask) -> Floats:
         weights = np.zeros(len(mask))
