@@ -1,0 +1,62 @@
+"""`train-time` from a measured rate, and next to the same run where it is published."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import run_line
+
+RUN = "train-time --params 7B --tokens 1T --gpus 64 --hardware h100"
+DAY = 86400
+
+
+def test_a_measured_rate_is_the_time_without_interruptions() -> None:
+    """10¹² tokens at 500,000 a second are 2,000,000 s; MFU 6 · 7·10⁹ · 500,000 / (64 · 989.4·10¹²)."""
+    found = run_line(f"{RUN} --tokens-per-second 500k --json").values
+    assert found["time/uninterrupted"] == pytest.approx(2_000_000)
+    assert found["time"] == pytest.approx(2_000_000 / found["goodput"])
+    assert found["mfu/while_running"] == pytest.approx(6 * 7e9 * 500_000 / (64 * 989.4e12))
+    assert found["mfu"] == pytest.approx(found["mfu/while_running"] * found["goodput"])
+    assert 0.5 < found["goodput"] < 1
+    alone = run_line(f"{RUN} --tokens-per-second 500k --goodput 1 --json").values
+    assert alone["time"] == pytest.approx(2_000_000)
+
+
+def test_a_rate_is_of_the_job_a_gpu_or_a_log() -> None:
+    job = run_line(f"{RUN} --tokens-per-second 512k --json").values
+    gpu = run_line(f"{RUN} --tokens-per-second-per-gpu 8k --json").values
+    assert gpu["time"] == pytest.approx(job["time"])
+    mfu = run_line("mfu --params 7B --gpus 64 --hardware h100 --tokens-per-second 512k --json").values
+    assert job["mfu/while_running"] == pytest.approx(mfu["mfu/6nd"])
+    machine = run_line(f"{RUN.replace('--gpus 64', '')} --tokens-per-second-per-gpu 8k --within 20d --json").values
+    assert machine["gpus/exact"] == pytest.approx(1e12 / 8000 / (20 * DAY) / machine["goodput"])
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("--tokens-per-second 1M --mfu 0.4", "both say how fast"),
+        ("--tokens-per-second 1M --tokens-per-second-per-gpu 1k", "cannot be combined"),
+        ("--tokens-per-second 0", "--tokens-per-second"),
+        ("--tokens-per-second 1M --confidence 80", "nothing is estimated"),
+    ],
+)
+def test_contradictions_are_refused(more: str, says: str) -> None:
+    outcome = run_line(f"{RUN} {more}")
+    assert outcome.status == 2
+    assert says in outcome.errors[0]
+
+
+def test_an_impossible_rate_is_said_to_be_one() -> None:
+    outcome = run_line(f"{RUN} --tokens-per-second 100M --json")
+    assert (outcome.status, outcome.data["verdict"]) == (1, "impossible")
+
+
+def test_the_same_run_is_shown_where_it_is_published() -> None:
+    """Touvron et al. 2023, table 2: Llama 2 7B on 2T tokens took 184,320 A100 hours."""
+    line = "train-time llama2-7b --tokens {} --hardware {} --gpus 512"
+    same = run_line(line.format("2T", "a100") + " --json").data
+    assert [(one["id"], one["gpu_hours"]) for one in same["published"]] == [("llama2-7b", 184_320)]
+    assert "published: Llama 2 7B 184,320 GPU-hours" in run_line(line.format("2T", "a100")).out
+    for tokens, hardware in (("1T", "a100"), ("2T", "h100")):
+        assert run_line(line.format(tokens, hardware) + " --json").data["published"] == []
