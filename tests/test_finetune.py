@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from napkin.evidence.finetune_lengths import RowLengths
 from tests.conftest import run_line
 
 ROW = """- id: {id}
@@ -107,7 +108,6 @@ def test_runs_that_were_out_of_memory_get_a_verdict(tmp_path: pathlib.Path) -> N
         ({"method": f"{LORA}, quantized: hqq-4"}, "stores frozen weights as hqq-4"),
         ({"method": f"{LORA}, modules_to_save: gate_norm"}, "in full: not modeled"),
         ({"model": "no-such-model"}, "no preset has the shape"),
-        ({"layout": "precision: bf16"}, "how long its sequences are"),
         ({"layout": f"{PLAIN}, ulysses: 4"}, "states layout.ulysses: not modeled"),
         ({"method": f"{LORA}, experts_targeted: targeted"}, "which tensors of the experts"),
         ({"layout": f"{PLAIN}, tp: 3"}, "do not divide"),
@@ -120,18 +120,57 @@ def test_what_is_not_understood_makes_the_row_say_why(tmp_path: pathlib.Path, ro
         assert why in entry["why"]
 
 
-def test_memory_that_depends_on_an_unstated_longest_sequence_is_not_predicted(tmp_path: pathlib.Path) -> None:
-    layout = "packed: false, precision: bf16-pure, trainer: none, stack: none"
-    measured = "peak_bytes: 3e+10, what: allocated, samples_per_second: 4, mean_tokens_per_sample: 500"
+def test_memory_is_of_the_longest_micro_batch_and_time_of_the_mean_one(tmp_path: pathlib.Path) -> None:
+    """Unstated, the longest sample is assumed to have four times the mean: from 2.5 times to 7, and never above the
+    length at which samples are cut."""
+    base = "packed: false, precision: bf16-pure, trainer: none, stack: none"
+    measured = "peak_bytes: 3e+10, what: allocated, samples_per_second: 4"
+    mean = f"{measured}, mean_tokens_per_sample: 500"
     found = validated(
         tmp_path,
-        {"id": "adapters", "layout": layout, "measured": measured},
-        {"id": "full", "method": "kind: full", "layout": f"{layout}, optimizer_form: foreach", "measured": measured},
+        {"id": "mean", "layout": base, "measured": mean},
+        {"id": "cut", "layout": f"{base}, seq_max: 600", "measured": mean},
+        {"id": "all", "layout": f"{base}, seq: 2000", "measured": measured},
+        {"id": "short", "layout": f"{base}, seq: 500", "measured": measured},
     )
-    assert "longest sequences" in found["adapters", "memory_allocated"]["why"]
-    # the optimizer's step is the peak, whatever the sequences
-    assert found["full", "memory_allocated"]["predicted"] > 0
-    assert found["adapters", "samples_per_second"]["predicted"] > 0
+    one, cut, alike, short = (found[name, "memory_allocated"] for name in ("mean", "cut", "all", "short"))
+    assert one["predicted"] == alike["predicted"]
+    assert one["low"] < alike["low"]
+    assert one["high"] > alike["high"]
+    assert cut["predicted"] < one["low"]
+    assert short["predicted"] < cut["predicted"]
+    times = [found[name, "samples_per_second"]["predicted"] for name in ("mean", "short")]
+    assert times[0] == times[1]
+
+
+def test_a_row_without_lengths_has_memory_and_no_speed(tmp_path: pathlib.Path) -> None:
+    found = validated(tmp_path, {"layout": "precision: bf16"})
+    assert found["a", "memory_allocated"]["low"] < found["a", "memory_allocated"]["predicted"]
+    assert "how long its sequences are" in found["a", "tokens_per_second_per_gpu"]["why"]
+
+
+def test_degrees_that_a_row_leaves_open_are_those_of_the_fastest_layout_that_fits(tmp_path: pathlib.Path) -> None:
+    """16 sequences, four in a forward pass, on 16 GPUs: four GPUs share one. Llama 2 70B in bf16 fits no card, so that
+    tensors are divided."""
+    layout = "global_batch: 16, seq: 4096, precision: bf16-pure, trainer: nemo, stack: megatron-core"
+    measured = "peak_bytes: 3e+10, what: allocated, step_seconds: 2"
+    row = {"count": 16, "model": "llama2-70b", "measured": measured}
+    found = validated(
+        tmp_path, {"id": "open", **row, "layout": layout}, {"id": "tp4", **row, "layout": f"{layout}, tp: 4"}
+    )
+    for name in ("memory_allocated", "step_seconds"):
+        assert found["open", name]["low"] <= found["tp4", name]["predicted"] <= found["open", name]["high"]
+
+
+def test_ranks_wait_for_the_one_with_the_longest_rows() -> None:
+    """The mean of the larger of two standard normal numbers is 1/√π = 0.564, of the largest of four 1.029."""
+    joined = RowLengths(500, (500, 500, 500), varied=True)
+    assert joined.waits(2, 1, 1)[0] == pytest.approx(1 + 0.5 * 0.564, rel=0.02)
+    assert joined.waits(2, 4, 4)[0] == pytest.approx(1 + 0.5 * 0.564 / 4, rel=0.01)
+    padded = RowLengths(500, (500, 500, 500), varied=True, padded=True)
+    assert padded.waits(2, 2, 1)[0] == pytest.approx((1 + 0.5 * 1.029) / (1 + 0.5 * 0.564), rel=0.02)
+    assert padded.waits(1, 2, 1) == (1, 1, 1)
+    assert RowLengths(500, (500, 500, 500)).waits(8, 1, 1) == (1, 1, 1)
 
 
 def test_frozen_weights_have_a_type_of_their_own() -> None:
