@@ -619,6 +619,8 @@ def test_prices_are_dated_and_of_known_cards() -> None:
         assert price.date[:2] == "20"
         assert price.source
     assert prices.remark("unheard-of", "X") == ""
+    assert prices.PRICES["rtx-4090"].middle == 0.39  # of 0.34, 0.39 and 0.74
+    assert prices.PRICES["h100-sxm-80gb"].middle == 3.67  # between 3.49 and 3.85, the third and fourth of six
 
 
 # --- whom a row comes from ---

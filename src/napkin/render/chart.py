@@ -9,7 +9,8 @@ from napkin.record import record
 
 @record
 class Series:
-    """One named run of points. `low` and `high` are the ends of each point's interval, where there is one.
+    """One named run of points. `low` and `high` are the ends of each point's interval, where there is one; `labels` are
+    written next to the points of a chart of points.
 
     style  of a run in a chart of lines: "" a line with a dot at each point, "line", "dashed", "points"; in a chart of
            points also "star" (the one to see first) and "front" (points joined from left to right)
@@ -21,6 +22,7 @@ class Series:
     low: Sequence[float] = ()
     high: Sequence[float] = ()
     style: str = ""
+    labels: Sequence[str] = ()
 
 
 @record

@@ -41,6 +41,8 @@ def _points(chart: Chart, axis: Axes, ink: str) -> None:
         else:
             form = "o-" if series.style == "front" else "o"
             axis.plot(series.x, series.y, form, markersize=3, linewidth=1, alpha=0.75, color=color, label=series.name)
+        for x, y, label in zip(series.x, series.y, series.labels, strict=False):
+            axis.annotate(label, (x, y), xytext=(4, 3), textcoords="offset points", fontsize=7)
         if series.low:
             _whiskers(axis, series, color if series.style != "star" else ink, faint=series.style != "star")
     ends = [float(v) for s in chart.series for v in (*s.x, *s.y)]

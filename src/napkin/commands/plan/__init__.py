@@ -48,18 +48,20 @@ def accelerators(text: str) -> str | list[str]:
 
 def run(inputs: Inputs) -> Answer:
     """Answer for a model and one or several machines. The search loads numpy, which help does not need."""
+    from napkin.render.progress import Progress
+
     if isinstance(inputs.peek("hardware"), list):
         from napkin.commands.plan.market import answer as of_market
         from napkin.commands.plan.market_question import read as read_market
 
-        return of_market(read_market(inputs))
+        with Progress("searching layouts"):
+            return of_market(read_market(inputs))
     if read_whether_rollout(inputs):
         from napkin.commands.rollout.plan import run_plan
 
         return run_plan(inputs)
     from napkin.commands.plan.answer import answer
     from napkin.commands.plan.question import read
-    from napkin.render.progress import Progress
 
     emit = inputs.text_or_none("emit")
     with Progress("searching layouts"):

@@ -10,8 +10,8 @@ from napkin.commands.plan.market_question import MarketQuestion, Offer
 from napkin.commands.plan.rows import COLUMNS
 from napkin.commands.signature import OptionText
 from napkin.errors import BROKEN, IMPOSSIBLE, OK, USAGE, NapkinError, Problems
-from napkin.render.answer import Answer, Cell, number_in, reasons_in
-from napkin.term import SEEN, Term, divide, leaf, multiply
+from napkin.render.answer import Answer, Cell, Shown, number_in, reasons_in
+from napkin.term import GIVEN, SEEN, Term, divide, leaf, multiply
 
 PLANNED = "napkin plan of this machine"
 UNITS = {**COLUMNS, "gpus": "GPU", "price": "USD/GPU-hour", "cost/low": "USD", "cost/high": "USD"}
@@ -22,7 +22,8 @@ def answer(question: MarketQuestion) -> Answer:
     """Answer with every machine as a row, the cheapest that keeps the limits recommended."""
     idle: list[dict[str, NapkinError]] = []
     failed: list[NapkinError] = []
-    rows = [row for offer in question.offers for row in _rows(question, offer, idle, failed)]
+    asked: dict[str, Shown] = {}
+    rows = [row for offer in question.offers for row in _rows(question, offer, idle, failed, asked)]
     if len(failed) == len(rows) and all((one.message, one.status) == (failed[0].message, USAGE) for one in failed):
         raise failed[0]  # what is wrong with the question, not with a machine
     unused = [problem for name, problem in idle[0].items() if all(name in one for one in idle)] if idle else []
@@ -39,8 +40,12 @@ def answer(question: MarketQuestion) -> Answer:
     chosen = min(kept or done, key=lambda row: [number_in(row, goal) for goal in goals])
     for row in done:
         row["recommended"] = row is chosen
+    length = {name: shown for name, shown in asked.items() if name in ("tokens", "steps")}
     found = Answer(
-        "plan", _terms(question, chosen), rows=sorted(rows, key=lambda row: number_in(row, "cost") or math.inf)
+        "plan",
+        _terms(question, chosen, {name: shown.value for name, shown in length.items()}),
+        rows=sorted(rows, key=lambda row: number_in(row, "cost") or math.inf),
+        inputs=length,
     )
     found.intervals = {
         "time": (number_in(chosen, "low"), number_in(chosen, "high")),
@@ -49,8 +54,7 @@ def answer(question: MarketQuestion) -> Answer:
     found.status, found.verdict = (OK, None) if kept else (BROKEN, IMPOSSIBLE)
     found.extra["columns"] = dict(UNITS)
     found.notes += [
-        f"{one.name}: about {one.price.middle:g} USD an hour ({one.price.date}, {one.price.low:g} to "
-        f"{one.price.high:g}; {one.price.source})"
+        f"{one.name}: about {one.price.middle:g} USD an hour ({one.price.date}; {one.price.source})"
         for one in question.offers
         if not one.own
     ]
@@ -70,21 +74,28 @@ def _beats(one: Mapping[str, Cell], other: Mapping[str, Cell]) -> bool:
 
 
 def _rows(
-    question: MarketQuestion, offer: Offer, idle: list[dict[str, NapkinError]], failed: list[NapkinError]
+    question: MarketQuestion,
+    offer: Offer,
+    idle: list[dict[str, NapkinError]],
+    failed: list[NapkinError],
+    asked: dict[str, Shown],
 ) -> list[dict[str, Cell]]:
     """Return the best layout of each count of an accelerator, or why there is none. idle: takes the refusals of options
-    that change nothing; failed: those of the question."""
+    that change nothing; failed: those of the question; asked: the inputs as that plan read them."""
     spare: dict[str, NapkinError] = {}
     gpus = {"gpus": OptionText(question.gpus)} if question.gpus else {"min": OptionText("gpus")}
     one = {"hardware": OptionText(offer.slug), "price": OptionText(repr(offer.price.middle))}
     named: dict[str, Cell] = {"hardware": offer.slug, "name": offer.name, "price": offer.price.middle}
     named |= {"price/date": offer.price.date, "price/source": offer.price.source}
     try:
+        if not question.gpus and _is_too_small(question, offer, one):
+            return [{**named, "why": _single(offer)}]
         found = ask(find("plan"), {**question.asked, **gpus, **one}, spare=spare)
     except NapkinError as problem:
         failed.append(problem)
-        return [{**named, "why": problem.message}]
+        return [{**named, "why": problem.message.removeprefix(f"{offer.name} ")}]
     idle.append(spare)
+    asked.update(found.inputs)
     if "reasons" in found.extra:
         return [{**named, "why": reasons_in(found)}]
     several = any("efficiency" in row for row in found.rows or ())
@@ -93,6 +104,9 @@ def _rows(
     rows = []
     for row in taken:
         count = row.get("gpus") or (solved.value if solved is not None else int(question.gpus))
+        if offer.price.most is not None and number_in({"gpus": count}, "gpus") > offer.price.most:
+            rows.append({**named, "gpus": count, "why": _single(offer)})
+            continue
         done = {**named, "gpus": count, **{name: cell for name, cell in row.items() if name != "rank"}}
         if "cost" in row:
             scale = number_in(row, "cost") / number_in(row, "time") / offer.price.middle
@@ -102,8 +116,26 @@ def _rows(
     return rows
 
 
-def _terms(question: MarketQuestion, chosen: Mapping[str, Cell]) -> list[Term]:
-    """Return the recommended machine's quantities."""
+def _is_too_small(question: MarketQuestion, offer: Offer, one: Mapping[str, OptionText]) -> bool:
+    """Return whether the largest machine that is rented misses the deadline: then the fewest need not be searched."""
+    if offer.price.most is None or question.deadline is None:
+        return False
+    largest = {"gpus": OptionText(str(offer.price.most)), **one}
+    try:
+        found = ask(find("plan"), {**question.asked, **largest}, only=("time",), spare={})
+    except NapkinError:  # fewer GPUs may divide the batch, or the question itself is wrong
+        return False
+    return float(found.by_path()["time"].value) > question.deadline
+
+
+def _single(offer: Offer) -> str:
+    """Say why no machine at this price is large enough."""
+    size = "one GPU" if offer.price.most == 1 else f"up to {offer.price.most} GPUs"
+    return f"rented at this price as single machines of {size} only"
+
+
+def _terms(question: MarketQuestion, chosen: Mapping[str, Cell], length: Mapping[str, Cell]) -> list[Term]:
+    """Return the recommended machine's quantities. length: tokens or steps of the whole run."""
     offer = next(one for one in question.offers if one.slug == chosen["hardware"])
     names = ("gpus", "time", "time/uninterrupted", "goodput", "gpu_hours", "step/time", "mfu", "memory/total")
     found = {
@@ -112,5 +144,7 @@ def _terms(question: MarketQuestion, chosen: Mapping[str, Cell]) -> list[Term]:
     if isinstance(chosen["gpus"], int):
         found["gpus"] = leaf("gpus", chosen["gpus"], "GPU", SEEN, "napkin plan")
     cost = multiply("cost", found["gpu_hours"], offer.term)
-    per_token = divide("cost/per_token", cost, question.tokens)
-    return [*found.values(), offer.term, cost, per_token]
+    if "tokens" not in length:
+        return [*found.values(), offer.term, cost]
+    tokens = leaf("tokens", number_in(length, "tokens"), "token", GIVEN)
+    return [*found.values(), offer.term, cost, divide("cost/per_token", cost, tokens)]

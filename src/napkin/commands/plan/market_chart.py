@@ -8,28 +8,44 @@ from napkin.commands.plan.market_question import MarketQuestion
 from napkin.render.answer import Cell, number_in
 from napkin.render.chart import Chart, Series
 
-DAY = 86400.0
+TIMES = ((2 * 86400.0, 86400.0, "days"), (0.0, 3600.0, "hours"))
+SUMS = ((10e3, 1e3, "thousand USD"), (0.0, 1.0, "USD"))
+"""From how much on a unit is drawn, what it is, and its name."""
+
+COLORS = 6
+"""Machines that colors can tell apart; of more, each point is labeled."""
+
+
+def _unit(units: Sequence[tuple[float, float, str]], largest: float) -> tuple[float, str]:
+    """Return the unit that suits a largest value, and its name."""
+    return next((size, name) for least, size, name in units if largest >= least)
 
 
 def chart(question: MarketQuestion, rows: Sequence[Mapping[str, Cell]]) -> Chart:
     """Return the machines as points, those that no other beats joined, the recommended one first."""
+    long, times = _unit(TIMES, max(number_in(row, "time") for row in rows))
+    dear, sums = _unit(SUMS, max(number_in(row, "cost") for row in rows))
 
-    def points(name: str, taken: Sequence[Mapping[str, Cell]], style: str = "") -> Series:
+    def points(name: str, taken: Sequence[Mapping[str, Cell]], style: str = "", labels: bool = False) -> Series:
         rising = sorted(taken, key=lambda row: number_in(row, "time"))
-        days = [number_in(row, "time") / DAY for row in rising]
-        return Series(name, days, [number_in(row, "cost") / 1e3 for row in rising], style=style)
+        said = [str(row["name"]) for row in rising] if labels else []
+        run = [number_in(row, "time") / long for row in rising]
+        return Series(name, run, [number_in(row, "cost") / dear for row in rising], style=style, labels=said)
 
     series = [points(one.name, [row for row in rows if row["hardware"] == one.slug]) for one in question.offers]
     series = [one for one in series if one.x]
+    many = len(series) > COLORS
+    if many:
+        series = [points("the other machines", [row for row in rows if not row["pareto"]], labels=True)]
     chosen = [row for row in rows if row["recommended"]]
-    series.append(points("no other is faster and cheaper", [row for row in rows if row["pareto"]], "front"))
+    series.append(points("no other is faster and cheaper", [row for row in rows if row["pareto"]], "front", many))
     series.append(points(f"use: {number_in(chosen[0], 'gpus'):,.0f} × {chosen[0]['name']}", chosen, "star"))
-    limits = [] if question.deadline is None else [(question.deadline / DAY, "deadline")]
+    limits = [] if question.deadline is None else [(question.deadline / long, "deadline")]
     return Chart(
         "points",
         f"{question.model}: cost against time",
-        "days",
-        "cost (thousand USD)",
+        times,
+        f"cost ({sums})",
         series,
         limits=limits,
     )

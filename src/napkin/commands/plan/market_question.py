@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from napkin.commands.inputs import Inputs
 from napkin.commands.plan.question import read_least
+from napkin.commands.question.amount import read_whether_stated
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError, Problems
 from napkin.evidence.prices import PRICES, Price
@@ -39,14 +40,13 @@ class MarketQuestion:
     """Which machine to take.
 
     asked     options of the plan of one machine: all but accelerator, GPUs and price
-    gpus      as typed, "" for the fewest that keep the deadline        objective  time, cost or gpus
+    gpus      as typed, "" for the fewest that keep the limits          objective  time, cost or gpus
     """
 
     offers: tuple[Offer, ...]
     asked: Mapping[str, OptionText]
     gpus: str
     objective: str
-    tokens: Term
     deadline: float | None
     budget: float | None
     model: str
@@ -54,9 +54,8 @@ class MarketQuestion:
 
 def read(inputs: Inputs) -> MarketQuestion:
     """Read the question. NapkinError (2): what no other question of `plan` answers is missing."""
-    inputs.need_all({"model": "which model?", "tokens": "how long a run? its cost is compared"})
-    if not inputs.has("gpus") and not inputs.has("within"):
-        raise NapkinError("--gpus is missing: how many, or by when?", "--gpus 64..512, or --within 30d for the fewest")
+    stated = read_whether_stated(inputs)
+    inputs.need_all({"model": "which model?"} | ({} if stated else {"tokens": "how long a run? its cost is compared"}))
     words = inputs.value("hardware")
     assert isinstance(words, (list, tuple))
     price = inputs.number_or_none("price")
@@ -89,7 +88,6 @@ def read(inputs: Inputs) -> MarketQuestion:
         asked,
         str(gpus),
         objective,
-        inputs.term("tokens"),
         None if not inputs.has("within") else float(inputs.number("within")),
         None if not inputs.has("budget") else float(inputs.number("budget")),
         inputs.text("model"),

@@ -51,8 +51,8 @@ def read(inputs: Inputs) -> RolloutPlan:
     lengths = read_lengths(inputs, timed=True)
     for name in (*ELSEWHERE, "tokens"):
         inputs.depends((name,), False, "a plan of reinforcement learning does not take it", "--steps, --price")
-    if isinstance(inputs.peek("gpus"), list) or isinstance(inputs.peek("hardware"), list):
-        raise NapkinError("a plan of reinforcement learning is for one machine", "one --gpus, one --hardware")
+    if isinstance(inputs.peek("gpus"), list):
+        raise NapkinError("a plan of reinforcement learning is for one number of GPUs", "one --gpus")
     least = inputs.text_or_none("min")
     if (least is not None) == inputs.has("gpus") or least not in (None, "gpus"):
         raise NapkinError("--gpus is missing: how many?", "--gpus 16, or --min gpus for the fewest")

@@ -26,9 +26,9 @@ def screen(question: MarketQuestion, answer: Answer, chosen: Mapping[str, Cell])
     else:
         said.append("* no other is both faster and cheaper")
     if not question.offers[0].own:
-        said.append("prices are snapshots of what an hour was sold for, with their dates; --price takes yours")
+        said.append("USD/h is the median of what sellers ask, with its date; --price takes yours")
     return Screen(
-        _question(question),
+        _question(question, answer),
         _headline(question, answer, chosen),
         answer.verdict or "",
         Table(
@@ -51,9 +51,11 @@ def screen(question: MarketQuestion, answer: Answer, chosen: Mapping[str, Cell])
     )
 
 
-def _question(question: MarketQuestion) -> list[str]:
+def _question(question: MarketQuestion, answer: Answer) -> list[str]:
     """Return what was asked, as clauses."""
-    asked = [f"{question.model} on {amount(question.tokens.value)} tokens", f"{len(question.offers)} accelerators"]
+    length = {name: shown.value for name, shown in answer.inputs.items()}
+    said = next(f"{amount(number_in(length, name))} {name}" for name in ("tokens", "steps") if name in length)
+    asked = [f"{question.model} on {said}", f"{len(question.offers)} accelerators"]
     if question.deadline is not None:
         asked.append(f"within {briefly(question.deadline, 'second')}")
     if question.budget is not None:
@@ -82,6 +84,6 @@ def _cells(row: Row) -> list[str]:
         f"{number_in(row, 'price'):.2f}",
         str(row["price/date"]),
         human(number_in(row, "cost"), "USD"),
-        f"{number_in(row, 'mfu'):.2f}",
+        f"{number_in(row, 'mfu'):.2f}" if "mfu" in row else "",
         mark or late,
     ]
