@@ -3,6 +3,8 @@ understood, or missing and needed, is refused with the reason; what can be one o
 
 from __future__ import annotations
 
+import re
+
 from napkin.architectures import build, implementation_of
 from napkin.errors import NapkinError
 from napkin.evidence.finetune_layout import divisions_of, layout_of, steps_of
@@ -177,9 +179,20 @@ def _otherwise(row: RowFields, setup: Setup) -> tuple[Setup, ...]:
     return tuple(replace(setup, layout=one) for one in found)
 
 
+STORED_WORDS = re.compile(r"[-_ ]+(linearized|bnb|nf4|nvfp4|bf16|fp8|gptq|awq|int4|int8|4bit)$", re.IGNORECASE)
+"""The last word of a checkpoint's name that says how its weights are stored."""
+
+
 def model_of(row: RowFields) -> Model:
-    """Return the preset that a row names."""
-    for name in (row.text("model.preset"), row.text("model.name").rpartition("/")[2]):
+    """Return the preset that a row names: whoever published its copy, however that is stored, and with what it says of
+    it (`OPT-13B actor, OPT-350M critic`, `GPT-J 6B (compared)`) left out."""
+    said = row.text("model.name").rpartition("/")[2]
+    bare = said.partition(" (")[0].partition(" actor")[0].replace(" family", "")
+    names = [row.text("model.preset"), said, bare]
+    while STORED_WORDS.search(bare):
+        bare = STORED_WORDS.sub("", bare)
+        names.append(bare)
+    for name in names:
         if name and is_preset(name):
             return build(load_config(name))
     raise NapkinError(f"no preset has the shape of {row.text('model.name')[:60] or 'its model'}")
@@ -190,4 +203,11 @@ def card_of(row: RowFields) -> Hardware | None:
     text = row.text("hardware.chip") or row.text("hardware.accelerator")
     if not text or text[0].isdigit():  # a size alone, or nothing
         return None
-    return hardware.find(text.partition(" (")[0].strip())
+    name = text.partition(" (")[0].strip()
+    bare = re.sub(r" \d+ ?GB?$", "", name)
+    try:
+        return hardware.find(name)
+    except NapkinError:
+        if bare == name:
+            raise
+        return hardware.find(bare)
