@@ -56,7 +56,7 @@ class RolloutRow:
 
     seconds   of a step, with the likely lengths, then with the least and the most that the row leaves open
     lengths   the same      gpus  in total      steps  of the whole run, 0 where it does not say
-    streams   answers are generated while the model is trained
+    streams   answers are generated while the model is trained      source  that the row is of, which is held out
     """
 
     seconds: tuple[RolloutSeconds, ...]
@@ -64,16 +64,17 @@ class RolloutRow:
     gpus: int
     steps: tuple[float, ...]
     streams: bool
+    source: str
 
     def predicted(self, quantity: str, level: float) -> tuple[Interval, str]:
         """Return a quantity with its interval; no verdict: of which phase its memory is is not stated."""
         if quantity == "gen_seconds" and self.streams:
             raise NapkinError("answers are generated while the model is trained: what is measured is the wait for them")
-        value, path = self._value(quantity, 0)
+        value, path = self.value(quantity, 0)
         lows, highs = [], []
         for place, seconds in enumerate(self.seconds):
-            one, _ = self._value(quantity, place)
-            shortest, longest = seconds.ends(level, named=False)[path]
+            one, _ = self.value(quantity, place)
+            shortest, longest = seconds.ends(level, named=False, without=self.source)[path]
             if quantity.endswith(("_per_gpu", "_per_second")):
                 shortest, longest = 1 / longest, 1 / shortest
             lows.append(one * shortest)
@@ -86,7 +87,7 @@ class RolloutRow:
         stated = len(self.seconds) == 1
         return self.seconds[0].prediction.evidence if passes and stated else "assumed"
 
-    def _value(self, quantity: str, place: int) -> tuple[float, str]:
+    def value(self, quantity: str, place: int) -> tuple[float, str]:
         """Return a quantity, and the path of the time that its interval is of. place: of the lengths."""
         timed, lengths, steps = self.seconds[place], self.lengths[place], self.steps[place]
         seconds = float(timed.time.value)
@@ -130,7 +131,8 @@ def rollout_row(row: RowFields) -> RolloutRow:
         raise NapkinError("; ".join(dict.fromkeys(problem.message for problem in problems)))
     seconds = tuple(_seconds_of(row, model, hardware, one, places) for one in lengths)
     steps = tuple(_steps_of(row, one) for one in lengths)
-    return RolloutRow(seconds, lengths, places.all, steps, bool(lengths[0].behind))
+    source = row.text("source.title") or row.text("source")
+    return RolloutRow(seconds, lengths, places.all, steps, bool(lengths[0].behind), source)
 
 
 def _steps_of(row: RowFields, lengths: RolloutLengths) -> float:
