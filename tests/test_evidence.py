@@ -193,6 +193,7 @@ def test_networks_in_words() -> None:
         (("layers: 32", "layers: -3"), "model.layers: -3 is out of range"),
         (("gated: true", "gated: 3"), "model.gated"),
         (("schema: steps/1", "schema: steps/9"), "unknown schema"),
+        (("schema: steps/1", "schema: [steps/1]"), "unknown schema"),
         (("- id: mine", "- name: mine"), "id: is missing"),
         (("hardware: {chip", "hardware: [1]\n  other: {chip"), "hardware: is not a mapping"),
     ],

@@ -143,6 +143,7 @@ law=llama3-2024
 served-tokens=1T
 unique-tokens=100B
 experts=4
+granularity=2
 bits=8
 gpus=32|16
 gpus-per-node=4|2

@@ -258,6 +258,15 @@ def test_each_way_of_a_plan_is_what_step_and_memory_answer(more: str) -> None:
         assert found["values"]["cost"] == pytest.approx(2 * hours)
 
 
+def test_what_does_not_fit_is_followed_by_its_plan() -> None:
+    """The line below an answer that does not fit leads to a layout that does."""
+    said = run_line(f"memory {LINE.replace('--zero 3 --recompute full', '--zero 0')}").out
+    assert "DOES NOT FIT" in said
+    following = " ".join(said.split("next: napkin ")[1].replace("\\", " ").split())
+    assert following.startswith("plan ")
+    assert run_line(f"{following} --json").data["verdict"] == "fits"
+
+
 def test_the_fewest_gpus_are_those_below_which_nothing_surely_fits() -> None:
     line = PLAN.replace("--gpus 8", "--tp 2 --micro-batch 1")
     found = run_line(f"{line} --min gpus --json")

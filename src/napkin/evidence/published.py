@@ -93,7 +93,7 @@ def read(path: str) -> Published:
     if not isinstance(data, dict) or not isinstance(data.get("rows"), list):
         raise NapkinError(f"{document.name}: has no list of rows", "napkin validate --init writes a first file")
     schema = data.get("schema")
-    if schema not in MAIN:
+    if not isinstance(schema, str) or schema not in MAIN:
         raise NapkinError(
             f"{document.place('schema')}: unknown schema {printable(repr(schema), 60)}",
             f"one of {', '.join(MAIN)}",

@@ -66,7 +66,8 @@ OPTIONS = (
     Option("law", units.words, "Scaling law, e.g. besiroglu2024, llama3-2024", metavar="NAME"),
     Option("served-tokens", units.positive, "Tokens the model will serve in its life", "token", "N"),
     Option("unique-tokens", units.positive, "Different tokens there are; more repeat", "token", "N"),
-    Option("experts", units.positive_count, "Experts, of a law for mixtures", metavar="N"),
+    Option("experts", units.positive_count, "Experts for each active one, of a law for mixtures", metavar="N"),
+    Option("granularity", units.positive_count, "Parts that each expert is split into", metavar="N"),
     Option("phases", units.words, "Parts of a run; a list in a run file", metavar="LIST"),
     Option("bits", units.positive_count, "Bits trained in, of a law of precision", metavar="N"),
 )

@@ -35,6 +35,7 @@ COMMAND = Command(
         "served-tokens",
         "unique-tokens",
         "experts",
+        "granularity",
         "bits",
         "gpus",
         "nodes",
@@ -61,5 +62,6 @@ COMMAND = Command(
         "optimal --budget 500000 --price 2 --hardware h100",
         "optimal --params 8B --compute 1e23 --served-tokens 5T",
         "optimal --compute 1e23 --unique-tokens 100B",
+        "optimal --compute 1e22 --law krajewski2024 --experts 64",
     ),
 )

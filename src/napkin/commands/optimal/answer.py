@@ -9,12 +9,12 @@ from napkin.commands.optimal.question import OptimalQuestion
 from napkin.commands.optimal.rows import COLUMNS, Deviations, deviations_of, law_rows, rows_of, stretched, wasted
 from napkin.elementwise import Number
 from napkin.evidence.constants import deviations
-from napkin.planning.laws.allocate import cheapest, divided, optimum, serving, sized, spent
+from napkin.planning.laws.allocate import at_compute, cheapest, optimum
 from napkin.planning.laws.known import DEFAULT, LAWS, standing
 from napkin.planning.laws.law import ScalingLaw, loss
 from napkin.record import record, replace
 from napkin.render.answer import Answer, Cell, Shown
-from napkin.term import TRUE, Term, add, constant, divide, floor, leaf, subtract
+from napkin.term import TRUE, Term, add, constant, divide, floor, leaf, multiply, subtract
 
 TYPE_CHECKING = False  # mypy takes it as true; it is loaded where a person reads the answer
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ SAME_DATA = {"besiroglu2024": "hoffmann2022-3", "hoffmann2022-3": "besiroglu2024
 def answer(question: OptimalQuestion) -> Answer:
     """Answer with the division, its loss, and what another one costs."""
     found = _allocate(question)
+    question = replace(question, law=found.law)
     law, losses = question.law, _with_loss(question.law)
     surface = losses.surface
     assert surface is not None
@@ -35,7 +36,12 @@ def answer(question: OptimalQuestion) -> Answer:
     others = deviations_of(surface, question.aims, float(found.compute.value), paid[0] if paid else None)
     terms = [found.params, found.tokens, found.compute.renamed("flops/total"), value, *value.parts]
     terms.append(divide("tokens/per_param", found.tokens, found.params))
-    terms += [*_of_aims(question, found), *_of_deviation(question, found, others, value), *found.terms]
+    terms += [
+        *_of_mixture(found),
+        *_of_aims(question, found),
+        *_of_deviation(question, found, others, value),
+        *found.terms,
+    ]
     done = Answer("optimal", terms, rows=rows_of(others, _asked(question, found)))
     done.intervals = _intervals(question, found, losses)
     done.extra |= {"columns": COLUMNS, "laws": list(law_rows(found.compute, law))}
@@ -72,12 +78,13 @@ def of_serving(published: NearestModel) -> dict[str, Cell]:
 
 @record
 class Allocation:
-    """A division of a budget, and the run that spends it where there is a machine."""
+    """A division of a budget by a law, and the run that spends it where there is a machine."""
 
     compute: Term
     params: Term
     tokens: Term
     run: FundedRun | None
+    law: ScalingLaw
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -94,6 +101,8 @@ def _published(question: OptimalQuestion, found: Allocation) -> NearestModel | N
     """Return the published model that is nearest, laid out where there is a machine whose MFU is not given."""
     from napkin.commands.optimal.published import NearestModel, laid_out, nearest, serving_rate
 
+    if question.law.mixture:
+        return None
     near = (
         NearestModel(question.named, int(found.params.value)) if question.named else nearest(float(found.params.value))
     )
@@ -107,10 +116,6 @@ def _published(question: OptimalQuestion, found: Allocation) -> NearestModel | N
     return replace(near, served=serving_rate(machine.hardware.slug, near.name, machine.price))
 
 
-def _price(law: ScalingLaw) -> float:
-    return 1.0 if law.surface is None else law.surface.price
-
-
 def _asked(question: OptimalQuestion, found: Allocation) -> float:
     """Return the parameters that were asked about."""
     return float(found.params.value if question.params is None else question.params.value)
@@ -118,15 +123,19 @@ def _asked(question: OptimalQuestion, found: Allocation) -> float:
 
 def _allocate(question: OptimalQuestion) -> Allocation:
     """Divide the budget: by the law, or as the size or the tokens that are given leave it."""
-    machine, price, compute, run = question.machine, _price(question.law), question.compute, None
+    machine, compute, run = question.machine, question.compute, None
+
+    def law_of(compute: Term) -> ScalingLaw:
+        return at_compute(question.law, compute, question.aims, question.params, question.tokens)
 
     def params_of(compute: Term) -> Term:
         if question.params is not None:
             return question.params
+        law = law_of(compute)
         if question.tokens is not None:
-            found = sized(compute, question.tokens, price)
+            found = law.price.sized(compute, question.tokens)
         else:
-            found = floor("params", optimum(question.law, compute, question.aims))
+            found = floor("params", optimum(law, compute, question.aims))
         _check_enough(found)
         return found
 
@@ -134,18 +143,19 @@ def _allocate(question: OptimalQuestion) -> Allocation:
         assert question.params is not None
         assert question.tokens is not None
         params, tokens = _cheapest(question) if question.like else (question.params, question.tokens)
-        compute = spent(params, tokens, price)
+        law = question.law
+        compute = law.price.spent(params, tokens)
     elif compute is None:
         assert machine is not None
         run = solve(machine, question.named, lambda one: float(params_of(one).value), question.confidence)
         compute = run.compute
     if not question.sized:
-        params = params_of(compute)
-        tokens = divided(compute, params, price) if question.tokens is None else question.tokens
+        law, params = law_of(compute), params_of(compute)
+        tokens = law.price.divided(compute, params) if question.tokens is None else question.tokens
     _check_enough(params, tokens)
     if machine is not None and run is None:
         run = timed(machine, question.named, float(params.value), compute, question.confidence)
-    return Allocation(compute, params, tokens, run)
+    return Allocation(compute, params, tokens, run, law)
 
 
 def _check_enough(*amounts: Term) -> None:
@@ -167,12 +177,22 @@ def _cheapest(question: OptimalQuestion) -> tuple[Term, Term]:
     return leaf("params", round(params), "param", TRUE, source), leaf("tokens", round(tokens), "token", TRUE, source)
 
 
+def _of_mixture(found: Allocation) -> list[Term]:
+    """Return all parameters of a mixture, where the law says how many there are for each active one, and what was
+    chosen of it."""
+    law = found.law
+    terms = [leaf(name, value, "1", TRUE, law.source) for name, (value, _) in law.at.items()]
+    if law.total != 1:
+        terms.append(multiply("params/total", found.params, constant("parameters for each active one", law.total)))
+    return terms
+
+
 def _of_aims(question: OptimalQuestion, found: Allocation) -> list[Term]:
     """Return the FLOPs of a life of serving, and how often repeated tokens are seen."""
     served, repeated = question.aims.served, question.aims.repeated
     terms = []
     if served is not None:
-        serves = serving(found.params, served)
+        serves = found.law.price.served(found.params, served)
         lifetime = add("flops/lifetime", found.compute, serves)
         terms += [serves, lifetime]
         if question.like:
@@ -180,8 +200,8 @@ def _of_aims(question: OptimalQuestion, found: Allocation) -> list[Term]:
             assert question.tokens is not None
             first = add(
                 "flops/lifetime/given",
-                spent(question.params, question.tokens, _price(question.law)).renamed("flops/total/given"),
-                serving(question.params, served).renamed("flops/served/given"),
+                found.law.price.spent(question.params, question.tokens).renamed("flops/total/given"),
+                found.law.price.served(question.params, served).renamed("flops/served/given"),
             )
             one = constant("1", 1)
             terms += [first, subtract("saving", one, divide("lifetime/share", lifetime, first))]
@@ -224,8 +244,7 @@ def _intervals(question: OptimalQuestion, found: Allocation, losses: ScalingLaw)
     if question.params is None and question.tokens is None:
         sizes = _sizes(question, compute, half if solved else 0.0, wide)
         ends["params"] = (min(sizes), max(sizes))
-        budget = float(found.params.value) * float(found.tokens.value)
-        ends["tokens"] = (budget / max(sizes), budget / min(sizes))
+        ends["tokens"] = (found.law.price.tokens(compute, max(sizes)), found.law.price.tokens(compute, min(sizes)))
     ends["loss"] = _loss_ends(question, found, losses, wide)
     return {path: (low, high) for path, (low, high) in ends.items() if high > low * (1 + 1e-9)}
 
@@ -262,8 +281,12 @@ def _loss_ends(question: OptimalQuestion, found: Allocation, losses: ScalingLaw,
 def notes(question: OptimalQuestion, params: Term, tokens: Term, losses: ScalingLaw) -> list[str]:
     """Return what the law counts, where it is stretched, and what its loss means."""
     law = question.law
-    said = [f"{law.title}: {law.source}", f"N counts {law.counts}; C = 6·N·D", *([law.remark] * bool(law.remark))]
-    outside = stretched(law, 6 * float(params.value) * float(tokens.value), float(params.value), float(tokens.value))
+    said = [
+        f"{law.title}: {law.source}",
+        f"N counts {law.counts}; {law.price.words}",
+        *([law.remark] * bool(law.remark)),
+    ]
+    outside = stretched(law, float(law.price.spent(params, tokens).value), float(params.value), float(tokens.value))
     if outside:
         said.append(f"extrapolated: the law was fitted to {outside}")
     said.append(

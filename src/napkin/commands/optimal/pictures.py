@@ -22,8 +22,8 @@ def charts(question: OptimalQuestion, others: Deviations, chosen: float) -> tupl
     sizes = [others.best * 16 ** (2 * i / (POINTS - 1) - 1) for i in range(POINTS)]
     billions = [size / 1e9 for size in sizes]
     repeated = others.aims.repeated
-    losses = [value_of(others.surface, size, others.budget / size, repeated) for size in sizes]
-    at = value_of(others.surface, chosen, others.budget / chosen, repeated)
+    losses = [value_of(others.surface, size, others.tokens(size), repeated) for size in sizes]
+    at = value_of(others.surface, chosen, others.tokens(chosen), repeated)
     named = f"{amount(round(chosen))} parameters"
     extra = [(size, others.extra(size)) for size in sizes]
     kept = [(size / 1e9, 1 + more) for size, more in extra if more is not None and 1 + more <= WIDEST]

@@ -17,9 +17,8 @@ from napkin.inputs.hardware import Hardware
 from napkin.options.question import OF_FAILURES
 from napkin.planning.laws.allocate import Aims
 from napkin.planning.laws.known import LAWS
-from napkin.planning.laws.law import Repetition, ScalingLaw
-from napkin.planning.laws.variants import FewBits, JointExperts
-from napkin.record import record, replace
+from napkin.planning.laws.law import Dimension, Repetition, ScalingLaw
+from napkin.record import record
 from napkin.term import ASSUMED, TRUE, Term, constant, divide, leaf, multiply
 from napkin.timing.goodput import Goodput
 from napkin.timing.time import HOUR
@@ -34,8 +33,6 @@ OF_MACHINE = (
 """Options that only matter with --hardware."""
 USUAL = 30 * 86400
 """Seconds of a run where a budget says neither how many GPUs nor how long: its GPU-hours depend little on it."""
-MOST_EXPERTS, BITS = 32, (4, 16)
-"""Where the laws of experts and of bits were fitted: with 3 bits activations, training was not stable."""
 
 
 @record
@@ -105,7 +102,16 @@ def read(inputs: Inputs) -> OptimalQuestion:
         raise NapkinError(
             "a contradiction: --compute, the parameters and --tokens are all given", "each follows from the other two"
         )
-    machine = _read_machine(inputs, bounded=compute is not None or sized)
+    if sized and law.choices:
+        named = law.variants.dimensions[-1].option if law.variants else ""
+        raise NapkinError(
+            f"--{named} is missing: with parameters and tokens given, no compute limits it", f"--{named} 8"
+        )
+    if law.choices:
+        inputs.assume("experts as fine as this compute asks for")
+    elif any(name not in inputs.given for name in _dimensions(law)):
+        inputs.assume(law.told)
+    machine = _read_machine(inputs, law, bounded=compute is not None or sized)
     if machine is None and compute is None and not sized:
         raise NapkinError(
             "too little is given: what is the budget?",
@@ -125,24 +131,35 @@ def _read_law(inputs: Inputs) -> ScalingLaw:
         names = ", ".join(law.name for law in found) or ", ".join(LAWS)
         raise NapkinError(f"--law: no law is called {word[:40]!r}", did_you_mean(word, LAWS) or names)
     law = exact or found[0]
-    mixture, rounded = law.name == "ludziejewski2025", law.name == "kumar2024"
-    inputs.depends(("experts",), mixture, f"{law.name} has no experts", "--law ludziejewski2025")
-    inputs.depends(("bits",), rounded, f"{law.name} knows no bits", "--law kumar2024")
-    if mixture:
-        inputs.default("experts", "8")
-        experts = inputs.integer("experts")
-        if experts > MOST_EXPERTS:
-            raise NapkinError(f"--experts {experts:,}: fitted to 1 to {MOST_EXPERTS}", "--experts 8")
-        inputs.assume(f"{experts} experts, 1 active")
-        law = replace(law, form=JointExperts().surface(experts))
-    if rounded:
-        inputs.default("bits", "16")
-        bits = inputs.integer("bits")
-        if not BITS[0] <= bits <= BITS[1]:
-            raise NapkinError(f"--bits {bits:,}: fitted to {BITS[0]} to {BITS[1]}", "--bits 8")
-        inputs.assume(f"trained in {bits} bits")
-        law = replace(law, form=FewBits().surface(bits))
-    return law
+    stated = _dimensions(law)
+    for name in sorted({name for other in LAWS.values() for name in _dimensions(other)}):
+        others = [(other.name, _dimensions(other)[name]) for other in LAWS.values() if name in _dimensions(other)]
+        fitting = [one for one, dimension in others if inputs.peek(name) in dimension.values] or [others[0][0]]
+        inputs.depends((name,), name in stated, f"{law.name} knows no {name}", f"--law {fitting[0]}")
+    values = []
+    for dimension in stated.values():
+        if dimension.usual:
+            inputs.default(dimension.option, dimension.usual)
+        if inputs.has(dimension.option):
+            values.append(_read_value(inputs, dimension))
+    return law if law.variants is None else law.variants.law_at(law, tuple(values))
+
+
+def _dimensions(law: ScalingLaw) -> dict[str, Dimension]:
+    return {} if law.variants is None else {one.option: one for one in law.variants.dimensions}
+
+
+def _read_value(inputs: Inputs, dimension: Dimension) -> int:
+    """Return the value of a law's dimension, one of those that it was fitted to."""
+    value, fitted = inputs.integer(dimension.option), dimension.values
+    if value not in fitted:
+        between = f"{fitted[0]} to {fitted[-1]}"
+        words = between if len(fitted) > fitted[-1] - fitted[0] else ", ".join(str(one) for one in fitted)
+        near = min(fitted, key=lambda one: abs(math.log(one / value)))
+        raise NapkinError(
+            f"--{dimension.option} {value:,}: the law was fitted to {words}", f"--{dimension.option} {near}"
+        )
+    return value
 
 
 def _read_aims(inputs: Inputs, law: ScalingLaw) -> Aims:
@@ -191,7 +208,7 @@ def _read_params(inputs: Inputs) -> tuple[Term | None, str]:
     return counted["params/total"].renamed("params"), model.name
 
 
-def _read_machine(inputs: Inputs, bounded: bool) -> Available | None:
+def _read_machine(inputs: Inputs, law: ScalingLaw, bounded: bool) -> Available | None:
     """Read what the run has; bounded: its compute is given, so that the time is what is asked for."""
     if not inputs.has("hardware"):
         given = [name for name in OF_MACHINE if name in inputs.given]
@@ -208,8 +225,8 @@ def _read_machine(inputs: Inputs, bounded: bool) -> Available | None:
     options = {name: inputs.given[name] for name in OF_PLAN if name in inputs.given}
     for name in options:
         inputs.value(name)
-    if mfu is None and (inputs.has("experts") or inputs.peek("bits") not in (None, 16)):
-        what = "mixtures of experts" if inputs.has("experts") else f"training in {inputs.peek('bits')} bits"
+    if mfu is None and not law.plain:
+        what = "mixtures of experts" if law.mixture else f"training in {inputs.peek('bits')} bits"
         raise Refused(f"no plan of a dense model in bf16 says how fast {what} is", "--mfu 0.3, of the bf16 peak")
     goodput = read_goodput(inputs, of_mfu=mfu is not None).on(gpus)
     return Available(hardware, gpus, time, peak, price, mfu, goodput, options)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from napkin.counting.six_n import six
-from napkin.planning.laws.allocate import Aims, cheapest, least_compute, optimum, same_loss, serving, value_of
+from napkin.planning.laws.allocate import Aims, cheapest, least_compute, optimum, same_loss, value_of
 from napkin.planning.laws.known import standing
 from napkin.planning.laws.law import ScalingLaw, Surface
 from napkin.record import record
@@ -47,15 +46,14 @@ class Deviations:
     spent: float
     cost: float | None
 
-    @property
-    def budget(self) -> float:
-        """Parameters times tokens that the compute is enough for."""
-        return float(self.surface.budget(leaf("flops/total", self.compute, "FLOP")).value)
+    def tokens(self, params: float) -> float:
+        """Return the tokens that the compute is enough for."""
+        return self.surface.price.tokens(self.compute, params)
 
     def lifetime(self, params: float, training: float) -> float:
         """Return the FLOP of training and of serving."""
         served = self.aims.served
-        return training if served is None else training + float(serving(leaf("params", params, "param"), served).value)
+        return training if served is None else training + self.surface.price.serving(params) * float(served.value)
 
     def extra(self, params: float) -> float | None:
         """Return how much more compute, as a share, a model of this size takes to be as good; None where none is."""
@@ -64,7 +62,7 @@ class Deviations:
 
     def row(self, params: float, which: str) -> dict[str, Cell]:
         """Return a size as a row: its tokens and loss at the same compute, and what it takes to be as good."""
-        tokens = self.budget / params
+        tokens = self.tokens(params)
         extra = self.extra(params)
         row: dict[str, Cell] = {
             "params": round(params),
@@ -83,7 +81,7 @@ def deviations_of(surface: Surface, aims: Aims, compute: float, cost: float | No
     """Return the question of other sizes at a compute."""
     total = leaf("flops/total", compute, "FLOP")
     best = float(optimum(ScalingLaw("", "", "", surface, ""), total, aims).value)
-    target = value_of(surface, best, float(surface.budget(total).value) / best, aims.repeated)
+    target = value_of(surface, best, surface.price.tokens(compute, best), aims.repeated)
     plain = Deviations(surface, aims, compute, best, target, 1.0, cost)
     return Deviations(surface, aims, compute, best, target, plain.lifetime(best, compute), cost)
 
@@ -102,7 +100,7 @@ def wasted(others: Deviations, params: float, loss: float) -> float:
     if others.aims.served is None:
         return max(1 - least_compute(others.surface, loss, others.aims.repeated) / others.compute, 0.0)
     best, tokens = cheapest(others.surface, loss, float(others.aims.served.value))
-    training = float(six().value) * others.surface.price * best * tokens
+    training = others.surface.price.training(best) * tokens
     return max(1 - others.lifetime(best, training) / others.lifetime(params, others.compute), 0.0)
 
 
@@ -110,8 +108,7 @@ def law_rows(compute: Term, used: ScalingLaw) -> Iterator[dict[str, Cell]]:
     """Yield what today's laws for dense models, and the one that is used, say of a compute."""
     for law in standing() if used.stands else (used, *standing()):
         params = float(law.form.params(compute).value)
-        price = law.surface.price if law.surface is not None else 1.0
-        tokens = float(compute.value) / float(six().value) / price / params
+        tokens = law.price.tokens(float(compute.value), params)
         yield {
             "law": law.name,
             "params": round(params),
@@ -128,17 +125,19 @@ def beyond(law: ScalingLaw, compute: float, params: float, tokens: float) -> flo
 
 def stretched(law: ScalingLaw, compute: float, params: float, tokens: float) -> str:
     """Return where a law is asked beyond what it was fitted to, in words; "" inside."""
-    said = [
-        f"{words} ({times:.2g} times beyond)" for times, words in _stretches(law, compute, params, tokens) if times > 1
-    ]
-    return " and ".join(said)
+    found = [(words, times) for times, words in _stretches(law, compute, params, tokens) if times > 1]
+    said = [f"{words} ({f'{times:,.0f}' if times >= 10 else f'{times:.2g}'} times beyond)" for words, times in found]
+    return f"{', '.join(said[:-1])} and {said[-1]}" if len(said) > 1 else "".join(said)
 
 
 def _stretches(law: ScalingLaw, compute: float, params: float, tokens: float) -> Iterator[tuple[float, str]]:
     """Yield by how many times each quantity is outside the fitted range, and that range in words."""
     if law.flop is not None:
         yield law.flop.beyond(compute), f"{law.flop.low:.2g} to {law.flop.high:.2g} FLOP"
+    of = "active " if law.mixture else ""
     if law.params is not None:
-        yield law.params.beyond(params), f"{amount(law.params.low)} to {amount(law.params.high)} parameters"
+        yield law.params.beyond(params), f"{amount(law.params.low)} to {amount(law.params.high)} {of}parameters"
     if law.tokens is not None:
         yield law.tokens.beyond(tokens), f"{amount(law.tokens.low)} to {amount(law.tokens.high)} tokens"
+    for name, (value, fitted) in law.at.items():
+        yield fitted.beyond(value), f"{name} {fitted.low:g} to {fitted.high:g}"

@@ -49,13 +49,17 @@ def _question(question: OptimalQuestion) -> list[str]:
         found.append(f"serving {amount(question.aims.served.value)} tokens")
     if question.aims.repeated is not None:
         found.append(f"{amount(question.aims.repeated.unique.value)} different tokens")
-    return [*found, question.law.title]
+    law = question.law
+    return [*found, f"{law.title}: {law.told}" if law.told and law.total == 1 else law.title]
 
 
 def _headline(question: OptimalQuestion, answer: Answer, terms: Mapping[str, Term]) -> list[str]:
     """Return the model and its tokens, with the spread of the laws."""
     params, tokens = terms["params"].value, terms["tokens"].value
-    found = [f"{human(params, 'param')} on {human(tokens, 'token')}"]
+    size = human(params, "param")
+    if question.law.mixture:
+        size = size.replace(" parameters", " active parameters")
+    found = [f"{size} on {human(tokens, 'token')}"]
     if "params" in answer.intervals:
         found.append(_spread(question, answer, params))
     found.append(f"loss {terms['loss'].value:.3f}")
@@ -133,6 +137,8 @@ def _remarks(
 ) -> list[str]:
     """Return the run, the nearest model, the other laws, and how far the law is stretched."""
     said = []
+    if "params/total" in terms:
+        said.append(f"{question.law.told}; {amount(float(terms['params/total'].value))} parameters in total")
     if run is not None:
         said.append(_of_run(terms, run))
     if published is not None and not question.named:
@@ -150,7 +156,7 @@ def _remarks(
     assert isinstance(laws, list)
     if question.plain:
         named = ", ".join(f"{one['law']} {amount(one['params'])}" for one in laws if one["law"] != question.law.name)
-        said.append(f"other laws: {named}")
+        said.append(f"{'laws for dense models' if question.law.mixture else 'other laws'}: {named}")
     params, tokens = float(terms["params"].value), float(terms["tokens"].value)
     outside = stretched(question.law, float(terms["flops/total"].value), params, tokens)
     if outside:
@@ -189,7 +195,7 @@ def _next(question: OptimalQuestion, terms: Mapping[str, Term], published: Neare
         return f"napkin serve {published.name} --hardware h100 --max-tpot {PACE}"
     if published is not None and published.command:
         return published.command
-    if params < SMALLEST:
+    if params < SMALLEST or question.law.mixture:
         return Next({"explain": True})
     named = question.named or (published.name if published is not None else to_type(float(f"{params:.3g}")))
     if question.machine is None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from napkin.commands.following import under
+from napkin.commands.following import FREE, under
 from napkin.commands.rollout.question import RolloutQuestion
 from napkin.commands.rollout.seconds import RolloutSeconds
 from napkin.commands.screens.setup import degrees_of, run_on, trained_part
+from napkin.errors import DOES_NOT_FIT
 from napkin.render.answer import Answer
 from napkin.render.figures import interval, size, size_of
 from napkin.render.screen import Bar, Next, Screen, quantities
@@ -69,15 +70,18 @@ def of_memory(question: RolloutQuestion, answer: Answer, phases: Sequence[Term])
         remarks.append(f"the engine: weights {weights}, tp {engine.ranks}, cache {size(left.value)}")
     ends = interval(answer.intervals["memory/total"], total, "byte", question.confidence)
     head = [(answer.verdict or "").upper(), f"{size_of(total, capacity)} per GPU", ends]
-    return Screen(_question(question), head, answer.verdict or "", quantities(rows), remarks, next=_after(question))
+    following = _after(question, answer.verdict == DOES_NOT_FIT)
+    return Screen(_question(question), head, answer.verdict or "", quantities(rows), remarks, next=following)
 
 
-def _after(question: RolloutQuestion) -> Next:
-    """Return what follows the memory: the step's time, with half of the longest ones for means that are not stated."""
+def _after(question: RolloutQuestion, too_large: bool) -> Next:
+    """Return what follows the memory: the step's time, or the layouts that fit; with half of the longest ones for means
+    that are not stated."""
     lengths = question.lengths
     prompt = lengths.longest_prompt if lengths.longest_prompt > 1 else lengths.most // 2
     half = {"prompt-tokens": str(max(prompt // 2, 1)), "response-tokens": str(max(lengths.longest // 2, 1))}
-    return under("step", {} if question.averaged else half)
+    changes = {} if question.averaged else half
+    return under("plan", changes, (*FREE, "rollout", "rollout-tp")) if too_large else under("step", changes)
 
 
 def of_step(question: RolloutQuestion, answer: Answer, found: RolloutSeconds) -> Screen:

@@ -6,15 +6,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from napkin.counting.six_n import six
-from napkin.planning.laws.law import Repetition, ScalingLaw, Surface, loss, per_pair
+from napkin.planning.laws.law import Repetition, ScalingLaw, Surface, loss
+from napkin.planning.laws.price import LARGEST, SMALLEST, root
 from napkin.record import record
-from napkin.term import TRUE, Term, constant, divide, floor, leaf, multiply
+from napkin.term import TRUE, Term, leaf
 
-SMALLEST, LARGEST = 1.0, 1e24
-"""Parameters, and tokens, between which an optimum is looked for."""
 GOLDEN = (math.sqrt(5) - 1) / 2
-TWO = constant("2", 2, "FLOP/param/token", "the forward pass: 2 FLOP per parameter and token")
 
 
 @record
@@ -33,30 +30,40 @@ def optimum(law: ScalingLaw, compute: Term, aims: Aims) -> Term:
     """Return the law's parameters for a training budget.
 
     With few different tokens, those of the lowest loss. With tokens to serve, those of the model whose quality nothing
-    else has for less compute in training and serving together (Sardana et al. 2024, arXiv:2401.00448, equation 3): the
-    loss falls 1 + served/(3·D) times as fast with ln N as with ln D there.
+    else has for less compute in training and serving together (Sardana et al. 2024, arXiv:2401.00448, equation 3).
     """
     surface = law.surface
     if surface is None or (aims.served is None and aims.repeated is None):
         return law.form.params(compute)
-    budget = float(surface.budget(compute).value)
+    budget = float(compute.value)
+    if aims.served is not None:
+        found = surface.balanced(budget, float(aims.served.value))
+        return leaf("params/exact", found, "param", TRUE, "Sardana et al. 2024, arXiv:2401.00448, equation 3")
 
     def of_size(log_n: float) -> float:
-        return value_of(surface, math.exp(log_n), budget / math.exp(log_n), aims.repeated)
-
-    if aims.served is None:
-        found = _lowest(of_size, _middle(surface, compute))
-        return leaf("params/exact", found, "param", TRUE, "the size of the lowest loss with this many different tokens")
-    served = float(aims.served.value)
-
-    def wedge(log_n: float) -> float:
         params = math.exp(log_n)
-        tokens = budget / params
-        size, data = surface.reducible(params, tokens)
-        return math.log(surface.alpha * size / (surface.beta * data)) - math.log1p(served / (3 * tokens))
+        return value_of(surface, params, surface.price.tokens(budget, params), aims.repeated)
 
-    found = math.exp(_root(wedge, math.log(SMALLEST), math.log(LARGEST)))
-    return leaf("params/exact", found, "param", TRUE, "Sardana et al. 2024, arXiv:2401.00448, equation 3")
+    found = _lowest(of_size, _middle(surface, compute))
+    return leaf("params/exact", found, "param", TRUE, "the size of the lowest loss with this many different tokens")
+
+
+def at_compute(
+    law: ScalingLaw, compute: Term, aims: Aims, params: Term | None = None, tokens: Term | None = None
+) -> ScalingLaw:
+    """Return the law with what it leaves free chosen: what has the lowest loss at this compute, at its own optimum or
+    with the parameters or tokens that are given."""
+
+    def of_choice(one: ScalingLaw) -> float:
+        surface = one.surface
+        assert surface is not None
+        size = float((optimum(one, compute, aims) if params is None else params).value)
+        if tokens is not None:
+            size = float(surface.price.sized(compute, tokens).value)
+        size = max(size, SMALLEST)
+        return value_of(surface, size, surface.price.tokens(float(compute.value), size), aims.repeated)
+
+    return min(law.choices, key=of_choice) if law.choices else law
 
 
 def _middle(surface: Surface, compute: Term) -> float:
@@ -75,16 +82,15 @@ def tokens_for(surface: Surface, params: float, target: float, repeated: Repetit
     def above(log_d: float) -> float:
         return value_of(surface, params, math.exp(log_d), repeated) - target
 
-    low, high = math.log(SMALLEST), math.log(LARGEST)
-    if above(high) > 0:
+    if above(math.log(LARGEST)) > 0:
         return None
-    return math.exp(_root(above, low, high))
+    return math.exp(root(above))
 
 
 def same_loss(surface: Surface, params: float, target: float, repeated: Repetition | None = None) -> float | None:
     """Return the FLOP with which N parameters reach a loss; None where no number does."""
     tokens = tokens_for(surface, params, target, repeated)
-    return None if tokens is None else float(six().value) * surface.price * params * tokens
+    return None if tokens is None else surface.price.training(params) * tokens
 
 
 def least_compute(surface: Surface, target: float, repeated: Repetition | None = None) -> float:
@@ -94,9 +100,9 @@ def least_compute(surface: Surface, target: float, repeated: Repetition | None =
     def above(log_c: float) -> float:
         compute = leaf("flops/total", math.exp(log_c), "FLOP")
         params = float(_of(surface, compute, aims))
-        return value_of(surface, params, float(surface.budget(compute).value) / params, repeated) - target
+        return value_of(surface, params, surface.price.tokens(float(compute.value), params), repeated) - target
 
-    return math.exp(_root(above, math.log(1e6), math.log(1e40)))
+    return math.exp(root(above, 1e6, 1e40))
 
 
 def _of(surface: Surface, compute: Term, aims: Aims) -> float:
@@ -107,46 +113,15 @@ def cheapest(surface: Surface, target: float, served: float) -> tuple[float, flo
     """Return (N, D) of a loss with the least compute in training and serving together (Sardana et al. 2024)."""
 
     def total(log_n: float) -> float:
-        tokens = tokens_for(surface, math.exp(log_n), target)
-        each = float(six().value) * surface.price
-        return math.inf if tokens is None else math.exp(log_n) * (each * tokens + float(TWO.value) * served)
+        params, price = math.exp(log_n), surface.price
+        tokens = tokens_for(surface, params, target)
+        return math.inf if tokens is None else price.training(params) * tokens + price.serving(params) * served
 
     compute = leaf("flops/total", least_compute(surface, target), "FLOP")
     params = _lowest(total, _middle(surface, compute))
     tokens = tokens_for(surface, params, target)
     assert tokens is not None
     return params, tokens
-
-
-def divided(compute: Term, params: Term, price: float = 1.0) -> Term:
-    """Return the tokens that N parameters get of a budget: C/(6·N), rounded down."""
-    return floor("tokens", divide("tokens/exact", compute, *per_pair(price), params))
-
-
-def sized(compute: Term, tokens: Term, price: float = 1.0) -> Term:
-    """Return the parameters that a budget trains on D tokens: C/(6·D), rounded down."""
-    return floor("params", divide("params/exact", compute, *per_pair(price), tokens))
-
-
-def spent(params: Term, tokens: Term, price: float = 1.0) -> Term:
-    """Return the FLOP of a run: 6·N·D."""
-    return multiply("flops/total", *per_pair(price), params, tokens)
-
-
-def serving(params: Term, served: Term) -> Term:
-    """Return the FLOP of serving: 2·N for each token."""
-    return multiply("flops/served", TWO, params, served)
-
-
-def _root(falling: Callable[[float], float], low: float, high: float) -> float:
-    """Return where a falling function crosses 0."""
-    for _ in range(100):
-        middle = (low + high) / 2
-        if falling(middle) > 0:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
 
 
 def _lowest(function: Callable[[float], float], near: float) -> float:

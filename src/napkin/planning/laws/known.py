@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.planning.laws.law import FittedRange, Frontier, ScalingLaw, Surface
-from napkin.planning.laws.variants import FewBits, JointExperts
+from napkin.planning.laws.variants import FewBits, FineExperts, JointExperts
 
 HOFFMANN = "Hoffmann et al. 2022, arXiv:2203.15556"
 MASSIVE = "MassiveText"
@@ -151,6 +151,21 @@ LAWS: dict[str, ScalingLaw] = {
             FittedRange(500e6, 80e9),
             stands=False,
             remark="mixtures of 1 to 32 experts of which one is active for each token",
+            variants=JointExperts(),
+        ),
+        ScalingLaw(
+            "krajewski2024",
+            "Krajewski et al. 2024",
+            "Krajewski et al. 2024, arXiv:2402.07871, equations 9 and 10, tables 1 and 8",
+            FineExperts().surface(64, 1),
+            "C4",
+            "active parameters without embeddings",
+            None,
+            FittedRange(3e6, 85e6),
+            FittedRange(16e9, 130e9),
+            stands=False,
+            remark="mixtures of fine experts; the router's FLOPs count; its constants are rounded: losses to about 1 %",
+            variants=FineExperts(),
         ),
         ScalingLaw(
             "kumar2024",
@@ -164,6 +179,7 @@ LAWS: dict[str, ScalingLaw] = {
             FittedRange(1.5e9, 26e9),
             stands=False,
             remark="integer training in 3 to 16 bits; its authors warn against its constants outside their setting",
+            variants=FewBits(),
         ),
     )
 }

@@ -2,17 +2,25 @@
 
 N parameters, D tokens, C training FLOP. Two forms:
 
-    Surface    L = E + A/N^alpha + B/D^beta, minimized where 6·N·D = C
+    Surface    L = E + A/N^alpha + B/D^beta, minimized where D tokens at the price of N parameters cost C
     Frontier   the optimum itself, N or D or FLOPs per token as a power of C; no loss is known off it
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from napkin.counting.six_n import six
+from napkin.planning.laws.price import ONE, PARAM, TokenPrice, pure, root
 from napkin.record import record
-from napkin.term import SEEN, Term, add, constant, define, divide, leaf, make, multiply, power
+from napkin.term import SEEN, TRUE, Term, add, define, divide, leaf, make, multiply, power
+
+TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
+if TYPE_CHECKING:
+    from typing import Protocol
+else:
+    Protocol = object
 
 
 @record
@@ -32,7 +40,7 @@ class Surface:
     """L(N, D) = E + A/N^alpha + B/D^beta, in nats per token of its own data and tokenizer.
 
     covariance  of (ln A, ln B, ln E, alpha, beta), where the fit's uncertainty is known
-    price       what a FLOP of this training costs, in FLOP of bf16: 0.5 in 8 bits
+    price       what a token costs a model of N parameters
     """
 
     E: float
@@ -41,7 +49,7 @@ class Surface:
     alpha: float
     beta: float
     covariance: tuple[tuple[float, ...], ...] = ()
-    price: float = 1.0
+    price: TokenPrice = TokenPrice()
 
     def loss(self, params: Term, tokens: Term) -> Term:
         """Return the loss of N parameters on D tokens, none of which is repeated."""
@@ -53,7 +61,11 @@ class Surface:
         return add("loss", floor, size, data)
 
     def params(self, compute: Term) -> Term:
-        """Return the N of the lowest loss among all with 6·N·D = C (Hoffmann et al. 2022, equation 4)."""
+        """Return the N of the lowest loss of a compute: where every parameter costs the same, in closed form (Hoffmann
+        et al. 2022, equation 4); else as a number."""
+        if self.price.extra is not None:
+            source = "the lowest loss at the law's own price of a token"
+            return leaf("params/exact", self.balanced(float(compute.value), 0.0), "param", TRUE, source)
         alpha, beta = _fitted("alpha", self.alpha), _fitted("beta", self.beta)
         both = add("law/alpha+beta", alpha, beta)
         size, data = (
@@ -62,12 +74,27 @@ class Surface:
         )
         inverse = divide("law/1/(alpha+beta)", ONE, both)
         scale = power("law/G", divide("law/alpha·A/(beta·B)", size, data), inverse)
-        grown = power("law/(C/6)^a", pure(self.budget(compute)), divide("law/a", beta, both))
+        pairs = divide("law/C/6", compute, *self.price.per_pair)
+        grown = power("law/(C/6)^a", pure(pairs), divide("law/a", beta, both))
         return multiply("params/exact", scale, grown, PARAM)
 
-    def budget(self, compute: Term) -> Term:
-        """Return N·D, the parameters times the tokens that the compute is enough for."""
-        return divide("law/C/6", compute, *per_pair(self.price))
+    def balanced(self, compute: float, served: float) -> float:
+        """Return the N whose quality nothing else has for less compute, in training and serving together.
+
+        Where the quality stays, moving ln N and ln D against each other must change neither its cost: the loss falls
+        with ln N as many times as fast as with ln D, as the cost of a life grows with one against the other. With 6·N
+        FLOP a token in training and 2·N in serving that is 1 + served/(3·D) times (Sardana et al. 2024,
+        arXiv:2401.00448, equation 3).
+        """
+
+        def wedge(log_n: float) -> float:
+            params = math.exp(log_n)
+            tokens = self.price.tokens(compute, params)
+            size, data = self.reducible(params, tokens)
+            costs = self.price.slope(params, served / tokens) / self.price.training(params)
+            return math.log(self.alpha * size / (self.beta * data)) - math.log(costs)
+
+        return math.exp(root(wedge))
 
     def params_for(self, tokens: float) -> float:
         """Return the N for which these tokens are optimal: G·(D·G)^(beta/alpha) (Muennighoff et al. 2023)."""
@@ -122,6 +149,27 @@ class Frontier:
 
 
 @record
+class Dimension:
+    """What a law has next to parameters and tokens: the option that states it, the values it was fitted to, the usual
+    one ("" where the compute says which is best)."""
+
+    option: str
+    values: tuple[int, ...]
+    usual: str = ""
+
+
+class Variants(Protocol):
+    """A law's further dimensions, and the law at values of them; those after the last that is given are free."""
+
+    @property
+    def dimensions(self) -> tuple[Dimension, ...]:
+        """What it takes values of."""
+
+    def law_at(self, law: ScalingLaw, values: tuple[int, ...]) -> ScalingLaw:
+        """Return the law at values."""
+
+
+@record
 class ScalingLaw:
     """A published law.
 
@@ -132,6 +180,11 @@ class ScalingLaw:
     flop, params, tokens  where it was fitted
     stands    whether its answer belongs to the spread of today's laws for dense models
     remark    what to know before using it
+    variants  its further dimensions, where it has some        told  their values, in words
+    at        values that were searched, and where they were fitted
+    mixture   whether a token takes some of its parameters only
+    choices   the law at each value of what is left free, of which a compute chooses
+    total     parameters for each one that is counted, where the law says so
     """
 
     name: str
@@ -145,6 +198,22 @@ class ScalingLaw:
     tokens: FittedRange | None = None
     stands: bool = True
     remark: str = ""
+    variants: Variants | None = None
+    told: str = ""
+    at: Mapping[str, tuple[int, FittedRange]] = {}
+    mixture: bool = False
+    choices: tuple[ScalingLaw, ...] = ()
+    total: float = 1.0
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is about dense models in bf16, every parameter of which costs 6 FLOP a token."""
+        return not self.mixture and self.price == TokenPrice()
+
+    @property
+    def price(self) -> TokenPrice:
+        """What a token costs."""
+        return TokenPrice() if self.surface is None else self.surface.price
 
     @property
     def surface(self) -> Surface | None:
@@ -152,22 +221,8 @@ class ScalingLaw:
         return self.form if isinstance(self.form, Surface) else None
 
 
-def per_pair(price: float) -> tuple[Term, ...]:
-    """Return the factors of the FLOP of one parameter and one token: 6, and the price of a FLOP if it is not 1."""
-    return (six(),) if price == 1 else (six(), constant("price of a FLOP", price))
-
-
-def pure(term: Term) -> Term:
-    """Return a quantity as a number without its unit, which can be raised to a power."""
-    return divide(f"{term.name} as a number", term, constant(f"1 {term.unit}", 1, term.unit))
-
-
 def _fitted(name: str, value: float) -> Term:
     return leaf(f"law/{name}", value, "1", SEEN)
-
-
-ONE = constant("1", 1)
-PARAM = constant("1 param", 1, "param")
 
 
 def worth(passes: float, scale: float) -> float:
