@@ -103,6 +103,7 @@ def test_runs_that_were_out_of_memory_get_a_verdict(tmp_path: pathlib.Path) -> N
     [
         ({"task": "gkd"}, "the task gkd is not predicted"),
         ({"method": "kind: boft"}, "trains by boft"),
+        ({"method": "kind: galore, trainable_params: 1000"}, "trains by galore"),
         ({"method": "kind: lora"}, "the rank of LoRA is not stated"),
         ({"method": "kind: lora, lora_rank: 8"}, "which modules have adapters is not stated"),
         ({"method": f"{LORA}, quantized: hqq-4"}, "stores frozen weights as hqq-4"),
@@ -347,3 +348,16 @@ def test_experts_that_are_targeted_have_adapters_on_both_of_their_tensors(tmp_pa
     apart, experts = (found[said, "memory_allocated"]["predicted"] for said in ("not targeted", "targeted"))
     states = 12 * 46 * 64 * 16 * (2_048 + 3_072 + 1_536 + 2_048)
     assert experts - apart == pytest.approx(states, rel=0.01)
+
+
+def test_another_kind_of_adapters_is_lora_of_as_many_parameters(tmp_path: pathlib.Path) -> None:
+    """Rank 16 next to q and v of Llama 3 8B: 32 layers, 16 x (4,096 + 4,096 + 4,096 + 1,024) parameters."""
+    params = 32 * 16 * (4096 + 4096 + 4096 + 1024)
+    other = f"kind: lokr, lora_targets_canonical: 'q,v', trainable_params: {params}"
+    found = validated(tmp_path, {"id": "lora"}, {"id": "lokr", "method": other})
+    for quantity in ("memory_allocated", "tokens_per_second_per_gpu"):
+        lora, lokr = found["lora", quantity], found["lokr", quantity]
+        assert lokr["predicted"] == lora["predicted"]
+        assert lokr["low"] < lora["low"]
+        assert lokr["high"] > lora["high"]
+        assert lokr["evidence"] == "assumed"

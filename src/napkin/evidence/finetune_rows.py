@@ -7,19 +7,17 @@ import re
 
 from napkin.architectures import build, implementation_of
 from napkin.errors import NapkinError
+from napkin.evidence.finetune_adapters import adapters_of, check_kind
 from napkin.evidence.finetune_layout import divisions_of, layout_of, steps_of
 from napkin.evidence.finetune_lengths import RowLengths
 from napkin.evidence.finetune_software import (
     OLD_TRANSFORMERS,
     attention_of,
-    experts_of,
     framework_of,
     offload_of,
     optimizer_of,
     precision_of,
-    targets_of,
     trainer_of,
-    tuning_of,
     with_kernels,
 )
 from napkin.evidence.margins import widths_of
@@ -29,7 +27,6 @@ from napkin.inputs import hardware
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.model_file import load_config
 from napkin.inputs.presets import is_preset
-from napkin.operations.lora_targets import found_targets, resolved
 from napkin.operations.model import Model
 from napkin.operations.trained import with_score
 from napkin.record import record, replace
@@ -40,7 +37,6 @@ from napkin.training.tasks import ADAPTERS_OFF, NONE, SAME, TASKS, Task, forward
 PREFERENCES = ("dpo", "orpo", "simpo", "kto", "rm")
 REFERENCES = {"second copy": SAME, "adapters switched off": ADAPTERS_OFF, "none": NONE}
 """What rows call where a reference's log-probabilities come from."""
-KINDS = ("full", "lora", "dora")
 
 
 @record
@@ -55,6 +51,7 @@ class FineTuning:
     otherwise what else the setup can be, where a run that ran does not fit so
     divisions other degrees that divide as many GPUs, where the row states none
     adds_up   whether gradients of several micro-batches add up is not stated
+    other     adapters of another kind than LoRA, which LoRA of as many parameters stands for
     """
 
     model: Model
@@ -70,6 +67,7 @@ class FineTuning:
     otherwise: tuple[Setup, ...] = ()
     divisions: tuple[Setup, ...] = ()
     adds_up: bool = False
+    other: bool = False
 
 
 READ = {
@@ -101,8 +99,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
     if task not in ("sft", *PREFERENCES):
         raise NapkinError(f"the task {task[:40]} is not predicted")
     asked = TASKS[task]
-    if kind not in KINDS:
-        raise NapkinError(f"trains by {kind[:40]}: not modeled" if kind else "what is trained is not stated")
+    other = check_kind(row)
     model, trainer = model_of(row), trainer_of(row)
     stack = row.text("layout.stack").lower()
     framework = framework_of(row, stack, trainer)
@@ -115,13 +112,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
     implementation = with_kernels(row, model, implementation_of(name, model.family), framework)
     implementation = replace(implementation, loss=loss_of(asked, implementation.loss, precision))
     if kind != "full":
-        tuning = replace(tuning_of(row), magnitude=kind == "dora")
-        targets = targets_of(row)
-        if row.text("method.experts_targeted"):  # apart from linear layers, before peft converted names
-            apart = (*found_targets(targets, model, implementation), *experts_of(row, model, implementation))
-            tuning = resolved(tuning, apart, model, implementation, converts=False)
-        else:
-            tuning = resolved(tuning, targets, model, implementation)
+        tuning = adapters_of(row, model, implementation, other)
         implementation = keeps_adapters(replace(implementation, tuning=tuning), precision)
     optimizer, form = optimizer_of(row)
     setup = Setup(
@@ -156,6 +147,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
         _otherwise(row, setup),
         tuple(replace(setup, layout=one) for one in divisions_of(row, layout)),
         adds_up=framework.defers and not sums,
+        other=other,
     )
 
 

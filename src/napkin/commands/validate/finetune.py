@@ -10,6 +10,7 @@ from napkin.errors import UNDECIDED, NapkinError
 from napkin.evidence import single
 from napkin.evidence.compared import Compared
 from napkin.evidence.constants import deviations
+from napkin.evidence.finetune_adapters import OTHER_MEMORY, OTHER_TIME
 from napkin.evidence.finetune_rows import FineTuning, fine_tuning
 from napkin.evidence.goodput import PUBLISHED
 from napkin.evidence.intervals import DESCRIBED, MEASURED
@@ -149,6 +150,8 @@ class TunedRow:
     def evidence(self, quantity: str) -> str:
         """Return the class of evidence that an interval rests on."""
         asked = self.asked
+        if asked.other:
+            return "assumed"
         if quantity.startswith(MEMORY) or asked.hardware is None:
             return (
                 MEASURED
@@ -229,7 +232,8 @@ def _seconds(row: TunedRow, hardware: Hardware, setup: Setup, level: float) -> t
     gathers = setup.framework.gathers and int(layout.zero) == 3
     sums = 1 if gathers else int(layout.micro_batches)
     likely, least, most = asked.lengths.waits(int(layout.dp), int(layout.sequences), sums)
-    return seconds * likely, half + math.log(most / least) / 2
+    wider = math.log(OTHER_TIME) if asked.other else 0.0
+    return seconds * likely, half + wider + math.log(most / least) / 2
 
 
 def _peaks(asked: FineTuning, setup: Setup) -> list[Setup]:
@@ -257,6 +261,8 @@ def _memory(asked: FineTuning, setup: Setup, quantity: str) -> tuple[Interval, s
     fits = [evaluate(asked.model, one, asked.implementation, capacity) for one in peaks]
     low = min(fit.reported.ends[f"memory/{first}"][0] for fit in fits)
     high = max(fit.reported.ends[f"memory/{last}"][1] for fit in fits)
+    if asked.other:
+        low, high = low / OTHER_MEMORY, high * OTHER_MEMORY
     found = fits[0].reported
     shown = float({"allocated": found.allocated, "used": found.used}.get(name, found.reserved).value)
     if asked.lengths.varied and name != "allocated":  # blocks of one length serve no other
