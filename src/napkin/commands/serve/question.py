@@ -12,6 +12,7 @@ from napkin.errors import NapkinError, Refused
 from napkin.evidence.prices import PRICES, Price, given
 from napkin.evidence.serving_words import computed_in
 from napkin.footprint import served_weights
+from napkin.footprint.engine_kernels import kernels_today
 from napkin.inputs.hardware import Hardware
 from napkin.operations.queries import generates
 from napkin.planning.engines import USUAL, EngineMemory, EngineRoom, engine_memory, room
@@ -79,7 +80,12 @@ def read(inputs: Inputs) -> ServeQuestion:
     cache = formats.find(inputs.text("cache-dtype", default=CACHE), "--cache-dtype")
     compute = computed_in(word, hardware)
     setup = ServingSetup(
-        model, served_weights.stored(word), formats.element_bytes(cache).value, cache.name, chunk=engine.chunk
+        model,
+        served_weights.stored(word),
+        formats.element_bytes(cache).value,
+        cache.name,
+        chunk=engine.chunk,
+        kernels=kernels_today(engine.name, hardware.vendor),
     )
     ranks = read_ranks(inputs, model, engine)
     maximize = _read_whether_largest(inputs, ranks)

@@ -44,7 +44,8 @@ class Predicted:
         asked = self.asked
         chunk = self.engine.chunk
         return ServingSetup(
-            asked.model, asked.weights, asked.element, asked.cache, asked.groups, asked.dp, chunk, MOST_AT_ONCE
+            *(asked.model, asked.weights, asked.element, asked.cache, asked.groups, asked.dp, chunk, MOST_AT_ONCE),
+            asked.kernels,
         )
 
     def room(self, setup: ServingSetup) -> float:
