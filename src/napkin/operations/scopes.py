@@ -99,6 +99,10 @@ class Scopes:
         """Hold tensors that local variables of attention refer to."""
         self.here += tensors
 
+    def until_added(self, *tensors: Tensor) -> None:
+        """Hold tensors that variables refer to until the next sum is there."""
+        self.summed += tensors
+
     def weights(self, tensor: Tensor) -> None:
         """Hold attention's weights, which it returns."""
         (self.here if self.weights_to == "attention" else self.to_the_end).append(tensor)
