@@ -107,20 +107,15 @@ def wasted(others: Deviations, params: float, loss: float) -> float:
 def law_rows(compute: Term, used: ScalingLaw) -> Iterator[dict[str, Cell]]:
     """Yield what today's laws for dense models, and the one that is used, say of a compute."""
     for law in standing() if used.stands else (used, *standing()):
-        yield row_of_law(law, compute)
-
-
-def row_of_law(law: ScalingLaw, compute: Term) -> dict[str, Cell]:
-    """Return what a law says of a compute."""
-    params = float(law.form.params(compute).value)
-    tokens = law.price.tokens(float(compute.value), params)
-    return {
-        "law": law.name,
-        "params": round(params),
-        "tokens": round(tokens),
-        "tokens_per_param": tokens / params,
-        "beyond": beyond(law, float(compute.value), params, tokens),
-    }
+        params = float(law.form.params(compute).value)
+        tokens = law.price.tokens(float(compute.value), params)
+        yield {
+            "law": law.name,
+            "params": round(params),
+            "tokens": round(tokens),
+            "tokens_per_param": tokens / params,
+            "beyond": beyond(law, float(compute.value), params, tokens),
+        }
 
 
 def beyond(law: ScalingLaw, compute: float, params: float, tokens: float) -> float:
