@@ -58,5 +58,5 @@ def test_the_same_run_is_shown_where_it_is_published() -> None:
     same = run_line(line.format("2T", "a100") + " --json").data
     assert [(one["id"], one["gpu_hours"]) for one in same["published"]] == [("llama2-7b", 184_320)]
     assert "published: Llama 2 7B 184,320 GPU-hours" in run_line(line.format("2T", "a100")).out
-    for tokens, hardware in (("1T", "a100"), ("2T", "h100")):
+    for tokens, hardware in (("3T", "a100"), ("2T", "h100")):
         assert run_line(line.format(tokens, hardware) + " --json").data["published"] == []
