@@ -56,7 +56,7 @@ def test_the_same_run_is_shown_where_it_is_published() -> None:
     """Touvron et al. 2023, table 2: Llama 2 7B on 2T tokens took 184,320 A100 hours."""
     line = "train-time llama2-7b --tokens {} --hardware {} --gpus 512"
     same = run_line(line.format("2T", "a100") + " --json").data
-    assert [(one["id"], one["gpu_hours"]) for one in same["published"]] == [("llama2-7b", 184_320)]
+    assert [(one["id"], one["gpu_hours"]) for one in same["published_runs"]] == [("llama2-7b", 184_320)]
     assert "published: Llama 2 7B 184,320 GPU-hours" in run_line(line.format("2T", "a100")).out
     for tokens, hardware in (("3T", "a100"), ("2T", "h100")):
-        assert run_line(line.format(tokens, hardware) + " --json").data["published"] == []
+        assert run_line(line.format(tokens, hardware) + " --json").data["published_runs"] == []

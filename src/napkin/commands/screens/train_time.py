@@ -45,7 +45,7 @@ def _remarks(question: TrainTimeQuestion, wanted: str) -> list[str]:
 
 def _published(answer: Answer) -> list[str]:
     """Return what the same run took where it is published."""
-    rows = answer.extra.get("published")
+    rows = answer.extra.get("published_runs")
     if not isinstance(rows, list) or not rows:
         return []
     each = [f"{one['model']} {human(number_in(one, 'gpu_hours'), 'GPU-hour')}" for one in rows[:2]]

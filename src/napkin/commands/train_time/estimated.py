@@ -79,7 +79,7 @@ def add_estimate(
     if not priced:
         answer.notes += _price(hardware)
     same = runs.published(float(found["flops"].value), float(found["tokens"].value), hardware)
-    answer.extra["published"] = [
+    answer.extra["published_runs"] = [
         {"model": one.model, "gpu_hours": one.hours, "hours_basis": one.basis, "id": one.id, "source": one.source}
         for one in same
     ]
