@@ -10,7 +10,7 @@ from napkin.evidence.rollouts import longer, said
 from napkin.evidence.single import StepPrediction
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
-from napkin.planning.rollouts import ELEMENT, FORMAT, Engine, RolloutLengths, rollout_of, tensors
+from napkin.planning.rollouts import ELEMENT, FORMAT, ROLLOUT_ENGINE, Engine, RolloutLengths, rollout_of, tensors
 from napkin.record import record
 from napkin.term import TRUE, Term, add, constant, largest, leaf, multiply
 from napkin.timing.rollout import generation_time, offload_time, sync_time
@@ -66,7 +66,7 @@ def seconds_of(
     parts: list[Term] = [_repeated(part, lengths.updates) for part in (*others, update)]
     if engine is not None:
         capacity = hardware.term("capacity", "memory/capacity", "byte")
-        generation = generation_time(rollout_of(engine, lengths, capacity), rates_on(hardware, FORMAT))
+        generation = generation_time(rollout_of(engine, lengths, capacity), rates_on(hardware, FORMAT, ROLLOUT_ENGINE))
         weights = multiply(
             "weights",
             leaf("params", _count(model), "param", TRUE),
