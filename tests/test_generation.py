@@ -93,8 +93,8 @@ def test_ranks_wait_and_exchange() -> None:
     ],
 )
 def test_the_cache_of_a_token(name: str, each: int) -> None:
-    """2 · layers · key/value heads · 128 · 2 bytes; of latent attention 61 · (512 + 64) · 2; within a window all tokens;
-    of 35 layers of Gemma 3n 15 share the keys of others."""
+    """2 · layers · key/value heads · 128 · 2 bytes; of latent attention 61 · (512 + 64) · 2; all tokens of a
+    window; of 35 layers of Gemma 3n 15 share the keys of others."""
     found = hold(setup(name), Traffic(STATIC, 1, 100, 28), None)
     assert float(found.per_token.value) == each
     assert float(found.sequence.value) == 128 * each
