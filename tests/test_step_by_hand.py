@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from napkin.evidence.decompositions import SEEN
 from napkin.evidence.generic import decoder
 from napkin.evidence.printed import PrintedDecoder
 from napkin.operations.attention import AttentionCore, Rotary
@@ -27,10 +28,12 @@ from napkin.timing.attention import core_time
 from napkin.timing.clock import Clock
 from napkin.timing.experts import expert_time
 from napkin.timing.layer_clock import LayerClock
+from napkin.timing.placement import groups_of
 from napkin.timing.rates import Rates
 from napkin.timing.step import step
 from napkin.timing.step_layout import StepLayout
 from napkin.training.optimizer_step import step_traffic
+from napkin.training.optimizer_work import EIGENVECTORS, ORTHOGONAL, SINGULAR, orthogonalizing, projecting
 from napkin.training.optimizers import OPTIMIZERS
 from napkin.training.precision import POLICIES
 from tests.conftest import run_line
@@ -256,6 +259,10 @@ def test_unfused_attention() -> None:
     assert parts(odd, losses, flash=0)["step/compute/attention"] == pytest.approx(
         L * 3 * 2 * B * S * S * HEADS * 2 * 54 / (0.5**5 * 0.25 * 0.5)
     )
+    # heads of 72, a multiple of 8, are 16 bytes apart: three halvings, and no slower products
+    assert parts(replace(DENSE, head_dim=72), losses, flash=0)["step/compute/attention"] == pytest.approx(
+        L * 3 * 2 * B * S * S * HEADS * 2 * 72 / (0.5**3 * 0.5)
+    )
 
 
 @pytest.mark.parametrize(
@@ -275,6 +282,21 @@ def test_attention_that_no_kernel_runs_moves_its_scores(op: Operation, scores: i
     op.time(clock)
     assert sum(one.value for one in clock.forward["attention"]) == 13 * 3 * scores
     assert sum(one.value for one in clock.backward["attention"]) == 17 * 3 * scores
+
+
+# --- choices ---
+
+
+@pytest.mark.parametrize("zero", range(4))
+@pytest.mark.parametrize("shape", [DENSE, MOE], ids=["dense", "moe"])
+def test_a_choice_is_made_by_zero_or_one(shape: PrintedDecoder, zero: int) -> None:
+    """Every condition is a truth value, which --explain prints."""
+    ep, shards = 2 if shape.experts else 1, 2 if zero else 1
+    plan = StepLayout(sequence=S, micro_batch=B, micro_batches=2, dp=4, zero=zero, shards=shards, ep=ep)
+    found = step(decoder(shape), plan, UNIT)
+    conditions = [node.parts[0] for node in found.time.walk() if node.op == "choice"]
+    assert conditions
+    assert {float(one.value) for one in conditions} <= {0.0, 1.0}
 
 
 # --- elementwise work, casts, accumulation, the head ---
@@ -327,6 +349,12 @@ def test_bytes_that_one_operation_moves(operation: Operation, forward: int, back
     assert operation.traffic() == (forward, backward)
 
 
+def test_no_operations_move_no_bytes() -> None:
+    own = LayerClock(Clock(UNIT, StepLayout(sequence=S, micro_batch=B, micro_batches=1)), "layer")
+    own.elementwise(())
+    assert [one.value for one in (*own.forward["elementwise"], *own.backward["elementwise"])] == [0, 0]
+
+
 def test_casts_to_eight_bits() -> None:
     """Bytes for each input element of a linear layer, the local ones of a row-parallel layer; none in 16 bits."""
     inputs = H + HEADS * D + H + F
@@ -346,6 +374,8 @@ def test_gradient_accumulation() -> None:
     weights = L * (LAYER + NORMS) + V * H
     found = parts(micro_batches=5, layers_recomputed=1, changed={"accumulation_bytes": 12.0})
     assert found["step/memory_bound/accumulation"] == pytest.approx(5 * 12 * weights)
+    sparse = parts(MOE, {"accumulation_bytes": 12.0}, micro_batches=3)["step/memory_bound/accumulation"]
+    assert sparse == pytest.approx(3 * 12 * (L * (ATTENTION + NORMS + H * E + 3 * E * H * EF) + V * H))
     divided = parts(tp=2, changed={"accumulation_bytes": 12.0})["step/memory_bound/accumulation"]
     assert divided == pytest.approx(12 * (L * (LAYER / 2 + NORMS) + V * H / 2))
 
@@ -616,6 +646,45 @@ def test_the_optimizer_moves_its_own_part() -> None:
     assert stage == pytest.approx(30 * (L / 2 * (LAYER + NORMS) + V * H))
 
 
+MATRICES = [(H, (HEADS + 2 * KV) * D), (HEADS * D, H), (H, F), (H, F), (F, H)]
+"""Of a dense layer: queries, keys and values in one; output, gate, up, down."""
+
+
+def test_an_optimizer_works_on_each_matrix() -> None:
+    """GaLore: down to rank 8 and back, 2 · 2·a·b·8 FLOP, and a decomposition of m²·n cubes every 200 steps."""
+    works = projecting(8, decomposed=True)
+    each = sum(32 * a * b + min(a, b) ** 2 * max(a, b) / 200 for a, b in MATRICES)
+    for dp, zero, pp, expected in (
+        (1, 0, 1, L * each),
+        (4, 0, 1, L * each),  # every replica all of them
+        (4, 1, 1, L * each / 4),  # each one of the ranks
+        (1, 0, 2, L / 2 * each),
+    ):
+        found = parts(works=works, optimizer_bytes=0, dp=dp, zero=zero, pp=pp)["step/optimizer"]
+        assert found == pytest.approx(expected)
+    tables = parts(works=works, works_on_tables=1, optimizer_bytes=0)["step/optimizer"]
+    assert tables == pytest.approx(L * each + 2 * (32 * V * H + H**2 * V / 200))
+    both = parts(works=works, optimizer_bytes=30)["step/optimizer"]
+    assert both == pytest.approx(L * each + 30 * WEIGHTS)
+
+
+def test_muon_s_products_are_of_16_bits() -> None:
+    m, n = H, F
+    iteration = product(m, n, m) + product(m, m, m) + product(m, m, n)
+    found = parts(works=orthogonalizing, optimizer_bytes=0)
+    each = [value for name, value in found.items() if "/works/" in name and name.endswith(f"{F}x{H}/each")]
+    assert each == [pytest.approx(5 * iteration)]
+
+
+def test_decompositions_take_as_long_as_those_that_were_seen() -> None:
+    """The published step that each figure is from, predicted by it: H100 at 3.35 TB/s, every tenth step."""
+    for kind, seen in SEEN.items():
+        cubes = sum(count * m * m * n for count, m, n in seen.matrices)
+        assert cubes * seen.bytes_of_a_cube / seen.bandwidth == pytest.approx(seen.seconds), kind
+    shampoo, soap = SEEN[EIGENVECTORS], SEEN[ORTHOGONAL]
+    assert soap.bytes_of_a_cube < shampoo.bytes_of_a_cube < SEEN[SINGULAR].bytes_of_a_cube
+
+
 @pytest.mark.parametrize(
     ("policy", "gradient", "expected"),
     [
@@ -797,3 +866,9 @@ def test_work_that_waits_for_the_host_hides_no_more_of_a_reduction_where_it_grow
         found = parts(changed=rates, dp=4, zero=1, sequence=length)
         work = found["step/time"] - found["step/optimizer"] - found["model/head"]
         assert work == pytest.approx(L * launched * 13 / 33 + sent)
+
+
+@pytest.mark.parametrize(("shards", "own", "copies"), [(0, 8, 1), (1, 1, 8), (2, 2, 4)])
+def test_all_data_parallel_ranks_shard_unless_a_group_is_given(shards: int, own: int, copies: int) -> None:
+    found = groups_of(StepLayout(sequence=S, micro_batch=B, micro_batches=1, dp=4, cp=2, shards=shards))
+    assert (found.shards.ranks.value, found.copies.ranks.value) == (own, copies)

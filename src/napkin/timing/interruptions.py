@@ -69,7 +69,7 @@ class Interruptions:
     write: Term
     restart: Term
     rest: Term
-    spreads: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    spreads: tuple[float, float, float]
 
     def mtbf(self, gpus: Term) -> Term:
         """Return the job's mean time between interruptions."""
