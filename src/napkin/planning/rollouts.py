@@ -13,9 +13,6 @@ from napkin.term import GIVEN, TRUE, Term, leaf, multiply, subtract
 from napkin.timing.generation import EngineRanks
 from napkin.timing.rollout import Rollout, decoding_steps
 
-ROLLOUT_ENGINE = "vllm"
-"""The family of the engine that generates answers, whose rule of memory `Engine` has: what verl (rollout.name),
-OpenRLHF, NeMo-RL and TRL's vllm_mode start. No published step here generates by transformers or SGLang."""
 ELEMENT, FORMAT = 2, "bf16"
 """Bytes of an element of weights and cache, and their number format."""
 CHUNK, LOGITS = 8192, 4

@@ -10,7 +10,7 @@ from napkin.evidence.rollouts import longer, said
 from napkin.evidence.single import StepPrediction
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
-from napkin.planning.rollouts import ELEMENT, FORMAT, ROLLOUT_ENGINE, Engine, RolloutLengths, rollout_of, tensors
+from napkin.planning.rollouts import ELEMENT, FORMAT, Engine, RolloutLengths, rollout_of, tensors
 from napkin.record import record
 from napkin.term import TRUE, Term, add, constant, largest, leaf, multiply
 from napkin.timing.rollout import generation_time, offload_time, sync_time
@@ -31,12 +31,12 @@ class RolloutSeconds:
     prediction: StepPrediction
     evidence: str
 
-    def ends(self, level: float, named: bool) -> dict[str, tuple[float, float]]:
+    def ends(self, level: float, named: bool, without: str = "") -> dict[str, tuple[float, float]]:
         """Return the factors to the interval's ends, by path: those of training steps for their passes, those of
-        published steps of reinforcement learning for a whole step and what generates."""
+        published steps of reinforcement learning for a whole step and what generates. without: a source that is held
+        out."""
         of_step, _ = self.prediction.half_width(level, named=named)
-        middle, spread = longer()
-        wide = deviations(level) * spread
+        middle, wide = longer(deviations(level), without)
         passes = (math.exp(-of_step), math.exp(of_step))
         whole = (math.exp(min(-of_step, middle - wide)), math.exp(max(of_step, middle + wide)))
         named_terms = (self.time, *self.time.parts, *self.phases)
@@ -66,7 +66,7 @@ def seconds_of(
     parts: list[Term] = [_repeated(part, lengths.updates) for part in (*others, update)]
     if engine is not None:
         capacity = hardware.term("capacity", "memory/capacity", "byte")
-        generation = generation_time(rollout_of(engine, lengths, capacity), rates_on(hardware, FORMAT, ROLLOUT_ENGINE))
+        generation = generation_time(rollout_of(engine, lengths, capacity), rates_on(hardware, FORMAT))
         weights = multiply(
             "weights",
             leaf("params", _count(model), "param", TRUE),
