@@ -123,10 +123,10 @@ def held_weights(operations: Iterable[Operation], setup: Setup) -> HeldWeights:
 
 
 def optimizer_of(weight: Weight, optimizer: Optimizer) -> Optimizer:
-    """Return the optimizer of a weight: AdamW for vectors, embedding and head where the optimizer takes only matrices
-    (as Muon's authors advise)."""
+    """Return the optimizer of a weight: another one for vectors, embedding and head where it takes only matrices (as
+    Muon's authors advise)."""
     if optimizer.only_matrices and (len(weight.shape) != 2 or weight.copies > 1 or weight.shard == VOCABULARY):
-        return OPTIMIZERS["adamw"]
+        return OPTIMIZERS[optimizer.rest]
     return optimizer
 
 
