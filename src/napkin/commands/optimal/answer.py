@@ -49,6 +49,9 @@ def answer(question: OptimalQuestion) -> Answer:
         if getattr(question, name) is None:
             term = getattr(found, name)
             done.inputs[name] = Shown(term.value, None, "solved", term.unit)
+    goodput = done.by_path().get("goodput")
+    if goodput is not None and question.machine is not None and question.machine.goodput.interruptions is not None:
+        done.inputs["goodput"] = Shown(goodput.value, None, "evidence", "1")
     done.notes += notes(question, found.params, found.tokens, losses)
     if not question.brief:
         from napkin.commands.optimal.pictures import charts

@@ -78,6 +78,7 @@ def read(inputs: Inputs) -> PlanQuestion:
     if budget is not None and price is None:
         raise NapkinError("--budget needs --price", "add --price, USD per GPU-hour")
     inputs.depends(("price",), tokens is not None, "only a whole run has a cost", "--tokens says how much is trained")
+    searched = layouts.request
     one = len(counts) == 1 and not several and objective != "gpus"
     inputs.depends(
         ("objective", "min"), not one, "one machine's fastest layout is its cheapest", "several --gpus: 256..2048"
@@ -92,7 +93,7 @@ def read(inputs: Inputs) -> PlanQuestion:
         tokens=tokens,
         deadline=deadline,
         budget=budget,
-        goodput=read_goodput(inputs) if tokens is not None else None,
+        goodput=None if tokens is None else read_goodput(inputs, trained=(searched.model, searched.setup)),
         price=price,
         rows=inputs.integer("rows"),
         pareto=inputs.flag("pareto"),

@@ -95,7 +95,8 @@ def _read_goodput(
     inputs: Inputs, known: Mapping[str, Term], confidence: float | None, step: StepQuestion | None
 ) -> Goodput:
     """Return the share of the calendar time that is training: of a layout's run predicted from its failures."""
-    goodput = read_goodput(inputs, of_mfu=confidence is None, of_runs=step is None)
+    trained = None if step is None else (step.model, step.setup)
+    goodput = read_goodput(inputs, of_mfu=confidence is None, of_runs=step is None, trained=trained)
     return goodput if step is None else goodput.on(known["gpus"])
 
 
