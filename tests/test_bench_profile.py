@@ -162,7 +162,9 @@ def test_a_profile_is_used_for_its_own_accelerator_only(profile_path: str, tmp_p
         assert raised.value.status == 2
 
 
-@pytest.mark.parametrize("question", ["step llama3-8b --gpus 8", "plan llama3-8b --gpus 8", "roofline relu 1048576"])
+@pytest.mark.parametrize(
+    "question", ["step llama3-8b --gpus 8", "plan llama3-8b --gpus 8", "roofline relu 1048576", "serve llama3-8b"]
+)
 def test_every_command_refuses_another_accelerators_profile(profile_path: str, question: str) -> None:
     outcome = run_line(f"{question} --hardware h100 --profile {profile_path}")
     assert outcome.status == 2
@@ -423,3 +425,21 @@ def test_measured_rates_stand_among_the_inputs_with_their_origin(profile_path: s
     assert outcome.data["inputs"]["matmul-rate"]["origin"] == "profile"
     assert outcome.data["inputs"]["matmul-rate"]["value"] == pytest.approx(750e12)
     assert outcome.data["inputs"]["memory-rate"]["origin"] == "profile"
+
+
+def test_an_engine_runs_prompts_as_fast_as_the_products_that_were_measured(tmp_path: Any) -> None:
+    """At half of the measured rate the linear layers of a long prompt take twice as long; decoding one sequence, which
+    reads memory, takes as long as before."""
+    found = []
+    for rate in (600e12, 300e12):
+        data = loaded(write(str(tmp_path / "any.json"), rate=rate))
+        data["device"]["hardware"], data["device"]["hardware_origin"] = "h200-sxm-141gb", "matched by name"
+        mine = tmp_path / f"{rate:g}.json"
+        mine.write_text(json.dumps(data))
+        outcome = run_line(f"serve llama3-8b --hardware h200 --isl 4096 --profile {mine} --json")
+        assert outcome.status == 0, outcome.err
+        found.append(outcome.data)
+    fast, slow = found
+    assert fast["inputs"]["memory-rate"]["origin"] == "profile"
+    assert slow["values"]["serve/step"] == pytest.approx(fast["values"]["serve/step"])
+    assert 1.7 < slow["values"]["serve/ttft"] / fast["values"]["serve/ttft"] < 2

@@ -36,7 +36,7 @@ from napkin.timing.generation import (
 LLAMA, TABLE = 8_030_261_248, 128_256 * 4096
 LAYER = 4096 * (4096 + 1024 + 1024 + 4096 + 3 * 14336)
 """Weights in the linear layers of a layer of Llama 3 8B."""
-SHARES = EngineShares(*(1.0,) * 6, layer=0.0, routed=0.0)
+SHARES = EngineShares(*(1.0,) * 7, layer=0.0, routed=0.0)
 RATES = GenerationRates(peak=1.0, wide=1.0, bandwidth=1.0, link=1.0, network=1.0, node=8, reached=SHARES)
 H100 = GenerationRates(989.4e12, 989.4e12, 3.35e12, 450e9, 50e9, 8, SHARES)
 
@@ -63,6 +63,12 @@ def test_each_pass_reads_the_weights_and_all_read_their_cache() -> None:
 def test_what_computes_longer_than_it_reads_takes_its_flops() -> None:
     assert float(passes_time("t", passes(linear=100, attention=50), EngineRanks(), RATES).value) == 100 + 50
     assert float(passes_time("t", passes(linear=20, attention=50), EngineRanks(), RATES).value) == 21 + 50
+
+
+def test_kernels_between_the_products_move_their_bytes_at_their_own_share() -> None:
+    halved = replace(RATES, reached=replace(SHARES, memory=0.5))
+    assert float(passes_time("t", passes(streamed=10), EngineRanks(), RATES).value) == 32 + 10
+    assert float(passes_time("t", passes(streamed=10), EngineRanks(), halved).value) == 32 + 20
 
 
 def test_ranks_wait_and_exchange() -> None:
@@ -130,15 +136,17 @@ def test_absorbed_latent_attention_reads_the_latent_in_each_head() -> None:
 
 
 def test_a_decode_step_by_hand() -> None:
-    """Llama 3 8B in 16 bits on an H100 at its full rates: one sequence of 1,000 + 24/2 tokens."""
+    """Llama 3 8B in 16 bits on an H100 at its full rates: one sequence of 1,000 + 24/2 tokens. Kernels between the
+    products move 2 bytes of 129,024 elements in each of 32 layers (tests/test_engine_kernels.py)."""
     found = serve(setup("llama3-8b"), Traffic(STATIC, 1, 1000, 24), H100)
     assert found.step is not None
     assert found.tpot is not None
     read = 2 * (LLAMA - TABLE)
-    assert float(found.step.value) == pytest.approx((read + 1012 * 131_072) / 3.35e12, rel=1e-6)
+    assert float(found.step.value) == pytest.approx((read + 1012 * 131_072 + 32 * 2 * 129_024) / 3.35e12, rel=1e-6)
     assert float(found.tpot.value) == pytest.approx(float(found.step.value))
     compute = (2 * (1000 * 32 * LAYER + TABLE) + 500_500 * 4 * 4096 * 32) / 989.4e12
-    assert float(found.ttft.value) == pytest.approx(compute)
+    moved = 1000 * 32 * 2 * 129_024 / 3.35e12
+    assert float(found.ttft.value) == pytest.approx(compute + moved)
     cycle = float(found.ttft.value) + 23 * float(found.step.value)
     assert float(found.output_rate.value) == pytest.approx(24 / cycle)
 

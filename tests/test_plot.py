@@ -29,6 +29,9 @@ STEP = "step llama3-70b --gpus 32 --hardware h100 --tp 8 --pp 4 --global-batch 8
 DRAWING = {
     "memory llama3-8b --gpus 8 --hardware h100 --zero 3": ("GiB", "capacity", "backward pass", "used (nvidia-smi)"),
     "memory llama3-8b --hardware h100 --inference --batch 4": ("GiB", "capacity", "KV cache", "weights"),
+    "serve llama3-8b --hardware h100 --concurrency 32": (
+        *("token/s", "time of each further token (ms)", "batch 32 (asked)", "a million output tokens at"),
+    ),
     STEP: ("seconds", "whole step", "stage 4", "idle (bubble)", "1F1B", "8 micro-batches"),
     f"{STEP} --vp 2": ("interleaved 1F1B", "2 model chunks"),
     "plan llama3-8b --gpus 16 --hardware h100": ("MFU", "memory of one GPU (GiB)", "capacity", "use: "),

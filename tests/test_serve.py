@@ -99,10 +99,11 @@ def test_the_largest_batch_is_the_largest_that_fits() -> None:
 
 
 def test_without_gpus_it_takes_the_fewest() -> None:
-    """Llama 3 70B is 141 GB: two cards of 80 GB leave an engine 0.9 of each, four do."""
+    """Llama 3 70B is 141 GB: of two cards of 80 GB an engine leaves 0.9, three hold it in stages."""
     found = answered("llama3-70b --hardware h100 --batch 16")
     gpus = found["inputs"]["gpus"]
-    assert (gpus["value"], gpus["origin"]) == (4, "solved")
+    assert (gpus["value"], gpus["origin"]) == (3, "solved")
+    assert found["inputs"]["pp"]["value"] == 3
     assert answered("llama3-70b --hardware h100 --batch 16 --gpus 2")["verdict"] != "fits"
 
 

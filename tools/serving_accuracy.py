@@ -101,9 +101,9 @@ def shares() -> str:
     return table([*head, "an all-reduce"], rows)
 
 
-ALONE = """llama.cpp's table and gpt-fast are the only sources of their engines: held out, nothing is known of them,
-and their errors are those of an engine that no one measured. llama.cpp runs prompts at half the share of the peak
-that the others reach, and GPUs that hold some layers each mostly wait for each other.
+ALONE = """gpt-fast is the only source of its engine: held out, nothing is known of it, and its errors are those of an
+engine that no one measured. What llama.cpp's kernels move next to weights and cache is counted, not fitted
+(footprint/engine_kernels.py), so that its prompts are predicted from what other engines reach.
 """
 INTERVALS = """Quantiles of the errors with sources held out, every source weighing the same, by what an answer
 rests on: **measured**, another source measured this family of engines; **engine unknown**, none did. Where fewer

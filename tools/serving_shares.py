@@ -24,7 +24,11 @@ from napkin.evidence.serving_errors import SeenServing, kind_of_quantity
 from napkin.evidence.serving_rows import ServedRow, served_row
 from napkin.formats import COMPUTE_BITS
 from napkin.inputs.yaml_file import read_yaml
+from napkin.planning import engines, service
+from napkin.planning.engines import EngineMemory
+from napkin.planning.generation import ServingSetup
 from napkin.record import record
+from napkin.term import Term
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = ROOT / "configs" / "evidence" / "serving.yaml"
@@ -34,7 +38,7 @@ SPREAD = 0.25
 """assumed: σ of an effect before any row, in ln: of seconds, and of shares."""
 NOISE = 0.15
 """assumed: how far a row lies from a formula whose constants are right, in ln; beyond twice this it pulls less."""
-LENGTHS = (0, 512, 8192)
+LENGTHS = (0, 128, 512, 2048, 8192)
 """Lengths of llama-bench that are learned from: those in between say the same."""
 FITTED = ("decode", "prefill", "throughput")
 ROUNDS, AGAIN = 6, 2
@@ -153,7 +157,34 @@ def short(value: float) -> float:
     return round(float(value), 4)
 
 
+def remember_passes() -> None:
+    """Keep what passes read and compute, and the room for the cache, which no effect changes: a fit asks for the same
+    ones thousands of times."""
+    for module, name in ((service, "prefill_passes"), (service, "decode_passes"), (engines, "room")):
+        setattr(module, name, _remembered(getattr(module, name)))
+
+
+def _remembered(function: Any) -> Any:
+    known: dict[tuple[object, ...], object] = {}
+
+    def found(*asked: Any) -> object:
+        key = tuple(_key(one) for one in asked)
+        if key not in known:
+            known[key] = function(*asked)
+        return known[key]
+
+    return found
+
+
+def _key(one: Any) -> object:
+    """Return what tells an argument from others: a setup by its model's identity and the rest, a term by its value."""
+    if isinstance(one, ServingSetup):
+        return (id(one.model), repr({name: value for name, value in vars(one).items() if name != "model"}))
+    return one.value if isinstance(one, Term) else one.name if isinstance(one, EngineMemory) else one
+
+
 def main() -> None:
+    remember_passes()
     every = points()
     fit = Fit(every)
     print(len(fit.points), "figures,", len(fit.names), "effects")

@@ -147,10 +147,7 @@ def trace(
     if sum(weight.numel() for weight in model.parameters()) != params(reading(fields))["params/total"].value:
         raise ValueError("its class holds more than the language model")
     if every:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-        blocks = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
-        for number, module in enumerate(blocks):  # of an encoder, then of its decoder
-            module.gradient_checkpointing = number % every == 0
+        checkpoint(model, every)
     if frozen is not None:
         freeze(model, frozen)
     kind, options = OPTIMIZERS[how[0]]
@@ -180,6 +177,26 @@ def trace(
                 optimizer.zero_grad(set_to_none=True)
             del loss
     return {name: found[name] for name in SEEN}
+
+
+def checkpoint(model: Any, every: int) -> None:
+    """Checkpoint one layer of `every`, counted as they run with gradient: first an encoder's, a layer that runs again
+    once more."""
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    ran = [0]
+
+    def start(*_: Any) -> None:
+        ran[0] = 0
+
+    def next_layer(module: Any, *_: Any) -> None:
+        if torch.is_grad_enabled():
+            module.gradient_checkpointing = ran[0] % every == 0
+            ran[0] += 1
+
+    model.register_forward_pre_hook(start)
+    for module in model.modules():
+        if isinstance(module, GradientCheckpointingLayer):
+            module.register_forward_pre_hook(next_layer)
 
 
 def freeze(model: Any, layers: int) -> None:

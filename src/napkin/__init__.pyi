@@ -1173,6 +1173,7 @@ def serve(
     cache_dtype: str | None = None,
     engine: str | None = None,
     memory_share: _Number | None = None,
+    profile: _File | None = None,
     price: _Number | None = None,
     max: Literal["micro-batch", "seq", "layers", "params", "tokens"] | None = None,
     min: Literal["gpus", "time", "cost"] | None = None,

@@ -1,10 +1,12 @@
-"""What a GPU-hour is sold for: list prices of several sellers with their date, never a default of any answer."""
+"""What a GPU-hour is sold for: list prices of several sellers with their date. Where one stands in for a price that is
+not given, the answer shows it with its date, its ends and who asks it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from napkin.record import record
+from napkin.term import GIVEN, SEEN, Term, leaf
 
 AUTUMN = "2026-09"
 """When the sellers' pages were read: RunPod, Lambda, Nebius and Akash on 20 and 25 September 2026, as transcribed by
@@ -17,7 +19,8 @@ MACHINE = 8
 
 @record
 class Price:
-    """USD per accelerator-hour on demand: the median of what sellers ask, the ends, when, and who asks it.
+    """USD per accelerator-hour on demand: the median of what sellers ask, the ends, when, and who asks it; without a
+    source: as given.
 
     most: accelerators of the largest machine that is rented at this price; None: several machines on a fast network too
     """
@@ -28,6 +31,26 @@ class Price:
     date: str
     source: str
     most: int | None = None
+
+    @property
+    def term(self) -> Term:
+        """The price as a leaf."""
+        kind, said = (SEEN, f"{self.date}; {self.source}") if self.source else (GIVEN, "")
+        return leaf("price", self.middle, "USD/GPU-hour", kind, said)
+
+    @property
+    def sellers(self) -> int:
+        """How many sellers ask it."""
+        return self.source.count(",") + 1
+
+    def is_of(self, gpus: int) -> bool:
+        """Return whether a machine of so many accelerators is rented at this price."""
+        return self.most is None or gpus <= self.most
+
+
+def given(price: float) -> Price:
+    """Return a price that was given."""
+    return Price(price, price, price, "", "")
 
 
 def _asked(prices: Mapping[str, float], date: str = AUTUMN, most: int | None = None) -> Price:

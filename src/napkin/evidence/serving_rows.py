@@ -11,14 +11,17 @@ from napkin.evidence.row_models import described
 from napkin.evidence.rows import RowFields
 from napkin.evidence.serving_words import (
     LLAMA_CPP,
+    MLPERF_ANSWERS,
     MLPERF_LIMITS,
     MLPERF_PROMPTS,
     cache_of,
     computed_in,
     engine_of,
+    kernels_of,
     speculates,
     weights_of,
 )
+from napkin.footprint.engine_kernels import EngineKernels
 from napkin.footprint.served_weights import StoredWeights
 from napkin.inputs import hardware
 from napkin.inputs.hardware import Hardware
@@ -60,6 +63,7 @@ class ServedRow:
     prompt, response    mean tokens, 0 where they are not stated
     alike               requests have one length, as stated
     limits              on latency
+    kernels             what the engine's kernels move
     """
 
     model: Model
@@ -80,6 +84,7 @@ class ServedRow:
     response: int
     alike: bool
     limits: LatencyLimits | None
+    kernels: EngineKernels
 
 
 def served_row(row: RowFields) -> ServedRow:
@@ -115,6 +120,7 @@ def served_row(row: RowFields) -> ServedRow:
         response=response,
         alike=row.count("load.input_tokens") is not None and row.count("load.output_tokens") is not None,
         limits=_limits_of(row, mode) if mode in LIMITED else None,
+        kernels=kernels_of(family, f"{row.text('engine.version')} {row.text('engine.options')}", card),
     )
 
 
@@ -189,8 +195,9 @@ def _lengths_of(row: RowFields, mode: str) -> tuple[int, int]:
     """Return the mean tokens of a prompt and an answer; of a benchmark's data, as they are published."""
     prompt = row.number("load.input_tokens") or row.number("load.input_tokens_mean")
     response = row.number("load.output_tokens") or row.number("load.output_tokens_mean")
-    if prompt is None and "mlperf" in row.text("load.dataset").lower():
-        prompt = MLPERF_PROMPTS.get(row.text("model.preset"))
+    if "mlperf" in row.text("load.dataset").lower():
+        prompt = prompt or MLPERF_PROMPTS.get(row.text("model.preset"))
+        response = response or MLPERF_ANSWERS.get(row.text("model.preset"))
     return round(prompt or 0), round(response or 0)
 
 

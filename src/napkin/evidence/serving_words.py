@@ -7,8 +7,10 @@ import re
 from napkin import formats
 from napkin.errors import NapkinError
 from napkin.evidence.generation import UNKNOWN
+from napkin.footprint.engine_kernels import FUSED, WIDE_CUDA, WIDE_METAL, EngineKernels
 from napkin.footprint.served_weights import StoredWeights, stored
 from napkin.inputs.hardware import Hardware
+from napkin.record import replace
 from napkin.timing.generation import LatencyLimits
 
 LLAMA_CPP, GPT_FAST, TENSORRT = "llama.cpp", "gpt-fast", "tensorrt-llm"
@@ -46,6 +48,12 @@ WEIGHT_WORDS = (
 that say fp4 only store it in blocks of 16 (nvfp4)."""
 FLOATS_COMPUTED = {"nvfp4": "fp4", "mxfp4": "fp4", "fp8": "fp8", "mxfp8": "fp8"}
 """Formats that matrix units multiply as they are stored, and the peak that holds. All others are widened to 16 bits."""
+FLASH = re.compile(r"flash|-fa[ =](1|on)|\bfa[ =:](1|on)", re.IGNORECASE)
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+NO_INTEGERS = "volta"
+"""The generation whose matrix units take 16 bits and no integers (pull request 8075: cuBLAS is used there still)."""
+FIRST_MMQ = 3200
+"""About the first build of llama.cpp that multiplies quantized weights as they are stored (pull request 8075)."""
 NARROW_SUMS = "fp16_fp16acc"
 """The peak of 16-bit operands whose products are added up in 16 bits."""
 SPECULATES = re.compile(r"\b(mtp|eagle|medusa|specul\w*|draft)\b", re.IGNORECASE)
@@ -64,10 +72,19 @@ MLPERF_LIMITS = {
     ("deepseek-r1", "interactive"): LatencyLimits(1.5, 0.015),
 }
 """By benchmark and scenario: MLCommons inference, loadgen/mlperf.conf at 001712e9."""
-MLPERF_PROMPTS = {"llama2-70b": 221, "llama3.1-405b": 9400}
-"""Mean tokens of a prompt, by benchmark, where they are published: OpenOrca's 24,576 prompts in the benchmark's
-template, 221.3 by a tokenizer's count, and 9,400 as MLCommons states (both in mannysinghx/chipdesignsoftware at
-2bb094a1, its report on evidence/c1-perf-model.json)."""
+MLPERF_PROMPTS = {
+    "llama2-70b": 222,
+    "llama3.1-405b": 9429,
+    "llama3.1-8b": 871,
+    "mixtral-8x7b": 427,
+    "deepseek-r1": 804,
+}
+"""Mean tokens of a prompt, by benchmark: of the lengths in the benchmarks' own data sets, sample by sample, in
+openshift-psap/performance-dashboard at 71007029, mlperf-data/summaries/ (24,576, 8,313, 13,368, 15,000 and 4,388
+samples; their answers have the means that the benchmarks' pages print: 4,043.45 and 684.68)."""
+MLPERF_ANSWERS = {"llama3.1-8b": 128, "deepseek-r1": 4043, "llama3.1-405b": 685, "mixtral-8x7b": 145, "llama2-70b": 294}
+"""Mean tokens of an answer where a row does not say: MLCommons inference, README.md of each benchmark in language/; of
+llama3.1-8b the most that it makes (SUT_VLLM.py, max_tokens, at 64eb7813), of 611 characters in the mean."""
 
 
 def engine_of(name: str) -> str:
@@ -116,6 +133,27 @@ def cache_of(words: str, computed: str, family: str) -> tuple[str, float]:
     if not low and family == TENSORRT and computed in ("fp8", "nvfp4"):
         return "fp8", 1.0
     return "bf16", 2.0
+
+
+def kernels_of(family: str, said: str, hardware: Hardware) -> EngineKernels:
+    """Return what an engine's kernels move, by the words for its version and options: llama.cpp's benchmark runs
+    without flash attention unless it is asked for (tools/llama-bench/README.md, --flash-attn: 0)."""
+    if family != LLAMA_CPP:
+        return FUSED
+    metal = hardware.vendor == "Apple"
+    found = WIDE_METAL if metal else WIDE_CUDA
+    fused = bool(FLASH.search(said))
+    widens = not metal and (before_mmq(said) or hardware.generation == NO_INTEGERS)
+    return replace(found, scores=0 if fused else found.scores, widens=widens)
+
+
+def before_mmq(said: str) -> bool:
+    """Return whether words for a version of llama.cpp name one before June 2024."""
+    if build := re.search(r"\bb(\d{3,5})\b", said):
+        return int(build[1]) < FIRST_MMQ
+    month = next((at for at, name in enumerate(MONTHS, 1) if name in said.lower()), 12)
+    year = re.search(r"\b(20\d\d)\b", said)
+    return year is not None and (int(year[1]), month) < (2024, 7)
 
 
 def speculates(text: str) -> bool:

@@ -10,14 +10,14 @@ from napkin.elementwise import Number, minimum, where
 from napkin.evidence import constants as shipped
 from napkin.evidence import software
 from napkin.evidence.intervals import UNKNOWN_SPREAD, RunPoint, SeenStep, point
-from napkin.evidence.rates import LARGEST_SHARE, Machine, machine, names, picker, rates
+from napkin.evidence.profile_shares import measured_shares
+from napkin.evidence.rates import Machine, machine, names, picker, rates
 from napkin.footprint.states import weights_of
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.peaks import peak_name
 from napkin.operations.model import Model
 from napkin.record import record, replace
 from napkin.term import Term
-from napkin.timing.efficiency import depth_share, tile_share
 from napkin.timing.rates import Rates
 from napkin.timing.step import StepTime, step_of_passes
 from napkin.timing.step_layout import StepLayout
@@ -211,28 +211,10 @@ def asked(
     return StepPrediction(setup.passes(model), plan, reached, stack, kernel, place, peak, factor, without, tuned)
 
 
-TYPICAL = 8192
-"""Side of the matmul whose tile and depth losses are taken off a measured rate: bench's shapes are about as large."""
-
-
 def with_profile(reached: Rates, hardware: Hardware, profile: Profile, compute: str) -> tuple[Rates, list[str]]:
     """Return the rates with what `napkin bench` measured on this machine in place of constants; and what was used."""
-    said: list[str] = []
-    changes: dict[str, Number] = {}
-    whole = tile_share(TYPICAL, TYPICAL, 1, reached.units, reached.waves) * depth_share(TYPICAL, reached.half_depth)
-    wide = "bf16" if "bf16" in hardware.peaks else "fp16"
-    for field, dtype in (("matmul_wide", wide), ("matmul", compute)):
-        rate = profile.matmul_rate(dtype)
-        if rate is not None:
-            changes[field] = min(rate[0] / hardware.peak(dtype) / whole, LARGEST_SHARE)
-            said.append(f"{dtype} products at {rate[0] / 1e12:.0f} TFLOP/s ({rate[1]})")
-    moved = profile.memory_bandwidth()
-    if moved is not None:
-        changes["memory"] = min(moved[0] / hardware.memory_bandwidth, 1.0)
-        said.append(f"memory at {moved[0] / 1e9:.0f} GB/s ({moved[1]})")
-    link = profile.link_rate("all_reduce")
-    if link is not None and hardware.link_bandwidth:
-        changes["bus"] = link[1] / hardware.link_bandwidth
-        changes["tensor_latency"] = link[0]
-        said.append(f"all-reduce at {link[1] / 1e9:.0f} GB/s")
-    return replace(reached, **changes), said
+    measured = measured_shares(hardware, profile, compute, int(reached.units), reached.waves, reached.half_depth)
+    changes: dict[str, Number] = dict(measured.shares)
+    if "bus" in changes:
+        changes["tensor_latency"] = measured.latency
+    return replace(reached, **changes), measured.said

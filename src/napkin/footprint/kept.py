@@ -101,15 +101,17 @@ def returned_bytes(step: PreparedStep, stage: Stage, layer: Number) -> Number:
     return where(layer > stage.low, dot(order.between(maximum(layer - 1, 0), layer), sizes), 0)
 
 
-def rotary_bytes(step: PreparedStep, stage: Stage) -> Number:
-    """Return the bytes of rotary tables, and of masks made once for all layers, that checkpointed layers refer to and
-    no other layer keeps."""
-    found: Number = 0
+def made_once_bytes(step: PreparedStep, stage: Stage) -> tuple[Number, Number]:
+    """Return the bytes of rotary tables, and of masks made once for all layers, that no layer keeps: those that
+    checkpointed layers refer to, and those that the forward function holds while any layer runs."""
+    referred: Number = 0
+    held: Number = 0
     for storage in step.run.tables:
         checkpointed, others = _users(step, stage.variants, storage)
-        keep = where(others > 0, minimum(storage.kept, 1), 0)
-        found = found + where(checkpointed > 0, storage.size * (1 - keep), 0)
-    return found
+        unkept = storage.size * (1 - where(others > 0, minimum(storage.kept, 1), 0))
+        referred = referred + where(checkpointed > 0, unkept, 0)
+        held = held + where(checkpointed + others > 0, unkept, 0)
+    return referred, held
 
 
 def shared_kv_bytes(step: PreparedStep, stage: Stage) -> Number:

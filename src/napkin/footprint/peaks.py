@@ -149,38 +149,52 @@ class StageLayers:
     def carried(self, variant: int, done: Counts) -> Number:
         """Return the bytes of the gradients that layers after a layer have left and that it adds to."""
         shares = self.step.replays.shares
-        kind = self.order.variants[variant].kind
-        own = shares(kind)
+        own = shares(self.order.variants[variant].kind)
         if not own:
             return 0
-        after = zip(done, (shares(one.kind) for one in self.order.variants), strict=True)
-        count: dict[object, Number] = dict.fromkeys(own, 0)
-        for n, theirs in after:
-            for key in own.keys() & theirs.keys():
-                count[key] = count[key] + n
-        return total(where(n > 0, own[key], 0) for key, n in count.items())
+        after = list(zip(done, (shares(one.kind) for one in self.order.variants), strict=True))
+        found: Number = 0
+        for key, size in own.items():
+            if isinstance(key, tuple):
+                there: Flag = self.rereads(key, done)[1]
+            else:
+                there = total(n for n, theirs in after if key in theirs) > 0
+            found = found + where(there, size, 0)
+        return found
+
+    def rereads(self, key: tuple[object, ...], done: Counts) -> tuple[Number, Flag]:
+        """Return how many weights that are told apart alike (one of each layer that holds such) have gradients which
+        `done` layers left and which are not complete, and whether those of a layer that reads one of them are among
+        these: layers read them in their order, all before any is read once more."""
+        kinds = [one.kind for one in self.order.variants]
+        holds = [any(id(op) == key[0] for op in self.step.run.kinds[kind].operations) for kind in kinds]
+        reads = [key in self.step.replays.weights(kind) for kind in kinds]
+        every = self.order.before(self.order.depth)
+        apart = maximum(1, total(n for n, one in zip(every, holds, strict=True) if one))
+        complete = total(n for n, one in zip(done, holds, strict=True) if one)
+        before = total(n for n, one in zip(done, reads, strict=True) if one) - complete
+        return maximum(0, minimum(before, apart) - complete), before >= apart
 
     def reused(self, done: Counts, variant: int | None = None) -> tuple[Number, Number]:
         """Return the bytes of the gradients that `done` layers have left of weights that other layers hold, without
         those that a layer of `variant` adds to (carried), and of these, what is not complete."""
         weights = self.step.replays.weights
-        kinds = [one.kind for one in self.order.variants]
-        used = [weights(kind) for kind in kinds]
+        used = [weights(one.kind) for one in self.order.variants]
         if not any(used):
             return 0, 0
-        held = [{id(op) for op in self.step.run.kinds[kind].operations} for kind in kinds]
+        held = [{id(op) for op in self.step.run.kinds[one.kind].operations} for one in self.order.variants]
         own = used[variant] if variant is not None else {}
         ahead = [a - b - n for a, b, n in zip(self.end, self.begin, done, strict=True)]
         found: Number = 0
         waits: Number = 0
-        for key, size in {key: size for theirs in used for key, size in theirs.items() if key not in own}.items():
+        for key, size in {key: size for theirs in used for key, size in theirs.items()}.items():
             assert isinstance(key, tuple)
-            users = total(n for n, theirs in zip(done, used, strict=True) if key in theirs)
-            holders = total(n for n, theirs in zip(done, held, strict=True) if key[0] in theirs)
-            found = found + where((users > 0) & (holders == 0), size, 0)
+            many, carries = self.rereads(key, done)
+            others = size * (many - where(carries, 1, 0) * (key in own))
+            found = found + others
             readers = zip(ahead, used, held, strict=True)
             left = total(n for n, theirs, own_here in readers if key in theirs or key[0] in own_here)
-            waits = waits + where((users > 0) & (left > 0), size, 0)
+            waits = waits + where(left > 0, others, 0)
         return found, waits
 
     def leaf(self, done: Counts) -> Number:

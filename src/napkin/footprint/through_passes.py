@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from napkin.autograd.tensors import INPUT_LABEL, sized
 from napkin.elementwise import Number, ceil_div, is_zero, maximum, product, total, where
 from napkin.footprint.gathers import flat_gradient
-from napkin.footprint.kept import mask_bytes, rotary_bytes, shared_kv_bytes
+from napkin.footprint.kept import made_once_bytes, mask_bytes, shared_kv_bytes
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import Made, Rank
 from napkin.footprint.stages import Stage
@@ -79,7 +79,7 @@ class References:
         run, implementation = step.run, step.setup.implementation
         checkpointed = total(stage.checkpointed)
         masks = mask_bytes(step, stage.checkpointed)
-        tables = rotary_bytes(step, stage)
+        tables, held_tables = made_once_bytes(step, stage)
         shared = shared_kv_bytes(step, stage)
         self.passes_masks = MASKS in implementation.passes
         self.masks = masks * (not self.passes_masks)
@@ -93,7 +93,7 @@ class References:
         other_masks = mask_bytes(step, stage.layers) - where(checkpointed > 0, masks, 0)
         own = where(checkpointed > 0, self.masks, 0)
         variables = maximum(looked_up, leaf)  # the leaf is one of those that the forward function holds
-        self.around = total((run.closure, tables, own, variables, other_masks, shared))
+        self.around = total((run.closure, held_tables, own, variables, other_masks, shared))
 
     def freed_masks(self, left: Number) -> Number:
         """Return the bytes of masks that are free where checkpointed layers still refer to `left` bytes of them."""

@@ -21,7 +21,16 @@ from napkin.operations.lowering import Lowering
 from napkin.operations.ordinary import Elementwise, Ordinary
 from napkin.operations.primitives import matmul_flops, minimum
 from napkin.operations.roles import HEADS, SHARED_TENSOR
-from napkin.operations.rotary_tables import by_angles, rotary_table, upcast_table
+from napkin.operations.rotary_tables import (
+    by_halves,
+    casts_back,
+    is_complex,
+    joined,
+    narrowed,
+    rotary_table,
+    turned,
+    upcast_table,
+)
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, PairRule, Pairs, Weight, Work
 from napkin.record import record
@@ -70,13 +79,32 @@ class Rotary(Elementwise):
             cos, sin = upcast_table(
                 run, self, tensor.dtype if run.implementation.rotary in ("pair", "values") else stream
             )
-        if self.pairing == "complex" and run.implementation.rotary == "table":
-            turns = cos.view()  # a complex64 number of 8 bytes for each pair
-            turned = tape.multiply(tape.cast(tensor, "fp32"), turns)
-            return Value(tape.cast(turned, tensor.dtype), x.width, x.divided, x.gathered)
-        out = by_angles(run, self, tensor, cos, sin)
-        joined = run.implementation.joins or self.dim != self.head_dim or self.pairing == "halves"
-        heads_first = joined and run.implementation.rotary != "pair"  # before heads are put behind each other
+        if self.pairing == "halves":
+            return self.rotated(run, x, by_halves(tape, tensor, cos, sin))
+        return self._in_turn(run, x, turned(run, self, tensor, cos, sin))
+
+    def _in_turn(self, run: Lowering, x: Value, out: Tensor) -> Value:
+        """Return the rotated elements as the function that rotates query and key does: both are cast back at its
+        end."""
+
+        def finish() -> None:
+            narrow = narrowed(run, self, x.tensor, out)
+            run.values[self.name] = self.rotated(run, x, joined(run, self, x.tensor, narrow))
+
+        run.uncast.append(finish)
+        if casts_back(run, self) and self.name in run.program.rotated_first:
+            return Value(out, x.width, x.divided, x.gathered)
+        for one in run.uncast:
+            one()
+        run.uncast = []
+        return run.values[self.name]
+
+    def rotated(self, run: Lowering, x: Value, out: Tensor) -> Value:
+        """Return the value of a rotated tensor."""
+        if is_complex(run, self):
+            return Value(out, x.width, x.divided, x.gathered)
+        parts = run.implementation.joins or self.dim != self.head_dim or self.pairing == "halves"
+        heads_first = parts and run.implementation.rotary != "pair"  # before heads are put behind each other
         return Value(out, x.width, x.divided, x.gathered, heads_first)
 
 

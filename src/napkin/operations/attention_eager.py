@@ -6,7 +6,7 @@ from napkin.autograd.tensors import Tensor, select
 from napkin.elementwise import Number
 from napkin.operations.attention_kernels import expanded, keys_of, mask_with_biases, no_bias, position_bias
 from napkin.operations.facts import AttentionCost
-from napkin.operations.implementations import ALIBI, ALWAYS
+from napkin.operations.implementations import ALIBI, ALWAYS, FOLDED, MASKED, SCORES
 from napkin.operations.lowering import Lowering, either
 
 
@@ -42,9 +42,13 @@ def eager(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Numb
     tape, implementation = run.tape, run.implementation
     q, k, v = qkv
     scores_count = run.b * heads * run.own * keys_of(run, op)
-    if implementation.few_heads == "unchanged":  # by the product itself
-        k, v = tape.lowered(k), tape.lowered(v)
-    k, v = repeated = tuple(repeat_heads(run, t, heads, kv_heads) for t in (k, v))
+    inside = implementation.few_heads == "unchanged"  # each product repeats its own operand
+    k = repeat_heads(run, tape.lowered(k) if inside else k, heads, kv_heads)
+    v = v if inside else repeat_heads(run, v, heads, kv_heads)
+    if FOLDED in implementation.variables:
+        q, k, v = (folded(run, t, heads) for t in (q, k, v))
+        run.scopes.local(q, k, v)
+    repeated = k, v
     weights_type = v.dtype if implementation.softmax == "fp32_scores" else q.dtype
     if implementation.softmax == "fp32_scores":
         q, k = tape.cast(q, "fp32"), tape.cast(k, "fp32")
@@ -57,6 +61,8 @@ def eager(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Numb
     for other in relative:
         scores = tape.add(scores, other)
     scores = scores if relative else tape.scale(scores)
+    if SCORES in implementation.variables:
+        run.scopes.local(scores)
     if op.softcap:
         scores = run.capped(scores)
     if op.position == "relative":
@@ -70,6 +76,8 @@ def eager(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Numb
         scores = tape.record("masked_fill", (scores,), tape.new(scores.count, scores.dtype, "masked"), (mask,))
     elif op.position != "relative" or op.causal:
         scores = tape.shift(scores, "masked", "fp32" if tape.autocast else "")
+    if MASKED in implementation.variables:
+        run.scopes.local(scores)
     if implementation.masked_scores is not None:
         scores = implementation.masked_scores(run, scores)
     if (op.sinks and implementation.sinks != "scaled") or implementation.sinks == "always shifted":
@@ -81,6 +89,7 @@ def eager(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Numb
         tape.hold(scores)
     weights = tape.dropout(weights, dropped_share(run, op))
     run.scopes.weights(weights)
+    v = repeat_heads(run, tape.lowered(v), heads, kv_heads) if inside else v
     out = batched(run, weights, v, heads, run.tokens * heads * op.v_dim, "values")
     if share is not None:
         out = tape.multiply(out, tape.cast(share, out.dtype))
@@ -138,22 +147,26 @@ def with_sinks(run: Lowering, scores: Tensor, v: Tensor, heads: Number, count: N
 
 def written_out(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Number, kv_heads: Number) -> Tensor:
     """Run scaled_dot_product_attention's math backend, where no kernel takes the heads: elementary operations, in fp32
-    (ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math)."""
+    (ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math). Each product repeats its own operand
+    for all heads; all that the call was given lives until it returns."""
     tape = run.tape
-    mask = (tape.lowered(mask_with_biases(run, heads)),) if op.position == ALIBI else ()
-    q, k, v = (tape.lowered(t) for t in qkv)
+    given = q, k, v = tuple(tape.lowered(t) for t in qkv)
     narrow = q.dtype
+    if op.position == ALIBI:
+        mask = tape.lowered(mask_with_biases(run, heads))
+    else:  # an additive mask of each sequence
+        mask = tape.record("where", (), tape.new(run.b * run.own * run.s, narrow, "mask"))
     variables = q, k, v = tuple(tape.cast(t, "fp32") for t in (q, k, v))
     q, k = tape.scale(q), tape.scale(k)
-    k, v = (repeat_heads(run, t, heads, kv_heads) for t in (k, v))
+    k = repeat_heads(run, k, heads, kv_heads)
     q, k = (folded(run, t, heads) for t in (q, k))
     scores = tape.record("matmul", (q, k), tape.new(run.b * heads * run.own * run.s, "fp32", "scores"), (q, k))
     weights = tape.new(scores.count, "fp32", "softmax")
     weights = tape.record("softmax", (scores,), weights, (weights,))
     weights = tape.dropout(weights, dropped_share(run, op))
-    v = folded(run, v, heads)
+    v = folded(run, repeat_heads(run, v, heads, kv_heads), heads)
     out = tape.new(run.tokens * heads * op.v_dim, "fp32", "values")
     made = tape.record("matmul", (weights, v), out, (weights, v))
     out = tape.cast(made, narrow)
-    tape.hold(*mask, *variables, scores, made)
+    tape.hold(mask, *given, *variables, scores, made)
     return tape.copy(out, "attended")

@@ -48,7 +48,8 @@ IDS = ("ids", "int64")
 MASKS, POSITION_IDS, PADDING, PAIRS, ANGLES = "masks", "ids", "padding", "pairs", "angles"
 """What a class passes to its layers by position."""
 
-QKV, ROTATED, ATTENDED, SUMMED = "qkv", "rotated", "attended", "summed"
+QKV, ROTATED, FOLDED, SCORES, MASKED = "qkv", "rotated", "folded", "scores", "masked"
+ATTENDED, SUMMED = "attended", "summed"
 """What variables can hold."""
 
 ALWAYS, ALIBI, NEVER = "always", "alibi", "never"
@@ -91,9 +92,10 @@ class Implementation:
                  them until it returns · loop: to the loop over the layers, whose variable holds them until the next
                  layer returns
     variables    what variables of attention hold until it returns, beside query, key and value. qkv: the fused
-                 projection · rotated: the parts that are rotated, before and after. Of the layer: attended: what
-                 attention returns, until the layer returns · summed: what is added up in a norm's argument, until the
-                 norm returns
+                 projection · rotated: the parts that are rotated, before and after · folded: query, key and value with
+                 heads behind each other, copied before any product · scores, masked: eager attention's, before and
+                 after the mask. Of the layer: attended: what attention returns, until the layer returns · summed: what
+                 is added up in a norm's argument, until the norm returns
     norms_inline query and key are normalized as each is made, before the next projection
 
     Rotary positions

@@ -7,7 +7,7 @@ method `lower`; rewrite.py decides what depends on an operation's neighbors.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from napkin.autograd.tape import Tape
 from napkin.autograd.tensors import WEIGHT, Storage, Tensor, select
@@ -61,6 +61,7 @@ class Program:
     merged     operations fused into the kernel before them
     inside     operations that the fused kernel of a recurrence runs, and recomputes in backward
     slices     (what it is a slice of, its width) of each slice, by name
+    rotated_first  rotary embeddings that the same function runs as the next one (query and key), by name: that one
     relative   relative-position scores, which attention adds      normed  inputs of norms
     shares_position_bias  whether the following layers use this one's position bias; None without one
     scopes     how long local variables of the layer's forward functions hold its values (scopes.py)
@@ -73,6 +74,7 @@ class Program:
     merged: frozenset[str]
     inside: frozenset[str]
     slices: Mapping[str, tuple[str, int]]
+    rotated_first: Mapping[str, Lowered]
     relative: tuple[str, ...]
     normed: frozenset[str]
     shares_position_bias: bool | None
@@ -109,6 +111,10 @@ class Lowering(StackInputs):
         self.distances: Tensor | None = None
         self.routers: Number = 0
         self.derived: dict[int, Tensor] = {}
+        self.raised: dict[str, Tensor] = {}
+        """What rotary embeddings that are still to run have cast to fp32 for them, by name."""
+        self.uncast: list[Callable[[], None]] = []
+        """What is left to do for rotary embeddings: results to cast back."""
         self.values: dict[str, Value] = {}
         self.shared_tensors: dict[str, Value] = {}
         self.gathered: dict[int, Tensor] = {}
@@ -147,6 +153,7 @@ class Lowering(StackInputs):
         self.factor = None
         self.orders = {}
         self.derived = {}
+        self.raised = {}
         held = self.implementation.weights_to, self.implementation.variables
         self.scopes = Scopes(self.tape, program.scopes, x is not None, *held)
         for op in program.operations:

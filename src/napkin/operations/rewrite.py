@@ -100,11 +100,21 @@ def rewrite(operations: Operations, implementation: Implementation) -> Program:
         merged=merged,
         inside=inside,
         slices={op.name: part for op in operations if (part := op.sliced()) is not None},
+        rotated_first=_rotated_together(operations, implementation),
         relative=tuple(op.name for op in operations if op.pattern() == POSITION_SCORES),
         normed=frozenset(name for op in operations if op.normalizes() for name in op.reads),
         shares_position_bias=biases[0] if biases else None,
         scopes=_scopes(operations),
     )
+
+
+def _rotated_together(operations: Operations, implementation: Implementation) -> dict[str, Operation]:
+    """Return the rotary embeddings that one function runs with the next operation, a rotary embedding too, by name:
+    that one."""
+    if implementation.rotary == "pair":
+        return {}
+    pairs = pairwise(operations)
+    return {a.name: b for a, b in pairs if a.angles() is not None and b.angles() is not None}
 
 
 def _gates(operations: Operations, swiglu: str) -> set[str]:

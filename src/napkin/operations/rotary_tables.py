@@ -70,25 +70,60 @@ def upcast_table(run: Lowering, op: Rotation, stream: str) -> tuple[Tensor, Tens
 
 def by_angles(run: Lowering, op: Rotation, tensor: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate elements by the given angles and concatenate them with the others."""
-    tape = run.tape
     if op.pairing == "halves":
-        return by_halves(tape, tensor, cos, sin)
-    narrow = tensor.dtype
+        return by_halves(run.tape, tensor, cos, sin)
+    return joined(run, op, tensor, narrowed(run, op, tensor, turned(run, op, tensor, cos, sin)))
+
+
+def turned(run: Lowering, op: Rotation, tensor: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Return x·cos + rotate_half(x)·sin of the rotated elements, or one complex product, in the type that it is
+    computed in."""
+    tape = run.tape
+    if is_complex(run, op):
+        return tape.multiply(_raised(run, op, tensor), cos.view())  # a complex64 number of 8 bytes for each pair
     part = tensor if op.dim == op.head_dim else tape.slice(tensor, tensor.count * op.dim // op.head_dim)
     wide = "fp32" if op.upcast else part.dtype
     if op.once:
-        part = tape.cast(part, wide)
-    turned = tape.multiply(tape.cast(part, wide), cos)
-    other = tape.multiply(tape.cast(tape.rotate(part), wide), sin)
-    out = tape.add(turned, other)
-    if op.upcast or op.narrow or (run.implementation.rotary_fp32 and run.implementation.rotary == "table"):
-        out = tape.cast(out, narrow)
+        part = _raised(run, op, part)
+    along = tape.multiply(tape.cast(part, wide), cos)
+    across = tape.multiply(tape.cast(tape.rotate(part), wide), sin)
+    return tape.add(along, across)
+
+
+def is_complex(run: Lowering, op: Rotation) -> bool:
+    """Return whether the implementation rotates by a product of complex numbers."""
+    return op.pairing == "complex" and run.implementation.rotary == "table"
+
+
+def _raised(run: Lowering, op: Rotation, part: Tensor) -> Tensor:
+    """Return what is rotated in fp32. The function that rotates query and key casts both at its beginning."""
+    if op.name not in run.raised:
+        run.raised[op.name] = run.tape.cast(part, "fp32")
+        other = run.program.rotated_first.get(op.name)
+        if other is not None:
+            run.raised[other.name] = run.tape.cast(run.read(other).tensor, "fp32")
+    return run.raised[op.name]
+
+
+def casts_back(run: Lowering, op: Rotation) -> bool:
+    """Return whether the result is cast back to the type that was rotated."""
+    wide_table = run.implementation.rotary_fp32 and run.implementation.rotary == "table"
+    return op.upcast or op.narrow or wide_table or is_complex(run, op)
+
+
+def narrowed(run: Lowering, op: Rotation, tensor: Tensor, out: Tensor) -> Tensor:
+    """Return the rotated elements in their first type, where the implementation casts them back."""
+    return run.tape.cast(out, tensor.dtype) if casts_back(run, op) else out
+
+
+def joined(run: Lowering, op: Rotation, tensor: Tensor, out: Tensor) -> Tensor:
+    """Concatenate rotated elements of heads with those that are not."""
     if ROTATED in run.implementation.variables:
         run.scopes.local(tensor, out)
-    if run.implementation.joins or op.dim != op.head_dim:
-        joined = tape.new(tensor.count, out.dtype, "joined")
-        out = tape.record("cat", (out,) if op.dim == op.head_dim else (out, tensor), joined)
-    return out
+    if is_complex(run, op) or (not run.implementation.joins and op.dim == op.head_dim):
+        return out
+    whole = run.tape.new(tensor.count, out.dtype, "joined")
+    return run.tape.record("cat", (out,) if op.dim == op.head_dim else (out, tensor), whole)
 
 
 def by_halves(tape: Tape, tensor: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -28,13 +28,14 @@ BESIDES = Figure(
 @record
 class EngineMemory:
     """An engine's rule. shares: each with the most tensor-parallel ranks for which it holds, the last for more; chunk:
-    tokens of prompts in one pass."""
+    tokens of prompts in one pass; divides: the degrees by which it divides a model unless it is told otherwise."""
 
     name: str
     rule: str
     shares: tuple[tuple[int, float], ...]
     source: str
     chunk: int = CHUNK
+    divides: tuple[str, ...] = ("tp", "pp", "ep")
 
     def share(self, ranks: int) -> float:
         """Return the share on this many tensor-parallel ranks."""
@@ -60,10 +61,19 @@ ENGINES = {
             "TensorRT-LLM documentation, How to Change KV Cache Behavior, free_gpu_memory_fraction",
         ),
         EngineMemory(
-            "llama.cpp", OF_ALL, ((1, 1.0),), "llama.cpp takes what its context needs; common/common.h, n_ubatch", 512
+            "llama.cpp",
+            OF_ALL,
+            ((1, 1.0),),
+            "llama.cpp takes what its context needs; common/common.h, n_ubatch; --split-mode layer",
+            512,
+            ("pp",),
         ),
         EngineMemory(
-            "gpt-fast", OF_ALL, ((1, 1.0),), "gpt-fast, model.py, setup_caches: a cache of the batch's length"
+            "gpt-fast",
+            OF_ALL,
+            ((1, 1.0),),
+            "gpt-fast, model.py, setup_caches: a cache of the batch's length; tp.py",
+            divides=("tp",),
         ),
     )
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 from napkin.counting import flops
 from napkin.elementwise import Number, ceil_div
 from napkin.footprint import kv_cache, served_weights
+from napkin.footprint.engine_kernels import FUSED, EngineKernels, activations, in_flight, widened
 from napkin.footprint.served_weights import StoredWeights
 from napkin.operations.model import Layer, Model
 from napkin.operations.roles import LM_HEAD
@@ -33,6 +34,7 @@ class ServingSetup:
     dp                  replicas; experts that are divided over more ranks than one has are shared by several
     chunk               tokens of prompts in one pass
     most                sequences that it decodes at a time at most
+    kernels             what the engine's kernels move
     """
 
     model: Model
@@ -43,6 +45,7 @@ class ServingSetup:
     dp: int = 1
     chunk: int = CHUNK
     most: int = MOST_AT_ONCE
+    kernels: EngineKernels = FUSED
 
     @property
     def gpus(self) -> int:
@@ -71,6 +74,7 @@ def decode_passes(setup: ServingSetup, tokens: Tokens, steps: Term, decoded: Num
     on_path = decoded * (groups.pp * part / at_once)
     middle = tokens.prompt + tokens.response // 2
     linear, attention = decode_flops(model, tokens)
+    moved = activations(setup.kernels, model, 1, middle)
     return EnginePasses(
         count=steps if groups.pp == 1 else multiply("passes", steps, constant("stages", groups.pp)),
         layers=model.depth / groups.pp,
@@ -78,6 +82,7 @@ def decode_passes(setup: ServingSetup, tokens: Tokens, steps: Term, decoded: Num
         linear=on_path * linear / _ranks(groups),
         attention=on_path * attention / _ranks(groups),
         cached=on_path * moved_by_sequence(setup, middle, tokens.prompt) / groups.pp,
+        streamed=on_path * moved / _ranks(groups),
         exchanged=on_path * model.hidden * STREAM,
         routed=on_path * routed_width(model) * STREAM / _ranks(groups),
         routed_layers=routed_layers(model),
@@ -90,15 +95,21 @@ def prefill_passes(setup: ServingSetup, prompts: Number, prompt: int) -> EngineP
     model, groups = setup.model, setup.groups
     total = prompts * prompt
     parts = ceil_div(total, setup.chunk)
-    path = (parts + groups.pp - 1) / parts
+    together = in_flight(setup.kernels, model, setup.weights, groups.pp, parts)
+    turns = groups.pp * parts / together + together - 1
+    path = turns / parts
     linear, attention = prefill_flops(model, prompt)
+    read = _read(setup, total / parts, encodes=setup.encodes)
+    pairs = prompt * (prompt + min(prompt, setup.chunk)) / 2
+    moved = path * prompts * activations(setup.kernels, model, prompt, pairs) / _ranks(groups)
     return EnginePasses(
-        count=constant("passes", parts + groups.pp - 1),
+        count=constant("passes", turns),
         layers=model.depth / groups.pp,
-        read=_read(setup, total / parts, encodes=setup.encodes),
+        read=read,
         linear=path * prompts * linear / _ranks(groups),
         attention=path * prompts * attention / _ranks(groups),
         cached=path * prompts * cache_of(setup, prompt, prompt) / groups.pp,
+        streamed=moved + turns * widened(setup.kernels, setup.weights, read, total / parts),
         exchanged=path * total * model.hidden * STREAM,
         routed=path * total * routed_width(model) * STREAM / _ranks(groups),
         routed_layers=routed_layers(model),

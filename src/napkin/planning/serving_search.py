@@ -1,16 +1,21 @@
-"""The search of what serves most tokens a second: over layouts, and over the sequences of a replica at a time."""
+"""The search of what serves most tokens a second: over layouts, and over the sequences of a replica at a time.
+
+A model is divided over t tensor-parallel ranks and s stages; r replicas of that take t·s·r GPUs. Experts stay inside a
+replica, or are divided over the ranks of e/t replicas (attention is then data parallel, experts are not). What one
+replica holds and how long it takes depend on (t, s, e) and on its own sequences only, so that the fewest GPUs need no
+search over their number.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
 from napkin.errors import NapkinError
-from napkin.footprint import served_weights
-from napkin.planning import enlarge
+from napkin.operations.model import Model
 from napkin.planning.generation import ServingSetup
 from napkin.planning.served import undivided_when_served
 from napkin.planning.service import Service, serve
-from napkin.record import replace
+from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.generation import CLOSED, OFFLINE, EngineRanks, GenerationRates, LatencyLimits, Traffic
 
@@ -20,59 +25,174 @@ if TYPE_CHECKING:
 
     Found = TypeVar("Found")
 
+MOST_GPUS = 1024
+"""GPUs beyond which none is tried where their number is not given, and tensor-parallel ranks in any case."""
+
+
+@record
+class GivenRanks:
+    """GPUs and degrees that are given; None: searched."""
+
+    gpus: int | None = None
+    tp: int | None = None
+    pp: int | None = None
+    ep: int | None = None
+    dp: int | None = None
+
+
+# --- which layouts there are -----------------------------------------------------------------------------------------
+
+
+def sharing(groups: EngineRanks) -> int:
+    """Return the replicas that experts are divided over."""
+    return max(groups.ep // groups.tp, 1)
+
+
+def divisions(model: Model, given: GivenRanks) -> list[EngineRanks]:
+    """Return the ways to divide the model over the GPUs that are given, or over at most MOST_GPUS (its tensors over no
+    more in any case), those of fewer GPUs first, of equal ones those of fewer stages."""
+    whole = given.gpus or MOST_GPUS
+    found = []
+    for tp in _numbers(given.tp, min(whole, MOST_GPUS), given.gpus):
+        if undivided_when_served(model, tp):
+            continue
+        for pp in _numbers(given.pp, min(whole // tp, model.depth), given.gpus and given.gpus // tp):
+            for ep in _expert_ranks(model, given, tp, whole // pp):
+                groups = EngineRanks(tp, pp, ep)
+                if _replicas(groups, given):
+                    found.append(groups)
+    return sorted(found, key=lambda one: (one.tp * one.pp * sharing(one), one.pp, one.ep > one.tp, one.tp))
+
+
+def _numbers(given: int | None, most: int, divided: int | None) -> Iterable[int]:
+    """Return the degree that is given, or all up to `most`, that divide what must be divided."""
+    tried = range(1, most + 1) if given is None else (given,)
+    return [n for n in tried if not (divided and divided % n)]
+
+
+def _expert_ranks(model: Model, given: GivenRanks, tp: int, most: int) -> list[int]:
+    """Return the ranks that experts can be divided over: 1 where they stay with the tensor-parallel ranks of a replica,
+    else several times as many."""
+    if given.ep is not None:
+        return [given.ep] if max(given.ep, tp) % min(given.ep, tp) == 0 else []
+    several = range(2 * tp, min(most, *model.experts) + 1, tp) if model.experts else ()
+    return [1, *(ep for ep in several if not any(number % ep for number in model.experts))]
+
+
+def _replicas(groups: EngineRanks, given: GivenRanks) -> int:
+    """Return the replicas: those that the GPUs hold, as given, or as many as share the experts; 0: it does not go."""
+    dp = given.dp or sharing(groups)
+    if given.gpus is not None:
+        dp = given.gpus // (groups.tp * groups.pp)
+        if given.gpus % (groups.tp * groups.pp) or (given.dp is not None and given.dp != dp):
+            return 0
+    return dp if dp and dp % sharing(groups) == 0 else 0
+
+
+def layouts(setup: ServingSetup, given: GivenRanks) -> Iterator[ServingSetup]:
+    """Yield the ways to serve the model: on the GPUs that are given, else each with the fewest replicas that it has."""
+    for groups in divisions(setup.model, given):
+        yield replace(setup, groups=groups, dp=_replicas(groups, given))
+
 
 # --- which layout ----------------------------------------------------------------------------------------------------
-
-
-def layouts(setup: ServingSetup, gpus: int) -> Iterator[ServingSetup]:
-    """Yield the ways to serve the model on `gpus` GPUs: replicas of tensor-parallel groups of each power of two; with
-    experts also attention on every GPU by itself and experts over all of them."""
-    ranks = 1
-    while ranks <= gpus:
-        if gpus % ranks == 0 and not undivided_when_served(setup.model, ranks):
-            yield replace(setup, groups=EngineRanks(ranks), dp=gpus // ranks)
-            if ranks > 1 and served_weights.weights_read(setup.model, 1, setup.weights).experts:
-                yield replace(setup, groups=EngineRanks(1, 1, ranks), dp=gpus)
-        ranks *= 2
 
 
 def fastest(
     setups: Iterable[ServingSetup],
     found_on: Callable[[ServingSetup], Found | None],
     service: Callable[[Found], Service],
-    first: bool = False,
+    limited: Callable[[Found, float], Found | None] | None = None,
 ) -> Found | None:
     """Return what is found on the setup of the largest rate of tokens, of equal ones the earliest; None: nothing fits.
 
-    found_on: raises an error or returns None where a setup does not serve what is asked. The last error is raised where
-    nothing is found. first: the first setup that serves it is taken."""
-    best: Found | None = None
-    problem: NapkinError | None = None
+    found_on: raises an error or returns None where a setup does not serve what is asked; the last error is raised where
+    nothing is found. limited: what is left of it within limits, never a larger rate; None where it is not above the
+    rate that is given."""
+    found, problem = [], None
     for setup in setups:
         try:
-            found = found_on(setup)
+            one = found_on(setup)
         except NapkinError as refused:
             problem = refused
             continue
-        if found is None:
-            continue
-        if first:
-            return found
-        if best is None or service(found).output_rate.value > service(best).output_rate.value:
-            best = found
-    if best is None and problem is not None:
+        if one is not None:
+            found.append(one)
+
+    def rate(one: Found) -> float:
+        return float(service(one).output_rate.value)
+
+    if not found and problem is not None:
         raise problem
+    best: Found | None = None
+    for one in sorted(found, key=rate, reverse=True):
+        if best is not None and rate(one) <= rate(best):
+            break
+        kept = one if limited is None else limited(one, 0.0 if best is None else rate(best))
+        if kept is not None and (best is None or rate(kept) > rate(best)):
+            best = kept
     return best
+
+
+def fewest(
+    setup: ServingSetup,
+    given: GivenRanks,
+    needed: Callable[[ServingSetup], int],
+    within: Callable[[ServingSetup], bool],
+) -> list[ServingSetup]:
+    """Return the layouts on the fewest GPUs that serve what is asked; none where no number up to MOST_GPUS does.
+
+    needed  the replicas that a layout needs for its memory to hold what is asked, 0 where none are enough
+    within  whether a layout keeps limits, as one of more replicas does where one of fewer does"""
+    found: list[ServingSetup] = []
+    least = MOST_GPUS
+    for one in layouts(setup, given):
+        each = one.gpus // one.dp
+        if each * sharing(one.groups) > least:
+            break
+        dp = _enough(one, given, least // each, needed(one), within)
+        if dp:
+            found = [other for other in found if other.gpus <= each * dp]
+            found.append(replace(one, dp=dp))
+            least = each * dp
+    return found
+
+
+def _enough(
+    one: ServingSetup, given: GivenRanks, room: int, needed: int, within: Callable[[ServingSetup], bool]
+) -> int:
+    """Return the fewest replicas that are enough, at most `room`; 0: none are."""
+    unit = sharing(one.groups)
+    low, high = -(-needed // unit), room // unit
+    if given.dp is not None:
+        low, high = (given.dp // unit,) * 2 if given.dp <= room and needed <= given.dp else (1, 0)
+    if not needed or low > high or not within(replace(one, dp=high * unit)):
+        return 0
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if within(replace(one, dp=middle * unit)) else (middle + 1, high)
+    return low * unit
 
 
 # --- how many sequences at a time ------------------------------------------------------------------------------------
 
 
-def largest_batch(served: Callable[[int], Service], most: int, limits: LatencyLimits) -> int:
-    """Return the most sequences of a replica that keep the limits, 0 where one does not; most: that memory holds."""
+def largest_batch(served: Callable[[int], Service], most: int, limits: LatencyLimits, above: float = 0.0) -> int:
+    """Return the most sequences of a replica that keep the limits, 0 where none do at a rate above `above`; most: that
+    memory holds. More sequences have a larger rate and longer latency."""
     if limits == LatencyLimits():
         return most
-    return enlarge.largest_that_fits(lambda batch: batch <= most and keeps(served(batch), limits), most=most)
+    low, high = 0, most + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        found = served(middle)
+        if keeps(found, limits):
+            low = middle
+        elif found.output_rate.value <= above:
+            return 0
+        else:
+            high = middle
+    return low
 
 
 def keeps(service: Service, limits: LatencyLimits) -> bool:
@@ -82,20 +202,34 @@ def keeps(service: Service, limits: LatencyLimits) -> bool:
 
 
 def fullest(
-    setup: ServingSetup, traffic: Traffic, rates: GenerationRates, left: Term, limits: LatencyLimits
+    setups: Iterable[ServingSetup],
+    traffic: Traffic,
+    rates: GenerationRates,
+    left: Callable[[ServingSetup], Term],
+    limits: LatencyLimits,
 ) -> Service:
-    """Return the service of a queue of requests by as many sequences at a time as the cache holds and the limits allow.
-    left: bytes that a GPU has for keys and values."""
-    full = serve(setup, replace(traffic, mode=OFFLINE), rates, left)
-    if full.held.batch is not None and full.held.batch.value < 1:
-        raise NapkinError("the weights do not fit on its GPUs")
-    if keeps(full, limits):
-        return full
+    """Return the service of a queue of requests on the layout of the largest rate, by as many sequences at a time as
+    its cache holds and the limits allow. left: bytes that a GPU of a setup has for keys and values."""
 
-    def served(batch: int) -> Service:
-        return serve(setup, replace(traffic, mode=CLOSED, at_once=batch * setup.dp), rates, left)
+    def full(setup: ServingSetup) -> tuple[ServingSetup, Term, Service]:
+        room = left(setup)
+        found = serve(setup, replace(traffic, mode=OFFLINE), rates, room)
+        if found.held.batch is not None and found.held.batch.value < 1:
+            raise NapkinError("the weights do not fit on its GPUs")
+        return setup, room, found
 
-    most = largest_batch(served, full.at_once, limits)
-    if not most:
-        raise NapkinError("no batch keeps the limits on latency")
-    return served(most)
+    def limited(one: tuple[ServingSetup, Term, Service], above: float) -> tuple[ServingSetup, Term, Service] | None:
+        setup, room, whole = one
+        if keeps(whole, limits):
+            return one
+
+        def served(batch: int) -> Service:
+            return serve(setup, replace(traffic, mode=CLOSED, at_once=batch * setup.dp), rates, room)
+
+        most = largest_batch(served, whole.at_once, limits, above)
+        return (setup, room, served(most)) if most else None
+
+    best = fastest(setups, full, lambda one: one[2], limited)
+    if best is None:
+        raise NapkinError("no layout keeps the limits on latency")
+    return best[2]

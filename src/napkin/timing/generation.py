@@ -7,6 +7,7 @@ attention in all of them, C the bytes of keys, values and states that all of the
 
     linear layers = max( n·W / (β·s), F / (π·s) )
     attention     = max( C / (β·s), A / (π·s) )
+    activations   = M / (β·s), M the bytes that kernels between the products read and write
     launches      = n · (layers · seconds of a layer + routed layers · seconds of routing)
     exchange      = tensor-parallel all-reduces, the experts' all-to-all, and the hops between pipeline stages
 
@@ -62,6 +63,7 @@ class EngineShares:
 
     weights, cache      shares of the memory's bandwidth at which weights, and keys and values, are read
     matmul, attention   shares of the dense peaks
+    memory              share at which kernels between the products stream activations
     bus                 share of the link's or the network's rate
     latency             seconds of one collective
     layer, routed       seconds that launching a layer takes, and routing to its experts besides
@@ -72,6 +74,7 @@ class EngineShares:
     cache: Number
     matmul: Number
     attention: Number
+    memory: Number
     bus: Number
     latency: Number
     layer: Number
@@ -106,6 +109,7 @@ class EnginePasses:
     read       bytes of weights that one pass reads
     linear, attention    FLOPs of all passes
     cached     bytes of keys, values and states that all passes read
+    streamed   bytes that kernels between the products move in all passes
     exchanged  bytes of the residual stream of all passes, undivided: tokens · width · 2
     routed     of those, times the experts of a token over all routed layers: what the all-to-all sends one way
     """
@@ -116,6 +120,7 @@ class EnginePasses:
     linear: Number
     attention: Number
     cached: Number
+    streamed: Number = 0
     exchanged: Number = 0
     routed: Number = 0
     routed_layers: int = 0
@@ -149,6 +154,10 @@ def passes_time(name: str, one: EnginePasses, groups: EngineRanks, rates: Genera
         _reached("attention", rates.wide, reached.attention, "FLOP/s", reached.source),
     )
     parts = [linear, attention]
+    if one.streamed:
+        moved = term.leaf(f"{kind}/activations", one.streamed, "byte", term.TRUE, "between the products")
+        stream = _reached("activations", rates.bandwidth, reached.memory, "byte/s", reached.source)
+        parts.append(term.divide(f"{name}/activations", moved, stream))
     if reached.layer:
         of_layers = term.multiply(
             f"{kind}/launches_of_layers",

@@ -220,7 +220,8 @@ def order_of(
             count, kind = runs[0]
             ordering.put_equal(times * count, kind)
             continue
-        joined = lcm(period, recompute.k) // period if recompute.kind == "every" else 1
+        blocks = sum(count for count, kind in runs if kind not in between)
+        joined = lcm(blocks, recompute.k) // blocks if recompute.kind == "every" and blocks else 1
         if times >= 2 * joined:
             ordering.put(runs * joined, times // joined)
             times %= joined
@@ -249,11 +250,14 @@ class _Ordering:
     def put(self, runs: Iterable[tuple[int, int]], times: int = 1) -> None:
         """Append runs of (layers, kind), repeated; without repetition, one segment per run."""
         first, offset, pieces = self.layers, 0, []
+        skipped = self.skipped
         for count, kind in runs:
             begin, end = first + offset, first + offset + count
             for low, high in _even(begin, end, self.recompute, self.untrained, self.skipped):
                 pieces.append((low - first, high - low, self.variant(kind, low)))
             offset += count
+            self.skipped += count * (kind in self.between)
+        self.skipped += (times - 1) * (self.skipped - skipped)
         if times > 1 and len(pieces) > 1:
             self.segments.append(Segment(first, times, offset, tuple(pieces)))
         else:
@@ -265,7 +269,6 @@ class _Ordering:
         """Append equal layers: one layer, repeated; with `every:K`, K layers."""
         if kind in self.between:
             self.put([(left, kind)])
-            self.skipped += left
             return
         long = self.recompute.k if self.recompute.kind == "every" else 1
         if left >= 2 * long > 2:

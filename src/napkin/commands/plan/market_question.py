@@ -9,10 +9,10 @@ from napkin.commands.plan.question import read_least
 from napkin.commands.question.amount import read_whether_stated
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError, Problems
-from napkin.evidence.prices import PRICES, Price
+from napkin.evidence.prices import PRICES, Price, given
 from napkin.inputs.hardware import find as find_hardware
 from napkin.record import record
-from napkin.term import GIVEN, SEEN, Term, leaf
+from napkin.term import Term
 
 ANY = "any"
 """In the place of accelerators: all whose price is known."""
@@ -30,9 +30,7 @@ class Offer:
     @property
     def term(self) -> Term:
         """The price as a leaf."""
-        kind = GIVEN if self.own else SEEN
-        source = "" if self.own else f"{self.price.date}; {self.price.source}"
-        return leaf("price", self.price.middle, "USD/GPU-hour", kind, source)
+        return self.price.term
 
 
 @record
@@ -64,7 +62,7 @@ def read(inputs: Inputs) -> MarketQuestion:
         hardware = find_hardware(word)
         known = PRICES.get(hardware.slug)
         if price is not None:
-            known = Price(float(price), float(price), float(price), "", "")
+            known = given(float(price))
         if known is None:
             unknown.append(
                 NapkinError(f"--hardware {word}: no price of it is known", "--price says what an hour costs")

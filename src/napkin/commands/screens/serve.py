@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from napkin.commands.screens.setup import run_on
 from napkin.commands.serve.served import ServedModel
 from napkin.planning.verdicts import FITS, NOT
@@ -15,15 +17,15 @@ SMALLER = ("fp8", "int4")
 """Formats of weights to try next where they do not fit."""
 
 
-def screen(found: ServedModel, answer: Answer) -> Screen:
-    """Return the screen."""
+def screen(found: ServedModel, answer: Answer, shown: Sequence[int]) -> Screen:
+    """Return the screen; shown: batches that are listed."""
     return Screen(
         _question(found),
         _headline(found, answer),
         answer.verdict or "",
         quantities(_rows(found, answer)),
         (),
-        _batches(found, answer.rows or []),
+        _batches(found, [row for row in answer.rows or [] if number_in(row, "batch") in shown]),
         next=_next(found, answer),
     )
 
@@ -97,8 +99,13 @@ def _speeds(found: ServedModel, answer: Answer) -> list[tuple[str | Bar, ...]]:
     rows.append(("request", human(service.request.value, "second", 3), "", rate))
     if found.cost is not None:
         path = "serve/cost_per_million_output_tokens"
-        says = f"per million output tokens; {_interval(answer, path, 'USD')}"
+        says = f"per million tokens; {_interval(answer, path, 'USD')}"
         rows.append(("cost", human(found.cost.value, "USD", 3), "", says))
+    price = found.price
+    if price is not None and price.source:
+        sellers = f"{price.sellers:,} sellers" if price.sellers > 1 else price.source.rpartition(" ")[0]
+        said = f"a GPU-hour, {price.date}, {sellers}; {price.low:g} to {price.high:g} USD"
+        rows.append(("price", human(price.middle, "USD"), "", said))
     return rows
 
 
@@ -168,8 +175,10 @@ def _next(found: ServedModel, answer: Answer) -> Next:
         if setup.weights.rest > 1:
             return Next({"dtype": SMALLER[0]})
         return Next({"gpus": None, "nodes": None, "tp": None, "dp": None, "pp": None, "ep": None})
-    if question.price is None:
+    if found.price is None:
         return Next({"price": "2"})
+    if question.ranks.gpus is None and setup.groups.pp > 1 and not question.maximize:
+        return Next({"gpus": str(1 << (setup.gpus - 1).bit_length()), "min": None})
     if not question.maximize:
         return Next({"batch": None, "concurrency": None, "max": "batch"})
     return Next({"cache-dtype": "fp8"} if found.setup.element > 1 else {"max": None, "batch": "1"})

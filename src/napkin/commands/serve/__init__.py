@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
+from napkin.options.files import DRAWS
 from napkin.options.model import MODEL_OPTIONS
 from napkin.options.option import choice
 from napkin.options.serving import REQUESTS
@@ -39,6 +40,7 @@ COMMAND = Command(
         "cache-dtype",
         "engine",
         "memory-share",
+        "profile",
         "price",
         "max",
         "min",
@@ -47,6 +49,7 @@ COMMAND = Command(
         "must-fit",
         "confidence",
         *MODEL_OPTIONS,
+        *DRAWS,
     ),
     reads={"max": choice("batch"), "min": choice("gpus")},
     arguments=("model",),

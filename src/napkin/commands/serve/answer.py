@@ -6,20 +6,19 @@ import math
 
 from napkin.commands.memory.question import STATUS
 from napkin.commands.screens.serve import screen
+from napkin.commands.serve.chosen import choose
+from napkin.commands.serve.pictures import charts
 from napkin.commands.serve.question import ServeQuestion
 from napkin.commands.serve.served import ServedModel, served_of
-from napkin.errors import BROKEN, NapkinError
-from napkin.evidence.generation import rates_on
+from napkin.evidence.prices import Price
 from napkin.evidence.serving_errors import class_of, half_width
-from napkin.planning.generation import ServingSetup
-from napkin.planning.serving_search import fastest, largest_batch
-from napkin.planning.verdicts import FITS
-from napkin.render.answer import Answer, Row, Shown
+from napkin.render.answer import Answer, Row, Shown, number_in
 from napkin.term import TRUE, Term, add, leaf, multiply
-from napkin.timing.generation import CLOSED, GenerationRates
 
-BATCHES = (1, 8, 32, 128, 512)
-"""Batches that are listed next to the one asked for, as far as they fit."""
+BATCHES = tuple(2**power for power in range(11))
+"""Batches that are answered next to the one asked for, as far as they fit."""
+LISTED = (1, 8, 32, 128, 512)
+"""Those that a person sees."""
 QUANTITIES = {
     "serve/output_tokens_per_second": "output_tokens_per_second",
     "serve/output_tokens_per_second_per_gpu": "output_tokens_per_second",
@@ -35,17 +34,17 @@ QUANTITIES = {
 
 def answer(question: ServeQuestion) -> Answer:
     """Answer the question."""
-    rates = rates_on(question.hardware, question.compute, question.engine.name)
-    found = _choose(question, rates)
+    found = choose(question)
     done = Answer("serve", _terms(found))
-    done.rows = _rows(found, rates)
+    done.rows = _rows(found)
     done.extra["columns"] = COLUMNS
     rests = class_of(question.engine.name, question.hardware.generation)
     for path, quantity in QUANTITIES.items():
         value = next((float(term.value) for term in done.terms if term.name == path), None)
         if value is not None:
             half = half_width(quantity, rests, question.confidence)
-            done.intervals[path] = (value / math.exp(half), value * math.exp(half))
+            low, high = _ends(found.price) if path.startswith("serve/cost") else (1.0, 1.0)
+            done.intervals[path] = (value * low / math.exp(half), value * high * math.exp(half))
     total, room = float(done.by_path()["memory/total"].value), found.room
     middle = float(room.cache.value)
     done.intervals["memory/total"] = (total - (room.high - middle), total + (middle - room.low))
@@ -58,66 +57,28 @@ def answer(question: ServeQuestion) -> Answer:
         done.status = STATUS[found.verdict]
     _show_solved(done, found)
     done.notes += _notes(found, rests)
-    done.screen = screen(found, done)
+    shown = (*LISTED, found.service.at_once, *(int(number_in(row, "batch")) for row in done.rows[-1:]))
+    done.plot = charts(found, done.rows, rests, shown)
+    done.screen = screen(found, done, shown)
     return done
+
+
+def _ends(price: Price | None) -> tuple[float, float]:
+    """Return the ends of a price over its middle."""
+    return (1.0, 1.0) if price is None else (price.low / price.middle, price.high / price.middle)
 
 
 def _show_solved(done: Answer, found: ServedModel) -> None:
     """Show what was solved or derived among the inputs."""
-    setup = found.setup
+    setup, ranks = found.setup, found.question.ranks
     if found.question.maximize:
         done.inputs["batch"] = Shown(found.service.at_once, None, "solved")
-    if found.question.solves:
+    if ranks.gpus is None:
         done.inputs["gpus"] = Shown(setup.gpus, None, "solved", "GPU")
-    if len(found.question.setups) > 1 or found.question.solves:
-        done.inputs["tp"] = Shown(setup.groups.tp, None, "derived")
-    done.inputs["dp"] = Shown(setup.dp, None, "derived")
-
-
-# --- which layout, which batch ---------------------------------------------------------------------------------------
-
-
-def _choose(question: ServeQuestion, rates: GenerationRates) -> ServedModel:
-    """Return the service on one of the setups: the first, with the fewest ranks, on which the sequences of a batch
-    surely fit; of requests in flight, or of the largest batch, the one of the largest rate on the GPUs that are
-    given. The last setup where none fits."""
-
-    def fitting(setup: ServingSetup) -> ServedModel | None:
-        found = _of(question, setup, rates)
-        return found if found.verdict == FITS else None
-
-    first = question.solves or not (question.maximize or question.traffic.mode == CLOSED)
-    best = fastest(question.setups, fitting, lambda found: found.service, first)
-    if best is not None:
-        return best
-    if question.solves and len(question.setups) > 1:
-        most = question.setups[-1].groups.tp
-        raise NapkinError(
-            f"{question.setups[0].model.name} does not fit on any number of tensor-parallel GPUs up to {most:,}",
-            "--dtype fp8, --pp, or a smaller --batch",
-            status=BROKEN,
-        )
-    return _of(question, question.setups[-1], rates)
-
-
-def _of(question: ServeQuestion, setup: ServingSetup, rates: GenerationRates) -> ServedModel:
-    """Return the service on a setup; of the largest batch where that is asked for."""
-    if not question.maximize:
-        return served_of(question, setup, question.requests(setup), rates)
-
-    def of(batch: int) -> ServedModel:
-        return served_of(question, setup, question.requests(setup, batch), rates)
-
-    one = of(1)
-    fitting = min(one.fitting[0], setup.most)
-    if not fitting:
-        raise NapkinError(
-            f"one sequence of {setup.model.name} does not surely fit", "more --tp, or --dtype fp8", status=BROKEN
-        )
-    batch = largest_batch(lambda batch: of(batch).service, fitting, question.limits)
-    if batch:
-        return of(batch)
-    raise NapkinError("no batch keeps the bound on latency: a single sequence takes longer", "more --tp", status=BROKEN)
+    degrees = {"tp": setup.groups.tp, "pp": setup.groups.pp, "ep": setup.groups.ep, "dp": setup.dp}
+    for name, degree in degrees.items():
+        if name in ("tp", "dp") or degree > 1:
+            done.inputs[name] = Shown(degree, None, "derived")
 
 
 # --- what is published -----------------------------------------------------------------------------------------------
@@ -143,12 +104,12 @@ COLUMNS: dict[str, str | None] = {
 }
 
 
-def _rows(found: ServedModel, rates: GenerationRates) -> list[Row]:
+def _rows(found: ServedModel) -> list[Row]:
     """Return the same for other batches of a replica that fit, and for the largest."""
     most = min(found.fitting[0], found.setup.most)
     rows: list[Row] = []
     for batch in sorted({batch for batch in (*BATCHES, most, found.service.at_once) if 0 < batch <= most}):
-        one = served_of(found.question, found.setup, found.question.requests(found.setup, batch), rates)
+        one = served_of(found.question, found.setup, found.question.requests(found.setup, batch), found.question.rates)
         row: dict[str, int | float] = {
             "batch": batch,
             "output_tokens_per_second": float(one.service.output_rate.value),
@@ -171,6 +132,13 @@ def _notes(found: ServedModel, rests: str) -> list[str]:
         f"linear layers are multiplied in {question.compute}; {question.engine.source}",
         "no speculation, no prefix that was cached before; experts are equally likely",
     ]
+    price = question.price
+    if price is None:
+        notes.append(f"no price of {question.hardware.name} is known; --price says what an hour costs")
+    elif found.price is None:
+        notes.append(
+            f"{question.hardware.name}: its known price is of machines of up to {price.most}; --price takes another"
+        )
     if service.waiting:
         notes.append(f"{service.waiting:,} requests wait: the cache holds {service.at_once:,} of a replica at a time")
     return notes

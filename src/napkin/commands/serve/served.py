@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from napkin.commands.serve.question import ServeQuestion
 from napkin.errors import UNDECIDED
+from napkin.evidence.prices import Price
 from napkin.planning.engines import EngineRoom
 from napkin.planning.generation import ServingSetup
 from napkin.planning.service import Service, serve
+from napkin.planning.serving_search import sharing
 from napkin.planning.verdicts import FITS, NOT
 from napkin.record import record
 from napkin.term import TRUE, Term, constant, divide, leaf, multiply
@@ -17,14 +19,29 @@ MILLION = 1_000_000
 
 @record
 class ServedModel:
-    """What is found: how the model is divided, the service, its memory, its price."""
+    """What is found: how the model is divided, the service, its memory."""
 
     question: ServeQuestion
     setup: ServingSetup
     traffic: Traffic
     service: Service
     room: EngineRoom
-    cost: Term | None
+
+    @property
+    def price(self) -> Price | None:
+        """The price of a GPU-hour; None where machines on which GPUs share a model are not rented at it."""
+        price, groups = self.question.price, self.setup.groups
+        return price if price is not None and price.is_of(groups.tp * groups.pp * sharing(groups)) else None
+
+    @property
+    def cost(self) -> Term | None:
+        """USD of a million output tokens; None where no price is known."""
+        if self.price is None:
+            return None
+        spent = multiply("serve/cost_per_hour", self.price.term, leaf("gpus", self.setup.gpus, "GPU", TRUE))
+        made = multiply("serve/tokens_per_hour", self.service.output_rate, constant("hour", 3600, "second/hour"))
+        each = divide("serve/cost_per_token", spent, made)
+        return multiply("serve/cost_per_million_output_tokens", each, constant("a_million_tokens", MILLION, "token"))
 
     @property
     def cache(self) -> float:
@@ -44,14 +61,6 @@ class ServedModel:
 
 
 def served_of(question: ServeQuestion, setup: ServingSetup, traffic: Traffic, rates: GenerationRates) -> ServedModel:
-    """Return the service of some requests on a setup, and what it costs."""
+    """Return the service of some requests on a setup."""
     room = question.room(setup)
-    service = serve(setup, traffic, rates, room.cache)
-    cost = None
-    if question.price is not None:
-        spent = multiply("serve/cost_per_hour", question.price, leaf("gpus", setup.gpus, "GPU", TRUE))
-        made = multiply("serve/tokens_per_hour", service.output_rate, constant("hour", 3600, "second/hour"))
-        each = divide("serve/cost_per_token", spent, made)
-        million = constant("a_million_tokens", MILLION, "token")
-        cost = multiply("serve/cost_per_million_output_tokens", each, million)
-    return ServedModel(question, setup, traffic, service, room, cost)
+    return ServedModel(question, setup, traffic, serve(setup, traffic, rates, room.cache), room)

@@ -12,7 +12,7 @@ from napkin.planning import engines
 from napkin.planning.engines import EngineMemory
 from napkin.planning.generation import ServingSetup
 from napkin.planning.service import Service, hold, serve
-from napkin.planning.serving_search import fastest, fullest, layouts
+from napkin.planning.serving_search import GivenRanks, fullest, layouts
 from napkin.record import record
 from napkin.term import TRUE, Term, leaf
 from napkin.timing.generation import OFFLINE, SINGLE, GenerationRates, LatencyLimits, Traffic
@@ -44,7 +44,8 @@ class Predicted:
         asked = self.asked
         chunk = self.engine.chunk
         return ServingSetup(
-            asked.model, asked.weights, asked.element, asked.cache, asked.groups, asked.dp, chunk, MOST_AT_ONCE
+            *(asked.model, asked.weights, asked.element, asked.cache, asked.groups, asked.dp, chunk, MOST_AT_ONCE),
+            asked.kernels,
         )
 
     def room(self, setup: ServingSetup) -> float:
@@ -118,15 +119,11 @@ class Predicted:
         """Return the service of a queue of requests, with the layout and the batch of the largest rate."""
         asked = self.asked
 
-        def of(setup: ServingSetup) -> Service:
-            left = leaf("cache/room", self.room(setup), "byte", TRUE)
-            return fullest(setup, traffic, self.rates, left, asked.limits or LatencyLimits())
+        def left(setup: ServingSetup) -> Term:
+            return leaf("cache/room", self.room(setup), "byte", TRUE)
 
-        setups = [self.setup] if asked.stated else layouts(self.setup, asked.gpus)
-        found = fastest(setups, of, lambda service: service)
-        if found is None:
-            raise NapkinError("no layout divides the model")
-        return found
+        setups = [self.setup] if asked.stated else layouts(self.setup, GivenRanks(asked.gpus))
+        return fullest(setups, traffic, self.rates, left, asked.limits or LatencyLimits())
 
     def _left(self) -> Term | None:
         """Return the bytes for keys and values, None where the weights would not fit as described."""

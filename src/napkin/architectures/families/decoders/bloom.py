@@ -13,7 +13,7 @@ from napkin.architectures.families.decoders.gpt2 import DROPPED, SAME_HEADS
 from napkin.architectures.reading import on
 from napkin.architectures.record import Architecture, ConfigClass
 from napkin.inputs.model import Config
-from napkin.operations.implementations import HF_EAGER, NEVER
+from napkin.operations.implementations import FOLDED, HF_EAGER, NEVER, QKV, SCORES
 from napkin.operations.model import Model
 from napkin.record import replace
 
@@ -86,7 +86,9 @@ BLOOM = Architecture(
     bloom,
     config_class="BloomConfig",
     aliases={"n_embed": "hidden_size", "n_head": "num_attention_heads", "n_layer": "num_hidden_layers"},
-    implementation=replace(HF_EAGER, norms_last=False, closure=("mask", "alibi"), weights_to="loop"),
+    implementation=replace(
+        HF_EAGER, norms_last=False, closure=("mask", "alibi"), weights_to="loop", variables=(QKV, FOLDED, SCORES)
+    ),
     defaults={
         "apply_residual_connection_post_layernorm": False, "num_attention_heads": 8, "tie_word_embeddings": True,
         "vocab_size": 250880,

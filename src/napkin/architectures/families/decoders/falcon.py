@@ -15,7 +15,7 @@ from napkin.architectures.record import Architecture
 from napkin.autograd.tensors import Tensor
 from napkin.elementwise import Number
 from napkin.inputs.model import Config
-from napkin.operations.implementations import ALIBI, HF, Running
+from napkin.operations.implementations import ALIBI, HF, QKV, Running
 from napkin.operations.model import Model
 from napkin.record import replace
 
@@ -80,7 +80,7 @@ FALCON = Architecture(
     aliases={"n_embed": "hidden_size"},
     implementation=replace(
         HF, softmax="native", drops=ALIBI, few_heads="unchanged", linear=_transposed, kernel_mask="always",
-        weights_to="loop", closure=("tables", "ids", "masks", "alibi"),
+        weights_to="loop", closure=("tables", "ids", "masks", "alibi"), variables=(QKV,),
     ),
     defaults={
         "activation": "gelu", "alibi": False, "bias": False, "ffn_hidden_size": None,

@@ -25,7 +25,7 @@ from napkin.architectures.families.decoders.gpt2 import DROPPED, SAME_HEADS, SHO
 from napkin.architectures.layer_plans import EVERYWHERE, Plan
 from napkin.architectures.record import Architecture, Wrapper, like
 from napkin.inputs.model import Config
-from napkin.operations.implementations import HF_EAGER, PARTIAL_ROTARY, QKV, ROTATED
+from napkin.operations.implementations import HF_EAGER, MASKED, PARTIAL_ROTARY, QKV, ROTATED, SCORES
 from napkin.record import replace
 
 
@@ -141,7 +141,9 @@ GPT_NEOX_JAPANESE = Architecture(
         gated=False,
     ),
     config_class="GPTNeoXJapaneseConfig",
-    implementation=replace(HF_EAGER, softmax="native", joins=True, checkpoints=False, weights_to="loop"),
+    implementation=replace(
+        HF_EAGER, softmax="native", joins=True, checkpoints=False, weights_to="loop", variables=(SCORES, MASKED)
+    ),
     defaults={
         "hidden_act": "gelu", "intermediate_multiple_size": 4, "max_position_embeddings": 2048,
         "num_attention_heads": 32, "tie_word_embeddings": True, "vocab_size": 32000,
@@ -166,7 +168,7 @@ PERSIMMON = Architecture(
         mlp_bias=True,
     ),
     config_class="PersimmonConfig",
-    implementation=PARTIAL_ROTARY,
+    implementation=replace(PARTIAL_ROTARY, variables=(ROTATED,)),
     wrappers=(Wrapper("fuyu", config_class="FuyuConfig", defaults={"tie_word_embeddings": False}, flat=True),),
     defaults={
         "hidden_act": "relu2", "intermediate_size": 16384, "max_position_embeddings": 16384,
@@ -192,7 +194,7 @@ STABLELM = Architecture(
         qk_norm=NormedHeads(LAYER_PER_HEAD, switch="qk_layernorm"),
     ),
     config_class="StableLmConfig",
-    implementation=PARTIAL_ROTARY,
+    implementation=replace(PARTIAL_ROTARY, variables=(ROTATED,)),
     defaults={
         "hidden_act": "silu", "intermediate_size": 6912, "max_position_embeddings": 4096,
         "num_attention_heads": 32, "num_key_value_heads": 32, "qk_layernorm": False, "tie_word_embeddings": False,

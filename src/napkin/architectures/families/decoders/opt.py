@@ -10,9 +10,9 @@ from napkin.architectures.decoder_parts import Embedded, Headed, Inner, activati
 from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.families.decoders.gpt2 import DROPPED, LIKE_GPT2, SAME_HEADS, dropped_inside
 from napkin.architectures.record import Architecture, Wrapper
-from napkin.autograd.tensors import Tensor
+from napkin.autograd.tensors import Tensor, sized
 from napkin.inputs.model import Config
-from napkin.operations.implementations import HF, HF_EAGER, MASKS, Running
+from napkin.operations.implementations import FOLDED, HF, HF_EAGER, MASKS, Running
 from napkin.operations.model import Model
 from napkin.record import replace
 
@@ -65,10 +65,12 @@ _BIOGPT = replace(
 
 
 def _floored(run: Running, scores: Tensor) -> Tensor:
-    """Clamp the masked scores, by then of the mask's type, from below by a scalar: both are kept."""
+    """Clamp the masked scores, by then of the mask's type, from below by a scalar: both are kept. Backward, half of the
+    gradient and two comparisons are temporaries (torch.max of two tensors)."""
     scores = run.tape.raised(scores)
     least = run.tape.new(1, "fp32", "least", no_grad=True)
-    return run.tape.record("max", (scores,), run.tape.new(scores.count, scores.dtype, "cut"), (scores, least))
+    out = run.tape.new(scores.count, scores.dtype, "cut")
+    return run.tape.record("max", (scores,), out, (scores, least), scratch=out.size + 2 * sized(out.count, "bool"))
 
 
 XGLM = Architecture(
@@ -85,7 +87,7 @@ XGLM = Architecture(
     aliases={"attention_heads": "num_attention_heads", "d_model": "hidden_size", "num_layers": "num_hidden_layers"},
     implementation=replace(
         HF_EAGER, softmax="native", masked_scores=_floored, passes=(MASKS,), buffers=(("sines", ""),),
-        closure=("masks",),
+        closure=("masks",), variables=(FOLDED,),
     ),
     defaults={
         "activation_function": "gelu", "ffn_dim": 4096, "max_position_embeddings": 2048, "num_attention_heads": 16,

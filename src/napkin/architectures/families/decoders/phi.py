@@ -13,7 +13,7 @@ from napkin.architectures.layer_plans import EVERYWHERE, all_sparse
 from napkin.architectures.mixture import Mixture, jittered
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
-from napkin.operations.implementations import HF, PARTIAL_ROTARY
+from napkin.operations.implementations import HF, PARTIAL_ROTARY, ROTATED
 from napkin.operations.model import Model
 from napkin.record import replace
 
@@ -63,7 +63,7 @@ PHI = Architecture(
         head=Headed(bias=True),
     ),
     config_class="PhiConfig",
-    implementation=PARTIAL_ROTARY,
+    implementation=replace(PARTIAL_ROTARY, variables=(ROTATED,)),
     defaults={
         "hidden_act": "gelu_new", "intermediate_size": 8192, "max_position_embeddings": 2048,
         "num_attention_heads": 32, "num_key_value_heads": None, "qk_layernorm": False,

@@ -1,0 +1,118 @@
+"""Which layout and which batch `serve` answers for: the fastest on the GPUs that are given, or on the fewest."""
+
+from __future__ import annotations
+
+from napkin.commands.serve.question import ServeQuestion
+from napkin.commands.serve.served import ServedModel, served_of
+from napkin.errors import BROKEN, NapkinError
+from napkin.planning.generation import ServingSetup
+from napkin.planning.service import hold
+from napkin.planning.serving_search import MOST_GPUS, fastest, fewest, keeps, largest_batch, layouts, sharing
+from napkin.planning.verdicts import FITS
+from napkin.record import replace
+from napkin.timing.generation import CLOSED, LatencyLimits
+
+
+def choose(question: ServeQuestion) -> ServedModel:
+    """Return the service on the layout of the largest rate: of all on which the sequences surely fit on the GPUs that
+    are given, or on the fewest GPUs that serve what is asked. Where they fit on none, what comes nearest."""
+    given = question.ranks
+    if given.gpus is not None:
+        setups = list(layouts(question.setup, given))
+    else:
+        setups = fewest(
+            question.setup,
+            given,
+            lambda setup: _replicas_needed(question, setup),
+            lambda setup: question.limits == LatencyLimits() or keeps(_asked(question, setup).service, question.limits),
+        )
+    best = fastest(
+        setups,
+        lambda setup: _fitting(question, setup),
+        lambda found: found.service,
+        lambda found, above: _within(question, found, above),
+    )
+    if best is not None:
+        return best
+    if question.maximize:
+        raise _no_batch(question, setups)
+    if not setups and (given.tp is None or question.limits != LatencyLimits()):
+        raise _too_many(question)
+    return min(
+        (_asked(question, setup) for setup in setups or layouts(question.setup, given)),
+        key=lambda found: found.cache - found.room.low,
+    )
+
+
+def _replicas_needed(question: ServeQuestion, setup: ServingSetup) -> int:
+    """Return the replicas whose memory surely holds what is asked; 0: no number of them does."""
+    most = most_sequences(question, setup)
+    if question.traffic.mode == CLOSED:
+        return -(-question.traffic.at_once // most) if most else 0
+    return sharing(setup.groups) if most >= question.traffic.at_once else 0
+
+
+def most_sequences(question: ServeQuestion, setup: ServingSetup) -> int:
+    """Return the sequences that surely fit in a replica at a time."""
+    room = question.room(setup)
+    if room.low <= 0:
+        return 0
+    each = float(hold(setup, question.requests(setup, 1), None).each.value)
+    return int(min(room.low / each, setup.most)) if each else setup.most
+
+
+def _asked(question: ServeQuestion, setup: ServingSetup, batch: int | None = None) -> ServedModel:
+    """Return the service of what is asked on a setup, or of that many sequences of a replica."""
+    return served_of(question, setup, question.requests(setup, batch), question.rates)
+
+
+def _fitting(question: ServeQuestion, setup: ServingSetup) -> ServedModel | None:
+    """Return the service on a setup, of as many sequences as surely fit where the largest batch is asked for; None
+    where they do not surely fit."""
+    if not question.maximize:
+        found = _asked(question, setup)
+        return found if found.verdict == FITS else None
+    most = most_sequences(question, setup)
+    return _asked(question, setup, most) if most else None
+
+
+def _within(question: ServeQuestion, found: ServedModel, above: float) -> ServedModel | None:
+    """Return the service of as many sequences as keep the limits; None where none do at a larger rate."""
+    if not question.maximize or keeps(found.service, question.limits):
+        return found
+    batch = largest_batch(
+        lambda batch: _asked(question, found.setup, batch).service, found.service.at_once, question.limits, above
+    )
+    return _asked(question, found.setup, batch) if batch else None
+
+
+def _no_batch(question: ServeQuestion, setups: list[ServingSetup]) -> NapkinError:
+    """Return why there is no largest batch."""
+    name = question.setup.model.name
+    tried = setups or list(layouts(question.setup, replace(question.ranks, gpus=None)))
+    if any(most_sequences(question, setup) for setup in tried):
+        return NapkinError(
+            "no batch keeps the bound on latency: a single sequence takes longer",
+            "a wider bound, --dtype fp8, or a faster accelerator",
+            status=BROKEN,
+        )
+    where = f"{question.ranks.gpus:,} GPUs" if question.ranks.gpus is not None else f"up to {MOST_GPUS:,} GPUs"
+    return NapkinError(
+        f"one sequence of {name} does not surely fit on {where}", "more --gpus, or --dtype fp8", status=BROKEN
+    )
+
+
+def _too_many(question: ServeQuestion) -> NapkinError:
+    """Return why no number of GPUs serves what is asked."""
+    name = question.setup.model.name
+    if any(_replicas_needed(question, setup) for setup in layouts(question.setup, question.ranks)):
+        return NapkinError(
+            f"no layout of {name} on up to {MOST_GPUS:,} GPUs keeps the bound on latency",
+            "a wider bound, --dtype fp8, or a faster accelerator",
+            status=BROKEN,
+        )
+    return NapkinError(
+        f"{name} does not fit on any layout of up to {MOST_GPUS:,} GPUs",
+        "--dtype fp8, or a smaller --batch",
+        status=BROKEN,
+    )
