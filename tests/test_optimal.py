@@ -245,6 +245,26 @@ def test_every_answer_is_its_tree() -> None:
             assert fold(term) == pytest.approx(term.value)
 
 
+@pytest.mark.parametrize(("params", "compute", "tokens"), APPROACH_2)
+def test_a_size_asks_for_its_own_compute(napkin: Napkin, params: float, compute: float, tokens: float) -> None:
+    """Table A3 as it is printed: from a model's size to its FLOP and tokens, and from the tokens back."""
+    found = napkin(f"optimal --params {params} --law hoffmann2022-2 --json").values
+    assert found["flops/total"] == pytest.approx(compute, rel=0.08)
+    assert found["tokens"] == pytest.approx(tokens, rel=0.08)
+    again = napkin(f"optimal --tokens {found['tokens']} --law hoffmann2022-2 --json").values
+    assert again["params"] == pytest.approx(params, rel=1e-3)
+
+
+def test_a_size_that_serves_or_repeats_is_the_optimum_of_its_compute(napkin: Napkin) -> None:
+    for aim in ("", "--served-tokens 1T", "--unique-tokens 50B"):
+        asked = napkin(f"optimal --params 7B {aim} --json")
+        found = napkin(f"optimal --compute {asked.values['flops/total']} {aim} --json").values
+        assert found["params"] == pytest.approx(7e9, rel=1e-5)
+        assert found["tokens"] == pytest.approx(asked.values["tokens"], rel=1e-5)
+        assert asked.data["low"]["tokens"] < asked.values["tokens"] < asked.data["high"]["tokens"]
+        assert "flops/wasted" not in asked.values
+
+
 def test_what_was_trained_before_the_laws_wastes_compute(napkin: Napkin) -> None:
     """Hoffmann et al. 2022 trained 70B on 1.4T to beat 280B on 300B for the same compute, and GPT-3 had 1.7 tokens a
     parameter: by the refit Chinchilla wastes next to nothing, Gopher and GPT-3 much."""

@@ -61,6 +61,7 @@ class OptimalQuestion:
     params, tokens  where given; named: the MODEL whose parameters they are, "" where none is
     like     whether params and tokens say how good the model must be, and serving it what is made cheap
     brief    whether only quantities are read, and no advice
+    suited   whether the compute is looked for that suits the parameters, or the tokens
     """
 
     law: ScalingLaw
@@ -72,6 +73,7 @@ class OptimalQuestion:
     named: str
     confidence: float
     brief: bool
+    suited: bool = False
 
     @property
     def sized(self) -> bool:
@@ -111,15 +113,17 @@ def read(inputs: Inputs) -> OptimalQuestion:
         inputs.assume("experts as fine as this compute asks for")
     elif any(name not in inputs.given for name in _dimensions(law)):
         inputs.assume(law.told)
-    machine = _read_machine(inputs, law, bounded=compute is not None or sized)
-    if machine is None and compute is None and not sized:
+    bounded = any(inputs.has(name) for name in ("compute", "within", "budget"))
+    suited = (params is None) != (tokens is None) and not bounded
+    machine = _read_machine(inputs, law, bounded=compute is not None or sized or suited)
+    if machine is None and compute is None and not sized and not suited:
         raise NapkinError(
             "too little is given: what is the budget?",
-            "--compute 3.8e25, or --gpus 64 --hardware h100 --within 30d, or --budget 100000 --price 2 --hardware h100",
+            "--compute 3.8e25, or --gpus 64 --hardware h100 --within 30d, or --budget 100000 --price 2 --hardware h100; "
+            "or --params 7B, for what suits it",
         )
-    return OptimalQuestion(
-        law, aims, compute, params, tokens, machine, named, read_confidence(inputs), not inputs.wants("advice")
-    )
+    brief = not inputs.wants("advice")
+    return OptimalQuestion(law, aims, compute, params, tokens, machine, named, read_confidence(inputs), brief, suited)
 
 
 def _read_law(inputs: Inputs) -> ScalingLaw:

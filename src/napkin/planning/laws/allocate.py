@@ -66,6 +66,21 @@ def at_compute(
     return min(law.choices, key=of_choice) if law.choices else law
 
 
+def suited(law: ScalingLaw, aims: Aims, params: float | None, tokens: float | None) -> float:
+    """Return the compute of which a size, or a number of tokens, is the optimum: both grow with it."""
+
+    def short(log_c: float) -> float:
+        compute = leaf("flops/total", math.exp(log_c), "FLOP")
+        at = at_compute(law, compute, aims)
+        found = float(optimum(at, compute, aims).value)
+        if params is not None:
+            return params - found
+        assert tokens is not None
+        return tokens - at.price.tokens(math.exp(log_c), found)
+
+    return math.exp(root(short, 1e3, 1e40))
+
+
 def _middle(surface: Surface, compute: Term) -> float:
     return math.log(surface.params(compute).value)
 
