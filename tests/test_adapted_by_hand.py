@@ -14,17 +14,20 @@ from napkin.evidence.generic import decoder
 from napkin.evidence.printed import PrintedDecoder
 from napkin.formats import QUANTIZED
 from napkin.operations.adapters import Adapter
+from napkin.operations.experts import Experts
 from napkin.operations.frozen import Frozen
 from napkin.operations.implementations import HF
+from napkin.operations.learning import Learning
 from napkin.operations.trained import as_trained
 from napkin.operations.tuning import Tuning
 from napkin.record import replace
-from napkin.timing.clock import Clock
+from napkin.timing.clock import Clock, size
 from napkin.timing.layer_clock import LayerClock
 from napkin.timing.step import step
 from napkin.timing.step_layout import StepLayout
 from tests.conftest import run_line
 from tests.test_step_by_hand import (
+    ATTENTION,
     DENSE,
     EF,
     HEADS,
@@ -143,6 +146,26 @@ def test_quantized_weights_are_expanded_before_each_product() -> None:
     assert whole["step/memory_bound/casts"] == pytest.approx(each * (2 * (L * LAYER + V * H) - none))
 
 
+@pytest.mark.parametrize(
+    ("stored", "low", "each"), [("nf4", 0, 0.5625 + 2), ("nf4", 1, 0.5625 + 2), ("int8", 0, 1 + 2)]
+)
+def test_what_one_stored_weight_moves(stored: str, low: int, each: float) -> None:
+    """Read as it is stored, written in 16 bits, forward and for the inputs' gradient: of experts those on this rank."""
+    frozen = Learning(0, 1, False, stored)
+    own = LayerClock(Clock(UNIT, StepLayout(sequence=S, micro_batch=B, micro_batches=1, ep=2, low=low)), "moe")
+    own.expand("weight", size("elements", 100), frozen)
+    own.experts(replace(Experts("experts", ("x", "router"), H, EF, E, K), learning=frozen))
+    for way in (own.forward, own.backward):
+        moved = [float(one.value) for one in way["casts"] if "expanded" in one.name]
+        assert moved == pytest.approx([100 * each, E / 2 * 3 * H * EF * each])
+
+
+def test_products_of_eight_bits_take_weights_of_eight_bits_as_they_are() -> None:
+    own = LayerClock(Clock(UNIT, StepLayout(sequence=S, micro_batch=B, micro_batches=1, low=1)), "dense")
+    own.expand("weight", size("elements", 100), Learning(0, 1, False, "int8"))
+    assert [one.value for one in (*own.forward["casts"], *own.backward["casts"])] == [0, 0]
+
+
 def test_adapters_alone_are_reduced_added_up_and_updated() -> None:
     trained = L * PAIRS_OF_LAYER
     assert parts(lora(), optimizer_bytes=30)["step/optimizer"] == pytest.approx(30 * trained)
@@ -160,6 +183,13 @@ def test_zero_3_gathers_frozen_weights_as_they_are_stored(quantized: str, layer:
     gathers = 3 / 4 * 2 * (frozen + (2 + 2 + 4) * L * PAIRS_OF_LAYER)
     work = found["step/work"]
     assert found["step/communication/data"] == pytest.approx(joined(work, gathers) - work, rel=1e-6)
+
+
+def test_zero_3_gathers_frozen_experts_next_to_what_is_dense() -> None:
+    """Of a layer attention, norms and router, and its experts; the head twice, the embedding once: all of 2 bytes."""
+    layer = ATTENTION + NORMS + H * E + 3 * E * H * EF
+    found = parts(lora(), MOE, dp=4, zero=3, shards=4)
+    assert found["sharded/frozen"] == pytest.approx(3 / 4 * 2 * (2 * L * layer + (2 + 1) * V * H))
 
 
 def explained(line: str, name: str) -> float:

@@ -193,7 +193,8 @@ def test_the_metadata_and_the_citation_agree() -> None:
     assert [one["name"] for one in project["authors"]] == [one["name"] for one in citation["authors"]]
 
 
-MUTATE = runpy.run_path(os.path.join(ROOT, "tools", "mutate.py"))
+MUTANTS = runpy.run_path(os.path.join(ROOT, "tools", "mutants.py"))
+PLACES = MUTANTS["all_places"](list(MUTANTS["PACKAGES"]))
 
 
 def test_a_mutant_changes_one_place_of_a_formula() -> None:
@@ -206,25 +207,27 @@ def test_a_mutant_changes_one_place_of_a_formula() -> None:
         "    x = term.multiply('x', p, q, r)\n"
         "    return max(a, 4) // b\n"
     )
-    found = [(one.line, one.before, one.after) for one in MUTATE["places"]("counting/x.py", text)]
-    assert sorted(found) == sorted(
-        [
-            (2, "2", "3"),
-            (4, "<", "<="),
-            (4, "3", "4"),
-            (6, ", r", ""),
-            (7, "//", "*"),
-            (7, "max", "min"),
-            (7, "4", "5"),
-        ]
-    )
+    found = list(MUTANTS["places"]("counting/x.py", text))
+    assert sorted(one.written for one in found) == [
+        "def f(a: int = {2 → 3}) -> int:",
+        "if a < {3 → 4}:",
+        "if a {< → <=} 3:",
+        "return max(a, 4) {// → *} b",
+        "return max(a, {4 → 5}) // b",
+        "return {max → min}(a, 4) // b",
+        "x = term.multiply('x', p, q{, r → })",
+    ]
+    first = next(one for one in found if "<=" in one.written)
+    assert first.lines == (4, 4)
+    assert first.of(text.encode()).decode() == text.replace("a < 3", "a <= 3")
+
+
+def test_every_reason_why_no_test_notices_a_mutant_is_of_one_that_exists() -> None:
+    every = {(one.path, one.written) for each in PLACES.values() for one in each}
+    assert set(MUTANTS["reasons"]()) <= every
 
 
 def test_the_sample_of_mutants_is_the_same_for_a_seed_and_leaves_no_package_out() -> None:
-    places = MUTATE["all_places"](list(MUTATE["PACKAGES"]))
-    first, again, other = (MUTATE["sample"](places, 30, seed) for seed in (1, 1, 2))
+    first, again, other = (MUTANTS["sample"](PLACES, 30, seed) for seed in (1, 1, 2))
     assert first == again != other
-    assert {one.package for one in first} == set(MUTATE["PACKAGES"])
-    for package in MUTATE["PACKAGES"]:
-        quick, others = MUTATE["tests_of"](package)
-        assert all(os.path.exists(os.path.join(ROOT, path)) for path in (*quick, *others))
+    assert {one.package for one in first} == set(MUTANTS["PACKAGES"])

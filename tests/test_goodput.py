@@ -14,6 +14,8 @@ from napkin.timing.goodput import Goodput
 from napkin.timing.interruptions import CheckpointWrite, Interruptions, useful
 from tests.conftest import Napkin
 
+SECOND = CheckpointWrite(leaf("fixed", 1.0, "second"), leaf("rate", 1e9, "byte/s/GPU"), leaf("each", 0, "byte/GPU"))
+"""A checkpoint that blocks for a second."""
 PLAN = "plan llama3-8b --hardware h100 --tokens 1T"
 
 
@@ -125,12 +127,33 @@ def test_spares_are_paid_for_and_your_own_failures_count(napkin: Napkin) -> None
 def test_nothing_fails_without_failures() -> None:
     never = Interruptions(
         leaf("gpu_mtbf", 1e30, "GPU-second"),
-        CheckpointWrite(leaf("fixed", 1.0, "second"), leaf("rate", 1e9, "byte/s/GPU"), leaf("each", 1e9, "byte/GPU")),
+        SECOND,
         leaf("restart", 600.0, "second"),
         leaf("rest", 0.95, "1"),
+        (0.0, 0.0, 0.0),
     )
     assert float(never.share(leaf("gpus", 1000, "GPU")).value) == pytest.approx(0.95)
     assert never.spread(leaf("gpus", 1000, "GPU")) == 0
+
+
+def test_the_spread_of_what_restarts_take() -> None:
+    """Of the share T/(M·e^(R/M)·(e^((T + w)/M) − 1)) only e^(−R/M) depends on R: half of ln from R·e^σ to R/e^σ."""
+    mtbf, restart, sigma = 1e7 / 1000, 600.0, 0.5
+    failing = Interruptions(
+        leaf("gpu_mtbf", 1e7, "GPU-second"),
+        SECOND,
+        leaf("restart", restart, "second"),
+        leaf("rest", 0.95, "1"),
+        (0.0, 0.0, sigma),
+    )
+    expected = restart / mtbf * math.sinh(sigma)
+    assert failing.spread(leaf("gpus", 1000, "GPU")) == pytest.approx(expected)
+
+
+def test_a_given_goodput_adds_nothing_to_the_interval(napkin: Napkin) -> None:
+    found = napkin("train-time --params 7B --tokens 1T --gpus 512 --hardware h100 --goodput 0.8 --json").data
+    mfu = found["high"]["mfu"] / found["values"]["mfu"]
+    assert found["values"]["time"] / found["low"]["time"] == pytest.approx(mfu)
 
 
 def test_energy_by_measured_draw_and_a_regions_grid(napkin: Napkin) -> None:

@@ -13,6 +13,7 @@ CASES = [
     (FIRST_CHEAP, Degrees(4, 1, 3, 3), 2, ([0, 3], 1)),
     (LayerRuns(((6, 1), (6, 0)), (), 2), Degrees(4, 1, 3, 3), 2, ([0, 3], 0)),
     (LayerRuns(((6, 1), (6, 0)), (), 2), Degrees(4, 1, 3, 3), 7, ([3, 0], 1)),
+    (LayerRuns(((6, 1), (6, 0)), (), 2), Degrees(4, 1, 3, 3), 6, ([3, 0], 1)),  # as long as the first: the head's stage
     (FIRST_CHEAP, Degrees(3, 2, 4, 4), 0, ([2, 2], 1)),  # chunks of 2: layers 0-1 and 6-7, 2-3 and 8-9, 4-5 and 10-11
     (LayerRuns(((1, 0), (11, 1)), (), 2), Degrees(2, 1, 6, 6), 0, ([0, 6], 1)),
     (LayerRuns(((12, 0),), ((5, 1),), 2), Degrees(3, 1, 4, 4), 2, ([4, 5], 0)),  # five others on the first stage

@@ -27,6 +27,7 @@ from napkin.timing.attention import core_time
 from napkin.timing.clock import Clock
 from napkin.timing.experts import expert_time
 from napkin.timing.layer_clock import LayerClock
+from napkin.timing.placement import groups_of
 from napkin.timing.rates import Rates
 from napkin.timing.step import step
 from napkin.timing.step_layout import StepLayout
@@ -256,6 +257,10 @@ def test_unfused_attention() -> None:
     assert parts(odd, losses, flash=0)["step/compute/attention"] == pytest.approx(
         L * 3 * 2 * B * S * S * HEADS * 2 * 54 / (0.5**5 * 0.25 * 0.5)
     )
+    # heads of 72, a multiple of 8, are 16 bytes apart: three halvings, and no slower products
+    assert parts(replace(DENSE, head_dim=72), losses, flash=0)["step/compute/attention"] == pytest.approx(
+        L * 3 * 2 * B * S * S * HEADS * 2 * 72 / (0.5**3 * 0.5)
+    )
 
 
 @pytest.mark.parametrize(
@@ -275,6 +280,21 @@ def test_attention_that_no_kernel_runs_moves_its_scores(op: Operation, scores: i
     op.time(clock)
     assert sum(one.value for one in clock.forward["attention"]) == 13 * 3 * scores
     assert sum(one.value for one in clock.backward["attention"]) == 17 * 3 * scores
+
+
+# --- choices ---
+
+
+@pytest.mark.parametrize("zero", range(4))
+@pytest.mark.parametrize("shape", [DENSE, MOE], ids=["dense", "moe"])
+def test_a_choice_is_made_by_zero_or_one(shape: PrintedDecoder, zero: int) -> None:
+    """Every condition is a truth value, which --explain prints."""
+    ep = {"ep": 2} if shape.experts else {}
+    plan = StepLayout(sequence=S, micro_batch=B, micro_batches=2, dp=4, zero=zero, shards=2 if zero else 1, **ep)
+    found = step(decoder(shape), plan, UNIT)
+    conditions = [node.parts[0] for node in found.time.walk() if node.op == "choice"]
+    assert conditions
+    assert {float(one.value) for one in conditions} <= {0.0, 1.0}
 
 
 # --- elementwise work, casts, accumulation, the head ---
@@ -327,6 +347,12 @@ def test_bytes_that_one_operation_moves(operation: Operation, forward: int, back
     assert operation.traffic() == (forward, backward)
 
 
+def test_no_operations_move_no_bytes() -> None:
+    own = LayerClock(Clock(UNIT, StepLayout(sequence=S, micro_batch=B, micro_batches=1)), "layer")
+    own.elementwise(())
+    assert [one.value for one in (*own.forward["elementwise"], *own.backward["elementwise"])] == [0, 0]
+
+
 def test_casts_to_eight_bits() -> None:
     """Bytes for each input element of a linear layer, the local ones of a row-parallel layer; none in 16 bits."""
     inputs = H + HEADS * D + H + F
@@ -346,6 +372,8 @@ def test_gradient_accumulation() -> None:
     weights = L * (LAYER + NORMS) + V * H
     found = parts(micro_batches=5, layers_recomputed=1, changed={"accumulation_bytes": 12.0})
     assert found["step/memory_bound/accumulation"] == pytest.approx(5 * 12 * weights)
+    sparse = parts(MOE, {"accumulation_bytes": 12.0}, micro_batches=3)["step/memory_bound/accumulation"]
+    assert sparse == pytest.approx(3 * 12 * (L * (ATTENTION + NORMS + H * E + 3 * E * H * EF) + V * H))
     divided = parts(tp=2, changed={"accumulation_bytes": 12.0})["step/memory_bound/accumulation"]
     assert divided == pytest.approx(12 * (L * (LAYER / 2 + NORMS) + V * H / 2))
 
@@ -797,3 +825,9 @@ def test_work_that_waits_for_the_host_hides_no_more_of_a_reduction_where_it_grow
         found = parts(changed=rates, dp=4, zero=1, sequence=length)
         work = found["step/time"] - found["step/optimizer"] - found["model/head"]
         assert work == pytest.approx(L * launched * 13 / 33 + sent)
+
+
+@pytest.mark.parametrize(("shards", "own", "copies"), [(0, 8, 1), (1, 1, 8), (2, 2, 4)])
+def test_all_data_parallel_ranks_shard_unless_a_group_is_given(shards: int, own: int, copies: int) -> None:
+    found = groups_of(StepLayout(sequence=S, micro_batch=B, micro_batches=1, dp=4, cp=2, shards=shards))
+    assert (found.shards.ranks.value, found.copies.ranks.value) == (own, copies)

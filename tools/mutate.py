@@ -1,260 +1,392 @@
 """Change the formulas one place at a time and see whether a test notices.
 
-    python tools/mutate.py                          60 mutants of counting, footprint and timing, seed 0
+    python tools/mutate.py                          60 mutants of counting, footprint, timing and serving, seed 0
     python tools/mutate.py --count 200 --seed 3 --only timing
+    python tools/mutate.py --slow                   against the tests that are marked slow too
     python tools/mutate.py --list                   the mutants of the sample, without running anything
 
-A mutant is one changed operator, comparison, number, or sum, product, maximum of terms. The sample is drawn from each
-package by its share of all places (at least a fifth). Every mutant runs in a copy of the checkout against the test
-files that TESTS maps to its package, the quick ones first, until one fails. A test that compares a generated page or
-table with what makes it is left out: it notices every change and says nothing about which number is right. A mutant
-that takes longer than SLOWER times what the tests take without one is counted as noticed. Survivors are listed with
-their line; exit status 1 where there are any, 2 where a test fails without any mutant.
+The sample is drawn from each package by its share of all places (mutants.py). First every test runs once, and which
+lines of those packages it runs is recorded in .cache/; after a change only the test files that it concerns run again. A
+mutant is run against the tests that run its statement, quick ones first, the further cases of one test function later,
+until one fails or BUDGET seconds are spent. The tests are collected once: each mutant is a fork in which the functions'
+code is exchanged; a constant of a module needs a process of its own. Nothing is written into the checkout.
+
+Left out: tests that compare a generated page or table with what makes it, which notice every change and say nothing
+about which number is right, and files that are not about numbers (OTHERS). A mutant that takes longer than SLOWER times
+what its tests take without one is counted as noticed. Survivors are listed; those that equivalent_mutants.yaml gives a
+reason for are not run and counted apart. Exit status 1 where there are other survivors.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
+import functools
+import gc
+import glob
+import hashlib
+import importlib.machinery
+import json
 import os
-import random
-import shutil
+import pickle
+import resource
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
+import types
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from queue import SimpleQueue
+from dataclasses import dataclass, field
+from typing import Any
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-PACKAGES = ("counting", "footprint", "timing")
-TESTS = {
-    "counting": (
-        ("test_counting_by_hand", "test_params", "test_mfu", "test_flops", "test_small_cli", "test_vision"),
-        ("test_tensors", "test_latent", "test_recurrent", "test_time", "test_contract"),
-    ),
-    "footprint": (
-        ("test_stages", "test_adapted_by_hand", "test_memory", "test_uneven", "test_memory_shown", "test_rollouts"),
-        (
-            "test_lora_bytes", "test_order", "test_snapshot", "test_vision_memory", "test_tasks", "test_activations",
-            "test_live", "test_memory_published", "test_laws", "test_contract",
-        ),
-    ),
-    "timing": (
-        ("test_step_by_hand", "test_slowest_stage", "test_roofline", "test_goodput", "test_rollouts"),
-        (
-            "test_time", "test_adapted_by_hand", "test_step", "test_step_laws", "test_nodes", "test_scaling",
-            "test_laws",
-        ),
-    ),
-}  # fmt: skip
-"""Package → the test files that are about its numbers: the quick ones, and those that what they miss is run against."""
-NOT_COPIED = shutil.ignore_patterns(".git", ".venv", ".environments", ".*_cache", ".hypothesis", "__pycache__", "dist")
-SLOWER = 4
+import pytest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from mutants import PACKAGES, ROOT, Mutant, all_places, reasons, sample
+
+SOURCE = os.path.join(ROOT, "src", "napkin")
+CACHE = os.path.join(ROOT, ".cache", "mutate.pickle")
+OTHERS = (
+    "architecture_page", "bench", "ci_files", "completion", "docs", "fuzz", "generate", "help", "hostile_files",
+    "ignored", "newcomer", "next", "package", "packages", "plot", "reader", "release", "schema", "screen", "site",
+    "web",
+)  # fmt: skip
+"""Test files (the beginning of their name after test_) that are about pages, screens, options and files."""
 PAGES = "not page and not in_step and not docs"
 """Which tests do not compare a generated page or table with what makes it."""
-OPERATORS: dict[type[ast.AST], tuple[str, str]] = {
-    ast.Add: ("+", "-"),
-    ast.Sub: ("-", "+"),
-    ast.Mult: ("*", "/"),
-    ast.Div: ("/", "*"),
-    ast.FloorDiv: ("//", "*"),
-    ast.Mod: ("%", "*"),
-    ast.Lt: ("<", "<="),
-    ast.LtE: ("<=", "<"),
-    ast.Gt: (">", ">="),
-    ast.GtE: (">=", ">"),
-    ast.Eq: ("==", "!="),
-    ast.NotEq: ("!=", "=="),
-    ast.And: ("and", "or"),
-    ast.Or: ("or", "and"),
-}
-CALLS = {
-    "add": "subtract", "subtract": "add", "multiply": "divide", "divide": "multiply", "largest": "smallest",
-    "smallest": "largest", "maximum": "minimum", "minimum": "maximum", "max": "min", "min": "max",
-    "ceil_div": "floor_div", "ceil_divide": "divide", "greater": "greater_or_equal",
-}  # fmt: skip
-"""Function → the one that takes its place; what the module has no such name for is not changed."""
+BUDGET = 30.0
+"""Seconds of tests, as recorded, that a mutant is run against at the most."""
+SLOWER, ALLOWANCE, MEMORY = 4, 20, 4 << 30
+"""How much longer a test may take than recorded, with seconds and bytes on top."""
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """One change: the file below src/napkin, where it begins and ends in its text, and what stands there then."""
+@dataclass
+class Recorded:
+    """What a test runs: its seconds (while it is traced), and the lines of each module, as `path:line`."""
 
-    path: str
-    line: int
-    start: int
-    end: int
-    before: str
-    after: str
-
-    @property
-    def package(self) -> str:
-        """The package that it lies in."""
-        return self.path.split(os.sep)[0]
+    seconds: float
+    lines: frozenset[tuple[str, int]]
 
 
-def places(path: str, text: str) -> Iterator[Mutant]:
-    """Yield every change of a module's text."""
-    tree = ast.parse(text)
-    starts = [0]
-    for line in text.encode().splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
-    data = text.encode()
+@dataclass
+class Session:
+    """A pytest plugin: the collected tests are given to `use` in place of being run."""
 
-    def offset(line: int, column: int) -> int:
-        return starts[line - 1] + column
+    use: Callable[[Session], None]
+    items: list[pytest.Item] = field(default_factory=list)
+    failed: Callable[[str], None] = print
 
-    def change(node: ast.expr, start: int, end: int, after: str) -> Mutant:
-        return Mutant(path, node.lineno, start, end, data[start:end].decode(), after)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Keep the tests, and hand over."""
+        self.items = session.items
+        self.use(self)
+        return True
 
-    def between(node: ast.expr, left: ast.expr, right: ast.expr, operator: ast.AST) -> Iterator[Mutant]:
-        if type(operator) not in OPERATORS or left.end_lineno is None or left.end_col_offset is None:
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Tell who asked of a test that failed."""
+        if report.failed:
+            self.failed(report.nodeid)
+
+    def run(self, item: pytest.Item, following: pytest.Item | None) -> None:
+        """Run one test."""
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+
+
+def collect(files: Iterable[str], slow: bool, use: Callable[[Session], None]) -> None:
+    """Collect the tests of files and hand them to `use`. Exits where they cannot be collected."""
+    quick = [] if slow else ["-m", "not slow"]
+    line = ["-s", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", *quick, "-k", PAGES, *files]
+    if pytest.main(line, plugins=[Session(use)]) in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.INTERRUPTED):
+        raise SystemExit(2)
+
+
+def test_files() -> list[str]:
+    """Return the test files that are about numbers."""
+    found = sorted(glob.glob(os.path.join(ROOT, "tests", "test_*.py")))
+    return [path for path in found if not os.path.basename(path)[5:].startswith(OTHERS)]
+
+
+def digest(*paths: str) -> str:
+    """Return what tells the files' texts from others."""
+    found = hashlib.sha256()
+    for path in paths:
+        with open(path, "rb") as file:
+            found.update(file.read() + b"\0")
+    return found.hexdigest()
+
+
+def forked(work: Callable[[Callable[[str], None]], None], seconds: float | None = None) -> str:
+    """Run `work` in a fork, quietly, with so many seconds of CPU. Returns what it says first, `too long`, or ""."""
+    reading, writing = os.pipe()
+    sys.stdout.flush()
+    child = os.fork()
+    if not child:
+        quiet = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(quiet, stream)
+
+        def say(text: str) -> None:
+            os.write(writing, text.encode())
+            os._exit(0)
+
+        try:
+            if seconds is not None:
+                limit(seconds)
+            work(say)
+        except BaseException as error:
+            say(f"{type(error).__name__}: {error}")
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        said = pipe.read().decode()
+    _, status = os.waitpid(child, 0)
+    return said or ("too long" if os.WIFSIGNALED(status) else "")
+
+
+def limit(seconds: float) -> None:
+    """End this process after so many more seconds of CPU, and let it have MEMORY more bytes."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    allowed = int(used.ru_utime + used.ru_stime + seconds) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (allowed, allowed))
+    with open("/proc/self/statm", encoding="ascii") as file:
+        held = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (held + MEMORY, held + MEMORY))
+
+
+# --- which test runs which line --------------------------------------------------------------------------------------
+
+
+class Trace:
+    """Records the lines of the mutated packages that run."""
+
+    def __init__(self) -> None:
+        self.lines: set[tuple[str, int]] = set()
+        self.names: dict[str, str] = {}
+        for package in PACKAGES:
+            for path in glob.glob(os.path.join(SOURCE, package, "*.py")):
+                self.names[path] = os.path.relpath(path, SOURCE)
+
+    def __call__(self, frame: types.FrameType, event: str, argument: Any) -> Any:
+        name = self.names.get(frame.f_code.co_filename)
+        if name is None:
+            return None
+        add = self.lines.add
+        add((name, frame.f_lineno))
+
+        def line(frame: types.FrameType, event: str, argument: Any) -> Any:
+            add((name, frame.f_lineno))
+            return line
+
+        return line
+
+
+def record_lines(session: Session, files: list[str], target: str) -> None:
+    """Write what each test of some files runs."""
+    trace = Trace()
+    shared = [one for one in gc.get_objects() if type(one) is functools._lru_cache_wrapper]
+    caches = [one for one in shared if one.__module__.startswith(("tests", *(f"napkin.{name}" for name in PACKAGES)))]
+    items = [item for item in session.items if str(item.path) in files]
+    found: dict[str, Recorded] = {}
+    failed: set[str] = set()
+    session.failed = failed.add
+    for item, following in zip(items, [*items[1:], None], strict=True):
+        trace.lines = set()
+        for cache in caches:
+            cache.cache_clear()
+        started = time.process_time()
+        sys.settrace(trace)
+        try:
+            session.run(item, following)
+        finally:
+            sys.settrace(None)
+        found[item.nodeid] = Recorded(time.process_time() - started, frozenset(trace.lines))
+    with open(target, "wb") as file:
+        pickle.dump(({one: what for one, what in found.items() if one not in failed}, failed), file)
+
+
+def recorded(session: Session, workers: int) -> dict[str, Recorded]:
+    """Return what each test runs: from the cache, or by running the files that changed since."""
+    source = {name: digest(path) for path, name in Trace().names.items()}
+    kept: dict[str, dict[str, Recorded]] = {}
+    if os.path.exists(CACHE):
+        with open(CACHE, "rb") as file:
+            known, kept = pickle.load(file)
+        changed = {name for name in {*known, *source} if known.get(name) != source.get(name)}
+        for key, found in list(kept.items()):
+            if any(name in changed for what in found.values() for name, _ in what.lines):
+                del kept[key]
+    of_files = Counter(str(item.path) for item in session.items)
+    keys = {
+        path: f"{path} {tests} {digest(path)}" for path, tests in of_files.items()
+    }  # with slow tests there are more
+    os.makedirs(os.path.dirname(CACHE), exist_ok=True)
+
+    def of_file(path: str) -> None:
+        target = f"{CACHE}.{os.path.basename(path)}"
+        said = forked(lambda _: record_lines(session, [path], target))
+        if said:
+            print(f"{os.path.basename(path)}: {said}", file=sys.stderr)
             return
-        before, after = OPERATORS[type(operator)]
-        start, end = offset(left.end_lineno, left.end_col_offset), offset(right.lineno, right.col_offset)
-        at = data[start:end].find(before.encode())
-        if at >= 0:
-            yield change(node, start + at, start + at + len(before), after)
+        with open(target, "rb") as file:
+            found, failed = pickle.load(file)
+        os.remove(target)
+        for one in failed:
+            print(f"left out, fails without any mutant: {one}", file=sys.stderr)
+        kept[keys[path]] = found
 
-    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    for node in _formulas(tree):
-        if isinstance(node, ast.BinOp):
-            yield from between(node, node.left, node.right, node.op)
-        elif isinstance(node, ast.Compare):
-            yield from between(node, node.left, node.comparators[0], node.ops[0])
-        elif isinstance(node, ast.BoolOp):
-            yield from between(node, node.values[0], node.values[1], node.op)
-        elif (
-            isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and node.end_col_offset is not None
-        ):
-            if not isinstance(node.value, bool):
-                start, end = offset(node.lineno, node.col_offset), offset(node.lineno, node.end_col_offset)
-                yield change(node, start, end, repr(node.value + 1))
-        elif isinstance(node, ast.Call):
-            yield from _calls(node, names, change, offset)
+    try:
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(of_file, [path for path in of_files if keys[path] not in kept]))
+    finally:
+        with open(CACHE, "wb") as written:
+            pickle.dump((source, kept), written)
+    return {one: what for path in of_files for one, what in kept.get(keys[path], {}).items()}
 
 
-def _formulas(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes that compute: no annotation, error, or name of a term."""
-    for child in ast.iter_child_nodes(tree):
-        if isinstance(child, (ast.Raise, ast.Assert, ast.JoinedStr, ast.arg)):
-            continue
-        if isinstance(child, ast.AnnAssign):
-            if child.value is not None:
-                yield child.value
-                yield from _formulas(child.value)
-            continue
-        yield child
-        yield from _formulas(child)
+def tests_for(mutant: Mutant, found: dict[str, Recorded], budget: float) -> tuple[list[str], int]:
+    """Return the tests that run a mutant's statement, in the order in which they are asked, and how many there are:
+    quick ones first, the further cases of one test function later. Of what runs on import: its module's tests."""
+    wanted = {(mutant.path, line) for line in range(mutant.lines[0], mutant.lines[1] + 1)}
+    covering = [one for one, what in found.items() if not wanted.isdisjoint(what.lines)]
+    covering = covering or [one for one, what in found.items() if any(path == mutant.path for path, _ in what.lines)]
+    cases: Counter[str] = Counter()
+    costs = {}
+    for one in sorted(covering, key=lambda one: found[one].seconds):
+        function = one.split("[")[0]
+        cases[function] += 1
+        costs[one] = found[one].seconds * cases[function]
+    chosen: list[str] = []
+    spent = 0.0
+    for one in sorted(covering, key=costs.__getitem__):
+        spent += found[one].seconds
+        if chosen and spent > budget:
+            break
+        chosen.append(one)
+    return chosen, len(covering)
 
 
-def _calls(node: ast.Call, names: set[str], change: object, offset: object) -> Iterator[Mutant]:
-    """Yield the changes of a call: another function, or the last of several terms left out."""
-    assert callable(change)
-    assert callable(offset)
-    function = node.func
-    own = isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and function.value.id == "term"
-    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-    other = CALLS.get(name)
-    built_in = name in ("max", "min")
-    if other and isinstance(function, ast.expr) and (own or built_in or other in names):
-        if own and other in ("floor_div", "greater_or_equal"):
-            return
-        if name in ("add", "multiply") and len(node.args) != 3:  # the others take two
-            other = None
-        if other:
-            end = offset(function.end_lineno, function.end_col_offset)
-            yield change(node, end - len(name), end, other)
-    if own and name in ("add", "multiply") and len(node.args) > 2 and not isinstance(node.args[-1], ast.Starred):
-        last, past = node.args[-1], node.args[-2]
-        start, end = offset(past.end_lineno, past.end_col_offset), offset(last.end_lineno, last.end_col_offset)
-        yield change(node, start, end, "")
+# --- one mutant ------------------------------------------------------------------------------------------------------
 
 
-def all_places(packages: list[str]) -> dict[str, list[Mutant]]:
-    """Return every change, by package."""
-    found: dict[str, list[Mutant]] = {}
-    for package in packages:
-        folder = os.path.join(ROOT, "src", "napkin", package)
-        for name in sorted(os.listdir(folder)):
-            if name.endswith(".py"):
-                path = os.path.join(package, name)
-                with open(os.path.join(folder, name), encoding="utf-8") as file:
-                    found.setdefault(package, []).extend(places(path, file.read()))
+def functions() -> dict[tuple[str, str, int], list[types.FunctionType]]:
+    """Return napkin's functions by file, qualified name and first line."""
+    gc.unfreeze()
+    found: dict[tuple[str, str, int], list[types.FunctionType]] = defaultdict(list)
+    for one in gc.get_objects():
+        if type(one) is types.FunctionType and one.__code__.co_filename.startswith(SOURCE):
+            code = one.__code__
+            found[code.co_filename, code.co_name, code.co_firstlineno].append(one)
+    gc.freeze()
     return found
 
 
-def sample(found: dict[str, list[Mutant]], count: int, seed: int) -> list[Mutant]:
-    """Draw from each package by its share of all places, at least a fifth of the sample."""
-    drawn = random.Random(seed)
-    every = sum(map(len, found.values()))
-    chosen: list[Mutant] = []
-    for mutants in found.values():
-        share = max(len(mutants) / every, 1 / 5 if len(found) > 1 else 0)
-        chosen += drawn.sample(mutants, min(len(mutants), max(1, round(count * share))))
-    return sorted(chosen, key=lambda one: (one.path, one.start))
+def exchange(mutant: Mutant, known: dict[tuple[str, str, int], list[types.FunctionType]]) -> bool:
+    """Give the functions of a module their code with the change. Returns False where none changed: it lies in what
+    runs on import."""
+    path = os.path.join(SOURCE, mutant.path)
+    with open(path, "rb") as file:
+        open_codes = [compile(mutant.of(file.read()), path, "exec")]
+    changed = False
+    while open_codes:
+        code = open_codes.pop()
+        for function in known.get((path, code.co_name, code.co_firstlineno), ()):
+            if function.__code__ != code:
+                function.__code__ = code
+                changed = True
+        open_codes += [one for one in code.co_consts if isinstance(one, types.CodeType)]
+    return changed
 
 
-def tests_of(package: str) -> list[list[str]]:
-    """Return the test files of a package, the quick ones apart."""
-    return [[os.path.join("tests", f"{name}.py") for name in names] for names in TESTS[package]]
+def run_tests(session: Session, tests: list[str], say: Callable[[str], None]) -> None:
+    """Run tests until one fails, which is said."""
+    session.failed = say
+    by_id = {item.nodeid: item for item in session.items}
+    items = [by_id[one] for one in tests if one in by_id]
+    for item, following in zip(items, [*items[1:], None], strict=True):
+        session.run(item, following)
 
 
-def baseline(package: str, copy: str) -> list[float]:
-    """Return the seconds that a package's tests take without any mutant. Exits where one fails."""
-    seconds = []
-    for files in tests_of(package):
-        started = time.monotonic()
-        failed = _noticed(files, copy, None)
-        if failed:
-            print(f"{failed} fails without any mutant", file=sys.stderr)
-            raise SystemExit(2)
-        seconds.append(time.monotonic() - started)
-    return seconds
+def outcome(mutant: Mutant, session: Session, known: dict[tuple[str, str, int], list[types.FunctionType]],
+            tests: list[str], seconds: float) -> str:  # fmt: skip
+    """Return the first test that noticed a mutant, `too long`, or "" where none did."""
+
+    def work(say: Callable[[str], None]) -> None:
+        if not exchange(mutant, known):
+            say("import")
+        run_tests(session, tests, say)
+
+    said = forked(work, seconds)
+    return said if said != "import" else imported(mutant, tests, seconds)
 
 
-def outcome(mutant: Mutant, copy: str, seconds: list[float]) -> str:
-    """Run the tests on one mutant: the first test that noticed, `too long`, or "" where none did. seconds: what the
-    tests take without one."""
-    target = os.path.join(copy, "src", "napkin", mutant.path)
-    with open(target, "rb") as file:
-        kept = file.read()
-    try:
-        with open(target, "wb") as file:
-            file.write(kept[: mutant.start] + mutant.after.encode() + kept[mutant.end :])
-        runs = zip(tests_of(mutant.package), seconds, strict=True)
-        return next((found for files, usual in runs if (found := _noticed(files, copy, SLOWER * usual))), "")
-    finally:
-        with open(target, "wb") as file:
-            file.write(kept)
-
-
-def _noticed(files: list[str], copy: str, limit: float | None) -> str:
-    env = {**os.environ, "PYTHONPATH": os.path.join(copy, "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-    line = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-x",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "--no-header",
-        "-k",
-        PAGES,
-    ]
-    try:
-        run = subprocess.run([*line, *files], cwd=copy, env=env, capture_output=True, text=True, timeout=limit)
-    except subprocess.TimeoutExpired:
-        return "too long"
-    if not run.returncode:
+def imported(mutant: Mutant, tests: list[str], seconds: float) -> str:
+    """Return the same of a change in what runs on import: a process that reads the module with it."""
+    asked = json.dumps({"path": mutant.path, "start": mutant.start, "tests": tests, "seconds": seconds})
+    run = subprocess.run([sys.executable, __file__, "--imported"], input=asked, capture_output=True, text=True)
+    last = run.stdout.rstrip().rpartition("\n")[2]
+    if last == "survived":
         return ""
-    said = [one for one in run.stdout.splitlines() if one.startswith(("FAILED", "ERROR"))]
-    return said[0].split(" - ")[0].removeprefix("FAILED ") if said else f"status {run.returncode}"
+    return last.removeprefix("noticed: ") if run.returncode == 0 else "too long" if run.returncode < 0 else "import"
+
+
+def import_with(asked: dict[str, object]) -> None:
+    """Import a module with its change, run the tests, and print which one noticed."""
+    path, tests, seconds = str(asked["path"]), asked["tests"], asked["seconds"]
+    assert isinstance(tests, list)
+    assert isinstance(seconds, (int, float))
+    of_package = all_places([path.split(os.sep)[0]]).values()
+    mutant = next(one for each in of_package for one in each if (one.path, one.start) == (path, asked["start"]))
+    plain = importlib.machinery.SourceFileLoader.get_code
+
+    def changed(self: importlib.machinery.SourceFileLoader, name: str) -> types.CodeType | None:
+        if self.path != os.path.join(SOURCE, path):
+            return plain(self, name)
+        with open(self.path, "rb") as file:
+            code: types.CodeType = compile(mutant.of(file.read()), self.path, "exec")
+        return code
+
+    importlib.machinery.SourceFileLoader.get_code = changed  # type: ignore[assignment, method-assign]
+    limit(seconds + ALLOWANCE)
+    ended: list[str] = []
+
+    def use(session: Session) -> None:
+        ended.append(forked(lambda say: run_tests(session, tests, say)))
+
+    collect(sorted({os.path.join(ROOT, one.split("::")[0]) for one in tests}), True, use)
+    print(f"\nnoticed: {ended[0]}" if ended[0] else "\nsurvived")
+
+
+# --- the sample ------------------------------------------------------------------------------------------------------
+
+
+def run_sample(chosen: list[Mutant], session: Session, workers: int, budget: float) -> list[Mutant]:
+    """Run mutants, print what became of each, and return the survivors."""
+    found = recorded(session, workers)
+    known = functions()
+    steady: dict[str, bool] = {}
+
+    def alone(test: str) -> bool:
+        if test not in steady:
+            steady[test] = not forked(lambda say: run_tests(session, [test], say))
+        return steady[test]
+
+    def run(mutant: Mutant) -> tuple[Mutant, str, str]:
+        tests, every = tests_for(mutant, found, budget)
+        while tests:
+            seconds = SLOWER * sum(found[one].seconds for one in tests) + ALLOWANCE
+            noticed = outcome(mutant, session, known, tests, seconds)
+            if noticed not in tests or alone(noticed):
+                return mutant, noticed, f"{len(tests)} of {every} tests"
+            tests.remove(noticed)
+        return mutant, "", f"none of {every} tests" if every else "no test runs it"
+
+    survivors = []
+    with ThreadPoolExecutor(workers) as pool:
+        for mutant, noticed, of in pool.map(run, chosen):
+            print(f"{noticed or f'SURVIVED {of}':60} {mutant}", flush=True)
+            if not noticed:
+                survivors.append(mutant)
+    return survivors
 
 
 def main() -> int:
@@ -263,39 +395,40 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=PACKAGES, action="append")
+    parser.add_argument("--module", action="append", help="the modules whose path below src/napkin holds this")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--budget", type=float, default=BUDGET)
+    parser.add_argument("--slow", action="store_true", help="the tests that are marked slow too")
+    parser.add_argument("--imported", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    chosen = sample(all_places(asked.only or list(PACKAGES)), asked.count, asked.seed)
-    if asked.list:
-        for one in chosen:
-            print(f"src/napkin/{one.path}:{one.line}: {one.before!r} → {one.after!r}")
+    os.chdir(ROOT)
+    sys.path[:0] = [os.path.join(ROOT, "src"), ROOT]
+    sys.dont_write_bytecode = True
+    if asked.imported:
+        import_with(json.load(sys.stdin))
         return 0
+    found = all_places(asked.only or list(PACKAGES))
+    if asked.module:
+        found = {key: [m for m in each if any(part in m.path for part in asked.module)] for key, each in found.items()}
+    chosen = sample({key: each for key, each in found.items() if each}, asked.count, asked.seed)
+    if asked.list:
+        print(*chosen, sep="\n")
+        return 0
+    why = reasons()
+    run = [one for one in chosen if (one.path, one.written) not in why]
+    for one in chosen:
+        if one not in run:
+            print(f"{'EQUIVALENT':60} {one}\n    {why[one.path, one.written]}")
     survivors: list[Mutant] = []
-    with tempfile.TemporaryDirectory() as place:
-        copies: SimpleQueue[str] = SimpleQueue()
-        for number in range(asked.workers):
-            shutil.copytree(ROOT, os.path.join(place, str(number)), ignore=NOT_COPIED)
-            copies.put(os.path.join(place, str(number)))
-
-        seconds = {package: baseline(package, os.path.join(place, "0")) for package in {m.package for m in chosen}}
-
-        def run(one: Mutant) -> tuple[Mutant, str]:
-            copy = copies.get()
-            try:
-                return one, outcome(one, copy, seconds[one.package])
-            finally:
-                copies.put(copy)
-
-        with ThreadPoolExecutor(asked.workers) as pool:
-            for one, noticed in pool.map(run, chosen):
-                print(
-                    f"{noticed or 'SURVIVED':60} src/napkin/{one.path}:{one.line}: {one.before!r} → {one.after!r}",
-                    flush=True,
-                )
-                if not noticed:
-                    survivors.append(one)
-    print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants noticed, seed {asked.seed}")
+    collect(
+        test_files(),
+        asked.slow,
+        lambda session: survivors.extend(run_sample(run, session, asked.workers, asked.budget)),
+    )
+    noticed = len(run) - len(survivors)
+    print(f"{noticed} of {len(chosen)} mutants noticed, {len(chosen) - len(run)} equivalent, seed {asked.seed}")
+    print(*(f"SURVIVED {one}" for one in survivors), sep="\n")
     return 1 if survivors else 0
 
 

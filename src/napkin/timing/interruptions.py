@@ -95,7 +95,7 @@ class Interruptions:
     write: CheckpointWrite
     restart: Term
     rest: Term
-    spreads: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    spreads: tuple[float, float, float]
     every: Term | None = None
 
     def saving(self, states: Term) -> Interruptions:

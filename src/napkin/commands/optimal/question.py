@@ -119,8 +119,8 @@ def read(inputs: Inputs) -> OptimalQuestion:
     if machine is None and compute is None and not sized and not suited:
         raise NapkinError(
             "too little is given: what is the budget?",
-            "--compute 3.8e25, or --gpus 64 --hardware h100 --within 30d, or --budget 100000 --price 2 --hardware h100; "
-            "or --params 7B, for what suits it",
+            "--compute 3.8e25, --gpus 64 --hardware h100 --within 30d, --budget 100000 --price 2 --hardware h100, "
+            "or --params 7B for its tokens",
         )
     brief = not inputs.wants("advice")
     return OptimalQuestion(law, aims, compute, params, tokens, machine, named, read_confidence(inputs), brief, suited)
