@@ -128,3 +128,34 @@ def test_an_engine_divides_a_model_in_its_own_way() -> None:
     line = "llama3-70b --hardware 4090 --gpus 2 --dtype q4_k_m --engine llama.cpp"
     assert answered(line)["inputs"]["pp"]["value"] == 2
     assert answered(f"{line} --tp 2")["inputs"]["tp"]["value"] == 2
+
+
+def test_the_cheapest_of_several_machines_is_the_cheapest_asked_alone() -> None:
+    line = "llama3-8b --concurrency 64 --max-tpot 40ms"
+    found = answered(f"{line} --hardware h100,l40s,a10")
+    rows = {row["hardware"]: row for row in found["rows"]}
+    costs = {name: row["cost"] for name, row in rows.items() if "cost" in row}
+    chosen = next(row for row in rows.values() if row.get("recommended"))
+    assert set(costs) == {"h100-sxm-80gb", "l40s"}  # an A10 is rented alone, and one is too slow
+    assert chosen["cost"] == min(costs.values())
+    path = "serve/cost_per_million_output_tokens"
+    assert found["values"][path] == pytest.approx(chosen["cost"])
+    for name, row in rows.items():
+        if "cost" not in row:
+            assert row["why"]
+            continue
+        alone = answered(row["command"].removeprefix("napkin serve ").replace(" --max-tpot 40ms", ""))
+        assert alone["inputs"]["hardware"]["value"] == name
+        assert alone["values"][path] == pytest.approx(row["cost"])
+        assert alone["values"]["serve/tpot"] <= 0.040
+        assert (row["cost/low"], row["cost/high"]) == pytest.approx((alone["low"][path], alone["high"][path]))
+
+
+def test_a_price_of_single_machines_is_not_that_of_a_model_over_several() -> None:
+    """An A10 is rented alone: two that share a model have no known price, two replicas do."""
+    path = "serve/cost_per_million_output_tokens"
+    line = "llama3-8b --hardware a10 --gpus 2 --batch 4"
+    assert path in answered(f"{line} --tp 1")["values"]
+    shared = answered(f"{line} --tp 2")
+    assert path not in shared["values"]
+    assert "machines of up to 1;" in " ".join(shared["notes"])

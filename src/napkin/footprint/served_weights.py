@@ -10,6 +10,7 @@ from napkin.errors import NapkinError
 from napkin.footprint.kv_cache import caches_of, nearest_linear
 from napkin.operations.facts import Served
 from napkin.operations.model import Model
+from napkin.operations.remembered import remembered
 from napkin.operations.roles import REPLICATED
 from napkin.record import record
 from napkin.term import TRUE, Term, add, ceil_divide, constant, leaf, multiply
@@ -47,6 +48,7 @@ def stored(name: str) -> StoredWeights:
     return StoredWeights(form.name, width, width)
 
 
+@remembered
 def divided(model: Model) -> tuple[int, int]:
     """Return the parameters that tensor parallelism divides, and those that every rank has; a vision tower's too."""
     whole, parts = 0, model.vision.parts if model.vision is not None else ()
@@ -59,6 +61,7 @@ def divided(model: Model) -> tuple[int, int]:
     return everything.value - whole, whole
 
 
+@remembered
 def in_matrices(model: Model) -> int:
     """Return the parameters in the matrices of layers: what a blocked format stores."""
     return sum(
@@ -72,6 +75,7 @@ def in_matrices(model: Model) -> int:
     )
 
 
+@remembered
 def repeated(model: Model, ranks: int) -> int:
     """Return the parameters of the products of keys and values that are on more than one of `ranks` ranks, less once:
     where there are more ranks than heads, each holds a whole one (vLLM, model_executor/layers/linear.py,
@@ -120,6 +124,7 @@ def weights(model: Model, how: StoredWeights, ranks: int) -> Term:
     )
 
 
+@remembered
 def expert_bytes(model: Model, how: StoredWeights) -> float:
     """Return the bytes of all routed experts."""
     return sum(
@@ -132,6 +137,7 @@ def expert_bytes(model: Model, how: StoredWeights) -> float:
     )
 
 
+@remembered
 def end_bytes(model: Model, how: StoredWeights, ranks: int) -> tuple[float, float]:
     """Return the bytes of what precedes the layers and of what follows them, on one of `ranks` ranks; a tied head is
     on the last stage too."""

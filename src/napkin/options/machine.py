@@ -36,3 +36,13 @@ OPTIONS = (
 FIGURES = ("peak-flops", "memory-size", "memory-bandwidth", "link-bandwidth", "network-bandwidth", "tdp")
 """Figures of the accelerator, given instead of the table's. They are parsed only where one is used, which keeps them
 out of every start-up."""
+
+
+def accelerators(text: str) -> str | list[str]:
+    """Read one accelerator, a list of them, or `any` for all whose price is known."""
+    words = [word.strip() for word in text.split(",")]
+    if len(words) == 1 and words[0].lower() != "any":
+        return words[0]
+    if not all(words):
+        raise units.Unreadable(f"{text[:60]!r} names nothing between two commas", "h100,a100")
+    return [word.lower() if word.lower() == "any" else word for word in words]

@@ -11,6 +11,7 @@ from napkin.footprint import kv_cache, served_weights
 from napkin.footprint.engine_kernels import FUSED, EngineKernels, activations, in_flight, widened
 from napkin.footprint.served_weights import StoredWeights
 from napkin.operations.model import Layer, Model
+from napkin.operations.remembered import remembered
 from napkin.operations.roles import LM_HEAD
 from napkin.record import record
 from napkin.term import Term, constant, multiply
@@ -179,6 +180,7 @@ def decode_flops(model: Model, tokens: Tokens) -> tuple[float, float]:
     return linear / tokens.response + after.head, attention / tokens.response
 
 
+@remembered
 def _forward(model: Model, prompt: int, made: int, decoding: bool) -> ForwardFlops:
     """Return the FLOPs of a forward pass over a prompt and `made` tokens more, its pairs as they are masked; with an
     encoder, which reads the prompt, the decoder has one token to begin with. decoding: keys and values that are cached
@@ -221,6 +223,7 @@ def routed_width(model: Model) -> int:
     return sum(int(count) * used for count, used in _routed(model)) * model.hidden
 
 
+@remembered
 def _routed(model: Model) -> list[tuple[int, int]]:
     """Return (layers, experts of a token) for each kind of layer with routed experts."""
     found = []

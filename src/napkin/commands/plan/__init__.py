@@ -9,6 +9,7 @@ from napkin.errors import HELD, IMPOSSIBLE, OK, NapkinError
 from napkin.options.data import AMOUNT
 from napkin.options.files import DRAWS
 from napkin.options.layout import BOUNDED, MACHINE_SIZE, SEARCHED
+from napkin.options.machine import accelerators
 from napkin.options.model import MODEL_OPTIONS
 from napkin.options.question import OF_FAILURES
 from napkin.options.ranges import values
@@ -34,16 +35,6 @@ def counts(text: str) -> int | list[int]:
     if len(found) > MOST_COUNTS:
         raise Unreadable(f"more than {MOST_COUNTS} machines", "take larger steps")
     return sorted(set(found))
-
-
-def accelerators(text: str) -> str | list[str]:
-    """Read one accelerator, a list of them, or `any` for all whose price is known."""
-    words = [word.strip() for word in text.split(",")]
-    if len(words) == 1 and words[0].lower() != "any":
-        return words[0]
-    if not all(words):
-        raise Unreadable(f"{text[:60]!r} names nothing between two commas", "h100,a100")
-    return [word.lower() if word.lower() == "any" else word for word in words]
 
 
 def run(inputs: Inputs) -> Answer:

@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping
 
 from napkin.commands.command import ask, find
-from napkin.commands.plan.market_question import MarketQuestion, Offer
+from napkin.commands.plan.market_question import MarketQuestion
 from napkin.commands.plan.rows import COLUMNS
+from napkin.commands.question.offers import Offer
 from napkin.commands.signature import OptionText
 from napkin.errors import BROKEN, IMPOSSIBLE, OK, USAGE, NapkinError, Problems
 from napkin.render.answer import Answer, Cell, Shown, number_in, reasons_in
@@ -53,11 +54,7 @@ def answer(question: MarketQuestion) -> Answer:
     }
     found.status, found.verdict = (OK, None) if kept else (BROKEN, IMPOSSIBLE)
     found.extra["columns"] = dict(UNITS)
-    found.notes += [
-        f"{one.name}: about {one.price.middle:g} USD an hour ({one.price.date}; {one.price.source})"
-        for one in question.offers
-        if not one.own
-    ]
+    found.notes += [one.note for one in question.offers if not one.own]
     from napkin.commands.plan.market_chart import chart
     from napkin.commands.screens.market import screen
 
@@ -89,7 +86,7 @@ def _rows(
     named |= {"price/date": offer.price.date, "price/source": offer.price.source}
     try:
         if not question.gpus and _is_too_small(question, offer, one):
-            return [{**named, "why": _single(offer)}]
+            return [{**named, "why": offer.single}]
         found = ask(find("plan"), {**question.asked, **gpus, **one}, spare=spare)
     except NapkinError as problem:
         failed.append(problem)
@@ -105,7 +102,7 @@ def _rows(
     for row in taken:
         count = row.get("gpus") or (solved.value if solved is not None else int(question.gpus))
         if offer.price.most is not None and number_in({"gpus": count}, "gpus") > offer.price.most:
-            rows.append({**named, "gpus": count, "why": _single(offer)})
+            rows.append({**named, "gpus": count, "why": offer.single})
             continue
         done = {**named, "gpus": count, **{name: cell for name, cell in row.items() if name != "rank"}}
         if "cost" in row:
@@ -126,12 +123,6 @@ def _is_too_small(question: MarketQuestion, offer: Offer, one: Mapping[str, Opti
     except NapkinError:  # fewer GPUs may divide the batch, or the question itself is wrong
         return False
     return float(found.by_path()["time"].value) > question.deadline
-
-
-def _single(offer: Offer) -> str:
-    """Say why no machine at this price is large enough."""
-    size = "one GPU" if offer.price.most == 1 else f"up to {offer.price.most} GPUs"
-    return f"rented at this price as single machines of {size} only"
 
 
 def _terms(question: MarketQuestion, chosen: Mapping[str, Cell], length: Mapping[str, Cell]) -> list[Term]:

@@ -7,30 +7,10 @@ from collections.abc import Mapping
 from napkin.commands.inputs import Inputs
 from napkin.commands.plan.question import read_least
 from napkin.commands.question.amount import read_whether_stated
+from napkin.commands.question.offers import Offer, read_offers
 from napkin.commands.signature import OptionText
-from napkin.errors import NapkinError, Problems
-from napkin.evidence.prices import PRICES, Price, given
-from napkin.inputs.hardware import find as find_hardware
+from napkin.errors import NapkinError
 from napkin.record import record
-from napkin.term import Term
-
-ANY = "any"
-"""In the place of accelerators: all whose price is known."""
-
-
-@record
-class Offer:
-    """An accelerator, and what an hour of it costs; own: the user said so."""
-
-    slug: str
-    name: str
-    price: Price
-    own: bool
-
-    @property
-    def term(self) -> Term:
-        """The price as a leaf."""
-        return self.price.term
 
 
 @record
@@ -54,23 +34,7 @@ def read(inputs: Inputs) -> MarketQuestion:
     """Read the question. NapkinError (2): what no other question of `plan` answers is missing."""
     stated = read_whether_stated(inputs)
     inputs.need_all({"model": "which model?"} | ({} if stated else {"tokens": "how long a run? its cost is compared"}))
-    words = inputs.value("hardware")
-    assert isinstance(words, (list, tuple))
-    price = inputs.number_or_none("price")
-    offers, unknown = [], []
-    for word in dict.fromkeys(PRICES if list(words) == [ANY] else (str(one) for one in words)):
-        hardware = find_hardware(word)
-        known = PRICES.get(hardware.slug)
-        if price is not None:
-            known = given(float(price))
-        if known is None:
-            unknown.append(
-                NapkinError(f"--hardware {word}: no price of it is known", "--price says what an hour costs")
-            )
-        else:
-            offers.append(Offer(hardware.slug, hardware.name, known, price is not None))
-    if unknown:
-        raise unknown[0] if len(unknown) == 1 else Problems(unknown)
+    offers = read_offers(inputs)
     if inputs.has("emit"):
         raise NapkinError("--emit writes the layout of one machine", "name one --hardware")
     objective = read_least(inputs) or (inputs.text("objective") if "objective" in inputs else "cost")
@@ -82,7 +46,7 @@ def read(inputs: Inputs) -> MarketQuestion:
     gpus = inputs.given["gpus"].text if "gpus" in inputs.given else ""
     inputs.value("gpus")
     return MarketQuestion(
-        tuple(offers),
+        offers,
         asked,
         str(gpus),
         objective,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.options.files import DRAWS
+from napkin.options.machine import accelerators
 from napkin.options.model import MODEL_OPTIONS
 from napkin.options.option import choice
 from napkin.options.serving import REQUESTS
@@ -13,7 +14,11 @@ from napkin.render.answer import Answer
 
 
 def run(inputs: Inputs) -> Answer:
-    """Answer for a model on an accelerator."""
+    """Answer for a model on an accelerator, or on the one of several that serves it cheapest."""
+    if isinstance(inputs.peek("hardware"), list):
+        from napkin.commands.serve.market import run_market
+
+        return run_market(inputs)
     from napkin.commands.serve.answer import answer
     from napkin.commands.serve.question import read
 
@@ -51,7 +56,7 @@ COMMAND = Command(
         *MODEL_OPTIONS,
         *DRAWS,
     ),
-    reads={"max": choice("batch"), "min": choice("gpus")},
+    reads={"max": choice("batch"), "min": choice("gpus"), "hardware": accelerators},
     arguments=("model",),
     verdicts=VERDICTS,
     success=FITS,
@@ -60,5 +65,6 @@ COMMAND = Command(
         "serve llama3-70b --gpus 8 --hardware h100 --concurrency 256 --price 2.5",
         "serve deepseek-v3 --gpus 8 --hardware h200 --dtype fp8 --max batch",
         "serve llama3-70b --gpus 4 --hardware h100 --max-tpot 40ms",
+        "serve llama3-70b --hardware any --concurrency 256 --max-tpot 50ms",
     ),
 )

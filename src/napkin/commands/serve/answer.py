@@ -34,7 +34,12 @@ QUANTITIES = {
 
 def answer(question: ServeQuestion) -> Answer:
     """Answer the question."""
-    found = choose(question)
+    return answer_of(choose(question))
+
+
+def answer_of(found: ServedModel) -> Answer:
+    """Answer with what was found."""
+    question = found.question
     done = Answer("serve", _terms(found))
     done.rows = _rows(found)
     done.extra["columns"] = COLUMNS
