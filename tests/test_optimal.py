@@ -9,6 +9,7 @@ import pytest
 
 from napkin.architectures import build
 from napkin.commands.optimal.published import nearest
+from napkin.evidence.prices import PRICES
 from napkin.inputs.model_file import preset_config
 from napkin.inputs.presets import preset
 from napkin.operations.queries import has_scan
@@ -308,6 +309,18 @@ def test_a_machine_and_a_size_agree(napkin: Napkin) -> None:
     assert asked["time"] == pytest.approx(30 * 86400, rel=0.03)
 
 
+def test_a_budget_without_a_price_takes_what_sellers_ask(napkin: Napkin) -> None:
+    """The same in the three commands that a budget limits, and said."""
+    asked = PRICES["h100-sxm-80gb"].middle
+    found = napkin("optimal --budget 10000 --hardware h100 --mfu 0.4 --json")
+    assert found.values["gpu_hours"] == pytest.approx(10_000 / asked)
+    assert found.data["inputs"]["price"]["origin"] == "evidence"
+    plan = napkin("plan llama3-8b --hardware h100 --gpus 8 --tokens 1B --budget 10000 --json").values
+    assert plan["cost"] == pytest.approx(plan["gpu_hours"] * asked)
+    taken = napkin("train-time --params 7B --hardware h100 --gpus 8 --mfu 0.4 --budget 10000 --json").values
+    assert taken["gpu_hours"] == pytest.approx(10_000 / asked)
+
+
 def test_a_budget_buys_gpu_hours(napkin: Napkin) -> None:
     found = napkin("optimal --budget 100000 --price 2 --hardware h100 --mfu 0.4 --json").values
     assert found["gpu_hours"] == pytest.approx(50_000)
@@ -331,7 +344,7 @@ def test_a_budget_buys_gpu_hours(napkin: Napkin) -> None:
         ("optimal --compute 1e22 --law kraj --experts 1 --granularity 8", 2, "a dense model has no experts"),
         ("optimal --params 1B --tokens 20B --law kraj", 2, "--granularity is missing"),
         ("optimal --compute 1e22 --law kumar --bits 2", 2, "fitted to 4 to 16"),
-        ("optimal --budget 1000 --hardware h100", 2, "--price is missing"),
+        ("optimal --budget 1000 --hardware mi250x", 2, "--price is missing"),
         ("optimal --gpus 8 --hardware h100 --within 1d --budget 5 --price 2", 2, "a contradiction"),
         ("optimal deepseek-v3 --compute 1e22", 2, "experts"),
         ("optimal --gpus 1 --hardware rtx4090 --within 365d", 1, "asks for a model of 3.8"),

@@ -10,6 +10,7 @@ from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.goodput import read_goodput
 from napkin.commands.question.machine import read_hardware, read_peak
 from napkin.commands.question.nodes import read_gpus
+from napkin.commands.question.price import read_market_price
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.rates import gpus_per_node
@@ -224,6 +225,7 @@ def _read_machine(inputs: Inputs, law: ScalingLaw, bounded: bool) -> Available |
     peak = read_peak(inputs, hardware)
     mfu = inputs.term("mfu") if inputs.has("mfu") else None
     inputs.depends(OF_PLAN[:4], mfu is None or bool(inputs.peek("gpus")), "--mfu is given, and nothing is planned")
+    read_market_price(inputs, hardware)
     price = inputs.term("price") if inputs.has("price") else None
     gpus, time = _read_extent(inputs, hardware, price, bounded)
     options = {name: inputs.given[name] for name in OF_PLAN if name in inputs.given}

@@ -9,6 +9,7 @@ from napkin.commands.question.amount import read_amount, read_whether_stated
 from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.goodput import read_goodput
 from napkin.commands.question.nodes import read_gpus
+from napkin.commands.question.price import read_market_price
 from napkin.commands.question.untimed import read_untimed
 from napkin.errors import NapkinError
 from napkin.options.command_line import Text, Texts
@@ -71,6 +72,7 @@ def read(inputs: Inputs) -> PlanQuestion:
     counts = inputs.integers("gpus") if several else (inputs.integer("gpus"),) if asked is not None else ()
     _read_objective(inputs, fewest=not counts)
     objective, tokens = inputs.text("objective"), _read_tokens(inputs, layouts.request.seq)
+    read_market_price(inputs, layouts.hardware)
     deadline, budget, price = (inputs.number_or_none(name) for name in ("within", "budget", "price"))
     for name, limit in (("within", deadline), ("budget", budget)):
         if limit is not None and tokens is None:

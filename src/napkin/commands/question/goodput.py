@@ -38,8 +38,9 @@ def read_goodput(
     published = PUBLISHED[kind]
     if kind == PRODUCTION and not of_runs:
         return _read_predicted(inputs, published, trained)
-    whole = "published whole runs say it, failures and all" if of_runs else f"a {kind} is too short for failures"
-    inputs.because(OF_FAILURES, whole, "napkin plan predicts it" if of_runs else "leave it out")
+    whole = "the MFU of published runs has their failures in it" if of_runs else f"a {kind} is too short for failures"
+    hint = "napkin plan, or a layout (--tp, --zero, …), predicts failures" if of_runs else "leave it out"
+    inputs.because(OF_FAILURES, whole, hint)
     inputs.note(note(published))
     inputs.record("goodput", published.share.value, "evidence")
     return published

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.goodput import read_goodput
 from napkin.commands.question.machine import WHICH, check_dtype, read_hardware, read_peak
+from napkin.commands.question.price import read_market_price
 from napkin.commands.train_time.question import TrainTimeQuestion
 from napkin.counting.six_n import six, six_n
 from napkin.errors import NapkinError
@@ -44,9 +45,12 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
         from napkin.commands.train_time.fewest import read_degrees
 
         read_degrees(inputs, known)
-    if not inputs.has("hardware") or (inputs.has("budget") and not inputs.has("price")):
+    if not inputs.has("hardware"):
         _check_missing(inputs, known)
     hardware = read_hardware(inputs, ("peak-flops", "tdp"))
+    read_market_price(inputs, hardware)
+    if inputs.has("budget") and not inputs.has("price"):
+        _check_missing(inputs, known)
     peak = read_peak(inputs, hardware)
     price = inputs.term("price") if inputs.has("price") else None
     budget = inputs.term("budget") if inputs.has("budget") else None
@@ -147,10 +151,10 @@ def _read_intensity(inputs: Inputs) -> Term:
 
 
 def _check_missing(inputs: Inputs, known: Mapping[str, Term]) -> None:
-    """Refuse a question without an accelerator, or with a budget and no price, naming what else is missing; an MFU can
-    be estimated."""
+    """Refuse a question without an accelerator, or with a budget and no known price, naming what else is missing; an
+    MFU can be estimated."""
     more = []
-    if inputs.has("budget") and not inputs.has("price"):
+    if inputs.has("hardware") and inputs.has("budget") and not inputs.has("price"):
         more.append(NapkinError("--budget needs --price", "add --price, USD per GPU-hour"))
     try:
         time.unknowns({"mfu": six(), **known}, inputs.has("budget"))
