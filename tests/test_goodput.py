@@ -75,6 +75,14 @@ def test_what_a_checkpoint_holds_and_how_long_it_blocks(napkin: Napkin) -> None:
     assert 30 < write.seconds(leaf("gpus", 384, "GPU")).value < 70
 
 
+def test_checkpoint_says_what_a_plan_says(napkin: Napkin) -> None:
+    planned = napkin(f"{PLAN} --gpus 64 --json").values
+    alone = napkin("checkpoint llama3-8b --gpus 64 --json").values
+    assert alone["checkpoint/write_time"] == pytest.approx(planned["checkpoint/blocked"], rel=1e-6)
+    assert alone["checkpoint/interval"] == pytest.approx(planned["checkpoint/interval"], rel=1e-6)
+    assert alone["mtbf"] == planned["mtbf"]
+
+
 def test_your_own_storage_and_interval_count(napkin: Napkin) -> None:
     own = napkin(f"{PLAN} --gpus 64 --write-bandwidth 1GB/s --checkpoint-interval 1h --json").values
     assert own["checkpoint/blocked"] == pytest.approx(own["checkpoint/bytes"] / 1e9)
