@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.goodput import read_goodput
 from napkin.commands.question.machine import WHICH, check_dtype, read_hardware, read_peak
-from napkin.commands.question.price import read_market_price
 from napkin.commands.train_time.question import TrainTimeQuestion
 from napkin.counting.six_n import six, six_n
 from napkin.errors import NapkinError
@@ -48,9 +47,12 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
     if not inputs.has("hardware"):
         _check_missing(inputs, known)
     hardware = read_hardware(inputs, ("peak-flops", "tdp"))
-    read_market_price(inputs, hardware)
-    if inputs.has("budget") and not inputs.has("price"):
-        _check_missing(inputs, known)
+    if inputs.has("budget"):
+        from napkin.commands.question.price import read_market_price
+
+        read_market_price(inputs, hardware)
+        if not inputs.has("price"):
+            _check_missing(inputs, known)
     peak = read_peak(inputs, hardware)
     price = inputs.term("price") if inputs.has("price") else None
     budget = inputs.term("budget") if inputs.has("budget") else None
