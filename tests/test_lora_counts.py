@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from napkin._tables.adapter_targets import DIFFERS
 from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
 from napkin.footprint.prepared import stack_of_step
@@ -211,19 +212,53 @@ def test_what_is_no_linear_layer_has_no_adapter() -> None:
         trained(config, "q")
 
 
-@pytest.mark.parametrize(
-    "targets", ["", "--lora-targets all-linear", "--lora-targets linear_k_adapter_list.0.0,k_proj"]
-)
-def test_adapters_that_differ_from_peft_s_are_refused(targets: str) -> None:
-    """Zamba2's modules hold low-rank layers for each use of their block, which peft adapts all; other layers are
-    counted as peft counts them."""
-    assert difference("zamba2", ("all-linear",)) > DETAIL > difference("zamba2", ("k_proj",)) == 0
-    refused = run_line(f"memory zamba2-1.2b --seq 64 --lora-rank 8 {targets}")
+@pytest.mark.parametrize("targets", ["", "--lora-targets o_a_proj", "--lora-targets q_a_proj,o_a_proj"])
+def test_adapters_that_peft_makes_and_cannot_run_are_refused(targets: str) -> None:
+    """DeepSeek-V4's output is one linear layer for each group of heads; peft 0.21 adds (…, groups, groups · rank) to
+    (…, groups, rank)."""
+    refused = run_line(f"memory deepseek-v4-flash --seq 64 --lora-rank 8 {targets}")
     assert refused.status == 3
     assert len(refused.errors) == len(refused.hints) == 1
-    assert "k_proj" in refused.hints[0]
-    assert run_line("memory zamba2-1.2b --seq 64 --lora-rank 8 --lora-targets k_proj").status == 0
-    assert run_line(f"plan zamba2-1.2b --gpus 1 --hardware h100 --seq 64 --lora-rank 8 {targets}").status == 3
+    assert "o_a_proj" in refused.errors[0]
+    assert "q_a_proj" in refused.hints[0]
+    assert "o_a_proj" not in refused.hints[0]
+    assert run_line("memory deepseek-v4-flash --seq 64 --lora-rank 8 --lora-targets q_a_proj").status == 0
+
+
+def test_each_module_of_a_shared_block_holds_the_adapters_of_all_uses() -> None:
+    """Zamba2: one block, used by two layers of three; the class has it twice, each with low-rank layers for both uses,
+    of which each module runs its own: 2 · 2 pairs of r·(h + a) and r·(a + 2f), half of which have no gradient."""
+    config = {
+        "model_type": "zamba2", "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2,
+        "intermediate_size": 48, "vocab_size": 96, "adapter_rank": 8, "n_mamba_heads": 4, "mamba_d_state": 16,
+        "layers_block_type": ["hybrid", "mamba", "hybrid"],
+    }  # fmt: skip
+    found = adapted(config, *(f"gate_up_proj_adapter_list.{use}.{half}" for use in (0, 1) for half in (0, 1)))
+    assert found.all == found.idle == 2 * RANK * ((32 + 8) + (8 + 2 * 48))
+
+
+def test_an_adapter_in_a_single_layer_is_refused() -> None:
+    refused = run_line("memory llama3.1-8b --lora-rank 8 --lora-targets 0.self_attn.q_proj")
+    assert refused.status == 3
+    assert "hint: self_attn.q_proj" in refused.hints[0]
+
+
+@pytest.mark.parametrize(("share", "status"), [(0.2, 3), (0.0088, 0)])
+def test_a_known_difference_from_peft_is_refused_or_noted(
+    monkeypatch: pytest.MonkeyPatch, share: float, status: int
+) -> None:
+    monkeypatch.setitem(DIFFERS, "esm", {"all-linear": share, "query": 0.0})
+    assert (share > DETAIL) == (status == 3)
+    assert difference("esm", ("all-linear",)) == share
+    assert difference("esm", ("query",)) == 0
+    answer = run_line("memory esm2-650m --seq 64 --lora-rank 8 --json")
+    assert answer.status == status
+    if status:
+        assert "query" in answer.hints[0]
+    else:
+        notes = json.loads(answer.out)["notes"]
+        assert any(note.startswith("LoRA on esm: the adapters' parameters differed by up to 0.9%") for note in notes)
+    assert run_line("memory esm2-650m --seq 64 --lora-rank 8 --lora-targets query").status == 0
 
 
 def test_a_type_that_was_never_compared_is_named_as_such() -> None:
@@ -232,13 +267,6 @@ def test_a_type_that_was_never_compared_is_named_as_such() -> None:
     assert "adapters not compared with peft" in answer.assumed
     assert any(note.startswith("LoRA on grok-1: adapters follow") for note in answer.notes)
     assert "adapters not compared with peft" not in answered("memory t5-base --seq 64 --lora-rank 8").assumed
-
-
-def test_a_difference_in_detail_is_noted() -> None:
-    """ESM-2's class holds one more linear layer, of contacts, 660 inputs to 1 output, which its pass never runs."""
-    answer = answered("memory esm2-650m --seq 64 --lora-rank 8")
-    assert "adapters about as peft makes them" in answer.assumed
-    assert any(note.startswith("LoRA on esm: the adapters' parameters differed by up to 0.9%") for note in answer.notes)
 
 
 def test_every_row_of_these_counts_was_compared() -> None:

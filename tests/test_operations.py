@@ -87,6 +87,6 @@ def test_operations_whose_bytes_the_time_of_a_step_does_not_know_yet() -> None:
     next_to_gemms = (
         "BandAttention BlockIndexer DistanceBias ExpertMatmul Indexer PositionBias RelativeScores RetrievedExperts "
         "Reused RunChoice RunIndexer SharedExperts ShiftedAttention Ungraded "
-        "Unkept ChunkAttention NgramAttention Streamed"
+        "Unkept ChunkAttention NgramAttention Streamed StreamedLinear"
     )
     assert found == {*elementwise.split(), *copies.split(), *next_to_gemms.split()}

@@ -10,7 +10,8 @@ from napkin.elementwise import Number
 from napkin.errors import NapkinError, Refused
 from napkin.term import leaf
 from napkin.training import optimizer_states, optimizers
-from napkin.training.optimizers import OPTIMIZERS
+from napkin.training.optimizer_states import state_bytes
+from napkin.training.optimizers import OPTIMIZERS, find
 
 CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
     "sgd": ("SGD", {}),
@@ -126,3 +127,55 @@ def test_paged_states_are_outside_what_the_allocator_counts() -> None:
 @pytest.mark.parametrize(("name", "each"), [("lamb", 8), ("sophia", 8), ("adan", 16), ("paged-adamw", 8)])
 def test_optimizers_beside_torch(name: str, each: int) -> None:
     assert optimizer_states.per_param(OPTIMIZERS[name], leaf("w", 4, "byte/param")).value == each
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "width", "total"),
+    [
+        # measured on torch 2.13: tensors of optimizer.state after three steps
+        ("galore-adamw:16", (96, 256), 4, 16_384 + 16_384 + 6_144),
+        ("galore-adamw:16", (256, 96), 2, 8_192 + 8_192 + 3_072),
+        ("apollo-adamw:16", (96, 256), 4, 16_384 + 16_384 + 6_144 + 4),
+        ("apollo-mini", (256, 96), 2, 512 + 512 + 192 + 2),
+        ("adam-mini", (256, 256), 4, 262_144 + 1_024),
+        ("adam-mini", (256,), 2, 512 + 2),
+        ("soap", (96, 256), 4, 2 * 98_304 + 2 * 299_008),
+        ("soap", (96, 256), 2, 2 * 49_152 + 2 * 149_504),
+        ("soap", (256,), 4, 2 * 1_024),
+        # by hand: a side above 10,000 has no Gram matrix in SOAP, and is cut into 8,192 + 1,808 in Shampoo
+        ("soap", (20_000, 64), 4, 8 * 20_000 * 64 + 8 * 64 * 64),
+        ("shampoo", (10_000, 64), 4, 8 * 640_000 + 8 * (8_192**2 + 1_808**2 + 2 * 64**2)),
+        # int4: half a byte each, scale and zero of the parameter's format for each 256
+        ("q-galore-adamw-8bit:16", (96, 256), 2, 2 * (4_096 + 4 * 16) + 768 + 2 * 2 * 6),
+    ],
+)
+def test_states_of_optimizers_of_matrices(name: str, shape: tuple[int, ...], width: int, total: int) -> None:
+    optimizer, _ = find(name)
+    assert sum(state_bytes(state, shape, width) for state in optimizer.kept(shape)) == total
+
+
+def test_a_rank_belongs_to_a_projection() -> None:
+    for bad in ("galore-adamw:0", "galore-adamw:x", "adamw:8", "galore-adamw:٣"):
+        with pytest.raises(NapkinError):
+            find(bad)
+    assert find("galore")[0].name == "galore-adamw"
+
+
+@pytest.mark.parametrize(
+    ("name", "flops", "cubes"),
+    [
+        # a 64 × 256 matrix by hand, FLOPs of products and cubes of decompositions a step
+        ("muon", 5 * 2 * (2 * 64 * 64 * 256 + 64**3), 0.0),
+        ("shampoo", 2 * 2 * (64 * 64 * 256 + 64 * 256 * 256), (64**3 + 256**3) / 10),
+        ("soap", 4 * 2 * (64 * 64 * 256 + 64 * 256 * 256), (64**3 + 256**3) / 10),
+        ("galore-adamw:16", 2 * 2 * 64 * 256 * 16, 64 * 64 * 256 / 200),
+        ("apollo-adamw:16", 2 * 64 * 256 * 16, 0.0),
+    ],
+)
+def test_work_of_optimizers_on_a_matrix(name: str, flops: float, cubes: float) -> None:
+    works = find(name)[0].works
+    assert works is not None
+    for shape in ((64, 256), (256, 64)):
+        work = works(*shape)
+        assert sum(2 * one.times * one.m * one.k * one.n for one in work.products) == flops
+        assert sum(each for _, each in work.cubes) == pytest.approx(cubes)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from napkin.evidence.decompositions import SEEN
 from napkin.evidence.generic import decoder
 from napkin.evidence.printed import PrintedDecoder
 from napkin.operations.attention import AttentionCore, Rotary
@@ -32,6 +33,7 @@ from napkin.timing.rates import Rates
 from napkin.timing.step import step
 from napkin.timing.step_layout import StepLayout
 from napkin.training.optimizer_step import step_traffic
+from napkin.training.optimizer_work import EIGENVECTORS, ORTHOGONAL, SINGULAR, orthogonalizing, projecting
 from napkin.training.optimizers import OPTIMIZERS
 from napkin.training.precision import POLICIES
 from tests.conftest import run_line
@@ -289,8 +291,8 @@ def test_attention_that_no_kernel_runs_moves_its_scores(op: Operation, scores: i
 @pytest.mark.parametrize("shape", [DENSE, MOE], ids=["dense", "moe"])
 def test_a_choice_is_made_by_zero_or_one(shape: PrintedDecoder, zero: int) -> None:
     """Every condition is a truth value, which --explain prints."""
-    ep = {"ep": 2} if shape.experts else {}
-    plan = StepLayout(sequence=S, micro_batch=B, micro_batches=2, dp=4, zero=zero, shards=2 if zero else 1, **ep)
+    ep, shards = 2 if shape.experts else 1, 2 if zero else 1
+    plan = StepLayout(sequence=S, micro_batch=B, micro_batches=2, dp=4, zero=zero, shards=shards, ep=ep)
     found = step(decoder(shape), plan, UNIT)
     conditions = [node.parts[0] for node in found.time.walk() if node.op == "choice"]
     assert conditions
@@ -642,6 +644,45 @@ def test_the_optimizer_moves_its_own_part() -> None:
     # a stage of two: half of the layers, and the embedding or the head
     stage = parts(optimizer_bytes=30, pp=2)["step/optimizer"]
     assert stage == pytest.approx(30 * (L / 2 * (LAYER + NORMS) + V * H))
+
+
+MATRICES = [(H, (HEADS + 2 * KV) * D), (HEADS * D, H), (H, F), (H, F), (F, H)]
+"""Of a dense layer: queries, keys and values in one; output, gate, up, down."""
+
+
+def test_an_optimizer_works_on_each_matrix() -> None:
+    """GaLore: down to rank 8 and back, 2 · 2·a·b·8 FLOP, and a decomposition of m²·n cubes every 200 steps."""
+    works = projecting(8, decomposed=True)
+    each = sum(32 * a * b + min(a, b) ** 2 * max(a, b) / 200 for a, b in MATRICES)
+    for dp, zero, pp, expected in (
+        (1, 0, 1, L * each),
+        (4, 0, 1, L * each),  # every replica all of them
+        (4, 1, 1, L * each / 4),  # each one of the ranks
+        (1, 0, 2, L / 2 * each),
+    ):
+        found = parts(works=works, optimizer_bytes=0, dp=dp, zero=zero, pp=pp)["step/optimizer"]
+        assert found == pytest.approx(expected)
+    tables = parts(works=works, works_on_tables=1, optimizer_bytes=0)["step/optimizer"]
+    assert tables == pytest.approx(L * each + 2 * (32 * V * H + H**2 * V / 200))
+    both = parts(works=works, optimizer_bytes=30)["step/optimizer"]
+    assert both == pytest.approx(L * each + 30 * WEIGHTS)
+
+
+def test_muon_s_products_are_of_16_bits() -> None:
+    m, n = H, F
+    iteration = product(m, n, m) + product(m, m, m) + product(m, m, n)
+    found = parts(works=orthogonalizing, optimizer_bytes=0)
+    each = [value for name, value in found.items() if "/works/" in name and name.endswith(f"{F}x{H}/each")]
+    assert each == [pytest.approx(5 * iteration)]
+
+
+def test_decompositions_take_as_long_as_those_that_were_seen() -> None:
+    """The published step that each figure is from, predicted by it: H100 at 3.35 TB/s, every tenth step."""
+    for kind, seen in SEEN.items():
+        cubes = sum(count * m * m * n for count, m, n in seen.matrices)
+        assert cubes * seen.bytes_of_a_cube / seen.bandwidth == pytest.approx(seen.seconds), kind
+    shampoo, soap = SEEN[EIGENVECTORS], SEEN[ORTHOGONAL]
+    assert soap.bytes_of_a_cube < shampoo.bytes_of_a_cube < SEEN[SINGULAR].bytes_of_a_cube
 
 
 @pytest.mark.parametrize(

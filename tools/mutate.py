@@ -217,7 +217,7 @@ def recorded(session: Session, workers: int) -> dict[str, Recorded]:
                 del kept[key]
     of_files = Counter(str(item.path) for item in session.items)
     keys = {
-        path: f"{path} {tests} {digest(path)}" for path, tests in of_files.items()
+        path: f"{os.path.basename(path)} {tests} {digest(path)}" for path, tests in of_files.items()
     }  # with slow tests there are more
     os.makedirs(os.path.dirname(CACHE), exist_ok=True)
 

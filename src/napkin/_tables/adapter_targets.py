@@ -302,17 +302,4 @@ COMPARED: frozenset[str] = frozenset((
     'zaya',
 ))
 DIFFERS: dict[str, dict[str, float]] = {
-    'bigbird_pegasus': {'all-linear': 0.0, 'embed_positions': 0.0, 'embed_tokens': 1.0, 'fc1': 0.0, 'fc2': 0.0, 'k_proj': 0.0, 'key': 0.0, 'lm_head': 0.0, 'out_proj': 0.0, 'output': 0.0, 'q_proj': 0.0, 'query': 0.0, 'shared': 1.0, 'v_proj': 0.0, 'value': 0.0},
-    'deepseek_v4': {'all-linear': 0.1019, 'down_proj': 0.0, 'embed_tokens': 0.0, 'experts.down_proj': 0.0, 'experts.gate_up_proj': 0.0, 'gate_proj': 0.0, 'kv_proj': 0.0, 'lm_head': 0.0, 'o_b_proj': 0.0, 'q_a_proj': 0.0, 'q_b_proj': 0.0, 'up_proj': 0.0, 'weights_proj': 0.0},
-    'diffusion_gemma_text': {'all-linear': 0.3871, 'embed_tokens': 0.5, 'experts.down_proj': 0.5, 'experts.gate_up_proj': 0.5, 'lm_head': 0.0, 'proj': 0.5},
-    'esm': {'all-linear': 0.0088, 'decoder': 0.0, 'dense': 0.0, 'key': 0.0, 'position_embeddings': 0.0, 'query': 0.0, 'value': 0.0, 'word_embeddings': 0.0},
-    'fsmt': {'all-linear': 0.9535, 'embed_positions': 0.0, 'embed_tokens': 1.0, 'fc1': 0.0, 'fc2': 0.0, 'k_proj': 0.0, 'out_proj': 0.0, 'output_projection': 0.0, 'q_proj': 0.0, 'v_proj': 0.0},
-    'hunyuan_v1_moe': {'all-linear': 0.0157, 'down_proj': 0.0, 'embed_tokens': 0.0, 'experts.down_proj': 0.0, 'experts.gate_up_proj': 0.0, 'gate_proj,up_proj,down_proj': 0.0, 'k_proj': 0.0, 'lm_head': 0.0, 'o_proj': 0.0, 'q_proj': 0.0, 'v_proj': 0.0},
-    'muse_glimmer_text': {'all-linear': 0.1656, 'down_proj': 0.0, 'embed_tokens': 0.0, 'gate_proj': 0.7835, 'k_proj': 0.0, 'lm_head': 0.0, 'o_proj': 0.0, 'q_proj': 0.0, 'up_proj': 0.0, 'v_proj': 0.0},
-    'pegasus_x': {'all-linear': 0.0, 'embed_tokens': 1.0, 'fc1': 0.0, 'fc2': 0.0, 'k_proj': 0.0, 'lm_head': 0.0, 'out_proj': 0.0, 'q_proj': 0.0, 'shared': 1.0, 'v_proj': 0.0},
-    'prophetnet': {'all-linear': 0.587, 'intermediate': 0.5652, 'key_proj': 0.375, 'ngram_embeddings': 0.0, 'out_proj': 0.75, 'output': 0.5652, 'position_embeddings': 0.0, 'query_proj': 0.75, 'value_proj': 0.375, 'word_embeddings': 0.6667},
-    'qwen4_exp_text': {'all-linear': 0.0364, 'block_inject_weight': 0.0, 'down_proj': 0.0, 'embed_tokens': 0.0, 'experts.down_proj': 0.0, 'experts.gate_up_proj': 0.0, 'gate_proj': 0.0, 'in_proj_a': 0.0, 'in_proj_b': 0.0, 'in_proj_qkv': 0.0, 'in_proj_z': 0.0, 'input_mix_weight_down': 0.0, 'input_mix_weight_up': 0.0, 'k_proj': 0.0, 'key_proj': 0.0, 'lm_head': 0.0, 'ngram_embedding': 0.0, 'o_proj': 0.0, 'out_proj': 0.0, 'q_proj': 0.0, 'shared_expert_gate': 0.0, 'up_proj': 0.0, 'v_proj': 0.0, 'value_proj': 0.0},
-    'reformer': {'all-linear': 0.0, 'decoder': 0.0, 'embedding': 1.0, 'key': 0.0, 'query': 0.0, 'query_key': 0.0, 'value': 0.0, 'word_embeddings': 0.0},
-    't5gemma2': {'all-linear': 0.0, 'down_proj': 0.0, 'embed_tokens': 0.5, 'gate_proj': 0.0, 'k_proj': 0.0, 'o_proj': 0.0, 'out_proj': 0.0, 'q_proj': 0.0, 'up_proj': 0.0, 'v_proj': 0.0},
-    'zamba2': {'all-linear': 0.1835, 'down_proj': 0.0, 'embed_tokens': 0.0, 'gate_up_proj': 0.0, 'in_proj': 0.0, 'k_proj': 0.0, 'linear': 0.0, 'lm_head': 0.0, 'o_proj': 0.0, 'out_proj': 0.0, 'q_proj': 0.0, 'v_proj': 0.0},
 }

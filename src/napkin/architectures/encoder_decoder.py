@@ -14,7 +14,9 @@ from napkin.architectures.idle import idle
 from napkin.architectures.reading import class_names
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
+from napkin.operations.idle import Idle
 from napkin.operations.pointwise import Add
+from napkin.operations.roles import TOKEN
 from napkin.operations.views import reuse
 from napkin.record import replace
 
@@ -102,6 +104,14 @@ def _from(operations: Operations, old: str, new: str) -> Operations:
 def shared_embedding(operations: Operations) -> Operations:
     """Return the encoder's embeddings for the decoder, which shares the token embedding."""
     return tuple(reuse(op) if op.name == "embedding" else op for op in operations)
+
+
+def root_table(operations: Operations, *, tied: bool) -> Idle:
+    """Return the token embedding of the class that holds both stacks, which neither stack looks up: its weight is
+    theirs, or where nothing is tied its own."""
+    table = next(op for op in operations if op.embeds() == TOKEN)
+    held = replace(reuse(table) if tied else table, name="root_embedding", module="root_embedding")
+    return idle("unused_embedding", (held,))
 
 
 Sparse = Callable[[int, bool], bool]

@@ -149,7 +149,7 @@ def _added(
     _judge(command, given, whole, answers)
     from napkin.commands.screens.phases import screen
 
-    whole.screen = screen(whole, answers, names)
+    whole.screen = screen(whole, answers)
     return whole
 
 

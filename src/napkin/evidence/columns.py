@@ -226,12 +226,12 @@ def _group(members: Sequence[Candidate]) -> RowGroup:
     figures = _stacked(
         (one.machine for one in members), (f for f in fields(Machine) if f not in ("generation", "chip"))
     )
-    columns = _stacked((one.plan for one in members), fields(StepLayout))
+    columns = _stacked((one.plan for one in members), (f for f in fields(StepLayout) if f != "works"))
     stacks = [software.stack(one.row.stack or software.UNKNOWN) for one in members]
     alone = np.array([one.row.gpus == 1 for one in members])
     return RowGroup(
         decoders(SimpleNamespace(**dimensions), first.shape),
-        StepLayout(**columns),
+        StepLayout(works=None, **columns),  # no published step has an optimizer of matrices
         Machine(generation="", chip="", **figures),
         np.array([one.index for one in members]),
         {field: np.array([one.keys[field] for one in members]) for field in first.keys},

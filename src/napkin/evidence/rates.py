@@ -10,12 +10,14 @@ from collections.abc import Callable, Mapping
 
 from napkin.elementwise import Number, maximum, minimum, where
 from napkin.errors import Refused
+from napkin.evidence.decompositions import SEEN
 from napkin.evidence.priors import MEASURED_CHIPS
 from napkin.evidence.software import SoftwareStack
 from napkin.formats import COMPUTE_BITS
 from napkin.inputs.hardware import Hardware
 from napkin.record import record
 from napkin.timing.rates import Rates
+from napkin.training.optimizer_work import EIGENVECTORS, ORTHOGONAL, SINGULAR
 
 MEASURED_GENERATIONS = ("volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna", "tpu", "gaudi")
 """Generations of accelerators with constants of their own (priors.py: `matmul/GENERATION/16`)."""
@@ -50,7 +52,7 @@ def generation_note(hardware: Hardware) -> str:
 @record
 class Machine:
     """What the rates need of the hardware, each a number or one per row. units: matrix units that share the tiles;
-    chip: the accelerator's name."""
+    chip: the accelerator's name; full: dense FLOP/s of fp32, 0 where it is not known."""
 
     generation: str
     chip: str
@@ -63,6 +65,7 @@ class Machine:
     units: Number
     power: Number
     bits: Number
+    full: Number = 0.0
 
     @property
     def low(self) -> Number:
@@ -127,6 +130,7 @@ def machine(hardware: Hardware, compute: str, network: float | None = None, node
         1 if era == "tpu" else hardware.sm_count or 100,
         min(power, MOST_POWER),
         bits,
+        hardware.peaks.get("fp32", 0.0),
     )
 
 
@@ -217,6 +221,7 @@ def rates(pick: Callable[[str], Number], at: Machine, reduce_early: Number, pure
     return Rates(
         peak=at.peak,
         peak_wide=at.peak_wide,
+        peak_full=at.full,
         bandwidth=at.bandwidth,
         link=at.link,
         network=at.network,
@@ -229,6 +234,9 @@ def rates(pick: Callable[[str], Number], at: Machine, reduce_early: Number, pure
         elementwise=pick("elementwise") * wider,
         accumulation_bytes=where(pure, PURE_ACCUMULATION, accumulation),
         data_overlap=reduce_early,
+        eigenvectors=SEEN[EIGENVECTORS].bytes_of_a_cube,
+        orthogonal=SEEN[ORTHOGONAL].bytes_of_a_cube,
+        singular=SEEN[SINGULAR].bytes_of_a_cube,
         **{name: pick(name) for name in AS_THEY_STAND},
     )
 

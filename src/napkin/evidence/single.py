@@ -117,6 +117,8 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
         optimizer_bytes=step_traffic(
             setup.precision, setup.optimizer.copies, 2 if pure else 4, setup.optimizer.moved(setup.form)
         ),
+        works=setup.optimizer.works,
+        works_on_tables=0 if setup.optimizer.only_matrices else 1,
         etp=layout.etp,
         gathers_adapters=_units(setup.framework.unit_of_adapter and setup.shards > 1, layout.zero),
         gathers_modules=_units(setup.framework.unit_of_module, layout.zero),

@@ -10,7 +10,7 @@ from napkin.formats import stored_bytes
 from napkin.operations.base import Operation
 from napkin.operations.facts import LinearLayer
 from napkin.operations.implementations import Implementation
-from napkin.operations.lora import adapter_shards, lora_pairs, modules_of, other_adapters, stored_format
+from napkin.operations.lora import adapter_shards, lora_pairs, module_of, modules_of, other_adapters, stored_format
 from napkin.operations.roles import EXPERT, REPLICATED, VOCABULARY
 from napkin.operations.tuning import Tuning
 from napkin.operations.work import Weight
@@ -123,10 +123,10 @@ def held_weights(operations: Iterable[Operation], setup: Setup) -> HeldWeights:
 
 
 def optimizer_of(weight: Weight, optimizer: Optimizer) -> Optimizer:
-    """Return the optimizer of a weight: AdamW for vectors, embedding and head where the optimizer takes only matrices
-    (as Muon's authors advise)."""
+    """Return the optimizer of a weight: another one for vectors, embedding and head where it takes only matrices (as
+    Muon's authors advise)."""
     if optimizer.only_matrices and (len(weight.shape) != 2 or weight.copies > 1 or weight.shard == VOCABULARY):
-        return OPTIMIZERS["adamw"]
+        return OPTIMIZERS[optimizer.rest]
     return optimizer
 
 
@@ -149,12 +149,13 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
     trained: list[Weight] = []
     saved: list[Weight] = []
     frozen: Number = 0
-    own = {op.module for op in operations if op.linear() is not None}
+    own = {op.module for op in operations if op.owner() is op}
     for op, runs in modules_of(operations):
         owner = op.owner()
-        linear = op.linear()
-        if owner is not op and not op.runs_again() and owner.module not in own:
-            linear = owner.linear()  # a module with tied weights has adapters of its own
+        holder = op
+        if owner is not op and not op.runs_again() and op.module not in own:
+            holder = module_of(op)  # a module with tied weights has adapters of its own
+        linear = holder.linear()
         narrow = stored_format(op if linear is None else owner, setup.implementation, tuning) != ""
         saved += op.weights() if op.role in tuning.saved else ()
         for weight in op.weights():
@@ -163,7 +164,10 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
             part = ceil_div(weight.count, divided(weight, setup.layout))
             kept = sized(1, "fp32") if stays_wide(op, weight, setup) else width
             frozen = frozen + part * (stored if narrow and len(weight.shape) > 1 else kept)
-        added = _added(op, linear, operations, setup.implementation, tuning)
+        added = [
+            *_added(op, holder.linear(), operations, setup.implementation, tuning),
+            *_others(holder, setup.implementation, tuning),
+        ]
         trained += added if runs else [replace(weight, trained=False) for weight in added]
     return _of_adapters(trained, saved, ceiling(frozen), setup)
 
@@ -186,11 +190,15 @@ def _added(
             found += _pair(linear.shard, 1, (tuning.rank * pairs, linear.d_in), (made, tuning.rank), tuning)
         if tuning.method == "adapter_v2":
             found += [Weight("scale", (linear.d_out,)), Weight("bias", (linear.d_out,))]
-    for copies, rank, d_in, d_out in other_adapters(op, implementation, tuning):
-        found += _pair(REPLICATED, copies, (copies * rank, d_in), (d_out, copies * rank), tuning)
     if core is not None and tuning.method.startswith("adapter"):
         found += [Weight("prompt", (PROMPT, core.heads * core.v_dim)), Weight("gate", (core.heads,))]
     return found
+
+
+def _others(op: Operation, implementation: Implementation, tuning: Tuning) -> Iterator[Weight]:
+    """Yield the adapters on what is no linear layer of its own."""
+    for copies, rank, d_in, d_out in other_adapters(op, implementation, tuning):
+        yield from _pair(REPLICATED, copies, (copies * rank, d_in), (d_out, copies * rank), tuning)
 
 
 def _of_adapters(adapters: list[Weight], saved: list[Weight], frozen: Number, setup: Setup) -> HeldWeights:

@@ -25,11 +25,6 @@ class StepClock:
         self._paused = 0.0
         self._since: tuple[float, int, int] | None = None  # when warm-up was over, after this many steps and tokens
 
-    @property
-    def is_warming(self) -> bool:
-        """Whether no step was timed yet."""
-        return not self.timed
-
     def start(self) -> None:
         """Begin the first step."""
         self._mark = self._clock()

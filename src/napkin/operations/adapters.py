@@ -27,7 +27,8 @@ class Adapter(Ordinary):
     drops       dropout before A         looked_up  A is an embedding, looked up by token ids
     shard       the linear layer's, which says how A and B are divided (`adapter_shards`)
     magnitude   of DoRA: the weight's norm is made in each forward pass, and both results are multiplied
-    copies      pairs of matrices, one for each expert that is a module, of which a token passes through `used`
+    copies      pairs of matrices, one for each expert that is a module, of which a token passes through `used`; of one
+                pair, `used` says how often
     """
 
     d_in: int
@@ -47,14 +48,12 @@ class Adapter(Ordinary):
         return self.reads == (MEMORY,)
 
     def weights(self) -> tuple[Weight, ...]:
-        shards = adapter_shards(self.shard, self.copies)
+        shards, used = adapter_shards(self.shard, self.copies), min(self.used, self.copies)
         found = (
-            Weight("A", (self.thin, self.d_in), shards[0], self.copies, self.used),
-            Weight("B", (self.d_out, self.rank), shards[1], self.copies, self.used),
+            Weight("A", (self.thin, self.d_in), shards[0], self.copies, used),
+            Weight("B", (self.d_out, self.rank), shards[1], self.copies, used),
         )
-        return (
-            (*found, Weight("magnitude", (self.d_out,), shards[1], self.copies, self.used)) if self.magnitude else found
-        )
+        return (*found, Weight("magnitude", (self.d_out,), shards[1], self.copies, used)) if self.magnitude else found
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         """A's input may need no gradient; B's always does."""

@@ -224,6 +224,10 @@ class GroupedMatmul(BlockMatmul):
     def __post_init__(self) -> None:
         self._is_module()
 
+    def linear_parts(self, implementation: Implementation) -> tuple[LinearPart, ...]:
+        """Return a linear layer of one group's inputs and all groups' outputs."""
+        return (LinearPart(self.module, self.d_in, self.blocks * self.d_out, fails=self.blocks > 1),)
+
     def lower(self, run: Lowering) -> Value:
         """Run one batched matmul per group.
 

@@ -64,6 +64,7 @@ class LinearPart:
     path       of its module, or of the parameter
     copies     of experts: each is one with `d_in` inputs and `d_out` outputs
     parameter  a tensor of the module instead of a linear layer of its own: only targets of parameters name it
+    fails      peft makes an adapter whose result has another shape than the layer's, so that its pass fails
     """
 
     path: str
@@ -72,6 +73,7 @@ class LinearPart:
     bias: bool = False
     copies: int = 1
     parameter: bool = False
+    fails: bool = False
 
 
 class Named(Protocol):
@@ -106,6 +108,10 @@ class LinearLayer(Named, Protocol):
     def bare(self) -> bool:
         """Whether its weight is a parameter of a module that is no linear layer: LoRA's targets and quantization pass
         it by."""
+
+    @property
+    def vectors(self) -> int:
+        """How many vectors of a token it reads."""
 
 
 class ThinPair(Protocol):

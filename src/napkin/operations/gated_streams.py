@@ -6,9 +6,11 @@ from __future__ import annotations
 from napkin.autograd.tensors import promoted, sized
 from napkin.elementwise import Number
 from napkin.operations.embedding import Embedding
-from napkin.operations.facts import Cache, Served
+from napkin.operations.facts import Cache, LinearPart, Served
+from napkin.operations.implementations import Implementation
+from napkin.operations.indexer import unkept
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import NOT_TIMED, Elementwise, Ordinary
+from napkin.operations.ordinary import NOT_TIMED, Elementwise, Module
 from napkin.operations.roles import COLUMN, VOCABULARY
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, gemm
@@ -120,7 +122,7 @@ class DilatedConv(Elementwise):
 
 
 @record
-class RunChoice(Ordinary):
+class RunChoice(Module):
     """Chooses the runs of `rate` tokens that each query sees: queries of `heads` heads and one key per token from one
     product, the keys of a run averaged, and normalized as the queries are. The loss's gradient does not reach its
     weights: a choice has none. FLOP: 2·T·h·(H + 1)·D and 2·T·H·D·⌊s/rate⌋."""
@@ -137,6 +139,9 @@ class RunChoice(Ordinary):
             ("key_norm", (self.head_dim,)),
         )
         return tuple(Weight(name, shape, trained=False) for name, shape in shapes)
+
+    def linear_parts(self, implementation: Implementation) -> tuple[LinearPart, ...]:
+        return (LinearPart(f"{self.module}.index_qk_proj", self.d_in, (self.heads + 1) * self.head_dim),)
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         made = (self.heads + 1) * self.head_dim
@@ -160,9 +165,8 @@ class RunChoice(Ordinary):
         tape = run.tape
         x = run.read(self)
         before, tape.recomputed = tape.recomputed, True
-        read = tape.lowered(x.tensor)
-        made = tape.new(run.tokens * (self.heads + 1) * self.head_dim, read.dtype, "queries and keys")
-        tape.record("linear", (read,), made)
+        (part,) = self.linear_parts(run.implementation)
+        made = unkept(run, part, x.tensor)
         mask = tape.record("topk", (made,), tape.new(run.tokens * run.s, "bool", "chosen keys"))
         tape.recomputed = before
         return Value(mask, 1, x.divided)

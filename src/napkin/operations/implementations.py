@@ -158,6 +158,8 @@ class Implementation:
                  and take a whole head each; its weights are divided evenly. Other implementations fail where ranks do
                  not divide them (Megatron-core of 2025, megatron/core/transformer/attention.py, num_query_groups <
                  world_size)
+    head_is_layer  the class names another module than the head as the one with its output: peft's `all-linear` takes
+                 the head too
     tuning       what is trained of a frozen network; None: everything
 
     What is allocated around the operations
@@ -232,6 +234,7 @@ class Implementation:
     parallel_loss: bool = False
     loss: str = ""
     gathers_heads: bool = False
+    head_is_layer: bool = False
     tuning: Tuning | None = None
     buffers: tuple[tuple[str, str], ...] = (ROTARY,)
     fp32_weights: tuple[str, ...] = ()

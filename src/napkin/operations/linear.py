@@ -59,6 +59,10 @@ class Matmul(Module):
     def bare(self) -> bool:
         return False
 
+    @property
+    def vectors(self) -> int:
+        return 1
+
     def residual(self) -> Number | None:
         return self.d_out if self.shard == ROW else None
 

@@ -8,6 +8,7 @@ from napkin.operations.facts import LinearLayer, LinearPart, Named
 from napkin.operations.implementations import Implementation
 from napkin.operations.roles import COLUMN, EXPERT, KEY, LM_HEAD, QKV, QUERY, REPLICATED, ROW, TOKEN, VALUE, VOCABULARY
 from napkin.operations.tuning import Tuning
+from napkin.record import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ JOINED = (QUERY, KEY, VALUE, QKV)
 """Roles of attention's linear layers, and of the fused projection of all three."""
 SAVEABLE = (TOKEN, LM_HEAD)
 """Roles of what can be trained in full next to adapters: the embedding and the head."""
-SHARED = "shared"
-"""The embedding of an encoder and its decoder in classes of transformers."""
 
 Adapted = tuple[int, int, int, int]
 """How many, and the rank, input and output of each adapter."""
@@ -52,7 +51,8 @@ def lora_pairs(
             if one.role in JOINED and (tuning.everything or one.role in named or is_target(one, named))
         ]
         return len(parts), sum(getattr(part, "d_out", 0) or getattr(part, "width", 0) for part in parts)
-    chosen = op.shard != VOCABULARY if tuning.everything else is_target(op, tuning.targets)
+    every = op.shard != VOCABULARY or implementation.head_is_layer
+    chosen = every if tuning.everything else is_target(op, tuning.targets)
     # an adapter of a part that published rows name by its role is next to the whole fused projection
     part = op.role == QKV and any(name in JOINED for name in tuning.targets)
     return (1, op.d_out) if chosen or part else (0, 0)
@@ -82,6 +82,12 @@ def modules_of(operations: Iterable[Operation]) -> Iterator[tuple[Operation, boo
         yield from ((one, False) for one in held) if held else ((op, True),)
 
 
+def module_of(op: Operation) -> Operation:
+    """Return what a module of the class runs, of which another may own the weights."""
+    owner = op.owner()
+    return owner if owner is op else replace(owner, name=op.name, module=op.module)
+
+
 def other_adapters(op: Operation, implementation: Implementation, tuning: Tuning) -> Iterator[Adapted]:
     """Yield LoRA's adapters on what is no linear layer of its own."""
     yield from adapted_parts(op, implementation, tuning)
@@ -108,19 +114,9 @@ def _on_parts(op: Operation, implementation: Implementation, tuning: Tuning, par
 
 def adapted_lookups(op: Operation, tuning: Tuning) -> Iterator[Adapted]:
     """Yield adapters on embeddings; an embedding's rows are its input."""
-    if tuning.method == "lora" and op.embeds() and not tuning.everything:
-        named = sum(any(path_ends(path, target) for target in tuning.targets) for path in lookups(op))
-        short = op.short.lower() in tuning.targets
+    if tuning.method == "lora" and op.embeds() and not tuning.everything and is_target(op, tuning.targets):
         for rows, width in (weight.shape for weight in op.weights()):
-            yield from ((1, tuning.rank, rows, width),) * max(named, short)
-
-
-def lookups(op: Named) -> tuple[str, ...]:
-    """Return the paths of the modules that look up an embedding: `shared` is the encoder's and the decoder's too."""
-    outer, _, last = op.module.rpartition(".")
-    if last != SHARED:
-        return (op.module,)
-    return (op.module, *(f"{outer}.{stack}.embed_tokens".removeprefix(".") for stack in ("encoder", "decoder")))
+            yield 1, tuning.rank, rows, width
 
 
 def is_unquantized(op: LinearLayer, tuning: Tuning) -> bool:

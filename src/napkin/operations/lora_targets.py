@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from napkin._tables.adapter_targets import CONVERTED, DEFAULTS, RENAMED
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.operations.base import Operation
+from napkin.operations.facts import LinearPart
 from napkin.operations.implementations import Implementation
-from napkin.operations.lora import SAVEABLE, lookups, modules_of, path_ends
+from napkin.operations.lora import SAVEABLE, module_of, modules_of, path_ends, times_rank
 from napkin.operations.model import Model
 from napkin.operations.queries import seen_operations
 from napkin.operations.roles import VOCABULARY
@@ -67,6 +68,9 @@ def resolved(
             modules.append(target)
         else:
             names = sorted({path.rpartition(".")[2] for path in paths})
+            number, _, rest = target.partition(".")
+            if number.isdecimal() and any(path_ends(path, rest) for path in paths):
+                raise Refused(f"--lora-targets {target[:40]}: adapters in single layers are not modeled", rest)
             raise NapkinError(
                 f"--lora-targets: {model.name} has no linear layer {target[:40]!r}",
                 did_you_mean(target, names) or f"one of {', '.join(names)}",
@@ -94,9 +98,10 @@ def saved_roles(names: tuple[str, ...], model: Model) -> tuple[str, ...]:
     stack = model.stacks[0]
     paths = {op.module: op.role for op in (*stack.before, *stack.after) if op.role in SAVEABLE and op.module}
     found = []
+    others = [op.module for op in all_operations(model) if op.module and op.module not in paths]
     for name in names:
         role = next((paths[path] for path in paths if path_ends(path, name)), None)
-        if role is None and any(path_ends(op.module, name) for op in all_operations(model) if op.module):
+        if any(path_ends(path, name) for path in others):
             raise Refused(f"--modules-to-save {name[:40]}: not modeled", f"one of {', '.join(paths)}")
         if role is None:
             raise NapkinError(
@@ -132,6 +137,19 @@ def check_parameters(tuning: Tuning) -> None:
             )
 
 
+def check_runs(tuning: Tuning, model: Model, implementation: Implementation) -> None:
+    """Raise an error for an adapter that peft 0.21 makes and cannot run."""
+    operations = all_operations(model)
+    failing = [part.path for op in operations for part in op.linear_parts(implementation) if part.fails]
+    named = [path for path in failing if times_rank(LinearPart(path, 0, 0), tuning)]
+    if named:
+        others = (path.rpartition(".")[2] for path in _linear_paths(operations, implementation) if path not in failing)
+        raise Refused(
+            f"--lora-rank: peft adapts {named[0]} as one linear layer, and its pass fails: the layer is of groups",
+            f"--lora-targets with some of {', '.join(dict.fromkeys(others))}",
+        )
+
+
 def _is_module(op: Operation) -> bool:
     """Return whether an operation is a linear layer or an embedding of the class."""
     linear = op.linear()
@@ -140,9 +158,8 @@ def _is_module(op: Operation) -> bool:
 
 def _paths(op: Operation, implementation: Implementation) -> Iterator[str]:
     """Yield the paths of what peft can adapt as a module."""
-    if op.embeds():
-        yield from lookups(op)
-    elif _is_module(op):
+    op = module_of(op)
+    if _is_module(op):
         yield op.module
     yield from (part.path for part in op.linear_parts(implementation) if not part.parameter)
 
@@ -151,6 +168,6 @@ def _linear_paths(operations: list[Operation], implementation: Implementation) -
     """Yield the paths of the linear layers but the head."""
     for op in operations:
         linear = op.linear()
-        if linear is not None and not linear.bare and linear.shard != VOCABULARY:
+        if linear is not None and not linear.bare and (linear.shard != VOCABULARY or implementation.head_is_layer):
             yield op.module
         yield from (part.path for part in op.linear_parts(implementation) if not part.parameter)

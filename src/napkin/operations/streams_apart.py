@@ -5,12 +5,19 @@ from __future__ import annotations
 from napkin.elementwise import Number, floor_log2, where
 from napkin.errors import Refused
 from napkin.operations.base import Operation
+from napkin.operations.linear import Matmul
 from napkin.operations.lowering import Lowering
 from napkin.operations.ordinary import NOT_TIMED, Ordinary
 from napkin.operations.roles import HEADS
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record, replace
+
+UNKNOWN = (
+    "napkin does not know what a training step of this network keeps in memory",
+    "its parameters and FLOPs are known: napkin params, napkin flops",
+)
+"""What to say of memory, and the hint."""
 
 
 @record
@@ -25,10 +32,7 @@ class Unkept(Ordinary, abstract=True):
 
     def lower(self, run: Lowering) -> Value:
         """Refuse to say what is kept."""
-        raise Refused(
-            "napkin does not know what a training step of this network keeps in memory",
-            "its parameters and FLOPs are known: napkin params, napkin flops",
-        )
+        raise Refused(*UNKNOWN)
 
 
 @record
@@ -49,6 +53,27 @@ class Streamed(Unkept):
 
     def attention_width(self) -> Number:
         return self.streams * self.of.attention_width()
+
+
+@record
+class StreamedLinear(Matmul):
+    """A linear layer that runs on `streams` vectors a token. FLOP: 2·T·streams·d_in·d_out."""
+
+    streams: int = 1
+
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
+        return (gemm(self.name, work.tokens * self.streams, self.d_in, self.d_out),)
+
+    @property
+    def vectors(self) -> int:
+        return self.streams
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        """Refuse to say what is kept."""
+        raise Refused(*UNKNOWN)
 
 
 @record

@@ -18,6 +18,7 @@ from napkin.operations.lora import (
     adapted_parameters,
     adapted_parts,
     lora_pairs,
+    module_of,
     stored_format,
 )
 from napkin.operations.model import Layer, Model, Stack, stack_of
@@ -214,7 +215,8 @@ def _adapters(
     assert tuning is not None
     learning = Learning(1, int(inputs))
     name, drops = f"{op.name}/lora", tuning.dropout > 0
-    linear = op.owner().linear()  # another run of a module runs its adapter again
+    module = module_of(op)  # another run of a module runs its adapter again
+    linear = module.linear()
     if linear is not None:
         several, made = lora_pairs(linear, operations, implementation, tuning)
         if several:
@@ -230,10 +232,11 @@ def _adapters(
                 drops,
                 role=ADAPTER,
                 magnitude=tuning.magnitude,
+                used=linear.vectors,
                 learning=learning,
             )
-    routed = op.routed()
-    for number, (copies, rank, d_in, d_out) in enumerate(adapted_parts(op, implementation, tuning)):
+    routed = module.routed()
+    for number, (copies, rank, d_in, d_out) in enumerate(adapted_parts(module, implementation, tuning)):
         yield Adapter(
             f"{name}_{number + 1}",
             op.reads,
@@ -247,9 +250,9 @@ def _adapters(
             role=ADAPTER,
             learning=learning,
         )
-    for number, (copies, rank, d_in, d_out) in enumerate(adapted_parameters(op, implementation, tuning)):
+    for number, (copies, rank, d_in, d_out) in enumerate(adapted_parameters(module, implementation, tuning)):
         yield MergedAdapter(f"{name}/merged_{number + 1}", op.reads, copies, d_in, rank, d_out, role=MERGED)
-    for _, rank, rows, width in adapted_lookups(op, tuning):
+    for _, rank, rows, width in adapted_lookups(module, tuning):
         yield Adapter(name, op.reads, rows, rank, rank, width, looked_up=True, role=ADAPTER, learning=learning)
 
 

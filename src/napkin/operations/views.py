@@ -63,7 +63,7 @@ class Reused(Ordinary):
 
 def reuse(op: Operation, owner: Operation | None = None) -> Reused:
     """Return the operation `op` working with the weights of `owner` (its own, counted elsewhere, unless given)."""
-    return Reused(op.name, op.reads, op if owner is None else owner, role=op.role)
+    return Reused(op.name, op.reads, op if owner is None else owner, role=op.role, module=op.module)
 
 
 def run_again(op: Operation, owner: Operation | None = None) -> Reused:

@@ -11,14 +11,15 @@ from napkin.term import Term
 from napkin.timing.clock import ONE, PER_PARAM, SECOND, TWO, Clock, size
 from napkin.timing.collectives import gathered
 from napkin.timing.layer_weights import Held, table_of
+from napkin.timing.matrix_work import table_work
 from napkin.timing.pipeline import Stages
 
 
 @record
 class Shards:
     """What data parallelism divides: trained parameters on one GPU before ZeRO, dense and of experts, the ranks that
-    hold the same of each, and those of them over which ZeRO divides it; and the bytes of frozen ones, once for each
-    pass that gathers them."""
+    hold the same of each, and those of them over which ZeRO divides it; the bytes of frozen ones, once for each pass
+    that gathers them; and the seconds of the optimizer's work on matrices, before ZeRO."""
 
     dense: Term
     experts: Term
@@ -27,6 +28,7 @@ class Shards:
     expert_replicas: Term
     ways: Term
     expert_ways: Term
+    works: Held
 
     @property
     def weights(self) -> Term:
@@ -107,6 +109,14 @@ def shards_of(clock: Clock, stages: Stages, model: Model) -> Shards:
         with_same_experts("expert_replicas", replicas),
         ways,
         with_same_experts("expert_shards", ways),
+        Held(
+            term.add(
+                "works/dense",
+                on_a_stage("works/layers", [one.works.dense for _, one in runs]),
+                term.multiply("works/embeddings", tables(stages, model), table_work(clock, model)),
+            ),
+            on_a_stage("works/experts", [one.works.experts for _, one in runs]),
+        ),
     )
 
 
@@ -231,17 +241,24 @@ def own_parts(name: str, shards: Shards) -> tuple[Term, Term]:
 
 
 def optimizer_time(clock: Clock, shards: Shards, stack: Term) -> Term:
-    """Return the time of the bytes that the optimizer step moves for its own shard; ZeRO divides states over the ranks
-    that hold the same weights."""
+    """Return the time of the bytes that the optimizer step moves for its own shard, and of its work on matrices. ZeRO
+    divides both over the ranks that hold the same weights."""
     layout = clock.layout
     none = term.leaf("whole", where(layout.zero == 0, 1, 0), "1", term.GIVEN, "1 without ZeRO")
     own = term.choose(
         "optimizer/parameters", none, shards.weights, term.add("optimizer/own", *own_parts("optimizer/own", shards))
     )
     each = term.leaf("optimizer/bytes_of_a_parameter", layout.optimizer_bytes, PER_PARAM, term.TRUE, "optimizers.py")
-    return term.multiply(
-        "step/optimizer",
-        stack,
-        clock.rate("optimizer/slowness", clock.rates.optimizer_slowness),
-        clock.move("optimizer/moved", term.multiply("optimizer/bytes", each, own)),
+    slowness = clock.rate("optimizer/slowness", clock.rates.optimizer_slowness)
+    moved = clock.move("optimizer/moved", term.multiply("optimizer/bytes", each, own))
+    if layout.works is None:
+        return term.multiply("step/optimizer", stack, slowness, moved)
+    divided = term.add(
+        "optimizer/works/own",
+        term.divide("optimizer/works/dense", shards.works.dense, shards.ways),
+        term.divide("optimizer/works/experts", shards.works.experts, shards.expert_ways),
     )
+    every = term.add("optimizer/works/all", shards.works.dense, shards.works.experts)
+    works = term.choose("optimizer/works", none, every, divided, "ZeRO gives each matrix to one rank")
+    both = term.add("optimizer/both", term.multiply("optimizer/elementwise", slowness, moved), works)
+    return term.multiply("step/optimizer", stack, both)

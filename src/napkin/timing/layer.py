@@ -22,6 +22,7 @@ from napkin.timing.clock import BYTE, PER_PARAM, SECOND, STACK, Clock, size, tot
 from napkin.timing.layer_clock import GROUPS, LayerClock
 from napkin.timing.layer_collectives import ring_time, tensor_time
 from napkin.timing.layer_weights import Held, layer_weights, table_of
+from napkin.timing.matrix_work import work_of
 from napkin.timing.step_layout import StepLayout
 
 RECOMPUTED = ("layers_recomputed", "attention_recomputed", "products_recomputed")
@@ -38,12 +39,14 @@ class LayerTime:
              waits for the host. None of the head's: its backward pass is first, before any gradient is complete
     weights  parameters that are trained, before ZeRO divides them
     frozen   bytes of those that are not, once for each pass that gathers them: forward, and backward where it runs;
-             both without the tables of embedding and head, which shards_of counts"""
+             both without the tables of embedding and head, which shards_of counts
+    works    seconds of the optimizer's products and decompositions, before ZeRO divides them"""
 
     groups: dict[str, Term]
     behind: Term
     weights: Held
     frozen: Held
+    works: Held
 
 
 def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
@@ -74,7 +77,7 @@ def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
     groups["host"] = host_time(kind, groups, launches)
     seconds = term.add(f"{kind}/seconds", *groups.values())
     behind = term.subtract(f"{kind}/behind", seconds, forward_time(own, counted, launches))
-    return LayerTime(groups, behind, weights, frozen)
+    return LayerTime(groups, behind, weights, frozen, work_of(clock, layer.operations, kind))
 
 
 def forward_time(own: LayerClock, counted: Launches, launches: Term) -> Term:
@@ -229,4 +232,5 @@ def head_time(clock: Clock, model: Model) -> LayerTime:
         each = clock.rate("accumulation_bytes", rates.accumulation_bytes, PER_PARAM)
         added = term.multiply("head/accumulation/bytes", each, table_of(clock, model))
         groups["accumulation"] = clock.move("head/accumulation", added)
-    return LayerTime(groups, zero("head/behind"), *layer_weights(adapters, clock.layout, "head"))
+    held = layer_weights(adapters, clock.layout, "head")
+    return LayerTime(groups, zero("head/behind"), *held, work_of(clock, adapters, "head"))

@@ -15,6 +15,7 @@ class Rates:
     """What the machine and the software reach, each a number or one per layout.
 
     peak, peak_wide     dense FLOP/s of linear layers' dtype and of 16 bits (attention and head)
+    peak_full           dense FLOP/s of fp32, 0 where it is not known
     bandwidth, link, network, node, units
                         byte/s of memory, of the link one way, of the network card; GPUs that the link joins; matrix
                         units
@@ -46,6 +47,8 @@ class Rates:
     host_unit, host_module
                         seconds in which the host gathers a unit of FSDP, or a module of ZeRO-3, and gives it back
     optimizer_slowness  time of the optimizer over bytes/bandwidth
+    eigenvectors, orthogonal, singular
+                        bytes at the memory's rate for which such a decomposition takes as long, a cube of its side
     fixed               seconds of a step that nothing scales
     straggle            seconds that a step waits for the slowest GPU, for each doubling of their number
     stops_early         share of a block's last product that recomputation skips
@@ -54,6 +57,7 @@ class Rates:
 
     peak: Number
     peak_wide: Number
+    peak_full: Number
     bandwidth: Number
     link: Number
     network: Number
@@ -92,6 +96,9 @@ class Rates:
     host_unit: Number
     host_module: Number
     optimizer_slowness: Number
+    eigenvectors: Number
+    orthogonal: Number
+    singular: Number
     fixed: Number
     straggle: Number
     stops_early: Number

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.elementwise import Number, where
 from napkin.record import record, replace
+from napkin.training.optimizer_work import Works
 
 
 @record
@@ -23,6 +24,8 @@ class StepLayout:
     gradient_bytes      bytes of one gradient element as it is reduced
     gathered_bytes      bytes of one trained parameter as ranks gather it    frozen_bytes  of one that is not trained
     optimizer_bytes     bytes that the optimizer moves per parameter of its own part
+    works               what the optimizer does with a matrix, None where it works element by element
+    works_on_tables     1 where it does so with embedding and head too
     etp                 ranks that each expert's width is divided over
     gathers_adapters, gathers_modules
                         1 where each matrix of an adapter, and each module with weights, is gathered by itself
@@ -62,6 +65,8 @@ class StepLayout:
     gathered_bytes: Number = 2
     frozen_bytes: Number = 2
     optimizer_bytes: Number = 30
+    works: Works | None = None
+    works_on_tables: Number = 0
     etp: Number = 1
     gathers_adapters: Number = 0
     gathers_modules: Number = 0

@@ -6,6 +6,10 @@ Of a state of a tensor of n elements, whose format has w bytes an element:
     columns   n / second-last · w
     scalar    4              a step counter
     blocks    n + 4·⌈n/256⌉  one byte an element and an fp32 scale a block; 4·n for n < 4096
+    one       w              a single number
+    grams     Σ a² · w       over the sides a of a matrix (cut: of its blocks), a factor of Shampoo or SOAP
+    low rank  r · max side   moments of a gradient that is projected to rank r; as blocks too
+    projection r · min side  what projects it; as int4 too: half a byte each, a scale and a zero of w bytes for 256
 """
 
 from __future__ import annotations
@@ -16,9 +20,17 @@ from napkin.errors import Refused
 from napkin.record import record
 from napkin.term import TRUE, Term, add, constant, divide, leaf, multiply
 from napkin.training.optimizer_step import FP32_BYTES
+from napkin.training.optimizer_work import sums_of_squares
 from napkin.training.optimizers import (
     BLOCKS,
     COLUMNS,
+    CUT_GRAMS,
+    GRAMS,
+    LOW_RANK,
+    LOW_RANK_BLOCKS,
+    ONE,
+    PROJECTION,
+    PROJECTION_INT4,
     ROWS,
     SCALAR,
     WHOLE,
@@ -42,9 +54,18 @@ def elements_of(state: State, shape: tuple[int, ...]) -> int:
         n *= size
     if state.layout == SCALAR:
         return 1
+    if state.layout == ONE:
+        return 1
     if state.layout == ROWS:
         return n // shape[-1]
-    return n // shape[-2] if state.layout == COLUMNS else n
+    if state.layout == COLUMNS:
+        return n // shape[-2]
+    if state.layout in (GRAMS, CUT_GRAMS):
+        return sums_of_squares(shape, state.size, cut=state.layout == CUT_GRAMS)
+    least, most = sorted(shape[-2:]) if len(shape) > 1 else (1, n)
+    if state.layout in (LOW_RANK, LOW_RANK_BLOCKS):
+        return min(state.size, least) * most
+    return min(state.size, least) * least if state.layout in (PROJECTION, PROJECTION_INT4) else n
 
 
 def quantized_bytes(n: Number) -> Number:
@@ -59,8 +80,10 @@ def state_bytes(state: State, shape: tuple[int, ...], width: Number) -> Number:
     n = elements_of(state, shape)
     if state.layout == SCALAR:
         return COUNTER_BYTES
-    if state.layout == BLOCKS:
+    if state.layout in (BLOCKS, LOW_RANK_BLOCKS):
         return quantized_bytes(n)
+    if state.layout == PROJECTION_INT4:
+        return ceil_div(n, 2) + 2 * ceil_div(n, BLOCK) * width
     return n * (FP32_BYTES if state.fp32 else width)
 
 
@@ -100,8 +123,8 @@ def terms(optimizer: Optimizer, shape: tuple[int, ...], width: Term, path: str =
         name = f"{path}/{state.name}"
         if state.layout == SCALAR:
             found.append(leaf(name, COUNTER_BYTES, "byte", TRUE, optimizer.source))
-        elif state.layout == BLOCKS:
-            found.append(leaf(name, quantized_bytes(elements_of(state, shape)), "byte", TRUE, optimizer.source))
+        elif state.layout in (BLOCKS, LOW_RANK_BLOCKS, PROJECTION_INT4):
+            found.append(leaf(name, state_bytes(state, shape, width.value), "byte", TRUE, optimizer.source))
         else:
             elements = leaf(f"{state.name}/elements", elements_of(state, shape), "1", TRUE, optimizer.source)
             size = leaf("bytes_of_fp32", 4, "byte", TRUE, optimizer.source) if state.fp32 else width

@@ -22,17 +22,30 @@ from napkin.training.optimizer_step import (
     factored_update,
     orthogonalized_update,
 )
+from napkin.training.optimizer_work import (
+    Works,
+    orthogonalizing,
+    preconditioning,
+    projecting,
+    rotating,
+)
 
 WHOLE, ROWS, COLUMNS, SCALAR, BLOCKS = "whole", "rows", "columns", "scalar", "blocks"
+ONE, GRAMS, CUT_GRAMS, LOW_RANK, PROJECTION = "one", "grams", "cut grams", "low rank", "projection"
+LOW_RANK_BLOCKS, PROJECTION_INT4 = "low rank, blocks", "projection, int4"
+BY_SHAPE = (ROWS, COLUMNS, GRAMS, CUT_GRAMS, LOW_RANK, PROJECTION, LOW_RANK_BLOCKS, PROJECTION_INT4)
+"""Layouts whose bytes depend on a tensor's shape, not on its number of elements alone."""
 
 
 @record
 class State:
-    """One tensor that is kept for each parameter tensor. `fp32`: in fp32 whatever the parameter's dtype."""
+    """One tensor that is kept for each parameter tensor. `fp32`: in fp32 whatever the parameter's dtype; `size`: the
+    longest side that has a Gram matrix, or the rank of a projection."""
 
     name: str
     layout: str = WHOLE
     fp32: bool = False
+    size: int = 0
 
 
 @record
@@ -42,7 +55,9 @@ class Optimizer:
     states         kept for a tensor of two or more dimensions
     vectors        kept for a vector where that differs (factored optimizers)
     forms          implementations of its step (foreach, forloop, fused)
-    only_matrices  refuses vectors
+    only_matrices  takes matrices alone: embeddings, heads and vectors stay with `rest`
+    whole          works on matrices that tensor parallelism does not divide
+    works          matrix products and decompositions of a step, None for an optimizer that works element by element
     update         what its step allocates and frees again (optimizer_step.py)
     paged          states are in managed memory, which the driver moves and torch's allocator does not count
     accesses       of its step where elementary kernels run it, None: those of a fused one are taken
@@ -54,6 +69,9 @@ class Optimizer:
     vectors: tuple[State, ...] | None = None
     forms: tuple[str, ...] = ("foreach", "forloop")
     only_matrices: bool = False
+    rest: str = "adamw"
+    whole: bool = False
+    works: Works | None = None
     note: str = ""
     update: Update = elementwise_update()
     paged: bool = False
@@ -82,7 +100,7 @@ class Optimizer:
     @property
     def factored(self) -> bool:
         """Whether its bytes depend on the shapes of the tensors, not on their number of elements alone."""
-        return any(s.layout in (ROWS, COLUMNS) for s in self.states)
+        return any(s.layout in BY_SHAPE for s in self.states)
 
     @property
     def in_fp32(self) -> bool:
@@ -91,7 +109,7 @@ class Optimizer:
 
     @property
     def code_books(self) -> int:
-        return sum(s.layout == BLOCKS for s in self.states)
+        return sum(s.layout in (BLOCKS, LOW_RANK_BLOCKS) for s in self.states)
 
     @property
     def copies(self) -> int:
@@ -138,6 +156,45 @@ def _paged(name: str, *states: str, eight: bool) -> Optimizer:
     kept = tuple(State(s, layout, fp32=not eight) for s in states)
     return Optimizer(name, kept, _BITSANDBYTES, forms=("fused",), note=note, paged=True)
 
+
+RANK = 128
+"""Rank of a projection where `:RANK` does not say another (transformers, TrainingArguments.optim_args)."""
+LONGEST_CUT, LONGEST_ROTATED = 8192, 10_000
+"""Longest side of a block of Shampoo in the published comparison (max_preconditioner_dim), and of SOAP's by default."""
+_MATRICES = "takes the matrices of the layers; embeddings, heads and vectors stay with AdamW"
+
+
+def _projected(name: str, rank: int) -> Optimizer:
+    """Return an optimizer that keeps its states of a projection of the gradient to that rank."""
+    eight, apollo = name.endswith("8bit"), name.startswith("apollo")
+    moments = LOW_RANK_BLOCKS if eight else LOW_RANK
+    kept = [State("exp_avg", moments, size=rank), State("exp_avg_sq", moments, size=rank)]
+    kept.append(State("ortho_matrix", PROJECTION_INT4 if name.startswith("q-") else PROJECTION, size=rank))
+    source = {
+        "galore": "galore_torch 1.0; Zhao et al. 2024, arXiv:2403.03507",
+        "q": "q_galore_torch 1.0; Zhang et al. 2024, arXiv:2407.08296",
+        "apollo": "apollo_torch 1.0.3; Zhu et al. 2024, arXiv:2412.05270",
+    }[name.partition("-")[0]]
+    if apollo:
+        kept.append(State("scaled_grad", ONE))
+    note = f"{_MATRICES}, weights are not quantized as in its paper" if name.startswith("q-") else _MATRICES
+    return Optimizer(
+        name,
+        tuple(kept),
+        source,
+        forms=("forloop",),
+        only_matrices=True,
+        rest="adamw-8bit" if eight else "adamw",
+        whole=True,
+        works=projecting(rank, decomposed=not apollo),
+        note=f"{note}; rank {rank}: {name}:N takes another" if name in PROJECTED else note,
+        update=elementwise_update(forloop=((1, 0),) if apollo else ((4, 0),)),
+    )
+
+
+MOST_RANK = 1 << 20
+PROJECTED = ("galore-adamw", "galore-adamw-8bit", "q-galore-adamw-8bit", "apollo-adamw")
+"""Optimizers whose name may say a rank."""
 
 OPTIMIZERS: dict[str, Optimizer] = {
     o.name: o
@@ -203,6 +260,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
             _TORCH.format("Muon"),
             only_matrices=True,
             update=orthogonalized_update,
+            works=orthogonalizing,
             note="takes matrices only: embeddings, heads and vectors stay with another optimizer",
         ),
         Optimizer(
@@ -245,6 +303,48 @@ OPTIMIZERS: dict[str, Optimizer] = {
             update=elementwise_update(forloop=((3, 2),)),
             note="16-bit gradients are cast to fp32 first, so the states are fp32",
         ),
+        Optimizer(
+            "shampoo",
+            (
+                State("filtered_grad", fp32=True),
+                State("grafting", fp32=True),
+                State("factor_matrices", CUT_GRAMS, fp32=True, size=LONGEST_CUT),
+                State("inv_factor_matrices", CUT_GRAMS, fp32=True, size=LONGEST_CUT),
+            ),
+            "facebookresearch/optimizers, distributed_shampoo (Adam grafting); Shi et al. 2023, arXiv:2309.06497",
+            only_matrices=True,
+            whole=True,
+            works=preconditioning(LONGEST_CUT),
+            note=f"{_MATRICES}; blocks of at most {LONGEST_CUT:,}, roots every tenth step",
+            update=elementwise_update(3, ((3, 1),)),
+        ),
+        Optimizer(
+            "soap",
+            (
+                State("exp_avg"),
+                State("exp_avg_sq"),
+                State("GG", GRAMS, size=LONGEST_ROTATED),
+                State("Q", GRAMS, size=LONGEST_ROTATED),
+            ),
+            "pytorch_optimizer 4.1 (SOAP); Vyas et al. 2024, arXiv:2409.11321",
+            vectors=(State("exp_avg"), State("exp_avg_sq")),
+            forms=("forloop",),
+            whole=True,
+            works=rotating(LONGEST_ROTATED),
+            note=f"sides above {LONGEST_ROTATED:,} are left as they are; bases are renewed every tenth step",
+            update=elementwise_update(forloop=((3, 1),)),
+        ),
+        Optimizer(
+            "adam-mini",
+            (State("m"), State("vmean", ROWS)),
+            "adam_mini 1.1.1; Zhang et al. 2024, arXiv:2406.16793",
+            vectors=(State("m"), State("vmean", ONE)),
+            forms=("forloop",),
+            note="queries and keys keep a number for each head, counted as one for each row",
+            update=elementwise_update(forloop=((2, 1),)),
+        ),
+        *(_projected(name, RANK) for name in PROJECTED),
+        _projected("apollo-mini", 1),
         _eight_bit("adam-8bit", "state1", "state2"),
         _eight_bit("adamw-8bit", "state1", "state2"),
         _eight_bit("sgd-momentum-8bit", "state1"),
@@ -273,6 +373,13 @@ _SPELLINGS = {
     "adamw8bit": "adamw-8bit",
     "lion8bit": "lion-8bit",
     "momentum": "sgd-momentum",
+    "distributed-shampoo": "shampoo",
+    "distributedshampoo": "shampoo",
+    "adammini": "adam-mini",
+    "galore": "galore-adamw",
+    "galoreadamw": "galore-adamw",
+    "q-galore": "q-galore-adamw-8bit",
+    "apollo": "apollo-adamw",
     "nesterov": "sgd-nesterov",
     "sgdm": "sgd-momentum",
 }
@@ -286,17 +393,29 @@ def find(text: str, where: str = "--optimizer", form: str | None = None) -> tupl
     named = next((f for f in FORMS if word.endswith(f"-{f}")), None)
     if named is not None:
         word = word[: -len(named) - 1]
+    word, colon, rank = word.partition(":")
     word = _SPELLINGS.get(word, word)
-    if word not in OPTIMIZERS:
+    if colon and word in PROJECTED:
+        if not rank.isascii() or not rank.isdigit() or not 0 < int(rank) <= MOST_RANK:
+            raise NapkinError(f"{where}: {rank[:20]!r} is no rank", f"{word}:{RANK} projects to rank {RANK}")
+        return _formed(_projected(word, int(rank)), named, form, where, text)
+    if word not in OPTIMIZERS or colon:
         shown = "".join(c for c in text.strip()[:40] if c.isprintable())
         raise NapkinError(
             f"{where}: unknown optimizer {shown!r}", did_you_mean(word, OPTIMIZERS) or "napkin optimizer lists them"
         )
+    return _formed(OPTIMIZERS[word], named, form, where, text)
+
+
+def _formed(
+    optimizer: Optimizer, named: str | None, form: str | None, where: str, text: str
+) -> tuple[Optimizer, str | None]:
+    """Return an optimizer with the form of its step that its name or --optimizer-form says."""
     if named is not None and form is not None and named != form:
         raise NapkinError(
             f"a contradiction: {where} {text.strip()} and --optimizer-form {form}", "leave out one of the two"
         )
-    chosen, optimizer = named or form, OPTIMIZERS[word]
+    chosen = named or form
     if chosen is not None and chosen not in optimizer.forms:
         raise NapkinError(f"{optimizer.name} has no {chosen} form", f"it has {', '.join(optimizer.forms)}")
     return optimizer, chosen

@@ -6,27 +6,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from napkin.architectures.vision.mllama import mllama
-from napkin.architectures.vision.projectors import (
-    Projector,
-    aligned,
+from napkin.architectures.vision.mergers import (
     deep_aligned,
-    gated,
-    gemma3,
-    gemma4,
     glm,
-    internvl,
     kimi,
-    lfm2,
     llama4,
-    llava,
     merged_and_projected,
     merged_mlp,
     merger,
     minimax,
-    mistral3,
     ovis2,
     paddle,
+)
+from napkin.architectures.vision.mllama import mllama
+from napkin.architectures.vision.projectors import (
+    Projector,
+    aligned,
+    gated,
+    gemma3,
+    gemma4,
+    internvl,
+    lfm2,
+    llava,
+    mistral3,
     paligemma,
     shuffled,
     unprojected,

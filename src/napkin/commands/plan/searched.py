@@ -119,6 +119,8 @@ def _read_request(inputs: Inputs, model: Model, setup: Setup, seq: int, node: in
         only["zero"] = read_zero(inputs)
     if inputs.has("grad-accum"):
         only["grad-accum"] = inputs.integer("grad-accum")
+    if setup.optimizer.whole:
+        only["tp"] = 1
     if inputs.has("sp"):
         only["sp"] = int(inputs.flag("sp"))
     if "tp" not in only and not inputs.has("max-tp"):

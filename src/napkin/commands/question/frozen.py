@@ -91,7 +91,7 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
             if name in inputs and inputs.has(name) and (stored or name != "quantized"):
                 raise NapkinError(f"--{name} needs --lora-rank", "for example --lora-rank 8")
         return implementation
-    from napkin.operations.lora_targets import check_parameters, resolved, saved_roles
+    from napkin.operations.lora_targets import check_parameters, check_runs, resolved, saved_roles
 
     library = {"litgpt": "bitsandbytes", "torchtune": "torchao"}.get(word, "transformers")
     experts = _read_quantized_experts(inputs, model, stored)
@@ -106,6 +106,7 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
     tuning = resolved(tuning, inputs.texts("lora-targets"), model, implementation)
     if word == "hf":
         check_parameters(tuning)
+        check_runs(tuning, model, implementation)
     if library == "transformers":
         _check_counted(inputs, model.family, inputs.texts("lora-targets"))
     return replace(implementation, tuning=tuning)

@@ -48,8 +48,12 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     _note_padding(inputs, model, framework, int(layout.tp))
     policy = _read_formats(inputs, framework, policy)
     word = read_implementation(inputs)
-    if optimizer.paged:
+    if optimizer.paged or optimizer.whole:
         inputs.note(f"{optimizer.name} {optimizer.note}")
+    if optimizer.whole and int(layout.tp) > 1:
+        raise NapkinError(
+            f"--optimizer {optimizer.name} works on whole matrices, which --tp {layout.tp} divides", "--tp 1"
+        )
     compiled = inputs.flag("compile")
     implementation = framework.implements(implementation_of(word, model.family), compiled, int(layout.tp) > 1)
     _check_ranks(model, implementation, word, int(layout.tp))

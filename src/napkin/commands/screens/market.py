@@ -29,7 +29,7 @@ def screen(question: MarketQuestion, answer: Answer, chosen: Mapping[str, Cell])
         said.append("USD/h is the median of what sellers ask, with its date; --price takes yours")
     return Screen(
         _question(question, answer),
-        _headline(question, answer, chosen),
+        _headline(answer, chosen),
         answer.verdict or "",
         Table(
             (
@@ -63,7 +63,7 @@ def _question(question: MarketQuestion, answer: Answer) -> list[str]:
     return asked
 
 
-def _headline(question: MarketQuestion, answer: Answer, chosen: Mapping[str, Cell]) -> list[str]:
+def _headline(answer: Answer, chosen: Mapping[str, Cell]) -> list[str]:
     """Return the machine to take, its cost and time."""
     terms = answer.by_path()
     cost, time = terms["cost"].value, terms["time"].value

@@ -15,7 +15,7 @@ MOST = 12
 """Parts that a screen has room for."""
 
 
-def screen(whole: Answer, answers: Sequence[Answer], names: Sequence[str]) -> Screen:
+def screen(whole: Answer, answers: Sequence[Answer]) -> Screen:
     """Return the screen of a run in parts."""
     terms = whole.by_path()
     time = terms["time"].value

@@ -144,8 +144,8 @@ def _layer(read: _Gemma3n, plan: _Gemma3nPlan) -> Layer:
     norm = NORM("predict_norm", "active", hidden)
     router = Matmul("predict_router", ("predict_scaled",), hidden, streams)
     again = (
-        Reused("correct_norm", ("mlp_residual",), norm),
-        Reused("correct_router", ("correct_scaled",), router),
+        Reused("correct_norm", ("mlp_residual",), norm, again=True),
+        Reused("correct_router", ("correct_scaled",), router, again=True),
     )
     operations = (
         SelectStream("active", ("x",), hidden),

@@ -14,11 +14,13 @@ from napkin.architectures.dimensions import decoder_only, dimensions_of
 from napkin.architectures.reading import DEEPEST, activation, checked, width
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
+from napkin.operations.base import Operation
+from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import HF_EAGER
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
-from napkin.operations.roles import COLUMN, KEY, LM_HEAD, QUERY, REPLICATED, ROW, VALUE, VOCABULARY
+from napkin.operations.roles import COLUMN, KEY, LM_HEAD, POSITION, QUERY, REPLICATED, ROW, VALUE, VOCABULARY
 from napkin.operations.streams_apart import ChunkAttention
 from napkin.operations.views import Concat
 from napkin.record import record, replace
@@ -66,17 +68,16 @@ def _core(config: Config, kind: str, heads: int, head_dim: int) -> ChunkAttentio
     return core(hashes=config.integer("num_hashes"), buckets=total, most=config.integer("max_position_embeddings"))
 
 
-def _positions(config: Config, hidden: int) -> Parameters:
+def _positions(config: Config, hidden: int) -> Operation:
     """Read the weights of the positions: one table, or one for each axis of a grid."""
     if not config.flag("axial_pos_embds"):
         config.ignore("axial_pos_shape", "axial_pos_embds_dim")
-        tables = [("weight", (config.integer("max_position_embeddings"), hidden))]
-    else:
-        shape, sizes = config.items("axial_pos_shape") or [], config.items("axial_pos_embds_dim") or []
-        whole = all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in (*shape, *sizes))
-        if not whole or len(shape) != len(sizes) or sum(sizes) != hidden:
-            raise config.wrong("axial_pos_embds_dim", f"are not sizes of each axis that add up to {hidden}")
-        tables = [(f"axis_{i}", both) for i, both in enumerate(zip(shape, sizes, strict=True))]
+        return Embedding("position_embedding", (), config.integer("max_position_embeddings"), hidden, role=POSITION)
+    shape, sizes = config.items("axial_pos_shape") or [], config.items("axial_pos_embds_dim") or []
+    whole = all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in (*shape, *sizes))
+    if not whole or len(shape) != len(sizes) or sum(sizes) != hidden:
+        raise config.wrong("axial_pos_embds_dim", f"are not sizes of each axis that add up to {hidden}")
+    tables = [(f"axis_{i}", both) for i, both in enumerate(zip(shape, sizes, strict=True))]
     return Parameters("positions", (), tuple(tables), REPLICATED)
 
 
@@ -134,7 +135,9 @@ REFORMER = Architecture(
     },
     implementation=replace(HF_EAGER, checkpoints=False),
     modules={
-        "embedding": "reformer.embeddings.word_embeddings", "local_q": "attention.self_attention.query",
+        "embedding": "reformer.embeddings.word_embeddings",
+        "position_embedding": "reformer.embeddings.position_embeddings.embedding",
+        "local_q": "attention.self_attention.query",
         "lsh_q": "attention.self_attention.query_key", "local_k": "attention.self_attention.key",
         "local_v": "attention.self_attention.value",
         "lsh_v": "attention.self_attention.value", "o": "attention.output.dense", "up": "feed_forward.dense.dense",

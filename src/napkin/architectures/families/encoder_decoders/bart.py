@@ -69,8 +69,9 @@ BART = Architecture(
     implementation=replace(_BART, positions="source"),
     wrappers=(Wrapper("florence2", defaults={"tie_word_embeddings": True}),),
     modules={
-        "embedding": "model.shared", "encoder/position_embedding": "model.encoder.embed_positions",
-        "o": "self_attn.out_proj", "up": "fc1", "down": "fc2",
+        "root_embedding": "model.shared", "encoder/embedding": "model.encoder.embed_tokens",
+        "decoder/embedding": "model.decoder.embed_tokens", "o": "self_attn.out_proj", "up": "fc1", "down": "fc2",
+        "encoder/position_embedding": "model.encoder.embed_positions",
         "decoder/position_embedding": "model.decoder.embed_positions",
     },
 )  # fmt: skip
@@ -108,7 +109,8 @@ LED = like(
     },
     implementation=replace(_BART, kernels=(EAGER,)),
     modules={
-        "embedding": "led.shared", "encoder/position_embedding": "led.encoder.embed_positions",
+        "root_embedding": "led.shared", "encoder/embedding": "led.encoder.embed_tokens",
+        "decoder/embedding": "led.decoder.embed_tokens", "encoder/position_embedding": "led.encoder.embed_positions",
         "encoder/q": "self_attn.longformer_self_attn.query", "encoder/k": "self_attn.longformer_self_attn.key",
         "encoder/v": "self_attn.longformer_self_attn.value", "encoder/o": "self_attn.output",
         "decoder/position_embedding": "led.decoder.embed_positions",

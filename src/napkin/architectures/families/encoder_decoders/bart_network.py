@@ -20,6 +20,7 @@ from napkin.architectures.encoder_decoder import (
     decoder_layer,
     must_be_both,
     parts_of,
+    root_table,
     runs_alone,
     shared_embedding,
 )
@@ -27,7 +28,6 @@ from napkin.architectures.reading import activation, depth, restrict, tied, widt
 from napkin.architectures.sparse_attention import attention_windows
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, stack_of
 from napkin.operations.roles import LM_HEAD, MEMORY, VOCABULARY
@@ -80,6 +80,7 @@ class Bart:
     apart           the stacks' position embeddings have lengths of their own
     may_share       the field that says whether one token embedding serves both stacks, of `decoder_vocab_size` rows in
                     the decoder where not ("": one serves both)
+    root            the class holds a shared token embedding next to those of the stacks
     bias            of the linear layers around attention
     bands           the encoder's attention is a band of a window to both sides
     core            makes the operations that take the place of the core of the encoder's attention
@@ -95,6 +96,7 @@ class Bart:
     computed: bool = False
     apart: bool = False
     may_share: str = ""
+    root: bool = True
     bias: bool = True
     bands: bool = False
     core: Callable[[AttentionCore], Operations] | None = None
@@ -191,9 +193,8 @@ class Bart:
         before[1] = tuple(replace(op, decoder=True) if op.embeds() else op for op in before[1])
         if sizes.shared:
             before[1] = shared_embedding(before[1])
-        if sizes.unused:
-            table = (("weight", (sizes.rows[0], sizes.hidden)),)
-            before[0] = (Parameters("unused_embedding", (), table, VOCABULARY, trained=False), *before[0])
+        if self.root and (sizes.shared or sizes.unused):
+            before[0] = (root_table(before[0], tied=sizes.shared), *before[0])
         final: Operations = (LAYER("final_norm", "x", sizes.hidden),) if self.before else ()
         last = final[-1].name if final else "x"
         head = Matmul("lm_head", (last,), sizes.hidden, sizes.rows[1], False, VOCABULARY, role=LM_HEAD)

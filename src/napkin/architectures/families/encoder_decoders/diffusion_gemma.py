@@ -101,6 +101,10 @@ DIFFUSION_GEMMA = like(
         "hidden_size_per_layer_input": 0, "num_kv_shared_layers": REQUIRED, "use_double_wide_mlp": REQUIRED,
         "vocab_size_per_layer_input": REQUIRED,
     },
+    modules={
+        "encoder/embedding": "model.encoder.language_model.embed_tokens",
+        "decoder/embedding": "model.decoder.embed_tokens",
+    },
     wrappers=(Wrapper("diffusion_gemma", "DiffusionGemmaConfig", ignored=("canvas_length",)),),
 )  # fmt: skip
 

@@ -49,7 +49,7 @@ def _pegasus_x(config: Config) -> Model:
     return _with_encoder_weights(model, norm, table)
 
 
-_FSMT = Bart(fixed=True, offset=2, may_share="share_encoder_decoder_embeddings")
+_FSMT = Bart(fixed=True, offset=2, may_share="share_encoder_decoder_embeddings", root=False)
 
 
 def _fsmt(config: Config) -> Model:
@@ -85,7 +85,7 @@ FSMT = like(
     "fsmt",
     build=_fsmt,
     config_class="FSMTConfig",
-    implementation=replace(MARIAN.implementation, buffers=(), checkpoints=False),
+    implementation=replace(MARIAN.implementation, buffers=(), checkpoints=False, head_is_layer=True),
     defaults={
         "activation_function": "relu", "src_vocab_size": 42024, "tgt_vocab_size": 42024, "tie_word_embeddings": False,
         "vocab_size": REQUIRED,

@@ -13,18 +13,28 @@ from napkin.architectures.assembly import embedding
 from napkin.architectures.attention import Attention
 from napkin.architectures.attention_parts import Heads, QkvProjections, Scores
 from napkin.architectures.blocks import LAYER, Operations, plain_mlp
-from napkin.architectures.encoder_decoder import parts_of, shared_embedding
+from napkin.architectures.encoder_decoder import parts_of, root_table, shared_embedding
 from napkin.architectures.reading import activation, tied, width
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
+from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import HF_EAGER
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, stack_of
 from napkin.operations.pointwise import Add
 from napkin.operations.roles import COLUMN, LM_HEAD, MEMORY, ROW, SEGMENT, VOCABULARY
-from napkin.operations.streams_apart import NgramAttention, Streamed
+from napkin.operations.streams_apart import NgramAttention, Streamed, StreamedLinear
 from napkin.record import replace
+
+
+def _streamed(op: Operation, streams: int) -> Operation:
+    """Return an operation that runs on this many vectors a token in place of one."""
+    if isinstance(op, Matmul):
+        return StreamedLinear(
+            op.name, op.reads, op.d_in, op.d_out, op.bias, op.shard, streams, role=op.role, module=op.module
+        )
+    return Streamed(op.name, op.reads, op, streams)
 
 
 def _decoder_layer(hidden: int, heads: int, ngram: int, buckets: int, inner: int, function: str) -> Layer:
@@ -33,10 +43,9 @@ def _decoder_layer(hidden: int, heads: int, ngram: int, buckets: int, inner: int
     q, k, v, o = (Matmul(name, ("x",), hidden, hidden, True, COLUMN) for name in ("q", "k", "v", "o"))
     distances = Matmul("distances", ("x",), hidden, buckets * heads, True, COLUMN)
     own = (
-        *(Streamed(op.name, op.reads, op, streams) for op in (q, k, v)),
-        Streamed("distances", ("x",), distances, streams),
+        *(_streamed(op, streams) for op in (q, k, v, distances)),
         NgramAttention("attention", ("q", "k", "v", "distances"), heads, hidden // heads, ngram),
-        Streamed("o", ("attention",), replace(o, reads=("attention",), shard=ROW), streams),
+        _streamed(replace(o, reads=("attention",), shard=ROW), streams),
     )
     biased = QkvProjections(bias=True, out_bias=True)
     across = Attention(
@@ -46,9 +55,9 @@ def _decoder_layer(hidden: int, heads: int, ngram: int, buckets: int, inner: int
         memory=MEMORY,
         prefix="cross_",
     )("attention_norm")
-    crossed = tuple(op if MEMORY in op.reads else Streamed(op.name, op.reads, op, streams) for op in across)
+    crossed = tuple(op if MEMORY in op.reads else _streamed(op, streams) for op in across)
     feed = plain_mlp("cross_norm", width=hidden, inner=inner, function=function, dropout=True)
-    wide = tuple(Streamed(op.name, op.reads, op, streams) if op.linear() is not None else op for op in feed)
+    wide = tuple(_streamed(op, streams) if op.linear() is not None else op for op in feed)
     operations: Operations = (
         *own,
         Add("attention_residual", ("x", "o"), hidden, True),
@@ -91,13 +100,12 @@ def _prophetnet(config: Config) -> Model:
     )
     before = embedding(rows, hidden, positions=positions, norm=LAYER, dropout=True)
     ahead = Embedding("ngram_embedding", (), ngram, hidden, role=SEGMENT)
-    linear = Matmul("lm_head", ("x",), hidden, rows, False, VOCABULARY, role=LM_HEAD)
-    head = Streamed("lm_head", ("x",), linear, ngram, role=LM_HEAD)
+    head = StreamedLinear("lm_head", ("x",), hidden, rows, False, VOCABULARY, ngram, role=LM_HEAD)
     config.notes.append(f"each position has {1 + ngram} vectors in the decoder, of which {ngram} pass the head")
     return Model(
         name=config.name,
         stacks=(
-            stack_of("encoder", before, ((layers[0], encoder),), ()),
+            stack_of("encoder", (root_table(before, tied=True), *before), ((layers[0], encoder),), ()),
             stack_of("decoder", (ahead, *shared_embedding(before)), ((layers[1], decoder),), (head,) * has_head),
         ),
         tied=has_head and tied(config),
@@ -122,7 +130,8 @@ PROPHETNET = Architecture(
     },
     implementation=replace(HF_EAGER, fp32_loss=False, shifted=False, buffers=(), checkpoints=True),
     modules={
-        "embedding": "prophetnet.word_embeddings",
+        "root_embedding": "prophetnet.word_embeddings", "encoder/embedding": "prophetnet.encoder.word_embeddings",
+        "decoder/embedding": "prophetnet.decoder.word_embeddings",
         "encoder/position_embedding": "prophetnet.encoder.position_embeddings",
         "decoder/position_embedding": "prophetnet.decoder.position_embeddings",
         "ngram_embedding": "prophetnet.decoder.ngram_embeddings", "q": "self_attn.query_proj",

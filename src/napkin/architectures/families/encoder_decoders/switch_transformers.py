@@ -83,7 +83,8 @@ SWITCH_TRANSFORMERS = Architecture(
         looped="modules", expert_linears=("wi", "wo"), kernels=(EAGER,),
     ),
     modules={
-        "embedding": "shared", "q": "layer.0.SelfAttention.q", "k": "layer.0.SelfAttention.k",
+        "root_embedding": "shared", "encoder/embedding": "encoder.embed_tokens",
+        "decoder/embedding": "decoder.embed_tokens", "q": "layer.0.SelfAttention.q", "k": "layer.0.SelfAttention.k",
         "v": "layer.0.SelfAttention.v", "o": "layer.0.SelfAttention.o", "encoder/down": "layer.1.mlp.wo",
         "encoder/router": "layer.1.mlp.router.classifier", "encoder/experts": "layer.1.mlp.experts",
         "cross_q": "layer.1.EncDecAttention.q", "cross_k": "layer.1.EncDecAttention.k",

@@ -19,6 +19,7 @@ from napkin.architectures.encoder_decoder import (
     decoder_layer,
     must_be_both,
     parts_of,
+    root_table,
     shared_embedding,
 )
 from napkin.architectures.reading import FUNCTIONS, depth, tied, width
@@ -28,7 +29,6 @@ from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.embedding import PositionBias
 from napkin.operations.implementations import MASKS, OWN_LABELS, Running
-from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, stack_of
 from napkin.operations.pointwise import Dropout, Scale
@@ -146,9 +146,8 @@ def network(
     before = (*embedding(sizes.vocabulary, hidden), Dropout("embedding_dropped", ("embedding",), hidden))
     final: Operations = (RMS_T5("final_norm", "x", hidden), Dropout("final_dropped", ("final_norm",), hidden))
     own = apart and sizes.has_head and not sizes.tied and sizes.decoder_layers > 0
-    table = (("weight", (sizes.vocabulary, hidden)),)
-    unused: Operations = (Parameters("unused_embedding", (), table, VOCABULARY, trained=False),) if own else ()
-    stacks = [stack_of("encoder", (*unused, *before), runs(sizes.layers, False), final)]
+    root = root_table(before, tied=not own)
+    stacks = [stack_of("encoder", (root, *before), runs(sizes.layers, False), final)]
     if sizes.decoder_layers:
         after = (*final, *_head(sizes)) if sizes.has_head else final
         stacks.append(
@@ -216,7 +215,8 @@ MT5 = Architecture(
     },
     implementation=IMPLEMENTATION,
     modules={
-        "embedding": "shared", "q": "layer.0.SelfAttention.q", "k": "layer.0.SelfAttention.k",
+        "root_embedding": "shared", "encoder/embedding": "encoder.embed_tokens",
+        "decoder/embedding": "decoder.embed_tokens", "q": "layer.0.SelfAttention.q", "k": "layer.0.SelfAttention.k",
         "v": "layer.0.SelfAttention.v", "o": "layer.0.SelfAttention.o", "encoder/gate": "layer.1.DenseReluDense.wi_0",
         "encoder/up": "layer.1.DenseReluDense.wi_1", "encoder/down": "layer.1.DenseReluDense.wo",
         "cross_q": "layer.1.EncDecAttention.q", "cross_k": "layer.1.EncDecAttention.k",

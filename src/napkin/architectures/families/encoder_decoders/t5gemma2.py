@@ -120,9 +120,9 @@ def _merged(of: Side, kind: str) -> Block:
         own = {op.name: op for op in ahead}
         return (
             *ahead,
-            Reused("cross_k", (MEMORY,), own["k"]),
-            Reused("cross_v", (MEMORY,), own["v"]),
-            Reused("cross_k_norm", ("cross_k",), own["k_norm"]),
+            Reused("cross_k", (MEMORY,), own["k"], again=True),
+            Reused("cross_v", (MEMORY,), own["v"], again=True),
+            Reused("cross_k_norm", ("cross_k",), own["k_norm"], again=True),
             ConcatTokens("keys", ("k_rope", "cross_k_norm"), width),
             ConcatTokens("values", ("v", "cross_v"), width),
             replace(core, reads=("q_rope", "keys", "values"), merged=True),

@@ -88,7 +88,7 @@ def _position_scores(
         if own and there:
             operations.append(project)
         elif not own:  # both are made, whichever scores are added
-            operations.append(Reused(f"{table}_by_{letter}", ("relative_positions",), project))
+            operations.append(Reused(f"{table}_by_{letter}", ("relative_positions",), project, again=True))
         if there:
             reads = (content, operations[-1].name)
             operations.append(RelativeScores(name, reads, heads, head_dim, rows, within, divided, not within))

@@ -13,6 +13,7 @@ from napkin.architectures.assembly import embedding
 from napkin.architectures.attention import Attention
 from napkin.architectures.attention_parts import Heads, QkvProjections, Rope, Scaling
 from napkin.architectures.blocks import LAYER, Operations, plain_mlp
+from napkin.architectures.idle import idle
 from napkin.architectures.masked import (
     BARE,
     BIDIRECTIONAL,
@@ -29,10 +30,10 @@ from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import IDS, ROTARY
-from napkin.operations.learned import Parameters
+from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Add, Scale
-from napkin.operations.roles import POSITION, REPLICATED
+from napkin.operations.roles import POSITION
 from napkin.record import record, replace
 
 
@@ -97,7 +98,7 @@ def esm(config: Config) -> Model:
     feed = partial(plain_mlp, width=hidden, inner=sizes.inner, function="gelu_python")
     final = LAYER("final_norm", "x", hidden)
     scores = sizes.layers * sizes.heads
-    contacts = Parameters("contacts", (), (("weight", (1, scores)), ("bias", (1,))), REPLICATED, trained=False)
+    contacts = idle("contacts", (Matmul("contacts", ("x",), scores, 1, True, module="esm.contact_head.regression"),))
     after = masked_head(hidden, sizes.vocabulary, "gelu_python", source="final_norm")
     if sizes.purpose == BARE:
         after = pooler(hidden, "final_norm")

@@ -79,6 +79,7 @@ MUSE_GLIMMER = Architecture(
         "num_attention_heads": 32, "num_key_value_heads": 2, "sliding_window": 2048, "tie_word_embeddings": False,
         "vocab_size": 202048,
     },
+    modules={"gate_logit": "self_attn.gate_proj"},
 )  # fmt: skip
 
 

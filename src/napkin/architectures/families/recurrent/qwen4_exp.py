@@ -220,7 +220,7 @@ QWEN4_EXP_TEXT = Architecture(
         "shared/up": "mlp.shared_expert.up_proj", "shared/down": "mlp.shared_expert.down_proj",
         "final_mix_low": "model.hyper_connection_mixer.input_mix_weight_down",
         "final_mix": "model.hyper_connection_mixer.input_mix_weight_up", "runs_key": "ple.key_proj",
-        "runs_value": "ple.value_proj",
+        "runs_value": "ple.value_proj", "indexer": "self_attn.indexer",
     },
 )  # fmt: skip
 

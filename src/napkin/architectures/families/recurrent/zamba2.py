@@ -14,6 +14,7 @@ from napkin.architectures.attention_parts import Rope
 from napkin.architectures.blocks import RMS, Block, Operations, gated_mlp
 from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.families.recurrent.zamba import Zamba, handing_on, hybrid, read_sizes, reused, shared_block
+from napkin.architectures.idle import idle
 from napkin.architectures.mixing import HYBRID, LINEAR, agree, groups_of, kinds, mixer_layer, network
 from napkin.architectures.reading import activation, on, width
 from napkin.architectures.record import Architecture
@@ -24,7 +25,19 @@ from napkin.operations.implementations import HF, MASKS
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Add
+from napkin.operations.views import reuse
 from napkin.record import record, replace
+
+
+@record
+class _Place:
+    """A matmul of a shared block next to which each use has an adapter; `path` is the class's list of them."""
+
+    name: str
+    source: str
+    d_in: int
+    d_out: int
+    path: str
 
 
 @record
@@ -32,13 +45,15 @@ class _Adapters:
     """Zamba2's low-rank adapters, as config.json describes them.
 
     blocks  shared blocks, taken in turn
+    uses    of any of them
     rank    of the adapters
-    places  (name, source, d_in, d_out) of each matmul that has one
+    places  of each matmul that has one
     """
 
     blocks: int
+    uses: int
     rank: int
-    places: Sequence[tuple[str, str, int, int]]
+    places: Sequence[_Place]
 
 
 def zamba2(config: Config) -> Model:
@@ -54,8 +69,8 @@ def zamba2(config: Config) -> Model:
         kind, turn = key
         if kind != HYBRID:
             return mixer_layer(hidden, RMS, read.mix, "mamba2")
-        adapted = _adapted(reused(read.block, own[turn]), adapters.places, adapters.rank)
-        return Layer("hybrid", hybrid(hidden, adapted, read.mix))
+        adapted = _adapted(reused(read.block, own[turn]), adapters, turn)
+        return Layer("hybrid", hybrid(hidden, (*_of_other_uses(adapters, turn), *adapted), read.mix))
 
     turns = [depths.index(i) % adapters.blocks if kind == HYBRID else 0 for i, kind in enumerate(read.kinds)]
     model = handing_on(network(read.sizes, runs_of(list(zip(read.kinds, turns, strict=True)), layer)))
@@ -118,36 +133,54 @@ def _mamba2(config: Config, sizes: Dimensions) -> Block:
 def _read_adapters(config: Config, sizes: Dimensions, depths: Sequence[int]) -> _Adapters:
     """Read the adapters; `depths`: of the layers that a shared block precedes."""
     hidden, rank = sizes.hidden, config.integer("adapter_rank")
-    places = [("gate_up", "mlp_norm", hidden, 2 * _feed_forward_width(config))]
+    mlp, attention = "shared_transformer.feed_forward", "shared_transformer.self_attn"
+    wide = 2 * _feed_forward_width(config)
+    places = [_Place("gate_up", "mlp_norm", hidden, wide, f"{mlp}.gate_up_proj_adapter_list")]
     if on(config, "use_shared_attention_adapter"):
         if sizes.kv_heads != sizes.heads or sizes.heads * sizes.head_dim != 2 * hidden:
             raise config.refuse(
                 "use_shared_attention_adapter", "its adapters fit only 2 · hidden_size queries and keys"
             )
-        places += [(letter, "attention_norm", 2 * hidden, 2 * hidden) for letter in "qkv"]
-    return _Adapters(min(config.integer("num_mem_blocks"), len(depths)), rank, places)
+        places += [
+            _Place(letter, "attention_norm", 2 * hidden, 2 * hidden, f"{attention}.linear_{letter}_adapter_list")
+            for letter in "qkv"
+        ]
+    return _Adapters(min(config.integer("num_mem_blocks"), len(depths)), len(depths), rank, places)
 
 
 def _numbered(block: Operations, number: int) -> Operations:
     return tuple(replace(op, name=f"block_{number}_{op.name}") for op in block)
 
 
-def _adapted(block: Operations, places: Sequence[tuple[str, str, int, int]], rank: int) -> Operations:
-    """Return the block with W·x + B·A·x in place of W·x where `places` say: (name, source, d_in, d_out)."""
-    adapters = {name: (source, d_in, d_out) for name, source, d_in, d_out in places}
+def _pair(place: _Place, rank: int, use: int) -> tuple[Matmul, Matmul]:
+    """Return the two matmuls of a use's adapter."""
+    down, up = f"{place.name}_adapter_down", f"{place.name}_adapter_up"
+    return (
+        Matmul(down, (place.source,), place.d_in, rank, module=f"{place.path}.{use}.0"),
+        Matmul(up, (down,), rank, place.d_out, module=f"{place.path}.{use}.1"),
+    )
+
+
+def _of_other_uses(adapters: _Adapters, turn: int) -> Operations:
+    """Return the adapters of a shared block's other uses, which the module of each use holds too, with tied weights.
+    Uses of one block are equal layers: each stands for the first."""
+    others = range(turn + adapters.blocks, adapters.uses, adapters.blocks)
+    held = (reuse(op) for place in adapters.places for one in others for op in _pair(place, adapters.rank, one))
+    return (idle("other_adapters", tuple(held)),) if others else ()
+
+
+def _adapted(block: Operations, adapters: _Adapters, use: int) -> Operations:
+    """Return the block with W·x + B·A·x in place of W·x where it has adapters."""
+    places = {place.name: place for place in adapters.places}
     operations: list[Operation] = []
     renamed: dict[str, str] = {}
     for op in block:
         moved = tuple(renamed.get(read, read) for read in op.reads)
         operations.append(_reading(op, moved))
-        if op.name in adapters:
-            source, d_in, d_out = adapters[op.name]
-            down, up, total = f"{op.name}_adapter_down", f"{op.name}_adapter_up", f"{op.name}_adapted"
-            operations += [
-                Matmul(down, (source,), d_in, rank),
-                Matmul(up, (down,), rank, d_out),
-                Add(total, (op.name, up), d_out),
-            ]
+        if op.name in places:
+            down, up = _pair(places[op.name], adapters.rank, use)
+            total = f"{op.name}_adapted"
+            operations += [down, up, Add(total, (op.name, up.name), up.d_out)]
             renamed[op.name] = total
     return tuple(operations)
 
@@ -173,18 +206,10 @@ ZAMBA2 = Architecture(
     implementation=replace(HF, passes=(MASKS,)),
     modules={
         "mixer_in_proj": "mamba.in_proj", "mixer_out_proj": "mamba.out_proj",
-        "gate_up_adapter_down": "shared_transformer.feed_forward.gate_up_proj_adapter_list.0.0",
-        "gate_up_adapter_up": "shared_transformer.feed_forward.gate_up_proj_adapter_list.0.1",
         "q": "shared_transformer.self_attn.q_proj", "k": "shared_transformer.self_attn.k_proj",
         "v": "shared_transformer.self_attn.v_proj", "o": "shared_transformer.self_attn.o_proj",
         "gate_up": "shared_transformer.feed_forward.gate_up_proj",
         "down": "shared_transformer.feed_forward.down_proj",
-        "q_adapter_down": "shared_transformer.self_attn.linear_q_adapter_list.0.0",
-        "q_adapter_up": "shared_transformer.self_attn.linear_q_adapter_list.0.1",
-        "k_adapter_down": "shared_transformer.self_attn.linear_k_adapter_list.0.0",
-        "k_adapter_up": "shared_transformer.self_attn.linear_k_adapter_list.0.1",
-        "v_adapter_down": "shared_transformer.self_attn.linear_v_adapter_list.0.0",
-        "v_adapter_up": "shared_transformer.self_attn.linear_v_adapter_list.0.1",
     },
 )  # fmt: skip
 
