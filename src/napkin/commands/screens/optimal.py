@@ -64,7 +64,7 @@ def _headline(question: OptimalQuestion, answer: Answer, terms: Mapping[str, Ter
         found.append(_spread(question, answer, params))
     elif question.suited and "tokens" in answer.intervals:
         said = interval(answer.intervals["tokens"], tokens, "token", question.confidence)
-        found.append(said.replace(" tokens", ""))
+        found.append(said.replace(" tokens", "", said.count(" tokens") - 1))
     if question.suited and question.machine is None:
         found.append(human(terms["flops/total"].value, "FLOP", 3))
     found.append(f"loss {terms['loss'].value:.3f}")
