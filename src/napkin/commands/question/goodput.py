@@ -57,19 +57,16 @@ def _read_predicted(inputs: Inputs, published: Goodput, trained: tuple[Model, Se
         from napkin.footprint.checkpointed import saved_states
 
         failing = failing.saving(saved_states(*trained))
-    given = {}
-    if inputs.has("gpu-mtbf"):
-        given["gpu_mtbf"] = leaf("gpu_mtbf", float(inputs.number("gpu-mtbf")), "GPU-second")
-    if inputs.has("restart-time"):
-        given["restart"] = inputs.term("restart-time", "restart")
-    if inputs.has("write-bandwidth"):
-        given["write"] = replace(failing.write, whole=inputs.term("write-bandwidth"))
-    spreads = tuple(
-        0.0 if one in given else spread
-        for one, spread in zip(("gpu_mtbf", "write", "restart"), failing.spreads, strict=True)
-    )
+    own = [inputs.has(name) for name in ("gpu-mtbf", "write-bandwidth", "restart-time")]
+    if own[0]:
+        failing = replace(failing, gpu_mtbf=leaf("gpu_mtbf", float(inputs.number("gpu-mtbf")), "GPU-second"))
+    if own[1]:
+        failing = replace(failing, write=replace(failing.write, whole=inputs.term("write-bandwidth")))
+    if own[2]:
+        failing = replace(failing, restart=inputs.term("restart-time", "restart"))
+    rate, write, restart = (0.0 if is_own else wide for is_own, wide in zip(own, failing.spreads, strict=True))
     every = inputs.term("checkpoint-interval", "checkpoint/interval") if inputs.has("checkpoint-interval") else None
-    failing = replace(failing, **given, spreads=spreads, every=every)
+    failing = replace(failing, spreads=(rate, write, restart), every=every)
     found = Goodput(published.share, published.spread, published.run_kind, failing, spares)
     gpus = inputs.peek("gpus")
     shown = found.on(leaf("gpus", gpus, "GPU")) if isinstance(gpus, int) else found
