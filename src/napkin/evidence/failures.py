@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from napkin.record import record
 from napkin.term import SEEN, Term, divide, leaf
-from napkin.timing.interruptions import CheckpointWrite, Interruptions
+from napkin.timing.interruptions import NODE, CheckpointWrite, Interruptions
 
 HOUR = 3600.0
 
@@ -50,10 +50,10 @@ SAVED = (
 )
 """Jobs in which each GPU writes less than 0.5 GB, so that most of the time is fixed."""
 WRITTEN = (
-    (2.3e12 / 40 / 384, "BLOOM, 2.3 TB in 40 s on 384 GPUs: bigscience train/tr11-176B-ml/chronicles.md"),
-    (0.16 * 250e9 / 504, "504 B200, 16 % of a ceiling of 250 GB/s: arXiv:2605.09370"),
+    (2.3e12 / 40 / (384 / NODE), "BLOOM, 2.3 TB in 40 s on 384 GPUs: bigscience train/tr11-176B-ml/chronicles.md"),
+    (0.16 * 250e9 / (504 / NODE), "504 B200, 16 % of a ceiling of 250 GB/s: arXiv:2605.09370"),
 )
-"""Byte/s of shared storage for each GPU of a job."""
+"""Byte/s of shared storage for each machine of a job."""
 HELD = (2.3e12 / 384, 130e9 * MIXED / 768, 540e9 * MIXED / 6_144, 405e9 * MIXED / 16_384)
 """Bytes of a checkpoint for each GPU of the published runs that the share of the calendar time is of: BLOOM, GLM-130B,
 PaLM, Llama 3.1 405B."""
@@ -89,11 +89,11 @@ def middle(values: Iterable[float]) -> tuple[float, float]:
 def written() -> tuple[CheckpointWrite, float]:
     """Return how long published checkpoints blocked training, and σ of its logarithm."""
     rate, of_rate = middle(each for each, _ in WRITTEN)
-    fixed, of_fixed = middle(row.seconds - row.states / row.gpus / rate for row in SAVED)
+    fixed, of_fixed = middle(row.seconds - row.states / (row.gpus / NODE) / rate for row in SAVED)
     each, _ = middle(HELD)
     write = CheckpointWrite(
         leaf("checkpoint/fixed", fixed, "second", SEEN, f"{len(SAVED)} jobs: {SAVED[0].source}, less their writing"),
-        leaf("checkpoint/rate", rate, "byte/s/GPU", SEEN, "; ".join(source for _, source in WRITTEN)),
+        leaf("checkpoint/rate", rate, "byte/s/node", SEEN, "; ".join(source for _, source in WRITTEN)),
         leaf("checkpoint/bytes_per_gpu", each, "byte/GPU", SEEN, "geometric mean of four published runs"),
     )
     return write, max(of_rate, of_fixed)

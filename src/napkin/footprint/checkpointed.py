@@ -26,7 +26,9 @@ def saved_states(model: Model, setup: Setup) -> Term:
     weights = leaf("params/trained", trained, "param", TRUE, "those that get a gradient")
     kept = {"parameters": precision.param, "master": precision.master}
     parts = [
-        multiply(f"checkpoint/{name}", weights, leaf(f"bytes_per_param/{name}", sized(1, kind), "byte/param"))
+        multiply(
+            f"checkpoint/{name}", weights, leaf(f"bytes_per_param/{name}", sized(1, kind), "byte/param", TRUE, kind)
+        )
         for name, kind in kept.items()
         if kind is not None
     ]

@@ -12,8 +12,24 @@ import math
 import sys
 
 from napkin.record import record, replace
-from napkin.term import TRUE, Term, add, choose, constant, define, divide, leaf, make, multiply, square_root, subtract
+from napkin.term import (
+    TRUE,
+    Term,
+    add,
+    ceil_divide,
+    choose,
+    constant,
+    define,
+    divide,
+    leaf,
+    make,
+    multiply,
+    square_root,
+    subtract,
+)
 
+NODE = 8
+"""GPUs of the machines whose writing was measured."""
 YOUNG = "Young 1974, doi:10.1145/361147.361115"
 DALY = "Daly 2006, doi:10.1016/j.future.2004.11.016, equation 37"
 
@@ -60,7 +76,7 @@ class CheckpointWrite:
     """How long writing a checkpoint blocks training: a fixed time, and its bytes at the rate of the storage.
 
     fixed   seconds: gathering, planning, waiting for the last rank
-    rate    byte/s/GPU of shared storage; all GPUs write
+    rate    byte/s/node of shared storage; all nodes, of NODE GPUs, write
     states  bytes of the job's checkpoint, where known; else `each`, bytes for each GPU, as in published runs
     whole   byte/s of the whole job where it is given, next to which nothing is fixed
     """
@@ -76,7 +92,8 @@ class CheckpointWrite:
         states = self.states if self.states is not None else multiply("checkpoint/bytes", self.each, gpus)
         if self.whole is not None:
             return divide("checkpoint/blocked", states, self.whole)
-        writing = divide("checkpoint/writing", states, multiply("checkpoint/write_rate", self.rate, gpus))
+        nodes = ceil_divide("checkpoint/nodes", gpus, constant("GPUs of a node", NODE, "GPU/node"))
+        writing = divide("checkpoint/writing", states, multiply("checkpoint/write_rate", self.rate, nodes))
         return add("checkpoint/blocked", self.fixed, writing)
 
 
