@@ -35,7 +35,9 @@ from tests.conftest import ROOT, answered, run_line
 ANY: Any = napkin
 """The same without its signatures, to ask what a type checker rejects."""
 RECORDED = runpy.run_path(os.path.join(ROOT, "tools", "recorded.py"))
-DRAWN = [line for line in RECORDED["Draw"](18).lines(41) if not line.startswith("sensitivity plan")]  # that takes 8 s
+REFUSED = ["params no-such-model", "flops llama3-8b --seq 0"]
+"""Refusals, whatever is drawn."""
+DRAWN = [line for line in RECORDED["Draw"](18).lines(41) if not line.startswith("sensitivity plan")] + REFUSED  # 8 s
 EIGHT = "memory llama3-8b --gpus 8 --hardware h100 --zero 3"
 
 

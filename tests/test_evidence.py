@@ -129,7 +129,14 @@ def test_a_user_s_prose_is_read_as_the_shipped_fields_state_it() -> None:
         ({"framework": "torchtitan"}, "", {"stack": "fsdp-eager"}),
         ({}, "NVIDIA Megatron Bridge, container 26.08", {"stack": "megatron-core-2026", "attention": "cudnn"}),
         ({}, "NVIDIA Megatron Bridge, container 26.04", {"stack": "megatron-core", "attention": "cudnn"}),
-        ({"stack": "nanotron", "recompute": "every other layer"}, "", {"stack": "nanotron", "recompute_layers": 0.5}),
+        (
+            {"stack": "nanotron", "recompute": "every other layer"},
+            "",
+            {"stack": "nanotron", "recompute_layers": 0.5, "recompute_kind": "other"},
+        ),
+        ({"stack": "lean", "recompute": "yes"}, "", {"stack": "lean", "recompute_kind": "full"}),
+        ({"stack": "lean", "recompute": "yes", "recompute_kind": "none"}, "", {"stack": "lean"}),
+        ({"stack": "lean", "recompute": "unstated"}, "", {"stack": "lean"}),
         ({"precision": "fp8 rowwise, fp32 gradients"}, "", {"scaling": "rowwise", "gradient_dtype": "fp32"}),
         ({"batch_tokens": "0.5M"}, "", {"batch_tokens": 2**19}),
     ],
@@ -234,6 +241,29 @@ def test_a_fit_finds_the_constants_that_made_the_rows() -> None:
     (factor,) = found.sources.values()
     assert np.abs(problem.log_predicted(found.log) - problem.log_truth - factor).max() < 0.01
     assert found.constants()["matmul/ampere/16"] < 0.78
+
+
+def test_several_sets_of_constants_give_what_each_gives() -> None:
+    rows = [row for row in facts.steps() if row.id.startswith(("foundry-h100-80gb", "titan-", "mbridge-26.04-"))]
+    columns = Columns(rows)
+    one = columns.values({name: value for name, (value, _, _) in PRIORS.items()})
+    other = np.where(one > 0, one * np.linspace(0.9, 1.1, len(one)), 0)
+    other[:2] = one[:2]
+    np.testing.assert_allclose(
+        columns.predict_sets(np.stack([one, other])), [columns.predict(one), columns.predict(other)], rtol=1e-12
+    )
+
+
+def test_a_recipes_own_flags_recompute_for_time_as_for_memory(tmp_path: pathlib.Path) -> None:
+    """Recipes of torchtune checkpoint by default (recipes/configs/llama3_1/8B_full_single_device.yaml)."""
+    text = ROW.replace("stack: megatron-core", "stack: fsdp-compiled, recompute: SAID")
+    by_recipe, full, none = (
+        steps(rows_of(tmp_path, text.replace("SAID", said)))[0].predicted for said in ("recipe default", "full", "none")
+    )
+    assert by_recipe == full
+    assert full is not None
+    assert none is not None
+    assert full > 1.15 * none
 
 
 def test_one_row_alone_is_what_the_step_command_says(napkin: Napkin, tmp_path: pathlib.Path) -> None:

@@ -91,11 +91,63 @@ def test_the_largest_batch_is_the_largest_that_fits() -> None:
     batch = found["inputs"]["batch"]["value"]
     assert found["verdict"] == "fits"
     assert answered(f"{line} --batch {batch + 1}")["verdict"] != "fits"
-    bounded = answered(f"{line} --max-tpot 15ms")
+    bounded = answered(f"{line} --max batch --max-tpot 15ms")
     several = bounded["inputs"]["batch"]["value"]
     assert 1 < several < batch
     assert bounded["values"]["serve/tpot"] <= 0.015
     assert answered(f"{line} --batch {several + 1}")["values"]["serve/tpot"] > 0.015
+
+
+def test_a_bound_alone_asks_for_the_most_requests_in_flight() -> None:
+    line = "llama3-8b --gpus 1 --hardware h100 --prompt-tokens 2000 --response-tokens 500"
+    found = answered(f"{line} --max-tpot 30ms --max-ttft 300ms")
+    many = found["inputs"]["concurrency"]["value"]
+    assert many == found["values"]["serve/in_flight"] > 1
+    assert found["values"]["serve/tpot"] <= 0.030
+    assert found["values"]["serve/ttft"] <= 0.300
+    one_more = answered(f"{line} --concurrency {many + 1}")["values"]
+    assert one_more["serve/tpot"] > 0.030 or one_more["serve/ttft"] > 0.300
+    assert answered(f"{line} --max concurrency")["inputs"]["concurrency"]["value"] > many
+
+
+def test_a_request_stays_within_the_models_positions_or_is_said_to_be_beyond() -> None:
+    """GPT-2 has 1,024 positions: half of them for a prompt, half for the answer."""
+    inputs = answered("gpt2 --hardware t4")["inputs"]
+    assert (inputs["prompt-tokens"]["value"], inputs["response-tokens"]["value"]) == (512, 512)
+    beyond = "1,025 tokens of a request are beyond the model's 1,024 positions"
+    assert beyond in answered("gpt2 --hardware t4 --isl 513")["notes"]
+    assert "beyond gpt2's 1,024 positions" in run_line("serve gpt2 --hardware t4 --isl 513").out
+
+
+def test_apples_chips_run_llama_cpp() -> None:
+    found = answered("llama3-8b --hardware m3-max --dtype q4_k_m")
+    assert found["inputs"]["engine"]["value"] == "llama.cpp"
+    assert "llama.cpp" in run_line("serve llama3-8b --hardware m3-max --dtype q4_k_m").out
+
+
+def test_check_holds_a_service_against_limits(tmp_path: Any) -> None:
+    file = tmp_path / "serve.yaml"
+    file.write_text(
+        "command: serve\nmodel: llama3-8b\nhardware: h100\nconcurrency: 32\n"
+        "limits:\n  verdict: fits\n  serve/tpot: '<= 1s'\n  serve/cost_per_million_output_tokens: '<= 0.001'\n"
+    )
+    outcome = run_line(f"check {file} --json")
+    assert outcome.status == 1
+    status = {one["path"]: one["status"] for one in outcome.data["checks"]}
+    assert status == {
+        "verdict": "holds",
+        "serve/tpot": "holds",
+        "serve/cost_per_million_output_tokens": "broken",
+    }
+
+
+def test_compare_explains_rate_pace_and_cost() -> None:
+    line = "compare serve llama3-8b --hardware h100 --concurrency 64 --against hardware=h200,cache-dtype=fp8 --json"
+    found: Any = run_line(line).data
+    rate = "serve/output_tokens_per_second"
+    assert list(found["columns"]) == [rate, "serve/tpot", "serve/cost_per_million_output_tokens"]
+    ends = next(one for one in found["quantities"] if one["path"] == rate)
+    assert sum(row[rate] for row in found["rows"]) == pytest.approx(ends["b"] - ends["a"])
 
 
 def test_without_gpus_it_takes_the_fewest() -> None:
@@ -120,8 +172,9 @@ def test_requests_that_have_no_room_wait() -> None:
     ("line", "status", "says"),
     [
         ("llama3-8b --hardware h100 --batch 4 --concurrency 8", 2, "cannot be combined"),
-        ("llama3-8b --hardware h100 --batch 4 --max batch", 2, "asks for the largest batch"),
-        ("llama3-8b --hardware h100 --max-tpot 1us", 1, "no batch keeps the bound"),
+        ("llama3-8b --hardware h100 --batch 4 --max batch", 2, "--max batch asks for what --batch gives"),
+        ("llama3-8b --hardware h100 --max-tpot 1us", 1, "one request alone takes at best"),
+        ("llama3-8b --hardware mi300x --engine tensorrt-llm", 3, "runs on GPUs of NVIDIA"),
         ("llama3-8b --hardware h100 --ep 2 --gpus 2", 2, "has no experts"),
         ("llama3-8b --hardware h100 --tp 3", 2, "does not divide"),
         ("llama3-8b --hardware h100 --gpus 4 --tp 2 --dp 4", 2, "contradiction"),

@@ -178,7 +178,6 @@ def fitted(fit: ConstantsFit) -> dict[str, float]:
 def calibrated(found: Problem) -> Calibration:
     """Fit all rows, and all but each source in turn."""
     whole = found.fit(rounds=40, report=lambda line: print("all sources:", line, flush=True))
-    slopes = found.jacobian(whole.log)  # they hardly change where one source is left out
     constants = {name: value for name, (value, _, _) in PRIORS.items()} | fitted(whole)
     spreads = {name: spread for name, (_, spread, _) in PRIORS.items()} | _spreads(found, whole)
     without: dict[str, dict[str, float]] = {}
@@ -186,7 +185,7 @@ def calibrated(found: Problem) -> Calibration:
     errors = np.full(len(found.columns.kept), np.nan)
     for source in sorted(set(found.sources.tolist()) - {""}):
         mask = found.sources != source
-        part = found.fit(mask, start=whole.log, jacobian=slopes)
+        part = found.fit(mask, start=whole.log)
         without[source] = fitted(part)
         unknown = np.log(without[source][UNKNOWN]) - part.log[found.names.index(UNKNOWN)]
         of_unknown = np.array([unknown * (row.stack not in software.STACKS) for row in found.columns.kept])

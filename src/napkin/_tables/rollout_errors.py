@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 STEPS: tuple[tuple[str, str, str, float], ...] = (
-    ('nemorl-7-grpo-qwen3-30b3a-on-policy-32', 'NVIDIA NeMo RL performance summary, v0.6', 'qwen3-30b-a3b', -0.2046),
-    ('nemorl-12-grpo-deepseek-v3-on-policy-128', 'NVIDIA NeMo RL performance summary, v0.6', 'deepseek-v3', -0.3122),
-    ('nemorl-13-grpo-deepseek-v3-on-policy-256', 'NVIDIA NeMo RL performance summary, v0.6', 'deepseek-v3', -0.4395),
-    ('nemorl-15-grpo-qwen3-235b-on-policy-64', 'NVIDIA NeMo RL performance summary, v0.6', 'qwen3-235b-a22b', -0.0338),
-    ('nemorl-16-grpo-qwen3-235b-on-policy-128', 'NVIDIA NeMo RL performance summary, v0.6', 'qwen3-235b-a22b', -0.419),
+    ('nemorl-7-grpo-qwen3-30b3a-on-policy-32', 'NVIDIA NeMo RL performance summary, v0.6', 'qwen3-30b-a3b', -0.2053),
+    ('nemorl-12-grpo-deepseek-v3-on-policy-128', 'NVIDIA NeMo RL performance summary, v0.6', 'deepseek-v3', -0.3139),
+    ('nemorl-13-grpo-deepseek-v3-on-policy-256', 'NVIDIA NeMo RL performance summary, v0.6', 'deepseek-v3', -0.4418),
+    ('nemorl-15-grpo-qwen3-235b-on-policy-64', 'NVIDIA NeMo RL performance summary, v0.6', 'qwen3-235b-a22b', -0.0378),
+    ('nemorl-16-grpo-qwen3-235b-on-policy-128', 'NVIDIA NeMo RL performance summary, v0.6', 'qwen3-235b-a22b', -0.4242),
 )

@@ -24,7 +24,8 @@ from napkin.render.chart import Chart, Series
 from napkin.render.scale import axis, spoken, titled
 from napkin.render.screen import Next
 
-HEADLINES = ("time", "step/time", "memory/total", "cost", "energy", "mfu", "params/total", "flops/total")
+SERVING = ("serve/output_tokens_per_second", "serve/tpot", "serve/cost_per_million_output_tokens")
+HEADLINES = (*SERVING, "time", "step/time", "memory/total", "cost", "energy", "mfu", "params/total", "flops/total")
 """What is explained where no quantity is named: the first three that both answers have and that differ."""
 LISTED = ("hardware", "params")
 """Commands whose two sides are listed: a model or an accelerator is no answer to a question about one."""

@@ -6,7 +6,7 @@ numpy is needed here, and nowhere on the path of a single `napkin step`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -203,15 +203,34 @@ class Columns:
             np.minimum.at(seconds, group.rows, self.steps(group, values).time.value)
         return seconds
 
+    def predict_sets(self, sets: Floats) -> Floats:
+        """Return seconds of a step (sets × kept rows) for each of several sets of constants (sets × constants)."""
+        seconds: Floats = np.full((len(self.kept), len(sets)), np.inf)
+        for group in self.groups:
+            found = self._timed(group, _of_sets(sets, group.fields)).time.value
+            np.minimum.at(seconds, group.rows, np.broadcast_to(found, (len(sets), len(group.rows))).T)
+        transposed: Floats = seconds.T
+        return transposed
+
     def steps(self, group: RowGroup, values: Floats) -> StepTime:
-        pick = (
-            (lambda field: values[group.fields[field]])
-            if values.ndim == 1
-            else (lambda field: values[group.rows, group.fields[field]])
-        )
+        if values.ndim == 1:
+            return self._timed(group, lambda field: values[group.fields[field]])
+        return self._timed(group, lambda field: values[group.rows, group.fields[field]])
+
+    def _timed(self, group: RowGroup, pick: Callable[[str], Floats]) -> StepTime:
         at = rates(pick, group.machine, group.reduce_early, group.pure, group.sharded)
         with np.errstate(all="ignore"):
             return step(group.model, group.plan, at)
+
+
+def _of_sets(sets: Floats, fields: Mapping[str, Indices]) -> Callable[[str], Floats]:
+    """Return what picks a field's constant as (sets × candidates)."""
+
+    def pick(field: str) -> Floats:
+        found: Floats = sets[:, fields[field]]
+        return found
+
+    return pick
 
 
 def _stacked(members: Iterable[object], names: Iterable[str]) -> dict[str, Floats]:

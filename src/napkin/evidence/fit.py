@@ -128,14 +128,13 @@ class Problem:
         return np.log(self.columns.predict(self.values(log)))
 
     def jacobian(self, log: Floats) -> Floats:
-        base = self.log_predicted(log)
+        """Return the slope of each row's ln t in each constant's logarithm (rows × constants)."""
         step = 1e-4
-        columns = []
-        for index in range(len(log)):
-            moved = log.copy()
-            moved[index] += step
-            columns.append((self.log_predicted(moved) - base) / step)
-        return np.stack(columns, axis=1)
+        moved = np.exp(np.vstack([log, log + step * np.eye(len(log))]))
+        fixed = np.tile([1.0, 0.0], (len(moved), 1))
+        found = np.log(self.columns.predict_sets(np.hstack([fixed, moved])))
+        slopes: Floats = (found[1:] - found[0]).T / step
+        return slopes
 
     def weights(self, mask: Mask) -> Floats:
         weights = np.zeros(len(mask))
@@ -149,10 +148,9 @@ class Problem:
         mask: Mask | None = None,
         start: Floats | None = None,
         rounds: int = 12,
-        jacobian: Floats | None = None,
         report: Callable[[str], None] | None = None,
     ) -> ConstantsFit:
-        """Fit by Gauss-Newton. `jacobian`: derivatives at `start`, kept for all rounds (they hardly change later)."""
+        """Fit by Gauss-Newton."""
         use = self.counted if mask is None else mask & self.counted
         log = self.prior.copy() if start is None else start.copy()
         present = sorted(set(self.groups[use].tolist()))
@@ -172,8 +170,7 @@ class Problem:
         now, damping = cost(log, shift), 1e-3
         hessian = np.eye(len(log) + len(present))
         for turn in range(rounds):
-            slopes = self.jacobian(log) if jacobian is None else jacobian
-            design = np.hstack([slopes[use], -member])
+            design = np.hstack([self.jacobian(log)[use], -member])
             gap = residual(log, shift)
             pull = weights * trust(gap / row_spread, KNEE) / row_spread**2
             hold = trust(shift / SOURCE_SPREAD, SOURCE_KNEE) / SOURCE_SPREAD**2

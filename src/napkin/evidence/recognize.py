@@ -84,6 +84,7 @@ def of_step(row: RowFields) -> Facts:
         if any(word in words for word in spellings):
             layout[f"recompute_{what}"] = share
             break
+    layout |= _recomputed_in_time(row)
     precision = row.text("layout.precision")
     if not row.text("layout.policy") and "autocast" in precision.lower():
         layout["policy"] = "amp-fp16" if "fp16" in precision.lower() else "amp-bf16"
@@ -104,6 +105,17 @@ def of_step(row: RowFields) -> Facts:
         "convention": {"rule": rule_of(formula)} if formula else {},
         "source": {"key": row.text("source.key") or source_of(row.text("source.title"))},
     }
+
+
+def _recomputed_in_time(row: RowFields) -> dict[str, Fact]:
+    """Return what is recomputed where a row says it in words alone; words that are not known stay as they are."""
+    words = row.text("layout.recompute").strip().lower()
+    if words == RECIPE:
+        return {"recipe_defaults": True}
+    if words in ("", "unstated") or row.text("layout.recompute_kind"):
+        return {}
+    some = any(word in words for spellings, _, _ in PARTS_RECOMPUTED for word in spellings)
+    return {"recompute_kind": "other" if some else RECOMPUTATION.get(words, words)}
 
 
 def _batch_tokens(row: RowFields) -> dict[str, Fact]:

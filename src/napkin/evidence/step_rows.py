@@ -104,7 +104,7 @@ def step_row(row: RowFields) -> StepRow:
         sp=row.flag("layout.sp"),
         zero=zero,
         shards=shards,
-        recompute=row.text("layout.recompute_kind") or "none",
+        recompute=row.text("layout.recompute_kind") or ("full" if row.flag("layout.recipe_defaults") else "none"),
         recompute_stated=bool(row.text("layout.recompute")),
         recompute_layers=row.number("layout.recompute_layers", most=1) or 0.0,
         recompute_matmuls=row.number("layout.recompute_matmuls", most=1) or 0.0,

@@ -28,7 +28,8 @@ BESIDES = Figure(
 @record
 class EngineMemory:
     """An engine's rule. shares: each with the most tensor-parallel ranks for which it holds, the last for more; chunk:
-    tokens of prompts in one pass; divides: the degrees by which it divides a model unless it is told otherwise."""
+    tokens of prompts in one pass; divides: the degrees by which it divides a model unless it is told otherwise;
+    vendors: on whose accelerators alone it runs, where they are few."""
 
     name: str
     rule: str
@@ -36,6 +37,7 @@ class EngineMemory:
     source: str
     chunk: int = CHUNK
     divides: tuple[str, ...] = ("tp", "pp", "ep")
+    vendors: tuple[str, ...] = ()
 
     def share(self, ranks: int) -> float:
         """Return the share on this many tensor-parallel ranks."""
@@ -59,6 +61,7 @@ ENGINES = {
             OF_FREE,
             ((1, 0.9),),
             "TensorRT-LLM documentation, How to Change KV Cache Behavior, free_gpu_memory_fraction",
+            vendors=("NVIDIA",),
         ),
         EngineMemory(
             "llama.cpp",
@@ -78,6 +81,9 @@ ENGINES = {
     )
 }
 USUAL = "vllm"
+BY_VENDOR = {"Apple": "llama.cpp"}
+"""Vendor → the engine where none is named, if it is not the usual one (vLLM by itself runs on the CPUs of Apple's chips
+alone: docs/getting_started/installation/cpu.apple.inc.md)."""
 
 
 def engine_memory(name: str) -> EngineMemory:

@@ -12,6 +12,10 @@ from napkin.render.figures import compact
 from napkin.render.screen import Column, Screen, Table
 
 LEADING = (
+    "serve/output_tokens_per_second",
+    "serve/tpot",
+    "serve/cost_per_million_output_tokens",
+    "serve/ttft",
     "time",
     "step/time",
     "memory/total",

@@ -10,7 +10,7 @@ from napkin.planning.verdicts import FITS, NOT
 from napkin.render.answer import Answer, Row, number_in
 from napkin.render.figures import interval, size, size_of
 from napkin.render.screen import Bar, Column, Next, Screen, Table, quantities
-from napkin.timing.generation import CLOSED
+from napkin.timing.generation import CLOSED, LatencyLimits
 from napkin.units import human
 
 SMALLER = ("fp8", "int4")
@@ -102,7 +102,13 @@ def _speeds(found: ServedModel, answer: Answer) -> list[tuple[str | Bar, ...]]:
         says = f"per million tokens; {_interval(answer, path, 'USD')}"
         rows.append(("cost", human(found.cost.value, "USD", 3), "", says))
     price = found.price
-    if price is not None and price.source:
+    if price is None:
+        most = found.question.price.most if found.question.price is not None else None
+        known = (
+            f"known of machines of up to {most} only; --price takes yours" if most else "not known; --price takes it"
+        )
+        rows.append(("price", "–", "", known))
+    elif price.source:
         sellers = f"{price.sellers:,} sellers" if price.sellers > 1 else price.source.rpartition(" ")[0]
         said = f"a GPU-hour, {price.date}, {sellers}; {price.low:g} to {price.high:g} USD"
         rows.append(("price", human(price.middle, "USD"), "", said))
@@ -175,10 +181,13 @@ def _next(found: ServedModel, answer: Answer) -> Next:
         if setup.weights.rest > 1:
             return Next({"dtype": SMALLER[0]})
         return Next({"gpus": None, "nodes": None, "tp": None, "dp": None, "pp": None, "ep": None})
-    if found.price is None:
-        return Next({"price": "2"})
-    if question.ranks.gpus is None and setup.groups.pp > 1 and not question.maximize:
-        return Next({"gpus": str(1 << (setup.gpus - 1).bit_length()), "min": None})
+    gpus: dict[str, str | None] = {}
+    if question.ranks.gpus is None and question.ranks.tp is None:
+        even = 1 << (setup.gpus - 1).bit_length()
+        gpus = {"gpus": str(even if setup.groups.pp > 1 else setup.gpus), "min": None}
+        if setup.groups.pp > 1 and not question.maximize and question.limits == LatencyLimits():
+            return Next(gpus)
     if not question.maximize:
-        return Next({"batch": None, "concurrency": None, "max": "batch"})
+        largest = "concurrency" if found.traffic.mode == CLOSED else "batch"
+        return Next({"batch": None, "concurrency": None, "max": largest, **gpus})
     return Next({"cache-dtype": "fp8"} if found.setup.element > 1 else {"max": None, "batch": "1"})

@@ -61,7 +61,8 @@ def _question(found: ServedModel, offers: Sequence[Offer]) -> list[str]:
     if traffic.mode == CLOSED and not question.maximize:
         asked.append(f"{traffic.at_once:,} in flight")
     else:
-        asked.append("the largest batch" if question.maximize else f"batch {found.service.at_once:,}")
+        most = "the most in flight" if traffic.mode == CLOSED else "the largest batch"
+        asked.append(most if question.maximize else f"batch {found.service.at_once:,}")
     for limit, name in ((question.limits.ttft, "first token"), (question.limits.tpot, "token")):
         if limit is not None:
             asked.append(f"a {name} within {briefly(limit, 'second')}")

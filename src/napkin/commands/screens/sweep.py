@@ -16,7 +16,7 @@ from napkin.render.screen import Column, Next, Screen, Table
 MOST_COLUMNS = 5
 """Quantities that are shown where none is named; --csv and --json have all that change."""
 
-LARGER = ("mfu", "params/max", "fits/params", "tokens", "params", "tokens_per_second")
+LARGER = ("mfu", "params/max", "fits/params", "tokens", "params", "tokens_per_second", "serve/output_tokens_per_second")
 """Quantities of which more is better."""
 
 

@@ -56,7 +56,7 @@ COMMAND = Command(
         *MODEL_OPTIONS,
         *DRAWS,
     ),
-    reads={"max": choice("batch"), "min": choice("gpus"), "hardware": accelerators},
+    reads={"max": choice("batch", "concurrency"), "min": choice("gpus"), "hardware": accelerators},
     arguments=("model",),
     verdicts=VERDICTS,
     success=FITS,

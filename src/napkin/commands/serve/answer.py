@@ -14,6 +14,7 @@ from napkin.evidence.prices import Price
 from napkin.evidence.serving_errors import class_of, half_width
 from napkin.render.answer import Answer, Row, Shown, number_in
 from napkin.term import TRUE, Term, add, leaf, multiply
+from napkin.timing.generation import CLOSED
 
 BATCHES = tuple(2**power for power in range(11))
 """Batches that are answered next to the one asked for, as far as they fit."""
@@ -76,7 +77,9 @@ def _ends(price: Price | None) -> tuple[float, float]:
 def _show_solved(done: Answer, found: ServedModel) -> None:
     """Show what was solved or derived among the inputs."""
     setup, ranks = found.setup, found.question.ranks
-    if found.question.maximize:
+    if found.question.maximize and found.traffic.mode == CLOSED:
+        done.inputs["concurrency"] = Shown(int(found.service.in_flight.value), None, "solved")
+    elif found.question.maximize:
         done.inputs["batch"] = Shown(found.service.at_once, None, "solved")
     if ranks.gpus is None:
         done.inputs["gpus"] = Shown(setup.gpus, None, "solved", "GPU")

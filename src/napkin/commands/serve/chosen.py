@@ -11,6 +11,7 @@ from napkin.planning.serving_search import MOST_GPUS, fastest, fewest, keeps, la
 from napkin.planning.verdicts import FITS
 from napkin.record import replace
 from napkin.timing.generation import CLOSED, LatencyLimits
+from napkin.units import human
 
 
 def choose(question: ServeQuestion) -> ServedModel:
@@ -87,32 +88,47 @@ def _within(question: ServeQuestion, found: ServedModel, above: float) -> Served
 
 
 def _no_batch(question: ServeQuestion, setups: list[ServingSetup]) -> NapkinError:
-    """Return why there is no largest batch."""
-    name = question.setup.model.name
+    """Return why not even one sequence is served."""
     tried = setups or list(layouts(question.setup, replace(question.ranks, gpus=None)))
     if any(most_sequences(question, setup) for setup in tried):
-        return NapkinError(
-            "no batch keeps the bound on latency: a single sequence takes longer",
-            "a wider bound, --dtype fp8, or a faster accelerator",
-            status=BROKEN,
-        )
+        return _too_slow(question, tried, 1)
+    name = question.setup.model.name
     where = f"{question.ranks.gpus:,} GPUs" if question.ranks.gpus is not None else f"up to {MOST_GPUS:,} GPUs"
-    return NapkinError(
-        f"one sequence of {name} does not surely fit on {where}", "more --gpus, or --dtype fp8", status=BROKEN
-    )
+    return NapkinError(f"one sequence of {name} does not surely fit on {where}", _smaller(question), status=BROKEN)
 
 
 def _too_many(question: ServeQuestion) -> NapkinError:
     """Return why no number of GPUs serves what is asked."""
+    tried = [setup for setup in layouts(question.setup, question.ranks) if _replicas_needed(question, setup)]
+    if tried:
+        return _too_slow(question, tried, None if question.traffic.mode != CLOSED else 1)
     name = question.setup.model.name
-    if any(_replicas_needed(question, setup) for setup in layouts(question.setup, question.ranks)):
-        return NapkinError(
-            f"no layout of {name} on up to {MOST_GPUS:,} GPUs keeps the bound on latency",
-            "a wider bound, --dtype fp8, or a faster accelerator",
-            status=BROKEN,
-        )
     return NapkinError(
-        f"{name} does not fit on any layout of up to {MOST_GPUS:,} GPUs",
-        "--dtype fp8, or a smaller --batch",
+        f"{name} does not fit on any layout of up to {MOST_GPUS:,} GPUs", _smaller(question), status=BROKEN
+    )
+
+
+def _too_slow(question: ServeQuestion, tried: list[ServingSetup], batch: int | None) -> NapkinError:
+    """Return how long what is asked takes at best, or that many sequences of a replica."""
+    services = [_asked(question, setup, batch).service for setup in tried if most_sequences(question, setup)]
+    first = min(float(service.ttft.value) for service in services)
+    later = min((float(one.tpot.value) for one in services if one.tpot is not None), default=None)
+    best = f"{human(first, 'second', 3)} to the first token"
+    if later is not None:
+        best += f", {human(later, 'second', 3)} for each further one"
+    alone = "one request alone takes" if batch == 1 else "the batch takes"
+    return NapkinError(
+        f"nothing keeps the bound on latency: {alone} at best {best}",
+        f"a wider bound, or {_faster(question)}",
         status=BROKEN,
     )
+
+
+def _smaller(question: ServeQuestion) -> str:
+    """Return what makes a model fit."""
+    return "--dtype fp8, or a smaller --batch" if question.setup.weights.each > 1 else "a larger accelerator"
+
+
+def _faster(question: ServeQuestion) -> str:
+    """Return what makes a model faster."""
+    return "--dtype fp8" if question.setup.weights.each > 1 else "a faster accelerator"

@@ -14,8 +14,9 @@ from napkin.evidence.serving_words import computed_in
 from napkin.footprint import served_weights
 from napkin.footprint.engine_kernels import kernels_today
 from napkin.inputs.hardware import Hardware
+from napkin.operations.model import Model
 from napkin.operations.queries import generates
-from napkin.planning.engines import USUAL, EngineMemory, EngineRoom, engine_memory, room
+from napkin.planning.engines import BY_VENDOR, USUAL, EngineMemory, EngineRoom, engine_memory, room
 from napkin.planning.generation import ServingSetup
 from napkin.planning.serving_search import GivenRanks
 from napkin.record import record, replace
@@ -23,7 +24,8 @@ from napkin.term import Term
 from napkin.timing.generation import CLOSED, SINGLE, STATIC, GenerationRates, LatencyLimits, Traffic
 
 CACHE, WEIGHTS = "bf16", "bf16"
-PROMPT, RESPONSE = "1024", "1024"
+LENGTH = 1024
+"""Tokens of a prompt, and of an answer, where none are given."""
 
 
 @record
@@ -31,7 +33,7 @@ class ServeQuestion:
     """A model that is served.
 
     setup     the model in its engine, not yet divided          ranks    GPUs and degrees that are given
-    traffic   in a batch, of one replica; where `maximize`, as many as fit and keep the bounds
+    traffic   in a batch, of one replica; where `maximize`, as many at a time as fit and keep the bounds
     compute   format in which linear layers are multiplied      rates    what the machine and the engine reach
     price     of a GPU-hour: as given, else what it was sold for; None: not known
     limits    on latency
@@ -74,7 +76,7 @@ def read(inputs: Inputs) -> ServeQuestion:
     if not generates(model):
         raise Refused(f"{model.name} generates no tokens: its attention is not causal", "a decoder, such as llama3-8b")
     hardware = read_hardware(inputs, ("peak-flops", "memory-size", "memory-bandwidth"))
-    engine = engine_memory(inputs.text("engine", default=USUAL))
+    engine = _read_engine(inputs, hardware)
     share = inputs.number_or_none("memory-share")
     word = inputs.text("dtype", default=WEIGHTS)
     cache = formats.find(inputs.text("cache-dtype", default=CACHE), "--cache-dtype")
@@ -88,23 +90,35 @@ def read(inputs: Inputs) -> ServeQuestion:
         kernels=kernels_today(engine.name, hardware.vendor),
     )
     ranks = read_ranks(inputs, model, engine)
-    maximize = _read_whether_largest(inputs, ranks)
+    largest = _read_largest(inputs, ranks)
     inputs.depends(("link-bandwidth", "network-bandwidth"), True)
     return ServeQuestion(
         hardware=hardware,
         setup=setup,
         ranks=ranks,
-        traffic=_read_traffic(inputs, maximize),
+        traffic=_read_traffic(inputs, largest, model),
         engine=engine,
         share=None if share is None else float(share),
         compute=compute,
         rates=_read_rates(inputs, hardware, compute, engine.name),
         price=_read_price(inputs, hardware),
         limits=LatencyLimits(inputs.number_or_none("max-ttft"), inputs.number_or_none("max-tpot")),
-        maximize=maximize,
+        maximize=largest != "",
         must_fit=inputs.flag("must-fit"),
         confidence=read_confidence(inputs),
     )
+
+
+def _read_engine(inputs: Inputs, hardware: Hardware) -> EngineMemory:
+    """Return the engine: as given, else the usual one of the accelerator's vendor."""
+    usual = BY_VENDOR.get(hardware.vendor, USUAL)
+    found = engine_memory(inputs.text("engine", default=usual))
+    if "engine" not in inputs and usual != USUAL:
+        inputs.assume(usual)
+    if found.vendors and hardware.vendor not in found.vendors:
+        runs = f"{found.name} runs on GPUs of {' and '.join(found.vendors)}, and not on {hardware.name}"
+        raise Refused(f"--engine: {runs}", f"--engine {usual}")
+    return found
 
 
 def _read_rates(inputs: Inputs, hardware: Hardware, compute: str, engine: str) -> GenerationRates:
@@ -141,37 +155,40 @@ def _read_price(inputs: Inputs, hardware: Hardware) -> Price | None:
     return found
 
 
-def _read_whether_largest(inputs: Inputs, ranks: GivenRanks) -> bool:
-    """Return whether the largest batch is asked for: by name, or by a bound on latency where neither requests nor GPUs
-    are to be found."""
+def _read_largest(inputs: Inputs, ranks: GivenRanks) -> str:
+    """Return which requests are to be found, "" where they are given: the largest batch, or the most in flight, which a
+    bound on latency asks for too where it says no requests."""
     bounds = [name for name in ("max-tpot", "max-ttft") if name in inputs]
-    asked = inputs.has("max") and inputs.text("max") == "batch"
+    asked = inputs.text("max") if inputs.has("max") else ""
     given = [name for name in ("batch", "concurrency") if name in inputs]
     if asked and given:
-        raise NapkinError(
-            f"--max batch asks for the largest batch, and --{given[0]} gives one", "leave out one of the two"
-        )
+        raise NapkinError(f"--max {asked} asks for what --{given[0]} gives", "leave out one of the two")
     if bounds and given and (ranks.gpus is not None or ranks.dp is not None):
         raise NapkinError(
-            f"--{bounds[0]} asks for the largest batch or the fewest GPUs, and both are given",
-            f"leave out --{given[0]} for the largest batch, or --{'dp' if ranks.gpus is None else 'gpus'} for the "
+            f"--{bounds[0]} asks for the most requests or the fewest GPUs, and both are given",
+            f"leave out --{given[0]} for the most requests, or --{'dp' if ranks.gpus is None else 'gpus'} for the "
             "fewest GPUs",
         )
-    return asked or bool(bounds and not given)
+    return asked or ("concurrency" if bounds and not given else "")
 
 
-def _read_traffic(inputs: Inputs, maximize: bool) -> Traffic:
+def _read_traffic(inputs: Inputs, largest: str, model: Model) -> Traffic:
     """Return the requests: of one replica in a batch, else of all GPUs."""
     if "batch" in inputs and "concurrency" in inputs:
         raise NapkinError(
             "--batch and --concurrency cannot be combined",
             "--batch: sequences of a replica that start together; --concurrency: requests in flight on all GPUs",
         )
-    prompt = inputs.integer("prompt-tokens", default=PROMPT)
-    response = inputs.integer("response-tokens", default=RESPONSE)
+    positions = model.max_length if len(model.stacks) == 1 else None
+    usual = min(LENGTH, positions // 2) if positions else LENGTH
+    prompt = inputs.integer("prompt-tokens", default=str(usual))
+    response = inputs.integer("response-tokens", default=str(usual))
+    if positions and prompt + response > positions:
+        inputs.assume(f"beyond {model.name}'s {positions:,} positions")
+        inputs.note(f"{prompt + response:,} tokens of a request are beyond the model's {positions:,} positions")
     if not {"prompt-tokens", "response-tokens"} & set(inputs.given):
         inputs.assume(f"{prompt:,} tokens in, {response:,} out")
-    if "concurrency" in inputs:
-        return Traffic(CLOSED, inputs.integer("concurrency"), prompt, response)
-    each = 1 if maximize else inputs.integer("batch", default="1")
+    if "concurrency" in inputs or largest == "concurrency":
+        return Traffic(CLOSED, 1 if largest else inputs.integer("concurrency"), prompt, response)
+    each = 1 if largest else inputs.integer("batch", default="1")
     return Traffic(STATIC if each > 1 else SINGLE, each, prompt, response)
