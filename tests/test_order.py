@@ -291,3 +291,14 @@ def test_more_layers_continue_the_pattern() -> None:
 
 def programs(stack: Stack) -> list[tuple[object, ...]]:
     return [layer.operations for count, layer in stack.runs for _ in range(count)]
+
+
+def test_every_counts_blocks_alone() -> None:
+    """Between blocks lie layers that are none: of five blocks the first, third and fifth are checkpointed, also where
+    the pattern repeats."""
+    for patterns in ([(1, ((1, 0), (1, 1)) * 5)], [(5, ((1, 0), (1, 1)))]):
+        order = order_of(patterns, Recompute("every", 2), between={1})
+        counts: dict[tuple[int, bool], Number] = dict.fromkeys(((0, True), (0, False), (1, False)), 0)
+        for n, one in zip(order.before(order.depth), order.variants, strict=True):
+            counts[one.kind, one.checkpointed] += n
+        assert counts == {(0, True): 3, (0, False): 2, (1, False): 5}

@@ -102,9 +102,10 @@ class Rope:
     wide: bool = False
     narrow: bool = False
     once: bool = False
+    first: bool = False
 
     def __call__(self, name: str, source: str, heads: int, head_dim: int, role: str = "") -> Rotary:
-        how = (self.dim, self.pairing, self.upcast, self.table, self.wide, self.narrow, self.once)
+        how = (self.dim, self.pairing, self.upcast, self.table, self.wide, self.narrow, self.once, self.first)
         return Rotary(name, (source,), heads, head_dim, *how, role=role)
 
 

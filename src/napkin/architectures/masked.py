@@ -7,7 +7,7 @@ from napkin.architectures.blocks import LAYER, Operations
 from napkin.architectures.reading import activation, class_names, depth, head_size, tied, width
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.implementations import IDS, OWN_LABELS, ROTARY, SUMMED
+from napkin.operations.implementations import IDS, INNER, OWN_LABELS, ROTARY, SUMMED
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul, PerSequence
 from napkin.operations.model import Model, Parts, stack_of
@@ -18,7 +18,9 @@ from napkin.record import record, replace
 BARE, MASKED, PRETRAINING = "bare", "masked", "pretraining"
 BIDIRECTIONAL = Scores(causal=False)
 """Every token sees every other."""
-ENCODER = replace(OWN_LABELS, positions="buffer", buffers=(ROTARY, IDS, IDS), closure=("tables",), variables=(SUMMED,))
+ENCODER = replace(
+    OWN_LABELS, positions="buffer", buffers=(ROTARY, IDS, IDS), closure=("tables",), variables=(SUMMED, INNER)
+)
 """Position and segment ids are buffers, one row for all sequences."""
 
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from napkin.autograd.tensors import INPUT_LABEL, WEIGHT_COPY, Node, Storage, Tensor
 from napkin.elementwise import Number, is_zero, maximum, minimum, product
 
-PRODUCTS = ("linear", "frozen", "grouped_mm", "bmm", "matmul", "mul")
-"""Primitives that save their operands alone."""
+PRODUCTS = ("linear", "frozen", "grouped_mm", "bmm", "matmul", "mul", "gather", "index", "where", "masked_fill")
+"""Primitives that save their operands alone, indices and conditions among them."""
 
 
 def forward_peaks(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]]) -> tuple[Number, Number, Number]:

@@ -203,7 +203,7 @@ class _Backward:
         for tensor in takers:
             if node.name == SLICE and id(tensor.root) in self.gradients:
                 continue
-            is_weight = tensor.storage.kind == WEIGHT
+            is_weight = tensor.storage.kind == WEIGHT and not tensor.storage.shared  # else parts are added up
             if node.name == JOINED and is_weight:  # a view of the whole, which lives as long as any of its views
                 arrived.holders += 1
                 self.weights = self.weights + tensor.size

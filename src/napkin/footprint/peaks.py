@@ -66,7 +66,7 @@ class StageLayers:
 
     weights  gradients of a layer's weights       copies  autocast's copies that autograd keeps
     cached   those that autocast's cache holds    reruns  what a layer recomputes
-    idle     whether no gradient reaches the layer
+    idle     whether no gradient reaches the layer    encoder  how many layers are an encoder's
     """
 
     def __init__(self, step: PreparedStep, stage: Stage, grad: Number) -> None:
@@ -93,6 +93,7 @@ class StageLayers:
         self.remade = [total(s.size * s.kept for s in p.made) if one.checkpointed else 0 for one, p in pairs]
         self.leaks = [piece.leaks if one.checkpointed else 0 for one, piece in pairs]
         self.shared = shared_storages(step, stage)
+        self.encoder = sum(one.depth + bool(one.after) for one in step.model.stacks[:-1])
 
     def corners(self) -> Iterator[Corner]:
         """Yield the layers at which live bytes can be the largest, from the last to the first."""
@@ -140,7 +141,7 @@ class StageLayers:
             kept = checkpoints * inputs + dot(upto, stays)
             done = [a - b for a, b in zip(self.end, upto, strict=True)]
             ahead = [a - b for a, b in zip(upto, self.begin, strict=True)]
-            alike = (variant, *(n > 0 for n in ahead), sum(ahead) == 1, sum(done) == 0)
+            alike = (variant, *(n > 0 for n in ahead), sum(ahead) == 1, sum(done) == 0, sum(upto) == self.encoder)
             backward = kept + gradients_of(dot(done, self.weights)) - dot(done, self.copies) + recomputed
             return alike, backward, kept - dot(done, self.cached) + returned_bytes(step, stage, sum(upto) - 1)
 
@@ -229,11 +230,12 @@ class StageLayers:
             return piece.dropped - (piece.input + piece.chosen if self.chooses else piece.input)
         return piece.burst - piece.saved
 
-    def seam(self, variant: int) -> Number:
-        """Return the bytes of the gradient of the encoder's output where the next layer is the encoder's end."""
-        one = self.order.variants[variant]
-        between = len(self.step.model.stacks) > 1 and not self.step.run.kinds[one.kind].block
-        return self.pieces[variant].input if between else 0
+    def seam(self, variant: int, upto: Counts) -> Number:
+        """Return the bytes of the gradient of the encoder's output where the next layer is the encoder's end. `upto`:
+        layers of the complete stack up to it."""
+        if not self.encoder:
+            return 0
+        return where(total(upto) == self.encoder, self.pieces[variant].input, 0)
 
     def masks(self, ahead: Counts) -> Number:
         """Return the bytes of causal masks that the checkpointed ones of these layers refer to."""
@@ -271,7 +273,7 @@ def layer_peaks(
             total((layers.burst(variant), returned_bytes(step, stage, total(upto) - 1))),
             total((dot(done, layers.cached), layers.cached[variant])),
             layers.masks(ahead),
-            layers.seam(variant),
+            layers.seam(variant, upto),
             layers.leaf(tuple(done)),
             dot(done, layers.leaks),
             variant in later and holds_for_all(later[variant]),

@@ -47,6 +47,7 @@ class Rotary(Elementwise):
     wide     this table is fp32 where activations are 16-bit
     narrow   the result is cast back to the type that was rotated
     once     where it is computed in fp32, values are cast before both products, not for each
+    first    for each, but before the halves are rotated, not after
     """
 
     heads: int
@@ -58,6 +59,7 @@ class Rotary(Elementwise):
     wide: bool = False
     narrow: bool = False
     once: bool = False
+    first: bool = False
 
     def traffic(self) -> tuple[Number, Number]:
         return 4 * self.heads * self.head_dim, 4 * self.heads * self.head_dim

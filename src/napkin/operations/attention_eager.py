@@ -52,6 +52,7 @@ def eager(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Numb
     weights_type = v.dtype if implementation.softmax == "fp32_scores" else q.dtype
     if implementation.softmax == "fp32_scores":
         q, k = tape.cast(q, "fp32"), tape.cast(k, "fp32")
+    multiplied = q, k
     if op.upcast:  # outside of autocast
         q, k = (tape.cast(folded(run, t, heads), "fp32") for t in (q, k))
         scores = tape.record("matmul", (q, k), tape.new(scores_count, "fp32", "scores"), (q, k))
@@ -91,6 +92,8 @@ def eager(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Numb
     run.scopes.weights(weights)
     v = repeat_heads(run, tape.lowered(v), heads, kv_heads) if inside else v
     out = batched(run, weights, v, heads, run.tokens * heads * op.v_dim, "values")
+    if implementation.softmax == "fp32_scores":  # arguments of the function that has returned
+        tape.hold(*multiplied)
     if share is not None:
         out = tape.multiply(out, tape.cast(share, out.dtype))
     out = tape.copy(out, "attended")

@@ -53,9 +53,10 @@ class TableMatmul(Module):
         rows_here = minimum(self.rows, 2 * run.s) if self.within else self.rows
         assert run.distances is not None  # the stack begins with it
         table = run.distances
-        if id(table) not in run.derived:
-            run.derived[id(table)] = tape.dropout(table, run.dropout)
-        x = tape.lowered(tape.slice(run.derived[id(table)], rows_here * self.d_in))
+        if id(table) not in run.derived:  # both products read the same rows
+            dropped = tape.dropout(table, run.dropout)
+            run.derived[id(table)] = tape.slice(dropped, rows_here * self.d_in, apart=True)
+        x = tape.lowered(run.derived[id(table)])
         if tape.copies is not None:  # the weight is the content's, which keeps autocast's copy of it
             rows = tape.record("linear", (x,), tape.new(rows_here * self.d_out, x.dtype, "rows"), (x,))
         else:

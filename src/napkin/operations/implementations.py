@@ -49,7 +49,7 @@ MASKS, POSITION_IDS, PADDING, PAIRS, ANGLES = "masks", "ids", "padding", "pairs"
 """What a class passes to its layers by position."""
 
 QKV, ROTATED, FOLDED, SCORES, MASKED = "qkv", "rotated", "folded", "scores", "masked"
-ATTENDED, SUMMED = "attended", "summed"
+ATTENDED, SUMMED, INNER = "attended", "summed", "inner"
 """What variables can hold."""
 
 ALWAYS, ALIBI, NEVER = "always", "alibi", "never"
@@ -95,7 +95,8 @@ class Implementation:
                  projection · rotated: the parts that are rotated, before and after · folded: query, key and value with
                  heads behind each other, copied before any product · scores, masked: eager attention's, before and
                  after the mask. Of the layer: attended: what attention returns, until the layer returns · summed: what
-                 is added up in a norm's argument, until the norm returns
+                 is added up in a norm's argument, until the norm returns · inner: what the MLP's last linear layer
+                 reads, until the layer returns
     norms_inline query and key are normalized as each is made, before the next projection
 
     Rotary positions

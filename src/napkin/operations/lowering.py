@@ -176,7 +176,11 @@ class Lowering(StackInputs):
         if x is None:
             self.handed = frozenset(self.shared_tensors)
         self.scopes.close(*(value.tensor for value in (x,) if value is not None))
-        return self.values[program.operations[-1].name]
+        return next(value for op in reversed(program.operations) if self._is_stream(value := self.values[op.name]))
+
+    def _is_stream(self, value: Value) -> bool:
+        """Return whether what follows can read a value as its input: it is no table of distances."""
+        return value.tensor is not self.distances and value.tensor.storage.kind != WEIGHT
 
     def _name_weights(self, op: Lowered) -> None:
         """Tell apart the weights of an operation that other operations of this layer or of others read too."""

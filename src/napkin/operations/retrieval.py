@@ -62,6 +62,7 @@ class RetrievedExperts(Module):
             )
 
         down, up = looked_up("down"), looked_up("up")
+        run.scopes.until_added(sums, best, down, up)
         hidden = run.activated(tape.matmul(down, x, tokens * self.top_k, "hidden"), self.function)
         out = tape.matmul(tape.multiply(hidden, scores), up, tokens * self.width, "output")
         return Value(out, self.width)

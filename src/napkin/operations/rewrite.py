@@ -25,7 +25,19 @@ from napkin.operations.facts import (
 from napkin.operations.implementations import Implementation
 from napkin.operations.learning import ALL, Learning
 from napkin.operations.lowering import Program
-from napkin.operations.roles import COLUMN, KEY, MEMORY, MIXER, MIXER_GATE, QKV, QUERY, ROW, SCAN_PARAMETERS, VALUE
+from napkin.operations.roles import (
+    COLUMN,
+    DOWN,
+    KEY,
+    MEMORY,
+    MIXER,
+    MIXER_GATE,
+    QKV,
+    QUERY,
+    ROW,
+    SCAN_PARAMETERS,
+    VALUE,
+)
 from napkin.operations.scopes import ScopeNames
 from napkin.record import record
 
@@ -176,6 +188,7 @@ def _scopes(operations: Operations) -> ScopeNames:
         norms=norms,
         forked=norms & _read_on_both_sides(operations, ends),
         ends=frozenset(ends),
+        lasts=frozenset(op.name for op in operations if op.role == DOWN),
     )
 
 

@@ -35,6 +35,8 @@ class Rotation(Protocol):
     def narrow(self) -> bool: ...
     @property
     def once(self) -> bool: ...
+    @property
+    def first(self) -> bool: ...
 
 
 def rotary_table(run: Lowering, op: Rotation, dtype: str) -> tuple[Tensor, Tensor]:
@@ -86,7 +88,8 @@ def turned(run: Lowering, op: Rotation, tensor: Tensor, cos: Tensor, sin: Tensor
     if op.once:
         part = _raised(run, op, part)
     along = tape.multiply(tape.cast(part, wide), cos)
-    across = tape.multiply(tape.cast(tape.rotate(part), wide), sin)
+    half = tape.rotate(tape.cast(part, wide) if op.first else part)
+    across = tape.multiply(tape.cast(half, wide), sin)
     return tape.add(along, across)
 
 

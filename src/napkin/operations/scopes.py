@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from napkin.autograd.tape import Tape
 from napkin.autograd.tensors import Tensor
-from napkin.operations.implementations import ATTENDED, SUMMED
+from napkin.operations.implementations import ATTENDED, INNER, SUMMED
 from napkin.record import record
 
 
@@ -28,6 +28,7 @@ class ScopeNames:
     norms      norms of the residual stream, whose output is the argument of attention or the MLP
     forked     those of them that both attention and the MLP read: a variable of the layer, until both are added
     ends       linear layers of attention's result, after which it returns
+    lasts      last linear layers of MLPs
     """
 
     rotations: frozenset[str]
@@ -37,6 +38,7 @@ class ScopeNames:
     norms: frozenset[str]
     forked: frozenset[str]
     ends: frozenset[str]
+    lasts: frozenset[str]
 
 
 class Scopes:
@@ -72,6 +74,8 @@ class Scopes:
             self.summed += reads
             if ATTENDED in self.variables:
                 self.to_the_end += reads[1:]
+        if name in names.lasts and INNER in self.variables:
+            self.to_the_end += reads
         if name in names.rotations:
             self.unrotated += reads
         elif name in names.cores:
@@ -94,6 +98,10 @@ class Scopes:
     def local(self, *tensors: Tensor) -> None:
         """Hold tensors that local variables of attention refer to."""
         self.here += tensors
+
+    def until_added(self, *tensors: Tensor) -> None:
+        """Hold tensors that variables refer to until the next sum is there."""
+        self.summed += tensors
 
     def weights(self, tensor: Tensor) -> None:
         """Hold attention's weights, which it returns."""

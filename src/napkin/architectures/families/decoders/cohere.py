@@ -86,7 +86,7 @@ def cohere2_moe(config: Config) -> Model:
 
 _COHERE = Decoder(
     norm=LAYER_FP32,
-    arrangement=always(parallel),
+    arrangement=always(partial(parallel, in_turn=True)),
     bias="attention_bias",
     out_bias="attention_bias",
     rotary=RotaryPositions("interleaved", upcast=True, once=True),

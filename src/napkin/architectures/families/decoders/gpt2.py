@@ -196,7 +196,8 @@ CTRL = Architecture(
     config_class="CTRLConfig",
     aliases=SHORT_NAMES,
     implementation=replace(
-        HF, softmax="native", drops=NEVER, checkpoints=False, buffers=(("positions", "fp32"),)
+        HF, softmax="native", drops=NEVER, checkpoints=False, buffers=(("positions", "fp32"),),
+        variables=(ATTENDED,),
     ),
     defaults={
         "dff": 8192, "max_position_embeddings": 256, "num_attention_heads": 16, "tie_word_embeddings": True,

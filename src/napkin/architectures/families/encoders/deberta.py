@@ -32,7 +32,7 @@ from napkin.operations.base import Operation
 from napkin.operations.convolutions import Conv
 from napkin.operations.disentangled import HeadMajorAttention, RelativeScores, TableMatmul
 from napkin.operations.embedding import Embedding
-from napkin.operations.implementations import EAGER, IDS, OWN_LABELS, PAIRS, ROTARY
+from napkin.operations.implementations import EAGER, IDS, INNER, OWN_LABELS, PAIRS, ROTARY, SUMMED
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts
@@ -274,7 +274,7 @@ DEBERTA = Architecture(
     },
     implementation=replace(
         OWN_LABELS, mask="each", positions="buffer", segments="each", kernels=(EAGER,), buffers=(ROTARY, IDS),
-        closure=("tables", "distances"), passes=(PAIRS,),
+        closure=("tables", "distances"), passes=(PAIRS,), variables=(SUMMED, INNER),
     ),
     modules=bert_modules("deberta") | {
         "relative_positions": "deberta.encoder.rel_embeddings", "in_proj": "attention.self.in_proj",
@@ -289,7 +289,7 @@ DEBERTA_V2 = like(
     defaults={"intermediate_size": 6144, "num_attention_heads": 24, "vocab_size": 128100},
     implementation=replace(
         OWN_LABELS, positions="buffer", kernels=(EAGER,), buffers=(ROTARY, IDS),
-        closure=("tables", "distances"), passes=(PAIRS,),
+        closure=("tables", "distances"), passes=(PAIRS,), variables=(SUMMED, INNER),
     ),
     modules=bert_modules("deberta") | {
         "relative_positions": "deberta.encoder.rel_embeddings", "q": "attention.self.query_proj",

@@ -93,7 +93,7 @@ def esm(config: Config) -> Model:
         projections=QkvProjections(bias=True, out_bias=True),
         scaling=Scaling(queries=True),
         scores=BIDIRECTIONAL,
-        rope=Rope(sizes.head_dim, upcast=True) if embedded.rotary else None,
+        rope=Rope(sizes.head_dim, upcast=True, first=True) if embedded.rotary else None,
     )
     feed = partial(plain_mlp, width=hidden, inner=sizes.inner, function="gelu_python")
     final = LAYER("final_norm", "x", hidden)

@@ -103,7 +103,7 @@ def _read(config: Config, causal: bool) -> _ModernBert:
     attention = Attention(
         Heads(hidden, sizes.heads, sizes.heads, sizes.head_dim),
         projections=QkvProjections(bias=bias, out_bias=bias, fused=not causal),
-        rope=Rope(sizes.head_dim),
+        rope=Rope(sizes.head_dim, upcast=True, first=True),
         scores=Scores(causal=causal),
     )
     return _ModernBert(
