@@ -253,6 +253,66 @@ beta: 0.04
 """
 
 
+NEMO_RL = """
+grpo: {num_prompts_per_step: 64, num_generations_per_prompt: 16, max_num_steps: 500, max_num_epochs: 1}
+loss_fn: {reference_policy_kl_penalty: 0.01}
+policy:
+  model_name: meta-llama/Llama-3.1-8B-Instruct
+  train_global_batch_size: 512
+  train_micro_batch_size: 2
+  max_total_sequence_length: 4096
+  precision: bfloat16
+  dtensor_cfg: {enabled: true, tensor_parallel_size: 2, sequence_parallel: true, activation_checkpointing: true}
+  megatron_cfg: {enabled: false, tensor_model_parallel_size: 8, activation_checkpointing: false}
+  generation:
+    vllm_cfg: {tensor_parallel_size: 4, gpu_memory_utilization: 0.7}
+    colocated: {enabled: true, resources: {gpus_per_node: null, num_nodes: null}}
+cluster: {gpus_per_node: 8, num_nodes: 2}
+"""
+
+
+def test_nemo_rl_states_answers_of_an_optimizer_step_and_the_backend_that_is_enabled(
+    napkin: Napkin, tmp_path: Path
+) -> None:
+    """512 answers of an optimizer step are 32 prompts of 16; a step of 64 prompts has two of them
+    (docs/guides/grpo.md, examples/configs/grpo_math_1B.yaml)."""
+
+    def said(text: str) -> dict[str, Any]:
+        reading = reading_of(source_of(text, "grpo.yaml"))
+        return {name: entry.value for name, entry in reading.inputs.items()}
+
+    found = said(NEMO_RL)
+    expected = {
+        "task": "grpo",
+        "model": "llama3.1-8b",
+        "gpus": 16,
+        "steps": 500,
+        "framework": "fsdp",
+        "zero": 3,
+        "tp": 2,
+    }
+    expected |= {"micro-batch": 2, "global-batch": 32, "samples-per-prompt": 16, "updates": 2, "seq": 4096}
+    expected |= {"rollout": "colocated:0.7", "rollout-tp": 4, "reference": "same", "recompute": "full"}
+    assert {name: found[name] for name in expected} == expected
+    other = NEMO_RL.replace("dtensor_cfg: {enabled: true", "dtensor_cfg: {enabled: false")
+    other = other.replace("megatron_cfg: {enabled: false", "megatron_cfg: {enabled: true")
+    other = other.replace("colocated: {enabled: true", "colocated: {enabled: false").replace(
+        "num_nodes: null", "num_nodes: 1"
+    )
+    other = other.replace("kl_penalty: 0.01", "kl_penalty: 0")
+    found = said(other)
+    expected = {"framework": "megatron-core", "tp": 8, "zero": 1, "recompute": "none", "rollout": "separate:8"}
+    assert {name: found[name] for name in expected} == expected
+    assert found["reference"] == "none"
+    pairs = NEMO_RL.replace("grpo: {num_prompts_per_step: 64, num_generations_per_prompt: 16, ", "dpo: {")
+    pairs = pairs.replace("max_num_epochs: 1}", "reference_policy_kl_penalty: 0.05}")
+    found = said(pairs)
+    assert (found["task"], found["global-batch"], found["reference"]) == ("dpo", 512, "same")
+    file = put(tmp_path, "grpo.yaml", NEMO_RL)
+    line = f"step --from {file} --hardware h100 --prompt-tokens 200 --response-tokens 1000 --json"
+    assert napkin(line).status == 0
+
+
 def test_engines_of_other_libraries_are_read() -> None:
     """OpenRLHF: 64 prompts of 8 answers are trained on 128 samples at a time, 16 prompts; the engines have GPUs of
     their own where nothing is colocated. TRL's share is the file's."""

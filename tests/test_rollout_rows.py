@@ -25,6 +25,7 @@ SAMPLED = (
     "on_policy: on policy, group: 8, prompts: 64, prompt_length_mean: 200, response_length_mean: 1000, rollout_tp: 1"
 )
 RATE = "tokens_per_second_per_gpu: 3000"
+UPDATE = "update_seconds: 15"
 
 
 def validated(tmp_path: pathlib.Path, **row: Any) -> dict[str, dict[str, Any]]:
@@ -85,3 +86,44 @@ def test_a_synchronous_step_is_what_step_answers(tmp_path: pathlib.Path) -> None
 def test_what_is_not_stated_is_the_reason(tmp_path: pathlib.Path, rl: str, why: str) -> None:
     found = validated(tmp_path, task="grpo", layout=GRPO, rl=rl)
     assert why in found["tokens_per_second_per_gpu"]["why"]
+
+
+def test_a_limit_alone_makes_a_range_of_answers(tmp_path: pathlib.Path) -> None:
+    """Answers of 500 to 3/4 of 4,096 tokens: each end is a row that states it, and prompts of at most 50 are 50."""
+    means = "prompt_length_mean: 200, response_length_mean: 1000"
+    asked = SAMPLED.replace(means, "prompt_length_max: 50")
+    rows = {
+        said: validated(
+            tmp_path, task="grpo", layout=GRPO, rl=f"{asked}, {more}, response_length_max: 4096", measured=UPDATE
+        )
+        for said, more in (("most", "response_length_mean: 3072"), ("least", "response_length_mean: 500"))
+    }
+    asked += ", response_length_max: 4096"
+    found = validated(tmp_path, task="grpo", layout=GRPO, rl=asked, measured=UPDATE)["update_seconds"]
+    least, most = (rows[said]["update_seconds"] for said in ("least", "most"))
+    assert found["low"] == pytest.approx(least["low"])
+    assert found["high"] == pytest.approx(most["high"])
+    assert least["predicted"] < found["predicted"] < most["predicted"]
+    assert found["evidence"] == "assumed"
+
+
+def test_of_streamed_answers_only_the_update_is_known(tmp_path: pathlib.Path) -> None:
+    asked = SAMPLED.replace("on policy,", "fully async, trainer_gpus: 4, rollout_gpus: 4,")
+    found = validated(tmp_path, task="grpo", layout=GRPO, rl=asked, measured=f"{UPDATE}, gen_seconds: 9")
+    assert "the wait for them" in found["gen_seconds"]["why"]
+    assert found["update_seconds"]["predicted"] > 0
+
+
+def test_models_of_rewards_and_values_that_a_row_names_run_in_its_step(tmp_path: pathlib.Path) -> None:
+    rl = f"{SAMPLED}, reference: frozen copy, critic: {{0}}, reward_model: {{0}}"
+    small, large = (
+        validated(tmp_path, task="ppo", layout=GRPO, rl=rl.format(name), measured="step_seconds: 30")["step_seconds"]
+        for name in ("llama3.2-1b", "llama3-8b")
+    )
+    line = (
+        "step llama3-8b --task ppo --gpus 8 --hardware h100 --trainer nemo-rl --zero 1 --prompt-tokens 200 "
+        "--response-tokens 1000 --samples-per-prompt 8 --global-batch 64 --rollout-tp 1 --precision bf16-mixed "
+        "--reference same --reward llama3.2-1b --critic llama3.2-1b --json"
+    )
+    assert small["predicted"] == pytest.approx(run_line(line).values["step/time"])
+    assert large["predicted"] > 1.3 * small["predicted"]

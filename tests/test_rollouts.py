@@ -16,6 +16,7 @@ import pytest
 from napkin._tables.rollout_errors import STEPS
 from napkin.architectures import build
 from napkin.commands.question.named import named_config
+from napkin.evidence.rollouts import of_few
 from napkin.planning.rollouts import tensors
 from napkin.record import replace
 from napkin.term import GIVEN, leaf
@@ -184,15 +185,21 @@ def test_a_run_is_its_steps() -> None:
     assert epochs["steps"] == pytest.approx(100)
 
 
+def test_a_few_models_spread_as_students_t_does() -> None:
+    """95 % of t lie below 2.920 with two degrees of freedom and below 2.015 with five (printed tables)."""
+    assert of_few(1.645, 3) == pytest.approx(2.920, rel=0.02)
+    assert of_few(1.645, 6) == pytest.approx(2.015, rel=0.001)
+
+
 def test_the_interval_of_a_step_is_that_of_published_steps() -> None:
-    """Each model counts once: the mean of their mean errors, and σ·√(1 + 1/n) of one more. A pass of training is as
+    """Each model counts once: the mean of their mean errors, and t·σ·√(1 + 1/n) of one more. A pass of training is as
     uncertain as a training step."""
     models = {model for _, _, model, _ in STEPS}
     means = [statistics.fmean(-error for _, _, one, error in STEPS if one == model) for model in models]
     wide = statistics.stdev(means) * math.sqrt(1 + 1 / len(means))
     data = run_line(f"step {LINE} --json").data
     step, high, low = (data[name]["step/time"] for name in ("values", "high", "low"))
-    assert high / step == pytest.approx(math.exp(statistics.fmean(means) + 1.645 * wide), rel=1e-3)
+    assert high / step == pytest.approx(math.exp(statistics.fmean(means) + of_few(1.645, len(models)) * wide), rel=1e-3)
     assert low / step > 0.6
     update = data["high"]["step/update"] / data["values"]["step/update"]
     assert 1 < update < 1.7

@@ -18,12 +18,13 @@ TABLE = ROOT / "src" / "napkin" / "_tables" / "rollout_errors.py"
 
 
 def errors() -> list[tuple[str, str, str, float]]:
-    """Return each row's id, source and model, and ln(predicted / measured) of its step."""
+    """Return each row's id, source and model, and ln(predicted / measured) of its step or its run."""
     found = []
     for row in published.read(str(ROOT / "configs" / "evidence" / "rollouts.yaml")).tuning:
-        predicted = float(rollout_row(row).seconds.time.value)
-        measured = row.number("measured.step_seconds") or 0.0
-        error = round(math.log(predicted / measured), 4)
+        steps = row.number("measured.step_seconds")
+        quantity = "run_seconds" if steps is None else "step_seconds"
+        predicted, _ = rollout_row(row).value(quantity, 0)
+        error = round(math.log(predicted / (row.number(f"measured.{quantity}") or 0.0)), 4)
         found.append((row.text("id"), row.text("source.title"), row.text("model.preset"), error))
     return found
 

@@ -8,4 +8,12 @@ STEPS: tuple[tuple[str, str, str, float], ...] = (
     ('nemorl-13-grpo-deepseek-v3-on-policy-256', 'NVIDIA NeMo RL performance summary, v0.6', 'deepseek-v3', -0.4418),
     ('nemorl-15-grpo-qwen3-235b-on-policy-64', 'NVIDIA NeMo RL performance summary, v0.6', 'qwen3-235b-a22b', -0.0378),
     ('nemorl-16-grpo-qwen3-235b-on-policy-128', 'NVIDIA NeMo RL performance summary, v0.6', 'qwen3-235b-a22b', -0.4242),
+    ('dschat-step3-opt-1.3b-8xa100-40g', 'DeepSpeed-Chat README, Table 1', 'opt-1.3b', -0.4265),
+    ('dschat-step3-opt-1.3b-8xa100-80g', 'DeepSpeed-Chat README, Table 1', 'opt-1.3b', -0.1037),
+    ('dschat-step3-opt-1.3b-64xa100-80g', 'DeepSpeed-Chat README, Table 1', 'opt-1.3b', -0.7376),
+    ('dschat-step3-opt-13.2b-8xa100-40g', 'DeepSpeed-Chat README, Table 1', 'opt-13b', -0.4744),
+    ('dschat-step3-opt-13.2b-8xa100-80g', 'DeepSpeed-Chat README, Table 1', 'opt-13b', -0.4245),
+    ('dschat-step3-opt-13.2b-64xa100-80g', 'DeepSpeed-Chat README, Table 1', 'opt-13b', -0.0847),
+    ('dschat-step3-opt-66b-8xa100-80g', 'DeepSpeed-Chat README, Table 1', 'opt-66b', -0.5774),
+    ('dschat-step3-opt-66b-64xa100-80g', 'DeepSpeed-Chat README, Table 1', 'opt-66b', -0.6371),
 )

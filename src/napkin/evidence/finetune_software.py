@@ -78,15 +78,15 @@ def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: s
     return replace(found, compute=compute) if low else found
 
 
-def tuning_of(row: RowFields) -> Tuning:
-    """Return the adapters, and how what is frozen is stored."""
+def tuning_of(row: RowFields, rank: int | None = None) -> Tuning:
+    """Return the adapters, and how what is frozen is stored. rank: where it is not the row's."""
     said = row.text("method.quantized") or row.text("method.quantised")
     stored = STORED.get(said, STORED.get(said.partition(" (")[0]))
     if not stored and row.text("method.base_dtype").startswith("fp8"):
         stored = "fp8"
     if stored is None:
         raise NapkinError(f"stores frozen weights as {said[:40]}: not modeled")
-    rank = row.count("method.lora_rank")
+    rank = rank or row.count("method.lora_rank")
     if rank is None:
         raise NapkinError("the rank of LoRA is not stated")
     dropout = row.number("method.lora_dropout") or 0.0

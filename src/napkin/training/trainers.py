@@ -26,7 +26,7 @@ class Trainer:
     widens    what is not quantized is cast to fp32 (peft's prepare_model_for_kbit_training)
     checkpoints  every block is checkpointed unless a run says otherwise, from version `since` on
     offloads  the inputs of checkpointed blocks are copied to the host, and back as the backward pass needs them
-    framework  that it runs on where none is named, ""
+    framework  that it runs on where none is named, ""        also  others, on which the model is transformers'
     share     of each GPU's memory that an inference engine there takes
     ranks     tensor-parallel ranks of the engine unless a run says otherwise
     sleeps    the engine gives its memory back while the model is trained
@@ -51,6 +51,7 @@ class Trainer:
     since: tuple[int, int] = (0, 0)
     offloads: bool = False
     framework: str = ""
+    also: tuple[str, ...] = ()
     share: float = 0.5
     ranks: int = 1
     sleeps: bool = True
@@ -61,7 +62,7 @@ class Trainer:
 
     def runs_on(self, framework: Framework) -> bool:
         """Return whether the library runs on a framework: its own, or one that wraps the model that it trains."""
-        if framework.name == self.framework:
+        if framework.name in (self.framework, *self.also):
             return True
         wraps = self.implementation == "hf" or framework.implementation == self.implementation
         return wraps and not framework.program
@@ -215,9 +216,12 @@ TRAINERS: dict[str, Trainer] = {
         Trainer(
             "nemo-rl",
             "NVIDIA-NeMo/RL examples/configs/grpo_math_1B.yaml: gpu_memory_utilization 0.6, bf16, "
-            "reference_policy_kl_penalty 0.01; nemo_rl/algorithms/grpo.py: offload_before_refit, offload_after_refit",
+            "reference_policy_kl_penalty 0.01; nemo_rl/algorithms/grpo.py: offload_before_refit, offload_after_refit; "
+            "dtensor_cfg: FSDP2 around transformers' models, whose weights are loaded in float32",
+            full="amp-bf16",
             implementation="megatron",
             framework="megatron-core",
+            also=("fsdp",),
             adapters="bf16",
             beside_quantized="bf16",
             autocast=False,

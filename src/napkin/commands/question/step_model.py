@@ -135,8 +135,10 @@ def _read_named_stack(inputs: Inputs, setup: Setup) -> str:
         from napkin.training.trainers import find
 
         own = find(inputs.text("trainer"))
-        other = STACK_OF.get(setup.framework.name, own.software)  # its software is that of the framework it usually has
-        foreign = setup.framework.name != own.framework and other not in FSDP
+        name = setup.framework.name
+        usual = FSDP[0] if name in own.also else own.software  # its software is that of the framework it usually has
+        other = STACK_OF.get(name, usual)
+        foreign = name in own.also or (name != own.framework and other not in FSDP)
         inputs.redefault("stack", other if foreign else own.software)
     elif setup.framework.name in STACK_OF:
         inputs.redefault("stack", STACK_OF[setup.framework.name])

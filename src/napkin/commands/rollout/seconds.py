@@ -31,12 +31,12 @@ class RolloutSeconds:
     prediction: StepPrediction
     evidence: str
 
-    def ends(self, level: float, named: bool) -> dict[str, tuple[float, float]]:
+    def ends(self, level: float, named: bool, without: str = "") -> dict[str, tuple[float, float]]:
         """Return the factors to the interval's ends, by path: those of training steps for their passes, those of
-        published steps of reinforcement learning for a whole step and what generates."""
+        published steps of reinforcement learning for a whole step and what generates. without: a source that is held
+        out."""
         of_step, _ = self.prediction.half_width(level, named=named)
-        middle, spread = longer()
-        wide = deviations(level) * spread
+        middle, wide = longer(deviations(level), without)
         passes = (math.exp(-of_step), math.exp(of_step))
         whole = (math.exp(min(-of_step, middle - wide)), math.exp(max(of_step, middle + wide)))
         named_terms = (self.time, *self.time.parts, *self.phases)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from napkin.commands.validate.rollout_rows import Interval, RolloutRow, rollout_row
-from napkin.errors import NapkinError
+from napkin.errors import UNDECIDED, NapkinError
 from napkin.evidence import single
 from napkin.evidence.compared import Compared
 from napkin.evidence.constants import deviations
+from napkin.evidence.finetune_adapters import OTHER_MEMORY, OTHER_TIME
 from napkin.evidence.finetune_rows import FineTuning, fine_tuning
 from napkin.evidence.goodput import PUBLISHED
 from napkin.evidence.intervals import DESCRIBED, MEASURED
@@ -19,18 +20,18 @@ from napkin.evidence.row_files import TUNING
 from napkin.evidence.rows import RowFields, WrongRow
 from napkin.evidence.runs import BENCHMARK
 from napkin.evidence.teams import source_of
+from napkin.footprint.allocator import EAGER, VARIED
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.load import printable
-from napkin.planning.verdicts import evaluate
-from napkin.record import record
+from napkin.planning.verdicts import NOT, evaluate
+from napkin.record import record, replace
 from napkin.timing.goodput import UNBROKEN
+from napkin.training.setup import Setup
 from napkin.training.tasks import TASKS
 
 MEMORY = "memory"
 TIMES = ("tokens_per_second_per_gpu", "samples_per_second", "step_seconds")
 """Quantities of speed, the first that a row measured is taken: the others follow from it."""
-MOVES = 1.02
-"""From which ratio on memory depends on what a row does not state."""
 PHASES = ("gen_seconds", "logprob_seconds", "update_seconds")
 BESIDE = ("oom", "what", "kind", "unit", "printed", "gb", "gib", "mib", "derived", "steps", "samples", "tokens", "runs")
 """Fields of `measured` that say more of a quantity, or of the run, and are none themselves."""
@@ -122,9 +123,10 @@ def _compared(row: RowFields, level: float) -> list[Compared]:
 
 @record
 class TunedRow:
-    """A row of a run that trains on samples, as a question."""
+    """A row of a run that trains on samples, as a question. setup: as it ran, where its row leaves that open."""
 
     asked: FineTuning
+    setup: Setup
     source: str = ""
     """Key of the source of the evidence that it is of, which is held out."""
 
@@ -132,30 +134,31 @@ class TunedRow:
         """Return a quantity with its interval; and for memory the verdict on the run's accelerator."""
         asked = self.asked
         if quantity.startswith(MEMORY):
-            return _memory(asked, quantity)
+            return _memory(asked, self.setup, quantity)
         if asked.hardware is None:
             raise NapkinError("the accelerator is not stated")
         if quantity in PHASES:
             raise NapkinError("only reinforcement learning has phases")
-        if asked.untimed:
-            raise NapkinError(asked.untimed)
+        if asked.lengths.untimed:
+            raise NapkinError(asked.lengths.untimed)
         return _timed(self, asked.hardware, quantity, level), ""
 
-    def step(self, hardware: Hardware) -> single.StepPrediction:
-        """Return the prediction of its step."""
-        asked = self.asked
-        return single.asked(asked.model, asked.setup, hardware, asked.software, without=self.source)
+    def step(self, hardware: Hardware, setup: Setup) -> single.StepPrediction:
+        """Return the prediction of a step."""
+        return _step(self.asked, hardware, setup, self.source)
 
     def evidence(self, quantity: str) -> str:
         """Return the class of evidence that an interval rests on."""
         asked = self.asked
+        if asked.other:
+            return "assumed"
         if quantity.startswith(MEMORY) or asked.hardware is None:
             return (
                 MEASURED
                 if widths_of(asked.setup.framework.name)[0 if asked.setup.layout.gpus == 1 else 1][0].rows
                 else DESCRIBED
             )
-        return self.step(asked.hardware).evidence
+        return self.step(asked.hardware, self.setup).evidence
 
 
 def _question(row: RowFields) -> TunedRow | RolloutRow:
@@ -163,19 +166,43 @@ def _question(row: RowFields) -> TunedRow | RolloutRow:
     task = TASKS.get(row.text("task"))
     if task is not None and task.rollout:
         return rollout_row(row)
-    return TunedRow(fine_tuning(row), source_of(row.text("source.title") or row.text("source")))
+    asked = fine_tuning(row)
+    source = source_of(row.text("source.title") or row.text("source"))
+    return TunedRow(asked, _as_it_ran(asked, source), source)
+
+
+def _as_it_ran(asked: FineTuning, source: str) -> Setup:
+    """Return the setup of a row: of what it leaves open, the first that fits the accelerator that it ran on, and of
+    degrees the fastest that do, as whoever ran it chose."""
+    hardware = asked.hardware
+    if asked.oom or hardware is None:
+        return asked.setup
+    ways = _fitting((asked.setup, *asked.otherwise), asked) if asked.otherwise else [asked.setup]
+    if asked.divisions:
+        ways = _fitting((asked.setup, *asked.divisions), asked)
+        ways.sort(key=lambda one: float(_step(asked, hardware, one, source).step().time.value))
+    return ways[0] if ways else asked.setup
+
+
+def _fitting(ways: Iterable[Setup], asked: FineTuning) -> list[Setup]:
+    """Return the setups that can fit the accelerator of a row."""
+    capacity = asked.hardware.capacity if asked.hardware is not None else None
+    return [one for one in ways if evaluate(asked.model, one, asked.implementation, capacity).verdict != NOT]
+
+
+def _step(asked: FineTuning, hardware: Hardware, setup: Setup, source: str) -> single.StepPrediction:
+    """Return the prediction of a step, with that source held out."""
+    return single.asked(asked.model, setup, hardware, asked.software, without=source)
 
 
 def _timed(row: TunedRow, hardware: Hardware, quantity: str, level: float) -> Interval:
-    """Return a time or a rate with its interval."""
-    asked, prediction = row.asked, row.step(hardware)
-    whole = prediction.step().time
-    seconds = float(whole.value)
-    half, _ = prediction.half_width(level, named=False)
-    if asked.joined:  # attention within samples takes anything from nothing to that of the whole sequence
-        scores = next(float(one.value) for one in whole.walk() if one.name == "step/compute/attention")
-        wide = math.log(seconds / (seconds - scores)) / 2
-        seconds, half = math.sqrt(seconds * (seconds - scores)), half + wide
+    """Return a time or a rate with its interval: where GPUs can share a micro-batch in several ways, from the lower end
+    of the fastest to the upper end of the slowest."""
+    asked = row.asked
+    seconds, half = _seconds(row, hardware, row.setup, level)
+    others = [_seconds(row, hardware, one, level) for one in _fitting(asked.divisions, asked)]
+    shortest = min(time * math.exp(-wide) for time, wide in [(seconds, half), *others]) / seconds
+    longest = max(time * math.exp(wide) for time, wide in [(seconds, half), *others]) / seconds
     layout = asked.setup.layout
     tokens = float(layout.global_batch * layout.seq)
     if quantity == "run_seconds":
@@ -183,32 +210,66 @@ def _timed(row: TunedRow, hardware: Hardware, quantity: str, level: float) -> In
             raise NapkinError("how many steps the run took is not stated")
         goodput = PUBLISHED[BENCHMARK] if asked.run_kind == BENCHMARK else UNBROKEN
         _, value = goodput.run(asked.steps, seconds)
-        half = goodput.half_width(half, deviations(level))
-    else:
-        rates = {
-            "tokens_per_second_per_gpu": tokens / seconds / float(layout.gpus),
-            "samples_per_second": float(layout.global_samples) / seconds,
-            "step_seconds": seconds,
-        }
-        value = rates[quantity]
-    return value, value / math.exp(half), value * math.exp(half)
+        least, most = (goodput.half_width(abs(math.log(end)), deviations(level)) for end in (shortest, longest))
+        return value, value / math.exp(least), value * math.exp(most)
+    if quantity == "step_seconds":
+        return seconds, seconds * shortest, seconds * longest
+    each = tokens / float(layout.gpus) if quantity == "tokens_per_second_per_gpu" else float(layout.global_samples)
+    return each / seconds, each / seconds / longest, each / seconds / shortest
 
 
-def _memory(asked: FineTuning, quantity: str) -> tuple[Interval, str]:
+def _seconds(row: TunedRow, hardware: Hardware, setup: Setup, level: float) -> tuple[float, float]:
+    """Return the seconds of a step, and half the width of their interval as a logarithm."""
+    asked, prediction = row.asked, row.step(hardware, setup)
+    whole = prediction.step().time
+    seconds = float(whole.value)
+    half, _ = prediction.half_width(level, named=False)
+    if asked.joined:  # attention within samples takes anything from nothing to that of the whole sequence
+        scores = next(float(one.value) for one in whole.walk() if one.name == "step/compute/attention")
+        wide = math.log(seconds / (seconds - scores)) / 2
+        seconds, half = math.sqrt(seconds * (seconds - scores)), half + wide
+    layout = setup.layout
+    gathers = setup.framework.gathers and int(layout.zero) == 3
+    sums = 1 if gathers else int(layout.micro_batches)
+    likely, least, most = asked.lengths.waits(int(layout.dp), int(layout.sequences), sums)
+    wider = math.log(OTHER_TIME) if asked.other else 0.0
+    return seconds * likely, half + wider + math.log(most / least) / 2
+
+
+def _peaks(asked: FineTuning, setup: Setup) -> list[Setup]:
+    """Return the setups of which one has the row's peak, the likely one first: with the longest sequences, with
+    gradients that add up, with other degrees."""
+    lengths = dict.fromkeys(asked.lengths.longest)
+    ways = _fitting((asked.setup, *asked.divisions), asked) if asked.divisions else []
+    others = [one for one in ways if one is not setup]
+    sums = (2, 1) if asked.adds_up else (setup.layout.micro_batches,)
+    layouts = [
+        one.layout.replaced(seq=seq, micro_batches=count)
+        for one in (setup, *others)
+        for count in sums
+        for seq in lengths
+    ]
+    return [replace(setup, layout=one) for one in layouts]
+
+
+def _memory(asked: FineTuning, setup: Setup, quantity: str) -> tuple[Interval, str]:
     """Return the bytes of the worst GPU: an unstated figure is anything from what is allocated to what is used."""
     capacity = asked.hardware.capacity if asked.hardware is not None else None
-    fit = evaluate(asked.model, asked.setup, asked.implementation, capacity)
-    for other, why in asked.others:
-        most = evaluate(asked.model, other, asked.implementation, capacity).rank.live
-        if most > MOVES * fit.rank.live:
-            raise NapkinError(why)
-    found, ends = fit.reported, fit.reported.ends
     name = quantity.removeprefix(f"{MEMORY}_")
-    shown = {"allocated": found.allocated, "reserved": found.reserved, "used": found.used}.get(name, found.reserved)
-    low = ends[f"memory/{name if name != 'unstated' else 'allocated'}"][0]
-    high = ends[f"memory/{name if name != 'unstated' else 'used'}"][1]
-    if asked.longer > 1 and name != "allocated" and capacity is not None:
-        high = max(high, capacity)  # blocks of one length serve no other: the cache grows until the card is full
+    first, last = ("allocated", "used") if name not in ("allocated", "reserved", "used") else (name, name)
+    peaks = _peaks(asked, setup)
+    fits = [evaluate(asked.model, one, asked.implementation, capacity) for one in peaks]
+    low = min(fit.reported.ends[f"memory/{first}"][0] for fit in fits)
+    high = max(fit.reported.ends[f"memory/{last}"][1] for fit in fits)
+    if asked.other:
+        low, high = low / OTHER_MEMORY, high * OTHER_MEMORY
+    found = fits[0].reported
+    shown = float({"allocated": found.allocated, "used": found.used}.get(name, found.reserved).value)
+    if asked.lengths.varied and name != "allocated":  # blocks of one length serve no other
+        shown += (VARIED.value - EAGER.value) * float(fits[0].rank.flow(peaks[0]).passing)
+        high = max(high, capacity or 0)  # the cache may grow until the card is full
     bound = capacity if capacity is not None and not asked.oom else math.inf
-    value = min(float(shown.value), bound)
-    return (round(value), math.floor(min(low, bound)), math.ceil(min(high, bound))), fit.verdict
+    value = min(shown, bound)
+    words = {fit.verdict for fit in fits}
+    word = words.pop() if len(words) == 1 else UNDECIDED
+    return (round(value), math.floor(min(low, bound)), math.ceil(min(high, bound))), word

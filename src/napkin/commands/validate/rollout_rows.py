@@ -3,80 +3,107 @@ What is missing and needed is refused with the reason."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TypeVar
 
-from napkin.architectures import implementation_of
+from napkin.architectures import build, implementation_of
 from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
+from napkin.commands.validate.rollout_lengths import behind_of, lengths_of
 from napkin.errors import NapkinError
 from napkin.evidence import single
 from napkin.evidence.finetune_rows import card_of, model_of
 from napkin.evidence.finetune_software import framework_of, optimizer_of, precision_of, trainer_of
 from napkin.evidence.margins import widths_of
+from napkin.evidence.rates import machine
 from napkin.evidence.rows import RowFields, WrongRow
 from napkin.inputs.hardware import Hardware
+from napkin.inputs.model_file import load_config
+from napkin.inputs.presets import is_preset
 from napkin.operations.model import Model
+from napkin.operations.trained import with_score
 from napkin.planning.rollout_memory import moved_away
-from napkin.planning.rollouts import APART, Engine, RolloutLengths
+from napkin.planning.rollouts import APART, Engine, RolloutLengths, ranks_needed
 from napkin.planning.step_memory import terms_of
 from napkin.planning.verdicts import evaluate
 from napkin.record import record, replace
 from napkin.training.layout import Layout
 from napkin.training.recomputation import recompute
 from napkin.training.setup import Setup
-from napkin.training.tasks import LOGPROBS, NONE, SAME, TASKS, ForwardPass, forward_passes, loss_of
+from napkin.training.tasks import (
+    CRITIC,
+    LOGPROBS,
+    NONE,
+    REWARD,
+    SAME,
+    TASKS,
+    ForwardPass,
+    Task,
+    forward_passes,
+    loss_of,
+)
 from napkin.training.trainers import Trainer
 
 _Read = TypeVar("_Read")
-COPY = "second copy"
+COPY = "copy"
 """Word of a reference model of its own."""
 Interval = tuple[float, float, float]
 """A value and the ends of its interval."""
-SYNCHRONOUS = ("on policy", "sync", "colocate sync", "colocate")
-"""Words of runs whose phases follow each other."""
-BEHIND = re.compile(r"(\d+)-step off|one-step")
-"""Words of runs whose answers may be so many steps older than the weights."""
 
 
 @record
 class RolloutRow:
-    """A row as a question. steps: of the whole run, 0 where it does not say."""
+    """A row as a question.
 
-    seconds: RolloutSeconds
-    lengths: RolloutLengths
+    seconds   of a step, with the likely lengths, then with the least and the most that the row leaves open
+    lengths   the same      gpus  in total      steps  of the whole run, 0 where it does not say
+    streams   answers are generated while the model is trained      source  that the row is of, which is held out
+    """
+
+    seconds: tuple[RolloutSeconds, ...]
+    lengths: tuple[RolloutLengths, ...]
     gpus: int
-    steps: float
+    steps: tuple[float, ...]
+    streams: bool
+    source: str
 
     def predicted(self, quantity: str, level: float) -> tuple[Interval, str]:
         """Return a quantity with its interval; no verdict: of which phase its memory is is not stated."""
-        value, path = self._value(quantity)
-        shortest, longest = self.seconds.ends(level, named=False)[path]
-        if quantity.endswith(("_per_gpu", "_per_second")):
-            shortest, longest = 1 / longest, 1 / shortest
-        return (value, value * shortest, value * longest), ""
+        if quantity == "gen_seconds" and self.streams:
+            raise NapkinError("answers are generated while the model is trained: what is measured is the wait for them")
+        value, path = self.value(quantity, 0)
+        lows, highs = [], []
+        for place, seconds in enumerate(self.seconds):
+            one, _ = self.value(quantity, place)
+            shortest, longest = seconds.ends(level, named=False, without=self.source)[path]
+            if quantity.endswith(("_per_gpu", "_per_second")):
+                shortest, longest = 1 / longest, 1 / shortest
+            lows.append(one * shortest)
+            highs.append(one * longest)
+        return (value, min(lows), max(highs)), ""
 
     def evidence(self, quantity: str) -> str:
         """Return what an interval rests on: of passes of training, the class of their steps; else it is assumed."""
         passes = quantity in ("logprob_seconds", "update_seconds")
-        return self.seconds.prediction.evidence if passes else "assumed"
+        stated = len(self.seconds) == 1
+        return self.seconds[0].prediction.evidence if passes and stated else "assumed"
 
-    def _value(self, quantity: str) -> tuple[float, str]:
-        """Return a quantity, and the path of the time that its interval is of."""
-        seconds = float(self.seconds.time.value)
-        parts = {part.name: float(part.value) for part in self.seconds.time.parts}
+    def value(self, quantity: str, place: int) -> tuple[float, str]:
+        """Return a quantity, and the path of the time that its interval is of. place: of the lengths."""
+        timed, lengths, steps = self.seconds[place], self.lengths[place], self.steps[place]
+        seconds = float(timed.time.value)
+        parts = {part.name: float(part.value) for part in timed.phases}
         phases = {"gen_seconds": "generation", "logprob_seconds": "logprobs", "update_seconds": "update"}
         if quantity in phases:
             path = f"step/{phases[quantity]}"
             return parts[path], path
         if quantity == "run_seconds":
-            if not self.steps:
+            if not steps:
                 raise NapkinError("how many steps the run took is not stated")
-            return seconds * self.steps, "step/time"
-        samples = self.lengths.prompts * self.lengths.answers
+            return seconds * steps, "step/time"
+        samples = lengths.prompts * lengths.answers
         rates = {
             "step_seconds": seconds,
-            "tokens_per_second_per_gpu": self.lengths.tokens / seconds / self.gpus,
+            "tokens_per_second_per_gpu": lengths.tokens / seconds / self.gpus,
             "samples_per_second": samples / seconds,
         }
         if quantity not in rates:
@@ -99,22 +126,47 @@ def rollout_row(row: RowFields) -> RolloutRow:
 
     model, hardware, lengths = stated(model_of), stated(_card_of), stated(lengths_of)
     places = stated(_places_of)
-    stated(_check_models)
+    stated(_check_adapters)
     if model is None or hardware is None or lengths is None or places is None or problems:
-        raise NapkinError("; ".join(problem.message for problem in problems))
+        raise NapkinError("; ".join(dict.fromkeys(problem.message for problem in problems)))
+    seconds = tuple(_seconds_of(row, model, hardware, one, places) for one in lengths)
+    steps = tuple(_steps_of(row, one) for one in lengths)
+    source = row.text("source.title") or row.text("source")
+    return RolloutRow(seconds, lengths, places.all, steps, bool(lengths[0].behind), source)
+
+
+def _steps_of(row: RowFields, lengths: RolloutLengths) -> float:
+    """Return the steps of the whole run, 0 where the row does not say how much it is."""
+    return row.number("measured.steps") or (row.number("measured.tokens") or 0.0) / lengths.tokens
+
+
+def _seconds_of(
+    row: RowFields, model: Model, hardware: Hardware, lengths: RolloutLengths, places: Places
+) -> RolloutSeconds:
+    """Return the seconds of a step with these lengths."""
     trainer = trainer_of(row)
     setup = _setup_of(row, model, trainer, lengths, places.trainer)
     software = "megatron-core" if setup.framework.name == "megatron-core" else trainer.software
     prediction = single.asked(model, setup, hardware, software)
-    ranks = min(row.count("rl.rollout_tp") or trainer.ranks, places.engine)
     share = row.number("rl.gpu_memory_utilization") or (APART if places.apart else trainer.share)
-    engine = Engine(model, places.engine, ranks, share, places.apart)
+    engine = Engine(model, places.engine, _ranks_of(row, model, hardware, lengths, places, share), share, places.apart)
     away = None
     if trainer.away and not places.apart:
         kept = evaluate(model, setup, trainer.implementation, hardware.capacity)
         away = moved_away(terms_of(kept, ""), trainer.away)
-    seconds = seconds_of(prediction, engine, lengths, hardware, model, away)
-    return RolloutRow(seconds, lengths, places.all, row.number("measured.steps") or 0.0)
+    return seconds_of(prediction, engine, lengths, hardware, model, away)
+
+
+def _ranks_of(
+    row: RowFields, model: Model, hardware: Hardware, lengths: RolloutLengths, places: Places, share: float
+) -> int:
+    """Return the tensor-parallel ranks of an engine: as stated, else the library's, or as many as hold the model."""
+    stated = row.count("rl.rollout_tp")
+    if stated:
+        return min(stated, places.engine)
+    node = min(int(machine(hardware, "bf16").node), places.engine)
+    needed = ranks_needed(model, hardware.capacity, share, lengths.most, node)
+    return min(max(needed, trainer_of(row).ranks), places.engine)
 
 
 @record
@@ -147,61 +199,39 @@ def _places_of(row: RowFields) -> Places:
     trainer, engine = row.count("rl.trainer_gpus"), row.count("rl.rollout_gpus")
     if trainer and engine and trainer + engine == gpus:
         return Places(trainer, engine, apart=True)
-    if _behind_of(row):
+    if behind_of(row):
         raise NapkinError("how many of its GPUs generate is not stated")
     return Places(gpus, gpus, apart=False)
 
 
-def _behind_of(row: RowFields) -> int:
-    """Return by how many steps answers may be older than the weights. Phases that overlap otherwise are refused."""
-    said = (row.text("rl.on_policy") or row.text("rl.mode")).lower()
-    if said in SYNCHRONOUS:
-        return 0
-    found = BEHIND.search(said)
-    if found is None:
-        raise NapkinError(f"how its phases overlap is not modeled: {said[:40] or 'not stated'}")
-    return int(found[1] or 1)
-
-
-def _check_models(row: RowFields) -> None:
-    """Refuse adapters, and models of values and rewards."""
-    if row.text("method.kind") not in ("full", ""):
+def _check_adapters(row: RowFields) -> None:
+    """Refuse adapters."""
+    kind = row.text("method.kind")
+    if kind and not kind.startswith("full"):
         raise NapkinError("how an engine takes adapters is not modeled")
-    if TASKS[row.text("task")].critic:
-        raise NapkinError("which models of values and rewards run is not stated")
 
 
-def lengths_of(row: RowFields) -> RolloutLengths:
-    """Return the lengths: where only a sequence's mean is stated, all of it as the answer."""
-    answers = row.number("rl.response_length_mean") or row.number("rl.response_length")
-    prompt = row.number("rl.prompt_length_mean") or row.number("rl.prompt_length")
-    whole = row.number("rl.sequence_length_mean")
-    if answers is None and whole is not None:
-        answers, prompt = whole - 1, 1
-    if answers is None:
-        longest = row.count("rl.response_length_max")
-        known = f"; only that they have at most {longest:,} tokens" if longest else ""
-        raise NapkinError(f"how long its answers are is not stated{known}")
-    if prompt is None:
-        raise NapkinError("how long its prompts are is not stated")
-    longest = row.count("rl.response_length_max") or row.count("layout.seq_max") or round(answers)
-    samples = row.count("rl.samples_per_step")
-    group = row.count("rl.group") or 1
-    if samples is None:
-        prompts = row.count("rl.prompts")
-        if prompts is None:
-            raise NapkinError("how many answers a step has is not stated")
-        samples = prompts * group
-    step = row.count("layout.global_batch") or (row.count("rl.mini_batch") or 0) * group
-    return RolloutLengths(
-        prompt=round(prompt),
-        response=round(answers),
-        longest=max(longest, round(answers)),
-        answers=group,
-        prompts=samples // group,
-        updates=max(samples // step, 1) if step else 1,
-        behind=_behind_of(row),
-    )
+def _other_of(row: RowFields, field: str, policy: Model) -> Model | None:
+    """Return the model of rewards or values that a row names: of the policy's shape where it only says that there is
+    one; None where it says that there is none."""
+    said = row.text(f"rl.{field}")
+    if said.lower() in ("none", "no", "false"):
+        return None
+    return with_score(build(load_config(said)) if said and is_preset(said) else policy)
+
+
+def _sampled(row: RowFields, task: Task, policy: Model) -> tuple[ForwardPass, ...]:
+    """Return the passes over answers that a task with a model of values has next to those of the policy."""
+    if not task.critic:
+        return ()
+    found = []
+    reward, values = _other_of(row, "reward_model", policy), _other_of(row, "critic", policy)
+    if reward is not None:
+        found.append(ForwardPass(REWARD, reward, held=True, first=True))
+    if values is not None:
+        found.append(ForwardPass("values", values, first=True))
+        found.append(ForwardPass(CRITIC, values, held=True, trained=True, first=True))
+    return tuple(found)
 
 
 def _setup_of(row: RowFields, model: Model, trainer: Trainer, lengths: RolloutLengths, gpus: int) -> Setup:
@@ -215,7 +245,7 @@ def _setup_of(row: RowFields, model: Model, trainer: Trainer, lengths: RolloutLe
     implementation = framework.implements(implementation_of(name, model.family), False, int(layout.tp) > 1)
     optimizer, form = optimizer_of(row)
     said = row.text("rl.reference").lower()
-    reference = SAME if said == COPY or (not said and task.name in trainer.penalizes) else NONE
+    reference = SAME if COPY in said or (not said and task.name in trainer.penalizes) else NONE
     return Setup(
         replace(implementation, loss=loss_of(task, implementation.loss, precision)),
         layout,
@@ -224,7 +254,11 @@ def _setup_of(row: RowFields, model: Model, trainer: Trainer, lengths: RolloutLe
         form,
         framework=framework,
         task=task,
-        forwards=(ForwardPass(LOGPROBS, adapters=True, first=True), *forward_passes(task, reference, None, True)),
+        forwards=(
+            ForwardPass(LOGPROBS, adapters=True, first=True),
+            *_sampled(row, task, model),
+            *forward_passes(task, reference, None, True),
+        ),
         widths=widths_of(framework.name),
     )
 

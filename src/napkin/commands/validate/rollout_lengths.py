@@ -1,0 +1,89 @@
+"""How long the prompts and answers of a row of reinforcement learning are: as it states them, else a range."""
+
+from __future__ import annotations
+
+import re
+
+from napkin.errors import NapkinError
+from napkin.evidence.rows import RowFields
+from napkin.planning.rollouts import RolloutLengths
+
+ANSWERS = (2000, 500, 12_000)
+"""Mean tokens of an answer where a row states their limit alone: the likely figure, the least, the most. Assumed: as of
+models that reason, whose limit few answers reach."""
+MOST_OF_LIMIT = 0.75
+"""The mean over the limit at most: NeMo RL's performance summary states both, 0.46 to 0.78."""
+PROMPTS = (200, 50, 1000)
+"""Mean tokens of a prompt where a row does not state them. Assumed."""
+SYNCHRONOUS = ("", "on policy", "sync", "colocate sync", "colocate")
+"""Words of runs whose phases follow each other: what libraries do unless a row says otherwise (verl ray_trainer.py, TRL
+grpo_trainer.py, OpenRLHF without --async_train)."""
+BEHIND = re.compile(r"(\d+)-step off|one-step")
+"""Words of runs whose answers may be so many steps older than the weights."""
+STREAMED = ("fully async", "fully_async", "separate_async")
+"""Words of runs that generate all the time, on GPUs of their own."""
+
+
+def behind_of(row: RowFields) -> int:
+    """Return by how many steps answers may be older than the weights. Phases that overlap otherwise are refused."""
+    said = (row.text("rl.on_policy") or row.text("rl.mode")).lower()
+    if said in SYNCHRONOUS:
+        return 0
+    found = BEHIND.search(said)
+    if found is None and not said.startswith(STREAMED):
+        raise NapkinError(f"how its phases overlap is not modeled: {said[:40]}")
+    return int(found[1] or 1) if found is not None else 1
+
+
+def lengths_of(row: RowFields) -> tuple[RolloutLengths, ...]:
+    """Return the likely lengths, then the least and the most that a row leaves open, where it leaves anything open:
+    where only a sequence's mean is stated, all of it is the answer."""
+    means = [row.number("rl.response_length_mean") or row.number("rl.response_length")]
+    prompts = [row.number("rl.prompt_length_mean") or row.number("rl.prompt_length")]
+    whole = row.number("rl.sequence_length_mean")
+    if means[0] is None and whole is not None:
+        means, prompts = [whole - 1], [1]
+    limit = row.count("rl.response_length_max") or row.count("layout.seq_max")
+    answers = [one for one in means if one is not None]
+    if not answers:
+        if limit is None:
+            raise NapkinError("how long its answers are is not stated")
+        answers = [min(one, MOST_OF_LIMIT * limit) for one in ANSWERS]
+    asked = [one for one in prompts if one is not None]
+    if not asked:
+        most = row.count("rl.prompt_length_max") or max(PROMPTS)
+        asked = [min(one, most) for one in PROMPTS]
+    count = max(len(answers), len(asked))
+    samples, group = _samples_of(row)
+    return tuple(_lengths(row, _at(asked, place), _at(answers, place), limit, samples, group) for place in range(count))
+
+
+def _at(values: list[float], place: int) -> float:
+    return values[min(place, len(values) - 1)]
+
+
+def _samples_of(row: RowFields) -> tuple[int, int]:
+    """Return the answers of a step, and those to a prompt."""
+    samples, group = row.count("rl.samples_per_step"), row.count("rl.group") or 1
+    if samples is None:
+        prompts = row.count("rl.prompts")
+        if prompts is None:
+            raise NapkinError("how many answers a step has is not stated")
+        samples = prompts * group
+    return samples, group
+
+
+def _lengths(
+    row: RowFields, prompt: float, answer: float, limit: int | None, samples: int, group: int
+) -> RolloutLengths:
+    """Return lengths of these means."""
+    step = row.count("layout.global_batch") or (row.count("rl.mini_batch") or 0) * group
+    return RolloutLengths(
+        prompt=round(prompt),
+        response=round(answer),
+        longest=max(limit or 0, round(answer)),
+        answers=group,
+        prompts=samples // group,
+        updates=max(samples // step, 1) if step else 1,
+        behind=behind_of(row),
+    )

@@ -1,0 +1,68 @@
+"""Adapters of a fine-tuning row: LoRA and DoRA as the row states them; another kind as LoRA of as many parameters next
+to the same modules, which its memory and its time are near to, with a wider interval."""
+
+from __future__ import annotations
+
+from napkin.errors import NapkinError
+from napkin.evidence.finetune_software import experts_of, targets_of, tuning_of
+from napkin.evidence.rows import RowFields
+from napkin.operations.frozen import Frozen
+from napkin.operations.implementations import Implementation
+from napkin.operations.lora_targets import found_targets, resolved
+from napkin.operations.model import Model
+from napkin.operations.roles import ADAPTER
+from napkin.operations.trained import as_trained
+from napkin.operations.tuning import Tuning
+from napkin.record import replace
+
+FULL, LORA, DORA = "full", "lora", "dora"
+KINDS = (FULL, LORA, DORA)
+"""What is trained as its operations."""
+NO_ADAPTERS = ("galore", "lisa", "llamapro", "longlora", "apollo", "badam")
+"""Kinds that train weights of the network itself, or a part of them at a time."""
+USUAL = ("q_proj", "v_proj")
+"""Modules where a kind has none of its own, or a row does not say: LoRA's for Llama (peft 0.21, utils/constants.py)."""
+OTHER_MEMORY, OTHER_TIME = 1.15, 1.8
+"""How far memory and time of another kind may be from LoRA's of as many parameters. Assumed: kinds that make a delta as
+large as the weight (LoHa, LoKr, OFT, BOFT) hold it and multiply it out, kinds of vectors and prompts do less."""
+
+
+def check_kind(row: RowFields) -> bool:
+    """Return whether a row trains adapters of another kind than LoRA. Refused where it says too little of them."""
+    kind = row.text("method.kind")
+    if not kind:
+        raise NapkinError("what is trained is not stated")
+    if kind in KINDS:
+        return False
+    if kind in NO_ADAPTERS or not row.count("method.trainable_params") or kind.startswith(FULL):
+        raise NapkinError(f"trains by {kind[:40]}: not modeled")
+    return True
+
+
+def adapters_of(row: RowFields, model: Model, implementation: Implementation, other: bool) -> Tuning:
+    """Return the adapters of a row. other: of a kind that is taken for LoRA."""
+    if other:
+        return _like_lora(row, model, implementation)
+    tuning = replace(tuning_of(row), magnitude=row.text("method.kind") == DORA)
+    targets = targets_of(row)
+    if row.text("method.experts_targeted"):  # apart from linear layers, before peft converted names
+        apart = (*found_targets(targets, model, implementation), *experts_of(row, model, implementation))
+        return resolved(tuning, apart, model, implementation, converts=False)
+    return resolved(tuning, targets, model, implementation)
+
+
+def _like_lora(row: RowFields, model: Model, implementation: Implementation) -> Tuning:
+    """Return LoRA of the rank that has as many parameters as the row states."""
+    targets = targets_of(row) if row.text("method.lora_targets_canonical") else USUAL
+    one = resolved(replace(tuning_of(row, rank=1), rank=1), targets, model, implementation)
+    trained = as_trained(model, Frozen(replace(implementation, tuning=one)))
+    each = sum(
+        int(count) * int(weight.copies * weight.shape[0] * weight.shape[1])
+        for stack in trained.stacks
+        for _, count, layer in stack.kinds()
+        for op in layer.operations
+        if op.role == ADAPTER
+        for weight in op.weights()
+    )
+    stated = row.count("method.trainable_params") or 0
+    return replace(one, rank=max(round(stated / each), 1))

@@ -1,0 +1,110 @@
+"""How the work of a fine-tuning row is divided: degrees, batch, lengths, and the steps of its run."""
+
+from __future__ import annotations
+
+from napkin.errors import NapkinError
+from napkin.evidence.finetune_lengths import RowLengths, lengths_of
+from napkin.evidence.finetune_software import trainer_of
+from napkin.evidence.rows import RowFields
+from napkin.training.layout import Layout
+from napkin.training.recomputation import recompute
+
+DEGREES = ("tp", "pp", "cp", "ep")
+UNSHARED = ("", "none", "ddp", "fsdp", "deepspeed")
+"""Stacks that give each GPU micro-batches of its own, unless a row states otherwise."""
+
+
+def _gpus_of(row: RowFields) -> int:
+    return row.count("hardware.count") or 1
+
+
+def _degrees_of(row: RowFields) -> tuple[int, int, int, int]:
+    """Return the tensor, pipeline, context and expert parallel degrees: where none is stated and the batch is of fewer
+    micro-batches than there are GPUs, as many as possible of those that share one divide tensors within a node."""
+    tp, pp, cp, ep = (row.count(f"layout.{name}") or 1 for name in DEGREES)
+    shared = _sharing(row)
+    if shared > 1:
+        tp = max(one for one in range(1, _per_node(row) + 1) if shared % one == 0)
+        cp = shared // tp
+    return tp, pp, cp, ep
+
+
+def _per_node(row: RowFields) -> int:
+    return min(row.count("hardware.per_node") or 8, _gpus_of(row))
+
+
+def _sharing(row: RowFields) -> int:
+    """Return how many GPUs share a micro-batch where the row does not state how: gpus · sums / batch; 1: none do."""
+    states = any(row.count(f"layout.{name}") for name in (*DEGREES, "dp"))
+    if states or row.text("layout.stack").lower() in UNSHARED:
+        return 1
+    batch = row.count("layout.global_batch")
+    each = _gpus_of(row) * (row.count("layout.grad_accum") or 1) * (row.count("layout.micro_batch") or 1)
+    return each // batch if batch and batch < each and each % batch == 0 else 1
+
+
+def divisions_of(row: RowFields, layout: Layout) -> tuple[Layout, ...]:
+    """Return other degrees that share a micro-batch between as many GPUs, where the row states none."""
+    shared = _sharing(row)
+    ways = [one for one in range(1, _per_node(row) + 1) if shared % one == 0 and one != layout.tp]
+    return tuple(layout.replaced(tp=tp, cp=shared // tp, sp=min(tp - 1, 1)) for tp in ways) if shared > 1 else ()
+
+
+def layout_of(row: RowFields, rows: int) -> tuple[Layout, RowLengths]:
+    """Return the layout and the lengths; rows: sequences of a sample."""
+    gpus = _gpus_of(row)
+    tp, pp, cp, ep = _degrees_of(row)
+    dp = row.count("layout.dp") or gpus // (tp * pp * cp)
+    if dp * tp * pp * cp != gpus:
+        raise NapkinError(f"its degrees do not divide {gpus} GPUs")
+    micro, sums = _batch_of(row, gpus, dp)
+    lengths = lengths_of(row, micro, micro * sums * dp)
+    usual = "full" if trainer_of(row).recomputes(row.text("layout.versions")) else "none"
+    chunks = row.count("layout.vp") or 1
+    stack = row.text("layout.stack").lower()
+    zero = row.count("layout.zero", least=0)
+    if zero is None:
+        zero = 3 if stack == "fsdp" else 1 if row.text("layout.distributed_optimizer") else 0
+    layout = Layout(
+        seq=lengths.seq,
+        micro=micro,
+        rows=rows,
+        micro_batches=sums,
+        tp=tp,
+        pp=pp,
+        dp=dp,
+        cp=cp,
+        ep=ep,
+        vp=chunks,
+        sp=1 if tp > 1 and row.flag("layout.sp") is not False else 0,
+        zero=zero if dp * cp > 1 or stack == "deepspeed" else 0,
+        schedule="interleaved" if chunks > 1 else "1f1b",
+        recompute=recompute((row.text("layout.recompute") or usual).split(" ")[0], "recompute"),
+    )
+    return layout, lengths
+
+
+def _batch_of(row: RowFields, gpus: int, dp: int) -> tuple[int, int]:
+    """Return the micro-batch, and how many of them a step has on each rank."""
+    batch, sums = row.count("layout.global_batch"), row.count("layout.grad_accum")
+    micro = row.count("layout.micro_batch")
+    if micro is None and batch is not None and batch % (dp * (sums or 1)) == 0:
+        micro = batch // (dp * (sums or 1)) if sums else 1
+    if micro is None:
+        raise NapkinError("the micro-batch is not stated")
+    if batch is not None and batch < dp * micro:
+        raise NapkinError(f"how its {gpus} GPUs divide a batch of {batch} is not stated")
+    return micro, sums or (max(1, batch // (dp * micro)) if batch else 1)
+
+
+def steps_of(row: RowFields, layout: Layout) -> float:
+    """Return the steps of the whole run: as stated, or by the samples or the tokens that it trained on; 0 where the row
+    does not say. Where it states a rate and a time of the whole run, their product is how much it trained on: a count,
+    which is the same on every machine."""
+    stated, samples = row.number("measured.steps"), row.number("measured.samples")
+    tokens = None if "tokens" in row.part("measured").get("derived", ()) else row.number("measured.tokens")
+    batch = float(layout.global_batch)
+    rate, seconds = row.number("measured.samples_per_second"), row.number("measured.run_seconds")
+    if not (stated or samples or tokens) and rate and seconds:
+        samples = rate * seconds
+    return stated or (samples / batch if samples else (tokens or 0.0) / (batch * float(layout.seq)))

@@ -1,0 +1,273 @@
+"""NeMo RL's YAML and launch lines (Hydra overrides): GRPO, SFT, DPO, reward models and distillation."""
+
+from __future__ import annotations
+
+from napkin.inputs.launch.checks import check_batch, check_gpus
+from napkin.inputs.launch.format import KeyRule, LaunchFormat
+from napkin.inputs.launch.names import AUTOCAST, FP32, MEGATRON, lora_targets, take_model
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.rollouts import take_updates
+from napkin.inputs.launch.source import LaunchFile
+from napkin.inputs.launch.values import degree, flag, names, natural, number, product, whole
+
+P = "policy"
+D, M, G = f"{P}.dtensor_cfg", f"{P}.megatron_cfg", f"{P}.generation"
+TASKS = {"grpo": "grpo", "sft": "sft", "dpo": "dpo", "rm": "rm", "distillation": "distill"}
+"""Blocks of the algorithms, and the tasks that they are."""
+
+
+def is_this(source: LaunchFile) -> bool:
+    """Return whether a file is NeMo RL's settings."""
+    named = source.has_any(f"{P}.model_name", f"{P}.max_total_sequence_length", f"{P}.train_global_batch_size")
+    return named and any(block in source for block in (*TASKS, P))
+
+
+def _block(reading: Reading) -> str:
+    """Return the block of the algorithm; "" where there is none."""
+    return next((block for block in TASKS if block in reading.source), "")
+
+
+def _task(reading: Reading) -> None:
+    block = _block(reading)
+    if block:
+        reading.derive("task", TASKS[block], block)
+    else:
+        reading.ask("task", "grpo")
+
+
+def _model(reading: Reading) -> None:
+    key = f"{P}.model_name"
+    take_model(reading, key) if reading.find(key) is not None else reading.ask("model", key)
+
+
+def _machine(reading: Reading) -> None:
+    keys = ("cluster.gpus_per_node", "cluster.num_nodes")
+    sizes = [reading.read(key, whole) for key in keys]
+    stated = [key for key in keys if key in reading.source]
+    if all(sizes):
+        reading.derive("gpus", product([size or 1 for size in sizes]), *keys)
+    elif stated:
+        reading.ask("gpus", *stated)
+    block = _block(reading)
+    steps, epochs = f"{block}.max_num_steps", f"{block}.max_num_epochs"
+    most, passes = reading.read(steps, whole), reading.read(epochs, number)
+    if most and most < UNLIMITED:
+        reading.put("steps", most, steps)
+    elif passes:
+        reading.put("epochs", passes, epochs)
+
+
+UNLIMITED = 10**6
+"""Steps that stand for no limit (grpo_math_1B.yaml, max_num_steps)."""
+
+
+def _megatron(reading: Reading) -> bool:
+    return bool(reading.read(f"{M}.enabled", flag))
+
+
+def _layout(reading: Reading) -> None:
+    """Read the degrees of the backend that is enabled: DTensor, which is FSDP2 with tensor parallelism, or Megatron."""
+    megatron = _megatron(reading)
+    block = M if megatron else D
+    words = MEGATRON_DEGREES if megatron else DTENSOR_DEGREES
+    reading.derive("framework", "megatron-core" if megatron else "fsdp", f"{block}.enabled")
+    if megatron:
+        reading.derive("implementation", "megatron", f"{block}.enabled")
+    for option, name in words.items():
+        size = reading.read(f"{block}.{name}", degree)
+        if size:
+            reading.put(option, size, f"{block}.{name}")
+    if (reading.value_of("tp") or 1) > 1:
+        together = reading.read(f"{block}.sequence_parallel", flag)
+        reading.put("sp", bool(together), f"{block}.sequence_parallel")
+    if megatron:
+        key = f"{M}.optimizer.use_distributed_optimizer"
+        divided = reading.read(key, flag)
+        reading.put("zero", 1 if divided else 0, key) if divided is not None else reading.default("zero", 1, key)
+    else:
+        reading.default("zero", 3, f"{D}.enabled")
+        if reading.read(f"{D}.cpu_offload", flag):
+            reading.put("offload", "optimizer,parameters", f"{D}.cpu_offload")
+    check_gpus(reading, "cluster.gpus_per_node")
+
+
+MEGATRON_DEGREES = {
+    "tp": "tensor_model_parallel_size",
+    "pp": "pipeline_model_parallel_size",
+    "cp": "context_parallel_size",
+    "ep": "expert_model_parallel_size",
+    "etp": "expert_tensor_parallel_size",
+}
+DTENSOR_DEGREES = {"tp": "tensor_parallel_size", "cp": "context_parallel_size", "ep": "expert_parallel_size"}
+
+
+def _batch(reading: Reading) -> None:
+    """Read the batch: of GRPO it counts answers, of the others samples (a pair is one)."""
+    micro, total, longest = (
+        f"{P}.{name}" for name in ("train_micro_batch_size", "train_global_batch_size", "max_total_sequence_length")
+    )
+    for key, option in ((micro, "micro-batch"), (longest, "seq")):
+        found = reading.read(key, whole)
+        reading.put(option, found, key) if found else reading.ask(option, key)
+    if reading.read(f"{P}.dynamic_batching.enabled", flag):
+        reading.ask("micro-batch", f"{P}.dynamic_batching.enabled", micro)
+    batch = reading.read(total, whole)
+    if batch:
+        reading.put("global-batch", batch, total)
+    if reading.value_of("task") == "grpo":
+        _rollout(reading, batch or 0)
+    elif batch:
+        check_batch(reading, total)
+    if reading.value_of("task") == "sft":
+        packs = reading.read(f"{P}.sequence_packing.enabled", flag)
+        if packs is not None:
+            reading.put("packing", packs, f"{P}.sequence_packing.enabled")
+
+
+def _rollout(reading: Reading, trained: int) -> None:
+    """Read the engine, and how many answers a step has. Prompts and answers share the longest sequence: where an answer
+    alone may be as long, the longest prompt is not stated."""
+    prompts, samples = "grpo.num_prompts_per_step", "grpo.num_generations_per_prompt"
+    count, each = reading.read(prompts, whole), reading.read(samples, natural)
+    if each:
+        reading.put("samples-per-prompt", each, samples)
+        if trained % each == 0 and trained:
+            reading.derive("global-batch", trained // each, f"{P}.train_global_batch_size", samples)
+        if count:
+            take_updates(reading, count * each, trained, prompts, samples, f"{P}.train_global_batch_size")
+    share, ranks = f"{G}.vllm_cfg.gpu_memory_utilization", f"{G}.vllm_cfg.tensor_parallel_size"
+    size = reading.read(ranks, degree)
+    if size:
+        reading.put("rollout-tp", size, ranks)
+    shared = reading.read(f"{G}.colocated.enabled", flag)
+    if shared is False:
+        _apart(reading)
+    else:
+        part = reading.read(share, number)
+        reading.derive("rollout", f"colocated:{part or 0.6:g}", share)
+    behind, on = "grpo.async_grpo.max_trajectory_age_steps", reading.read("grpo.async_grpo.enabled", flag)
+    if on:
+        reading.derive("off-policy-steps", reading.read(behind, natural) or 1, behind)
+    weight = reading.read("loss_fn.reference_policy_kl_penalty", number)
+    key = "loss_fn.reference_policy_kl_penalty"
+    if weight is not None:
+        reading.derive("reference", "same" if weight else "none", key)
+
+
+def _apart(reading: Reading) -> None:
+    """Read how many GPUs generate: those of whole nodes, or of a part of the only one."""
+    block = f"{G}.colocated.resources"
+    nodes, each = reading.read(f"{block}.num_nodes", whole), reading.read(f"{block}.gpus_per_node", whole)
+    node = reading.read("cluster.gpus_per_node", whole)
+    if nodes and (each or node):
+        reading.derive("rollout", f"separate:{nodes * (each or node or 1)}", f"{block}.num_nodes")
+    elif each:
+        reading.derive("rollout", f"separate:{each}", f"{block}.gpus_per_node")
+    else:
+        reading.ask("rollout", f"{block}.num_nodes", f"{block}.gpus_per_node")
+
+
+def _others(reading: Reading) -> None:
+    block = M if _megatron(reading) else D
+    again = reading.read(f"{block}.activation_checkpointing", flag)
+    key = f"{block}.activation_checkpointing"
+    reading.put("recompute", "full" if again else "none", key) if again is not None else reading.default(
+        "recompute", "none", key
+    )
+    _precision(reading)
+    _adapters(reading)
+    named = f"{M}.optimizer.optimizer" if _megatron(reading) else f"{P}.optimizer.name"
+    word = str(reading.source.plain(named) or "adamw").rpartition(".")[2].lower()
+    if word in ("adam", "adamw", "fusedadam"):
+        reading.default("optimizer", "adamw", named)
+    else:
+        reading.ask("optimizer", named)
+    weight = reading.read("dpo.reference_policy_kl_penalty", number)
+    if reading.value_of("task") == "dpo" and weight is not None:
+        reading.derive("reference", "same", "dpo.reference_policy_kl_penalty")
+
+
+def _precision(reading: Reading) -> None:
+    """Megatron keeps fp32 main weights. DTensor loads the weights in fp32, which FSDP2 casts (nemo_rl/models/policy/
+    workers/dtensor_policy_worker.py, MixedPrecisionPolicy)."""
+    key = f"{P}.precision"
+    word = str(reading.source.plain(key) or "bfloat16").lower()
+    if word in ("float32", "fp32"):
+        policy = FP32
+    elif word not in ("bfloat16", "bf16"):
+        reading.ask("precision", key)
+        return
+    elif _megatron(reading):
+        fp8 = reading.read(f"{M}.fp8_cfg.enabled", flag)
+        policy = MEGATRON.replace("compute=bf16", "compute=fp8") if fp8 else MEGATRON
+    else:
+        policy = AUTOCAST
+    reading.derive("precision", policy, key)
+
+
+def _adapters(reading: Reading) -> None:
+    block = f"{M}.peft" if _megatron(reading) else f"{D}.lora_cfg"
+    if not reading.read(f"{block}.enabled", flag):
+        return
+    reading.put("adapter", "lora", f"{block}.enabled", origin="derived")
+    rank = reading.read(f"{block}.dim", natural)
+    reading.put("lora-rank", rank, f"{block}.dim") if rank else reading.default("lora-rank", 8, f"{block}.dim")
+    wanted = reading.find(f"{block}.target_modules")
+    targets = names(wanted.value) if wanted is not None else []
+    if targets and not reading.read(f"{block}.match_all_linear", flag):
+        reading.put("lora-targets", lora_targets(targets), f"{block}.target_modules")
+    else:
+        reading.default("lora-targets", "all", f"{block}.match_all_linear")
+
+
+FORMAT = LaunchFormat(
+    "nemo-rl",
+    "NeMo RL's settings",
+    "NVIDIA-NeMo/RL examples/configs/{grpo_math_1B,sft,dpo,rm}.yaml, nemo_rl/models/policy",
+    is_this,
+    fixed={"trainer": "nemo-rl"},
+    rules=(
+        KeyRule("grpo.* sft.* dpo.* rm.* distillation.*", "task", "the algorithm's block", _task),
+        KeyRule(f"{P}.model_name", "model", "a preset's name", _model),
+        KeyRule("cluster.gpus_per_node cluster.num_nodes", "gpus steps epochs", "GPUs of a node × nodes", _machine),
+        KeyRule(
+            f"{D}.* {M}.enabled {M}.tensor_model_parallel_size {M}.pipeline_model_parallel_size "
+            f"{M}.context_parallel_size {M}.expert_model_parallel_size {M}.expert_tensor_parallel_size "
+            f"{M}.sequence_parallel {M}.optimizer.use_distributed_optimizer",
+            "framework implementation tp pp cp ep etp sp zero offload",
+            "of the backend that is enabled: DTensor (FSDP2) or Megatron",
+            _layout,
+        ),
+        KeyRule(
+            f"{P}.train_micro_batch_size {P}.train_global_batch_size {P}.max_total_sequence_length "
+            f"grpo.num_prompts_per_step grpo.num_generations_per_prompt {G}.vllm_cfg.gpu_memory_utilization "
+            f"{G}.vllm_cfg.tensor_parallel_size {G}.colocated.* loss_fn.reference_policy_kl_penalty "
+            f"grpo.async_grpo.enabled grpo.async_grpo.max_trajectory_age_steps {P}.sequence_packing.enabled "
+            f"{P}.dynamic_batching.enabled",
+            "micro-batch global-batch seq samples-per-prompt updates rollout rollout-tp off-policy-steps reference "
+            "packing",
+            "answers of an optimizer step over answers to a prompt; the engine and its GPUs",
+            _batch,
+        ),
+        KeyRule(
+            f"{M}.activation_checkpointing {M}.peft.* {M}.fp8_cfg.enabled {M}.optimizer.optimizer "
+            f"{P}.optimizer.name {P}.precision dpo.reference_policy_kl_penalty",
+            "recompute precision adapter lora-rank lora-targets optimizer",
+            "of the same backend",
+            _others,
+        ),
+    ),
+    ignored=f"""defaults checkpointing logger env data.* grpo sft dpo rm distillation loss_fn {D} {M} {M}.optimizer
+        {M}.scheduler {M}.env_vars {M}.converter_type {M}.peft {M}.fp8_cfg {D}.env_vars {D}.lora_cfg {P}.tokenizer
+        {P}.optimizer.kwargs {P}.scheduler {P}.max_grad_norm {P}.sequence_packing {P}.dynamic_batching
+        {P}.make_sequence_length_divisible_by {P}.generation_batch_size {G}.temperature {G}.top_p {G}.top_k
+        {G}.stop_token_ids {G}.stop_strings {G}.backend {G}.vllm_cfg.precision {G}.vllm_cfg.max_model_len
+        {G}.max_new_tokens {G}.colocated""",
+    not_modelled={
+        G: "how the engine that generates answers runs",
+        f"{P}.logprob_batch_size {P}.logprob_chunk_size": "sequences of a pass for log-probabilities",
+        f"{P}.offload_optimizer_for_logprob": "the optimizer is moved while log-probabilities are made",
+        f"{P}": "how the model is trained",
+        "cluster": "how processes are placed",
+    },
+)
