@@ -243,6 +243,21 @@ def test_an_adapter_in_a_single_layer_is_refused() -> None:
     assert "hint: self_attn.q_proj" in refused.hints[0]
 
 
+def test_an_adapter_in_a_single_expert_is_refused() -> None:
+    config = next(fields for name, _, fields in ROWS if name == "nllb-moe")
+    with pytest.raises(NapkinError, match="single experts are not modeled"):
+        adapted(config, "experts.expert_0.fc1")
+
+
+def test_what_is_trained_in_full_has_no_adapter_too() -> None:
+    """peft 0.21 leaves modules_to_save out of the targets (tuners/tuners_utils.py)."""
+    line = "flops llama3.1-8b --seq 512 --lora-rank 8 --modules-to-save lm_head --lora-targets"
+    assert values(f"{line} q_proj,lm_head")["flops/total"] == values(f"{line} q_proj")["flops/total"]
+    line = line.replace("flops", "memory").replace("lm_head", "embed_tokens")
+    both, alone = values(f"{line} q_proj,embed_tokens"), values(f"{line} q_proj")
+    assert both["memory/gradients"] == alone["memory/gradients"]
+
+
 @pytest.mark.parametrize(("share", "status"), [(0.2, 3), (0.0088, 0)])
 def test_a_known_difference_from_peft_is_refused_or_noted(
     monkeypatch: pytest.MonkeyPatch, share: float, status: int

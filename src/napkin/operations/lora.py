@@ -39,7 +39,7 @@ def lora_pairs(
 ) -> tuple[int, int]:
     """Return how many of LoRA's pairs of matrices a linear layer has, and how many elements they make per token. A
     fused projection has those of all its parts, with one dropout of their common input."""
-    if tuning.method != "lora" or op.bare:
+    if tuning.method != "lora" or op.bare or op.role in tuning.saved:
         return 0, 0
     if implementation.qkv == "joined" and op.role in JOINED:
         if op.role in (KEY, VALUE):
@@ -113,8 +113,10 @@ def _on_parts(op: Operation, implementation: Implementation, tuning: Tuning, par
 
 
 def adapted_lookups(op: Operation, tuning: Tuning) -> Iterator[Adapted]:
-    """Yield adapters on embeddings; an embedding's rows are its input."""
-    if tuning.method == "lora" and op.embeds() and not tuning.everything and is_target(op, tuning.targets):
+    """Yield adapters on embeddings, whose rows are their input; what is trained in full has none."""
+    if tuning.method != "lora" or tuning.everything or op.role in tuning.saved:
+        return
+    if op.embeds() and is_target(op, tuning.targets):
         for rows, width in (weight.shape for weight in op.weights()):
             yield 1, tuning.rank, rows, width
 

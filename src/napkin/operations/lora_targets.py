@@ -60,6 +60,10 @@ def resolved(
             fused.setdefault(mapped[old], set()).add(old)
             continue
         found = [path for path in paths if path_ends(path, target)]
+        if found and any(part.startswith("expert_") for part in target.split(".")):
+            raise Refused(
+                f"--lora-targets {target[:40]}: adapters in single experts are not modeled", target.rpartition(".")[2]
+            )
         if "." in target and not found and any(path_ends(path, target) for path in held):
             parameters[target] = 1
         elif found:
