@@ -562,6 +562,7 @@ def test_lent_keys_are_cached_once_and_merged_ones_for_both_sides() -> None:
     sliding, full = model_of(T5GEMMA2).stacks[1].layers
     assert kv_cache.cached_numbers(sliding, 100, source=40) == ((16 + 40) * 64, 0)
     assert kv_cache.cached_numbers(full, 100, source=40) == ((100 + 40) * 64, 0)
+    assert kv_cache.cached_numbers(full, 100) == ((100 + 100) * 64, 0)  # as many tokens of the other stack
 
 
 def test_layers_that_lend_are_one_pipeline_stage() -> None:

@@ -81,10 +81,20 @@ def test_ranks_wait_and_exchange() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "each"), [("llama3-8b", 131_072), ("llama3-70b", 327_680), ("deepseek-v3", 70_272), ("llama2-7b", 524_288)]
+    ("name", "each"),
+    [
+        ("llama3-8b", 131_072),
+        ("llama3-70b", 327_680),
+        ("deepseek-v3", 70_272),
+        ("llama2-7b", 524_288),
+        ("gpt-oss-20b", 24 * 2 * 8 * 64 * 2),
+        ("gemma3-4b", 34 * 2 * 4 * 256 * 2),
+        ("gemma3n-e4b", 20 * 2 * 2 * 256 * 2),
+    ],
 )
 def test_the_cache_of_a_token(name: str, each: int) -> None:
-    """2 · layers · key/value heads · 128 · 2 bytes; of latent attention 61 · (512 + 64) · 2."""
+    """2 · layers · key/value heads · 128 · 2 bytes; of latent attention 61 · (512 + 64) · 2; all tokens of a
+    window; of 35 layers of Gemma 3n 15 share the keys of others."""
     found = hold(setup(name), Traffic(STATIC, 1, 100, 28), None)
     assert float(found.per_token.value) == each
     assert float(found.sequence.value) == 128 * each
@@ -99,6 +109,14 @@ def test_a_latent_is_on_every_rank_and_more_ranks_than_heads_repeat_them() -> No
 def test_of_a_window_no_more_is_kept() -> None:
     """gpt-oss-20b: 12 of 24 layers keep 128 tokens, 2 · 8 · 64 elements each."""
     assert cache_of(setup("gpt-oss-20b"), 10_000, 1) == 12 * (10_000 + 128) * 2 * 8 * 64 * 2
+
+
+def test_layers_that_share_keys_read_them_again() -> None:
+    """Gemma 3n E4B: of 20 layers that keep keys 16 keep 512 tokens, of 15 that share them 12; 2 · 2 · 256 elements."""
+    served = setup("gemma3n-e4b")
+    kept = (4 * 4096 + 16 * 512) * 1024 * 2
+    assert cache_of(served, 4096, 1) == kept
+    assert moved_by_sequence(served, 4096, 1) == kept + (3 * 4096 + 12 * 512) * 1024 * 2
 
 
 def test_a_step_reads_the_keys_that_sparse_attention_chooses() -> None:

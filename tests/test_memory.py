@@ -139,7 +139,9 @@ def test_what_is_suggested_fits_by_its_own_evaluation() -> None:
 
 def test_offloading_and_a_mean_change_the_states() -> None:
     plain = memory("--seq 128").values["memory/optimizer"]
-    assert memory("--seq 128 --offload optimizer").values["memory/optimizer"] == 0
+    states = memory("--seq 128 --offload optimizer").values
+    assert states["memory/optimizer"] == 0
+    assert states["offload/bytes"] == (2 + 2) * P  # gradients down, weights up
     assert memory("--seq 128 --ema").values["memory/optimizer"] == plain + 4 * P
     away = memory("--seq 128 --gpus 4 --zero 3 --offload parameters").values
     assert away["memory/parameters"] == away["memory/gradients"] == away["memory/optimizer"] == 0

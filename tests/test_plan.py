@@ -296,7 +296,8 @@ def test_rows_are_ranked_fit_and_have_intervals(napkin: Napkin) -> None:
     assert [row["step/time"] for row in rows] == sorted(row["step/time"] for row in rows)
     for row in rows:
         assert row["tp"] * row["pp"] * row["cp"] * row["dp"] == 64
-        assert row["memory/total"] <= data["values"]["memory/capacity"]
+        assert row["memory"] == row["memory/total"] <= data["values"]["memory/capacity"]
+        assert (row["micro_batch"], row["global_batch"]) == (row["micro-batch"], row["global-batch"])
         assert row["step/low"] < row["step/time"] < row["step/high"]
         assert row["tie"] == (row["rank"] > 1 and row["step/low"] <= rows[0]["step/high"])
     assert data["values"]["layouts"] > data["values"]["layouts/fit"] > 25

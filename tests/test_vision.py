@@ -201,6 +201,16 @@ def test_tokens_of_an_image_are_an_option_where_its_size_decides() -> None:
     assert run_line(["flops", "-", "--seq", "64", "--images", "3"], stdin=text).status == 2  # their size is not known
 
 
+def test_a_step_times_the_tower_and_its_projector() -> None:
+    """2 sequences of 3 images, each of 64 patches and 16 tokens: q, k and v, attention over all pairs, the first linear
+    layer over squares of patches."""
+    asked = ("--seq", "64", "--image-tokens", "16", "--images", "3", "--micro-batch", "2", "--hardware", "h100")
+    terms = run_line(["step", "-", *asked, "--explain", "--json"], stdin=json.dumps(SMALL)).data["terms"]
+    assert terms["tower/vision/qkv/forward/flops"]["value"] == 6 * 64 * 2 * 64 * 3 * 64
+    assert terms["tower/vision/attention/flops"]["value"] == 6 * 64 * 64 * 2 * (64 + 64)
+    assert terms["projector/merger_1/forward/flops"]["value"] == 6 * 16 * 2 * 256 * 256
+
+
 def test_a_model_without_eyes_takes_no_images() -> None:
     assert run_line("flops llama3-8b --seq 64 --images 1").status == 2
 

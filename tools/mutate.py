@@ -416,6 +416,9 @@ def main() -> int:
         print(*chosen, sep="\n")
         return 0
     why = reasons()
+    places = {(one.path, one.written) for each in all_places(list(PACKAGES)).values() for one in each}
+    for path, written in set(why) - places:
+        print(f"equivalent_mutants.yaml: no such place: {path}: {written}", file=sys.stderr)
     run = [one for one in chosen if (one.path, one.written) not in why]
     for one in chosen:
         if one not in run:

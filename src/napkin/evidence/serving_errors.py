@@ -27,6 +27,8 @@ KINDS = (
 )
 """Kind of a quantity, and how the keys begin; all others are throughput."""
 SPEEDS = ("decode", "prefill", "throughput")
+FROM_AN_ENGINE = (*SPEEDS, "cache")
+"""Kinds that depend on what an engine does."""
 FEWEST = 5
 """Sources below which a kind does not tell its own quantile."""
 FLOOR = 0.02
@@ -61,14 +63,15 @@ def class_of(engine: str, generation: str, without: str = "") -> str:
 @cache
 def half_width(quantity: str, rests: str, level: float, without: str = "") -> float:
     """Return half the width of a quantity's interval in ln: the level's quantile of the errors of its kind on rows that
-    rest on the same class of evidence. Where few sources tell it, no less than that of all kinds of speed there."""
+    rest on the same class of evidence. Where few sources tell it, as of the cache, no less than that of all kinds of
+    speed there."""
     kind = kind_of_quantity(quantity)
     others = [one for one in rows() if one.source != without]
-    if kind not in SPEEDS:
+    if kind not in FROM_AN_ENGINE:
         return _quantile([one for one in others if one.kind == kind], level)
     speeds = [one for one in others if one.kind in SPEEDS]
     like = [one for one in speeds if class_of(one.engine, one.generation, one.source) == rests] or speeds
-    own = [one for one in like if one.kind == kind]
+    own = [one for one in (like if kind in SPEEDS else others) if one.kind == kind]
     if len({one.source for one in own}) >= FEWEST:
         return _quantile(own, level)
     return max(_quantile(own, level), _quantile(like, level))

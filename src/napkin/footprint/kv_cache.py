@@ -38,11 +38,12 @@ def cached_numbers(layer: Layer, context: Number, ranks: Number = 1, source: Num
 
 
 def _kept_once(layer: Layer, over: Served) -> list[Cache]:
-    """Return what a layer caches for one sequence, each tensor once, as the first operation that needs it says."""
+    """Return what a layer caches for one sequence, each tensor once, as the first operation that needs it says; nothing
+    where another layer keeps it."""
     found: dict[str, Cache] = {}
     for kept in caches_of(layer, over):
         found.setdefault(kept.tensor, kept)
-    return list(found.values())
+    return [kept for kept in found.values() if not kept.again]
 
 
 def _width(kept: Cache, by_name: Mapping[str, Operation], ranks: Number) -> Number:
@@ -156,23 +157,54 @@ def growing(model: Model, context: Number, source: Number = 0) -> Number:
     return _kept(model, context, 1, source, 0)
 
 
+def growing_on(model: Model, context: Number, ranks: Number, source: Number = 0) -> Number:
+    """Return the elements that one sequence keeps of its tokens on one of `ranks` ranks."""
+    return _kept(model, context, ranks, source, 0)
+
+
 def states(model: Model, context: Number, ranks: Number = 1, source: Number = 0) -> Number:
     """Return the elements of fixed size that one sequence keeps on one of `ranks` ranks: states of recurrent layers."""
     return _kept(model, context, ranks, source, 1)
+
+
+def read(model: Model, context: Number, ranks: Number = 1, source: Number = 0) -> Number:
+    """Return the elements of the cache that the next token of a sequence reads on one of `ranks` ranks: all that is
+    kept, but what sparse attention does not choose; what another layer keeps is read by each layer that shares it."""
+    total = growing_on(model, context, ranks, source) + states(model, context, ranks, source)
+    total = total - unread(model, context, ranks, source)
+    for count, by_name, kept in _caches(model, Served(context, source or context, ranks)):
+        if kept.again:
+            total = total + count * _read_again(kept, by_name, ranks)
+    return total
 
 
 def unread(model: Model, context: Number, ranks: Number = 1, source: Number = 0) -> Number:
     """Return the elements that one sequence keeps on one of `ranks` ranks and that its next token does not read: keys
     and values that sparse attention does not choose."""
     total: Number = 0
-    for stack in model.stacks:
-        if stack.name == "encoder":
-            continue
-        for _, count, layer in stack.kinds():
-            by_name = {op.name: op for op in layer.operations}
-            for kept in _kept_once(layer, Served(context, source or context, ranks)):
-                total = total + count * kept.unread * (_width(kept, by_name, ranks) if kept.heads else 1)
+    seen: set[tuple[int, str]] = set()
+    for count, by_name, kept in _caches(model, Served(context, source or context, ranks)):
+        if not kept.again and (id(by_name), kept.tensor) not in seen:
+            seen.add((id(by_name), kept.tensor))
+            total = total + count * kept.unread * (_width(kept, by_name, ranks) if kept.heads else 1)
     return total
+
+
+def _caches(model: Model, over: Served) -> list[tuple[int, Mapping[str, Operation], Cache]]:
+    """Return (layers, operations by name, cache) of what layers keep or read of each other's."""
+    layers = [kind for stack in model.stacks if stack.name != "encoder" for kind in stack.kinds()]
+    return [
+        (int(count), names, kept)
+        for _, count, layer in layers
+        for names in [{op.name: op for op in layer.operations}]
+        for kept in caches_of(layer, over)
+    ]
+
+
+def _read_again(kept: Cache, by_name: Mapping[str, Operation], ranks: Number) -> Number:
+    """Return the elements that attention reads of what another layer keeps."""
+    seen = kept.growing if not kept.heads else kept.tokens
+    return (seen - kept.unread) * (_width(kept, by_name, ranks) if kept.heads else 1)
 
 
 def _kept(model: Model, context: Number, ranks: Number, source: Number, which: int) -> Number:

@@ -33,7 +33,7 @@ from napkin.operations.rotary_tables import (
 )
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, PairRule, Pairs, Weight, Work
-from napkin.record import record
+from napkin.record import record, replace
 
 
 @record
@@ -250,10 +250,9 @@ class AttentionCore(Ordinary):
         return self.cached, self.cached * self.merged
 
     def cache(self, over: Served) -> Cache | None:
-        """Return the keys and values, for at most the window; nothing where they are another layer's. Keys of runs of
-        tokens, and of the other stack, are kept in addition; the other stack's are kept for its own tokens."""
-        if self.reads[1].startswith(SHARED_TENSOR):
-            return None
+        """Return the keys and values, for at most the window; those that another layer keeps are read again. Keys of
+        runs of tokens, and of the other stack, are kept in addition; the other stack's are kept for its own tokens."""
+        again = self.reads[1].startswith(SHARED_TENSOR)
         tokens = over.source if self.cross else over.context
         for bound in (None if self.anywhere else self.window, self.chunk):
             if bound is not None:
@@ -262,12 +261,11 @@ class AttentionCore(Ordinary):
         unread = _beyond(tokens, self.window if self.anywhere else None) + _beyond(runs, self.chosen)
         tokens = tokens + runs + over.source * self.merged
         if self.shared:
-            return Cache(self.reads[1], growing=tokens * self.cached, unread=unread * self.cached)
+            return Cache(self.reads[1], growing=tokens * self.cached, unread=unread * self.cached, again=again)
         sizes = (self.qk_dim, self.v_dim)
         made_from = self.reads[1:3]
-        return Cache(
-            self.reads[1], tokens=tokens, heads=self.kv_heads, head_dim=sizes, made_from=made_from, unread=unread
-        )
+        kept = Cache(self.reads[1], tokens=tokens, heads=self.kv_heads, head_dim=sizes, made_from=made_from)
+        return replace(kept, unread=unread, again=again)
 
     def elements_moved(self, work: Work) -> Number:
         """Count q, k, v and the output; the kernel writes no scores (Dao et al. 2022, arXiv:2205.14135)."""

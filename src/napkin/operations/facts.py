@@ -45,6 +45,7 @@ class Cache:
              keys and values instead: tokens that are kept, key/value heads, elements of a key and a value of one head,
              and the two tensors, of which both may come from one narrower latent that is kept in their place
     unread   of `growing`, or of `tokens`, what the next token does not read: sparse attention chooses
+    again    another layer keeps it: it is only read
     """
 
     tensor: str
@@ -55,6 +56,7 @@ class Cache:
     head_dim: tuple[int, int] = (0, 0)
     made_from: tuple[str, ...] = ()
     unread: Number = 0
+    again: bool = False
 
 
 @record

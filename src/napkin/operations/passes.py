@@ -43,7 +43,7 @@ class Ungraded(Ordinary):
         found: Number = 0
         for op in self.of:
             one = op.cache(over)
-            if one is not None:
+            if one is not None and not one.again:
                 found = found + one.growing + one.tokens * one.heads * sum(one.head_dim) // over.ranks
         return Cache(self.name, growing=self.times * found)
 

@@ -141,12 +141,12 @@ def cache_of(setup: ServingSetup, context: int, prompt: int) -> float:
 
 
 def moved_by_sequence(setup: ServingSetup, context: int, prompt: int) -> float:
-    """Return the bytes that decoding one token of a sequence moves on a rank, all layers: its cache is read, but what
-    sparse attention does not choose, and states of fixed size are written again."""
+    """Return the bytes that decoding one token of a sequence moves on a rank, all layers: what attention reads of the
+    cache, and states of fixed size, which are written again."""
     over = _lengths(setup, context, prompt)
-    written = kv_cache.states(setup.model, over[0], setup.groups.tp, over[1])
-    unread = kv_cache.unread(setup.model, over[0], setup.groups.tp, over[1])
-    return cache_of(setup, context, prompt) + float(written - unread) * setup.element
+    ranks = setup.groups.tp
+    written = kv_cache.states(setup.model, over[0], ranks, over[1])
+    return float(kv_cache.read(setup.model, over[0], ranks, over[1]) + written) * setup.element
 
 
 def _lengths(setup: ServingSetup, context: int, prompt: int) -> tuple[int, int]:

@@ -92,12 +92,18 @@ def verdict(found: ServedMemory, capacity: float) -> str:
 def pace(serving: Serving, cache: Term, bandwidth: Term) -> tuple[Term, Term]:
     """Return the least time of a decoding step, which makes one token for each sequence, and tokens per second."""
     over = constant("tensor_parallel_ranks", serving.ranks)
-    read = served_weights.weights_read(serving.model, serving.sequences, serving.weights).total
-    once = divide("decode/weights", leaf("weights_read", read, "byte", TRUE, DECODE), over)
+    weighed = served_weights.weights_read(serving.model, serving.sequences, serving.weights).total
+    once = divide("decode/weights", leaf("weights_read", weighed, "byte", TRUE, DECODE), over)
     reading = cache.renamed("decode/cache")
-    if unread := kv_cache.unread(serving.model, serving.seq, serving.ranks, serving.source):
-        skipped = leaf("decode/unread", serving.sequences * unread * serving.element, "byte", TRUE, "sparse attention")
+    read = (
+        serving.sequences * serving.element * kv_cache.read(serving.model, serving.seq, serving.ranks, serving.source)
+    )
+    if read < cache.value:
+        skipped = leaf("decode/unread", cache.value - read, "byte", TRUE, "sparse attention")
         reading = subtract("decode/cache", cache, skipped)
+    elif read > cache.value:
+        again = leaf("decode/read_again", read - cache.value, "byte", TRUE, "by layers that share keys and values")
+        reading = add("decode/cache", cache, again)
     time = divide("time/per_token", add("decode/bytes", once, reading), bandwidth, source=DECODE)
     made = constant("tokens_of_a_step", serving.sequences, "token")
     return time, divide("tokens_per_second", made, time)

@@ -89,6 +89,8 @@ class Predicted:
         prompt, response = asked.prompt, asked.response
         if over:
             prompt, response = (over, 1) if quantity.startswith(("prefill", "ttft")) else (1, over)
+            if quantity.startswith("itl"):
+                prompt, response = over, FIRST
         elif quantity.startswith(("prefill", "ttft")) and not response:
             response = 1
         elif asked.mode == SINGLE and not response:

@@ -33,6 +33,8 @@ SIZES = (
 )
 QUANTITIES = (*RATES, *TIMES, *SIZES)
 """Keys of `measured` that are predicted, in the order in which they are shown."""
+FITTED_LINE, LINE, AT_CONTEXT = "itl_fit_ms", ("intercept", "slope_per_context_token"), 1000
+"""A line that a page fits to the time of a token over its context: read at this many tokens."""
 PRINTED = re.compile(r"~?\s*([0-9][0-9.,]*)\s*([kKM]?)")
 THOUSANDS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6}
 
@@ -54,6 +56,9 @@ def measured(row: RowFields) -> Iterator[MeasuredServing]:
     derived = stated.get("derived") or ()
     if not isinstance(derived, list | tuple):
         raise row.wrong("measured.derived", "is not a list of keys")
+    fit = stated.get(FITTED_LINE)
+    if isinstance(fit, dict) and all(isinstance(fit.get(part), int | float) for part in LINE):
+        yield MeasuredServing("itl_ms", _number(row, FITTED_LINE, fit[LINE[0]] + AT_CONTEXT * fit[LINE[1]]), AT_CONTEXT)
     for name in QUANTITIES:
         if name not in stated or name in derived:
             continue
