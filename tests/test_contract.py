@@ -214,7 +214,7 @@ def test_spellings_that_are_read(options: str, path: str, value: float) -> None:
         ("--dtype bf61", "bf16"),
         ("--hardware h1000", "h100"),
         ("--dtpye bf16", "--dtype"),
-        ("--budget 100", "--price"),
+        ("--budget 100 --hardware mi250x", "--price"),
     ],
 )
 def test_spellings_that_are_refused(options: str, says: str) -> None:

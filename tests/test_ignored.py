@@ -144,6 +144,7 @@ served-tokens=1T
 unique-tokens=100B
 experts=4
 granularity=2
+checkpoint-interval=2h
 bits=8
 gpus=32|16
 gpus-per-node=4|2

@@ -9,6 +9,7 @@ import pytest
 
 from napkin.architectures import build
 from napkin.commands.optimal.published import nearest
+from napkin.evidence.prices import PRICES
 from napkin.inputs.model_file import preset_config
 from napkin.inputs.presets import preset
 from napkin.operations.queries import has_scan
@@ -245,6 +246,26 @@ def test_every_answer_is_its_tree() -> None:
             assert fold(term) == pytest.approx(term.value)
 
 
+@pytest.mark.parametrize(("params", "compute", "tokens"), APPROACH_2)
+def test_a_size_asks_for_its_own_compute(napkin: Napkin, params: float, compute: float, tokens: float) -> None:
+    """Table A3 as it is printed: from a model's size to its FLOP and tokens, and from the tokens back."""
+    found = napkin(f"optimal --params {params} --law hoffmann2022-2 --json").values
+    assert found["flops/total"] == pytest.approx(compute, rel=0.08)
+    assert found["tokens"] == pytest.approx(tokens, rel=0.08)
+    again = napkin(f"optimal --tokens {found['tokens']} --law hoffmann2022-2 --json").values
+    assert again["params"] == pytest.approx(params, rel=1e-3)
+
+
+def test_a_size_that_serves_or_repeats_is_the_optimum_of_its_compute(napkin: Napkin) -> None:
+    for aim in ("", "--served-tokens 1T", "--unique-tokens 50B"):
+        asked = napkin(f"optimal --params 7B {aim} --json")
+        found = napkin(f"optimal --compute {asked.values['flops/total']} {aim} --json").values
+        assert found["params"] == pytest.approx(7e9, rel=1e-5)
+        assert found["tokens"] == pytest.approx(asked.values["tokens"], rel=1e-5)
+        assert asked.data["low"]["tokens"] < asked.values["tokens"] < asked.data["high"]["tokens"]
+        assert "flops/wasted" not in asked.values
+
+
 def test_what_was_trained_before_the_laws_wastes_compute(napkin: Napkin) -> None:
     """Hoffmann et al. 2022 trained 70B on 1.4T to beat 280B on 300B for the same compute, and GPT-3 had 1.7 tokens a
     parameter: by the refit Chinchilla wastes next to nothing, Gopher and GPT-3 much."""
@@ -288,6 +309,18 @@ def test_a_machine_and_a_size_agree(napkin: Napkin) -> None:
     assert asked["time"] == pytest.approx(30 * 86400, rel=0.03)
 
 
+def test_a_budget_without_a_price_takes_what_sellers_ask(napkin: Napkin) -> None:
+    """The same in the three commands that a budget limits, and said."""
+    asked = PRICES["h100-sxm-80gb"].middle
+    found = napkin("optimal --budget 10000 --hardware h100 --mfu 0.4 --json")
+    assert found.values["gpu_hours"] == pytest.approx(10_000 / asked)
+    assert found.data["inputs"]["price"]["origin"] == "evidence"
+    plan = napkin("plan llama3-8b --hardware h100 --gpus 8 --tokens 1B --budget 10000 --json").values
+    assert plan["cost"] == pytest.approx(plan["gpu_hours"] * asked)
+    taken = napkin("train-time --params 7B --hardware h100 --gpus 8 --mfu 0.4 --budget 10000 --json").values
+    assert taken["gpu_hours"] == pytest.approx(10_000 / asked)
+
+
 def test_a_budget_buys_gpu_hours(napkin: Napkin) -> None:
     found = napkin("optimal --budget 100000 --price 2 --hardware h100 --mfu 0.4 --json").values
     assert found["gpu_hours"] == pytest.approx(50_000)
@@ -311,7 +344,7 @@ def test_a_budget_buys_gpu_hours(napkin: Napkin) -> None:
         ("optimal --compute 1e22 --law kraj --experts 1 --granularity 8", 2, "a dense model has no experts"),
         ("optimal --params 1B --tokens 20B --law kraj", 2, "--granularity is missing"),
         ("optimal --compute 1e22 --law kumar --bits 2", 2, "fitted to 4 to 16"),
-        ("optimal --budget 1000 --hardware h100", 2, "--price is missing"),
+        ("optimal --budget 1000 --hardware mi250x", 2, "--price is missing"),
         ("optimal --gpus 8 --hardware h100 --within 1d --budget 5 --price 2", 2, "a contradiction"),
         ("optimal deepseek-v3 --compute 1e22", 2, "experts"),
         ("optimal --gpus 1 --hardware rtx4090 --within 365d", 1, "asks for a model of 3.8"),

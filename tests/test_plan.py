@@ -253,7 +253,7 @@ def test_the_time_of_a_run_is_by_the_calendar_and_rows_that_miss_a_limit_say_so(
     for row in [data["values"], *data["rows"]]:
         running = row["step/time"] * 1e12 / (128 * 8192)
         assert row["time/uninterrupted"] == pytest.approx(running)
-        assert row["goodput"] == pytest.approx(0.906, abs=0.002)
+        assert 0.9 < row["goodput"] < 0.92
         assert row["time"] == pytest.approx(running / row["goodput"])
         assert row["cost"] == pytest.approx(3 * 16 * row["time"] / 3600)
     assert all(row["misses"] is None for row in data["rows"])
@@ -387,7 +387,7 @@ def test_the_fewest_gpus_are_enough_and_half_are_not(napkin: Napkin) -> None:
     [
         ("plan llama3-8b --hardware h100 --objective time", "--gpus is missing"),
         ("plan llama3-8b --hardware h100 --within 3d", "--within needs --tokens"),
-        ("plan llama3-8b --hardware h100 --gpus 8 --tokens 1T --budget 1000", "--budget needs --price"),
+        ("plan llama3-8b --hardware mi250x --gpus 8 --tokens 1T --budget 1000", "--budget needs --price"),
         ("plan llama3-8b --hardware h100 --gpus 16..8", "empty range"),
         ("plan llama3-8b --hardware h100 --gpus 8 --objective speed", "not one of"),
         ("plan llama3-8b --hardware h100 --gpus 8..16 --within 3d", "--within needs --tokens"),

@@ -92,7 +92,7 @@ def test_active_parameters_serve_the_token(napkin: Napkin) -> None:
     [
         ("--params 70B --hardware h100 --mfu 0.5", 2, "--tokens, --gpus, --within"),
         ("--params 70B --tokens 15T --hardware h100 --mfu 0.5 --price 2 --budget 1M", 2, "product"),
-        ("--params 70B --tokens 15T --gpus 8 --hardware h100 --mfu 0.5 --budget 1M", 2, "--budget needs --price"),
+        ("--params 70B --tokens 15T --gpus 8 --hardware mi250x --mfu 0.5 --budget 1M", 2, "--budget needs --price"),
         ("--params 70B --tokens 15T --gpus 8 --mfu 0.5", 2, "--hardware is missing"),
         ("--params 7B --active-params 70B --tokens 15T --gpus 8 --hardware h100 --mfu 0.5", 2, "above --params"),
         ("--params 70B --tokens 15T --gpus 8 --hardware v100 --dtype bf16 --mfu 0.5", 3, "no bf16"),
@@ -171,7 +171,7 @@ def test_a_layout_asks_the_step_model(napkin: Napkin) -> None:
     exact, named = stepped["values"]["flops/exact"], stepped["values"]["flops/total"]
     # 6·N of the step model's MFU, times what whole runs keep of a good step
     goodput = stepped["values"]["goodput"]
-    assert goodput == pytest.approx(0.88, abs=0.015)
+    assert goodput == pytest.approx(0.89, abs=0.015)  # 0.88 on 2,330 GPUs, which fail more often
     assert stepped["values"]["mfu"] == pytest.approx(step["mfu"] * named / exact * goodput, rel=1e-6)
 
 

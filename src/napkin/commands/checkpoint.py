@@ -10,9 +10,10 @@ from napkin.commands.question.model import read_model
 from napkin.commands.question.size import read_size
 from napkin.counting import params
 from napkin.errors import NapkinError
+from napkin.evidence import failures
 from napkin.footprint import capacity, storage
 from napkin.options.model import MODEL_OPTIONS
-from napkin.record import record
+from napkin.record import record, replace
 from napkin.render.answer import Answer
 from napkin.render.figures import amount, share
 from napkin.render.screen import Next, Screen, Table, shares
@@ -26,13 +27,18 @@ from napkin.units import human
 
 @record
 class CheckpointQuestion:
-    """A checkpoint of `params` parameters; write: byte/s of the whole job; mtbf: seconds between its failures."""
+    """A checkpoint of `params` parameters.
+
+    write   byte/s of the whole job            mtbf  seconds between its failures
+    gpus    that write to shared storage at published rates, where no rate is given
+    """
 
     params: Term
     policy: Precision
     optimizer: Optimizer
     write: Term | None
     mtbf: Term | None
+    gpus: Term | None = None
 
 
 def run(inputs: Inputs) -> Answer:
@@ -42,14 +48,22 @@ def run(inputs: Inputs) -> Answer:
 
 def read(inputs: Inputs) -> CheckpointQuestion:
     """Read the question."""
-    inputs.because(("gpus",), "only --gpu-mtbf, of one GPU, needs the number of GPUs", "--gpu-mtbf 50000h, for example")
     count = _read_params(inputs)
     policy = precision(inputs.text("precision"))
     optimizer, _ = optimizers.find(inputs.text("optimizer"))
-    if inputs.has("write-bandwidth"):
-        return CheckpointQuestion(count, policy, optimizer, inputs.term("write-bandwidth"), _read_mtbf(inputs))
+    write = inputs.term("write-bandwidth") if inputs.has("write-bandwidth") else None
+    gpus = inputs.term("gpus") if inputs.has("gpus") else None
+    if write is not None or gpus is not None:
+        mtbf = _read_mtbf(inputs)
+        if gpus is not None and mtbf is None:
+            inputs.assume("failures at the rate of published runs")
+            mtbf = interruptions.mtbf_of(failures.published_mtbf(), gpus)
+        if gpus is not None and write is None:
+            inputs.assume("storage as in published runs")
+        return CheckpointQuestion(count, policy, optimizer, write, mtbf, gpus)
     if inputs.has("mtbf") or inputs.has("gpu-mtbf"):
-        raise NapkinError("--write-bandwidth is missing", "an interval needs the time that writing takes")
+        hint = "an interval needs the time that writing takes; or --gpus, for a published rate"
+        raise NapkinError("--write-bandwidth is missing", hint)
     return CheckpointQuestion(count, policy, optimizer, None, None)
 
 
@@ -84,8 +98,8 @@ def answer(question: CheckpointQuestion) -> Answer:
     size = storage.checkpoint_bytes(question.params, kept)
     terms = [size, *size.parts]
     notes = ["gradients are not saved; the iteration and step counters add kilobytes"]
-    if question.write is not None:
-        write = storage.write_time(size, question.write)
+    write = _write_time(question, size)
+    if write is not None:
         terms.append(write)
         mtbf = question.mtbf
         if mtbf is not None:
@@ -96,6 +110,16 @@ def answer(question: CheckpointQuestion) -> Answer:
             if write.value >= mtbf.value:
                 notes.append("writing takes longer than the mean time between failures: hardly any work would survive")
     return Answer("checkpoint", terms=terms, notes=notes, screen=_screen(question, {t.name: t for t in terms}))
+
+
+def _write_time(question: CheckpointQuestion, size: Term) -> Term | None:
+    """Return how long a checkpoint takes to write: at a rate that is given, or as on so many GPUs of published jobs."""
+    if question.write is not None:
+        return storage.write_time(size, question.write)
+    if question.gpus is None:
+        return None
+    write = replace(failures.written()[0], states=size)
+    return write.seconds(question.gpus).renamed("checkpoint/write_time")
 
 
 KEPT = {"parameters": "weights", "master": "master weights", "optimizer": "optimizer states"}
@@ -126,7 +150,7 @@ def _screen(question: CheckpointQuestion, terms: Mapping[str, Term]) -> Screen:
         table = Table(table.columns, (*table.rows, *more))
         following = Next({"optimizer": "adamw-8bit"} if question.optimizer.name == "adamw" else {"explain": True})
     asked = (f"Checkpoint of {amount(question.params.value)} parameters", question.optimizer.name, question.policy.name)
-    hopeless = question.write is not None and question.mtbf is not None and _is_hopeless(terms, question.mtbf)
+    hopeless = "checkpoint/write_time" in terms and question.mtbf is not None and _is_hopeless(terms, question.mtbf)
     said = ["Writing takes longer than the mean time between failures: hardly any work would survive."] * hopeless
     return Screen(asked, headline, table=table, remarks=said, next=following)
 
@@ -146,6 +170,7 @@ COMMAND = Command(
     defaults={"precision": "bf16-mixed", "optimizer": "adamw"},
     examples=(
         "checkpoint --params 70B --write-bandwidth 10GB/s --mtbf 24h",
+        "checkpoint llama3-70b --gpus 512",
         "checkpoint llama3-405b --write-bandwidth 100GB/s --gpu-mtbf 50000h --gpus 16384",
     ),
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from napkin.record import record
 from napkin.term import SEEN, Term, divide, leaf
-from napkin.timing.interruptions import Interruptions
+from napkin.timing.interruptions import NODE, CheckpointWrite, Interruptions
 
 HOUR = 3600.0
 
@@ -28,15 +28,35 @@ FAILURES = (
     FailureRow(10, 504 * 55 * 24, "504 B200, arXiv:2605.09370, abstract: GPU failures in 55 days"),
     FailureRow(0.03, 8 * 7 * 24, "Imbue 70B, From bare metal to a 70B model: 3 % of machines of 8 GPUs a week"),
 )
-BLOCKED = (
-    (40.0, "BLOOM, 2.3 TB: chronicles.md"),
-    (6.77, "Megatron's save, 2,048 GPUs: ByteRobust, arXiv:2509.16293, table 8"),
-    (7.14, "the same, 4,096 GPUs"),
-    (13.02, "the same, 8,192 GPUs"),
-    (12.98, "the same, 16,384 GPUs"),
-    (6.3, "7B, asynchronous: PyTorch blog, Distributed Asynchronous Checkpointing"),
+
+
+@record
+class SaveRow:
+    """How long saving a checkpoint blocked training: bytes, GPUs, seconds."""
+
+    states: float
+    gpus: int
+    seconds: float
+    source: str
+
+
+MIXED = 14
+"""Bytes that a checkpoint holds of a parameter in mixed precision: bf16, and an fp32 master and two moments."""
+SAVED = (
+    SaveRow(70e9 * MIXED, 2_048, 6.77, "Megatron's save, 70B: ByteRobust, arXiv:2509.16293, table 8"),
+    SaveRow(70e9 * MIXED, 4_096, 7.14, "the same, 70B"),
+    SaveRow(256e9 * MIXED, 8_192, 13.02, "the same, 256B"),
+    SaveRow(256e9 * MIXED, 16_384, 12.98, "the same, 256B"),
 )
-"""Seconds that a checkpoint blocks training, and where they are stated."""
+"""Jobs in which each GPU writes less than 0.5 GB, so that most of the time is fixed."""
+WRITTEN = (
+    (2.3e12 / 40 / (384 / NODE), "BLOOM, 2.3 TB in 40 s on 384 GPUs: bigscience train/tr11-176B-ml/chronicles.md"),
+    (0.16 * 250e9 / (504 / NODE), "504 B200, 16 % of a ceiling of 250 GB/s: arXiv:2605.09370"),
+)
+"""Byte/s of shared storage for each machine of a job."""
+HELD = (2.3e12 / 384, 130e9 * MIXED / 768, 540e9 * MIXED / 6_144, 405e9 * MIXED / 16_384)
+"""Bytes of a checkpoint for each GPU of the published runs that the share of the calendar time is of: BLOOM, GLM-130B,
+PaLM, Llama 3.1 405B."""
 DETECTED = 60.0
 """Seconds until a failure is noticed (ByteRobust, arXiv:2509.16293, section 2)."""
 RESTARTED = (
@@ -66,15 +86,34 @@ def middle(values: Iterable[float]) -> tuple[float, float]:
     return math.exp(mean), math.sqrt(sum((one - mean) ** 2 for one in logs) / (len(logs) - 1))
 
 
+def written() -> tuple[CheckpointWrite, float]:
+    """Return how long published checkpoints blocked training, and σ of its logarithm."""
+    rate, of_rate = middle(each for each, _ in WRITTEN)
+    fixed, of_fixed = middle(row.seconds - row.states / (row.gpus / NODE) / rate for row in SAVED)
+    each, _ = middle(HELD)
+    write = CheckpointWrite(
+        leaf("checkpoint/fixed", fixed, "second", SEEN, f"{len(SAVED)} jobs: {SAVED[0].source}, less their writing"),
+        leaf("checkpoint/rate", rate, "byte/s/node", SEEN, "; ".join(source for _, source in WRITTEN)),
+        leaf("checkpoint/bytes_per_gpu", each, "byte/GPU", SEEN, "geometric mean of four published runs"),
+    )
+    return write, max(of_rate, of_fixed)
+
+
+def published_mtbf() -> Term:
+    """Return the mean time between interruptions of one GPU in published runs."""
+    gpu_mtbf, _ = middle(row.gpu_hours * HOUR / row.failures for row in FAILURES)
+    return leaf("gpu_mtbf", gpu_mtbf, "GPU-second", SEEN, f"geometric mean of {len(FAILURES)} published runs")
+
+
 def published(whole: Term, spare: bool) -> Interruptions:
     """Return the failures of published runs; whole: their share of training; spare: whether machines stand by."""
-    gpu_mtbf, of_mtbf = middle(row.gpu_hours * HOUR / row.failures for row in FAILURES)
-    write, of_write = middle(seconds for seconds, _ in BLOCKED)
+    _, of_mtbf = middle(row.gpu_hours * HOUR / row.failures for row in FAILURES)
     restart, of_restart = middle(seconds for seconds, _ in (SWAPPED if spare else RESTARTED))
     usual, _ = middle(seconds for seconds, _ in RESTARTED)
+    write, of_write = written()
     failing = Interruptions(
-        leaf("gpu_mtbf", gpu_mtbf, "GPU-second", SEEN, f"geometric mean of {len(FAILURES)} published runs"),
-        leaf("checkpoint/blocked", write, "second", SEEN, f"geometric mean of {len(BLOCKED)} published figures"),
+        published_mtbf(),
+        write,
         leaf("restart", usual, "second", SEEN, "ByteRobust, arXiv:2509.16293; Minder, arXiv:2411.01791"),
         leaf("goodput/rest", 1, "1"),
         (of_mtbf, of_write, of_restart),

@@ -36,13 +36,11 @@ WHY = {
 """Kind of run → what takes the rest of the calendar time."""
 
 
-def note_predicted(goodput: Goodput) -> str:
-    """Return what an answer says where the share is predicted from failures."""
-    return (
-        f"time is calendar time: time/uninterrupted over a goodput of {goodput.share.value:.3g}, by the failures, "
-        "restarts and checkpoints of this many GPUs at published rates and the other losses of published runs; "
-        "--goodput takes your own"
-    )
+NOTE_PREDICTED = (
+    "time is calendar time: time/uninterrupted over the goodput, which follows from failures, restarts and checkpoints "
+    "at published rates and from the other losses of published runs; --goodput takes your own"
+)
+"""What an answer says where the share is predicted from failures."""
 
 
 def note(goodput: Goodput) -> str:

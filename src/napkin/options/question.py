@@ -72,7 +72,7 @@ OPTIONS = (
     Option("bits", units.positive_count, "Bits trained in, of a law of precision", metavar="N"),
 )
 
-OF_FAILURES = ("gpu-mtbf", "restart-time", "spares")
+OF_FAILURES = ("gpu-mtbf", "restart-time", "spares", "write-bandwidth", "checkpoint-interval")
 """Options of what failures take of a run's calendar time."""
 
 MEASURED_TOKENS = ("tokens-per-second", "tokens-per-second-per-gpu", "log")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from napkin.record import record
+from napkin.record import record, replace
 from napkin.term import GIVEN, Term, add, constant, divide, multiply
 
 TYPE_CHECKING = False  # mypy takes it as true; failures are loaded where they are predicted
@@ -23,7 +23,7 @@ class Goodput:
 
     spread  σ of its logarithm        run_kind  production, benchmark or speedrun: which published runs it is of
     interruptions  what predicts it once the number of GPUs is known (`on`)        spares  GPUs that stand by
-    gpus    of the machine that it was predicted for
+    gpus    of the machine that it was predicted for        own  σ of the published share's logarithm, without failures
     """
 
     share: Term
@@ -32,6 +32,7 @@ class Goodput:
     interruptions: Interruptions | None = None
     spares: Term | None = None
     gpus: Term | None = None
+    own: float = 0.0
 
     def on(self, gpus: Term) -> Goodput:
         """Return the share on a machine of this size: predicted from its failures, where nothing else was given."""
@@ -39,7 +40,15 @@ class Goodput:
         if failing is None or self.gpus is not None:
             return self
         spread = math.hypot(self.spread, failing.spread(gpus))
-        return Goodput(failing.share(gpus), spread, self.run_kind, failing, self.spares, gpus)
+        return Goodput(failing.share(gpus), spread, self.run_kind, failing, self.spares, gpus, self.spread)
+
+    def saving(self, states: Term) -> Goodput:
+        """Return the same for a job whose checkpoints hold these bytes, on whatever machine."""
+        failing = self.interruptions
+        if failing is None:
+            return self
+        found = replace(self, interruptions=failing.saving(states))
+        return found if self.gpus is None else replace(found, spread=self.own, gpus=None).on(self.gpus)
 
     def expected(self, lasting: Term) -> list[Term]:
         """Return the failures to expect in a calendar time, how far apart, and how often to write a checkpoint; nothing

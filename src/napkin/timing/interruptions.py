@@ -12,8 +12,24 @@ import math
 import sys
 
 from napkin.record import record, replace
-from napkin.term import TRUE, Term, add, choose, constant, define, divide, leaf, make, multiply, square_root, subtract
+from napkin.term import (
+    TRUE,
+    Term,
+    add,
+    ceil_divide,
+    choose,
+    constant,
+    define,
+    divide,
+    leaf,
+    make,
+    multiply,
+    square_root,
+    subtract,
+)
 
+NODE = 8
+"""GPUs of the machines whose writing was measured."""
 YOUNG = "Young 1974, doi:10.1145/361147.361115"
 DALY = "Daly 2006, doi:10.1016/j.future.2004.11.016, equation 37"
 
@@ -56,32 +72,67 @@ define("useful_share", useful)
 
 
 @record
+class CheckpointWrite:
+    """How long writing a checkpoint blocks training: a fixed time, and its bytes at the rate of the storage.
+
+    fixed   seconds: gathering, planning, waiting for the last rank
+    rate    byte/s/node of shared storage; all nodes, of NODE GPUs, write
+    states  bytes of the job's checkpoint, where known; else `each`, bytes for each GPU, as in published runs
+    whole   byte/s of the whole job where it is given, next to which nothing is fixed
+    """
+
+    fixed: Term
+    rate: Term
+    each: Term
+    states: Term | None = None
+    whole: Term | None = None
+
+    def seconds(self, gpus: Term) -> Term:
+        """Return the seconds that a checkpoint of a job on this many GPUs blocks it."""
+        states = self.states if self.states is not None else multiply("checkpoint/bytes", self.each, gpus)
+        if self.whole is not None:
+            return divide("checkpoint/blocked", states, self.whole)
+        nodes = ceil_divide("checkpoint/nodes", gpus, constant("GPUs of a node", NODE, "GPU/node"))
+        writing = divide("checkpoint/writing", states, multiply("checkpoint/write_rate", self.rate, nodes))
+        return add("checkpoint/blocked", self.fixed, writing)
+
+
+@record
 class Interruptions:
     """Failures of GPUs and what they touch, and what is done about them.
 
     gpu_mtbf  mean time between interruptions of one GPU, GPU-second
-    write     seconds that a checkpoint blocks training        restart  seconds from a failure to the next step
+    write     how long a checkpoint blocks training        restart  seconds from a failure to the next step
     rest      share of the other losses: slow steps, evaluation, ramps, instabilities
     spreads   σ of the logarithms of the first three
+    every     seconds between two checkpoints, where they are given; else Young's interval
     """
 
     gpu_mtbf: Term
-    write: Term
+    write: CheckpointWrite
     restart: Term
     rest: Term
     spreads: tuple[float, float, float]
+    every: Term | None = None
+
+    def saving(self, states: Term) -> Interruptions:
+        """Return the same for a job whose checkpoints hold these bytes."""
+        return replace(self, write=replace(self.write, states=states))
+
+    def interval(self, gpus: Term) -> Term:
+        """Return the seconds between two checkpoints."""
+        return self.every if self.every is not None else young(self.write.seconds(gpus), self.mtbf(gpus))
 
     def mtbf(self, gpus: Term) -> Term:
         """Return the job's mean time between interruptions."""
         return mtbf_of(self.gpu_mtbf, gpus)
 
     def available(self, gpus: Term) -> Term:
-        """Return the share of the time that failures and checkpoints leave, at Young's interval."""
+        """Return the share of the time that failures and checkpoints leave."""
         mtbf = self.mtbf(gpus)
-        interval = young(self.write, mtbf)
         parts = (
-            divide("goodput/interval_over_mtbf", interval, mtbf),
-            divide("goodput/write_over_mtbf", self.write, mtbf),
+            divide("goodput/interval_over_mtbf", self.interval(gpus), mtbf),
+            divide("goodput/write_over_mtbf", self.write.seconds(gpus), mtbf),
             divide("goodput/restart_over_mtbf", self.restart, mtbf),
         )
         return make("useful_share", "goodput/available", parts, source="Daly 2006, section 3")
@@ -92,26 +143,26 @@ class Interruptions:
 
     def spread(self, gpus: Term) -> float:
         """Return σ of the share's logarithm, from those of what it is computed from."""
-        parts = [
-            self._moved(gpus, "gpu_mtbf", self.spreads[0]),
-            self._moved(gpus, "write", self.spreads[1]),
-            self._moved(gpus, "restart", self.spreads[2]),
-        ]
-        return math.hypot(*parts)
+        seconds = self.write.seconds(gpus)
+        slower = CheckpointWrite(seconds, self.write.rate, leaf("none", 0, "byte/GPU"))
+        at = replace(self, write=slower)
+        ways = zip(("gpu_mtbf", "write", "restart"), (self.gpu_mtbf, seconds, self.restart), self.spreads, strict=True)
+        return math.hypot(*(at.moved(gpus, name, term, spread) for name, term, spread in ways))
 
-    def _moved(self, gpus: Term, name: str, spread: float) -> float:
+    def moved(self, gpus: Term, name: str, at: Term, spread: float) -> float:
+        """Return by how much the logarithm of the available share moves with one of what it is computed from."""
         if not spread:
             return 0.0
-        at: Term = getattr(self, name)
-        ends = [
-            float(
-                replace(self, **{name: leaf(at.name, at.value * math.exp(way * spread), at.unit)}).available(gpus).value
-            )
-            for way in (-1, 1)
-        ]
-        return math.log(ends[1] / ends[0]) / 2
+        shares = []
+        for way in (-1, 1):
+            term = leaf(at.name, at.value * math.exp(way * spread), at.unit)
+            changed = {"write": replace(self.write, fixed=term)} if name == "write" else {name: term}
+            shares.append(float(replace(self, **changed).available(gpus).value))
+        return math.log(shares[1] / shares[0]) / 2
 
     def terms(self, gpus: Term, lasting: Term) -> list[Term]:
         """Return what a run of this calendar time is to expect: failures, how far apart, how often to write."""
         mtbf = self.mtbf(gpus)
-        return [mtbf, divide("failures", lasting, mtbf), young(self.write, mtbf)]
+        blocked = self.write.seconds(gpus)
+        found = [mtbf, divide("failures", lasting, mtbf), blocked, self.interval(gpus)]
+        return found if self.write.states is None else [*found, self.write.states]

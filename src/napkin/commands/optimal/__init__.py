@@ -60,6 +60,7 @@ COMMAND = Command(
         "optimal --compute 3.8e25",
         "optimal --gpus 256 --hardware h100 --within 30d",
         "optimal --budget 500000 --price 2 --hardware h100",
+        "optimal llama3-8b",
         "optimal --params 8B --compute 1e23 --served-tokens 5T",
         "optimal --compute 1e23 --unique-tokens 100B",
         "optimal --compute 1e22 --law krajewski2024 --experts 64",

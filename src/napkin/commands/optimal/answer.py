@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from napkin.commands.optimal.machine import FundedRun, solve, timed, too_little
 from napkin.commands.optimal.question import OptimalQuestion
 from napkin.commands.optimal.rows import COLUMNS, Deviations, deviations_of, law_rows, rows_of, stretched, wasted
+from napkin.commands.optimal.suited import suited_ends, suited_rows, suiting
 from napkin.elementwise import Number
 from napkin.evidence.constants import deviations
 from napkin.planning.laws.allocate import at_compute, cheapest, optimum
@@ -28,7 +30,7 @@ def answer(question: OptimalQuestion) -> Answer:
     """Answer with the division, its loss, and what another one costs."""
     found = _allocate(question)
     question = replace(question, law=found.law)
-    law, losses = question.law, _with_loss(question.law)
+    losses = _with_loss(question.law)
     surface = losses.surface
     assert surface is not None
     value = loss(surface, found.params, found.tokens, question.aims.repeated)
@@ -44,11 +46,14 @@ def answer(question: OptimalQuestion) -> Answer:
     ]
     done = Answer("optimal", terms, rows=rows_of(others, _asked(question, found)))
     done.intervals = _intervals(question, found, losses)
-    done.extra |= {"columns": COLUMNS, "laws": list(law_rows(found.compute, law))}
+    done.extra |= {"columns": COLUMNS, "laws": list(_law_rows(question, found))}
     for name in ("params", "tokens"):
         if getattr(question, name) is None:
             term = getattr(found, name)
             done.inputs[name] = Shown(term.value, None, "solved", term.unit)
+    goodput = done.by_path().get("goodput")
+    if goodput is not None and question.machine is not None and question.machine.goodput.interruptions is not None:
+        done.inputs["goodput"] = Shown(goodput.value, None, "evidence", "1")
     done.notes += notes(question, found.params, found.tokens, losses)
     if not question.brief:
         from napkin.commands.optimal.pictures import charts
@@ -65,6 +70,11 @@ def answer(question: OptimalQuestion) -> Answer:
             }
         done.screen = screen(question, done, found.run, published)
     return done
+
+
+def _law_rows(question: OptimalQuestion, found: Allocation) -> Iterator[dict[str, Cell]]:
+    """Yield what today's laws say of the compute, or of the size or the tokens that a compute is looked for to suit."""
+    return suited_rows(question) if question.suited else law_rows(found.compute, question.law)
 
 
 def of_serving(published: NearestModel) -> dict[str, Cell]:
@@ -145,6 +155,8 @@ def _allocate(question: OptimalQuestion) -> Allocation:
         params, tokens = _cheapest(question) if question.like else (question.params, question.tokens)
         law = question.law
         compute = law.price.spent(params, tokens)
+    elif question.suited:
+        compute = suiting(question)
     elif compute is None:
         assert machine is not None
         run = solve(machine, question.named, lambda one: float(params_of(one).value), question.confidence)
@@ -214,7 +226,7 @@ def _of_aims(question: OptimalQuestion, found: Allocation) -> list[Term]:
 def _of_deviation(question: OptimalQuestion, found: Allocation, others: Deviations, value: Term) -> list[Term]:
     """Return what the given size or tokens cost: loss above the optimum's, and the share of the compute that is
     wasted."""
-    if (question.params is None and question.tokens is None) or question.like:
+    if (question.params is None and question.tokens is None) or question.like or question.suited:
         return []
     best = leaf("loss/optimal", others.target, "1", TRUE, "the lowest loss of this compute")
     share = wasted(others, float(found.params.value), float(value.value))
@@ -230,7 +242,7 @@ def _intervals(question: OptimalQuestion, found: Allocation, losses: ScalingLaw)
     compute, half = float(found.compute.value), found.run.half if found.run is not None else 0.0
     wide = deviations(question.confidence)
     ends: dict[str, tuple[Number, Number]] = {}
-    solved = question.compute is None and not question.sized
+    solved = question.compute is None and not question.sized and not question.suited
     if solved and half:
         ends["flops/total"] = (compute / math.exp(half), compute * math.exp(half))
     elif half and found.run is not None:
@@ -241,7 +253,9 @@ def _intervals(question: OptimalQuestion, found: Allocation, losses: ScalingLaw)
         used = next(float(term.value) for term in found.run.terms if term.name == "mfu")
         ends["mfu"] = (used / math.exp(half), min(used * math.exp(half), 1.0))
     sizes = [float(found.params.value)]
-    if question.params is None and question.tokens is None:
+    if question.suited:
+        ends |= suited_ends(question, compute, wide)
+    elif question.params is None and question.tokens is None:
         sizes = _sizes(question, compute, half if solved else 0.0, wide)
         ends["params"] = (min(sizes), max(sizes))
         ends["tokens"] = (found.law.price.tokens(compute, max(sizes)), found.law.price.tokens(compute, min(sizes)))

@@ -15,7 +15,7 @@ from napkin.errors import BROKEN, NapkinError
 from napkin.evidence.constants import deviations
 from napkin.planning.llama_shapes import config_of_size
 from napkin.planning.scaling import count
-from napkin.record import record
+from napkin.record import record, replace
 from napkin.render.answer import Answer
 from napkin.render.figures import amount, to_type
 from napkin.term import SEEN, TRUE, Term, constant, divide, leaf, multiply
@@ -25,17 +25,21 @@ ROUNDS = 12
 CLOSE = 0.02
 """Share by which a size and the one that follows from its speed may differ: the best layout's speed jumps by a few
 percent between neighboring sizes, as they divide otherwise."""
-SPEED = "tokens_per_second_per_gpu"
+SPEED, STATES = "tokens_per_second_per_gpu", "checkpoint/bytes"
 
 
 @record
 class Speed:
-    """How fast a machine trains a model: tokens per second and GPU, with half the interval of its logarithm."""
+    """How fast a machine trains a model: tokens per second and GPU, with half the interval of its logarithm.
+
+    states  bytes of its checkpoints, None where nothing depends on them
+    """
 
     model: str
     params: float
     rate: float
     half: float
+    states: Term | None
 
 
 @record
@@ -56,19 +60,21 @@ class FundedRun:
 def planned(machine: Available, model: str, only: tuple[str, ...] | None) -> Answer:
     """Return the plan of a model on the machine; only: the quantities that are read, None: the layouts too."""
     options = {**machine.options, "model": OptionText(model), "gpus": OptionText(str(machine.gpus.value))}
+    if only is not None and STATES in only:
+        options["tokens"] = OptionText("1T")  # however many: a run is asked about
     return ask(find("plan"), options, only, spare={})
 
 
 def speed(machine: Available, model: str, params: float) -> Speed:
     """Return how fast the best layout trains a model: a preset, or one of Llama's shape of a size."""
     try:
-        answer = planned(machine, model, (SPEED,))
+        answer = planned(machine, model, (SPEED, STATES) if machine.goodput.interruptions else (SPEED,))
     except NapkinError as problem:
         hint = "more --gpus, a smaller --params (napkin max-params finds the largest that fits), or --mfu"
         raise _asked_for(params, problem, hint) from None
     rate = float(answer.by_path()[SPEED].value)
     low, high = answer.intervals[SPEED]
-    return Speed(model, params, rate, math.log(float(high) / float(low)) / 2)
+    return Speed(model, params, rate, math.log(float(high) / float(low)) / 2, answer.by_path().get(STATES))
 
 
 def _asked_for(params: float, problem: NapkinError, hint: str) -> NapkinError:
@@ -126,6 +132,7 @@ def timed(machine: Available, named: str, params: float, compute: Term, confiden
     else:
         found = speed(machine, named, params) if named else of_shape(machine, params, {})
         used, half, name = _mfu(machine, found), found.half, found.model
+        machine = _saving(machine, found)
     rate = multiply("rate", machine.peak, used, machine.gpus)
     lasting = machine.goodput.calendar(divide("time/uninterrupted", compute, rate))
     return _run(machine, used, lasting, half, name, confidence, compute)
@@ -139,7 +146,12 @@ def _mfu(machine: Available, found: Speed) -> Term:
 
 
 def _planned_run(machine: Available, found: Speed, lasting: Term, confidence: float) -> FundedRun:
-    return _run(machine, _mfu(machine, found), lasting, found.half, found.model, confidence)
+    return _run(_saving(machine, found), _mfu(machine, found), lasting, found.half, found.model, confidence)
+
+
+def _saving(machine: Available, found: Speed) -> Available:
+    """Return the machine with the goodput of a run that writes this model's checkpoints."""
+    return machine if found.states is None else replace(machine, goodput=machine.goodput.saving(found.states))
 
 
 def _run(

@@ -10,6 +10,7 @@ from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.goodput import read_goodput
 from napkin.commands.question.machine import read_hardware, read_peak
 from napkin.commands.question.nodes import read_gpus
+from napkin.commands.question.price import read_market_price
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.rates import gpus_per_node
@@ -61,6 +62,7 @@ class OptimalQuestion:
     params, tokens  where given; named: the MODEL whose parameters they are, "" where none is
     like     whether params and tokens say how good the model must be, and serving it what is made cheap
     brief    whether only quantities are read, and no advice
+    suited   whether the compute is looked for that suits the parameters, or the tokens
     """
 
     law: ScalingLaw
@@ -72,6 +74,7 @@ class OptimalQuestion:
     named: str
     confidence: float
     brief: bool
+    suited: bool = False
 
     @property
     def sized(self) -> bool:
@@ -111,15 +114,17 @@ def read(inputs: Inputs) -> OptimalQuestion:
         inputs.assume("experts as fine as this compute asks for")
     elif any(name not in inputs.given for name in _dimensions(law)):
         inputs.assume(law.told)
-    machine = _read_machine(inputs, law, bounded=compute is not None or sized)
-    if machine is None and compute is None and not sized:
+    bounded = any(inputs.has(name) for name in ("compute", "within", "budget"))
+    suited = (params is None) != (tokens is None) and not bounded
+    machine = _read_machine(inputs, law, bounded=compute is not None or sized or suited)
+    if machine is None and compute is None and not sized and not suited:
         raise NapkinError(
             "too little is given: what is the budget?",
-            "--compute 3.8e25, or --gpus 64 --hardware h100 --within 30d, or --budget 100000 --price 2 --hardware h100",
+            "--compute 3.8e25, --gpus 64 --hardware h100 --within 30d, --budget 100000 --price 2 --hardware h100, "
+            "or --params 7B for its tokens",
         )
-    return OptimalQuestion(
-        law, aims, compute, params, tokens, machine, named, read_confidence(inputs), not inputs.wants("advice")
-    )
+    brief = not inputs.wants("advice")
+    return OptimalQuestion(law, aims, compute, params, tokens, machine, named, read_confidence(inputs), brief, suited)
 
 
 def _read_law(inputs: Inputs) -> ScalingLaw:
@@ -220,6 +225,7 @@ def _read_machine(inputs: Inputs, law: ScalingLaw, bounded: bool) -> Available |
     peak = read_peak(inputs, hardware)
     mfu = inputs.term("mfu") if inputs.has("mfu") else None
     inputs.depends(OF_PLAN[:4], mfu is None or bool(inputs.peek("gpus")), "--mfu is given, and nothing is planned")
+    read_market_price(inputs, hardware)
     price = inputs.term("price") if inputs.has("price") else None
     gpus, time = _read_extent(inputs, hardware, price, bounded)
     options = {name: inputs.given[name] for name in OF_PLAN if name in inputs.given}

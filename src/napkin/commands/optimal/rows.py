@@ -15,6 +15,7 @@ from napkin.term import Term, leaf
 
 FACTORS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4)
 """Sizes that are compared, as multiples of the best one."""
+AIMLESS = Aims()
 COLUMNS = {
     "params": "param",
     "tokens": "token",
@@ -107,15 +108,20 @@ def wasted(others: Deviations, params: float, loss: float) -> float:
 def law_rows(compute: Term, used: ScalingLaw) -> Iterator[dict[str, Cell]]:
     """Yield what today's laws for dense models, and the one that is used, say of a compute."""
     for law in standing() if used.stands else (used, *standing()):
-        params = float(law.form.params(compute).value)
-        tokens = law.price.tokens(float(compute.value), params)
-        yield {
-            "law": law.name,
-            "params": round(params),
-            "tokens": round(tokens),
-            "tokens_per_param": tokens / params,
-            "beyond": beyond(law, float(compute.value), params, tokens),
-        }
+        yield row_of_law(law, compute)
+
+
+def row_of_law(law: ScalingLaw, compute: Term, aims: Aims = AIMLESS) -> dict[str, Cell]:
+    """Return what a law says of a compute."""
+    params = float(optimum(law, compute, aims).value)
+    tokens = law.price.tokens(float(compute.value), params)
+    return {
+        "law": law.name,
+        "params": round(params),
+        "tokens": round(tokens),
+        "tokens_per_param": tokens / params,
+        "beyond": beyond(law, float(compute.value), params, tokens),
+    }
 
 
 def beyond(law: ScalingLaw, compute: float, params: float, tokens: float) -> float:

@@ -9,6 +9,7 @@ from napkin.commands.question.amount import read_amount, read_whether_stated
 from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.goodput import read_goodput
 from napkin.commands.question.nodes import read_gpus
+from napkin.commands.question.price import read_market_price
 from napkin.commands.question.untimed import read_untimed
 from napkin.errors import NapkinError
 from napkin.options.command_line import Text, Texts
@@ -71,6 +72,7 @@ def read(inputs: Inputs) -> PlanQuestion:
     counts = inputs.integers("gpus") if several else (inputs.integer("gpus"),) if asked is not None else ()
     _read_objective(inputs, fewest=not counts)
     objective, tokens = inputs.text("objective"), _read_tokens(inputs, layouts.request.seq)
+    read_market_price(inputs, layouts.hardware)
     deadline, budget, price = (inputs.number_or_none(name) for name in ("within", "budget", "price"))
     for name, limit in (("within", deadline), ("budget", budget)):
         if limit is not None and tokens is None:
@@ -78,6 +80,7 @@ def read(inputs: Inputs) -> PlanQuestion:
     if budget is not None and price is None:
         raise NapkinError("--budget needs --price", "add --price, USD per GPU-hour")
     inputs.depends(("price",), tokens is not None, "only a whole run has a cost", "--tokens says how much is trained")
+    searched = layouts.request
     one = len(counts) == 1 and not several and objective != "gpus"
     inputs.depends(
         ("objective", "min"), not one, "one machine's fastest layout is its cheapest", "several --gpus: 256..2048"
@@ -92,7 +95,7 @@ def read(inputs: Inputs) -> PlanQuestion:
         tokens=tokens,
         deadline=deadline,
         budget=budget,
-        goodput=read_goodput(inputs) if tokens is not None else None,
+        goodput=None if tokens is None else read_goodput(inputs, trained=(searched.model, searched.setup)),
         price=price,
         rows=inputs.integer("rows"),
         pareto=inputs.flag("pareto"),

@@ -8,12 +8,19 @@ from napkin.record import replace
 from napkin.term import leaf
 from napkin.timing.goodput import IN_MFU, Goodput
 
+TYPE_CHECKING = False  # mypy takes it as true; a run without a layout needs neither
+if TYPE_CHECKING:
+    from napkin.operations.model import Model
+    from napkin.training.setup import Setup
+
 PRODUCTION = "production"
 
 
-def read_goodput(inputs: Inputs, of_mfu: bool = False, of_runs: bool = False) -> Goodput:
+def read_goodput(
+    inputs: Inputs, of_mfu: bool = False, of_runs: bool = False, trained: tuple[Model, Setup] | None = None
+) -> Goodput:
     """Return the share that is given, else that of published runs of the kind; of_mfu: a whole-run MFU is given, with
-    all in it; of_runs: published whole runs of the kind say the rest."""
+    all in it; of_runs: published whole runs of the kind say the rest; trained: what checkpoints hold, where known."""
     if of_mfu:
         said = "the MFU of a whole run is given, or what is asked for"
         inputs.because(("run-kind", *OF_FAILURES), said, "leave out --mfu")
@@ -30,33 +37,39 @@ def read_goodput(inputs: Inputs, of_mfu: bool = False, of_runs: bool = False) ->
 
     published = PUBLISHED[kind]
     if kind == PRODUCTION and not of_runs:
-        return _read_predicted(inputs, published)
-    whole = "published whole runs say it, failures and all" if of_runs else f"a {kind} is too short for failures"
-    inputs.because(OF_FAILURES, whole, "napkin plan predicts it" if of_runs else "leave it out")
+        return _read_predicted(inputs, published, trained)
+    whole = "the MFU of published runs has their failures in it" if of_runs else f"a {kind} is too short for failures"
+    hint = "napkin plan, or a layout (--tp, --zero, …), predicts failures" if of_runs else "leave it out"
+    inputs.because(OF_FAILURES, whole, hint)
     inputs.note(note(published))
     inputs.record("goodput", published.share.value, "evidence")
     return published
 
 
-def _read_predicted(inputs: Inputs, published: Goodput) -> Goodput:
+def _read_predicted(inputs: Inputs, published: Goodput, trained: tuple[Model, Setup] | None) -> Goodput:
     """Return the share that failures, checkpoints and restarts leave, by the number of GPUs."""
     from napkin.evidence.failures import published as published_failures
-    from napkin.evidence.goodput import note_predicted
+    from napkin.evidence.goodput import NOTE_PREDICTED
 
     spares = inputs.term("spares") if inputs.has("spares") else None
     failing = published_failures(published.share, spare=spares is not None)
-    for name, field in (("gpu-mtbf", "gpu_mtbf"), ("restart-time", "restart")):
-        if inputs.has(name):
-            unit = "GPU-second" if name == "gpu-mtbf" else "second"
-            given = leaf(field, float(inputs.number(name)), unit)
-            spreads = tuple(
-                0.0 if one == field else spread
-                for one, spread in zip(("gpu_mtbf", "write", "restart"), failing.spreads, strict=True)
-            )
-            failing = replace(failing, **{field: given}, spreads=spreads)
+    if trained is not None:
+        from napkin.footprint.checkpointed import saved_states
+
+        failing = failing.saving(saved_states(*trained))
+    own = [inputs.has(name) for name in ("gpu-mtbf", "write-bandwidth", "restart-time")]
+    if own[0]:
+        failing = replace(failing, gpu_mtbf=leaf("gpu_mtbf", float(inputs.number("gpu-mtbf")), "GPU-second"))
+    if own[1]:
+        failing = replace(failing, write=replace(failing.write, whole=inputs.term("write-bandwidth")))
+    if own[2]:
+        failing = replace(failing, restart=inputs.term("restart-time", "restart"))
+    rate, write, restart = (0.0 if is_own else wide for is_own, wide in zip(own, failing.spreads, strict=True))
+    every = inputs.term("checkpoint-interval", "checkpoint/interval") if inputs.has("checkpoint-interval") else None
+    failing = replace(failing, spreads=(rate, write, restart), every=every)
     found = Goodput(published.share, published.spread, published.run_kind, failing, spares)
     gpus = inputs.peek("gpus")
     shown = found.on(leaf("gpus", gpus, "GPU")) if isinstance(gpus, int) else found
-    inputs.note(note_predicted(shown))
+    inputs.note(NOTE_PREDICTED)
     inputs.record("goodput", shown.share.value, "evidence")
     return found

@@ -67,7 +67,7 @@ def run_time(inputs: Inputs) -> Answer:
     step = found.by_path()["step/time"]
     price = inputs.term("price") if inputs.has("price") else None
     terms = [
-        *run_of(steps, step, question.gpus, read_goodput(inputs), price),
+        *run_of(steps, step, question.gpus, read_goodput(inputs, trained=(question.model, question.setup)), price),
         step,
         *(one for one in found.terms if one.name.startswith("step/") and one.name.count("/") == 1 and one is not step),
         params(question.model)["params/total"].renamed("params"),

@@ -73,7 +73,7 @@ def read(inputs: Inputs) -> RolloutPlan:
         search=RolloutSearch(layouts, prediction, lengths, _read_freedom(inputs), capacity),
         gpus=0 if least else inputs.integer("gpus"),
         steps=read_steps(inputs, lengths) if amount else None,
-        goodput=read_goodput(inputs) if amount else None,
+        goodput=read_goodput(inputs, trained=(layouts.request.model, layouts.request.setup)) if amount else None,
         price=inputs.term("price") if inputs.has("price") else None,
         rows=inputs.integer("rows"),
         confidence=read_confidence(inputs),

@@ -62,6 +62,11 @@ def _headline(question: OptimalQuestion, answer: Answer, terms: Mapping[str, Ter
     found = [f"{size} on {human(tokens, 'token')}"]
     if "params" in answer.intervals:
         found.append(_spread(question, answer, params))
+    elif question.suited and "tokens" in answer.intervals:
+        said = interval(answer.intervals["tokens"], tokens, "token", question.confidence)
+        found.append(said.replace(" tokens", "", said.count(" tokens") - 1))
+    if question.suited and question.machine is None:
+        found.append(human(terms["flops/total"].value, "FLOP", 3))
     found.append(f"loss {terms['loss'].value:.3f}")
     if "saving" in terms:
         found.insert(1, f"{share(terms['saving'].value)} less compute in its life")
@@ -154,9 +159,10 @@ def _remarks(
         said.append(f"{terms['epochs'].value:.3g} epochs; they are worth {worth} different tokens")
     laws = answer.extra["laws"]
     assert isinstance(laws, list)
-    if question.plain:
-        named = ", ".join(f"{one['law']} {amount(one['params'])}" for one in laws if one["law"] != question.law.name)
-        said.append(f"{'laws for dense models' if question.law.mixture else 'other laws'}: {named}")
+    if question.plain or question.suited:
+        what = "tokens" if question.suited and question.params is not None else "params"
+        named = ", ".join(f"{one['law']} {amount(one[what])}" for one in laws if one["law"] != question.law.name)
+        said += [f"{'laws for dense models' if question.law.mixture else 'other laws'}: {named}"] * bool(named)
     params, tokens = float(terms["params"].value), float(terms["tokens"].value)
     outside = stretched(question.law, float(terms["flops/total"].value), params, tokens)
     if outside:

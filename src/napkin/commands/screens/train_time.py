@@ -147,6 +147,10 @@ def _rows(
                 _losses(terms),
             )
         )
+    if "checkpoint/bytes" in terms:
+        blocked = human(terms["checkpoint/blocked"].value, "second", 3)
+        every = human(terms["checkpoint/interval"].value, "second", 3)
+        rows.append(("checkpoint", f"every {every}", f"each blocks for {blocked}"))
     if "gpus/exact" in terms:
         rows.append(("exactly", human(terms["gpus/exact"].value, "GPU"), "rounded up to whole GPUs"))
     if "padding/share" in terms:

@@ -13,6 +13,7 @@ from napkin.commands.question.step_model import StepQuestion, memory_terms, read
 from napkin.commands.train_time.question import SolvedMachine
 from napkin.evidence.constants import deviations
 from napkin.evidence.rates import gpus_per_node
+from napkin.footprint.checkpointed import saved_states
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.options.layout import OF_REPLICA
@@ -103,10 +104,16 @@ class _Runs:
             layout = step.setup.layout
             each = float(step.prediction.step().time.value) / float(layout.global_batch * layout.seq)
             half, _ = step.prediction.half_width(step.confidence, named=step.stack_named)
-            goodput = self.goodput.on(leaf("gpus", gpus, "GPU"))
+            goodput = self._saving(step).on(leaf("gpus", gpus, "GPU"))
             half = goodput.half_width(half, deviations(step.confidence))
             self._known[gpus] = step, goodput.run(self.tokens, each)[1], half
         return self._known[gpus]
+
+    def _saving(self, step: StepQuestion) -> Goodput:
+        """Return the share of a run that writes this step's checkpoints: the same on any number of GPUs."""
+        if self.goodput.interruptions is not None and self.goodput.interruptions.write.states is None:
+            self.goodput = self.goodput.saving(saved_states(step.model, step.setup))
+        return self.goodput
 
     def _is_fitting(self, gpus: int, step: StepQuestion) -> bool:
         """Whether the step surely fits, as far as its memory is known."""

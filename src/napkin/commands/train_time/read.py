@@ -46,9 +46,15 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
         from napkin.commands.train_time.fewest import read_degrees
 
         read_degrees(inputs, known)
-    if not inputs.has("hardware") or (inputs.has("budget") and not inputs.has("price")):
+    if not inputs.has("hardware"):
         _check_missing(inputs, known)
     hardware = read_hardware(inputs, ("peak-flops", "tdp"))
+    if inputs.has("budget"):
+        from napkin.commands.question.price import read_market_price
+
+        read_market_price(inputs, hardware)
+        if not inputs.has("price"):
+            _check_missing(inputs, known)
     peak = read_peak(inputs, hardware)
     price = inputs.term("price") if inputs.has("price") else None
     budget = inputs.term("budget") if inputs.has("budget") else None
@@ -103,8 +109,9 @@ def _read_goodput(
 ) -> Goodput:
     """Return the share of the calendar time that is training: predicted from its failures where the speed of a step is
     predicted or measured."""
+    trained = None if step is None else (step.model, step.setup)
     timed = measured or step is not None
-    goodput = read_goodput(inputs, of_mfu=confidence is None and not measured, of_runs=not timed)
+    goodput = read_goodput(inputs, of_mfu=confidence is None and not measured, of_runs=not timed, trained=trained)
     return goodput.on(known["gpus"]) if timed and "gpus" in known else goodput
 
 
@@ -155,10 +162,10 @@ def _read_intensity(inputs: Inputs) -> Term:
 
 
 def _check_missing(inputs: Inputs, known: Mapping[str, Term]) -> None:
-    """Refuse a question without an accelerator, or with a budget and no price, naming what else is missing; an MFU can
-    be estimated."""
+    """Refuse a question without an accelerator, or with a budget and no known price, naming what else is missing; an
+    MFU can be estimated."""
     more = []
-    if inputs.has("budget") and not inputs.has("price"):
+    if inputs.has("hardware") and inputs.has("budget") and not inputs.has("price"):
         more.append(NapkinError("--budget needs --price", "add --price, USD per GPU-hour"))
     try:
         time.unknowns({"mfu": six(), **known}, inputs.has("budget"))

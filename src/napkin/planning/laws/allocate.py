@@ -6,11 +6,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from napkin.errors import BROKEN, NapkinError
 from napkin.planning.laws.law import Repetition, ScalingLaw, Surface, loss
 from napkin.planning.laws.price import LARGEST, SMALLEST, root
 from napkin.record import record
 from napkin.term import TRUE, Term, leaf
 
+UNSUITED = 0.2
+"""Share by which the optimum of the compute that is found may miss what it should suit: finer experts come in steps."""
 GOLDEN = (math.sqrt(5) - 1) / 2
 
 
@@ -64,6 +67,24 @@ def at_compute(
         return value_of(surface, size, surface.price.tokens(float(compute.value), size), aims.repeated)
 
     return min(law.choices, key=of_choice) if law.choices else law
+
+
+def suited(law: ScalingLaw, aims: Aims, params: float | None, tokens: float | None) -> float:
+    """Return the compute of which a size, or a number of tokens, is the optimum: both grow with it."""
+
+    def short(log_c: float) -> float:
+        compute = leaf("flops/total", math.exp(log_c), "FLOP")
+        at = at_compute(law, compute, aims)
+        found = float(optimum(at, compute, aims).value)
+        if params is not None:
+            return params - found
+        assert tokens is not None
+        return tokens - at.price.tokens(math.exp(log_c), found)
+
+    log_c = root(short, 1.0, 1e60)
+    if abs(short(log_c)) > (params or tokens or 0.0) * UNSUITED:
+        raise NapkinError("no compute suits that", "--params 7B, or --tokens 1T", status=BROKEN)
+    return math.exp(log_c)
 
 
 def _middle(surface: Surface, compute: Term) -> float:
