@@ -128,7 +128,8 @@ def _judged(known: dict[str, Term], budget: Term | None, laid_out: bool) -> dict
 def _note_unread(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -> None:
     """Say why options that this question does not read change nothing."""
     if "mfu" in known:
-        inputs.because(("confidence", *LAYOUT), "the speed is given, and nothing is estimated", "leave it out")
+        given = "--mfu" if inputs.has("mfu") else "the measured rate"
+        inputs.because(("confidence", *LAYOUT), f"{given} is given, and nothing is estimated", f"leave out {given}")
     elif "gpus" not in known:
         inputs.because(LAYOUT, "without --gpus there is no layout to estimate the MFU of", "add --gpus, or --within")
     else:
