@@ -1623,7 +1623,7 @@ def train_time(
     network_bandwidth: _Number | None = None,
     tdp: _Number | None = None,
 ) -> Result:
-    """How long a training run takes; leave out something else and give --within to solve for that."""
+    """How long a training run takes; --within solves for what is left out."""
 
 def validate(
     file: _File | None = None,
