@@ -250,7 +250,7 @@ def test_a_bucket_is_of_the_type_that_gradients_are_added_up_in() -> None:
         ({"micro_batch": 1, "method": "lora", "quantization": "int3"}, "stores frozen weights as int3"),
         ({"micro_batch": 1, "method": "prefix"}, "trains by prefix"),
         ({"micro_batch": 1, "recompute": "every odd one", "recompute_kind": "other"}, "recomputes single operations"),
-        ({"micro_batch": 1, "optimizer": "shampoo"}, "unknown optimizer"),
+        ({"micro_batch": 1, "optimizer": "rowclip"}, "unknown optimizer"),
         ({"micro_batch": 1, "cpu_offload": True}, "offload"),
         ({"micro_batch": 1, "tp": 3, "dp": None}, "tp · pp · cp = 3 does not divide the 1 accelerators"),
         ({"micro_batch": 1, "tp": 4, "dp": 4}, "tp · pp · cp = 4 does not divide the 1 accelerators"),

@@ -20,7 +20,7 @@ OPTIONS = (
     ),
     Option("within", units.duration, "Deadline, e.g. 30d", "second", "TIME"),
     Option("budget", units.dollars, "Budget in USD", "USD", "USD"),
-    Option("flops", units.words, "Convention: 6nd, palm, megatron, nanogpt, torch", metavar="NAME", default="6nd"),
+    Option("flops", units.words, "Convention: 6nd, palm, megatron, torch, …", metavar="NAME", default="6nd"),
     Option("pairs", choice("full", "half", "exact"), "(query, key) pairs counted: full, half, exact", default="full"),
     flag("causal", "Short for --pairs half"),
     Option("confidence", units.words, "Confidence level of the interval, in %", metavar="LEVEL", default="90"),

@@ -96,6 +96,7 @@ OPTIONS = (
     flag("quantize-experts", "The routed experts are quantized too"),
     Option("freeze-layers", units.count, "Freeze the embedding and the first N layers", metavar="N"),
     Option("freeze", frozen_parts, "Parts that are not trained: vision, projector", metavar="PART,…"),
+    flag("optimizer-in-backward", "Each weight is updated as soon as it has its gradient"),
     flag("ema", "Keep an EMA of the weights"),
     Option(
         "save",
@@ -107,7 +108,10 @@ OPTIONS = (
     Option("offload", offloads, "In host memory: optimizer, activations, parameters", metavar="WHAT,…"),
 )
 
-POLICY_OPTIONS = ("precision", "optimizer", "optimizer-form", "momentum", "implementation", "attention", "dropout")
+POLICY_OPTIONS = (
+    *("precision", "optimizer", "optimizer-form", "optimizer-in-backward", "momentum"),
+    *("implementation", "attention", "dropout"),
+)
 SEQUENCE_OPTIONS = ("seq", "target-seq", "images", "image-tokens")
 SETUP_OPTIONS = (*DEGREES, "distributed-optimizer", *SEQUENCE_OPTIONS, "recompute", *POLICY_OPTIONS)
 """What a training step depends on, in memory and in time."""

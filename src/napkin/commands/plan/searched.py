@@ -121,6 +121,8 @@ def _read_request(inputs: Inputs, model: Model, setup: Setup, seq: int, node: in
         only["grad-accum"] = inputs.integer("grad-accum")
     if setup.optimizer.whole:
         only["tp"] = 1
+    if setup.in_backward:
+        only["grad-accum"] = 1
     if inputs.has("sp"):
         only["sp"] = int(inputs.flag("sp"))
     if "tp" not in only and not inputs.has("max-tp"):

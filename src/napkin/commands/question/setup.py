@@ -69,6 +69,12 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     if policy.frozen and not frozen.anything:
         raise NapkinError("--precision: frozen= needs weights that are not trained", "--lora-rank, or --freeze-layers")
     implementation = keeps_adapters(frozen.implementation, policy)
+    in_backward = inputs.flag("optimizer-in-backward")
+    if in_backward and int(layout.micro_batches) > 1:
+        raise NapkinError(
+            f"--optimizer-in-backward takes a step with each micro-batch: this layout has {layout.micro_batches}",
+            "a global batch of one micro-batch on each rank, or leave it out",
+        )
     return Setup(
         implementation,
         layout,
@@ -81,6 +87,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         inputs.flag("ema"),
         offload,
         framework,
+        in_backward=in_backward,
         frozen=frozen.layers,
         tower=_tower(model, implementation, word),
         asleep=frozen.part,

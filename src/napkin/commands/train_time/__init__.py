@@ -153,7 +153,7 @@ def _footprint(question: TrainTimeQuestion, found: Mapping[str, Term]) -> tuple[
 
 COMMAND = Command(
     "train-time",
-    "How long a training run takes; leave out something else and give --within to solve for that",
+    "How long a training run takes; --within solves for what is left out",
     run,
     brief="How long a run takes, what it costs, or what it needs",
     verdicts=(*HELD.values(), DOES_NOT_FIT, IMPOSSIBLE),
