@@ -22,13 +22,8 @@ def test_coarse_experts_reach_what_was_published(model: str, layout: str, low: f
     found = run_line(f"{LINE.format(model)} {layout} --json").values
     reached = found["mfu"] * 989.4
     assert 0.85 * low < reached < 1.15 * high
-    scale = found["step/time"]
-    assert (
-        found["mfu"] * scale / found["step/high"] * 989.4
-        < low
-        < high
-        < found["mfu"] * scale / found["step/low"] * 989.4
-    )
+    slow, fast = (reached * found["step/time"] / found[end] for end in ("step/high", "step/low"))
+    assert slow < low < high < fast
 
 
 def test_experts_may_span_the_tensor_parallel_ranks() -> None:
