@@ -163,6 +163,8 @@ LONGEST_CUT, LONGEST_ROTATED = 8192, 10_000
 """Longest side of a block of Shampoo in the published comparison (max_preconditioner_dim), and of SOAP's by default."""
 _MATRICES = "takes the matrices of the layers; embeddings, heads and vectors stay with AdamW"
 
+_ONE_STEP = "its decompositions are timed by one published step"
+
 
 def _projected(name: str, rank: int) -> Optimizer:
     """Return an optimizer that keeps its states of a projection of the gradient to that rank."""
@@ -178,6 +180,8 @@ def _projected(name: str, rank: int) -> Optimizer:
     if apollo:
         kept.append(State("scaled_grad", ONE))
     note = f"{_MATRICES}, weights are not quantized as in its paper" if name.startswith("q-") else _MATRICES
+    if not apollo:
+        note += f"; {_ONE_STEP}"
     return Optimizer(
         name,
         tuple(kept),
@@ -315,7 +319,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
             only_matrices=True,
             whole=True,
             works=preconditioning(LONGEST_CUT),
-            note=f"{_MATRICES}; blocks of at most {LONGEST_CUT:,}, roots every tenth step",
+            note=f"{_MATRICES}; blocks of at most {LONGEST_CUT:,}, roots every tenth step; {_ONE_STEP}",
             update=elementwise_update(3, ((3, 1),)),
         ),
         Optimizer(
@@ -331,7 +335,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
             forms=("forloop",),
             whole=True,
             works=rotating(LONGEST_ROTATED),
-            note=f"sides above {LONGEST_ROTATED:,} are left as they are; bases are renewed every tenth step",
+            note=f"sides above {LONGEST_ROTATED:,} are left as they are; bases are new every tenth step; {_ONE_STEP}",
             update=elementwise_update(forloop=((3, 1),)),
         ),
         Optimizer(
