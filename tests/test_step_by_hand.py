@@ -668,6 +668,14 @@ def test_an_optimizer_works_on_each_matrix() -> None:
     assert both == pytest.approx(L * each + 30 * WEIGHTS)
 
 
+def test_the_only_expert_of_a_rank_is_an_ordinary_product() -> None:
+    """Grouping slows products of several experts down; with as many ranks as experts there is no group."""
+    for ep, slower in ((8, 1), (4, 2)):
+        name = "moe/experts/up/forward/compute"
+        plain, grouped = (parts(MOE, dp=8, ep=ep, changed={"grouped": share})[name] for share in (1.0, 0.5))
+        assert grouped == pytest.approx(slower * plain)
+
+
 def test_muon_s_products_are_of_16_bits() -> None:
     m, n = H, F
     iteration = product(m, n, m) + product(m, m, m) + product(m, m, n)

@@ -82,7 +82,8 @@ def gemm_time(clock: Clock, op: RoutedExperts, name: str, routed: Term) -> tuple
     inner = term.divide(f"{name}/inner", size(f"{name}/d_ff", op.d_ff), shares)
     up_width = term.multiply(f"{name}/gate_and_up", inner, TWO) if op.gated else inner
     hidden = size(f"{name}/d_model", op.d_model)
-    grouped = clock.rate("grouped", where(clock.layout.looped > 0, 1, clock.rates.grouped))
+    alone = (clock.layout.looped > 0) | (local.value <= 1)
+    grouped = clock.rate("grouped", where(alone, 1, clock.rates.grouped))
     learns = op.learning
     up, up_back = clock.linear(f"{name}/up", rows, hidden, up_width, local, grouped=grouped, learning=learns)
     down, down_back = clock.linear(f"{name}/down", rows, inner, hidden, local, grouped=grouped, learning=learns)

@@ -37,6 +37,10 @@ def read(inputs: Inputs) -> MarketQuestion:
     offers = read_offers(inputs)
     if inputs.has("emit"):
         raise NapkinError("--emit writes the layout of one machine", "name one --hardware")
+    if inputs.has("budget") and not inputs.has("gpus") and not inputs.has("within"):
+        raise NapkinError(
+            "--budget alone leaves the time open: the fewest GPUs keep it for years", "--within 30d, or --gpus 64..512"
+        )
     objective = read_least(inputs) or (inputs.text("objective") if "objective" in inputs else "cost")
     if objective == "gpus" and inputs.has("gpus"):
         raise NapkinError("a contradiction: the fewest GPUs are asked for, and --gpus gives them", "leave out --gpus")

@@ -68,7 +68,7 @@ def read_layout(inputs: Inputs, model: Model) -> Layout:
         check_divides("tp", tp, model.vision.tower.heads, "the attention heads of the vision tower")
     images, image_tokens = read_images_of_sequence(inputs, model, seq)
     check_divides("cp", cp, seq, "the sequence")
-    check_divides("ep", ep, dp, "the data-parallel ranks")
+    check_divides("ep", ep, max(tp * cp * dp // etp, 1), "the ranks of a stage that hold its experts")
     if ep > 1 and not model.experts:
         raise NapkinError(f"--ep {ep}: {model.name} has no experts", "leave it out")
     for number in sorted(model.experts):
