@@ -74,6 +74,21 @@ def test_a_synchronous_step_is_what_step_answers(tmp_path: pathlib.Path) -> None
         assert rows[quantity]["low"] < rows[quantity]["predicted"] < rows[quantity]["high"]
 
 
+def test_answers_are_timed_as_the_engine_that_generates_them(tmp_path: pathlib.Path) -> None:
+    """By what the trainer starts, unless the row names another; of one that no one measured what all engines share."""
+
+    def generation(trainer: str, engine: str) -> float:
+        layout = f"tp: 1, precision: bf16-mixed, stack: megatron-core{trainer}"
+        rl = f"{SAMPLED}, gpu_memory_utilization: 0.6{engine}"
+        found = validated(tmp_path, task="grpo", layout=layout, rl=rl, measured="gen_seconds: 10")
+        return float(found["gen_seconds"]["predicted"])
+
+    vllm, unmeasured = generation(", trainer: nemo-rl", ""), generation("", "")
+    assert vllm != unmeasured
+    assert generation("", ", engine: vllm0.8.3") == vllm
+    assert generation(", trainer: nemo-rl", ", engine: DeepSpeed hybrid engine") == unmeasured
+
+
 @pytest.mark.parametrize(
     ("rl", "why"),
     [

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 STEPS: tuple[tuple[str, str, str, float], ...] = (
-    ('nemorl-7-grpo-qwen3-30b3a-on-policy-32', 'NVIDIA NeMo RL performance summary, v0.6', 'qwen3-30b-a3b', -0.2054),
-    ('nemorl-12-grpo-deepseek-v3-on-policy-128', 'NVIDIA NeMo RL performance summary, v0.6', 'deepseek-v3', -0.3106),
-    ('nemorl-13-grpo-deepseek-v3-on-policy-256', 'NVIDIA NeMo RL performance summary, v0.6', 'deepseek-v3', -0.4371),
-    ('nemorl-15-grpo-qwen3-235b-on-policy-64', 'NVIDIA NeMo RL performance summary, v0.6', 'qwen3-235b-a22b', -0.0302),
-    ('nemorl-16-grpo-qwen3-235b-on-policy-128', 'NVIDIA NeMo RL performance summary, v0.6', 'qwen3-235b-a22b', -0.4138),
+    ('nemorl-7-grpo-qwen3-30b3a-on-policy-32', 'NVIDIA NeMo RL performance summary, v0.6', 'qwen3-30b-a3b', -0.1999),
+    ('nemorl-12-grpo-deepseek-v3-on-policy-128', 'NVIDIA NeMo RL performance summary, v0.6', 'deepseek-v3', -0.2895),
+    ('nemorl-13-grpo-deepseek-v3-on-policy-256', 'NVIDIA NeMo RL performance summary, v0.6', 'deepseek-v3', -0.4075),
+    ('nemorl-15-grpo-qwen3-235b-on-policy-64', 'NVIDIA NeMo RL performance summary, v0.6', 'qwen3-235b-a22b', 0.0183),
+    ('nemorl-16-grpo-qwen3-235b-on-policy-128', 'NVIDIA NeMo RL performance summary, v0.6', 'qwen3-235b-a22b', -0.3498),
     ('dschat-step3-opt-1.3b-8xa100-40g', 'DeepSpeed-Chat README, Table 1', 'opt-1.3b', -0.4273),
     ('dschat-step3-opt-1.3b-8xa100-80g', 'DeepSpeed-Chat README, Table 1', 'opt-1.3b', -0.1039),
     ('dschat-step3-opt-1.3b-64xa100-80g', 'DeepSpeed-Chat README, Table 1', 'opt-1.3b', -0.7369),

@@ -71,13 +71,14 @@ class RolloutLengths:
 @record
 class Engine:
     """An inference engine on `gpus` GPUs in groups of `ranks`, which has a `share` of each one's memory. apart: on GPUs
-    of its own."""
+    of its own; family: of engines, "" where nothing says it."""
 
     model: Model
     gpus: int
     ranks: int
     share: float
     apart: bool
+    family: str = ""
 
     @property
     def setup(self) -> ServingSetup:

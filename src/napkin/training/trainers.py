@@ -28,6 +28,7 @@ class Trainer:
     offloads  the inputs of checkpointed blocks are copied to the host, and back as the backward pass needs them
     framework  that it runs on where none is named, ""        also  others, on which the model is transformers'
     share     of each GPU's memory that an inference engine there takes
+    engine    family of the inference engines that it starts, "" where it starts none or nothing says it
     ranks     tensor-parallel ranks of the engine unless a run says otherwise
     sleeps    the engine gives its memory back while the model is trained
     away      what it moves to the host while an engine generates on the same GPUs
@@ -53,6 +54,7 @@ class Trainer:
     framework: str = ""
     also: tuple[str, ...] = ()
     share: float = 0.5
+    engine: str = ""
     ranks: int = 1
     sleeps: bool = True
     away: tuple[str, ...] = ()
@@ -148,6 +150,7 @@ TRAINERS: dict[str, Trainer] = {
             checkpoints=True,
             since=(0, 22),
             share=0.3,
+            engine="vllm",
             sleeps=False,
             defers=True,
         ),
@@ -199,25 +202,28 @@ TRAINERS: dict[str, Trainer] = {
         Trainer(
             "verl",
             "volcengine/verl verl/workers/fsdp_workers.py: model_dtype fp32 sharded by FSDP, bf16 compute; "
-            "verl/trainer/config: use_kl_loss and use_kl_in_reward are off, rollout.tensor_model_parallel_size 2",
+            "verl/trainer/config: use_kl_loss and use_kl_in_reward are off, rollout.tensor_model_parallel_size 2, "
+            "rollout.name vllm",
             full="amp-bf16",
             checkpoints=True,
             penalizes=(),
+            engine="vllm",
             ranks=2,
             framework="fsdp",
         ),
         Trainer(
             "openrlhf",
             "OpenRLHF/OpenRLHF openrlhf/utils/deepspeed: ZeRO with bf16 parameters and fp32 master copies; "
-            "openrlhf/cli/train_ppo_ray.py: algo.kl.init_coef 0.01",
+            "openrlhf/cli/train_ppo_ray.py: algo.kl.init_coef 0.01; README.md: answers by vLLM",
             framework="deepspeed",
+            engine="vllm",
             penalizes=(*PENALIZED, "grpo"),
         ),
         Trainer(
             "nemo-rl",
-            "NVIDIA-NeMo/RL examples/configs/grpo_math_1B.yaml: gpu_memory_utilization 0.6, bf16, "
-            "reference_policy_kl_penalty 0.01; nemo_rl/algorithms/grpo.py: offload_before_refit, offload_after_refit; "
-            "dtensor_cfg: FSDP2 around transformers' models, whose weights are loaded in float32",
+            "NVIDIA-NeMo/RL examples/configs/grpo_math_1B.yaml: generation.backend vllm, gpu_memory_utilization 0.6, "
+            "bf16, reference_policy_kl_penalty 0.01; nemo_rl/algorithms/grpo.py: offload_before_refit, "
+            "offload_after_refit; dtensor_cfg: FSDP2 around transformers' models, whose weights are loaded in float32",
             full="amp-bf16",
             implementation="megatron",
             framework="megatron-core",
@@ -226,6 +232,7 @@ TRAINERS: dict[str, Trainer] = {
             beside_quantized="bf16",
             autocast=False,
             share=0.6,
+            engine="vllm",
             away=("optimizer", "parameters"),
             penalizes=(*PENALIZED, "grpo"),
             software="megatron-core",

@@ -95,6 +95,7 @@ def _read_freedom(inputs: Inputs) -> Freedom:
         apart=int(size) if where == "separate" else 0,
         ranks=inputs.integer_or_none("rollout-tp"),
         offloads="offload" not in inputs,
+        family=trainer.engine,
     )
 
 

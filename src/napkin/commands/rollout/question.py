@@ -23,7 +23,7 @@ from napkin.planning.rollouts import APART, Engine, RolloutLengths, ranks_needed
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.training.setup import Setup
-from napkin.training.trainers import LOOP
+from napkin.training.trainers import LOOP, Trainer
 from napkin.training.trainers import find as find_trainer
 
 MEANS = {"prompt-tokens": "prompts", "response-tokens": "answers"}
@@ -95,7 +95,7 @@ def read(inputs: Inputs, timed: bool = True) -> RolloutQuestion:
             "--rollout separate:GPUS",
         )
     setup, prediction = _read_passes(inputs, model, hardware, lengths, total - apart)
-    engine = _read_engine(inputs, model, hardware, lengths, where, total, size, trainer.ranks)
+    engine = _read_engine(inputs, model, hardware, lengths, where, total, size, trainer)
     if engine is not None and not engine.apart and trainer is LOOP:
         inputs.assume("the engine asleep while training")
     _note(inputs, task.name, away, lengths)
@@ -205,9 +205,9 @@ def _read_engine(
     where: str,
     total: int,
     size: str,
-    usual: int,
+    trainer: Trainer,
 ) -> Engine | None:
-    """Return the inference engine; None where answers are not generated here. usual: ranks of the library's engine."""
+    """Return the inference engine; None where answers are not generated here. trainer: whose library starts it."""
     inputs.depends(("rollout-tp",), where != "none", "no answer is generated here", "--rollout colocated:0.5")
     if where == "none":
         return None
@@ -216,9 +216,11 @@ def _read_engine(
     node = int(machine(hardware, "bf16").node)
     ranks = inputs.integer_or_none("rollout-tp")
     if ranks is None:
-        ranks = max(ranks_needed(model, hardware.capacity, share, lengths.most, min(node, gpus)), min(usual, gpus))
+        ranks = max(
+            ranks_needed(model, hardware.capacity, share, lengths.most, min(node, gpus)), min(trainer.ranks, gpus)
+        )
         inputs.default("rollout-tp", str(ranks))
         ranks = inputs.integer("rollout-tp")
     if gpus % ranks:
         raise NapkinError(f"--rollout-tp {ranks} does not divide the engine's {gpus:,} GPUs", "one that does")
-    return Engine(model, gpus, ranks, share, apart=where == "separate")
+    return Engine(model, gpus, ranks, share, apart=where == "separate", family=trainer.engine)

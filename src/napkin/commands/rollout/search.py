@@ -32,6 +32,7 @@ class Freedom:
     share    of each GPU's memory where it is colocated    asleep, away  what the trainer's library does meanwhile
     where    "", or colocated or separate as it was asked  apart  GPUs of an engine on its own, where they are given
     ranks    its tensor-parallel ranks, None: searched     offloads  whether the trainer's states may leave the GPU
+    family   of engines that the trainer's library starts
     """
 
     share: float
@@ -41,6 +42,7 @@ class Freedom:
     apart: int
     ranks: int | None
     offloads: bool
+    family: str
 
 
 @record
@@ -108,7 +110,8 @@ class RolloutSearch:
             return
         most = self.freedom.ranks or min(node, gpus)
         tried = [least << i for i in range(most.bit_length()) if least << i <= most]
-        engines = [Engine(self.model, gpus, ranks, share, apart) for ranks in tried if gpus % ranks == 0]
+        family = self.freedom.family
+        engines = [Engine(self.model, gpus, ranks, share, apart, family) for ranks in tried if gpus % ranks == 0]
         timed = []
         for engine in engines:
             try:

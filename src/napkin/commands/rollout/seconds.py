@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from napkin.evidence.constants import deviations
-from napkin.evidence.generation import rates_on
+from napkin.evidence.generation import UNKNOWN, rates_on
 from napkin.evidence.rollouts import longer, said
 from napkin.evidence.single import StepPrediction
 from napkin.inputs.hardware import Hardware
@@ -66,7 +66,8 @@ def seconds_of(
     parts: list[Term] = [_repeated(part, lengths.updates) for part in (*others, update)]
     if engine is not None:
         capacity = hardware.term("capacity", "memory/capacity", "byte")
-        generation = generation_time(rollout_of(engine, lengths, capacity), rates_on(hardware, FORMAT))
+        rates = rates_on(hardware, FORMAT, engine.family or UNKNOWN)
+        generation = generation_time(rollout_of(engine, lengths, capacity), rates)
         weights = multiply(
             "weights",
             leaf("params", _count(model), "param", TRUE),

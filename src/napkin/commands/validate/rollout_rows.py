@@ -16,6 +16,7 @@ from napkin.evidence.finetune_software import framework_of, optimizer_of, precis
 from napkin.evidence.margins import widths_of
 from napkin.evidence.rates import machine
 from napkin.evidence.rows import RowFields, WrongRow
+from napkin.evidence.serving_words import engine_of
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.model_file import load_config
 from napkin.inputs.presets import is_preset
@@ -149,7 +150,10 @@ def _seconds_of(
     software = "megatron-core" if setup.framework.name == "megatron-core" else trainer.software
     prediction = single.asked(model, setup, hardware, software)
     share = row.number("rl.gpu_memory_utilization") or (APART if places.apart else trainer.share)
-    engine = Engine(model, places.engine, _ranks_of(row, model, hardware, lengths, places, share), share, places.apart)
+    ranks = _ranks_of(row, model, hardware, lengths, places, share)
+    said = row.text("rl.engine")
+    family = engine_of(said) if said else trainer.engine
+    engine = Engine(model, places.engine, ranks, share, places.apart, family)
     away = None
     if trainer.away and not places.apart:
         kept = evaluate(model, setup, trainer.implementation, hardware.capacity)
