@@ -363,6 +363,11 @@ def test_no_option_is_ignored_in_silence(line: str, names: list[str]) -> None:
         ("params llama3-8b --mtp", "--mtp has no effect here: llama3-8b has no multi-token", ""),
         ("params llama3-8b --assume-ignorable turbo", "--assume-ignorable turbo has no effect here", "leave it out"),
         ("step llama3-8b --gpus 8 --zero 3 --hardware h100 --network-bandwidth 9GB/s", "--network-bandwidth", "node"),
+        (
+            "checkpoint --params 70B --write-bandwidth 10GB/s --mtbf 24h --gpus 32",
+            "--gpus has no effect here: --write-bandwidth and --mtbf say all of the job",
+            "leave out one of them",
+        ),
     ],
 )
 def test_what_changes_nothing_is_refused_with_its_reason(line: str, says: str, hint: str) -> None:

@@ -52,7 +52,9 @@ def read(inputs: Inputs) -> CheckpointQuestion:
     policy = precision(inputs.text("precision"))
     optimizer, _ = optimizers.find(inputs.text("optimizer"))
     write = inputs.term("write-bandwidth") if inputs.has("write-bandwidth") else None
-    gpus = inputs.term("gpus") if inputs.has("gpus") else None
+    stated = write is not None and inputs.has("mtbf")
+    inputs.depends(("gpus",), not stated, "--write-bandwidth and --mtbf say all of the job", "leave out one of them")
+    gpus = inputs.term("gpus") if inputs.has("gpus") and not stated else None
     if write is not None or gpus is not None:
         mtbf = _read_mtbf(inputs)
         if gpus is not None and mtbf is None:
