@@ -34,6 +34,7 @@ PROBED = frozenset(
         "dtype",
         "attention",
         "optimizer-form",
+        "optimizer-in-backward",
         "implementation",
         "loss",
         "async-tp",

@@ -30,6 +30,7 @@ REASONS: dict[str, Reason] = {
     "dropout": ("no dropout mask is kept here, and its time is not counted", "--attention eager keeps a mask"),
     "attention": ("this answer does not depend on attention's kernel", "leave it out"),
     "optimizer-form": ("the forms of this optimizer take the same memory and time here", "leave it out"),
+    "optimizer-in-backward": ("it changes memory alone, of which nothing is asked here", "napkin memory"),
     "implementation": ("this implementation keeps and computes the same here", "leave it out"),
     "loss": ("this form of the loss takes the same memory and time here", "leave it out"),
     "async-tp": ("there is no tensor-parallel communication to overlap", "--tp 2 or more"),
