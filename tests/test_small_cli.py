@@ -108,6 +108,12 @@ def test_every_format_has_every_figure(napkin: Napkin) -> None:
     assert values["dtype/nvfp4/bytes"] == 0.5625
 
 
+def test_how_many_formats_hold_a_value_is_counted(napkin: Napkin) -> None:
+    """4,097 is above the largest numbers of fp8_e4m3 (448), fp4 (6) and int8 (127) alone."""
+    values = napkin("dtype 4097 --json").values
+    assert (values["dtype/representable"], values["dtype/lost"]) == (len(FORMATS) - 3, 3)
+
+
 def test_a_value_that_overflows_is_left_out_and_named(napkin: Napkin) -> None:
     outcome = napkin("dtype 1e6 --json")
     assert "dtype/fp16/value" not in outcome.values

@@ -45,6 +45,8 @@ def answer(value: Fraction | None, text: str, named: Format | Integer | None) ->
             rows[-1] |= {"value": None if stored.value is None else float(stored.value), "event": _event(stored)}
     if value is not None and len(chosen) > 1:
         notes += _lost(text, chosen, value)
+        lost = sum(str(row["event"]).startswith(_LOST) for row in rows)
+        terms += [leaf("dtype/representable", len(rows) - lost, "1", TRUE), leaf("dtype/lost", lost, "1", TRUE)]
     if any(isinstance(form, Format) and form.scale for form in chosen):
         notes.append(_SCALED)
     several = len(chosen) > 1
