@@ -233,7 +233,8 @@ def _read_machine(inputs: Inputs, law: ScalingLaw, bounded: bool) -> Available |
         inputs.value(name)
     if mfu is None and not law.plain:
         what = "mixtures of experts" if law.mixture else f"training in {inputs.peek('bits')} bits"
-        raise Refused(f"a plan of a dense model in bf16 does not tell the speed of {what}", "--mfu 0.3, of the bf16 peak")
+        said = f"a plan of a dense model in bf16 does not tell the speed of {what}"
+        raise Refused(said, "--mfu 0.3, of the bf16 peak")
     goodput = read_goodput(inputs, of_mfu=mfu is not None).on(gpus)
     return Available(hardware, gpus, time, peak, price, mfu, goodput, options)
 
