@@ -122,7 +122,9 @@ def _data_parallel(stated: Stated) -> int:
 
 
 def _experts(stated: Stated) -> Iterator[Hit]:
-    ep, counts, ranks = stated.number("ep"), sorted(stated.model.experts), _data_parallel(stated)
+    ep, counts = stated.number("ep"), sorted(stated.model.experts)
+    degrees = math.prod(stated.number(name) or 1 for name in ("tp", "cp"))
+    ranks = degrees * _data_parallel(stated) // (stated.number("etp") or 1)
     if ep <= 1:
         return
     if not counts:
@@ -138,7 +140,7 @@ def _experts(stated: Stated) -> Iterator[Hit]:
         )
     elif ranks and ranks % ep:
         yield Hit(
-            f"ep {ep} does not divide {ranks} data-parallel ranks",
+            f"ep {ep} does not divide the {ranks} ranks of a stage that hold its experts",
             "ep",
             tuple({"ep": str(n)} for n in nearest(ep, fits)),
         )
@@ -239,8 +241,8 @@ RULES = (
     Contradiction(
         "N406",
         "experts-not-divisible",
-        "Expert-parallel ranks do not divide the experts or the data-parallel ranks",
-        "Each rank holds whole experts, as many as the others; expert parallelism lies inside data parallelism.",
+        "Expert-parallel ranks do not divide the experts or the ranks of a stage",
+        "Each rank holds as many experts as the others: ep · etp divides tp · cp · dp.",
         "mixtral-8x7b --gpus 64 --ep 16 --zero 1",
         _experts,
         severity=ERROR,
