@@ -29,6 +29,7 @@ from napkin.training.optimizer_work import (
     projecting,
     rotating,
 )
+from napkin.units import plain
 
 WHOLE, ROWS, COLUMNS, SCALAR, BLOCKS = "whole", "rows", "columns", "scalar", "blocks"
 ONE, GRAMS, CUT_GRAMS, LOW_RANK, PROJECTION = "one", "grams", "cut grams", "low rank", "projection"
@@ -400,9 +401,10 @@ def find(text: str, where: str = "--optimizer", form: str | None = None) -> tupl
     word, colon, rank = word.partition(":")
     word = _SPELLINGS.get(word, word)
     if colon and word in PROJECTED:
-        if not rank.isascii() or not rank.isdigit() or not 0 < int(rank) <= MOST_RANK:
+        chosen = plain(rank)
+        if chosen is None or not 0 < chosen <= MOST_RANK:
             raise NapkinError(f"{where}: {rank[:20]!r} is no rank", f"{word}:{RANK} projects to rank {RANK}")
-        return _formed(_projected(word, int(rank)), named, form, where, text)
+        return _formed(_projected(word, chosen), named, form, where, text)
     if word not in OPTIMIZERS or colon:
         shown = "".join(c for c in text.strip()[:40] if c.isprintable())
         raise NapkinError(
