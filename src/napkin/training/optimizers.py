@@ -6,7 +6,8 @@ unless the optimizer is fused or capturable. optimizer_states.py has the bytes o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from napkin.elementwise import Number
 from napkin.errors import NapkinError, did_you_mean
@@ -166,39 +167,58 @@ _MATRICES = "takes the matrices of the layers; embeddings, heads and vectors sta
 _ONE_STEP = "its decompositions are timed by one published step"
 
 
-def _projected(name: str, rank: int) -> Optimizer:
-    """Return an optimizer that keeps its states of a projection of the gradient to that rank."""
-    eight, apollo = name.endswith("8bit"), name.startswith("apollo")
-    moments = LOW_RANK_BLOCKS if eight else LOW_RANK
+_GALORE = "galore_torch 1.0; Zhao et al. 2024, arXiv:2403.03507"
+_QUANTIZED_GALORE = "q_galore_torch 1.0; Zhang et al. 2024, arXiv:2407.08296"
+_APOLLO = "apollo_torch 1.0.3; Zhu et al. 2024, arXiv:2412.05270"
+
+
+def _projected(
+    name: str,
+    source: str,
+    rank: int,
+    *,
+    moments: str = LOW_RANK,
+    projection: str = PROJECTION,
+    random: bool = False,
+    rest: str = "adamw",
+    remark: str = "",
+    any_rank: bool = True,
+) -> Optimizer:
+    """Return an optimizer that keeps its states of a projection of the gradient to that rank.
+
+    moments, projection  layouts of what it keeps     rest  optimizer of the tensors that it does not take
+    random    the projection is of random numbers, not of the gradient's singular vectors, and scales the gradient
+    any_rank  its name may say another rank
+    """
     kept = [State("exp_avg", moments, size=rank), State("exp_avg_sq", moments, size=rank)]
-    kept.append(State("ortho_matrix", PROJECTION_INT4 if name.startswith("q-") else PROJECTION, size=rank))
-    source = {
-        "galore": "galore_torch 1.0; Zhao et al. 2024, arXiv:2403.03507",
-        "q": "q_galore_torch 1.0; Zhang et al. 2024, arXiv:2407.08296",
-        "apollo": "apollo_torch 1.0.3; Zhu et al. 2024, arXiv:2412.05270",
-    }[name.partition("-")[0]]
-    if apollo:
+    kept.append(State("ortho_matrix", projection, size=rank))
+    if random:
         kept.append(State("scaled_grad", ONE))
-    note = f"{_MATRICES}, weights are not quantized as in its paper" if name.startswith("q-") else _MATRICES
-    if not apollo:
-        note += f"; {_ONE_STEP}"
+    note = f"{_MATRICES}{remark}" + ("" if random else f"; {_ONE_STEP}")
     return Optimizer(
         name,
         tuple(kept),
         source,
         forms=("forloop",),
         only_matrices=True,
-        rest="adamw-8bit" if eight else "adamw",
+        rest=rest,
         whole=True,
-        works=projecting(rank, decomposed=not apollo),
-        note=f"{note}; rank {rank}: {name}:N takes another" if name in PROJECTED else note,
-        update=elementwise_update(forloop=((1, 0),) if apollo else ((4, 0),)),
+        works=projecting(rank, decomposed=not random),
+        note=f"{note}; rank {rank}: {name}:N takes another" if any_rank else note,
+        update=elementwise_update(forloop=((1, 0),) if random else ((4, 0),)),
     )
 
 
+_IN_8_BITS = partial(_projected, moments=LOW_RANK_BLOCKS, rest="adamw-8bit")
+_INT4 = partial(_IN_8_BITS, projection=PROJECTION_INT4, remark=", weights are not quantized as in its paper")
+PROJECTED: dict[str, Callable[[int], Optimizer]] = {
+    "galore-adamw": partial(_projected, "galore-adamw", _GALORE),
+    "galore-adamw-8bit": partial(_IN_8_BITS, "galore-adamw-8bit", _GALORE),
+    "q-galore-adamw-8bit": partial(_INT4, "q-galore-adamw-8bit", _QUANTIZED_GALORE),
+    "apollo-adamw": partial(_projected, "apollo-adamw", _APOLLO, random=True),
+}
+"""Name → the optimizer of a rank, which a name may say."""
 MOST_RANK = 1 << 20
-PROJECTED = ("galore-adamw", "galore-adamw-8bit", "q-galore-adamw-8bit", "apollo-adamw")
-"""Optimizers whose name may say a rank."""
 
 OPTIMIZERS: dict[str, Optimizer] = {
     o.name: o
@@ -347,8 +367,8 @@ OPTIMIZERS: dict[str, Optimizer] = {
             note="queries and keys keep a number for each head, counted as one for each row",
             update=elementwise_update(forloop=((2, 1),)),
         ),
-        *(_projected(name, RANK) for name in PROJECTED),
-        _projected("apollo-mini", 1),
+        *(of_rank(RANK) for of_rank in PROJECTED.values()),
+        _projected("apollo-mini", _APOLLO, 1, random=True, any_rank=False),
         _eight_bit("adam-8bit", "state1", "state2"),
         _eight_bit("adamw-8bit", "state1", "state2"),
         _eight_bit("sgd-momentum-8bit", "state1"),
@@ -402,7 +422,7 @@ def find(text: str, where: str = "--optimizer", form: str | None = None) -> tupl
     if colon and word in PROJECTED:
         if not rank.isascii() or not rank.isdigit() or not 0 < int(rank) <= MOST_RANK:
             raise NapkinError(f"{where}: {rank[:20]!r} is no rank", f"{word}:{RANK} projects to rank {RANK}")
-        return _formed(_projected(word, int(rank)), named, form, where, text)
+        return _formed(PROJECTED[word](int(rank)), named, form, where, text)
     if word not in OPTIMIZERS or colon:
         shown = "".join(c for c in text.strip()[:40] if c.isprintable())
         raise NapkinError(
