@@ -28,6 +28,7 @@ import importlib.machinery
 import json
 import os
 import pickle
+import re
 import resource
 import subprocess
 import sys
@@ -264,12 +265,28 @@ def recorded(session: Session, workers: int) -> dict[str, Recorded]:
     return {one: what for path in of_files for one, what in kept.get(keys[path], {}).items()}
 
 
+@functools.cache
+def imports(file: str, module: str) -> bool:
+    """Return whether a test file imports a module of napkin, or from it."""
+    with open(os.path.join(ROOT, file), encoding="utf-8") as opened:
+        text = opened.read()
+    package, _, name = module.removesuffix(".py").replace(os.sep, ".").rpartition(".")
+    return re.search(rf"from napkin\.{package}(\.{name} import|\b.* import .*\b{name}\b)", text) is not None
+
+
 def tests_for(mutant: Mutant, found: dict[str, Recorded], budget: float) -> tuple[list[str], int]:
     """Return the tests that run a mutant's statement, in the order in which they are asked, and how many there are:
-    quick ones first, the further cases of one test function later. Of what runs on import: its module's tests."""
+    quick ones first, the further cases of one test function later. Of what runs on import: its module's tests, and
+    those of files that import from it."""
     wanted = {(mutant.path, line) for line in range(mutant.lines[0], mutant.lines[1] + 1)}
     covering = [one for one, what in found.items() if not wanted.isdisjoint(what.lines)]
-    covering = covering or [one for one, what in found.items() if any(path == mutant.path for path, _ in what.lines)]
+    if not covering:
+        near = {file for file in {one.split("::")[0] for one in found} if imports(file, mutant.path)}
+        covering = [
+            one
+            for one, what in found.items()
+            if one.split("::")[0] in near or any(path == mutant.path for path, _ in what.lines)
+        ]
     cases: Counter[str] = Counter()
     costs = {}
     for one in sorted(covering, key=lambda one: found[one].seconds):
