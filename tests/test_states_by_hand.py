@@ -19,9 +19,9 @@ from napkin.operations.model import Model
 from napkin.operations.roles import COLUMN, EXPERT, REPLICATED, ROW, VOCABULARY
 from napkin.operations.work import Weight
 from napkin.record import replace
-from napkin.training import optimizers
 from napkin.training.frameworks import FRAMEWORKS, PLAIN
 from napkin.training.layout import Layout
+from napkin.training.optimizer_names import find
 from napkin.training.optimizers import OPTIMIZERS
 from napkin.training.precision import POLICIES
 from napkin.training.setup import Setup
@@ -55,7 +55,7 @@ def setup_of(
     laid = Layout(**{"seq": S, **changes})
     implementation = runs.implements(implementation_of(runs.implementation, of.family), False, False)
     precision = runs.formats(POLICIES[policy])
-    found, _ = optimizers.find(optimizer)
+    found, _ = find(optimizer)
     return Setup(implementation, laid, precision, found, "fused", framework=runs, **own)
 
 
