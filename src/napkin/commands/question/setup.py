@@ -13,10 +13,10 @@ from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
 from napkin.operations.queries import undivided
 from napkin.record import replace
-from napkin.training import optimizers
+from napkin.training import optimizer_names
 from napkin.training.frameworks import FRAMEWORKS, PLAIN, Framework
 from napkin.training.layout import Layout
-from napkin.training.optimizers import Optimizer
+from napkin.training.optimizer import Optimizer
 from napkin.training.precision import Precision, precision
 from napkin.training.setup import Setup, keeps_adapters
 
@@ -120,11 +120,11 @@ def _read_shard(inputs: Inputs, layout: Layout) -> int:
 def read_optimizer(inputs: Inputs, form: str | None = None) -> tuple[Optimizer, str | None]:
     """Return the optimizer, and the form that its name states or that is given; sgd has momentum only where it is asked
     for, as torch's."""
-    optimizer, form = optimizers.find(inputs.text("optimizer", default="adamw"), form=form)
+    optimizer, form = optimizer_names.find(inputs.text("optimizer", default="adamw"), form=form)
     if optimizer.name == "sgd":
         inputs.default("momentum", "0")
         if inputs.number_or_none("momentum"):
-            optimizer, _ = optimizers.find("sgd-momentum")
+            optimizer, _ = optimizer_names.find("sgd-momentum")
     elif inputs.has("momentum"):
         if optimizer.name not in ("sgd-momentum", "sgd-nesterov"):
             raise NapkinError(f"--momentum belongs to sgd, not to {optimizer.name}", "leave it out")
