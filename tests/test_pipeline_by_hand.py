@@ -101,7 +101,7 @@ def test_of_stages_that_hold_the_same_the_first_is_looked_at(types: str, p: int,
     """Both ends, and of those between that have the same layers the first, which has the most micro-batches in flight.
     Under a zero-bubble schedule the last as well."""
     step = step_of(windowed(types), framework, pp=p, micro_batches=p)
-    held = [types[low:high] for low, high in (bounds(step, i) for i in range(p))]
+    held = [types[int(low) : int(high)] for low, high in (bounds(step, i) for i in range(p))]
     assert sum(map(len, held)) == len(types)
     firsts = {next(i for i in range(1, p - 1) if held[i] == one) for one in held[1:-1]}
     assert set(places(step)) == {0, p - 1} | firsts
