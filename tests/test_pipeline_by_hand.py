@@ -4,17 +4,39 @@ The small decoders are those of test_states_by_hand.py."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
+import numpy as np
 import pytest
 
+from napkin.footprint.memory import rank_of
+from napkin.footprint.rows import Rows
 from napkin.footprint.stages import bounds, in_flight, places, shares
 from napkin.operations.model import Model
+from napkin.record import replace
 from napkin.training.frameworks import COST, EVEN, FRONT, SLOTS
 from napkin.training.layout import Layout
+from napkin.training.recomputation import Recompute
 from tests.conftest import model
-from tests.test_states_by_hand import DENSE, HEADS, KV, LAYER, TABLE, D, F, H, L, S, V, rank, step_of
+from tests.test_states_by_hand import (
+    DENSE,
+    HEADS,
+    KV,
+    LAYER,
+    LLAMA,
+    SPARSE,
+    TABLE,
+    D,
+    F,
+    H,
+    L,
+    S,
+    V,
+    rank,
+    setup_of,
+    step_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -116,3 +138,48 @@ def test_stages_that_are_assigned_by_hand_are_looked_at(types: str) -> None:
     assert set(places(step)) >= {0, 1, 3, 5}
     step = step_of(windowed(types), "nanotron", pp=6, micro_batches=6)
     assert set(places(step)) >= {0, 5} | (set(range(6)) if "f" in types else set())
+
+
+# --- layouts evaluated together ---
+
+TIED = model(**LLAMA, tie_word_embeddings=True)
+DIVIDED = [(2, 2, 1), (2, 4, 1), (4, 2, 1), (4, 4, 1)]
+WHOLE_LAYERS = [(1, 2, 0), (1, 3, 0)]
+"""tp, micro-batch and sequence parallelism: what the tape depends on; one tape has rows that run the same."""
+DEGREES = list(product((1, 2, 4), (1, 2), (0, 1, 3), (1, 4)))[::3]
+"""pp, dp, ZeRO stage and micro-batches."""
+
+
+@pytest.mark.parametrize(
+    ("of", "more"),
+    [
+        (DENSE, {}),
+        (TIED, {}),
+        (TIED, {"policy": "amp-bf16", "recompute": Recompute("every", 2)}),
+        (TIED, {"in_backward": True}),
+        (SPARSE, {"recompute": Recompute("full")}),
+        (windowed("wfwf"), {"policy": "fp32"}),
+    ],
+)
+def test_layouts_that_are_evaluated_together_hold_what_each_holds_alone(of: Model, more: dict[str, Any]) -> None:
+    """Every pipeline's last stage, of layouts that differ in all that may be an array."""
+    for rows in (DIVIDED, WHOLE_LAYERS):
+        tp, micro, sp = (np.array(column) for column in zip(*rows, strict=True))
+        row = np.arange(len(DEGREES)) % len(rows)
+        pp, dp, zero, m = (np.array(column) for column in zip(*DEGREES, strict=True))
+        tapes = setup_of(of, tp=tp, micro=micro, sp=sp, **more)
+        degrees = {"pp": pp, "dp": dp, "zero": zero, "micro_batches": m}
+        of_rows = {"tp": tp[row], "micro": micro[row], "sp": sp[row]}
+        setup = replace(tapes, layout=tapes.layout.replaced(**of_rows, **degrees))
+        every = rank_of(Rows(of, tapes).step(setup, row), pp - 1)
+        for at in range(len(DEGREES)):
+            own = {name: int(sizes[at]) for name, sizes in {**of_rows, **degrees}.items()}
+            step = step_of(of, **own, **more)
+            alone = rank_of(step, own["pp"] - 1)
+            assert [entry(one.live, at) for one in every.moments] == [one.live for one in alone.moments], own
+            assert entry(every.least, at) == alone.least
+            assert entry(every.flow(setup).groups, at) == alone.flow(step.setup).groups
+
+
+def entry(sizes: Any, at: int) -> float:
+    return float(np.broadcast_to(sizes, len(DEGREES))[at])
