@@ -95,10 +95,9 @@ def test_pixels_of_a_micro_batch() -> None:
     llava = model_of(configs["llava"]["config"])
     assert pixel_bytes(llava, Layout(96, micro=3, images=2)) == 3 * 2 * 16 * 3 * 7 * 7 * 4
     assert pixel_bytes(llava, Layout(96)) == pixel_bytes(DENSE, Layout(96, images=2)) == 0
-    whole, none = (
-        rank_of(step_of(llava, tower=llava.vision.implementation, seq=96, images=n), 0).moments[0].inputs
-        for n in (2, 0)
-    )
+    assert llava.vision is not None
+    steps = (step_of(llava, tower=llava.vision.implementation, seq=96, images=n) for n in (2, 0))
+    whole, none = (rank_of(step, 0).moments[0].inputs for step in steps)
     assert whole - none == 2 * 16 * 3 * 7 * 7 * 4
 
 
