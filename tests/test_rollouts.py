@@ -172,7 +172,36 @@ def test_the_memory_of_the_longest_needs_no_mean() -> None:
     line = LINE.replace(means, "--max-prompt-tokens 500 --max-response-tokens 3500")
     known = LINE.replace(means, "--prompt-tokens 500 --response-tokens 3500")
     assert values(f"memory {line}")["memory/phase/update"] == values(f"memory {known}")["memory/phase/update"]
-    assert "--prompt-tokens is missing" in run_line(f"step {line}").err
+
+
+def test_the_longest_alone_make_a_range_of_means() -> None:
+    """Half of a limit of 3,500 tokens, from a fifth to four fifths; prompts of 200 tokens, 50 to 500."""
+    limits = "--max-prompt-tokens 500 --max-response-tokens 3500"
+    line = LINE.replace("--prompt-tokens 200 --response-tokens 1000", limits)
+    found = run_line(f"step {line} --json").data
+    likely, least, most = (
+        run_line(f"step {line} --prompt-tokens {prompt} --response-tokens {answer} --json").data
+        for prompt, answer in ((200, 1750), (50, 500), (500, 2800))
+    )
+    for path in ("step/time", "step/generation", "step/update", "step/weight_transfer"):
+        assert found["values"][path] == likely["values"][path]
+        assert found["low"][path] == pytest.approx(min(one["low"][path] for one in (likely, least, most)))
+        assert found["high"][path] == pytest.approx(max(one["high"][path] for one in (likely, least, most)))
+    assert found["high"]["step/update"] == pytest.approx(most["high"]["step/update"])
+    said = " ".join(run_line(f"step {line} -v").out.split())
+    assert "prompts of 50 to 500 tokens in the mean are in the interval" in said
+    assert "assumed: prompts of 200 tokens and answers of 1,750 tokens" in run_line(f"step {line}").out
+
+
+def test_a_step_says_whether_it_fits() -> None:
+    """Its memory is that of the phases; a run of such steps says it on line 2."""
+    found = run_line(f"step {LINE} --json").values
+    assert found["memory/total"] == values(f"memory {LINE}")["memory/total"]
+    large = LINE.replace("--zero 3 --recompute full", "--zero 0")
+    assert "does not fit" in run_line(f"step {large}").out
+    run = run_line(f"train-time {large} --steps 10")
+    assert run.status == 0
+    assert "DOES NOT FIT" in run.out.splitlines()[1]
 
 
 def test_a_sequence_leaves_the_answer_what_the_prompt_does_not_take() -> None:
@@ -311,6 +340,7 @@ def test_the_batch_of_answers_counts_prompts() -> None:
     ("line", "says"),
     [
         ("step llama3-8b --task grpo --hardware h100 --response-tokens 8 --samples-per-prompt 8", "--prompt-tokens"),
+        (f"step {LINE} --max-response-tokens 99", "is below the mean"),
         ("plan llama3-8b --task grpo --gpus 8 --hardware h100", "--prompt-tokens is missing"),
         (f"plan {LINE} --within 3d", "--within"),
         (f"plan {LINE} --rollout none".replace("--zero 3", ""), "a plan is of a step that generates"),

@@ -27,6 +27,7 @@ from napkin.planning.rollouts import APART, Engine, RolloutLengths, ranks_needed
 from napkin.planning.step_memory import terms_of
 from napkin.planning.verdicts import evaluate
 from napkin.record import record, replace
+from napkin.training.frameworks import Framework
 from napkin.training.layout import Layout
 from napkin.training.recomputation import recompute
 from napkin.training.setup import Setup
@@ -249,7 +250,7 @@ def _setup_of(row: RowFields, model: Model, trainer: Trainer, lengths: RolloutLe
     framework = framework_of(row, row.text("layout.stack").lower(), trainer)
     name = framework.implementation if framework.implementation != "hf" else trainer.implementation
     precision = framework.formats(precision_of(row, trainer, framework, "full"))
-    layout = _layout_of(row, trainer, lengths, gpus)
+    layout = _layout_of(row, trainer, framework, lengths, gpus)
     implementation = framework.implements(implementation_of(name, model.family), False, int(layout.tp) > 1)
     optimizer, form = optimizer_of(row)
     said = row.text("rl.reference").lower()
@@ -271,7 +272,7 @@ def _setup_of(row: RowFields, model: Model, trainer: Trainer, lengths: RolloutLe
     )
 
 
-def _layout_of(row: RowFields, trainer: Trainer, lengths: RolloutLengths, gpus: int) -> Layout:
+def _layout_of(row: RowFields, trainer: Trainer, framework: Framework, lengths: RolloutLengths, gpus: int) -> Layout:
     """Return the layout of the trainer over sequences of the mean length."""
     tp, pp, cp, ep = (row.count(f"layout.{name}") or 1 for name in ("tp", "pp", "cp", "ep"))
     dp, rest = divmod(gpus, tp * pp * cp)
@@ -281,7 +282,7 @@ def _layout_of(row: RowFields, trainer: Trainer, lengths: RolloutLengths, gpus: 
     sequences = lengths.prompts * lengths.answers // lengths.updates
     usual = "full" if trainer.recomputes(row.text("layout.versions")) else "none"
     zero = row.count("layout.zero", least=0)
-    megatron = row.text("layout.stack").lower() == "megatron-core"
+    usual_stage = trainer.stage(framework) or int(framework.name == "megatron-core")
     return Layout(
         seq=-(-lengths.mean // cp) * cp,
         micro=micro,
@@ -292,6 +293,6 @@ def _layout_of(row: RowFields, trainer: Trainer, lengths: RolloutLengths, gpus: 
         cp=cp,
         ep=ep,
         sp=1 if tp > 1 else 0,
-        zero=(1 if megatron else 0) if zero is None else zero,
+        zero=usual_stage if zero is None else zero,
         recompute=recompute((row.text("layout.recompute") or usual).split(" ")[0], "recompute"),
     )
