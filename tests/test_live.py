@@ -17,7 +17,8 @@ from napkin.footprint import memory
 from napkin.footprint.prepared import prepare
 from napkin.footprint.rank import BUCKETS, Rank
 from napkin.training.layout import Layout
-from napkin.training.optimizers import OPTIMIZERS, find
+from napkin.training.optimizer_names import find
+from napkin.training.optimizers import OPTIMIZERS
 from napkin.training.precision import POLICIES
 from napkin.training.recomputation import Recompute
 from napkin.training.setup import Setup

@@ -253,6 +253,8 @@ def test_unfused_attention() -> None:
     forward = square + scores * 13 / 30
     again = parts(flash=0, attention_recomputed=1, changed={"score_bytes": 30.0})["step/compute/attention"]
     assert again == pytest.approx(L * (3 * square + scores + forward))
+    divided = parts(flash=0, tp=2, cp=2, changed={"score_bytes": 30.0})["step/compute/attention"]
+    assert divided == pytest.approx(found / 4)
     # heads of 54 are odd: five halvings of 64, and the library's slower batched products
     odd = replace(DENSE, head_dim=54)
     losses = {"score_bytes": 0.0, "misaligned": 0.5, "core_odd": 0.25, "core": 0.5}
@@ -433,6 +435,15 @@ def test_grouped_products_of_experts() -> None:
     assert found["moe/experts/products/backward"] == pytest.approx(backward)
 
 
+def test_ranks_that_share_an_expert_divide_its_width() -> None:
+    """etp 2: all tokens of both, half of the inner width (Megatron-core, expert_tensor_parallel_size)."""
+    found = parts(MOE, ep=2, etp=2, dp=4)
+    local, rows, inner = E / 2, 2 * T * K / (E / 2), EF / 2
+    up = joined(local * 2 * rows * H * 2 * inner, local * 2 * (rows * H + H * 2 * inner + rows * 2 * inner))
+    down = joined(local * 2 * rows * inner * H, local * 2 * (rows * inner + inner * H + rows * H))
+    assert found["moe/experts/products/forward"] == pytest.approx(up + down)
+
+
 def test_elementwise_work_of_experts() -> None:
     """Gated: six bytes forward and ten backward of each inner element that is routed; permutation in and out."""
     found = parts(MOE, {"permutation_bytes": 8.0})
@@ -591,6 +602,10 @@ def test_reduction_behind_the_last_backward_pass() -> None:
     backward = parts()["layer/behind"]
     found = parts(dp=4, zero=1, changed={"data_overlap": 1.0, "network": 0.01, "link": 0.01})
     assert found["step/communication/data"] == pytest.approx(max(0, 100 * whole - L * backward))
+    # of a stage with two chunks, the last one's layers: a quarter of all
+    chunks = parts(dp=4, zero=1, pp=2, vp=2, changed={"data_overlap": 1.0, "network": 1e-4, "link": 1e-4})
+    stage = 3 / 4 * 6 * (L / 2 * (LAYER + NORMS) + V * H)
+    assert chunks["step/communication/data"] == pytest.approx(1e4 * stage - L / 4 * backward)
     least = parts(dp=4, zero=1, changed={"data_overlap": 1.0, "data_exposed": 0.1, "link": 1e3})
     assert least["step/communication/data"] == pytest.approx(0.1 * whole / 1e3)
 
@@ -666,6 +681,11 @@ def test_an_optimizer_works_on_each_matrix() -> None:
     assert tables == pytest.approx(L * each + 2 * (32 * V * H + H**2 * V / 200))
     both = parts(works=works, optimizer_bytes=30)["step/optimizer"]
     assert both == pytest.approx(L * each + 30 * WEIGHTS)
+    # experts in one tensor are no matrices: q, k and v in one, output and router are
+    dense = sum(32 * a * b + min(a, b) ** 2 * max(a, b) / 200 for a, b in [*MATRICES[:2], (H, E)])
+    for zero, ways in ((0, 1), (1, 4)):
+        found = parts(MOE, works=works, optimizer_bytes=0, dp=4, ep=2, zero=zero)["step/optimizer"]
+        assert found == pytest.approx(L * dense / ways)
 
 
 def test_the_only_expert_of_a_rank_is_an_ordinary_product() -> None:

@@ -40,7 +40,7 @@ from napkin.errors import NapkinError
 from napkin.footprint import memory
 from napkin.footprint.prepared import prepare
 from napkin.training.layout import Layout
-from napkin.training.optimizers import find
+from napkin.training.optimizer_names import find
 from napkin.training.precision import POLICIES
 from napkin.training.recomputation import Recompute
 from napkin.training.setup import Setup

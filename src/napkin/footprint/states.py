@@ -16,8 +16,9 @@ from napkin.operations.tuning import Tuning
 from napkin.operations.work import Weight
 from napkin.record import record, replace
 from napkin.training.layout import Layout
+from napkin.training.optimizer import Optimizer, State
 from napkin.training.optimizer_states import state_bytes
-from napkin.training.optimizers import OPTIMIZERS, Optimizer, State
+from napkin.training.optimizers import OPTIMIZERS
 from napkin.training.setup import Setup
 
 

@@ -5,16 +5,12 @@ from __future__ import annotations
 import re
 
 from napkin.errors import NapkinError
+from napkin.evidence.answers import answers_within, prompts_within
 from napkin.evidence.rows import RowFields
 from napkin.planning.rollouts import RolloutLengths
 
-ANSWERS = (2000, 500, 12_000)
-"""Mean tokens of an answer where a row states their limit alone: the likely figure, the least, the most. Assumed: as of
-models that reason, whose limit few answers reach."""
-MOST_OF_LIMIT = 0.75
-"""The mean over the limit at most: NeMo RL's performance summary states both, 0.46 to 0.78."""
-PROMPTS = (200, 50, 1000)
-"""Mean tokens of a prompt where a row does not state them. Assumed."""
+LONGEST_PROMPT = 1000
+"""Most tokens of a mean prompt where a row says nothing of prompts."""
 SYNCHRONOUS = ("", "on policy", "sync", "colocate sync", "colocate")
 """Words of runs whose phases follow each other: what libraries do unless a row says otherwise (verl ray_trainer.py, TRL
 grpo_trainer.py, OpenRLHF without --async_train)."""
@@ -48,11 +44,10 @@ def lengths_of(row: RowFields) -> tuple[RolloutLengths, ...]:
     if not answers:
         if limit is None:
             raise NapkinError("how long its answers are is not stated")
-        answers = [min(one, MOST_OF_LIMIT * limit) for one in ANSWERS]
+        answers = [*answers_within(limit).all]
     asked = [one for one in prompts if one is not None]
     if not asked:
-        most = row.count("rl.prompt_length_max") or max(PROMPTS)
-        asked = [min(one, most) for one in PROMPTS]
+        asked = [*prompts_within(row.count("rl.prompt_length_max") or LONGEST_PROMPT).all]
     count = max(len(answers), len(asked))
     samples, group = _samples_of(row)
     return tuple(_lengths(row, _at(asked, place), _at(answers, place), limit, samples, group) for place in range(count))

@@ -27,6 +27,7 @@ from napkin.planning.rollouts import APART, Engine, RolloutLengths, ranks_needed
 from napkin.planning.step_memory import terms_of
 from napkin.planning.verdicts import evaluate
 from napkin.record import record, replace
+from napkin.training.frameworks import Framework
 from napkin.training.layout import Layout
 from napkin.training.recomputation import recompute
 from napkin.training.setup import Setup
@@ -132,8 +133,12 @@ def rollout_row(row: RowFields) -> RolloutRow:
         raise NapkinError("; ".join(dict.fromkeys(problem.message for problem in problems)))
     seconds = tuple(_seconds_of(row, model, hardware, one, places) for one in lengths)
     steps = tuple(_steps_of(row, one) for one in lengths)
-    source = row.text("source.title") or row.text("source")
-    return RolloutRow(seconds, lengths, places.all, steps, bool(lengths[0].behind), source)
+    return RolloutRow(seconds, lengths, places.all, steps, bool(lengths[0].behind), _source_of(row))
+
+
+def _source_of(row: RowFields) -> str:
+    """Return the source that a row is of."""
+    return row.text("source.title") or row.text("source")
 
 
 def _steps_of(row: RowFields, lengths: RolloutLengths) -> float:
@@ -153,12 +158,12 @@ def _seconds_of(
     ranks = _ranks_of(row, model, hardware, lengths, places, share)
     said = row.text("rl.engine")
     family = engine_of(said) if said else trainer.engine
-    engine = Engine(model, places.engine, ranks, share, places.apart, family)
+    engine = Engine(model, places.engine, ranks, share, places.apart, family, trainer.broadcast)
     away = None
     if trainer.away and not places.apart:
         kept = evaluate(model, setup, trainer.implementation, hardware.capacity)
         away = moved_away(terms_of(kept, ""), trainer.away)
-    return seconds_of(prediction, engine, lengths, hardware, model, away)
+    return seconds_of(prediction, engine, lengths, hardware, model, away, _source_of(row))
 
 
 def _ranks_of(
@@ -245,7 +250,7 @@ def _setup_of(row: RowFields, model: Model, trainer: Trainer, lengths: RolloutLe
     framework = framework_of(row, row.text("layout.stack").lower(), trainer)
     name = framework.implementation if framework.implementation != "hf" else trainer.implementation
     precision = framework.formats(precision_of(row, trainer, framework, "full"))
-    layout = _layout_of(row, trainer, lengths, gpus)
+    layout = _layout_of(row, trainer, framework, lengths, gpus)
     implementation = framework.implements(implementation_of(name, model.family), False, int(layout.tp) > 1)
     optimizer, form = optimizer_of(row)
     said = row.text("rl.reference").lower()
@@ -267,7 +272,7 @@ def _setup_of(row: RowFields, model: Model, trainer: Trainer, lengths: RolloutLe
     )
 
 
-def _layout_of(row: RowFields, trainer: Trainer, lengths: RolloutLengths, gpus: int) -> Layout:
+def _layout_of(row: RowFields, trainer: Trainer, framework: Framework, lengths: RolloutLengths, gpus: int) -> Layout:
     """Return the layout of the trainer over sequences of the mean length."""
     tp, pp, cp, ep = (row.count(f"layout.{name}") or 1 for name in ("tp", "pp", "cp", "ep"))
     dp, rest = divmod(gpus, tp * pp * cp)
@@ -277,7 +282,7 @@ def _layout_of(row: RowFields, trainer: Trainer, lengths: RolloutLengths, gpus: 
     sequences = lengths.prompts * lengths.answers // lengths.updates
     usual = "full" if trainer.recomputes(row.text("layout.versions")) else "none"
     zero = row.count("layout.zero", least=0)
-    megatron = row.text("layout.stack").lower() == "megatron-core"
+    usual_stage = trainer.stage(framework) or int(framework.name == "megatron-core")
     return Layout(
         seq=-(-lengths.mean // cp) * cp,
         micro=micro,
@@ -288,6 +293,6 @@ def _layout_of(row: RowFields, trainer: Trainer, lengths: RolloutLengths, gpus: 
         cp=cp,
         ep=ep,
         sp=1 if tp > 1 else 0,
-        zero=(1 if megatron else 0) if zero is None else zero,
+        zero=usual_stage if zero is None else zero,
         recompute=recompute((row.text("layout.recompute") or usual).split(" ")[0], "recompute"),
     )
