@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from napkin.inputs.launch.values import Open
+from napkin.inputs.launch.values import Open, names
 from napkin.inputs.presets import is_preset, preset
 
 TYPE_CHECKING = False
@@ -157,6 +157,36 @@ def lora_targets(targets: list[str]) -> str:
     """Return LoRA's targets in napkin's words."""
     words = [_TARGETS.get(one.strip().lower().replace("-", "_"), one.strip().lower()) for one in targets]
     return "all" if "all" in words else ",".join(dict.fromkeys(words))
+
+
+_ALTERNATIVES = re.compile(r"\((?:\?:)?([\w|]+)\)|(\w+)")
+_EVERY_LAYER = re.compile(r"\[\\d\]\+|\\d\+|\[0-9\]\+")
+
+
+def matched_targets(pattern: str) -> list[str] | None:
+    """Return the modules whose names a regular expression ends with, as peft reads a text: `.*(mlp|attn).(up|q)_proj`.
+    None for one that picks layers, or whose last part is no list of words."""
+    front, _, last = pattern.strip("^$").rpartition(".")
+    parts = list(_ALTERNATIVES.finditer(last))
+    if not last or "".join(one[0] for one in parts) != last or re.search(r"\d", _EVERY_LAYER.sub("", front)):
+        return None
+    found = [""]
+    for one in parts:
+        found = [left + right for left in found for right in (one[1] or one[2]).split("|")]
+    return found
+
+
+def take_targets(reading: Reading, key: str, value: object) -> None:
+    """Read LoRA's targets: a list of modules, words, or a regular expression over their names."""
+    listed = [str(value)] if isinstance(value, str) and re.search(r"[|\\*+]", value) else None
+    if listed is None:
+        reading.put("lora-targets", lora_targets(names(value)), key)
+        return
+    found = matched_targets(listed[0])
+    if found is None:
+        reading.ask("lora-targets", key, given=listed[0])
+    else:
+        reading.derive("lora-targets", lora_targets(found), key)
 
 
 _SUFFIXES = re.compile(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from napkin.errors import NapkinError
 from napkin.inputs.launch import values
-from napkin.inputs.launch.names import AUTOCAST, MASTER, PURE, lora_targets
+from napkin.inputs.launch.names import AUTOCAST, MASTER, PURE, take_targets
 from napkin.inputs.launch.values import Open, calculated, flag, names, number, whole, word
 from napkin.units import Unreadable
 
@@ -194,7 +194,7 @@ def take_lora(reading: Reading, rank: str, targets: str, default_rank: int, defa
     value = reading.find(*targets.split("|"))
     if value is not None and not isinstance(value.value, Open):
         at = next(one for one in targets.split("|") if reading.source.get(one) is value)
-        reading.put("lora-targets", lora_targets(names(value.value)), at)
+        take_targets(reading, at, value.value)
     elif default_targets is not None:
         reading.default("lora-targets", default_targets, targets.split("|")[0])
     else:

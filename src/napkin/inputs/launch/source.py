@@ -65,6 +65,10 @@ class LaunchFile:
     def has_any(self, *keys: str) -> bool:
         return any(key in self for key in keys)
 
+    def states(self, block: str) -> bool:
+        """Whether a key, or anything in a block of this name, has a value: an empty `fsdp_config:` states nothing."""
+        return any(self.values[key].value not in (None, "", [], {}) for key in self.inside(block))
+
     def get(self, key: str) -> FileValue | None:
         self.looked.add(key)
         return self.values.get(key)
