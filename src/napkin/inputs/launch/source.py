@@ -44,6 +44,7 @@ class LaunchFile:
     values   key → FileValue
     command  words of a script's command that are not options (the program that it starts)
     unread   what is no key, and why it was not read      looked  keys that a reader asked for
+    environment  variables that a script sets and that launchers read (NPROC_PER_NODE), with their text
     """
 
     def __init__(self, name: str, syntax: str, values: Mapping[str, FileValue], document: Document) -> None:
@@ -53,6 +54,7 @@ class LaunchFile:
         self.document = document
         self.command: tuple[str, ...] = ()
         self.unread: dict[str, str] = {}
+        self.environment: dict[str, str] = {}
         self.looked: set[str] = set()
 
     def __contains__(self, key: str) -> bool:
