@@ -28,6 +28,7 @@ import importlib.machinery
 import json
 import os
 import pickle
+import re
 import resource
 import subprocess
 import sys
@@ -56,6 +57,8 @@ PAGES = "not page and not in_step and not docs"
 """Which tests do not compare a generated page or table with what makes it."""
 BUDGET = 30.0
 """Seconds of tests, as recorded, that a mutant is run against at the most."""
+SEEN_OFTEN = 30
+"""Calls of a function without a new line after which a test's further calls are not recorded."""
 SLOWER, ALLOWANCE, MEMORY = 4, 20, 4 << 30
 """How much longer a test may take than recorded, with seconds and bytes on top."""
 
@@ -157,24 +160,43 @@ def limit(seconds: float) -> None:
 
 
 class Trace:
-    """Records the lines of the mutated packages that run."""
+    """Records the lines of the mutated packages that run. A function whose calls have shown no new line SEEN_OFTEN
+    times in a row is not followed any further: what it runs costs no time to record."""
 
     def __init__(self) -> None:
-        self.lines: set[tuple[str, int]] = set()
         self.names: dict[str, str] = {}
         for package in PACKAGES:
             for path in glob.glob(os.path.join(SOURCE, package, "*.py")):
                 self.names[path] = os.path.relpath(path, SOURCE)
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget what ran, for the next test."""
+        self._of: dict[int, tuple[types.CodeType, set[int], list[int]]] = {}
+
+    @property
+    def lines(self) -> frozenset[tuple[str, int]]:
+        """Lines that ran since, as (module, line)."""
+        each = self._of.values()
+        return frozenset((self.names[code.co_filename], line) for code, lines, _ in each for line in lines)
 
     def __call__(self, frame: types.FrameType, event: str, argument: Any) -> Any:
-        name = self.names.get(frame.f_code.co_filename)
-        if name is None:
+        code = frame.f_code
+        known = self._of.get(id(code))
+        if known is None:
+            if code.co_filename not in self.names:
+                return None
+            known = self._of[id(code)] = code, {code.co_firstlineno}, [0, 0]
+        _, lines, calls = known
+        if len(lines) > calls[1]:
+            calls[0], calls[1] = 0, len(lines)
+        calls[0] += 1
+        if calls[0] > SEEN_OFTEN:
             return None
-        add = self.lines.add
-        add((name, frame.f_lineno))
+        add = lines.add
 
         def line(frame: types.FrameType, event: str, argument: Any) -> Any:
-            add((name, frame.f_lineno))
+            add(frame.f_lineno)
             return line
 
         return line
@@ -190,7 +212,7 @@ def record_lines(session: Session, files: list[str], target: str) -> None:
     failed: set[str] = set()
     session.failed = failed.add
     for item, following in zip(items, [*items[1:], None], strict=True):
-        trace.lines = set()
+        trace.begin()
         for cache in caches:
             cache.cache_clear()
         started = time.process_time()
@@ -199,7 +221,7 @@ def record_lines(session: Session, files: list[str], target: str) -> None:
             session.run(item, following)
         finally:
             sys.settrace(None)
-        found[item.nodeid] = Recorded(time.process_time() - started, frozenset(trace.lines))
+        found[item.nodeid] = Recorded(time.process_time() - started, trace.lines)
     with open(target, "wb") as file:
         pickle.dump(({one: what for one, what in found.items() if one not in failed}, failed), file)
 
@@ -243,12 +265,28 @@ def recorded(session: Session, workers: int) -> dict[str, Recorded]:
     return {one: what for path in of_files for one, what in kept.get(keys[path], {}).items()}
 
 
+@functools.cache
+def imports(file: str, module: str) -> bool:
+    """Return whether a test file imports a module of napkin, or from it."""
+    with open(os.path.join(ROOT, file), encoding="utf-8") as opened:
+        text = opened.read()
+    package, _, name = module.removesuffix(".py").replace(os.sep, ".").rpartition(".")
+    return re.search(rf"from napkin\.{package}(\.{name} import|\b.* import .*\b{name}\b)", text) is not None
+
+
 def tests_for(mutant: Mutant, found: dict[str, Recorded], budget: float) -> tuple[list[str], int]:
     """Return the tests that run a mutant's statement, in the order in which they are asked, and how many there are:
-    quick ones first, the further cases of one test function later. Of what runs on import: its module's tests."""
+    quick ones first, the further cases of one test function later. Of what runs on import: its module's tests, and
+    those of files that import from it."""
     wanted = {(mutant.path, line) for line in range(mutant.lines[0], mutant.lines[1] + 1)}
     covering = [one for one, what in found.items() if not wanted.isdisjoint(what.lines)]
-    covering = covering or [one for one, what in found.items() if any(path == mutant.path for path, _ in what.lines)]
+    if not covering:
+        near = {file for file in {one.split("::")[0] for one in found} if imports(file, mutant.path)}
+        covering = [
+            one
+            for one, what in found.items()
+            if one.split("::")[0] in near or any(path == mutant.path for path, _ in what.lines)
+        ]
     cases: Counter[str] = Counter()
     costs = {}
     for one in sorted(covering, key=lambda one: found[one].seconds):

@@ -1,7 +1,8 @@
-"""How far published steps of reinforcement learning were from what is predicted: what a step's interval is made of.
+"""How much longer published steps of reinforcement learning took than what is counted of them, and how far they were
+from that: a step's prediction and its interval.
 
-No constant is fitted to them, so that each is held out. They are of two sources: the interval is assumed from them, and
-the answer says so; a row of one is judged by the other alone.
+One factor is all that is fitted: the mean over models, each of which weighs the same. A row is predicted and judged
+with the rows of other sources alone; versions of one page are one source.
 """
 
 from __future__ import annotations
@@ -9,19 +10,39 @@ from __future__ import annotations
 import math
 
 from napkin._tables.rollout_errors import STEPS
+from napkin.term import SEEN, Term, leaf
 
 
-def longer(deviations: float, without: str = "") -> tuple[float, float]:
-    """Return the mean of ln(measured / predicted), and how far one more model may be from it: each model weighs the
-    same. deviations: of a normal spread at the confidence level; without: a source that is held out."""
-    by_model: dict[str, list[float]] = {}
-    for _, source, model, error in STEPS:
-        if source != without:
-            by_model.setdefault(model, []).append(-error)
-    means = [sum(errors) / len(errors) for errors in by_model.values()]
+def slower(without: str = "") -> Term:
+    """Return how many times what is counted of it a step takes: answers of uneven lengths, sampling and scheduling,
+    rewards and data come on top. without: a source that is held out."""
+    means = _by_model(without)
+    factor = math.exp(sum(means) / len(means))
+    return leaf("rollout/slower", factor, "1", SEEN, "published steps of reinforcement learning, the mean over models")
+
+
+def spread(deviations: float, without: str = "") -> float:
+    """Return how far ln(measured / predicted) of one more model may be from 0. deviations: of a normal spread at the
+    confidence level; without: a source that is held out."""
+    means = _by_model(without)
     middle = sum(means) / len(means)
     variance = sum((one - middle) ** 2 for one in means) / (len(means) - 1)
-    return middle, of_few(deviations, len(means)) * math.sqrt(variance * (1 + 1 / len(means)))
+    return of_few(deviations, len(means)) * math.sqrt(variance * (1 + 1 / len(means)))
+
+
+def _by_model(without: str) -> list[float]:
+    """Return the mean of ln(measured / counted) of each model."""
+    by_model: dict[str, list[float]] = {}
+    for _, source, model, error in STEPS:
+        if page(source) != page(without):
+            by_model.setdefault(model, []).append(-error)
+    return [sum(errors) / len(errors) for errors in by_model.values()]
+
+
+def page(source: str) -> str:
+    """Return a source's title without its version."""
+    title, _, version = source.rpartition(", v")
+    return title if version[:1].isdigit() else source
 
 
 def of_few(deviations: float, count: int) -> float:
@@ -34,11 +55,10 @@ def of_few(deviations: float, count: int) -> float:
 
 
 def said() -> str:
-    """Return what an interval made of them rests on."""
-    sources = sorted({source for _, source, _, _ in STEPS})
+    """Return what a prediction made of them rests on."""
+    sources = sorted({page(source) for _, source, _, _ in STEPS})
     models = len({model for _, _, model, _ in STEPS})
-    middle, _ = longer(0.0)
     return (
-        f"the interval is assumed: {len(STEPS)} published steps of {models} models ({', '.join(sources)}) took "
-        f"{math.exp(middle):.1f} × what is predicted, in the mean; no other source states how long its answers are"
+        f"{len(STEPS)} published steps of {models} models ({', '.join(sources)}) took {float(slower().value):.1f} × "
+        "what is counted of them in the mean, which is in the times; the interval is assumed from how they differ"
     )

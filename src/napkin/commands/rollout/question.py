@@ -223,4 +223,4 @@ def _read_engine(
         ranks = inputs.integer("rollout-tp")
     if gpus % ranks:
         raise NapkinError(f"--rollout-tp {ranks} does not divide the engine's {gpus:,} GPUs", "one that does")
-    return Engine(model, gpus, ranks, share, apart=where == "separate", family=trainer.engine)
+    return Engine(model, gpus, ranks, share, where == "separate", trainer.engine, trainer.broadcast)

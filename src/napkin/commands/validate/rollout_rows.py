@@ -132,8 +132,12 @@ def rollout_row(row: RowFields) -> RolloutRow:
         raise NapkinError("; ".join(dict.fromkeys(problem.message for problem in problems)))
     seconds = tuple(_seconds_of(row, model, hardware, one, places) for one in lengths)
     steps = tuple(_steps_of(row, one) for one in lengths)
-    source = row.text("source.title") or row.text("source")
-    return RolloutRow(seconds, lengths, places.all, steps, bool(lengths[0].behind), source)
+    return RolloutRow(seconds, lengths, places.all, steps, bool(lengths[0].behind), _source_of(row))
+
+
+def _source_of(row: RowFields) -> str:
+    """Return the source that a row is of."""
+    return row.text("source.title") or row.text("source")
 
 
 def _steps_of(row: RowFields, lengths: RolloutLengths) -> float:
@@ -153,12 +157,12 @@ def _seconds_of(
     ranks = _ranks_of(row, model, hardware, lengths, places, share)
     said = row.text("rl.engine")
     family = engine_of(said) if said else trainer.engine
-    engine = Engine(model, places.engine, ranks, share, places.apart, family)
+    engine = Engine(model, places.engine, ranks, share, places.apart, family, trainer.broadcast)
     away = None
     if trainer.away and not places.apart:
         kept = evaluate(model, setup, trainer.implementation, hardware.capacity)
         away = moved_away(terms_of(kept, ""), trainer.away)
-    return seconds_of(prediction, engine, lengths, hardware, model, away)
+    return seconds_of(prediction, engine, lengths, hardware, model, away, _source_of(row))
 
 
 def _ranks_of(
