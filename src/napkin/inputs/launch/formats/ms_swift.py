@@ -7,7 +7,16 @@ from itertools import pairwise
 from napkin.inputs.launch import megatron_core as core
 from napkin.inputs.launch.checks import check_batch, check_gpus, take_machine
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
-from napkin.inputs.launch.names import AUTOCAST, MASTER, PURE, take_attention, take_model, take_optimizer, take_targets
+from napkin.inputs.launch.names import (
+    AUTOCAST,
+    MASTER,
+    MEGATRON,
+    PURE,
+    take_attention,
+    take_model,
+    take_optimizer,
+    take_targets,
+)
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import of_trl
 from napkin.inputs.launch.shared import adapters, dtype, take_amount, take_deepspeed_file, take_saved
@@ -201,7 +210,7 @@ def _precision(reading: Reading) -> None:
         if reading.value_of("adapter"):
             state("precision", "frozen=bf16,param=bf16,grad=fp32,compute=bf16,state=fp32,master=fp32", key)
         else:
-            core.take_precision(reading, core.MEGATRON)
+            core.take_precision(reading, MEGATRON)
         return
     if reading.value_of("adapter"):
         quantized = reading.value_of("quantized")
