@@ -65,6 +65,26 @@ def test_parameters_that_alone_are_trained_are_refused() -> None:
     assert [one.key for one in reading.refused] == ["unfrozen_parameters"]
 
 
+def test_a_name_may_say_that_its_weights_are_quantized() -> None:
+    """LoRA next to AWQ's weights of 4 bits is not LoRA next to bf16; nothing but adapters is trained next to them."""
+    names = {"TechxGenus/Meta-Llama-3-8B-Instruct-AWQ": "int4", "unsloth/Qwen3-8B-bnb-4bit": "nf4-dq"}
+    for name, held in names.items():
+        text = AXOLOTL.replace("mistralai/Mistral-7B-v0.1", name)
+        found = read(text + "adapter: lora\nlora_r: 8\nlora_target_linear: true\n")
+        assert (found["quantized"], found["precision"].split(",")[0]) == (held, f"frozen={held.split('-')[0]}")
+        whole = reading_of(source_of(text, "file"))
+        assert ("quantized" in whole.inputs, [one.key for one in whole.refused]) == (False, ["base_model"])
+
+
+def test_deepspeed_files_of_a_framework_are_assumed_and_named() -> None:
+    """axolotl's zero2.json puts the optimizer on the host; a file of one's own is asked for."""
+    shipped = reading_of(source_of(AXOLOTL + "deepspeed: deepspeed_configs/zero2.json\n", "file"))
+    stated = {name: (one.value, one.origin) for name, one in shipped.inputs.items() if name in ("zero", "offload")}
+    assert stated == {"zero": (2, "assumed"), "offload": ("optimizer", "assumed")}
+    assert "deepspeed" in [one.key for one in shipped.not_modelled]
+    assert read(AXOLOTL + "deepspeed: mine/zero2.json\n")["zero"] is None
+
+
 def test_defaults_of_trl_are_those_of_its_time() -> None:
     """TRL recomputes and runs bf16 by default since 2025; it took max_seq_length until July 2025."""
     now = "model_name_or_path: Qwen/Qwen3-8B\nper_device_train_batch_size: 2\nlearning_rate: 1e-5\n"

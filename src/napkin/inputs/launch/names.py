@@ -218,7 +218,28 @@ def model_of(name: str) -> tuple[str | None, bool]:
     return None, False
 
 
+_HELD = re.compile(r"(bnb-?4bit)|(?:-(?:int8|8bit)(?=-|$))|-(?:awq|gptq|int4|4bit)(?=-|$)")
+
+
+def held_format(name: str) -> str | None:
+    """Return the format of the weights that a repository's name says it holds: bitsandbytes' 4 bits are nf4 with double
+    quantization (unsloth's copies), AWQ's and GPTQ's integers of 4 bits, unless of 8."""
+    found = _HELD.search(name.rpartition("/")[2].lower().replace("_", "-"))
+    if found is None:
+        return None
+    return "nf4-dq" if found[1] else "int8" if "8" in found[0] else "int4"
+
+
 def take_model(reading: Reading, *keys: str) -> None:
+    """Read a model's name: a preset, an assumed one, or a question. A name may say that its weights are quantized."""
+    _take_named(reading, *keys)
+    value = reading.find(*keys)
+    held = held_format(value.value) if value is not None and isinstance(value.value, str) else None
+    if held is not None and value is not None:
+        reading.assume("quantized", held, next(key for key in keys if reading.source.get(key) is value))
+
+
+def _take_named(reading: Reading, *keys: str) -> None:
     """Read a model's name: a preset, an assumed one, or a question."""
     value = reading.find(*keys)
     if value is None:
