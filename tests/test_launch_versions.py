@@ -36,6 +36,19 @@ def test_axolotls_empty_blocks_state_nothing() -> None:
     assert (divided["framework"], divided["zero"], divided["precision"]) == ("fsdp", 3, "amp-bf16")
 
 
+def test_accelerates_empty_blocks_state_nothing() -> None:
+    """Its first default_config.yaml held both blocks, empty, whatever distributes the model."""
+    text = "compute_environment: LOCAL_MACHINE\ndeepspeed_config: {}\nfsdp_config: {}\nnum_processes: 4\n"
+    copies = read(text + "distributed_type: MULTI_GPU\n")
+    assert (copies["zero"], copies["gpus"], "framework" in copies) == (0, 4, False)
+
+
+def test_a_step_in_backward_is_an_option() -> None:
+    """torchtune's single-device recipes step each weight when it has its gradient."""
+    text = "model: {_component_: torchtune.models.llama3.llama3_8b}\nbatch_size: 2\noptimizer_in_bwd: true\n"
+    assert read(text)["optimizer-in-backward"] is True
+
+
 def test_axolotls_batch_size_is_that_of_a_step() -> None:
     """batch_size 12 in micro-batches of 2 are 6 (utils/config: batch_size // micro_batch_size)."""
     assert read(AXOLOTL + "batch_size: 12\n")["grad-accum"] == 6

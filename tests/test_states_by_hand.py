@@ -52,14 +52,15 @@ def setup_of(
     """A step in the form that a framework keeps it; `changes`: of the setup or of its layout."""
     runs = FRAMEWORKS.get(framework, PLAIN)
     own = {name: changes.pop(name) for name in list(changes) if name in SETUP}
-    laid = Layout(**{"seq": S, **changes})
     implementation = runs.implements(implementation_of(runs.implementation, of.family), False, False)
+    implementation = replace(implementation, loss=changes.pop("loss", implementation.loss))
+    laid = Layout(**{"seq": S, **changes})
     precision = runs.formats(POLICIES[policy])
     found, _ = find(optimizer)
     return Setup(implementation, laid, precision, found, "fused", framework=runs, **own)
 
 
-SETUP = ("shard", "ema", "offload", "in_backward", "frozen", "save")
+SETUP = ("shard", "ema", "offload", "in_backward", "frozen", "save", "forwards", "tower")
 
 
 def step_of(of: Model = DENSE, *named: str, **changes: Any) -> PreparedStep:
