@@ -58,8 +58,10 @@ STRATA = ("counting", "footprint", "timing")
 """The packages that a sample is of where none is named."""
 PAGES = "not page and not in_step and not docs"
 """Which tests do not compare a generated page or table with what makes it."""
-BUDGET = 30.0
+BUDGET = 60.0
 """Seconds of tests, as recorded, that a mutant is run against at the most."""
+REPEATED = 10
+"""How much later a case is asked that runs the same lines of the module as an earlier one of its test."""
 SEEN_OFTEN = 30
 """Calls of a function without a new line after which a test's further calls are not recorded."""
 SLOWER, ALLOWANCE, MEMORY = 4, 20, 4 << 30
@@ -279,7 +281,8 @@ def imports(file: str, module: str) -> bool:
 
 def tests_for(mutant: Mutant, found: dict[str, Recorded], budget: float) -> tuple[list[str], int]:
     """Return the tests that run a mutant's statement, in the order in which they are asked, and how many there are:
-    quick ones first, the further cases of one test function later. Of what runs on import: its module's tests, and
+    quick ones first, the further cases of one test function later, those last that run the same lines of the module as
+    an earlier case. Of what runs on import: its module's tests, and
     those of files that import from it."""
     wanted = {(mutant.path, line) for line in range(mutant.lines[0], mutant.lines[1] + 1)}
     covering = [one for one, what in found.items() if not wanted.isdisjoint(what.lines)]
@@ -290,12 +293,16 @@ def tests_for(mutant: Mutant, found: dict[str, Recorded], budget: float) -> tupl
             for one, what in found.items()
             if one.split("::")[0] in near or any(path == mutant.path for path, _ in what.lines)
         ]
-    cases: Counter[str] = Counter()
+    cases: Counter[tuple[str, bool]] = Counter()
+    ways: set[tuple[str, frozenset[int]]] = set()
     costs = {}
     for one in sorted(covering, key=lambda one: found[one].seconds):
         function = one.split("[")[0]
-        cases[function] += 1
-        costs[one] = found[one].seconds * cases[function]
+        way = function, frozenset(line for path, line in found[one].lines if path == mutant.path)
+        again = way in ways
+        ways.add(way)
+        cases[function, again] += 1
+        costs[one] = found[one].seconds * cases[function, again] * (REPEATED if again else 1)
     chosen: list[str] = []
     spent = 0.0
     for one in sorted(covering, key=costs.__getitem__):
