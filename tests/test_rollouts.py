@@ -16,7 +16,7 @@ import pytest
 from napkin._tables.rollout_errors import STEPS
 from napkin.architectures import build
 from napkin.commands.question.named import named_config
-from napkin.evidence.rollouts import of_few, page, slower, spread
+from napkin.evidence.rollouts import forward_alone, of_few, page, slower, spread
 from napkin.planning.rollouts import tensors
 from napkin.record import replace
 from napkin.term import GIVEN, leaf
@@ -92,12 +92,14 @@ def test_a_step_is_its_phases() -> None:
 
 def test_logprobs_are_a_quarter_of_an_update() -> None:
     """A forward pass, next to one forward, one recomputed and a backward of twice that: a quarter; a third at most,
-    were nothing recomputed. Each micro-batch also writes its gradients in 16 bits, reads them, writes them in 32 and
-    reads those: 12 bytes a parameter at least, at no more than 3.35e12 byte/s. 16 micro-batches do it in 0.5 s or a few
-    times that, less than a further forward pass (2 × 8.03e9 FLOPs for each of 1,228,800 tokens: 2.5 s on eight GPUs at
-    their peak), so a fifth at least; 128 micro-batches take longer by 112 times that."""
+    were nothing recomputed; both times what a pass alone takes longer. Each micro-batch also writes its gradients in 16
+    bits, reads them, writes them in 32 and reads those: 12 bytes a parameter at least, at no more than 3.35e12 byte/s.
+    16 micro-batches do it in 0.5 s or a few times that, less than a further forward pass (2 × 8.03e9 FLOPs for each of
+    1,228,800 tokens: 2.5 s on eight GPUs at their peak), so a fifth at least; 128 micro-batches take longer by 112
+    times that."""
     few, many = (values(f"step {LINE} --micro-batch {size}") for size in (8, 1))
-    assert 1 / 5 < few["step/logprobs"] / few["step/update"] < 1 / 3
+    alone = float(forward_alone().value)
+    assert alone / 5 < few["step/logprobs"] / few["step/update"] < alone / 3
     assert many["step/update"] - few["step/update"] > (128 - 16) * 12 * LLAMA / 3.35e12
 
 
@@ -251,6 +253,16 @@ def test_the_interval_of_a_step_is_that_of_published_steps() -> None:
     assert high / step >= factor
     assert math.exp(statistics.fmean(means)) == pytest.approx(SLOWER)
     assert any(f"{len(STEPS)} published steps of {len(models)} models" in note for note in data["notes"])
+
+
+def test_a_pass_alone_takes_longer_than_its_part_of_an_update() -> None:
+    """Of updates of four passes, 95.3 s over 31.53 s are left where verl's pages are held out in turn; each page
+    weighs the same, and of one page each table."""
+    one_step = [math.log(4 / ratio) for ratio in (286 / 88, 337 / 108, 344 / 119, 347 / 120)]
+    miles = math.log(4 * 31.53 / 95.3)
+    held_out = float(forward_alone("verl documentation, fully_async.md").value)
+    assert held_out == pytest.approx(math.exp((statistics.fmean(one_step) + miles) / 2))
+    assert 1.2 < held_out < float(forward_alone().value) < 1.5
 
 
 def test_versions_of_a_page_are_held_out_together() -> None:
