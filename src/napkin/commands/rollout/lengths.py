@@ -51,7 +51,7 @@ def _at_each(lengths: RolloutLengths, spans: dict[str, TokenRange]) -> tuple[Rol
     )
 
 
-def means_below(inputs: Inputs, lengths: RolloutLengths) -> tuple[RolloutLengths, ...]:
+def read_means_below(inputs: Inputs, lengths: RolloutLengths) -> tuple[RolloutLengths, ...]:
     """Return lengths below the longest ones where means are not stated: likely ones, the least and the most."""
     longest = {"prompt-tokens": max(lengths.longest_prompt, lengths.prompt), "response-tokens": lengths.longest}
     spans = {name: SPANS[name][1](longest[name]) for name in SPANS if name not in inputs and f"max-{name}" in inputs}

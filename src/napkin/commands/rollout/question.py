@@ -13,7 +13,7 @@ from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.setup import read_setup
 from napkin.commands.question.step_model import read_prediction
 from napkin.commands.question.tasks import read_task
-from napkin.commands.rollout.lengths import MEANS, means_below, read_lengths, read_spans
+from napkin.commands.rollout.lengths import MEANS, read_lengths, read_means_below, read_spans
 from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
 from napkin.errors import NapkinError
 from napkin.evidence.rates import machine
@@ -117,7 +117,7 @@ def read(inputs: Inputs, timed: bool = True) -> RolloutQuestion:
             "--rollout separate:GPUS",
         )
     setup, predictions = _read_passes(inputs, model, hardware, (lengths, *others), total - apart)
-    means = (lengths, *others) if timed else means_below(inputs, lengths)
+    means = (lengths, *others) if timed else read_means_below(inputs, lengths)
     setup, *otherwise = _without_padding(setup, means, trainer)
     engine = _read_engine(inputs, model, hardware, lengths, where, total, size, trainer)
     if engine is not None and not engine.apart and trainer is LOOP:
