@@ -15,10 +15,13 @@ from napkin.footprint.memory import least_states, parts_of, rank_of
 from napkin.footprint.moments import pixel_bytes
 from napkin.footprint.other_models import logits_of
 from napkin.footprint.peaks import StageLayers
+from napkin.footprint.prepared import flat, reach_of_step
 from napkin.footprint.registered import buffers
 from napkin.footprint.saving import saved
 from napkin.footprint.through_passes import Gradients
+from napkin.operations.frozen import Reach
 from napkin.operations.model import Stack
+from napkin.operations.tuning import Tuning
 from napkin.planning.enlarge import with_layers
 from napkin.record import replace
 from napkin.training.layout import Layout
@@ -335,3 +338,15 @@ def test_what_the_class_without_its_head_returns() -> None:
     """Llama's last norm; the module that the embedding is in names the body."""
     assert body_output(step_of().stack) == "final_norm"
     assert body_output(Stack("decoder", (), (), ())) == "x"
+
+
+def test_where_the_backward_pass_ends() -> None:
+    """A flat parameter of a layer's frozen weights and its adapters has a gradient: it ends nowhere (LitGPT with
+    FSDP)."""
+    adapted = Tuning("lora", 4, 0.0)
+    for ranks, flat_one in ((2, True), (1, False)):
+        setup = setup_of(DENSE, "litgpt", dp=ranks)
+        setup = replace(setup, implementation=replace(setup.implementation, tuning=adapted))
+        assert flat(setup) is flat_one
+        assert reach_of_step(DENSE, setup) == Reach(0, not flat_one)
+    assert reach_of_step(DENSE, setup_of()) == Reach(0, False)
