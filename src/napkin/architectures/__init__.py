@@ -170,6 +170,9 @@ def text_model(config: Config) -> Config:
     text = config.nested("text_config", WRAPPERS.get(config.model_type), former)
     if wrapper is not None and wrapper.unread:
         text.fields = {**text.fields, wrapper.unread: None}
+    vision = config.raw("vision_config", required=False)
+    if wrapper is not None and wrapper.sees and isinstance(vision, dict) and "hidden_size" in vision:
+        text.restate(wrapper.sees, vision["hidden_size"])
     _settle_tie(config, text)
     config.ignore(*(f for f, value in config.fields.items() if f in text.fields and text.fields[f] == value))
     return text

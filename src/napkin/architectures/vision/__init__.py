@@ -7,9 +7,9 @@ kinds.py has the towers by the model_type of their vision_config, models.py the 
 
 from __future__ import annotations
 
-from napkin.architectures.vision.kinds import TOWERS
 from napkin.architectures.vision.models import SIGHTS, Sight
 from napkin.architectures.vision.projectors import Sees
+from napkin.architectures.vision.single_kinds import TOWERS
 from napkin.architectures.vision.tower import grid, one_stack, tower
 from napkin.errors import NapkinError
 from napkin.inputs.model import Config

@@ -43,6 +43,12 @@ class Sees:
         grid = self.rows * self.columns
         return grid + self.added - self.without if grid else 0
 
+    @property
+    def all(self) -> int:
+        """Tokens of an image, the learned ones included."""
+        grid = self.rows * self.columns
+        return grid + self.added if grid else 0
+
     def read(self, merged: int = 1, ordered: bool = False) -> tuple[Operations, str]:
         """Return what is read of the tower's results ("x"), and its name; `ordered`: `merged` patches are put together,
         which copies."""
@@ -83,12 +89,10 @@ def llava(sees: Sees, newline: bool = False) -> Projected:
 
 
 def unprojected(sees: Sees) -> Projected:
-    """Return the tower's results, the first token included: the language model's layers project them (Idefics)."""
-    if sees.config.flag("use_resampler"):
+    """Return the tower's results, the first token included: the language model's layers read them (Idefics, BLIP)."""
+    if sees.config.flag("use_resampler", otherwise=False):
         raise sees.config.refuse("use_resampler", "napkin does not know what resamples its results")
-    grid = sees.rows * sees.columns
-    features = Patches("features", ("x",), sees.width)
-    return Projected((features,), grid + sees.added if grid else 0, width=sees.width)
+    return Projected((Patches("features", ("x",), sees.width),), sees.all, width=sees.width)
 
 
 def vip(sees: Sees) -> Projected:
