@@ -55,7 +55,17 @@ def _projected(config: Config, vision: Config, sight: Sight, hidden: int) -> Vis
         runs = (*stack.runs, (1, Layer("each patch", found.each, block=False)))
         seen = replace(seen, tower=replace(seen.tower, stacks=(stack_of("tower", stack.before, runs, ()),)))
     projector = one_stack(config.name, "projector", found.operations, found.width or hidden)
-    return replace(seen, projector=projector, merged=found.merged, tokens=found.tokens, traced=sight.traced)
+    if found.queries:
+        stack = stack_of("projector", found.operations, found.layers, found.after)
+        projector = replace(projector, stacks=(stack,))
+    return replace(
+        seen,
+        projector=projector,
+        merged=found.merged,
+        tokens=found.tokens,
+        traced=sight.traced,
+        queries=found.queries,
+    )
 
 
 def _layers_read(config: Config, field: str, depth: int) -> list[int]:

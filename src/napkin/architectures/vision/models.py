@@ -34,6 +34,7 @@ from napkin.architectures.vision.projectors import (
     unprojected,
     vip,
 )
+from napkin.architectures.vision.resamplers import kosmos, perceiver, qformer
 from napkin.architectures.vision.single_projectors import cosmos_edge, ernie, git, muse, nemotron, step, video_llava
 from napkin.record import record, replace
 
@@ -111,6 +112,7 @@ LFM2 = {
     "projector_use_layernorm": True,
 }  # fmt: skip
 
+BLIP_2 = Sight("blip_2_vision_model", qformer, fields={"num_query_tokens": 32})
 _MUSE = {"out_hidden_size": 6144, "projector_hidden_size": 4096, "projector_hidden_act": "gelu"}
 
 SIGHTS: Mapping[str, Sight] = {
@@ -197,6 +199,14 @@ SIGHTS: Mapping[str, Sight] = {
     "blip": Sight("blip_vision_model", unprojected, across=True),
     "git": Sight("git_vision_model", git),
     "video_llava": replace(LLAVA, project=video_llava, traced=False),
+    "blip-2": BLIP_2,
+    "instructblip": replace(BLIP_2, tower="instructblip_vision_model", project=partial(qformer, instructed=True)),
+    "instructblipvideo": replace(
+        BLIP_2, tower="instructblipvideo_vision_model", project=partial(qformer, instructed=True)
+    ),
+    "idefics2": Sight("idefics2_vision", perceiver),
+    "kosmos-2": Sight("kosmos_2_vision_model", kosmos, fields={"latent_query_num": 64}),
+    "t5gemma2_encoder": GEMMA3,
     "glm_ocr": Sight(
         "glm_ocr_vision",
         partial(

@@ -11,6 +11,7 @@ from napkin.inputs.model import Config
 from napkin.operations.images import ParameterProduct, Patches, Pool
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
+from napkin.operations.model import Parts
 from napkin.operations.pointwise import Activation, Scale
 from napkin.operations.roles import REPLICATED
 from napkin.record import record
@@ -62,13 +63,17 @@ class Sees:
 class Projected:
     """A projector: its operations, which read "x" (`merged` patches for each token), the tokens of an image (0: the
     config does not fix them), and the width of its results (0: the language model's). `each`: what runs over every
-    patch before patches are merged."""
+    patch before patches are merged. `queries`: learned ones attend to the tower's results, in `layers` with operations
+    `after` them; an image has as many tokens whatever its size."""
 
     operations: Operations
     tokens: int
     merged: int = 1
     width: int = 0
     each: Operations = ()
+    queries: bool = False
+    layers: Parts = ()
+    after: Operations = ()
 
 
 Projector = Callable[[Sees], Projected]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from napkin.architectures.attention_parts import Rope
 from napkin.architectures.blocks import LAYER
 from napkin.architectures.reading import FULL, listed
-from napkin.architectures.vision.kinds import BASE, CLIP, IMAGE, PYTORCH_TANH, QWEN, SHARED, SIGLIP2
+from napkin.architectures.vision.kinds import BASE, CLIP, IMAGE, LARGE, PYTORCH_TANH, QWEN, SHARED, SIGLIP2
 from napkin.architectures.vision.tower_record import PACKED, WHOLE, Mixing, Names, Stem, Tower, axial
 from napkin.inputs.model import Config
 from napkin.record import replace
@@ -19,6 +19,14 @@ BLIP = Tower(
     mixing=Mixing(fused=True),
     modules={"qkv": "self_attn.qkv", "o": "self_attn.projection", "up": "mlp.fc1", "down": "mlp.fc2"},
 )
+EVA = replace(
+    BLIP,
+    defaults={
+        **IMAGE, "hidden_size": 1408, "intermediate_size": 6144, "num_hidden_layers": 39, "num_attention_heads": 16,
+        "image_size": 224, "patch_size": 14, "qkv_bias": True,
+    },
+    mixing=replace(BLIP.mixing, bias="qkv_bias"),
+)  # fmt: skip
 COSMOS_EDGE = replace(
     SIGLIP2,
     head="",
@@ -108,6 +116,12 @@ RADIO = Tower(
 
 SINGLE: Mapping[str, Tower] = {
     "blip_vision_model": BLIP,
+    "blip_2_vision_model": EVA,
+    "instructblip_vision_model": EVA,
+    "instructblipvideo_vision_model": EVA,
+    "kosmos_2_vision_model": replace(
+        CLIP, defaults={**CLIP.defaults, **LARGE, "patch_size": 14, "hidden_act": "quick_gelu"}
+    ),
     "cosmos3_edge_vision": COSMOS_EDGE,
     "ernie4_5_vl_moe_vision": ERNIE,
     "muse_glimmer_vision": MUSE,
