@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from napkin.errors import Refused
 from napkin.inputs.launch.read import reading_of
 from napkin.inputs.launch.syntax import source_of
+from tests.conftest import Napkin
 
 
 def read(text: str) -> dict[str, Any]:
@@ -45,8 +47,20 @@ def test_accelerates_empty_blocks_state_nothing() -> None:
 
 def test_a_step_in_backward_is_an_option() -> None:
     """torchtune's single-device recipes step each weight when it has its gradient."""
-    text = "model: {_component_: torchtune.models.llama3.llama3_8b}\nbatch_size: 2\noptimizer_in_bwd: true\n"
+    text = "model: {_component_: torchtune.models.llama3.llama3_8b}\nbatch_size: 2\nepochs: 1\noptimizer_in_bwd: true\n"
     assert read(text)["optimizer-in-backward"] is True
+
+
+def test_one_gpu_divides_nothing(napkin: Napkin, tmp_path: Path) -> None:
+    """torchtune's distributed recipes are ZeRO-3, which its single-device recipes are not: the file is of both."""
+    file = tmp_path / "lora.yaml"
+    file.write_text(
+        "model: {_component_: torchtune.models.llama3.lora_llama3_8b, lora_rank: 8, lora_attn_modules: [q_proj]}\n"
+        "batch_size: 2\ntokenizer: {max_seq_len: 512}\noptimizer: {_component_: torch.optim.AdamW}\n"
+    )
+    for gpus, zero in (("1", None), ("8", 3)):
+        inputs = napkin("memory", "--from", str(file), "--gpus", gpus, "--hardware", "h100", "--json").data["inputs"]
+        assert (inputs["zero"]["value"] if "zero" in inputs else None) in (zero, zero or 0)
 
 
 def test_axolotls_batch_size_is_that_of_a_step() -> None:
@@ -138,6 +152,7 @@ def test_megatron_of_swift() -> None:
             "slime",
         ),
         ("max_steps = 2\n[orchestrator]\nbatch_size = 128\n", "prime-rl"),
+        ("model: {_component_: torchtune.models.llama3.llama3_8b}\nmax_new_tokens: 300\ntop_k: 3\n", "generation"),
         ("model_name_or_path: a\nadapter_name_or_path: b\nexport_dir: c\n", "merging"),
     ],
 )
