@@ -59,7 +59,7 @@ def test_one_gpu_divides_nothing(napkin: Napkin, tmp_path: Path) -> None:
         "batch_size: 2\ntokenizer: {max_seq_len: 512}\noptimizer: {_component_: torch.optim.AdamW}\n"
     )
     for gpus, zero in (("1", None), ("8", 3)):
-        inputs = napkin("memory", "--from", str(file), "--gpus", gpus, "--hardware", "h100", "--json").data["inputs"]
+        inputs = napkin(f"memory --from {file} --gpus {gpus} --hardware h100 --json").data["inputs"]
         assert (inputs["zero"]["value"] if "zero" in inputs else None) in (zero, zero or 0)
 
 
