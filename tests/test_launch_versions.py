@@ -63,6 +63,34 @@ def test_one_gpu_divides_nothing(napkin: Napkin, tmp_path: Path) -> None:
         assert str(inputs["zero"]["value"]) == zero
 
 
+def test_what_a_branch_of_a_script_decides_is_asked() -> None:
+    """A degree that a variable sets elsewhere is not the default; Hydra's `model=hf_model` chooses a file."""
+    text = """python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.actor.strategy=megatron \\
+      model=hf_model actor_rollout_ref.model.path=Qwen/Qwen3-8B trainer.n_gpus_per_node=8 \\
+      actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 actor_rollout_ref.rollout.n=8 \\
+      actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=$1 \\
+      actor_rollout_ref.rollout.gpu_memory_utilization=$2
+    """
+    found = read(text)
+    assert (found["tp"], found["pp"], found["rollout"], "dp" in found) == (2, None, None, False)
+
+
+def test_verls_trainer_of_fine_tuning() -> None:
+    """sft_trainer_engine.yaml: rows of 1,024 tokens, 256 a step, batches by tokens; another engine is refused."""
+    line = "torchrun --nproc_per_node=8 -m verl.trainer.sft_trainer model.path=Qwen/Qwen3-8B engine={engine} {more}"
+    found = read(line.format(engine="fsdp", more="engine.ulysses_sequence_parallel_size=2 model=hf_model"))
+    assert {name: found[name] for name in ("seq", "global-batch", "micro-batch", "cp", "task")} == {
+        "seq": 1024,
+        "global-batch": 256,
+        "micro-batch": None,
+        "cp": 2,
+        "task": "sft",
+    }
+    assert read(line.format(engine="fsdp", more="data.use_dynamic_bsz=False"))["micro-batch"] == 4
+    other = reading_of(source_of(line.format(engine="veomni", more=""), "file"))
+    assert [one.key for one in other.refused] == ["engine"]
+
+
 def test_axolotls_batch_size_is_that_of_a_step() -> None:
     """batch_size 12 in micro-batches of 2 are 6 (utils/config: batch_size // micro_batch_size)."""
     assert read(AXOLOTL + "batch_size: 12\n")["grad-accum"] == 6
