@@ -148,6 +148,28 @@ def test_defaults_of_trl_are_those_of_its_time() -> None:
     assert (before["recompute"], before["precision"]) == ("none", "fp32")
 
 
+def test_transformers_own_examples_are_not_trls() -> None:
+    """run_clm.py takes a dataset_name too; TrainingArguments neither recompute nor run bf16 unless told so."""
+    line = "torchrun --nproc_per_node 8 {program} --model_name_or_path gpt2-xl --dataset_name wikitext {more}"
+    found = read(line.format(program="examples/run_clm.py", more="--per_device_train_batch_size 4 --block_size 512"))
+    assert (found["trainer"], found["recompute"], found["precision"]) == ("hf-trainer", "none", "fp32")
+    assert (found["seq"], found["gpus"], "task" in found) == (512, 8, False)
+    dpo = read(line.format(program="trl/scripts/dpo.py", more="--per_device_train_batch_size 4 --learning_rate 1e-6"))
+    assert (dpo["trainer"], dpo["task"], dpo["recompute"]) == ("trl", "dpo", "full")
+    other = reading_of(source_of(line.format(program="run_glue.py", more="--learning_rate 1 --bf16"), "file"))
+    assert [one.key for one in other.refused] == ["run_glue.py"]
+
+
+def test_modules_that_are_trained_next_to_adapters_are_read() -> None:
+    """Chinese-LLaMA's run_pt.sh: embedding and head are trained in full next to LoRA on `--trainable`."""
+    found = read(
+        "torchrun --nproc_per_node 1 run_clm_pt_with_peft.py --model_name_or_path llama2-7b --bf16 --block_size 9 "
+        "--per_device_train_batch_size 1 --lora_rank 64 --trainable q_proj,v_proj "
+        "--modules_to_save embed_tokens,lm_head"
+    )
+    assert (found["lora-targets"], found["modules-to-save"]) == ("q,v", "embed_tokens,lm_head")
+
+
 def test_swifts_launch_lines() -> None:
     """LoRA of rank 8 on all linears; accumulation left out makes 16 samples: ⌈16 / (1 × 4)⌉ = 4; model_name is no
     model; zero3_offload is its own file."""
