@@ -4,7 +4,6 @@ The small decoders are those of test_states_by_hand.py."""
 
 from __future__ import annotations
 
-from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -28,10 +27,7 @@ from napkin.footprint.allocator import (
 from napkin.footprint.kept import SharedStorage, dot, freed_bytes
 from napkin.footprint.pieces import chosen_of, delayed_of
 from napkin.footprint.served_weights import StoredWeights, stored
-from napkin.footprint.stages import in_flight, shares
 from napkin.term import TRUE, leaf
-from napkin.training.frameworks import COST, EVEN, FRONT, SLOTS
-from napkin.training.layout import Layout
 from napkin.training.setup import EXACT, Width
 from tests.conftest import model, preset
 from tests.test_states_by_hand import (
@@ -39,7 +35,6 @@ from tests.test_states_by_hand import (
     DENSE,
     EXPERTS,
     KV,
-    LAYER,
     OTHERS,
     SPARSE,
     TABLE,
@@ -48,9 +43,7 @@ from tests.test_states_by_hand import (
     F,
     H,
     L,
-    S,
     V,
-    rank,
 )
 
 MIB = 1 << 20
@@ -214,63 +207,6 @@ def test_weights_that_a_pass_reads() -> None:
         assert found.experts == pytest.approx(2 * EXPERTS / E * hit)
         assert found.others == 2 * (OTHERS - TABLE)
         assert found.total == found.experts + found.others
-
-
-# --- stages ---
-
-
-@pytest.mark.parametrize(
-    ("partition", "depth", "stages", "layers"),
-    [
-        (EVEN, 10, 4, [3, 3, 2, 2]),
-        (EVEN, 8, 4, [2, 2, 2, 2]),
-        (FRONT, 10, 4, [3, 3, 3, 1]),
-        (FRONT, 5, 4, [2, 2, 1, 0]),
-        (SLOTS, 10, 4, [2, 3, 3, 2]),  # twelve places, the first the embedding's, the last the head's
-        (SLOTS, 12, 4, [3, 4, 3, 2]),
-        # a head of 3 and 10 layers of 2: shares of 23/4 weights end in the layers 3, 6 and 9
-        (COST, 10, 4, [3, 3, 3, 1]),
-    ],
-)
-def test_layers_of_each_stage(partition: str, depth: int, stages: int, layers: list[int]) -> None:
-    found = [shares(depth, stages, i, partition, (2, 3)) for i in range(stages)]
-    assert [high - low for low, high in found] == layers
-    assert found[0][0] == 0
-    assert found[-1][1] == depth
-    assert all(a[1] == b[0] for a, b in pairwise(found))
-
-
-@pytest.mark.parametrize(
-    ("layout", "held"),
-    [
-        ({"pp": 4, "micro_batches": 8}, [(4, 1, 0), (3, 1, 0), (2, 1, 0), (1, 1, 0)]),
-        ({"pp": 4, "micro_batches": 2}, [(2, 1, 0), (2, 1, 0), (2, 1, 0), (1, 1, 0)]),
-        ({"pp": 4, "micro_batches": 3, "schedule": "gpipe"}, [(3, 1, 0)] * 4),
-        # 2(p − i − 1) + (v − 1)p + 1 chunks of v
-        ({"pp": 4, "vp": 2, "micro_batches": 8}, [(11, 2, 0), (9, 2, 0), (7, 2, 0), (5, 2, 0)]),
-        ({"pp": 4, "vp": 2, "micro_batches": 4}, [(8, 2, 0), (8, 2, 0), (7, 2, 0), (5, 2, 0)]),
-        ({"pp": 4, "micro_batches": 8, "schedule": "zero-bubble"}, [(4, 1, 0), (3, 1, 1), (2, 1, 2), (1, 1, 3)]),
-        ({"pp": 4, "micro_batches": 3, "schedule": "zero-bubble"}, [(3, 1, 0), (3, 1, 0), (2, 1, 1), (1, 1, 2)]),
-    ],
-)
-def test_what_is_in_flight_on_each_stage(layout: dict[str, Any], held: list[tuple[int, int, int]]) -> None:
-    """Narayanan et al. 2021; Qi et al. 2023, section 2."""
-    assert [in_flight(Layout(S, **layout), i) for i in range(4)] == held
-
-
-def test_the_ends_of_a_pipeline() -> None:
-    found = [rank(DENSE, pp=4, index=i).stage for i in range(4)]
-    assert [(one.low, one.high, one.first, one.last) for one in found] == [
-        (0, 1, 1, 0),
-        (1, 2, 0, 0),
-        (2, 3, 0, 0),
-        (3, 4, 0, 1),
-    ]
-    cost = [rank(DENSE, "nanotron", pp=2, index=i).stage for i in range(2)]
-    # a layer's matrices, 4 of them, and the head: the first stage ends in the layer that brings it above one half
-    layer, share = LAYER - 2 * H, (L * (LAYER - 2 * H) + TABLE) / 2
-    first = next(n for n in range(1, L + 1) if n * layer > share)
-    assert [sum(one.layers) for one in cost] == [first, L - first]
 
 
 # --- what is kept ---
