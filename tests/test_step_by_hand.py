@@ -398,7 +398,7 @@ def test_tensor_parallel_all_reduces() -> None:
     assert parts(tp=4, layers_recomputed=1)["step/communication/tensor"] == pytest.approx(L * 6 * once)
     # a reduce-scatter and an all-gather move what an all-reduce does (Korthikanti et al. 2022, section 4.2.2)
     assert parts(tp=4, sequence_parallel=1)["step/communication/tensor"] == pytest.approx(L * 4 * once)
-    both = {"sequence_parallel": 1, "layers_recomputed": 1}
+    both: dict[str, Any] = {"sequence_parallel": 1, "layers_recomputed": 1}
     assert parts(tp=4, **both)["step/communication/tensor"] == pytest.approx(L * 6 * once)
     assert parts(tp=4, changed={"tensor_exposed": 0.5})["step/communication/tensor"] == pytest.approx(L * 2 * once)
 
