@@ -169,6 +169,18 @@ def test_what_leaves_the_gpu_takes_time() -> None:
     assert values(f"step {line}")["step/offload"] == pytest.approx(SLOWER * away / 3.3e9)
 
 
+def test_what_leaves_the_gpus_of_a_node_must_fit_its_host() -> None:
+    """NeMo RL moves weights, the reference's too, and states: of 8 GPUs of tp 2, bf16 weights and reference, gradients
+    that stay, and 12 bytes a parameter over four ranks."""
+    line = f"memory llama3-8b --task grpo --gpus 8 --hardware h100 --tp 2 --trainer nemo-rl {LENGTHS}"
+    found = run_line(f"{line} --host-memory 100GB --json")
+    expected = 8 * (2 * 2 * LLAMA / 2 + 12 * LLAMA / 2 / 4)
+    assert found.values["memory/host"] == pytest.approx(expected, rel=0.01)
+    assert found.data["verdict"] == "does not fit"
+    assert run_line(f"{line} --host-memory 1TB --json").data["verdict"] == "fits"
+    assert "nothing is kept" in run_line(f"memory {LINE} --host-memory 1TB").err
+
+
 def test_the_memory_of_the_longest_needs_no_mean() -> None:
     means = "--prompt-tokens 200 --response-tokens 1000"
     line = LINE.replace(means, "--max-prompt-tokens 500 --max-response-tokens 3500")
@@ -348,6 +360,19 @@ def test_each_way_of_a_plan_is_what_step_and_memory_answer(more: str) -> None:
     if "--steps" in more:
         hours = 100 * use["step/time"] * 8 / 3600
         assert found["values"]["cost"] == pytest.approx(2 * hours)
+
+
+def test_a_plan_without_means_is_what_step_and_memory_answer() -> None:
+    """Of verl, whose micro-batches have no padding: the times and the memory, and their intervals."""
+    limits = "--max-prompt-tokens 500 --max-response-tokens 4096"
+    line = PLAN.replace("--prompt-tokens 200 --response-tokens 1000", limits)
+    found = run_line(f"{line} --trainer verl --json").data
+    use = next(row for row in found["rows"] if row["recommended"])
+    assert use["micro_batch"] > 1
+    step = run_line(f"{use['command'].removeprefix('napkin ')} --json").data
+    for name in ("values", "low", "high"):
+        assert found[name]["step/time"] == pytest.approx(step[name]["step/time"])
+        assert found[name]["memory/total"] == pytest.approx(step[name]["memory/total"], rel=1e-6)
 
 
 def test_what_does_not_fit_is_followed_by_its_plan() -> None:
