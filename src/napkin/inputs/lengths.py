@@ -148,6 +148,8 @@ def read_lengths(path: str) -> SampleLengths:
     """Read counted lengths back: the answer of `napkin data lengths --json`, or any object with a `histogram`."""
     text = read_text(path)
     hint = FORM.replace("FILE", quoted(path))
+    if text.lstrip()[:1] != "{":
+        hint = hint.replace(" --tokens-field input_ids", "")  # lines without fields
     try:
         document = parse_json(text, name_of(path))
     except NapkinError as problem:
