@@ -201,6 +201,11 @@ def test_megatron_of_swift() -> None:
             "256 --tensor-model-parallel-size 2\n",
             "slime",
         ),
+        (
+            "python tools/generate_samples_gpt.py --tensor-model-parallel-size 1 --num-layers 24 --hidden-size 2048 "
+            "--num-attention-heads 32 --micro-batch-size 400 --seq-length 2048\n",
+            "generation",
+        ),
         ("max_steps = 2\n[orchestrator]\nbatch_size = 128\n", "prime-rl"),
         ("model: {_component_: torchtune.models.llama3.llama3_8b}\nmax_new_tokens: 300\ntop_k: 3\n", "generation"),
         ("model_name_or_path: a\nadapter_name_or_path: b\nexport_dir: c\n", "merging"),
