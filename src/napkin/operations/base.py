@@ -27,6 +27,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dataclasses import KW_ONLY
 
+    from napkin.operations.adapters import Reparameterized
     from napkin.operations.implementations import Implementation
     from napkin.operations.lowering import Lowering
     from napkin.operations.shapes import Value
@@ -60,6 +61,10 @@ class Timer:
 
     def norm_of_weight(self, op: ThinPair) -> None:
         """Make the norm of a weight with its adapter, as DoRA does in every forward pass."""
+        raise NotImplementedError
+
+    def reparameterized(self, op: Reparameterized) -> None:
+        """Run an adapter of another kind than LoRA: its products, and the making of its weights."""
         raise NotImplementedError
 
     def merged(self, op: MergedExperts) -> None:

@@ -19,6 +19,10 @@ from napkin.timing.attention import core_time, score_time
 from napkin.timing.clock import BYTE, ONE, WIDE_BYTES, Clock, size
 from napkin.timing.experts import CAST_BACKWARD, CAST_FORWARD, expert_time, split
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from napkin.operations.adapters import Reparameterized
+
 GROUPS = ("matmul", "attention", "elementwise", "casts", "accumulation", "tensor", "context", "expert", "host")
 """What a layer's time is made of. compute: matmul, attention · memory-bound: elementwise, casts, accumulation ·
 communication: tensor, context, expert · overhead: host, the time in which kernels wait for their launch."""
@@ -101,6 +105,23 @@ class LayerClock(Timer):
         each = term.constant("bytes_of_a_norm", 14, BYTE, "16 bits: seven elements read or written")
         moved = clock.move(f"{name}/moved", term.multiply(f"{name}/bytes", each, d_in, d_out))
         self.add({"matmul": term.add(f"{name}/products", down, up), "elementwise": moved}, {})
+
+    def reparameterized(self, op: Reparameterized) -> None:
+        """Add an adapter's products with the tokens and of weights, and the bytes that making its weights moves."""
+        clock, name = self.clock, f"{self.kind}/{op.name}"
+        for one in op.own.products(op.at):
+            rows = size(f"{name}/{one.name}/m", one.m) if one.m else clock.tokens
+            k, n = size(f"{name}/{one.name}/k", one.k), size(f"{name}/{one.name}/n", one.n)
+            batch = size(f"{name}/{one.name}/batch", one.batch) if one.batch > 1 else ONE
+            forward, backward = clock.linear(f"{name}/{one.name}", rows, k, n, batch, learning=op.learns(one))
+            self.add({"matmul": forward}, {"matmul": backward})
+        ahead, back = (
+            clock.move(
+                f"{name}/{way}", term.leaf(f"{name}/{way}/bytes", moved, BYTE, term.TRUE, "elements of its weights")
+            )
+            for way, moved in zip(("made", "unmade"), op.own.moved(op.at), strict=True)
+        )
+        self.add({"elementwise": ahead}, {"elementwise": back})
 
     def merged(self, op: MergedExperts) -> None:
         """Add the matmul B·A of every expert on this GPU, and its sum with the weights: two read, one written after the

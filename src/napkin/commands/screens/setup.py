@@ -32,11 +32,7 @@ SAVED = {TOKEN: "embedding", LM_HEAD: "head"}
 def trained_part(setup: Setup) -> list[str]:
     """Return the task, what is trained, and how the rest is stored, as clauses; none where all of the model is."""
     tuning = setup.implementation.tuning
-    adapter = (
-        []
-        if tuning is None
-        else [f"{'DoRA' if tuning.magnitude else 'LoRA'} rank {tuning.rank}" if tuning.rank else tuning.method]
-    )
+    adapter = [] if tuning is None else [tuning.words]
     if tuning is not None and tuning.quantized:
         adapter.append(f"{tuning.quantized} weights")
     if tuning is not None and tuning.saved:
