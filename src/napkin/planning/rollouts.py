@@ -71,7 +71,8 @@ class RolloutLengths:
 @record
 class Engine:
     """An inference engine on `gpus` GPUs in groups of `ranks`, which has a `share` of each one's memory. apart: on GPUs
-    of its own; family: of engines, "" where nothing says it."""
+    of its own; family: of engines, "" where nothing says it; broadcast: byte/s at which its trainer's library sends it
+    all weights there, 0 where nothing says it."""
 
     model: Model
     gpus: int
@@ -79,6 +80,7 @@ class Engine:
     share: float
     apart: bool
     family: str = ""
+    broadcast: float = 0.0
 
     @property
     def setup(self) -> ServingSetup:
@@ -158,7 +160,7 @@ def rollout_of(engine: Engine, lengths: RolloutLengths, capacity: Term) -> Rollo
     """Return what each engine does in a step. The batch shrinks at its end: experts are read as its mean meets them."""
     engines = max(engine.gpus // engine.ranks, 1)
     answers = -(-lengths.prompts * lengths.answers // engines)
-    at_once = min(engine.at_once(lengths, capacity), answers)
+    at_once = engine.at_once(lengths, capacity)
     setup = engine.setup
     steps = decoding_steps(answers, at_once, lengths.response, lengths.longest, max(lengths.behind, 1))
     decoded = answers * (lengths.response - 1)

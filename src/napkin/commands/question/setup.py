@@ -7,6 +7,7 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.question.adapters import trains_adapters
 from napkin.commands.question.frozen import read_frozen, read_implementation, read_quantized
 from napkin.commands.question.layout import check_divides, read_layout
+from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.tasks import read_forwards, read_loss, read_sampled, read_task
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.margins import widths_of
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 def read_setup(inputs: Inputs, model: Model) -> Setup:
     """Return all that the memory and the time of a step depend on, but for the model and the hardware."""
     read_trainer_recompute(inputs)
+    _read_trainer_stage(inputs)
     return read_setup_around(inputs, model, read_layout(inputs, model))
 
 
@@ -37,6 +39,17 @@ def read_trainer_recompute(inputs: Inputs) -> None:
     trainer = _read_trainer(inputs)
     if trainer is not None and trainer.recomputes():
         inputs.redefault("recompute", "full")
+
+
+def _read_trainer_stage(inputs: Inputs) -> None:
+    """Take the ZeRO stage as the default in which the trainer divides states over several GPUs."""
+    trainer = _read_trainer(inputs)
+    read_gpus(inputs)
+    counts = (inputs.peek("gpus"), inputs.peek("dp"))
+    if trainer is not None and any(isinstance(count, int) and count > 1 for count in counts):
+        stage = trainer.stage(_read_framework(inputs))
+        if stage:
+            inputs.redefault("zero", str(stage))
 
 
 def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:

@@ -9,6 +9,7 @@ from napkin.commands.rollout.amount import read_steps, run_of
 from napkin.commands.rollout.question import RolloutQuestion, read
 from napkin.commands.screens import rollout as screen
 from napkin.counting.params import params
+from napkin.errors import DOES_NOT_FIT
 from napkin.render.answer import Answer
 from napkin.term import TRUE, divide, leaf, multiply
 
@@ -39,21 +40,19 @@ def run_step(inputs: Inputs) -> Answer:
 
 def answer_step(question: RolloutQuestion) -> Answer:
     """Answer with a step's seconds and the tokens that it trains on."""
-    found = question.timed()
-    ends = found.ends(question.confidence, question.stack_named)
+    found, fit = question.timed(), question.weighed()
     gpus = leaf("gpus", question.gpus, "GPU", TRUE)
     tokens = leaf("tokens", question.lengths.tokens, "token", TRUE, "prompts and answers")
     rate = divide("tokens_per_second_per_gpu", tokens, found.time, gpus)
     outer = {term.name: term for term in (found.time, *found.time.parts, *found.phases)}
-    answer = Answer("step", [*outer.values(), *found.inner, rate])
-    for term in outer.values():
-        shortest, longest = ends[term.name]
-        answer.intervals[term.name] = (float(term.value) * shortest, float(term.value) * longest)
+    answer = Answer("step", [*outer.values(), *found.inner, rate, fit.total, question.capacity])
+    answer.intervals.update(question.spanned())
+    answer.intervals["memory/total"] = fit.ends["memory/total"]
     low, high = answer.intervals["step/time"]
     scale = float(rate.value) * float(found.time.value)
     answer.intervals[rate.name] = (scale / high, scale / low)
     answer.notes.append(found.evidence)
-    answer.screen = screen.of_step(question, answer, found)
+    answer.screen = screen.of_step(question, answer, found, fit.verdict)
     return answer
 
 
@@ -72,13 +71,17 @@ def run_time(inputs: Inputs) -> Answer:
         *(one for one in found.terms if one.name.startswith("step/") and one.name.count("/") == 1 and one is not step),
         params(question.model)["params/total"].renamed("params"),
     ]
+    terms += [one for one in found.terms if one.name.startswith("memory/")]
     terms.append(multiply("tokens", steps, leaf("tokens_of_a_step", question.lengths.tokens, "token", TRUE)))
     answer = Answer("train-time", terms)
     low, high = (end / float(step.value) for end in found.intervals["step/time"])
+    answer.intervals["memory/total"] = found.intervals["memory/total"]
+    fit = question.weighed().verdict
+    answer.verdict = fit if fit == DOES_NOT_FIT else None
     for name in ("time", "time/uninterrupted", "gpu_hours", "cost", "step/time"):
         value = next((float(one.value) for one in terms if one.name == name), None)
         if value is not None:
             answer.intervals[name] = (value * low, value * high)
     answer.notes += found.notes
-    answer.screen = screen.of_time(question, answer)
+    answer.screen = screen.of_time(question, answer, fit)
     return answer

@@ -96,6 +96,7 @@ def _read_freedom(inputs: Inputs) -> Freedom:
         ranks=inputs.integer_or_none("rollout-tp"),
         offloads="offload" not in inputs,
         family=trainer.engine,
+        broadcast=trainer.broadcast,
     )
 
 

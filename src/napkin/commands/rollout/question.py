@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.frozen import read_implementation
@@ -13,6 +15,7 @@ from napkin.commands.question.step_model import read_prediction
 from napkin.commands.question.tasks import read_task
 from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
 from napkin.errors import NapkinError
+from napkin.evidence.answers import TokenRange, answers_within, prompts_within
 from napkin.evidence.rates import machine
 from napkin.evidence.single import StepPrediction
 from napkin.inputs.hardware import Hardware
@@ -26,8 +29,14 @@ from napkin.training.setup import Setup
 from napkin.training.trainers import LOOP, Trainer
 from napkin.training.trainers import find as find_trainer
 
-MEANS = {"prompt-tokens": "prompts", "response-tokens": "answers"}
-"""Options of mean lengths, and of what; each has one of the longest."""
+SPANS = {"prompt-tokens": ("prompts", prompts_within), "response-tokens": ("answers", answers_within)}
+"""Options of mean lengths: of what, and how long they are below the longest, which each has an option for."""
+MEANS = tuple(SPANS)
+USAGES = {
+    "global-batch": "--global-batch N: prompts a step, for all GPUs",
+    "prompt-tokens": "--prompt-tokens N: mean tokens; or --max-prompt-tokens, and they are assumed",
+    "response-tokens": "--response-tokens N: mean tokens; or --max-response-tokens, and they are assumed",
+}
 
 
 @record
@@ -38,6 +47,7 @@ class RolloutQuestion:
     sharing     the engine, and how it shares GPUs with the trainer
     prediction  of the trainer's passes, over sequences of the mean length
     averaged    mean lengths are stated
+    ends        the least and the most that mean lengths may be where they are not, with the prediction of each
     """
 
     model: Model
@@ -50,6 +60,7 @@ class RolloutQuestion:
     stack_named: bool
     confidence: float
     averaged: bool
+    ends: tuple[tuple[RolloutLengths, StepPrediction], ...] = ()
 
     @property
     def gpus(self) -> int:
@@ -67,15 +78,29 @@ class RolloutQuestion:
 
     def timed(self) -> RolloutSeconds:
         """Return a step's seconds."""
+        return self._timed(self.lengths, self.prediction)
+
+    def spanned(self) -> dict[str, tuple[float, float]]:
+        """Return the interval of each of its times: over the lengths that means may be, too."""
+        lows: dict[str, float] = {}
+        highs: dict[str, float] = {}
+        for lengths, prediction in ((self.lengths, self.prediction), *self.ends):
+            found = self._timed(lengths, prediction)
+            values = {term.name: float(term.value) for term in (found.time, *found.time.parts, *found.phases)}
+            for name, (low, high) in found.ends(self.confidence, self.stack_named).items():
+                lows[name] = min(lows.get(name, math.inf), values[name] * low)
+                highs[name] = max(highs.get(name, 0.0), values[name] * high)
+        return {name: (low, highs[name]) for name, low in lows.items()}
+
+    def _timed(self, lengths: RolloutLengths, prediction: StepPrediction) -> RolloutSeconds:
         away = moved_away(self.weighed().terms, self.sharing.away) if self.sharing.away else None
-        engine = self.sharing.engine
-        return seconds_of(self.prediction, engine, self.lengths, self.hardware, self.model, away)
+        return seconds_of(prediction, self.sharing.engine, lengths, self.hardware, self.model, away)
 
 
 def read(inputs: Inputs, timed: bool = True) -> RolloutQuestion:
     """Read the question. timed: mean lengths matter; memory is that of the longest."""
     task = read_task(inputs)
-    lengths = read_lengths(inputs, timed)
+    lengths, *others = read_spans(inputs) if timed else (read_lengths(inputs, timed),)
     inputs.defaults(SETUP_DEFAULTS)
     model = read_model(inputs)
     hardware = read_hardware(inputs, (*RATES, "memory-size"))
@@ -94,17 +119,18 @@ def read(inputs: Inputs, timed: bool = True) -> RolloutQuestion:
             "--off-policy-steps: answers are generated while others are trained on, on GPUs of their own",
             "--rollout separate:GPUS",
         )
-    setup, prediction = _read_passes(inputs, model, hardware, lengths, total - apart)
+    setup, predictions = _read_passes(inputs, model, hardware, (lengths, *others), total - apart)
     engine = _read_engine(inputs, model, hardware, lengths, where, total, size, trainer)
     if engine is not None and not engine.apart and trainer is LOOP:
         inputs.assume("the engine asleep while training")
     _note(inputs, task.name, away, lengths)
     return RolloutQuestion(
         *(model, setup, hardware, read_implementation(inputs), lengths, Sharing(engine, trainer.sleeps, away)),
-        prediction=prediction,
+        prediction=predictions[0],
         stack_named="stack" in inputs,
         confidence=read_confidence(inputs),
         averaged=all(name in inputs for name in MEANS),
+        ends=tuple(zip(others, predictions[1:], strict=True)),
     )
 
 
@@ -121,18 +147,45 @@ def _note(inputs: Inputs, task: str, away: tuple[str, ...], lengths: RolloutLeng
         inputs.note(f"{' and '.join(away)}: moved to the host while answers are generated, and back")
 
 
-def read_lengths(inputs: Inputs, timed: bool, judged: bool = True) -> RolloutLengths:
+def read_spans(inputs: Inputs) -> tuple[RolloutLengths, ...]:
+    """Return the lengths; where means are not stated, and the longest are, the likely ones, then the least and the most
+    that they may be."""
+    spans: dict[str, TokenRange] = {}
+    said: list[str] = []
+    for name, (what, within) in SPANS.items():
+        longest = inputs.peek(f"max-{name}")
+        if name not in inputs and isinstance(longest, (int, float)):
+            spans[name] = found = within(int(longest))
+            said.append(f"{what} of {found.likely:,} tokens")
+            inputs.note(f"{what} of {found.least:,} to {found.most:,} tokens in the mean are in the interval")
+    if said:
+        inputs.assume(" and ".join(said))
+    lengths = read_lengths(inputs, timed=True, known=tuple(spans))
+    if not spans:
+        return (lengths,)
+    means = [{name: found.all[place] for name, found in spans.items()} for place in range(3)]
+    return tuple(
+        replace(
+            lengths,
+            prompt=one.get("prompt-tokens", lengths.prompt),
+            response=one.get("response-tokens", lengths.response),
+        )
+        for one in means
+    )
+
+
+def read_lengths(inputs: Inputs, timed: bool, judged: bool = True, known: tuple[str, ...] = ()) -> RolloutLengths:
     """Return the lengths, and how many answers a step has; what is missing is named at once. timed: means matter; for
-    memory alone the longest sequence is enough; judged: on an accelerator."""
+    memory alone the longest sequence is enough; judged: on an accelerator; known: means that are assumed."""
     whys = {"model": "which model?", **({"hardware": WHICH} if judged else {})}
-    for name, what in MEANS.items():
-        if timed or (f"max-{name}" not in inputs and "seq" not in inputs):
+    for name, (what, _) in SPANS.items():
+        if name not in known and (timed or (f"max-{name}" not in inputs and "seq" not in inputs)):
             whys[name] = f"how long are {what}, on average?"
     whys |= {
         "samples-per-prompt": "how many answers to each prompt?",
         "global-batch": "how many prompts in an optimizer step?",
     }
-    inputs.need_all(whys, usages={"global-batch": "--global-batch N: prompts a step, for all GPUs"})
+    inputs.need_all(whys, usages=USAGES)
     whole = inputs.integer_or_none("seq")
     prompt, longest_prompt = _read_length(inputs, "prompt-tokens", 1)
     response, longest = _read_length(inputs, "response-tokens", None if whole is None else whole - longest_prompt)
@@ -172,12 +225,12 @@ def _read_length(inputs: Inputs, name: str, rest: int | None) -> tuple[int, int]
 
 
 def _read_passes(
-    inputs: Inputs, model: Model, hardware: Hardware, lengths: RolloutLengths, gpus: int
-) -> tuple[Setup, StepPrediction]:
-    """Return the trainer's setup over the longest sequences, and the prediction over mean ones."""
+    inputs: Inputs, model: Model, hardware: Hardware, lengths: tuple[RolloutLengths, ...], gpus: int
+) -> tuple[Setup, list[StepPrediction]]:
+    """Return the trainer's setup over the longest sequences, and the predictions over mean ones."""
     changes: dict[str, str | bool] = {
-        "seq": str(lengths.most),
-        "global-batch": str(lengths.batch),
+        "seq": str(lengths[0].most),
+        "global-batch": str(lengths[0].batch),
         "gpus": str(gpus),
     }
     asked = inputs.changed(changes)
@@ -186,15 +239,15 @@ def _read_passes(
         asked.shown.pop(name, None)
     asked.defaults(SETUP_DEFAULTS)
     setup = read_setup(asked, model)
-    mean = replace(setup, layout=setup.layout.replaced(seq=lengths.mean))
-    prediction = read_prediction(asked, model, mean, hardware)
+    means = [replace(setup, layout=setup.layout.replaced(seq=one.mean)) for one in lengths]
+    predictions = [read_prediction(asked, model, mean, hardware) for mean in means]
     inputs.adopt(asked)
     for note in asked.notes:
         inputs.note(note)
     for name, shown in asked.shown.items():
-        if name not in changes:
-            inputs.shown.setdefault(name, shown)
-    return setup, prediction
+        if name not in changes and name not in inputs:
+            inputs.shown[name] = shown
+    return setup, predictions
 
 
 def _read_engine(
@@ -223,4 +276,4 @@ def _read_engine(
         ranks = inputs.integer("rollout-tp")
     if gpus % ranks:
         raise NapkinError(f"--rollout-tp {ranks} does not divide the engine's {gpus:,} GPUs", "one that does")
-    return Engine(model, gpus, ranks, share, apart=where == "separate", family=trainer.engine)
+    return Engine(model, gpus, ranks, share, where == "separate", trainer.engine, trainer.broadcast)

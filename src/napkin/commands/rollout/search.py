@@ -32,7 +32,7 @@ class Freedom:
     share    of each GPU's memory where it is colocated    asleep, away  what the trainer's library does meanwhile
     where    "", or colocated or separate as it was asked  apart  GPUs of an engine on its own, where they are given
     ranks    its tensor-parallel ranks, None: searched     offloads  whether the trainer's states may leave the GPU
-    family   of engines that the trainer's library starts
+    family   of engines that the trainer's library starts   broadcast  byte/s at which it sends them all weights
     """
 
     share: float
@@ -43,6 +43,7 @@ class Freedom:
     ranks: int | None
     offloads: bool
     family: str
+    broadcast: float
 
 
 @record
@@ -111,7 +112,8 @@ class RolloutSearch:
         most = self.freedom.ranks or min(node, gpus)
         tried = [least << i for i in range(most.bit_length()) if least << i <= most]
         family = self.freedom.family
-        engines = [Engine(self.model, gpus, ranks, share, apart, family) for ranks in tried if gpus % ranks == 0]
+        rate = self.freedom.broadcast
+        engines = [Engine(self.model, gpus, ranks, share, apart, family, rate) for ranks in tried if gpus % ranks == 0]
         timed = []
         for engine in engines:
             try:

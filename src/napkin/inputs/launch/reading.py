@@ -248,6 +248,10 @@ class Reading:
         """Account for every key of the file that no option names."""
         from napkin.inputs.launch.harmless import is_harmless
 
+        held = self.inputs.get("quantized")
+        if held is not None and held.origin == ASSUMED and "adapter" not in self.inputs:
+            del self.inputs["quantized"]
+            self.refuse(held.where, "names quantized weights, which only adapters are trained next to", "adapter")
         looked = self.format.looked | self.source.looked
         blocks = {part for key in looked if "*" not in key for part in _ways(key)} - looked
         for key, value in self.source.values.items():

@@ -59,6 +59,9 @@ OF_TRL = [
     "lora_target_modules",
     "padding_free",
 ]
+OLDER = ["max_seq_length", "evaluation_strategy", "use_liger"]
+"""Keys that TRL and transformers had dropped (TRL 0.20, July 2025) when TRL began to recompute and to run bf16 unless
+told otherwise (0.21, August 2025, trl#3510; bf16 in 0.19)."""
 GROUPED = ("num_generations", "reward_funcs", "max_completion_length")
 
 
@@ -75,6 +78,11 @@ def is_this(source: LaunchFile) -> bool:
 
 def _is_trl(reading: Reading) -> bool:
     return reading.source.has_any(*OF_TRL)
+
+
+def _has_defaults_of_trl(reading: Reading) -> bool:
+    """Return whether what the file leaves out is as TRL sets it today: bf16 and full recomputation."""
+    return _is_trl(reading) and not reading.source.has_any(*OLDER)
 
 
 def _trainer(reading: Reading) -> None:
@@ -206,11 +214,11 @@ def _precision(reading: Reading) -> None:
     loaded = reading.read("torch_dtype|dtype", dtype)
     autocast = "bf16" if reading.read("bf16", flag) else "fp16" if reading.read("fp16", flag) else None
     keys = [key for key in ("torch_dtype", "dtype", "bf16", "fp16") if key in reading.source]
-    if not keys and not _is_trl(reading):
+    if not keys and not _has_defaults_of_trl(reading) and not reading.value_of("adapter"):
         reading.default("precision", "fp32", "bf16", "torch_dtype")
         return
     default = not keys
-    if not reading.source.has_any("bf16", "fp16") and _is_trl(reading):
+    if not reading.source.has_any("bf16", "fp16") and _has_defaults_of_trl(reading):
         autocast, default = "bf16", True
     keys = keys or ["bf16", "torch_dtype"]
     master = reading.value_of("framework") == "deepspeed"
@@ -242,7 +250,8 @@ def _others(reading: Reading) -> None:
     if on is not None:
         reading.put("recompute", "full" if on else "none", "gradient_checkpointing")
     elif reading.value_of("recompute") is None:
-        reading.default("recompute", "full" if _is_trl(reading) else "none", "gradient_checkpointing")
+        usual = "full" if _has_defaults_of_trl(reading) else "none"
+        reading.default("recompute", usual, "gradient_checkpointing")
     for key in ("use_liger", "use_liger_kernel"):
         if reading.read(key, flag):
             reading.put("loss", "fused", key)
@@ -301,7 +310,7 @@ FORMAT = LaunchFormat(
         KeyRule(
             "optim attn_implementation gradient_checkpointing use_liger use_liger_kernel packing torch_compile",
             "optimizer attention recompute loss packing compile",
-            "TRL checkpoints unless told otherwise",
+            "TRL recomputes unless told otherwise; with a key of TRL before 0.20 (max_seq_length) it does not",
             _others,
         ),
     ),
