@@ -17,7 +17,7 @@ from napkin._tables.rollout_errors import STEPS
 from napkin.architectures import build
 from napkin.commands.question.named import named_config
 from napkin.evidence.rollouts import forward_alone, of_few, page, slower, spread
-from napkin.planning.rollouts import tensors
+from napkin.planning.rollouts import RolloutLengths, held_by_micro_batch, tensors
 from napkin.record import replace
 from napkin.term import GIVEN, leaf
 from napkin.timing.rates import Rates
@@ -193,6 +193,31 @@ def test_the_longest_alone_make_a_range_of_means() -> None:
     said = " ".join(run_line(f"step {line} -v").out.split())
     assert "prompts of 50 to 500 tokens in the mean are in the interval" in said
     assert "assumed: prompts of 200 tokens and answers of 1,750 tokens" in run_line(f"step {line}").out
+
+
+def test_a_micro_batch_without_padding_is_shorter_than_its_longest() -> None:
+    """One answer of 1,000 tokens and 9 of 200 times 1 + 3·0.6/√9, with prompts of 100: 1,100 and 9·480 over 10; alone
+    it is the longest, and others are never longer than it."""
+    lengths = RolloutLengths(prompt=100, response=200, longest=1000, answers=8, prompts=16)
+    assert held_by_micro_batch(lengths, 1) == 1100
+    assert held_by_micro_batch(lengths, 10) == math.ceil((1100 + 9 * 480) / 10)
+    assert held_by_micro_batch(replace(lengths, response=900), 2) == 1100
+
+
+def test_only_padding_makes_a_micro_batch_as_long_as_its_longest() -> None:
+    """verl's has none: its update holds fewer tokens, and without means the interval is of what they may be."""
+    line = f"memory {LINE} --max-response-tokens 4000 --micro-batch 8 --precision bf16-mixed --framework fsdp"
+    padded, without = (values(f"{line}{trainer}") for trainer in (" --trainer trl", " --trainer verl"))
+    assert without["memory/activations"] < 0.7 * padded["memory/activations"]
+    means = "--prompt-tokens 200 --response-tokens 1000"
+    longest = line.replace(means, "--max-prompt-tokens 200") + " --trainer verl"
+    ends = [
+        run_line(f"{longest} --response-tokens {mean} --prompt-tokens {p} --json").data
+        for mean, p in ((500, 50), (3200, 200))
+    ]
+    found = run_line(f"{longest} --json").data
+    for name, one in (("low", ends[0]), ("high", ends[1])):
+        assert found[name]["memory/phase/update"] == pytest.approx(one[name]["memory/phase/update"])
 
 
 def test_a_step_says_whether_it_fits() -> None:
