@@ -35,7 +35,7 @@ class Beside:
 
 
 @record
-class Product:
+class AdapterProduct:
     """A matmul (m×k)(k×n), `batch` of them. m: its rows; 0: the tokens.
 
     weights, inputs  1 where the backward pass makes the gradient of its second factor, and of its first one; inputs -1:
@@ -136,7 +136,7 @@ class AdapterKind:
         """Run the layer with its adapter; what it records is trained, `base` is not."""
         raise NotImplementedError
 
-    def products(self, at: Beside) -> Iterator[Product]:
+    def products(self, at: Beside) -> Iterator[AdapterProduct]:
         """Yield its matmuls."""
         yield from ()
 
@@ -188,9 +188,9 @@ class AdaLora(AdapterKind):
         tape.keep(tape.new(1, math.stored, "ranks"))
         return math.added(out, divided)
 
-    def products(self, at: Beside) -> Iterator[Product]:
-        yield Product("A", 0, at.d_in, at.size, inputs=-1)
-        yield Product("B", 0, at.size, at.d_out)
+    def products(self, at: Beside) -> Iterator[AdapterProduct]:
+        yield AdapterProduct("A", 0, at.d_in, at.size, inputs=-1)
+        yield AdapterProduct("B", 0, at.size, at.d_out)
 
     def traffic(self, at: Beside) -> tuple[Number, Number]:
         return 14 * at.d_out, 8 * at.d_out + 6 * at.d_in
@@ -223,9 +223,9 @@ class VeRA(AdapterKind):
         wide = tape.multiply(fixed(thin, at.size, at.d_out), math.vector(at.d_out))
         return math.added(out, wide)
 
-    def products(self, at: Beside) -> Iterator[Product]:
-        yield Product("A", 0, at.d_in, at.size, weights=0, inputs=-1)
-        yield Product("B", 0, at.size, at.d_out, weights=0)
+    def products(self, at: Beside) -> Iterator[AdapterProduct]:
+        yield AdapterProduct("A", 0, at.d_in, at.size, weights=0, inputs=-1)
+        yield AdapterProduct("B", 0, at.size, at.d_out, weights=0)
 
     def traffic(self, at: Beside) -> tuple[Number, Number]:
         return 10 * at.d_out + 4 * at.size, 8 * (at.d_out + at.size) + 6 * at.d_in
@@ -274,10 +274,10 @@ class LoHa(AdapterKind):
         wide = math.matmul(tape.cast(x, delta.dtype), delta, out.count, "output of delta")
         return math.added(out, wide)
 
-    def products(self, at: Beside) -> Iterator[Product]:
-        yield Product("delta", 0, at.d_in, at.d_out, inputs=-1)
-        yield Product("w1", at.d_out, at.size, at.d_in)
-        yield Product("w2", at.d_out, at.size, at.d_in)
+    def products(self, at: Beside) -> Iterator[AdapterProduct]:
+        yield AdapterProduct("delta", 0, at.d_in, at.d_out, inputs=-1)
+        yield AdapterProduct("w1", at.d_out, at.size, at.d_in)
+        yield AdapterProduct("w2", at.d_out, at.size, at.d_in)
 
     def traffic(self, at: Beside) -> tuple[Number, Number]:
         return 6 * at.d_out, 6 * at.d_in
@@ -324,10 +324,10 @@ class LoKr(AdapterKind):
         wide = math.matmul(tape.cast(x, delta.dtype), delta, out.count, "output of delta")
         return math.added(out, wide)
 
-    def products(self, at: Beside) -> Iterator[Product]:
-        yield Product("delta", 0, at.d_in, at.d_out, inputs=-1)
+    def products(self, at: Beside) -> Iterator[AdapterProduct]:
+        yield AdapterProduct("delta", 0, at.d_in, at.d_out, inputs=-1)
         if not self._whole(at):
-            yield Product("w2", near_square(at.d_out)[1], at.size, near_square(at.d_in)[1])
+            yield AdapterProduct("w2", near_square(at.d_out)[1], at.size, near_square(at.d_in)[1])
 
     def traffic(self, at: Beside) -> tuple[Number, Number]:
         return 6 * at.d_out, 6 * at.d_in
@@ -365,12 +365,12 @@ class OFT(AdapterKind):
         turned = math.matmul(tape.cast(x, math.stored), rotation, x.count, "rotated")
         return base(tape.cast(turned, math.stream))
 
-    def products(self, at: Beside) -> Iterator[Product]:
+    def products(self, at: Beside) -> Iterator[AdapterProduct]:
         block = self.block(at)
         blocks = at.d_in // block
-        yield Product("R", 0, block, block, blocks, inputs=-1)
+        yield AdapterProduct("R", 0, block, block, blocks, inputs=-1)
         for power in ("Q2", "Q3", "Q4"):
-            yield Product(power, block, block, block, blocks)
+            yield AdapterProduct(power, block, block, block, blocks)
 
     def traffic(self, at: Beside) -> tuple[Number, Number]:
         return 4 * at.d_in, 4 * at.d_in
@@ -407,10 +407,10 @@ class BOFT(AdapterKind):
         scaling = tape.multiply(math.vector(at.d_out), ones, "scaling")
         return tape.cast(tape.multiply(out, scaling), out.dtype)
 
-    def products(self, at: Beside) -> Iterator[Product]:
-        yield Product("R", 0, at.d_in, at.d_in, inputs=-1)
+    def products(self, at: Beside) -> Iterator[AdapterProduct]:
+        yield AdapterProduct("R", 0, at.d_in, at.d_in, inputs=-1)
         for name in ("P", "PT", "I"):
-            yield Product(name, at.d_in, at.d_in, at.d_in, weights=0)
+            yield AdapterProduct(name, at.d_in, at.d_in, at.d_in, weights=0)
 
     def traffic(self, at: Beside) -> tuple[Number, Number]:
         return 4 * at.d_out, 8 * at.d_out

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from napkin.elementwise import Number
 from napkin.errors import Refused
-from napkin.operations.adapter_kinds import KINDS, AdapterKind, Beside, Product
+from napkin.operations.adapter_kinds import KINDS, AdapterKind, AdapterProduct, Beside
 from napkin.operations.base import Timer
 from napkin.operations.learning import Learning
 from napkin.operations.lora import adapter_shards
@@ -112,7 +112,15 @@ class Reparameterized(Ordinary):
     def weights(self) -> tuple[Weight, ...]:
         return tuple(Weight(name, shape) for name, shape in self.own.weights(self.at))
 
-    def learns(self, product: Product) -> Learning:
+    def timed(self) -> tuple[tuple[Gemm, Learning], ...]:
+        return tuple(
+            (gemm(one.name, one.m, one.k, one.n, one.batch), self.learns(one)) for one in self.own.products(self.at)
+        )
+
+    def moved(self) -> tuple[Number, Number]:
+        return self.own.moved(self.at)
+
+    def learns(self, product: AdapterProduct) -> Learning:
         """Return which gradients of a product's factors are computed."""
         return Learning(product.weights, self.learning.inputs if product.inputs < 0 else product.inputs)
 

@@ -15,6 +15,7 @@ from napkin.operations.facts import (
     LinearLayer,
     LinearPart,
     MergedExperts,
+    Reparameterization,
     RoutedExperts,
     Served,
     ThinPair,
@@ -27,7 +28,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dataclasses import KW_ONLY
 
-    from napkin.operations.adapters import Reparameterized
     from napkin.operations.implementations import Implementation
     from napkin.operations.lowering import Lowering
     from napkin.operations.shapes import Value
@@ -63,7 +63,7 @@ class Timer:
         """Make the norm of a weight with its adapter, as DoRA does in every forward pass."""
         raise NotImplementedError
 
-    def reparameterized(self, op: Reparameterized) -> None:
+    def reparameterized(self, op: Reparameterization) -> None:
         """Run an adapter of another kind than LoRA: its products, and the making of its weights."""
         raise NotImplementedError
 

@@ -56,18 +56,6 @@ class Tuning:
         return self.targeted and not self.targets and not self.parameters
 
     @property
-    def words(self) -> str:
-        """What is trained, for people."""
-        if self.method == "lora":
-            return f"{'DoRA' if self.magnitude else 'LoRA'} rank {self.rank}"
-        if not self.targeted:
-            return self.method
-        from napkin.operations.adapter_kinds import KINDS
-
-        kind = KINDS[self.method]
-        return f"{kind.title} {kind.measure} {self.rank}" if kind.sized else kind.title
-
-    @property
     def keeps(self) -> bool:
         return bool(self.quantized) and self.library == "bitsandbytes"
 

@@ -11,14 +11,14 @@ SIZED = {"ia3": "", "oft": "adapter-block", "boft": "adapter-block"}
 LORA_KINDS = ("lora", "dora")
 
 
-def trains_adapters(inputs: Inputs) -> bool:
+def read_whether_adapted(inputs: Inputs) -> bool:
     """Return whether adapters are trained next to frozen weights: a rank is given, or a kind that has none."""
     return inputs.has("lora-rank") or (inputs.has("adapter") and inputs.text("adapter") in SIZED)
 
 
 def read_kind(inputs: Inputs, stored: str) -> tuple[str, int | None]:
     """Return the method of adapters and their size; None: there are none."""
-    if not trains_adapters(inputs):
+    if not read_whether_adapted(inputs):
         for name in ADAPTED[1:]:
             if name in inputs and inputs.has(name) and (stored or name != "quantized"):
                 raise NapkinError(f"--{name} needs --lora-rank", "for example --lora-rank 8")
