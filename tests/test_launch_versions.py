@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from napkin.errors import Refused
 from napkin.inputs.launch.read import reading_of
 from napkin.inputs.launch.syntax import source_of
+from tests.conftest import Napkin
 
 
 def read(text: str) -> dict[str, Any]:
@@ -45,8 +47,48 @@ def test_accelerates_empty_blocks_state_nothing() -> None:
 
 def test_a_step_in_backward_is_an_option() -> None:
     """torchtune's single-device recipes step each weight when it has its gradient."""
-    text = "model: {_component_: torchtune.models.llama3.llama3_8b}\nbatch_size: 2\noptimizer_in_bwd: true\n"
+    text = "model: {_component_: torchtune.models.llama3.llama3_8b}\nbatch_size: 2\nepochs: 1\noptimizer_in_bwd: true\n"
     assert read(text)["optimizer-in-backward"] is True
+
+
+def test_one_gpu_divides_nothing(napkin: Napkin, tmp_path: Path) -> None:
+    """torchtune's distributed recipes are ZeRO-3, which its single-device recipes are not: the file is of both."""
+    file = tmp_path / "lora.yaml"
+    file.write_text(
+        "model: {_component_: torchtune.models.llama3.lora_llama3_8b, lora_rank: 8, lora_attn_modules: [q_proj]}\n"
+        "batch_size: 2\ntokenizer: {max_seq_len: 512}\noptimizer: {_component_: torch.optim.AdamW}\n"
+    )
+    for gpus, zero in (("1", "0"), ("8", "3")):
+        inputs = napkin(f"memory --from {file} --gpus {gpus} --hardware h100 --json").data["inputs"]
+        assert str(inputs["zero"]["value"]) == zero
+
+
+def test_what_a_branch_of_a_script_decides_is_asked() -> None:
+    """A degree that a variable sets elsewhere is not the default; Hydra's `model=hf_model` chooses a file."""
+    text = """python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.actor.strategy=megatron \\
+      model=hf_model actor_rollout_ref.model.path=Qwen/Qwen3-8B trainer.n_gpus_per_node=8 \\
+      actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 actor_rollout_ref.rollout.n=8 \\
+      actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=$1 \\
+      actor_rollout_ref.rollout.gpu_memory_utilization=$2
+    """
+    found = read(text)
+    assert (found["tp"], found["pp"], found["rollout"], "dp" in found) == (2, None, None, False)
+
+
+def test_verls_trainer_of_fine_tuning() -> None:
+    """sft_trainer_engine.yaml: rows of 1,024 tokens, 256 a step, batches by tokens; another engine is refused."""
+    line = "torchrun --nproc_per_node=8 -m verl.trainer.sft_trainer model.path=Qwen/Qwen3-8B engine={engine} {more}"
+    found = read(line.format(engine="fsdp", more="engine.ulysses_sequence_parallel_size=2 model=hf_model"))
+    assert {name: found[name] for name in ("seq", "global-batch", "micro-batch", "cp", "task")} == {
+        "seq": 1024,
+        "global-batch": 256,
+        "micro-batch": None,
+        "cp": 2,
+        "task": "sft",
+    }
+    assert read(line.format(engine="fsdp", more="data.use_dynamic_bsz=False"))["micro-batch"] == 4
+    other = reading_of(source_of(line.format(engine="veomni", more=""), "file"))
+    assert [one.key for one in other.refused] == ["engine"]
 
 
 def test_axolotls_batch_size_is_that_of_a_step() -> None:
@@ -106,6 +148,28 @@ def test_defaults_of_trl_are_those_of_its_time() -> None:
     assert (before["recompute"], before["precision"]) == ("none", "fp32")
 
 
+def test_transformers_own_examples_are_not_trls() -> None:
+    """run_clm.py takes a dataset_name too; TrainingArguments neither recompute nor run bf16 unless told so."""
+    line = "torchrun --nproc_per_node 8 {program} --model_name_or_path gpt2-xl --dataset_name wikitext {more}"
+    found = read(line.format(program="examples/run_clm.py", more="--per_device_train_batch_size 4 --block_size 512"))
+    assert (found["trainer"], found["recompute"], found["precision"]) == ("hf-trainer", "none", "fp32")
+    assert (found["seq"], found["gpus"], "task" in found) == (512, 8, False)
+    dpo = read(line.format(program="trl/scripts/dpo.py", more="--per_device_train_batch_size 4 --learning_rate 1e-6"))
+    assert (dpo["trainer"], dpo["task"], dpo["recompute"]) == ("trl", "dpo", "full")
+    other = reading_of(source_of(line.format(program="run_glue.py", more="--learning_rate 1 --bf16"), "file"))
+    assert [one.key for one in other.refused] == ["run_glue.py"]
+
+
+def test_modules_that_are_trained_next_to_adapters_are_read() -> None:
+    """Chinese-LLaMA's run_pt.sh: embedding and head are trained in full next to LoRA on `--trainable`."""
+    found = read(
+        "torchrun --nproc_per_node 1 run_clm_pt_with_peft.py --model_name_or_path llama2-7b --bf16 --block_size 9 "
+        "--per_device_train_batch_size 1 --lora_rank 64 --trainable q_proj,v_proj "
+        "--modules_to_save embed_tokens,lm_head"
+    )
+    assert (found["lora-targets"], found["modules-to-save"]) == ("q,v", "embed_tokens,lm_head")
+
+
 def test_swifts_launch_lines() -> None:
     """LoRA of rank 8 on all linears; accumulation left out makes 16 samples: ⌈16 / (1 × 4)⌉ = 4; model_name is no
     model; zero3_offload is its own file."""
@@ -138,6 +202,7 @@ def test_megatron_of_swift() -> None:
             "slime",
         ),
         ("max_steps = 2\n[orchestrator]\nbatch_size = 128\n", "prime-rl"),
+        ("model: {_component_: torchtune.models.llama3.llama3_8b}\nmax_new_tokens: 300\ntop_k: 3\n", "generation"),
         ("model_name_or_path: a\nadapter_name_or_path: b\nexport_dir: c\n", "merging"),
     ],
 )

@@ -169,6 +169,18 @@ def test_what_leaves_the_gpu_takes_time() -> None:
     assert values(f"step {line}")["step/offload"] == pytest.approx(SLOWER * away / 3.3e9)
 
 
+def test_what_leaves_the_gpus_of_a_node_must_fit_its_host() -> None:
+    """NeMo RL moves weights, the reference's too, and states: of 8 GPUs of tp 2, bf16 weights and reference, gradients
+    that stay, and 12 bytes a parameter over four ranks."""
+    line = f"memory llama3-8b --task grpo --gpus 8 --hardware h100 --tp 2 --trainer nemo-rl {LENGTHS}"
+    found = run_line(f"{line} --host-memory 100GB --json")
+    expected = 8 * (2 * 2 * LLAMA / 2 + 12 * LLAMA / 2 / 4)
+    assert found.values["memory/host"] == pytest.approx(expected, rel=0.01)
+    assert found.data["verdict"] == "does not fit"
+    assert run_line(f"{line} --host-memory 1TB --json").data["verdict"] == "fits"
+    assert "nothing is kept" in run_line(f"memory {LINE} --host-memory 1TB").err
+
+
 def test_the_memory_of_the_longest_needs_no_mean() -> None:
     means = "--prompt-tokens 200 --response-tokens 1000"
     line = LINE.replace(means, "--max-prompt-tokens 500 --max-response-tokens 3500")

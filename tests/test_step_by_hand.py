@@ -629,6 +629,14 @@ def test_zero_3_gathers_twice_and_scatters_once_in_every_micro_batch() -> None:
     assert disturbed["step/communication/data"] - found["step/communication/data"] == pytest.approx(0.1 * gathers)
 
 
+def test_zero_3_gathers_what_a_mean_stage_holds() -> None:
+    """Half of the layers and one of embedding and head, nothing of which is frozen."""
+    found = parts(dp=4, zero=3, pp=2, micro_batches=8)
+    gathers = 3 / 4 * 8 * (2 + 2 + 4) * (L / 2 * (LAYER + NORMS) + V * H)
+    work = found["step/work"]
+    assert found["step/communication/data"] == pytest.approx(joined(work, gathers) - work, rel=1e-6)
+
+
 def test_replicas_of_zero_3_reduce_their_own_part() -> None:
     """Two copies of four shards: 2(2−1)/2 of a quarter of the gradients between them, once a step (hybrid sharding,
     Zhao et al. 2023, section 3.2.2)."""

@@ -84,6 +84,19 @@ def moved_away(terms: dict[str, Term], away: tuple[str, ...]) -> Term:
     return add("offload/bytes", *(terms[path] for path in paths if path in terms))
 
 
+def hosted_between(terms: dict[str, Term], away: tuple[str, ...]) -> dict[str, Term]:
+    """Return what a GPU's trainer keeps in the host's memory while answers are generated, by path. terms: of its memory
+    on the GPU."""
+    found = {}
+    for name in away:
+        paths = [f"memory/{name}", *(["memory/models"] if name == "parameters" else [])]
+        parts = [terms[path] for path in paths if path in terms]
+        if parts:
+            path = f"memory/host/{name}"
+            found[path] = parts[0].renamed(path) if len(parts) == 1 else add(path, *parts)
+    return found
+
+
 def _ends(
     phases: list[Term], used: Term, of_update: tuple[Number, Number], engine: Engine | None
 ) -> dict[str, tuple[float, float]]:

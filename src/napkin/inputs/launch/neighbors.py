@@ -11,6 +11,7 @@ from napkin.record import record
 ROLLOUTS = "give model, layout and task as options: napkin step MODEL --task grpo --gpus N --samples-per-prompt N …"
 SIZES = "give model, batch, sequence and layout as options: napkin memory MODEL --gpus N --micro-batch N --seq N …"
 TRAINING = "give the file that starts the training"
+RECIPE = "give the configuration of a recipe that trains"
 
 
 @record
@@ -80,6 +81,15 @@ NEIGHBORS = (
         TRAINING,
     ),
     Neighbor("a configuration of evaluation, not of training", _holds("icl_tasks|eval_tasks"), TRAINING),
+    Neighbor(
+        "torchtune's configuration of evaluation, generation or quantization, not of training",
+        lambda source: (
+            source.has_all("model._component_")
+            and source.has_any("max_new_tokens", "tasks", "quantizer", "prompt")
+            and not source.has_any("optimizer", "loss", "epochs")
+        ),
+        RECIPE,
+    ),
     Neighbor("a tokenizer's configuration", _holds("bos_token|tokenizer_class", "eos_token|unk_token"), TRAINING),
 )
 
@@ -88,5 +98,5 @@ def refuse_neighbor(source: LaunchFile, told: bool) -> None:
     """Raise Refused (3) for a file of a program that napkin knows and does not read. told: whether a format takes the
     file, so that only those with marks of their own are refused."""
     for one in NEIGHBORS:
-        if (not told or one.hint not in (TRAINING,)) and one.is_this(source):
+        if (not told or one.hint != TRAINING) and one.is_this(source):
             raise Refused(f"{source.name}: is {one.says}, which napkin does not read", one.hint)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from napkin.inputs.launch.checks import take_machine
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import take_attention, take_model, take_optimizer
@@ -76,8 +78,37 @@ def is_this(source: LaunchFile) -> bool:
     )
 
 
+WEAK = ("max_seq_length", "max_length", "beta", "loss_type", "dataset_name", "chat_template", "packing")
+"""Keys of TRL's that other programs have too: transformers' own examples take a dataset_name and a max_seq_length."""
+PROGRAMS = {"sft": "sft", "dpo": "dpo", "grpo": "grpo", "kto": "kto", "orpo": "orpo", "reward": "rm", "rloo": "rloo"}
+"""TRL's subcommands, and its scripts by how their names begin (examples/scripts, trl/scripts) → their task."""
+NO_DECODER = re.compile(
+    r"run_(glue|qa|ner|swag|mlm|classification|xnli|seq2seq_qa|image|audio|speech|mim|semantic)\w*\.py"
+)
+
+
+def _program(source: LaunchFile) -> str:
+    """Return the Python program of a launch line, without its folder; "" where there is none."""
+    return next((one.rsplit("/", 1)[-1] for one in source.command if one.endswith(".py")), "")
+
+
+def _task_of_program(source: LaunchFile) -> str | None:
+    """Return the task that TRL's subcommand or script says."""
+    if "trl" in source.command:
+        return next((PROGRAMS[one] for one in source.command if one in PROGRAMS), None)
+    return next((task for word, task in PROGRAMS.items() if re.match(rf"{word}(_|\.py|$)", _program(source))), None)
+
+
 def _is_trl(reading: Reading) -> bool:
-    return reading.source.has_any(*OF_TRL)
+    """Return whether a file is TRL's: one of its keys, of which a launch line needs one that only TRL has, or TRL's
+    program."""
+    source = reading.source
+    marks = OF_TRL
+    if source.syntax == "shell":
+        if _program(source).startswith("run_"):
+            return False
+        marks = [key for key in OF_TRL if key not in WEAK]
+    return source.has_any(*marks) or _task_of_program(source) is not None
 
 
 def _has_defaults_of_trl(reading: Reading) -> bool:
@@ -87,8 +118,8 @@ def _has_defaults_of_trl(reading: Reading) -> bool:
 
 def _trainer(reading: Reading) -> None:
     marks = [key for key in OF_TRL if key in reading.source]
-    if marks:
-        reading.derive("trainer", "trl", *marks[:2])
+    if _is_trl(reading):
+        reading.derive("trainer", "trl", *(marks[:2] or ["trl"]))
     else:
         reading.derive("trainer", "hf-trainer", *[key for key in ARGUMENTS if key in reading.source][:2])
 
@@ -96,7 +127,12 @@ def _trainer(reading: Reading) -> None:
 def _task(reading: Reading) -> None:
     """GRPO has keys of its own; DPO, ORPO and KTO share beta, so that it only tells that it is one of them."""
     grouped = [key for key in GROUPED if key in reading.source]
-    if grouped:
+    stated = _task_of_program(reading.source)
+    if reading.source.syntax == "shell" and NO_DECODER.fullmatch(_program(reading.source)):
+        reading.refuse(_program(reading.source), "trains no model on the next token", "task")
+    if stated is not None and not grouped:
+        reading.derive("task", stated, "trl")
+    elif grouped:
         reading.derive("task", "grpo", *grouped)
     elif reading.source.has_any("desirable_weight", "undesirable_weight"):
         reading.derive("task", "kto", "desirable_weight", "undesirable_weight")
@@ -162,8 +198,8 @@ def _adapter(reading: Reading) -> None:
     if reading.read("use_peft|use_lora|use_qlora", flag) or (
         reading.read("use_peft", flag) is None and reading.read("lora_r|lora_rank", whole)
     ):
-        take_lora(reading, "lora_r|lora_rank", "lora_target_modules|lora_target", 16, None)
-        take_saved(reading, "lora_modules_to_save")
+        take_lora(reading, "lora_r|lora_rank", "lora_target_modules|lora_target|target_modules|trainable", 16, None)
+        take_saved(reading, "lora_modules_to_save|modules_to_save")
         for key in ("use_peft", "use_lora", "use_qlora"):
             reading.told(key)
         if reading.read("use_dora", flag):
@@ -292,8 +328,8 @@ FORMAT = LaunchFormat(
         ),
         KeyRule("max_steps num_train_epochs", "steps epochs", "max_steps wins unless it is -1; 3 epochs", _amount),
         KeyRule(
-            "use_peft lora_r lora_target_modules lora_modules_to_save use_dora load_in_4bit load_in_8bit "
-            "use_bnb_nested_quant",
+            "use_peft lora_r lora_target_modules trainable lora_modules_to_save modules_to_save use_dora "
+            "load_in_4bit load_in_8bit use_bnb_nested_quant",
             "adapter lora-rank lora-targets modules-to-save quantized",
             "LoRA of rank 16; nf4-dq with use_bnb_nested_quant",
             _adapter,

@@ -123,7 +123,7 @@ def _layout(reading: Reading) -> None:
         )
     else:
         reading.ask("gpus", "device")
-        reading.ask("zero", "device")
+        reading.default("zero", 3, "fsdp_reshard_after_forward")  # of several GPUs: one has nothing to divide
     if reading.read("optimizer_in_bwd", flag):
         reading.put("optimizer-in-backward", True, "optimizer_in_bwd")
     if reading.read("fsdp_cpu_offload", flag) or reading.read("fsdp.cpu_offload", flag):
@@ -240,6 +240,7 @@ FORMAT = LaunchFormat(
         "enable_fp8_training fp8_recipe_name": "fp8 layers",
         "ac_mode ac_option": "which layers are recomputed",
         "data_parallel_replicate_dim": "how often the shards are replicated",
+        "quantizer": "weights that are rounded in training",
         "teacher_model ref_model": "another model of post-training",
         "tensor_parallel_plan": "which layers are divided",
     },
