@@ -96,6 +96,8 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
     experts = _read_quantized_experts(inputs, model, stored)
     dropout = float(inputs.number_or_none("dropout") or 0.0)
     weighted = inputs.text("adapter") == "dora"
+    if weighted:
+        inputs.note("DoRA: the norm of each weight, made of weights alone, takes time and is no part of its FLOPs")
     names = inputs.texts("modules-to-save")
     if names and word != "hf":
         raise Refused(f"--modules-to-save: not modeled in {word}", "--implementation hf, or leave it out")
