@@ -21,7 +21,7 @@ from napkin.footprint.rank import Rank
 from napkin.operations.frameworks import FRAMEWORKS
 from napkin.operations.implementations import ALL_KERNELS, HF, TORCH, TRANSFORMERS, measured, mode, recomputation_of
 from napkin.training.layout import Layout
-from napkin.training.optimizers import find
+from napkin.training.optimizer_names import find
 from napkin.training.precision import POLICIES
 from napkin.training.recomputation import Recompute, recompute
 from napkin.training.setup import Setup

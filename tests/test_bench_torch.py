@@ -264,7 +264,7 @@ def test_saved_bytes_are_those_that_the_memory_formulas_predict(
 ) -> None:
     """To the byte, but for the 24 of philox state that only CUDA's flash kernel keeps in each layer."""
     from napkin.footprint import memory as formulas
-    from napkin.training import optimizers
+    from napkin.training import optimizer_names
     from napkin.training.layout import Layout
     from napkin.training.precision import precision as policy
 
@@ -289,7 +289,7 @@ def test_saved_bytes_are_those_that_the_memory_formulas_predict(
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), cast:
         loss = decoder(tokens)
     assert loss.isfinite()
-    optimizer, _ = optimizers.find("adamw")
+    optimizer, _ = optimizer_names.find("adamw")
     setup = Setup(
         implementation_of("hf", one.family), Layout(seq=length, micro=sequences), policy(precision), optimizer, "fused"
     )

@@ -6,9 +6,15 @@ import math
 
 import pytest
 
+from napkin import formats
 from napkin.counting import flops
 from napkin.counting.init import truncated_std
-from tests.conftest import model, run_line
+from napkin.counting.linear_stack import EqualLayers, chain, deep, product_term, saved, weights
+from napkin.counting.linear_stack import step as step_of_stack
+from napkin.counting.params import params
+from napkin.counting.tensor_bytes import allocated
+from napkin.operations.work import Gemm
+from tests.conftest import model, preset, run_line
 
 
 def test_flops_by_operation_of_an_encoder_decoder() -> None:
@@ -104,3 +110,43 @@ def test_flops_again_of_every_second_linear_layer() -> None:
 def test_a_matmul_in_training_is_three_of_its_size() -> None:
     values = run_line("flops matmul 64x32x16 --json").values
     assert (values["flops/forward"], values["flops/training"]) == (65536, 3 * 65536)
+
+
+def test_equal_linear_layers_are_numbered_in_order() -> None:
+    """D, D, D, D, 1 is three square layers and a fourth with one output; of width 1 all are alike."""
+    assert chain((4, 4, 4, 4, 1)) == deep(4, 3) == (EqualLayers(1, 3, 4, 4), EqualLayers(4, 1, 4, 1))
+    assert chain((1, 1, 1, 1)) == deep(1, 2)
+    assert [run.name for run in chain((8, 8, 8, 2, 3))] == ["linear1-2", "linear3", "linear4"]
+    assert weights(chain((8, 8, 8, 2, 3))) == 2 * 64 + 16 + 6
+
+
+def test_flops_of_a_stack_by_example() -> None:
+    """2·3·(4·4 + 4·1) = 120 FLOP forward, twice that backward, of which the data's gradient is 2·3·16: 96."""
+    found = step_of_stack(chain((4, 4, 1)), 3)
+    assert (found.forward.value, found.backward.value, found.total.value) == (120, 240, 360)
+    assert (found.of_data.value, found.total_of_data.value) == (240 - 96, 360 - 96)
+    assert (found.per_example.value, found.six_nd.value) == (120, 6 * 20 * 3)
+    assert saved(chain((4, 4, 2, 1)), 3) == (3 * 4, 3 * (4 + 2))  # the data; what the second and third layer read
+
+
+def test_a_product_s_factors_are_those_it_has() -> None:
+    """2·m·k·n; a batch of products where there is one."""
+    one, several = (product_term(Gemm("one", n, 2, 3, 5, 0), "one") for n in (1, 7))
+    assert [(part.name, part.value) for part in one.parts] == [("2", 2), ("m", 2), ("k", 3), ("n", 5)]
+    assert [part.name for part in several.parts] == ["2", "batch", "m", "k", "n"]
+    assert (one.value, several.value) == (60, 420)
+
+
+def test_only_experts_are_idle() -> None:
+    """Of a dense model each parameter is active; Mixtral's token runs 2 of 8 experts of 3·4,096·14,336."""
+    dense = params(preset("llama3-8b"))["params/active"]
+    assert dense.op != "difference"
+    found = params(preset("mixtral-8x7b"))
+    assert found["params/total"].value - found["params/active"].value == 32 * 6 * 3 * 4096 * 14336
+
+
+def test_whole_bytes_are_elements_times_bytes() -> None:
+    """Formats of whole bytes without scales are not packed; three elements of 4 bits are."""
+    for name, shape, op in (("bf16", (3, 5), "product"), ("fp8", (3, 5), "product"), ("fp4", (3,), "ceil")):
+        form = formats.find(name)
+        assert allocated(form, shape, formats.element_bytes(form), "bytes").op.startswith(op)

@@ -12,7 +12,7 @@ from napkin.footprint.prepared import prepare
 from napkin.inputs.load import Document
 from napkin.inputs.model_file import config_from
 from napkin.training.layout import Layout
-from napkin.training.optimizers import find
+from napkin.training.optimizer_names import find
 from napkin.training.precision import POLICIES
 from napkin.training.recomputation import Recompute
 from napkin.training.setup import Setup

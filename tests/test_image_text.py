@@ -3,13 +3,15 @@ classes of transformers 5.23.0 on torch's meta device with eager attention (Flop
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import pytest
 
 from napkin.counting import flops
 from napkin.counting.params import params
-from tests.conftest import model_of
+from tests.conftest import model_of, run_line
 
 SHAPE = {
     "vocab_size": 99, "hidden_size": 64, "num_hidden_layers": 4, "intermediate_size": 96, "num_attention_heads": 4,
@@ -153,3 +155,30 @@ def test_the_canvas_sees_the_prompt() -> None:
 def test_published_files_name_a_class_with_a_head(fields: dict[str, Any], named: str) -> None:
     totals = [params(model_of(one))["params/total"].value for one in (fields, {**fields, "architectures": [named]})]
     assert totals[0] == totals[1]
+
+
+def test_screens_show_what_images_take_in_addition() -> None:
+    """419,816,304 = 4,300,079,472 of gemma-3-4b's checkpoint less the 3,880,263,168 of its language model."""
+    counted = run_line("params gemma3-4b").out
+    assert "4,300,079,472 with vision" in counted
+    assert re.search(r"vision tower +419\.8 M .* in addition", counted)
+    assert re.search(r"vision tower .* in addition", run_line("flops gemma3-4b --images 1").out)
+    assert "vision tower" not in run_line("flops gemma3-4b").out
+
+
+@pytest.mark.parametrize(
+    ("model", "modules"),
+    [
+        # projection 2h → h, gated queries, keys and values, output, gated MLP, five norms, norms of queries and keys
+        (
+            "qwen3.5-9b",
+            2 * 4096**2 + 2 * 4096**2 + 2 * 4096 * 1024 + 4096**2 + 3 * 4096 * 12288 + 5 * 4096 + 2 * 256,
+        ),
+        ("qwen3.6-27b", 2 * 5120**2 + 3 * 5120 * 6144 + 2 * 5120 * 1024 + 3 * 5120 * 17408 + 5 * 5120 + 2 * 256),
+    ],
+)
+def test_multi_token_prediction_of_gated_delta_networks(model: str, modules: int) -> None:
+    plain, with_them = (
+        json.loads(run_line(f"params {model} {more} --json").out)["values"]["params/total"] for more in ("", "--mtp")
+    )
+    assert with_them - plain == modules

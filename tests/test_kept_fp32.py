@@ -10,7 +10,7 @@ from napkin.footprint.memory import rank_of
 from napkin.footprint.prepared import prepare
 from napkin.record import replace
 from napkin.training.layout import Layout
-from napkin.training.optimizers import find
+from napkin.training.optimizer_names import find
 from napkin.training.precision import POLICIES
 from napkin.training.setup import Setup
 

@@ -24,7 +24,7 @@ from napkin.operations.tuning import Tuning
 from napkin.planning.enlarge import largest_that_fits, with_layers
 from napkin.planning.verdicts import worst_rank
 from napkin.record import replace
-from napkin.training import optimizers
+from napkin.training import optimizer_names
 from napkin.training.layout import Layout
 from napkin.training.precision import POLICIES
 from napkin.training.recomputation import Recompute
@@ -94,7 +94,7 @@ def network(kind: str, layers: int) -> Model:
 
 
 def setup_of(model: Model, implementation: str = "hf", policy: str = "bf16-mixed", **layout: Any) -> Setup:
-    optimizer, _ = optimizers.find("adamw")
+    optimizer, _ = optimizer_names.find("adamw")
     attention = str(layout.pop("attention", "flash"))
     shard = layout.pop("shard", 0)
     laid = Layout(**{"seq": 256, **layout})

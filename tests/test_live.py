@@ -17,7 +17,8 @@ from napkin.footprint import memory
 from napkin.footprint.prepared import prepare
 from napkin.footprint.rank import BUCKETS, Rank
 from napkin.training.layout import Layout
-from napkin.training.optimizers import OPTIMIZERS, find
+from napkin.training.optimizer_names import find
+from napkin.training.optimizers import OPTIMIZERS
 from napkin.training.precision import POLICIES
 from napkin.training.recomputation import Recompute
 from napkin.training.setup import Setup
@@ -35,11 +36,12 @@ def rank(
     kernel: str = "flash",
     optimizer: tuple[str, str] = ("adamw", "foreach"),
     in_backward: bool = False,
+    dropout: float = 0.0,
 ) -> Rank:
     model = model_of(fields)
     implementation = implementation_of("hf", model.family)
-    policy = POLICIES[POLICY[precision]]
-    setup = Setup(implementation, layout, policy, find(optimizer[0])[0], optimizer[1], kernel, in_backward=in_backward)
+    policy, (kind, form) = POLICIES[POLICY[precision]], optimizer
+    setup = Setup(implementation, layout, policy, find(kind)[0], form, kernel, dropout, in_backward=in_backward)
     return memory.rank_of(prepare(model, setup), 0)
 
 
@@ -90,6 +92,35 @@ def test_a_traced_step_in_backward_is_equal_to_the_byte(
     found = rank(gemma, layout, precision, kernel, ("sgd-momentum", "fused"), in_backward=True)
     at = {moment.name: moment.live for moment in found.moments}
     assert (at["forward"], max(at["loss"], at["backward"])) == (forward, backward)
+
+
+@pytest.mark.parametrize(
+    ("fields", "precision", "kernel", "layout", "live"),
+    [
+        (
+            {
+                "model_type": "gpt2", "n_embd": 48, "n_layer": 4, "n_head": 2, "n_inner": 72, "vocab_size": 97,
+                "n_positions": 128, "activation_function": "gelu_pytorch_tanh",
+            },
+            "autocast", "flash", Layout(seq=100, micro=5, recompute=Recompute("full")), 1_750_416,
+        ),
+        (
+            {
+                "model_type": "roformer", "hidden_size": 48, "num_hidden_layers": 4, "num_attention_heads": 6,
+                "intermediate_size": 144, "vocab_size": 640, "max_position_embeddings": 128, "hidden_act": "relu6",
+                "type_vocab_size": 2, "embedding_size": 48,
+            },
+            "bf16", "eager", Layout(seq=100, micro=4, micro_batches=2, recompute=Recompute("full")), 3_530_854,
+        ),
+    ],
+)  # fmt: skip
+def test_a_traced_step_with_dropout_is_equal_to_the_byte(
+    fields: dict[str, Any], precision: str, kernel: str, layout: Layout, live: int
+) -> None:
+    """GPT-2's MLP holds its input until dropout has run; RoFormer's loop holds a layer's dropped weights until the next
+    layer returns. Traced with tools/traced_steps.py --dropout 0.1."""
+    optimizer = ("sgd", "foreach") if fields["model_type"] == "gpt2" else ("adamw", "foreach")
+    assert rank(fields, layout, precision, kernel, optimizer, dropout=0.1).live == live
 
 
 @pytest.mark.parametrize("row", PEAKS["rows"], ids=lambda row: "-".join(map(str, (*row[:5], *row[5], row[6]))))

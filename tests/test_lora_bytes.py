@@ -15,7 +15,7 @@ from napkin.operations.lora_targets import resolved
 from napkin.operations.tuning import Tuning
 from napkin.record import replace
 from napkin.training.layout import Layout
-from napkin.training.optimizers import find
+from napkin.training.optimizer_names import find
 from napkin.training.precision import POLICIES
 from napkin.training.setup import Setup
 

@@ -14,7 +14,7 @@ from napkin.inputs.model_file import load_config
 from napkin.operations.work import Work
 from napkin.planning import scaling
 from napkin.training.layout import Layout
-from napkin.training.optimizers import find
+from napkin.training.optimizer_names import find
 from napkin.training.precision import POLICIES
 from napkin.training.recomputation import recompute
 from napkin.training.setup import Setup

@@ -29,7 +29,8 @@ from napkin.options.registry import OPTIONS
 from napkin.record import record, replace
 from napkin.render.answer import Answer
 from napkin.term import leaf, multiply
-from napkin.training.optimizers import OPTIMIZERS, State
+from napkin.training.optimizer import State
+from napkin.training.optimizers import OPTIMIZERS
 from napkin.units import degree
 from tests.conftest import Napkin
 

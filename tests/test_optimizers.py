@@ -9,9 +9,11 @@ import pytest
 from napkin.elementwise import Number
 from napkin.errors import NapkinError, Refused
 from napkin.term import leaf
-from napkin.training import optimizer_states, optimizers
+from napkin.training import optimizer_names, optimizer_states
+from napkin.training.optimizer import counters_on_device
+from napkin.training.optimizer_names import find
 from napkin.training.optimizer_states import state_bytes
-from napkin.training.optimizers import OPTIMIZERS, find
+from napkin.training.optimizers import OPTIMIZERS
 from tests.conftest import run_line
 
 CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -71,9 +73,9 @@ def test_fused_keeps_its_counter_on_the_device() -> None:
     fused = torch.optim.AdamW([parameter], fused=True)
     fused.step()
     assert fused.state[parameter]["step"].element_size() == optimizer_states.COUNTER_BYTES
-    assert optimizers.counters_on_device("fused")
-    assert not optimizers.counters_on_device("foreach")
-    assert not optimizers.counters_on_device(None)
+    assert counters_on_device("fused")
+    assert not counters_on_device("foreach")
+    assert not counters_on_device(None)
 
 
 def test_eight_bit_states() -> None:
@@ -102,12 +104,12 @@ def test_bytes_for_each_parameter(name: str, bytes_each: float) -> None:
 
 
 def test_a_name_carries_its_form() -> None:
-    assert optimizers.find("AdamW_fused") == (OPTIMIZERS["adamw"], "fused")
-    assert optimizers.find("adamw", form="foreach") == (OPTIMIZERS["adamw"], "foreach")
-    assert optimizers.find("adamw8bit") == (OPTIMIZERS["adamw-8bit"], None)
+    assert optimizer_names.find("AdamW_fused") == (OPTIMIZERS["adamw"], "fused")
+    assert optimizer_names.find("adamw", form="foreach") == (OPTIMIZERS["adamw"], "foreach")
+    assert optimizer_names.find("adamw8bit") == (OPTIMIZERS["adamw-8bit"], None)
     for text, form in (("adamw-fused", "foreach"), ("adamax-fused", None), ("adafactor", "fused"), ("adamq", None)):
         with pytest.raises(NapkinError) as problem:
-            optimizers.find(text, form=form)
+            optimizer_names.find(text, form=form)
         assert problem.value.status == 2
         assert problem.value.hint
 

@@ -21,7 +21,7 @@ from napkin.operations.norms import Norm
 from napkin.planning.enlarge import with_layers
 from napkin.planning.verdicts import worst_rank
 from napkin.record import replace
-from napkin.training import optimizers
+from napkin.training import optimizer_names
 from napkin.training.frameworks import FRAMEWORKS, PLAIN
 from napkin.training.layout import Layout
 from napkin.training.order import Order, order_of
@@ -138,7 +138,7 @@ def config(**fields: Any) -> Model:
 def setup_of(model: Model, **layout: Any) -> Setup:
     framework = layout.pop("framework", PLAIN)
     policy = layout.pop("precision", "bf16-mixed")
-    optimizer, _ = optimizers.find("adamw")
+    optimizer, _ = optimizer_names.find("adamw")
     return Setup(
         implementation_of("hf", model.family),
         Layout(seq=64, **layout),

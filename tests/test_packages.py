@@ -276,7 +276,7 @@ UNASKED = ADAPTERS | EXPERTS | OTHER_NETWORKS | OTHER_QUESTIONS
     ("line", "more"),
     [
         ("params llama3-8b", {"footprint", "operations.trained", "training.precision", "training.setup"}),
-        ("flops llama3-8b", {"footprint", "operations.trained", "training.optimizers", "training.setup"}),
+        ("flops llama3-8b", {"footprint", "operations.trained", "training.optimizer", "training.setup"}),
         ("memory llama3-8b --gpus 8 --hardware h100 --zero 3", {"operations.trained", "timing"}),
         ("step llama3-8b --gpus 8 --hardware h100 --zero 3", set()),
     ],

@@ -18,7 +18,7 @@ from napkin.operations.lowering import Lowering
 from napkin.operations.rotary_tables import by_halves
 from napkin.operations.scopes import ScopeNames, Scopes
 from napkin.training.layout import Layout
-from napkin.training.optimizers import find
+from napkin.training.optimizer_names import find
 from napkin.training.precision import POLICIES
 from napkin.training.setup import Setup
 from tests.conftest import model_of

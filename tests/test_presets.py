@@ -20,6 +20,7 @@ from napkin._tables.class_defaults import (
 from napkin.architectures import WRAPPERS, build
 from napkin.commands.command import accepted, ask, find
 from napkin.counting.params import params
+from napkin.counting.vision import params_of
 from napkin.errors import NapkinError
 from napkin.inputs.model_file import load_config, preset_config
 from napkin.inputs.presets import Preset, preset, presets, spelling
@@ -40,6 +41,13 @@ def counted(one: Preset) -> dict[str, int]:
     return {path: term.value for path, term in params(build(preset_config(one))).items()}
 
 
+def checkpoint(one: Preset) -> int:
+    """What a checkpoint stores: multi-token prediction modules, a vision tower and its projector too."""
+    model = build(preset_config(one))
+    tower = sum(term.value for term in params_of(model) if term.name == "params/vision")
+    return int(params(model, mtp=bool(model.extra))["params/total"].value + tower)
+
+
 def printed(figure: int | str) -> tuple[Decimal, Decimal]:
     """A published figure and half of its last printed digit: 132B → 132e9 ± 0.5e9; a whole count is exact."""
     if isinstance(figure, int):
@@ -54,7 +62,7 @@ def printed(figure: int | str) -> tuple[Decimal, Decimal]:
 
 @pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
 def test_count_is_the_published_one(one: Preset) -> None:
-    count = counted(one)
+    count = {**counted(one), "params/checkpoint": checkpoint(one)}
     assert 0 < count["params/active"] <= count["params/total"]
     for what, figure in one.params_published.items():
         if what != "source":
@@ -106,11 +114,12 @@ def test_every_preset_is_a_cited_fact(one: Preset) -> None:
 
 @pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
 def test_a_preset_holds_what_matters_alone(one: Preset) -> None:
-    """No token ids, dropout or rotary frequencies. Lengths stay (--seq's default), and which head an encoder has."""
+    """No token ids, dropout or rotary frequencies. Lengths stay (--seq's default), which head an encoder has, and the
+    format of the published weights."""
     harmless = re.compile("|".join(f"(?:{p})" for p in IGNORABLE_PATTERNS))
     for block in (one.config, one.config.get("text_config", {})):
         for field in block:
-            assert field not in (IGNORABLE - {"max_position_embeddings", "architectures"}), field
+            assert field not in (IGNORABLE - {"max_position_embeddings", "architectures", "quantization_config"}), field
             assert not harmless.fullmatch(field) or field == "token_dropout", field  # ESM's, which keeps two masks
 
 
@@ -346,9 +355,9 @@ def test_models_filters() -> None:
     assert set(names_of({"family": "llama"})) >= {"llama-7b", "llama2-70b", "llama4-scout"}
     assert "tinyllama-1.1b" not in names_of({"family": "llama"})
     big = names_of({"moe": True, "min-params": "600B"})
-    assert set(big) == {"deepseek-v3", "deepseek-r1", "inkling", "kimi-k2"}
+    assert set(big) == {"deepseek-v3", "deepseek-v3.2", "deepseek-r1", "glm5", "inkling", "kimi-k2", "kimi-k2.6"}
     assert "megatron-gpt-1t" in names_of({"moe": False, "min-params": "600B"})
-    assert names_of({"search": "moonshot"}) == ["kimi-k2", "kimi-linear-48b-a3b"]
+    assert sorted(names_of({"search": "moonshot"})) == ["kimi-k2", "kimi-k2.6", "kimi-linear-48b-a3b"]
     assert names_of({"family": "gpt2", "max-params": "200M"}) == ["gpt2"]
     assert "bloom-7b1" in names_of({"search": "2211.05100"})
     assert names_of({"search": "no such thing"}) == []

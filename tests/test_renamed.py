@@ -25,7 +25,7 @@ from napkin.record import replace
 from napkin.timing.step import step
 from napkin.timing.step_layout import StepLayout
 from napkin.training.layout import Layout
-from napkin.training.optimizers import find
+from napkin.training.optimizer_names import find
 from napkin.training.precision import POLICIES
 from napkin.training.setup import Setup
 from tests.conftest import preset

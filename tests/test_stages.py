@@ -21,7 +21,7 @@ from napkin.inputs.hardware import find
 from napkin.inputs.model_file import load_config
 from napkin.operations.model import Model
 from napkin.planning.enlarge import with_layers
-from napkin.training import optimizers
+from napkin.training import optimizer_names
 from napkin.training.assigned_stages import held_by, joined
 from napkin.training.frameworks import FRAMEWORKS
 from napkin.training.layout import Layout
@@ -35,7 +35,7 @@ MIXTRAL = build(load_config("mixtral-8x7b"))
 
 
 def setup_of(model: Model, implementation: str = "hf", **fields: Any) -> Setup:
-    optimizer, _ = optimizers.find("adamw")
+    optimizer, _ = optimizer_names.find("adamw")
     laid = Layout(**{"seq": 128, **fields})
     return Setup(implementation_of(implementation, model.family), laid, POLICIES["bf16-mixed"], optimizer, "fused")
 

@@ -23,6 +23,9 @@ LINE = "memory llama3-8b --seq 2048 --json"
         ("torchtune --lora-rank 8", "--lora-rank 8 --precision bf16-pure --framework torchtune"),
         ("hf-trainer --framework fsdp --gpus 8 --zero 3", "--precision amp-bf16 --framework fsdp --gpus 8 --zero 3"),
         ("openrlhf --gpus 8 --zero 3", "--precision bf16-mixed --framework deepspeed --gpus 8 --zero 3"),
+        ("openrlhf --gpus 8", "--precision bf16-mixed --framework deepspeed --gpus 8 --zero 2"),
+        ("verl --gpus 8", "--precision amp-bf16 --framework fsdp --gpus 8 --zero 3 --recompute full"),
+        ("nemo-rl --gpus 8", "--precision bf16-mixed --framework megatron-core --gpus 8 --zero 1"),
     ],
 )
 def test_defaults_of_a_library(trainer: str, same: str) -> None:

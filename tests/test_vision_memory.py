@@ -14,7 +14,7 @@ from napkin.footprint.prepared import PreparedStep, prepare
 from napkin.footprint.rank import Rank
 from napkin.operations.model import Model
 from napkin.training.layout import Layout
-from napkin.training.optimizers import find
+from napkin.training.optimizer_names import find
 from napkin.training.precision import POLICIES
 from napkin.training.recomputation import Recompute
 from napkin.training.setup import Setup

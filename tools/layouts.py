@@ -27,7 +27,7 @@ from napkin.record import record, replace
 from napkin.timing.rates import Rates
 from napkin.timing.step import step
 from napkin.timing.step_layout import StepLayout
-from napkin.training import optimizers
+from napkin.training import optimizer_names
 from napkin.training.frameworks import FRAMEWORKS, PLAIN
 from napkin.training.layout import Layout
 from napkin.training.precision import POLICIES
@@ -138,7 +138,7 @@ def placed(row: StepRow) -> Placed | None:
     stack = software.stack(row.stack)
     at = machine(card, policy.compute, row.network, row.node)
     layout = layout_of(row)
-    optimizer, _ = optimizers.find("adamw")
+    optimizer, _ = optimizer_names.find("adamw")
     # FSDP's stacks gather parameters in the compute type; none of them runs autocast around whole fp32 parameters
     habits = FRAMEWORKS["fsdp"] if layout.zero == 3 else PLAIN
     setup = Setup(implementation_of("megatron", ""), layout, policy, optimizer, "fused", framework=habits)

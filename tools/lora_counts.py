@@ -48,7 +48,7 @@ from napkin.operations.lora_targets import resolved  # noqa: E402
 from napkin.operations.tuning import Tuning  # noqa: E402
 from napkin.record import replace  # noqa: E402
 from napkin.training.layout import Layout  # noqa: E402
-from napkin.training.optimizers import find  # noqa: E402
+from napkin.training.optimizer_names import find  # noqa: E402
 from napkin.training.precision import POLICIES  # noqa: E402
 from napkin.training.setup import Setup  # noqa: E402
 

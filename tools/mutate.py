@@ -1,7 +1,8 @@
 """Change the formulas one place at a time and see whether a test notices.
 
-    python tools/mutate.py                          60 mutants of counting, footprint, timing and serving, seed 0
-    python tools/mutate.py --count 200 --seed 3 --only timing
+    python tools/mutate.py                          400 mutants of counting, footprint and timing, seed 0
+    python tools/mutate.py --count 60 --seed 3 --only timing
+    python tools/mutate.py --only planning          of what serves a model
     python tools/mutate.py --slow                   against the tests that are marked slow too
     python tools/mutate.py --list                   the mutants of the sample, without running anything
 
@@ -28,6 +29,7 @@ import importlib.machinery
 import json
 import os
 import pickle
+import re
 import resource
 import subprocess
 import sys
@@ -52,10 +54,16 @@ OTHERS = (
     "web",
 )  # fmt: skip
 """Test files (the beginning of their name after test_) that are about pages, screens, options and files."""
+STRATA = ("counting", "footprint", "timing")
+"""The packages that a sample is of where none is named."""
 PAGES = "not page and not in_step and not docs"
 """Which tests do not compare a generated page or table with what makes it."""
-BUDGET = 30.0
+BUDGET = 60.0
 """Seconds of tests, as recorded, that a mutant is run against at the most."""
+REPEATED = 10
+"""How much later a case is asked that runs the same lines of the module as an earlier one of its test."""
+SEEN_OFTEN = 30
+"""Calls of a function without a new line after which a test's further calls are not recorded."""
 SLOWER, ALLOWANCE, MEMORY = 4, 20, 4 << 30
 """How much longer a test may take than recorded, with seconds and bytes on top."""
 
@@ -157,24 +165,43 @@ def limit(seconds: float) -> None:
 
 
 class Trace:
-    """Records the lines of the mutated packages that run."""
+    """Records the lines of the mutated packages that run. A function whose calls have shown no new line SEEN_OFTEN
+    times in a row is not followed any further: what it runs costs no time to record."""
 
     def __init__(self) -> None:
-        self.lines: set[tuple[str, int]] = set()
         self.names: dict[str, str] = {}
         for package in PACKAGES:
             for path in glob.glob(os.path.join(SOURCE, package, "*.py")):
                 self.names[path] = os.path.relpath(path, SOURCE)
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget what ran, for the next test."""
+        self._of: dict[int, tuple[types.CodeType, set[int], list[int]]] = {}
+
+    @property
+    def lines(self) -> frozenset[tuple[str, int]]:
+        """Lines that ran since, as (module, line)."""
+        each = self._of.values()
+        return frozenset((self.names[code.co_filename], line) for code, lines, _ in each for line in lines)
 
     def __call__(self, frame: types.FrameType, event: str, argument: Any) -> Any:
-        name = self.names.get(frame.f_code.co_filename)
-        if name is None:
+        code = frame.f_code
+        known = self._of.get(id(code))
+        if known is None:
+            if code.co_filename not in self.names:
+                return None
+            known = self._of[id(code)] = code, {code.co_firstlineno}, [0, 0]
+        _, lines, calls = known
+        if len(lines) > calls[1]:
+            calls[0], calls[1] = 0, len(lines)
+        calls[0] += 1
+        if calls[0] > SEEN_OFTEN:
             return None
-        add = self.lines.add
-        add((name, frame.f_lineno))
+        add = lines.add
 
         def line(frame: types.FrameType, event: str, argument: Any) -> Any:
-            add((name, frame.f_lineno))
+            add(frame.f_lineno)
             return line
 
         return line
@@ -190,7 +217,7 @@ def record_lines(session: Session, files: list[str], target: str) -> None:
     failed: set[str] = set()
     session.failed = failed.add
     for item, following in zip(items, [*items[1:], None], strict=True):
-        trace.lines = set()
+        trace.begin()
         for cache in caches:
             cache.cache_clear()
         started = time.process_time()
@@ -199,7 +226,7 @@ def record_lines(session: Session, files: list[str], target: str) -> None:
             session.run(item, following)
         finally:
             sys.settrace(None)
-        found[item.nodeid] = Recorded(time.process_time() - started, frozenset(trace.lines))
+        found[item.nodeid] = Recorded(time.process_time() - started, trace.lines)
     with open(target, "wb") as file:
         pickle.dump(({one: what for one, what in found.items() if one not in failed}, failed), file)
 
@@ -243,18 +270,39 @@ def recorded(session: Session, workers: int) -> dict[str, Recorded]:
     return {one: what for path in of_files for one, what in kept.get(keys[path], {}).items()}
 
 
+@functools.cache
+def imports(file: str, module: str) -> bool:
+    """Return whether a test file imports a module of napkin, or from it."""
+    with open(os.path.join(ROOT, file), encoding="utf-8") as opened:
+        text = opened.read()
+    package, _, name = module.removesuffix(".py").replace(os.sep, ".").rpartition(".")
+    return re.search(rf"from napkin\.{package}(\.{name} import|\b.* import .*\b{name}\b)", text) is not None
+
+
 def tests_for(mutant: Mutant, found: dict[str, Recorded], budget: float) -> tuple[list[str], int]:
     """Return the tests that run a mutant's statement, in the order in which they are asked, and how many there are:
-    quick ones first, the further cases of one test function later. Of what runs on import: its module's tests."""
+    quick ones first, the further cases of one test function later, those last that run the same lines of the module as
+    an earlier case. Of what runs on import: its module's tests, and
+    those of files that import from it."""
     wanted = {(mutant.path, line) for line in range(mutant.lines[0], mutant.lines[1] + 1)}
     covering = [one for one, what in found.items() if not wanted.isdisjoint(what.lines)]
-    covering = covering or [one for one, what in found.items() if any(path == mutant.path for path, _ in what.lines)]
-    cases: Counter[str] = Counter()
+    if not covering:
+        near = {file for file in {one.split("::")[0] for one in found} if imports(file, mutant.path)}
+        covering = [
+            one
+            for one, what in found.items()
+            if one.split("::")[0] in near or any(path == mutant.path for path, _ in what.lines)
+        ]
+    cases: Counter[tuple[str, bool]] = Counter()
+    ways: set[tuple[str, frozenset[int]]] = set()
     costs = {}
     for one in sorted(covering, key=lambda one: found[one].seconds):
         function = one.split("[")[0]
-        cases[function] += 1
-        costs[one] = found[one].seconds * cases[function]
+        way = function, frozenset(line for path, line in found[one].lines if path == mutant.path)
+        again = way in ways
+        ways.add(way)
+        cases[function, again] += 1
+        costs[one] = found[one].seconds * cases[function, again] * (REPEATED if again else 1)
     chosen: list[str] = []
     spent = 0.0
     for one in sorted(covering, key=costs.__getitem__):
@@ -392,7 +440,7 @@ def run_sample(chosen: list[Mutant], session: Session, workers: int, budget: flo
 def main() -> int:
     """Draw a sample, run it, list the survivors."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--count", type=int, default=400)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=PACKAGES, action="append")
     parser.add_argument("--module", action="append", help="the modules whose path below src/napkin holds this")
@@ -408,7 +456,7 @@ def main() -> int:
     if asked.imported:
         import_with(json.load(sys.stdin))
         return 0
-    found = all_places(asked.only or list(PACKAGES))
+    found = all_places(asked.only or list(STRATA))
     if asked.module:
         found = {key: [m for m in each if any(part in m.path for part in asked.module)] for key, each in found.items()}
     chosen = sample({key: each for key, each in found.items() if each}, asked.count, asked.seed)
@@ -429,9 +477,12 @@ def main() -> int:
         asked.slow,
         lambda session: survivors.extend(run_sample(run, session, asked.workers, asked.budget)),
     )
-    noticed = len(run) - len(survivors)
-    print(f"{noticed} of {len(chosen)} mutants noticed, {len(chosen) - len(run)} equivalent, seed {asked.seed}")
     print(*(f"SURVIVED {one}" for one in survivors), sep="\n")
+    for name, of in (*((package, [package]) for package in found), ("in total", list(found))):
+        drawn, asked_of, left = (sum(one.package in of for one in each) for each in (chosen, run, survivors))
+        share = 1 - left / asked_of if asked_of else 1.0
+        print(f"{name:10} {asked_of - left:4} of {asked_of:4} noticed ({share:.1%}), {drawn - asked_of} equivalent")
+    print(f"seed {asked.seed}")
     return 1 if survivors else 0
 
 

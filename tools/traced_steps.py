@@ -28,7 +28,7 @@ import cuda_on_meta
 import torch
 import torch.utils.checkpoint
 from cuda_on_meta import Autocast
-from drawn_configs import Shape, draw, unseen
+from drawn_configs import Shape, draw, has_dropout, unseen
 from saved_bytes import POLICY, ROOT, drawn_types, network, reading
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
@@ -40,7 +40,7 @@ from napkin.errors import NapkinError
 from napkin.footprint import memory
 from napkin.footprint.prepared import prepare
 from napkin.training.layout import Layout
-from napkin.training.optimizers import find
+from napkin.training.optimizer_names import find
 from napkin.training.precision import POLICIES
 from napkin.training.recomputation import Recompute
 from napkin.training.setup import Setup
@@ -217,6 +217,7 @@ def said(
     how: Any,
     many: int,
     frozen: int | None = None,
+    dropout: float = 0.0,
 ) -> Any:
     """Return the same as napkin computes it."""
     model = reading(fields)
@@ -232,6 +233,7 @@ def said(
         find(how[0])[0],
         how[1],
         kernel,
+        dropout,
         frozen=frozen,
     )
     rank = memory.rank_of(prepare(model, setup), 0)
@@ -248,11 +250,13 @@ def said(
     }
 
 
-def case(seed: object, model_type: str, number: int) -> tuple[dict[str, Any], str, str, tuple[int, int], int, Any, int]:
+def case(
+    seed: object, model_type: str, number: int, dropout: float = 0.0
+) -> tuple[dict[str, Any], str, str, tuple[int, int], int, Any, int]:
     """Draw a config, the precision, attention's kernel, the batch, which layers are checkpointed, the optimizer, and
     how many micro-batches."""
     rng = random.Random(f"{seed} {model_type} {number}")
-    drawn = draw(model_type, rng, 0.0)
+    drawn = draw(model_type, rng, dropout)
     drawn.fields["vocab_size"] = rng.choice((11, 97, 4096))
     kernel = rng.choice(implementation_of("hf", model_type).kernels)
     kernel = "flash" if kernel == "cudnn" else kernel
@@ -284,10 +288,11 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=6, help="steps of each")
     parser.add_argument("--seed", type=int, nargs="+", default=[0], help="draws: so many steps of each seed")
     parser.add_argument("--freeze", type=int, help="this many first layers, and the embedding, are not trained")
+    parser.add_argument("--dropout", type=float, default=0.0, help="in classes that have any")
     parser.add_argument("--write", action="store_true", help="keep some equal cases")
     asked = parser.parse_args()
-    if asked.write and asked.freeze is not None:
-        parser.error("--write keeps steps that train everything")
+    if asked.write and (asked.freeze is not None or asked.dropout):
+        parser.error("--write keeps steps that train everything, without dropout")
     emulate()
     rows = json.loads(CASES.read_text(encoding="utf-8"))["rows"] if CASES.exists() else []
     for model_type in asked.types or drawn_types():
@@ -295,9 +300,10 @@ def main() -> int:
         counts = dict.fromkeys(SEEN, 0)
         errors: list[float] = []
         for seed, number in product(asked.seed, range(asked.cases)):
-            one = (*case(seed, model_type, number), asked.freeze)
+            dropout = asked.dropout if has_dropout(model_type) else 0.0
+            one = (*case(seed, model_type, number, dropout), asked.freeze)
             try:
-                found, expected = trace(*one), said(*one)
+                found, expected = trace(*one), said(*one, dropout)
             except NapkinError as problem:
                 print(f"   refused: {problem.message}")
                 continue

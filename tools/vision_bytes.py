@@ -36,7 +36,7 @@ from napkin.counting.vision import flops_of  # noqa: E402
 from napkin.footprint import memory  # noqa: E402
 from napkin.footprint.prepared import prepare  # noqa: E402
 from napkin.training.layout import Layout  # noqa: E402
-from napkin.training.optimizers import find  # noqa: E402
+from napkin.training.optimizer_names import find  # noqa: E402
 from napkin.training.precision import POLICIES  # noqa: E402
 from napkin.training.recomputation import Recompute  # noqa: E402
 from napkin.training.setup import Setup  # noqa: E402

@@ -30,6 +30,7 @@ WRAPPERS: dict[str, str] = _index.WRAPPERS
 """Multimodal model_type → the model_type of the language model within it, where its file does not state one."""
 
 _PREDICTION = "mtp_config"
+QUANTIZED = "quantization_config"
 """Where a published file describes its multi-token prediction layers, outside of the language model's fields."""
 
 _OTHER_MODALITIES = (
@@ -67,7 +68,13 @@ def _build(config: Config, assumed: Sequence[str], strict: bool) -> Model:
     settle(config, assumed, strict)
     own = wrapper is not None and wrapper.implementation is not None
     family = config.model_type if own else text.model_type
-    return replace(model, notes=(*model.notes, *config.notes), family=family, vision=seen)
+    notes, stored = (*model.notes, *config.notes), None
+    quantization = next((one.fields[QUANTIZED] for one in (config, text) if QUANTIZED in one.fields), None)
+    if quantization is not None:
+        from napkin.architectures.checkpoint import checkpoint_of
+
+        stored = checkpoint_of(quantization)
+    return replace(model, notes=notes, family=family, vision=seen, checkpoint=stored)
 
 
 def _vision(config: Config, kind: str, text: Config, model: Model) -> Vision | None:
@@ -135,7 +142,7 @@ def _wrapper(model_type: str) -> Wrapper | None:
 def text_model(config: Config) -> Config:
     """Return the language model's block of a multimodal config, with what the outer level says about it; else the
     config itself."""
-    stored = config.raw("quantization_config", required=False)
+    stored = config.raw(QUANTIZED, required=False)
     if stored is not None:
         method = stored.get("quant_method") if isinstance(stored, dict) else None
         how = f", stored as {printable(method, 40)}" if isinstance(method, str) else ""

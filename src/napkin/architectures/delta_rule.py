@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from napkin.architectures.blocks import Block, Routing, behind_gate, gated_mlp, moe
+from napkin.architectures.dimensions import predictions
 from napkin.architectures.reading import activation, width
 from napkin.architectures.recurrent_blocks import GatedDelta
 from napkin.inputs.model import Config
@@ -20,6 +21,10 @@ SPLIT_DELTA: Projections = (
     ("in_proj_a", ("a",)),
 )
 SINGLE_DELTA: Projections = tuple((f"{name}_proj", (part,)) for name, part in zip("qkvgba", "qkvzba", strict=True))
+
+
+PREDICTIONS = ("mtp_num_hidden_layers", "num_nextn_predict_layers")
+"""Fields that count multi-token prediction layers."""
 
 
 def stated_sizes(config: Config) -> tuple[int, int, int, int]:
@@ -73,7 +78,18 @@ def shared_expert_mixture(config: Config, routing: Routing) -> Block:
 
 def leave_out_predictions(config: Config) -> None:
     """Note the multi-token prediction layers that are not counted."""
-    for field in ("mtp_num_hidden_layers", "num_nextn_predict_layers"):
+    for field in PREDICTIONS:
         if config.optional_integer(field, least=0):
             config.notes.append("the multi-token-prediction layers are left out")
     config.ignore("mtp_use_dedicated_embeddings")
+
+
+def prediction_layers(config: Config) -> int:
+    """Read the number of multi-token prediction modules: one of one layer, which shares the embedding and the head.
+    Others are not known, and noted."""
+    counts = [config.optional_integer(field, least=0) or 0 for field in PREDICTIONS]
+    if max(counts) > 1 or config.flag("mtp_use_dedicated_embeddings", otherwise=False):
+        leave_out_predictions(config)
+        return 0
+    config.ignore("mtp_use_dedicated_embeddings")
+    return max(predictions(config, field) for field in PREDICTIONS)

@@ -40,6 +40,7 @@ def purpose_of(config: Config, full: str | tuple[str, ...] = "ForMaskedLM", *, p
         return PRETRAINING
     if any(name.endswith(("Model", "Encoder")) for name in names):
         config.notes.append("the class has no head: none is counted")
+        config.ignore("tie_word_embeddings")
         return BARE
     raise config.refuse(
         "architectures",

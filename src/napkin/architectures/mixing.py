@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 
 from napkin.architectures.arrangements import Arrangement, pre_norm
 from napkin.architectures.assembly import embedding, head, runs_of
 from napkin.architectures.attention import Attention
 from napkin.architectures.attention_parts import Heads, QkvProjections, Rope
 from napkin.architectures.blocks import RMS, Block, NormStyle
-from napkin.architectures.dimensions import Dimensions, decoder_only
+from napkin.architectures.dimensions import Dimensions, decoder_only, prediction_modules
 from napkin.architectures.reading import FULL, depth, head_size, headless, kv_heads_of, tied, width
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
@@ -22,7 +23,7 @@ from napkin.operations.base import Operation
 from napkin.operations.model import Layer, Model, Parts
 from napkin.operations.pointwise import Add
 from napkin.operations.views import Cast
-from napkin.record import record
+from napkin.record import record, replace
 
 LINEAR, HYBRID, CONV, MIXTURE, DENSE = "linear_attention", "hybrid", "conv", "moe", "mlp"
 _OLDER_NAMES = {"mamba": LINEAR, "attention": FULL}
@@ -146,6 +147,7 @@ class Hybrid:
     mixers       {name: block}       feeds  {name: feed-forward block}; the names make a layer's name
     arrangement  of the two blocks of a layer
     balance      the loss on how evenly experts are used, where the file asks for it
+    predictions  of each multi-token prediction module: its mixer and its feed-forward network
     """
 
     sizes: Dimensions
@@ -155,6 +157,7 @@ class Hybrid:
     norm: NormStyle = RMS
     arrangement: Arrangement = pre_norm
     balance: Operation | None = None
+    predictions: tuple[tuple[str, str], ...] = ()
 
 
 def hybrid(read: Hybrid, *, scale: bool = False, logits_scale: bool = False) -> Model:
@@ -166,7 +169,9 @@ def hybrid(read: Hybrid, *, scale: bool = False, logits_scale: bool = False) -> 
         return Layer("_".join(filter(None, names)), operations)
 
     runs = runs_of(read.layers, layer)
-    return network(read.sizes, runs, norm=read.norm, scale=scale, logits_scale=logits_scale, balance=read.balance)
+    model = network(read.sizes, runs, norm=read.norm, scale=scale, logits_scale=logits_scale, balance=read.balance)
+    modules = (prediction_modules(1, read.sizes.hidden, read.norm, layer(names)) for names in read.predictions)
+    return replace(model, extra=tuple(chain(*modules)))
 
 
 def network(

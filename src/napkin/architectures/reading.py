@@ -170,14 +170,21 @@ def tied(config: Config) -> bool:
     return config.flag("tie_word_embeddings")
 
 
+def never_tied(config: Config) -> None:
+    """Read tie_word_embeddings where the class has nothing to tie: its head is its own whatever the file says."""
+    if config.flag("tie_word_embeddings", otherwise=False):
+        config.notes.append("tie_word_embeddings is without effect: the class has a head of its own")
+        config.restate("tie_word_embeddings", False)
+
+
 Only = tuple[tuple[str, tuple[object, ...]], ...]
 """Fields of config.json, each with the values that napkin knows of it."""
 
 LANGUAGE_HEADS = (
-    *("LM", "Generation", "ModelFor", "ModelingFor", "Pretraining", "PreTraining"),
-    *("Text2Text", "BlockDiffusion"),
+    *("LMHead", "CausalLM", "MaskedLM", "PrefixLM", "Generation", "ModelFor", "ModelingFor", "Pretraining"),
+    *("PreTraining", "Text2Text", "BlockDiffusion"),
 )
-"""Words in the names of classes that have a language model's head."""
+"""Words in the names of classes that have a language model's head. LM alone is in names of models too: SmolLM3Model."""
 
 
 def class_names(config: Config) -> list[str]:
@@ -202,7 +209,7 @@ def headless(config: Config) -> bool:
         config.notes.append(f"{printable(config.model_type, 40)} has no head of its own: none is counted")
         return True
     heads = class_names(config)
-    if not heads or any(word in name for name in heads for word in LANGUAGE_HEADS):
+    if not heads or any(name.endswith("LM") or word in name for name in heads for word in LANGUAGE_HEADS):
         return False
     other = [n for n in heads if not n.endswith(("Model", "Encoder", "Decoder"))]
     if other:
@@ -212,6 +219,7 @@ def headless(config: Config) -> bool:
             "name the class with the language model's head, or remove the field",
         )
     config.notes.append(f"{printable(heads[0], 60)} has no head: none is counted")
+    config.ignore(tie)
     return True
 
 

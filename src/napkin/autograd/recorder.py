@@ -30,6 +30,7 @@ class Recorder:
     recomputed  what runs now is recomputed in backward: only autocast's weight copies are saved
     holds      (index of the last node that runs while a local variable refers to a tensor, that tensor)
     remembered (index of the node that makes it, bytes) of tensors that a module refers to until it runs again
+    lent       tensors that layers share through a mapping, which refers to them as long as a layer's checkpoint does
     copies     autocast's copies of weights that several layers share, by label
     frozen     weights get no gradient: nothing is saved for it, and autocast casts them anew in each call
     """
@@ -41,6 +42,7 @@ class Recorder:
         self.nodes: list[Node] = []
         self.holds: list[tuple[int, Tensor]] = []
         self.remembered: list[tuple[int, Number]] = []
+        self.lent: list[Tensor] = []
         self.kept: list[Storage] = []
         self._known: set[int] = set()
         """Which storages are kept."""

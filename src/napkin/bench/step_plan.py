@@ -15,7 +15,7 @@ from napkin.footprint import allocator, memory
 from napkin.footprint.prepared import prepare
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model, stack_of
-from napkin.training import optimizers
+from napkin.training import optimizer_names
 from napkin.training.layout import Layout
 from napkin.training.precision import precision
 from napkin.training.recomputation import recompute
@@ -101,7 +101,7 @@ def step_flops(model: Model, plan: StepPlan) -> dict[str, float]:
 
 def predict(model: Model, plan: StepPlan, variant: str) -> Prediction:
     """Return what `napkin memory` and, for a known accelerator, `napkin step` predict for the same step."""
-    optimizer, _ = optimizers.find("adamw")
+    optimizer, _ = optimizer_names.find("adamw")
     compiled = variant == "compiled"
     setup = Setup(
         implementation=implementation_of("hf", model.family),

@@ -19,8 +19,8 @@ from napkin.render.figures import amount, share
 from napkin.render.screen import Next, Screen, Table, shares
 from napkin.term import Term, leaf
 from napkin.timing import interruptions
-from napkin.training import optimizers
-from napkin.training.optimizers import Optimizer
+from napkin.training import optimizer_names
+from napkin.training.optimizer import Optimizer
 from napkin.training.precision import Precision, precision
 from napkin.units import human
 
@@ -50,7 +50,7 @@ def read(inputs: Inputs) -> CheckpointQuestion:
     """Read the question."""
     count = _read_params(inputs)
     policy = precision(inputs.text("precision"))
-    optimizer, _ = optimizers.find(inputs.text("optimizer"))
+    optimizer, _ = optimizer_names.find(inputs.text("optimizer"))
     write = inputs.term("write-bandwidth") if inputs.has("write-bandwidth") else None
     stated = write is not None and inputs.has("mtbf")
     inputs.depends(("gpus",), not stated, "--write-bandwidth and --mtbf say all of the job", "leave out one of them")

@@ -169,6 +169,7 @@ def _screen(question: FlopsQuestion, terms: Mapping[str, Term], whole: Term | No
         f"One training step of {question.model.name}",
         *([question.task] if question.task else []),
         f"{question.batch * question.rows:,} × {question.seq:,} tokens",
+        *([f"{question.images} image{'s' * (question.images > 1)} each"] if question.images else []),
         f"attention counted {ATTENTION[question.pairs]}",
     )
     headline = [human(terms["flops/total"].value, "FLOP"), f"{_giga(terms['flops/per_token'])} per token"]
@@ -196,6 +197,8 @@ def _table(terms: Mapping[str, Term], others: Sequence[str]) -> Table:
     left = [value for _, value in each[len(listed) :]]
     listed += [(f"{len(left)} others", sum(left))] if left else []
     rows[1:1] = [(f"  {name}", value, forward, "") for name, value in listed]
+    if "flops/vision" in terms:
+        rows.append(("vision tower", terms["flops/vision"].value, total, "in addition"))
     table = shares([(label, human(value, "FLOP"), value / whole, said) for label, value, whole, said in rows])
     other = []
     for name, word in CONVENTIONS:

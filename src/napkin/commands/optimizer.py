@@ -14,8 +14,8 @@ from napkin.render.answer import Answer, Row
 from napkin.render.figures import amount, size
 from napkin.render.screen import Column, Next, Screen, Table, quantities
 from napkin.term import Term
-from napkin.training import optimizer_states, optimizers
-from napkin.training.optimizers import Optimizer
+from napkin.training import optimizer_names, optimizer_states, optimizers
+from napkin.training.optimizer import Optimizer
 
 
 @record
@@ -41,7 +41,7 @@ def run(inputs: Inputs) -> Answer:
 
 def read(inputs: Inputs, name: str) -> OptimizerQuestion:
     """Read the question about one optimizer."""
-    optimizer, form = optimizers.find(name, "NAME", inputs.text_or_none("optimizer-form"))
+    optimizer, form = optimizer_names.find(name, "NAME", inputs.text_or_none("optimizer-form"))
     dtype = formats.find(inputs.text("param-dtype"), "--param-dtype")
     if optimizer.note:
         inputs.note(f"{optimizer.name} {optimizer.note}")

@@ -28,12 +28,13 @@ def run(inputs: Inputs) -> Answer:
 def answer(model: Model, mtp: bool) -> Answer:
     """Answer with a model's parameters; mtp: with its multi-token prediction modules."""
     counted = params(model, mtp=mtp)
-    answer = Answer("params", (*counted.values(), *params_of(model)))
+    tower = {term.name: term for term in params_of(model)}
+    answer = Answer("params", (*counted.values(), *tower.values()))
     if "params/idle_experts" in counted:
         answer.notes.append("active: everything but the routed experts that a token does not choose")
     if model.tied:
         answer.notes.append("tied embeddings: the head is the token embedding, which is counted once")
-    answer.screen = _screen(model, counted)
+    answer.screen = _screen(model, {**counted, **tower})
     return answer
 
 
@@ -43,7 +44,9 @@ def _screen(model: Model, counted: Mapping[str, Term]) -> Screen:
     headline = [f"{total:,} parameters"]
     if active != total:
         headline.append(f"{active:,} active per token ({share(active / total)})")
-    else:
+    if "params/vision" in counted:
+        headline.append(f"{counted['params/total_with_vision'].value:,} with vision")
+    elif active == total:
         headline.append(human(total, "param").replace(" parameters", ""))
     memory = under("memory", {"hardware": "h100", "gpus": "8", "zero": "3"})
     return Screen((f"Parameters of {model.name}",), headline, table=_parts(model, counted), next=memory)
@@ -53,6 +56,7 @@ PARTS = (
     ("params/embedding", "token embedding"),
     ("params/outside_layers", "outside the layers"),
     ("params/lm_head", "LM head"),
+    ("params/vision", "vision tower"),
 )
 """What a model has besides its layers."""
 OF_EXPERTS = (
@@ -80,6 +84,7 @@ def _parts(model: Model, counted: Mapping[str, Term]) -> Table:
     remarks = {
         "params/embedding": "shared with the LM head" if model.tied else "",
         "params/outside_layers": f"{positions}final norm",
+        "params/vision": "in addition",
     }
     rows += [(label, counted[path], remarks.get(path, "")) for path, label in PARTS if path in counted]
     return shares(

@@ -21,8 +21,8 @@ from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.render.screen import Screen, quantities
 from napkin.term import Term, leaf
-from napkin.training import optimizers
-from napkin.training.optimizers import Optimizer
+from napkin.training import optimizer_names
+from napkin.training.optimizer import Optimizer, counters_on_device
 from napkin.training.precision import Precision, precision
 from napkin.units import human
 
@@ -126,7 +126,7 @@ def _read_trained(inputs: Inputs) -> TrainedStack:
     stack = _read_stack(inputs)
     policy = precision(inputs.text("precision", default="bf16-mixed"))
     name = inputs.text("optimizer", default="adamw")
-    optimizer, form = optimizers.find(name, form=inputs.text_or_none("optimizer-form"))
+    optimizer, form = optimizer_names.find(name, form=inputs.text_or_none("optimizer-form"))
     return TrainedStack(stack, policy, optimizer, form)
 
 
@@ -231,7 +231,7 @@ def _memory_of_stack(question: TrainedStack) -> Answer:
     """Answer with the bytes that training a stack of linear layers keeps."""
     stack, policy, optimizer = question.stack, question.policy, question.optimizer
     found = linear_memory(stack.layers, stack.batch, policy, optimizer)
-    where = "device" if optimizers.counters_on_device(question.form) else "host"
+    where = "device" if counters_on_device(question.form) else "host"
     note = f"apart from the total: step counters (on the {where}) and the saved input, which is the data itself"
     terms = [found.total, *found.parts, found.counters, found.saved_input, found.params]
     return Answer("memory", terms, notes=[note], screen=screen.memory(stack.title, found, optimizer, policy))

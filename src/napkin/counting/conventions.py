@@ -131,6 +131,6 @@ def _square(path: str, model: Model, pairs: int, seq: Term) -> Term:
 def _matrices(path: str, model: Model, over: Works, mtp: bool) -> Term:
     """Three passes through the matrices of parameters, per token."""
     terms = list(flops.by_operation(model, over, mtp=mtp, which=lambda product: product.weight).values())
-    ahead = add(f"{path}/forward", *terms) if len(terms) > 1 else terms[0]
+    ahead = add(f"{path}/forward", *terms)
     three = constant("3", 3, "1", "forward, and twice it backward")
     return divide(f"{path}/matrices", multiply(f"{path}/passes", three, ahead), _tokens(over))

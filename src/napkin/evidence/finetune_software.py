@@ -13,8 +13,9 @@ from napkin.operations.roles import LM_HEAD, TOKEN
 from napkin.operations.tuning import Tuning
 from napkin.options.training import FROZEN_FORMATS
 from napkin.record import replace
-from napkin.training import optimizers
+from napkin.training import optimizer_names
 from napkin.training.frameworks import FRAMEWORKS, PLAIN, Framework
+from napkin.training.optimizer import Optimizer
 from napkin.training.precision import POLICIES, Precision
 from napkin.training.recomputation import Recompute
 from napkin.training.trainers import LOOP, TRAINERS, Trainer
@@ -166,10 +167,10 @@ def with_kernels(row: RowFields, model: Model, implementation: Implementation, f
     return implementation
 
 
-def optimizer_of(row: RowFields) -> tuple[optimizers.Optimizer, str]:
+def optimizer_of(row: RowFields) -> tuple[Optimizer, str]:
     """Return the optimizer and its form."""
     text = (row.text("layout.optimizer") or "adamw").split(" ")[0].replace("_torch", "").replace("_", "-")
-    optimizer, form = optimizers.find(text)
+    optimizer, form = optimizer_names.find(text)
     usual = "fused" if "fused" in optimizer.forms else optimizer.forms[0]
     if OLD_TRANSFORMERS.search(row.text("layout.versions")) and "foreach" in optimizer.forms:
         usual = "foreach"

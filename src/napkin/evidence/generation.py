@@ -86,4 +86,5 @@ def shares(at: Machine, bits: int, kind: str, engine: str, fitted: Mapping[str, 
         layer=LAYER * of["layer"],
         routed=LAYER * of["routed"],
         source="published rows of serving, over the shares of training steps",
+        hop=known["data_latency"],
     )

@@ -1,7 +1,9 @@
-"""How far published steps of reinforcement learning were from what is predicted: what a step's interval is made of.
+"""How much longer published steps of reinforcement learning took than what is counted of them, and how far they were
+from that: a step's prediction and its interval.
 
-No constant is fitted to them, so that each is held out. They are of two sources: the interval is assumed from them, and
-the answer says so; a row of one is judged by the other alone.
+Two factors are all that is fitted: the mean over models, each of which weighs the same, and what passes without
+gradients take besides. A row is predicted and judged with the rows of other sources alone; versions of one page are one
+source.
 """
 
 from __future__ import annotations
@@ -9,19 +11,69 @@ from __future__ import annotations
 import math
 
 from napkin._tables.rollout_errors import STEPS
+from napkin.term import SEEN, Term, leaf
+
+UPDATE_TO_LOGPROBS = (
+    ("verl documentation, fully_async.md", (269.80 / 107.71, 133.41 / 70.26, 113.81 / 53.92)),
+    ("verl documentation, fully_async.md", (86.27 / 28.73,)),
+    ("verl documentation, fully_async.md", (111.84 / 35.19,)),
+    ("verl documentation, one_step_off.md", (286 / 88, 337 / 108, 344 / 119, 347 / 120)),
+    ("LMSYS blog, ROCm support for Miles", (95.3 / 31.53,)),
+)
+"""Source and table → seconds of the update over those of log-probabilities: Qwen2.5-Math-7B of 32 to 128 H20,
+Qwen3-30B-A3B of 128, Qwen2.5-7B with tools of 32; Qwen2.5-Math-7B of 12 to 16 H20 with FSDP2 and Megatron;
+Qwen3-30B-A3B of 8 MI300X."""
+COUNTED = 4.0
+"""Forward passes that an update with full recomputation counts: forward, again, and a backward of two."""
 
 
-def longer(deviations: float, without: str = "") -> tuple[float, float]:
-    """Return the mean of ln(measured / predicted), and how far one more model may be from it: each model weighs the
-    same. deviations: of a normal spread at the confidence level; without: a source that is held out."""
-    by_model: dict[str, list[float]] = {}
-    for _, source, model, error in STEPS:
-        if source != without:
-            by_model.setdefault(model, []).append(-error)
-    means = [sum(errors) / len(errors) for errors in by_model.values()]
+def forward_alone(without: str = "") -> Term:
+    """Return how many times what is counted of it a pass without gradients takes next to an update: entropies,
+    micro-batches of its own, and weights that are fetched for less work. without: a source that is held out."""
+    by_page: dict[str, list[float]] = {}
+    for source, ratios in UPDATE_TO_LOGPROBS:
+        if page(source) != page(without):
+            by_page.setdefault(page(source), []).append(sum(math.log(COUNTED / one) for one in ratios) / len(ratios))
+    means = [sum(tables) / len(tables) for tables in by_page.values()]
+    return leaf(
+        "rollout/forward_alone",
+        math.exp(sum(means) / len(means)),
+        "1",
+        SEEN,
+        "published updates over log-probabilities",
+    )
+
+
+def slower(without: str = "") -> Term:
+    """Return how many times what is counted of it a step takes: answers of uneven lengths, sampling and scheduling,
+    rewards and data come on top. without: a source that is held out."""
+    means = _by_model(without)
+    factor = math.exp(sum(means) / len(means))
+    return leaf("rollout/slower", factor, "1", SEEN, "published steps of reinforcement learning, the mean over models")
+
+
+def spread(deviations: float, without: str = "") -> float:
+    """Return how far ln(measured / predicted) of one more model may be from 0. deviations: of a normal spread at the
+    confidence level; without: a source that is held out."""
+    means = _by_model(without)
     middle = sum(means) / len(means)
     variance = sum((one - middle) ** 2 for one in means) / (len(means) - 1)
-    return middle, of_few(deviations, len(means)) * math.sqrt(variance * (1 + 1 / len(means)))
+    return of_few(deviations, len(means)) * math.sqrt(variance * (1 + 1 / len(means)))
+
+
+def _by_model(without: str) -> list[float]:
+    """Return the mean of ln(measured / counted) of each model."""
+    by_model: dict[str, list[float]] = {}
+    for _, source, model, error in STEPS:
+        if page(source) != page(without):
+            by_model.setdefault(model, []).append(-error)
+    return [sum(errors) / len(errors) for errors in by_model.values()]
+
+
+def page(source: str) -> str:
+    """Return a source's title without its version."""
+    title, _, version = source.rpartition(", v")
+    return title if version[:1].isdigit() else source
 
 
 def of_few(deviations: float, count: int) -> float:
@@ -34,11 +86,10 @@ def of_few(deviations: float, count: int) -> float:
 
 
 def said() -> str:
-    """Return what an interval made of them rests on."""
-    sources = sorted({source for _, source, _, _ in STEPS})
+    """Return what a prediction made of them rests on."""
+    sources = sorted({page(source) for _, source, _, _ in STEPS})
     models = len({model for _, _, model, _ in STEPS})
-    middle, _ = longer(0.0)
     return (
-        f"the interval is assumed: {len(STEPS)} published steps of {models} models ({', '.join(sources)}) took "
-        f"{math.exp(middle):.1f} × what is predicted, in the mean; no other source states how long its answers are"
+        f"{len(STEPS)} published steps of {models} models ({', '.join(sources)}) took {float(slower().value):.1f} × "
+        "what is counted of them in the mean, which is in the times; the interval is assumed from how they differ"
     )

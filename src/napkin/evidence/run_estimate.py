@@ -13,7 +13,7 @@ from napkin.evidence.goodput import PUBLISHED
 from napkin.evidence.rates import constants_of
 from napkin.inputs.hardware import Hardware
 from napkin.record import record, replace
-from napkin.term import SEEN, Term, leaf, multiply
+from napkin.term import SEEN, Term, leaf
 from napkin.timing import time
 from napkin.timing.goodput import Goodput
 
@@ -53,7 +53,7 @@ def solved(
         while_running = estimate.mfu / goodput.share.value * hardware.peak(hardware.default_dtype) / peak.value
         used = leaf("mfu/while_running", while_running, "1", SEEN, source)
         found = time.solve({**known, "mfu": used}, peak, budget, price, goodput)
-        return {**found, "mfu/while_running": used, "mfu": multiply("mfu", used, goodput.share)}
+        return {**found, "mfu/while_running": used, "mfu": goodput.whole_run(used)}
 
     if of_step is not None:
         return solved_with(of_step, "the step model"), of_step

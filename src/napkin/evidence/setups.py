@@ -14,7 +14,7 @@ from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
 from napkin.operations.tuning import Tuning
 from napkin.record import replace
-from napkin.training import optimizers
+from napkin.training import optimizer_names
 from napkin.training.frameworks import FRAMEWORKS, FRONT, SLOTS, Framework, unnamed
 from napkin.training.layout import Layout
 from napkin.training.precision import POLICIES, Precision
@@ -264,7 +264,7 @@ def setup_of(row: RowFields, model: Model, framework: Framework) -> Setup:
         name = "paged adamw 8bit"  # recipes/configs/llama3_1/8B_full_single_device.yaml
     if PAGED in name:
         offload, name = (*offload, "optimizer"), name.replace(PAGED, "").strip(" -_")
-    optimizer, form = optimizers.find(re.sub(r"[ _()]+", "-", name).strip("-"))
+    optimizer, form = optimizer_names.find(re.sub(r"[ _()]+", "-", name).strip("-"))
     chunks = step.vp or 1
     layout = Layout(
         seq=seq,

@@ -9,7 +9,7 @@ from napkin.evidence.row_fields import unread_time
 from napkin.evidence.rows import RowFields
 from napkin.evidence.words import FSDP, HYBRID, SCHEDULES
 from napkin.record import record
-from napkin.training import optimizers
+from napkin.training import optimizer_names, optimizers
 from napkin.training.precision import POLICIES
 
 UNSTATED_ACCUMULATION = 4
@@ -163,7 +163,7 @@ def _optimizer(row: RowFields) -> str:
     if not words:
         return ""
     try:
-        return optimizers.find(words.rpartition(".")[2].replace(" ", "-"))[0].name
+        return optimizer_names.find(words.rpartition(".")[2].replace(" ", "-"))[0].name
     except NapkinError:
         return words
 

@@ -190,7 +190,9 @@ def one_layer(
     own = tuple(storage for storage in lowering.shared_storages() if id(storage) not in before)
     zeros = () if lowering.zeros is None else (lowering.zeros.storage,)
     remembered = saved_upstream(made.nodes, (number for number, _ in tape.remembered))
-    for storage in remembered:
+    makers = {id(node.output.root): number for number, node in enumerate(made.nodes)}
+    lent = saved_upstream(made.nodes, (makers[id(x.root)] for x in tape.lent if id(x.root) in makers))
+    for storage in (*remembered, *lent):
         storage.remembered = True
     beyond = lowering.starts[layer.beyond] if layer.beyond else len(made.nodes)
     block, anew = made.nodes[:beyond], made.anew
@@ -217,5 +219,6 @@ def one_layer(
         returned=tuple(storage for x in lowering.scopes.returned for _, storage in x.storages),
         remembers=total(size for _, size in tape.remembered),
         leaks=total(s.size * s.kept for s in remembered),
+        lent=total(s.size * s.kept for s in lent),
     )
     return (made, out.tensor.dtype) if layer.read else (unread(made), dtype)

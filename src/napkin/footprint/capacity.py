@@ -8,7 +8,7 @@ from __future__ import annotations
 from napkin import formats
 from napkin.term import Term, add, constant, divide, floor, multiply
 from napkin.training import optimizer_states
-from napkin.training.optimizers import Optimizer
+from napkin.training.optimizer import Optimizer
 from napkin.training.precision import Precision
 
 

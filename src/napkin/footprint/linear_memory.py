@@ -7,7 +7,7 @@ from napkin.counting import linear_stack as linear
 from napkin.record import record
 from napkin.term import TRUE, Term, add, ceiling, constant, divide, leaf, multiply
 from napkin.training import optimizer_states
-from napkin.training.optimizers import SCALAR, Optimizer
+from napkin.training.optimizer import SCALAR, Optimizer
 from napkin.training.precision import Precision
 
 

@@ -162,6 +162,7 @@ class Moments:
             ("added_gradient", gradients.added),
             ("loss", self.losses),
             ("leaf", peak.leaf),
+            ("shared_between_layers", peak.lent),
             ("layer", peak.needs),
         )
         kept = self.before_head - peak.gone - peak.shared

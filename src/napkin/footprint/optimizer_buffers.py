@@ -12,8 +12,9 @@ from napkin.footprint.rank_weights import table_of
 from napkin.footprint.states import divided, optimizer_of, weights_of
 from napkin.operations.base import Operation
 from napkin.operations.roles import VOCABULARY
+from napkin.training.optimizer import Optimizer
 from napkin.training.optimizer_step import FUSED
-from napkin.training.optimizers import OPTIMIZERS, Optimizer
+from napkin.training.optimizers import OPTIMIZERS
 
 
 def optimizer_temporaries(step: PreparedStep, rank: Rank) -> Number:

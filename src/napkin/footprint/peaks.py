@@ -37,6 +37,7 @@ class LayerPeak:
     seam    the gradient of an encoder's output, where it is the encoder's end that is next
     leaf    the gradient of the zeros that layers after it read in place of position biases
     left    what the graphs that modules refer to save of the layers that were recomputed before
+    lent    what the graphs of shared tensors save of the layers that were recomputed before
     below   whether a later layer of its variant is on the stage too, before whose forward pass no less is kept
     waits   gradients of weights that layers still to come read too
     """
@@ -50,11 +51,12 @@ class LayerPeak:
     bursts: Number
     later: Number
     masks: Number
-    seam: Number = 0
-    leaf: Number = 0
-    left: Number = 0
-    below: bool = False
-    waits: Number = 0
+    seam: Number
+    leaf: Number
+    left: Number
+    lent: Number
+    below: bool
+    waits: Number
 
 
 Corner = tuple[Number, int, Counts, Number, Number]
@@ -92,6 +94,7 @@ class StageLayers:
         self.reruns = [p.recomputed - c if one.checkpointed else 0 for (one, p), c in zip(pairs, chosen, strict=True)]
         self.remade = [total(s.size * s.kept for s in p.made) if one.checkpointed else 0 for one, p in pairs]
         self.leaks = [piece.leaks if one.checkpointed else 0 for one, piece in pairs]
+        self.lent = [piece.lent if one.checkpointed else 0 for one, piece in pairs]
         self.shared = shared_storages(step, stage)
         self.encoder = sum(one.depth + bool(one.after) for one in step.model.stacks[:-1])
 
@@ -276,6 +279,7 @@ def layer_peaks(
             layers.seam(variant, upto),
             layers.leaf(tuple(done)),
             dot(done, layers.leaks),
+            dot(done, layers.lent),
             variant in later and holds_for_all(later[variant]),
             waits,
         )

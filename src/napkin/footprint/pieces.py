@@ -40,6 +40,8 @@ class Piece:
     returned what it returns next to the stream, which lives until the next layer returns
     remembers  bytes that its modules refer to until they run again
     leaks    bytes that the graphs of these tensors save where the layer was recomputed: no backward pass frees them
+    lent     bytes that the graphs of what it shares in a mapping save where it was recomputed: the layers' checkpoints
+             refer to the mapping until none of them is left
     block    how many of its nodes its checkpointed block has
     delayed  what the gradients of weights need where they are computed apart from those of activations: the input of
              each linear layer and its output's gradient (Qi et al. 2023, arXiv:2401.10241, table 1: 32·T·h of a GPT
@@ -54,12 +56,12 @@ class Piece:
     nodes: tuple[Node, ...]
     input: Number
     recomputed: Number
-    chosen: Number = 0
-    burst: Number = 0
-    dropped: Number = 0
-    anew: Number = 0
-    biases: Number = 0
-    delayed: Number = 0
+    chosen: Number
+    burst: Number
+    dropped: Number
+    anew: Number
+    biases: Number
+    delayed: Number
     arguments: tuple[Storage, ...] = ()
     carried: Number = 0
     rest: Number = 0
@@ -70,6 +72,7 @@ class Piece:
     leaf: Number = 0
     remembers: Number = 0
     leaks: Number = 0
+    lent: Number = 0
     block: int = 0
 
     @property
@@ -107,16 +110,16 @@ class Pass:
     patterns: tuple[Numbered, ...]
     closure: Number
     tables: tuple[Storage, ...]
-    held_logits: Number = 0
-    loss: Number = 0
-    embedded: Number = 0
-    stream: Number = 0
-    leaf: Number = 0
-    final: Number = 0
-    first: Number = 0
-    zeros: Number = 0
-    undivided: Number = 0
-    shared_tensors: tuple[Storage, ...] = ()
+    held_logits: Number
+    loss: Number
+    embedded: Number
+    stream: Number
+    leaf: Number
+    final: Number
+    first: Number
+    zeros: Number
+    undivided: Number
+    shared_tensors: tuple[Storage, ...]
 
 
 def piece(name: str, tape: Tape, start: int, first: int, input_bytes: Number) -> Piece:
@@ -175,13 +178,17 @@ def chosen_of(nodes: Iterable[Node]) -> Number:
 
 def saved_upstream(nodes: Sequence[Node], ends: Iterable[int]) -> tuple[Storage, ...]:
     """Return the storages of its own that the graph of some nodes' results saves."""
-    makers = {id(node.output.root): number for number, node in enumerate(nodes)}
+    before: list[list[int]] = []
+    makers: dict[int, int] = {}  # of what runs in place, the last so far
+    for number, node in enumerate(nodes):
+        before.append([makers[id(x.root)] for x in node.inputs if id(x.root) in makers])
+        makers[id(node.output.root)] = number
     todo, seen = list(ends), set[int]()
     while todo:
         number = todo.pop()
         if number not in seen:
             seen.add(number)
-            todo += [makers[id(x.root)] for x in nodes[number].inputs if id(x.root) in makers]
+            todo += before[number]
     found = {id(s): s for number in seen for _, s in nodes[number].kept if not s.shared}
     return tuple(found.values())
 
@@ -191,6 +198,19 @@ def unread(made: Piece) -> Piece:
     nothing: tuple[object, ...] = ()
     changes = dict.fromkeys(("kept", "nodes", "shared", "arguments", "masks", "returned", "made"), nothing)
     sizes = dict.fromkeys(
-        ("leaks", "saved", "casts", "recomputed", "chosen", "carried", "rest", "rest_casts", "delayed", "input"), 0
+        (
+            "leaks",
+            "lent",
+            "saved",
+            "casts",
+            "recomputed",
+            "chosen",
+            "carried",
+            "rest",
+            "rest_casts",
+            "delayed",
+            "input",
+        ),
+        0,
     )
     return replace(made, burst=made.dropped, **changes, **sizes)

@@ -24,8 +24,9 @@ class Preset:
     published         year
     source            citation of the facts
     config            the fields of its config.json that determine shapes
-    params_published  the publisher's counts: {"total", "active" or "non_embedding": count, "source": citation}; a text
-                      such as "132B" is a rounded count
+    params_published  the publisher's counts: {"total", "active", "non_embedding" or "checkpoint": count, "source":
+                      citation}; a text such as "132B" is a rounded count; the checkpoint has a vision tower and
+                      multi-token prediction modules too
     note              anything else that a reader should know
     """
 

@@ -85,7 +85,8 @@ def eager(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Numb
         return with_sinks(run, scores, v, heads, scores_count, op)
     share = beside_sink(run, scores, heads) if op.sinks else None
     weights = tape.softmax(scores, "fp32" if implementation.softmax == "fp32" else "")
-    weights = tape.cast(weights, weights_type)
+    if implementation.softmax != "native":
+        weights = tape.cast(weights, weights_type)
     if implementation.softmax == "fp32":
         tape.hold(scores)
     weights = tape.dropout(weights, dropped_share(run, op))

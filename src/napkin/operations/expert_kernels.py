@@ -96,6 +96,7 @@ def weighted_experts(run: Lowering, op: RoutedExperts) -> Value:
     out = products.product("bmm", hidden, (local, inner, op.d_model), "down", last=True, casts=CACHED)
     products.close()
     total = tape.record("sum", (out,), tape.new(x.tensor.count, out.dtype, "summed"))
+    run.scopes.until_added(sent, out)  # the shared expert runs before the sum
     return Value(total, op.d_model, x.divided, x.gathered)
 
 

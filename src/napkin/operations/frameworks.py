@@ -12,7 +12,7 @@ _NANOGPT = replace(
     buffers=(("masks", ""),),
     weights_to="attention",
     embeddings="loss",
-    softmax="native",
+    softmax="narrowed",
     mask="layer",
     written=False,
     norms="fused",
@@ -24,7 +24,7 @@ _NANOGPT = replace(
 )
 _MEGATRON = replace(
     _LIBRARY,
-    softmax="native",
+    softmax="narrowed",
     written=False,
     norms="fused",
     rotary="kernel",

@@ -49,7 +49,7 @@ MASKS, POSITION_IDS, PADDING, PAIRS, ANGLES = "masks", "ids", "padding", "pairs"
 """What a class passes to its layers by position."""
 
 QKV, ROTATED, FOLDED, SCORES, MASKED = "qkv", "rotated", "folded", "scores", "masked"
-ATTENDED, SUMMED, INNER = "attended", "summed", "inner"
+ATTENDED, SUMMED, INNER, IN_DROPOUT = "attended", "summed", "inner", "in dropout"
 """What variables can hold."""
 
 ALWAYS, ALIBI, NEVER = "always", "alibi", "never"
@@ -62,8 +62,9 @@ class Implementation:
     What one family does in its own way is a function in that family's module, which records on the tape what runs.
 
     Eager attention
-    softmax      fp32: in fp32, asked of the kernel, the result cast back · native: in the scores' type · fp32_scores:
-                 query and key are cast to fp32 before their matmul
+    softmax      fp32: in fp32, asked of the kernel, the result cast back · native: in the scores' type, under autocast
+                 in fp32 · narrowed: so too, the result cast back · fp32_scores: query and key are cast to fp32 before
+                 their matmul
     mask         the boolean causal mask that it keeps. "": none · layer: each layer's own, cut out of a buffer ·
                  shared: one for each sequence, the same for all layers · each: one for each sequence in each layer
     masked_scores  runs on the masked scores
@@ -96,7 +97,8 @@ class Implementation:
                  heads behind each other, copied before any product · scores, masked: eager attention's, before and
                  after the mask. Of the layer: attended: what attention returns, until the layer returns · summed: what
                  is added up in a norm's argument, until the norm returns · inner: what the MLP's last linear layer
-                 reads, until the layer returns
+                 reads, until the layer returns · in dropout: attention's and the MLP's variables, until dropout has run
+                 on their result
     norms_inline query and key are normalized as each is made, before the next projection
 
     Rotary positions

@@ -150,6 +150,22 @@ def _repeating(runs: Iterable[tuple[int, Layer]]) -> tuple[Pattern, ...]:
 
 
 @record
+class Checkpoint:
+    """How a published file stores its weights where they are quantized.
+
+    method  of quantization, as the file names it
+    format  of the matrices of layers; "" where napkin does not know it
+    each    bytes of a weight in it, its scales included
+    kept    modules that stay in 16 bits, as the file lists them
+    """
+
+    method: str
+    format: str = ""
+    each: float = 0.0
+    kept: tuple[str, ...] = ()
+
+
+@record
 class Model:
     """A network: one stack, or an encoder and a decoder.
 
@@ -161,6 +177,7 @@ class Model:
     vision    what a multimodal model does with images, where that is known
     outputs     of the head, where they are not the vocabulary (0: they are)
     max_target  tokens that the decoder's positions hold, where they are fewer than the encoder's
+    checkpoint  how the published file stores its weights, where they are quantized
     """
 
     name: str
@@ -180,6 +197,7 @@ class Model:
     vision: Vision | None = None
     max_target: int | None = None
     outputs: int = 0
+    checkpoint: Checkpoint | None = None
 
     @property
     def logits(self) -> int:

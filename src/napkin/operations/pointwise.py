@@ -259,6 +259,7 @@ class Add(Elementwise):
             other = run.read(self, index).tensor
             if self.dropout:
                 other = run.tape.dropout(other, run.dropout)
+            run.scopes.result_is_there()
             total = run.tape.add(total, other)
         return Value(total, self.width, first.divided, first.gathered)
 

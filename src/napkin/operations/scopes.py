@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from napkin.autograd.tape import Tape
 from napkin.autograd.tensors import Tensor
-from napkin.operations.implementations import ATTENDED, INNER, SUMMED
+from napkin.operations.implementations import ATTENDED, IN_DROPOUT, INNER, SUMMED
 from napkin.record import record
 
 
@@ -56,7 +56,7 @@ class Scopes:
         self.unrotated: list[Tensor] = []
         self.summed: list[Tensor] = []
         self.to_the_end: list[Tensor] = []
-        self.returned: list[Tensor] = []
+        self.given_back: list[Tensor] = []
 
     def enter(self, name: str, reads: Iterable[Tensor]) -> None:
         """Release variables that go out of scope before an operation reads its inputs."""
@@ -66,9 +66,8 @@ class Scopes:
             self.unrotated = []
         if not self.inside_layer:
             return
-        if name in names.additions or name in names.norms:
-            self.tape.hold(*self.here)
-            self.here = []
+        if name in names.norms or (name in names.additions and IN_DROPOUT not in self.variables):
+            self.result_is_there()
         reads = tuple(reads)
         if name in names.additions:
             self.summed += reads
@@ -85,15 +84,24 @@ class Scopes:
         """Hold an operation's output as long as its variable lives."""
         if self.inside_layer and name in self.names.norms:
             self.here.append(made)
-        if name in self.names.ends:
-            self.tape.hold(*self.here)
-            self.here = []
+        if name in self.names.ends and IN_DROPOUT not in self.variables:
+            self.result_is_there()
         waits = self.inside_layer and SUMMED in self.variables
         if name in self.names.norms if waits else name in self.names.additions and name not in self.names.partial:
             self.tape.hold(*self.summed)
             self.summed = []
         if self.inside_layer and name in self.names.forked:
             self.summed.append(made)
+
+    def result_is_there(self) -> None:
+        """Release what the variables of attention or the MLP hold: it returns."""
+        self.tape.hold(*self.here)
+        self.here = []
+
+    @property
+    def returned(self) -> tuple[Tensor, ...]:
+        """Return what the layer returns next to the stream."""
+        return tuple(self.given_back) if self.weights_to == "loop" else ()
 
     def local(self, *tensors: Tensor) -> None:
         """Hold tensors that local variables of attention refer to."""
@@ -104,11 +112,14 @@ class Scopes:
         self.summed += tensors
 
     def weights(self, tensor: Tensor) -> None:
-        """Hold attention's weights, which it returns."""
-        (self.here if self.weights_to == "attention" else self.to_the_end).append(tensor)
-        if self.weights_to == "loop":
-            self.returned.append(tensor)
+        """Hold attention's weights, which it returns: a second attention of the layer, as a decoder's to its encoder,
+        returns its own to the same variable."""
+        if self.weights_to == "attention":
+            self.here.append(tensor)
+            return
+        self.tape.hold(*self.given_back)
+        self.given_back = [tensor]
 
     def close(self, *tensors: Tensor) -> None:
         """Release everything: the layer returns."""
-        self.tape.hold(*self.here, *self.unrotated, *self.summed, *self.to_the_end, *tensors)
+        self.tape.hold(*self.here, *self.unrotated, *self.summed, *self.to_the_end, *self.given_back, *tensors)

@@ -136,10 +136,12 @@ class ShiftedAttention(Ordinary):
         scores = tape.matmul(biased(), k, rows * run.s, "scores")
         far = tape.matmul(biased(), r, rows * (run.s + 1 if self.causal else 2 * run.s), "scores of distances")
         index = tape.new(run.s, "int64", "keys", no_grad=True)
+        content = scores
         near = tape.record("index", (far,), tape.new(scores.count, far.dtype, "scores of pairs"), (index,))
         scores = tape.scale(tape.add(scores, near))
         if self.causal:
             scores = tape.shift(scores, "masked", "fp32" if tape.autocast else "")
         weights = tape.dropout(tape.softmax(scores), run.dropout)
         out = tape.matmul(weights, v, run.tokens * width, "values")
+        tape.hold(content, near, scores, weights)  # variables of the function
         return Value(tape.copy(out, "attended"), width, True, True)

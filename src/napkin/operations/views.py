@@ -74,7 +74,8 @@ def run_again(op: Operation, owner: Operation | None = None) -> Reused:
 @record
 class Share(View):
     """Share what it reads with all following layers: shared keys and values, or a tensor of which each layer reads a
-    slice. Pipeline stages then depend on each other."""
+    slice. Pipeline stages then depend on each other. Between layers it is passed in a mapping (transformers'
+    KVSharingDict), which all of them refer to."""
 
     def pattern(self) -> str:
         return SHARED_OUTPUT
@@ -89,6 +90,7 @@ class Share(View):
         for _, storage in x.tensor.storages:
             storage.shared = True
         run.shared_tensors[SHARED_TENSOR + self.name] = x
+        run.tape.lent.append(x.tensor)
         return x
 
 

@@ -3,6 +3,8 @@ generates at a time."""
 
 from __future__ import annotations
 
+import math
+
 from napkin.errors import Refused
 from napkin.footprint import served_weights
 from napkin.operations.facts import LinearLayer
@@ -68,10 +70,26 @@ class RolloutLengths:
         return self.prompts * self.answers * self.mean
 
 
+DEVIATION, LARGEST = 0.6, 3
+"""assumed: standard deviation of lengths over their mean, and by how many of them the largest of a step's micro-batches
+is above the mean one."""
+
+
+def held_by_micro_batch(lengths: RolloutLengths, micro: int) -> int:
+    """Return the tokens of each of the `micro` sequences of the largest micro-batch, without padding: one is the
+    longest, the others are as long in the mean as so many can be."""
+    others = micro - 1
+    if not others:
+        return lengths.most
+    each = min(lengths.mean * (1 + LARGEST * DEVIATION / math.sqrt(others)), lengths.most)
+    return math.ceil((lengths.most + others * each) / micro)
+
+
 @record
 class Engine:
     """An inference engine on `gpus` GPUs in groups of `ranks`, which has a `share` of each one's memory. apart: on GPUs
-    of its own; family: of engines, "" where nothing says it."""
+    of its own; family: of engines, "" where nothing says it; broadcast: byte/s at which its trainer's library sends it
+    all weights there, 0 where nothing says it."""
 
     model: Model
     gpus: int
@@ -79,6 +97,7 @@ class Engine:
     share: float
     apart: bool
     family: str = ""
+    broadcast: float = 0.0
 
     @property
     def setup(self) -> ServingSetup:
@@ -158,7 +177,7 @@ def rollout_of(engine: Engine, lengths: RolloutLengths, capacity: Term) -> Rollo
     """Return what each engine does in a step. The batch shrinks at its end: experts are read as its mean meets them."""
     engines = max(engine.gpus // engine.ranks, 1)
     answers = -(-lengths.prompts * lengths.answers // engines)
-    at_once = min(engine.at_once(lengths, capacity), answers)
+    at_once = engine.at_once(lengths, capacity)
     setup = engine.setup
     steps = decoding_steps(answers, at_once, lengths.response, lengths.longest, max(lengths.behind, 1))
     decoded = answers * (lengths.response - 1)

@@ -8,6 +8,7 @@ _TIMES = ((365 * 86400.0 * 2, 365 * 86400.0, "years"), (172800.0, 86400.0, "days
 _SMALL_TIMES = ((120.0, 60.0, "minutes"), (1.0, 1.0, "seconds"), (1e-3, 1e-3, "ms"), (0.0, 1e-6, "µs"))
 _SI = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _COUNTS = ((1e12, "trillion "), (1e9, "billion "), (1e6, "million "))
+_SUMS = (*((scale, scale, name) for scale, name in _COUNTS), (1e4, 1e3, "thousand "))
 _BINARY = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (0.0, "bytes"))
 _SPOKEN = {
     "memory/total": "memory per GPU",
@@ -41,7 +42,7 @@ def axis(values: Iterable[float], unit: str) -> tuple[float, str]:
     if unit in ("GPU", "USD/GPU-hour", "kg"):
         return 1.0, name
     if unit == "USD":
-        return next(((least, word + "USD") for least, word in _COUNTS if largest >= least), (1.0, "USD"))
+        return next(((scale, word + unit) for least, scale, word in _SUMS if largest >= least), (1.0, unit))
     for least, letter in _SI:
         if largest / base >= least:
             return base * least, letter + name

@@ -28,7 +28,7 @@ class Shards:
     expert_replicas: Term
     ways: Term
     expert_ways: Term
-    works: Held
+    works: Term
 
     @property
     def weights(self) -> Term:
@@ -109,13 +109,10 @@ def shards_of(clock: Clock, stages: Stages, model: Model) -> Shards:
         with_same_experts("expert_replicas", replicas),
         ways,
         with_same_experts("expert_shards", ways),
-        Held(
-            term.add(
-                "works/dense",
-                on_a_stage("works/layers", [one.works.dense for _, one in runs]),
-                term.multiply("works/embeddings", tables(stages, model), table_work(clock, model)),
-            ),
-            on_a_stage("works/experts", [one.works.experts for _, one in runs]),
+        term.add(
+            "works",
+            on_a_stage("works/layers", [one.works for _, one in runs]),
+            term.multiply("works/embeddings", tables(stages, model), table_work(clock, model)),
         ),
     )
 
@@ -253,12 +250,7 @@ def optimizer_time(clock: Clock, shards: Shards, stack: Term) -> Term:
     moved = clock.move("optimizer/moved", term.multiply("optimizer/bytes", each, own))
     if layout.works is None:
         return term.multiply("step/optimizer", stack, slowness, moved)
-    divided = term.add(
-        "optimizer/works/own",
-        term.divide("optimizer/works/dense", shards.works.dense, shards.ways),
-        term.divide("optimizer/works/experts", shards.works.experts, shards.expert_ways),
-    )
-    every = term.add("optimizer/works/all", shards.works.dense, shards.works.experts)
-    works = term.choose("optimizer/works", none, every, divided, "ZeRO gives each matrix to one rank")
+    divided = term.divide("optimizer/works/own", shards.works, shards.ways)
+    works = term.choose("optimizer/works", none, shards.works, divided, "ZeRO gives each matrix to one rank")
     both = term.add("optimizer/both", term.multiply("optimizer/elementwise", slowness, moved), works)
     return term.multiply("step/optimizer", stack, both)

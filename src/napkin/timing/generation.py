@@ -16,6 +16,8 @@ and a pass takes their sum, because they follow each other in every layer (Pope 
 
 from __future__ import annotations
 
+import math
+
 from napkin import term
 from napkin.elementwise import Number
 from napkin.record import record
@@ -65,7 +67,8 @@ class EngineShares:
     matmul, attention   shares of the dense peaks
     memory              share at which kernels between the products stream activations
     bus                 share of the link's or the network's rate
-    latency             seconds of one collective
+    latency             seconds of one collective inside a node
+    hop                 and what each doubling of its nodes adds
     layer, routed       seconds that launching a layer takes, and routing to its experts besides
     source              where these come from
     """
@@ -80,6 +83,7 @@ class EngineShares:
     layer: Number
     routed: Number
     source: str = ""
+    hop: Number = 0.0
 
 
 @record
@@ -200,25 +204,32 @@ def _exchanges(name: str, one: EnginePasses, groups: EngineRanks, rates: Generat
         calls = term.multiply("all_reduces", term.constant(str(ALL_REDUCES), ALL_REDUCES), layers)
         payload = collectives.all_reduced("all_reduced", sent, term.constant("tensor_parallel_ranks", groups.tp))
         moved = term.multiply("all_reduced/bytes", calls, payload)
-        found.append(_exchange(f"{name}/all_reduces", one.count, calls, moved, _bus(groups.tp, 1, rates), rates))
+        found.append(_exchange(f"{name}/all_reduces", one.count, calls, moved, (groups.tp, 1), rates))
     if one.routed_layers and groups.ep > groups.tp:
         ranks = term.constant("expert_parallel_ranks", groups.ep)
         both = term.constant("2", 2, "1", "to the experts and back")
         calls = term.multiply("all_to_alls", both, term.constant("routed_layers", one.routed_layers))
         routed = term.leaf("routed", one.routed, "byte", term.TRUE, "of the tokens of a rank")
         moved = term.multiply("routed/bytes", both, collectives.gathered("routed/others", ranks), routed)
-        found.append(_exchange(f"{name}/all_to_all", one.count, calls, moved, _bus(groups.ep, 1, rates), rates))
+        found.append(_exchange(f"{name}/all_to_all", one.count, calls, moved, (groups.ep, 1), rates))
     if groups.pp > 1:
         hop = term.constant("hops", 1)
-        found.append(_exchange(f"{name}/stages", one.count, hop, sent, _bus(2, groups.tp, rates), rates))
+        found.append(_exchange(f"{name}/stages", one.count, hop, sent, (2, groups.tp), rates))
     return found
 
 
-def _exchange(name: str, count: Term, calls: Term, moved: Term, bus: Term, rates: GenerationRates) -> Term:
-    """Return the seconds of `calls` collectives in each pass: their latency, and their bytes at the bus's rate."""
+def _exchange(name: str, count: Term, calls: Term, moved: Term, group: tuple[int, int], rates: GenerationRates) -> Term:
+    """Return the seconds of `calls` collectives in each pass: their latency, and their bytes at the bus's rate. group:
+    its ranks, and how many GPUs apart neighbors are."""
+    ranks, stride = group
     latency = term.leaf("latency_of_a_collective", rates.reached.latency, "second", term.SEEN, rates.reached.source)
+    nodes = math.ceil(ranks * stride / float(rates.node))
+    if nodes > 1:
+        doublings = term.constant("doublings_of_nodes", math.log2(nodes))
+        hop = term.leaf("latency_of_a_doubling", rates.reached.hop, "second", term.SEEN, "that of training steps")
+        latency = term.add("latency_over_nodes", latency, term.multiply("latency_of_nodes", doublings, hop))
     waits = term.multiply(f"{name}/latency", count, calls, latency)
-    return term.add(name, waits, term.divide(f"{name}/transfer", moved, bus))
+    return term.add(name, waits, term.divide(f"{name}/transfer", moved, _bus(ranks, stride, rates)))
 
 
 def _bus(ranks: int, stride: int, rates: GenerationRates) -> Term:

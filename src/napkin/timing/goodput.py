@@ -69,6 +69,10 @@ class Goodput:
         """Return the seconds of training in a calendar time."""
         return multiply("time/uninterrupted", calendar, self.share)
 
+    def whole_run(self, mfu: Term) -> Term:
+        """Return the MFU of the whole run from that of its steps."""
+        return multiply("mfu", mfu, self.share)
+
     def ends(self, deviations: float) -> tuple[float, float]:
         """Return the interval of the share, at most 1; deviations: σ of a normal spread at the confidence level."""
         factor = math.exp(deviations * self.spread)

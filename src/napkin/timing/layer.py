@@ -46,7 +46,7 @@ class LayerTime:
     behind: Term
     weights: Held
     frozen: Held
-    works: Held
+    works: Term
 
 
 def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:

@@ -10,29 +10,25 @@ from napkin.elementwise import Number, is_array
 from napkin.errors import Refused
 from napkin.operations.base import Operation
 from napkin.operations.model import Model
-from napkin.operations.roles import EXPERT, REPLICATED, VOCABULARY
+from napkin.operations.roles import REPLICATED, VOCABULARY
 from napkin.term import Term
 from napkin.timing.clock import MULTIPLY_ADD, Clock, size, total, zero
-from napkin.timing.layer_weights import Held
 from napkin.training.optimizer_work import EIGENVECTORS, ORTHOGONAL, SINGULAR, Product
 
 
-def work_of(clock: Clock, operations: Sequence[Operation], kind: str) -> Held:
-    """Return the seconds of one layer's matrices on one GPU, before ZeRO divides them."""
+def work_of(clock: Clock, operations: Sequence[Operation], kind: str) -> Term:
+    """Return the seconds of one layer's matrices on one GPU, before ZeRO divides them. Experts in one tensor are none,
+    as of the optimizers' own packages (training/optimizers.py, only_matrices)."""
     name = f"{kind}/works"
     if clock.layout.works is None:
-        return Held(zero(f"{name}/dense"), zero(f"{name}/experts"))
-    shapes: dict[bool, Counter[tuple[int, int, bool]]] = {False: Counter(), True: Counter()}
+        return zero(name)
+    shapes: Counter[tuple[int, int, bool]] = Counter()
     for op in operations:
         for weight in op.weights():
             if op.learning.trained and len(weight.shape) == 2 and weight.shard != VOCABULARY and weight.copies == 1:
                 rows, columns = weight.shape
-                shapes[weight.shard == EXPERT][rows, columns, weight.shard not in (REPLICATED, EXPERT)] += 1
-    dense, experts = (
-        total(f"{name}/{part}", (_matrices(clock, f"{name}/{part}", *one) for one in shapes[is_expert].items()))
-        for part, is_expert in (("dense", False), ("experts", True))
-    )
-    return Held(dense, experts)
+                shapes[rows, columns, weight.shard != REPLICATED] += 1
+    return total(name, (_matrices(clock, name, *one) for one in shapes.items()))
 
 
 def table_work(clock: Clock, model: Model) -> Term:

@@ -5,7 +5,8 @@ Symbols: S answers of an engine in a step, r their mean tokens and R the longest
 
     decoding steps = S·(r − 1)/B + (R − r)/k: a full batch until the last answer is begun, then those that are longer
                      than the mean; while S ≤ B, R − 1 in total. An answer's first token comes from its prompt's pass.
-                     Of k steps' answers that are generated one into the other each has a part of the end.
+                     Of k steps' answers that are generated one into the other each has a part of the end, and as many
+                     times S answers are there to fill the batch.
 
 Both hold for any lengths of the answers: a step reads the weights once, and the cache of every answer in it
 (timing/generation.py).
@@ -19,14 +20,7 @@ from napkin.term import Term
 from napkin.timing.generation import EnginePasses, EngineRanks, GenerationRates, passes_time
 from napkin.timing.rates import Rates
 
-BROADCAST = term.leaf(
-    "sync/rate",
-    2.6e9,
-    "byte/s",
-    term.SEEN,
-    "verl docs/advance/delta_weight_sync.md: full broadcasts, 7B in 5.5 to 6 s, 72B in 28.5, 235B in 246 to 266",
-)
-
+SYNC = "step/weight_transfer"
 PER_TENSOR = term.leaf(
     "sync/tensor",
     0.7e-3,
@@ -69,7 +63,7 @@ def decoding_steps(answers: int, at_once: int, response: int, longest: int, batc
         "later_tokens_of_an_answer", response - 1, "1", term.GIVEN, "the first comes from the prompt's pass"
     )
     every = term.multiply("decode/tokens", term.leaf("answers_of_an_engine", answers, "1", term.TRUE), later)
-    together = term.leaf("answers_at_a_time", min(at_once, answers), "1", term.TRUE, "as the cache allows")
+    together = term.leaf("answers_at_a_time", min(at_once, answers * batches), "1", term.TRUE, "as the cache allows")
     tail = term.subtract(
         "decode/steps/longest",
         term.leaf("tokens_of_the_longest", longest, "1", term.GIVEN),
@@ -86,14 +80,18 @@ def offload_time(held: Term) -> Term:
 
 
 def sync_time(weights: Term, tensors: int, ranks: int, gpus: int, apart: bool, rates: Rates) -> Term:
-    """Return the seconds in which the engine receives the new weights: by a broadcast to GPUs of its own, else gathered
-    from the shards of the same GPUs, each of which takes what its rank of the engine holds, tensor by tensor."""
-    name = "step/weight_transfer"
-    if apart:
-        return term.divide(name, weights, BROADCAST)
+    """Return the seconds in which the engine receives the new weights, tensor by tensor: on GPUs of its own all of
+    them, over the cards of a whole node, because a broadcast is a ring over all its GPUs; on the trainer's what its
+    rank holds, from the shards of the others. gpus: that hold the weights before or after."""
     within = gpus <= rates.node
-    link = rates.link * rates.bus if within else rates.network * rates.wire
-    each = term.divide("sync/bytes", weights, term.constant("ranks", ranks))
+    cards = rates.node if apart else 1
+    link = rates.link * rates.bus if within else rates.network * rates.wire * cards
+    each = term.divide("sync/bytes", weights, term.constant("ranks", 1 if apart else ranks))
     rate = term.leaf("sync/rate", link, "byte/s", term.SEEN, "link" if within else "network")
     calls = term.multiply("sync/tensors", term.leaf("tensors", tensors, "1", term.TRUE), PER_TENSOR)
-    return term.add(name, term.divide("sync/moved", each, rate), calls)
+    return term.add(SYNC, term.divide("sync/moved", each, rate), calls)
+
+
+def broadcast_time(weights: Term, rate: float, source: str) -> Term:
+    """Return the same where a library's own rate of a whole broadcast is published, in byte/s."""
+    return term.divide(SYNC, weights, term.leaf("sync/rate", rate, "byte/s", term.SEEN, source))

@@ -19,9 +19,7 @@ from napkin.elementwise import Number, ceil_div, where
 from napkin.errors import Refused
 from napkin.record import record
 from napkin.term import TRUE, Term, add, constant, divide, leaf, multiply
-from napkin.training.optimizer_step import FP32_BYTES
-from napkin.training.optimizer_work import sums_of_squares
-from napkin.training.optimizers import (
+from napkin.training.optimizer import (
     BLOCKS,
     COLUMNS,
     CUT_GRAMS,
@@ -38,6 +36,8 @@ from napkin.training.optimizers import (
     State,
     counters_on_device,
 )
+from napkin.training.optimizer_step import FP32_BYTES
+from napkin.training.optimizer_work import sums_of_squares
 
 COUNTER_BYTES = 4
 BLOCK = 256

@@ -64,15 +64,20 @@ def pieces(size: Number, most: int) -> list[tuple[Number, Number]]:
     return [(count, long) for count, long in ((whole, most), (1, size - whole * most)) if int(count) and int(long)]
 
 
+def blocks(rows: Number, columns: Number, most: int) -> list[tuple[Number, Number, Number]]:
+    """Return (how many, rows, columns) of the blocks of a matrix of at most `most` a side."""
+    return [(i * j, a, b) for i, a in pieces(int(rows), most) for j, b in pieces(int(columns), most)]
+
+
 def preconditioning(most: int) -> Works:
     """Shampoo on blocks of at most `most` a side."""
 
     def work(rows: Number, columns: Number) -> MatrixWork:
-        blocks = [(i * j, a, b) for i, a in pieces(int(rows), most) for j, b in pieces(int(columns), most)]
+        cut = blocks(rows, columns, most)
         products = [
-            Product(*one, times=count) for count, a, b in blocks for one in ((a, b, a), (b, a, b), (a, a, b), (a, b, b))
+            Product(*one, times=count) for count, a, b in cut for one in ((a, b, a), (b, a, b), (a, a, b), (a, b, b))
         ]
-        cubes = sum(count * (a**3 + b**3) for count, a, b in blocks) / RENEWED
+        cubes = sum(count * (a**3 + b**3) for count, a, b in cut) / RENEWED
         return MatrixWork(tuple(products), ((EIGENVECTORS, cubes),))
 
     return work
@@ -117,5 +122,4 @@ def sums_of_squares(shape: Sequence[int], most: int, cut: bool) -> int:
         copies *= size
     if not cut:
         return copies * sum(int(side) ** 2 for side, _ in _sides(rows, columns, most))
-    blocks = [(i * j, a, b) for i, a in pieces(rows, most) for j, b in pieces(columns, most)]
-    return copies * sum(int(count * (a * a + b * b)) for count, a, b in blocks)
+    return copies * sum(int(count * (a * a + b * b)) for count, a, b in blocks(rows, columns, most))

@@ -1,121 +1,39 @@
-"""What each optimizer keeps for a parameter, tensor by tensor.
+"""The optimizers that napkin knows: what each keeps and what its step costs, with sources.
 
-A state follows the parameter's number format unless it says otherwise; step counters are fp32 scalars, on the host
-unless the optimizer is fused or capturable. optimizer_states.py has the bytes of each layout.
+optimizer.py has the record, optimizer_names.py finds one by what a user calls it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import partial
 
-from napkin.elementwise import Number
-from napkin.errors import NapkinError, did_you_mean
-from napkin.record import record
+from napkin.training.optimizer import (
+    BLOCKS,
+    COLUMNS,
+    CUT_GRAMS,
+    GRAMS,
+    LOW_RANK,
+    LOW_RANK_BLOCKS,
+    ONE,
+    PROJECTION,
+    PROJECTION_INT4,
+    ROWS,
+    SCALAR,
+    WHOLE,
+    Optimizer,
+    State,
+)
 from napkin.training.optimizer_step import (
     ADAM,
     ADAMW,
-    FUSED,
     Accesses,
-    Size,
     Update,
     elementwise_update,
     factored_update,
     orthogonalized_update,
 )
-from napkin.training.optimizer_work import (
-    Works,
-    orthogonalizing,
-    preconditioning,
-    projecting,
-    rotating,
-)
-
-WHOLE, ROWS, COLUMNS, SCALAR, BLOCKS = "whole", "rows", "columns", "scalar", "blocks"
-ONE, GRAMS, CUT_GRAMS, LOW_RANK, PROJECTION = "one", "grams", "cut grams", "low rank", "projection"
-LOW_RANK_BLOCKS, PROJECTION_INT4 = "low rank, blocks", "projection, int4"
-BY_SHAPE = (ROWS, COLUMNS, GRAMS, CUT_GRAMS, LOW_RANK, PROJECTION, LOW_RANK_BLOCKS, PROJECTION_INT4)
-"""Layouts whose bytes depend on a tensor's shape, not on its number of elements alone."""
-
-
-@record
-class State:
-    """One tensor that is kept for each parameter tensor. `fp32`: in fp32 whatever the parameter's dtype; `size`: the
-    longest side that has a Gram matrix, or the rank of a projection."""
-
-    name: str
-    layout: str = WHOLE
-    fp32: bool = False
-    size: int = 0
-
-
-@record
-class Optimizer:
-    """An optimizer: what it keeps and what its step allocates.
-
-    states         kept for a tensor of two or more dimensions
-    vectors        kept for a vector where that differs (factored optimizers)
-    forms          implementations of its step (foreach, forloop, fused)
-    only_matrices  takes matrices alone: embeddings, heads and vectors stay with `rest`
-    whole          works on matrices that tensor parallelism does not divide
-    works          matrix products and decompositions of a step, None for an optimizer that works element by element
-    update         what its step allocates and frees again (optimizer_step.py)
-    paged          states are in managed memory, which the driver moves and torch's allocator does not count
-    accesses       of its step where elementary kernels run it, None: those of a fused one are taken
-    """
-
-    name: str
-    states: tuple[State, ...]
-    source: str
-    vectors: tuple[State, ...] | None = None
-    forms: tuple[str, ...] = ("foreach", "forloop")
-    only_matrices: bool = False
-    rest: str = "adamw"
-    whole: bool = False
-    works: Works | None = None
-    note: str = ""
-    update: Update = elementwise_update()
-    paged: bool = False
-    accesses: Accesses | None = None
-
-    def moved(self, form: str) -> Accesses | None:
-        """Return the accesses of a step of that form; None for a fused one."""
-        return None if form == FUSED else self.accesses
-
-    def temporaries(self, form: str, sizes: Sequence[Size], all_elements: Number, width: int) -> Number:
-        """Return the bytes that a step allocates at most next to its states. `sizes`: each kind of tensor, in order;
-        `all_elements`: elements of all tensors; `width`: bytes of an element of a state."""
-        if form == FUSED or not sizes:
-            return 0
-        return self.update(form, sizes, all_elements, width, self.in_fp32)
-
-    def kept(self, shape: tuple[int, ...]) -> tuple[State, ...]:
-        """Return the states of a tensor of that shape. Refused (2) where the optimizer does not take it."""
-        if self.only_matrices and len(shape) != 2:
-            raise NapkinError(
-                f"{self.name} takes matrices only, not a tensor of {len(shape)} dimension{'s' * (len(shape) != 1)}",
-                "give vectors, embeddings and heads to adamw",
-            )
-        return self.states if self.vectors is None or len(shape) > 1 else self.vectors
-
-    @property
-    def factored(self) -> bool:
-        """Whether its bytes depend on the shapes of the tensors, not on their number of elements alone."""
-        return any(s.layout in BY_SHAPE for s in self.states)
-
-    @property
-    def in_fp32(self) -> bool:
-        """Whether its states are fp32 whatever the parameter's format: 16-bit gradients are cast for the step."""
-        return any(s.fp32 for s in self.states)
-
-    @property
-    def code_books(self) -> int:
-        return sum(s.layout in (BLOCKS, LOW_RANK_BLOCKS) for s in self.states)
-
-    @property
-    def copies(self) -> int:
-        """Parameter-shaped states."""
-        return sum(s.layout in (WHOLE, BLOCKS) for s in self.states)
-
+from napkin.training.optimizer_work import orthogonalizing, preconditioning, projecting, rotating
 
 _STEP = State("step", SCALAR)
 _TORCH = "torch.optim.{} (torch 2.13)"
@@ -166,39 +84,58 @@ _MATRICES = "takes the matrices of the layers; embeddings, heads and vectors sta
 _ONE_STEP = "its decompositions are timed by one published step"
 
 
-def _projected(name: str, rank: int) -> Optimizer:
-    """Return an optimizer that keeps its states of a projection of the gradient to that rank."""
-    eight, apollo = name.endswith("8bit"), name.startswith("apollo")
-    moments = LOW_RANK_BLOCKS if eight else LOW_RANK
+_GALORE = "galore_torch 1.0; Zhao et al. 2024, arXiv:2403.03507"
+_QUANTIZED_GALORE = "q_galore_torch 1.0; Zhang et al. 2024, arXiv:2407.08296"
+_APOLLO = "apollo_torch 1.0.3; Zhu et al. 2024, arXiv:2412.05270"
+
+
+def _projected(
+    name: str,
+    source: str,
+    rank: int,
+    *,
+    moments: str = LOW_RANK,
+    projection: str = PROJECTION,
+    random: bool = False,
+    rest: str = "adamw",
+    remark: str = "",
+    any_rank: bool = True,
+) -> Optimizer:
+    """Return an optimizer that keeps its states of a projection of the gradient to that rank.
+
+    moments, projection  layouts of what it keeps     rest  optimizer of the tensors that it does not take
+    random    the projection is of random numbers, not of the gradient's singular vectors, and scales the gradient
+    any_rank  its name may say another rank
+    """
     kept = [State("exp_avg", moments, size=rank), State("exp_avg_sq", moments, size=rank)]
-    kept.append(State("ortho_matrix", PROJECTION_INT4 if name.startswith("q-") else PROJECTION, size=rank))
-    source = {
-        "galore": "galore_torch 1.0; Zhao et al. 2024, arXiv:2403.03507",
-        "q": "q_galore_torch 1.0; Zhang et al. 2024, arXiv:2407.08296",
-        "apollo": "apollo_torch 1.0.3; Zhu et al. 2024, arXiv:2412.05270",
-    }[name.partition("-")[0]]
-    if apollo:
+    kept.append(State("ortho_matrix", projection, size=rank))
+    if random:
         kept.append(State("scaled_grad", ONE))
-    note = f"{_MATRICES}, weights are not quantized as in its paper" if name.startswith("q-") else _MATRICES
-    if not apollo:
-        note += f"; {_ONE_STEP}"
+    note = f"{_MATRICES}{remark}" + ("" if random else f"; {_ONE_STEP}")
     return Optimizer(
         name,
         tuple(kept),
         source,
         forms=("forloop",),
         only_matrices=True,
-        rest="adamw-8bit" if eight else "adamw",
+        rest=rest,
         whole=True,
-        works=projecting(rank, decomposed=not apollo),
-        note=f"{note}; rank {rank}: {name}:N takes another" if name in PROJECTED else note,
-        update=elementwise_update(forloop=((1, 0),) if apollo else ((4, 0),)),
+        works=projecting(rank, decomposed=not random),
+        note=f"{note}; rank {rank}: {name}:N takes another" if any_rank else note,
+        update=elementwise_update(forloop=((1, 0),) if random else ((4, 0),)),
     )
 
 
+_IN_8_BITS = partial(_projected, moments=LOW_RANK_BLOCKS, rest="adamw-8bit")
+_INT4 = partial(_IN_8_BITS, projection=PROJECTION_INT4, remark=", weights are not quantized as in its paper")
+PROJECTED: dict[str, Callable[[int], Optimizer]] = {
+    "galore-adamw": partial(_projected, "galore-adamw", _GALORE),
+    "galore-adamw-8bit": partial(_IN_8_BITS, "galore-adamw-8bit", _GALORE),
+    "q-galore-adamw-8bit": partial(_INT4, "q-galore-adamw-8bit", _QUANTIZED_GALORE),
+    "apollo-adamw": partial(_projected, "apollo-adamw", _APOLLO, random=True),
+}
+"""Name → the optimizer of a rank, which a name may say."""
 MOST_RANK = 1 << 20
-PROJECTED = ("galore-adamw", "galore-adamw-8bit", "q-galore-adamw-8bit", "apollo-adamw")
-"""Optimizers whose name may say a rank."""
 
 OPTIMIZERS: dict[str, Optimizer] = {
     o.name: o
@@ -347,8 +284,8 @@ OPTIMIZERS: dict[str, Optimizer] = {
             note="queries and keys keep a number for each head, counted as one for each row",
             update=elementwise_update(forloop=((2, 1),)),
         ),
-        *(_projected(name, RANK) for name in PROJECTED),
-        _projected("apollo-mini", 1),
+        *(of_rank(RANK) for of_rank in PROJECTED.values()),
+        _projected("apollo-mini", _APOLLO, 1, random=True, any_rank=False),
         _eight_bit("adam-8bit", "state1", "state2"),
         _eight_bit("adamw-8bit", "state1", "state2"),
         _eight_bit("sgd-momentum-8bit", "state1"),
@@ -361,70 +298,3 @@ OPTIMIZERS: dict[str, Optimizer] = {
         _paged("paged-lion-8bit", "state1", eight=True),
     )
 }
-
-_SPELLINGS = {
-    "adamw-torch": "adamw",
-    "adamw-hf": "adamw",
-    "adamw-bnb-8bit": "adamw-8bit",
-    "lion-bnb-8bit": "lion-8bit",
-    "paged-adamw8bit": "paged-adamw-8bit",
-    "paged-adamw-32bit": "paged-adamw",
-    "paged-lion8bit": "paged-lion-8bit",
-    "paged-lion-32bit": "paged-lion",
-    "fusedlamb": "lamb",
-    "sophiag": "sophia",
-    "adam8bit": "adam-8bit",
-    "adamw8bit": "adamw-8bit",
-    "lion8bit": "lion-8bit",
-    "momentum": "sgd-momentum",
-    "distributed-shampoo": "shampoo",
-    "distributedshampoo": "shampoo",
-    "adammini": "adam-mini",
-    "galore": "galore-adamw",
-    "galoreadamw": "galore-adamw",
-    "q-galore": "q-galore-adamw-8bit",
-    "apollo": "apollo-adamw",
-    "nesterov": "sgd-nesterov",
-    "sgdm": "sgd-momentum",
-}
-FORMS = ("foreach", "forloop", "fused")
-
-
-def find(text: str, where: str = "--optimizer", form: str | None = None) -> tuple[Optimizer, str | None]:
-    """(optimizer, form) of a name such as adamw, adamw-fused or AdamW_fused. `form`: what --optimizer-form said, which
-    must not contradict the name. None where no form was named."""
-    word = text.strip().lower().replace("_", "-")
-    named = next((f for f in FORMS if word.endswith(f"-{f}")), None)
-    if named is not None:
-        word = word[: -len(named) - 1]
-    word, colon, rank = word.partition(":")
-    word = _SPELLINGS.get(word, word)
-    if colon and word in PROJECTED:
-        if not rank.isascii() or not rank.isdigit() or not 0 < int(rank) <= MOST_RANK:
-            raise NapkinError(f"{where}: {rank[:20]!r} is no rank", f"{word}:{RANK} projects to rank {RANK}")
-        return _formed(_projected(word, int(rank)), named, form, where, text)
-    if word not in OPTIMIZERS or colon:
-        shown = "".join(c for c in text.strip()[:40] if c.isprintable())
-        raise NapkinError(
-            f"{where}: unknown optimizer {shown!r}", did_you_mean(word, OPTIMIZERS) or "napkin optimizer lists them"
-        )
-    return _formed(OPTIMIZERS[word], named, form, where, text)
-
-
-def _formed(
-    optimizer: Optimizer, named: str | None, form: str | None, where: str, text: str
-) -> tuple[Optimizer, str | None]:
-    """Return an optimizer with the form of its step that its name or --optimizer-form says."""
-    if named is not None and form is not None and named != form:
-        raise NapkinError(
-            f"a contradiction: {where} {text.strip()} and --optimizer-form {form}", "leave out one of the two"
-        )
-    chosen = named or form
-    if chosen is not None and chosen not in optimizer.forms:
-        raise NapkinError(f"{optimizer.name} has no {chosen} form", f"it has {', '.join(optimizer.forms)}")
-    return optimizer, chosen
-
-
-def counters_on_device(form: str | None) -> bool:
-    """Fused kernels read their step counter on the device; the other forms keep it on the host."""
-    return form == "fused"

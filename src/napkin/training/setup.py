@@ -10,7 +10,7 @@ from napkin.operations.model import Model
 from napkin.record import record, replace
 from napkin.training.frameworks import PLAIN, Framework
 from napkin.training.layout import Layout
-from napkin.training.optimizers import Optimizer
+from napkin.training.optimizer import Optimizer
 from napkin.training.precision import Precision
 from napkin.training.recomputation import Recompute
 from napkin.training.tasks import PRETRAIN, ForwardPass, Passes, Task, passes_of

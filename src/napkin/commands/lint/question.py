@@ -23,7 +23,7 @@ from napkin.options.model import MODEL_OPTIONS, PADDED
 from napkin.planning.verdicts import Fit, evaluate
 from napkin.rules.case import Configuration, Options, Stated, fits_as_well
 from napkin.rules.rule import Ask
-from napkin.training import optimizers
+from napkin.training import optimizer_names
 from napkin.training.frameworks import FRAMEWORKS
 from napkin.training.precision import precision
 from napkin.training.recomputation import recompute
@@ -51,7 +51,7 @@ def read_words(inputs: Inputs) -> None:
     """Read each word that names something, so that what is refused after it is refused for what stands next to it."""
     precision(inputs.text("precision"))
     recompute(inputs.text("recompute"))
-    optimizers.find(inputs.text("optimizer"), form=inputs.text_or_none("optimizer-form"))
+    optimizer_names.find(inputs.text("optimizer"), form=inputs.text_or_none("optimizer-form"))
     read_implementation(inputs)
     if inputs.has("trainer"):
         from napkin.training import trainers

@@ -11,6 +11,7 @@ from napkin.commands.command import ask, find
 from napkin.commands.optimal.question import Available
 from napkin.commands.signature import OptionText
 from napkin.counting.six_n import six_n
+from napkin.counting.utilization import achieved, mfu
 from napkin.errors import BROKEN, NapkinError
 from napkin.evidence.constants import deviations
 from napkin.planning.llama_shapes import config_of_size
@@ -142,7 +143,7 @@ def _mfu(machine: Available, found: Speed) -> Term:
     """Return the MFU in 6·N terms at a speed of the plan."""
     rate = leaf(SPEED, found.rate, "token/s/GPU", SEEN, f"napkin plan {found.model}: the recommended layout")
     per_token = six_n(leaf("params/planned", found.params, "param", TRUE, f"parameters of {found.model}"))
-    return divide("mfu/while_running", multiply("flops_per_second_per_gpu", per_token, rate), machine.peak)
+    return mfu("while_running", achieved("while_running", rate, per_token), machine.peak)
 
 
 def _planned_run(machine: Available, found: Speed, lasting: Term, confidence: float) -> FundedRun:
@@ -169,7 +170,7 @@ def _run(
     done = time.work(machine.peak, used, busy, goodput) if compute is None else compute
     paid = multiply("gpu_seconds/paid", goodput.paid(machine.gpus), lasting)
     hours = divide("gpu_hours", paid, constant(*time.HOUR))
-    terms = [multiply("mfu", used, goodput.share), used.renamed("mfu/while_running"), goodput.share, machine.gpus]
+    terms = [goodput.whole_run(used), used.renamed("mfu/while_running"), goodput.share, machine.gpus]
     terms += [lasting.renamed("time"), hours]
     terms += goodput.expected(terms[4])
     if machine.price is not None:

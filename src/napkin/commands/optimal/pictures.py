@@ -9,7 +9,7 @@ from napkin.commands.optimal.rows import Deviations
 from napkin.planning.laws.allocate import value_of
 from napkin.render.chart import Chart, Series
 from napkin.render.figures import amount
-from napkin.render.scale import titled
+from napkin.render.scale import axis, titled
 from napkin.units import human
 
 POINTS = 41
@@ -28,7 +28,10 @@ def charts(question: OptimalQuestion, others: Deviations, chosen: float) -> tupl
     extra = [(size, others.extra(size)) for size in sizes]
     kept = [(size / 1e9, 1 + more) for size, more in extra if more is not None and 1 + more <= WIDEST]
     paid = others.cost
-    scale, unit = (1.0, "times the least compute") if paid is None else _money(paid)
+    scale, unit = 1.0, "times the least compute"
+    if paid is not None:
+        each, unit = axis([paid], "USD")
+        scale = paid / each
     of_chosen = others.extra(chosen)
     star = [] if of_chosen is None else [Series(named, [chosen / 1e9], [(1 + of_chosen) * scale], style="points")]
     return (
@@ -53,11 +56,3 @@ def charts(question: OptimalQuestion, others: Deviations, chosen: float) -> tupl
             log_x=True,
         ),
     )
-
-
-def _money(cost: float) -> tuple[float, str]:
-    """Return what one times the run's cost is in a unit of money that suits it."""
-    scale, unit = next(
-        (pair for pair in ((1e6, "million USD"), (1e3, "thousand USD")) if cost >= pair[0]), (1.0, "USD")
-    )
-    return cost / scale, unit

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from napkin.commands.command import ask, find
 from napkin.commands.plan.market_question import MarketQuestion
 from napkin.commands.plan.rows import COLUMNS
-from napkin.commands.question.offers import Offer
+from napkin.commands.question.offers import Offer, mark_front, raise_what_all_share
 from napkin.commands.signature import OptionText
-from napkin.errors import BROKEN, IMPOSSIBLE, OK, USAGE, NapkinError, Problems
+from napkin.errors import BROKEN, IMPOSSIBLE, OK, NapkinError, Problems
+from napkin.record import record
 from napkin.render.answer import Answer, Cell, Shown, number_in, reasons_in
 from napkin.term import GIVEN, SEEN, Term, divide, leaf, multiply
 
@@ -19,23 +20,36 @@ UNITS = {**COLUMNS, "gpus": "GPU", "price": "USD/GPU-hour", "cost/low": "USD", "
 """Units of the columns that have one."""
 
 
+@record
+class PlannedOffer:
+    """What the plan of an accelerator found.
+
+    rows    its layouts, or one that says why there is none        problem  what it was refused for
+    unused  refusals of options that changed nothing, by name, None where nothing was planned
+    inputs  as that plan read them
+    """
+
+    rows: Sequence[dict[str, Cell]]
+    unused: Mapping[str, NapkinError] | None = None
+    problem: NapkinError | None = None
+    inputs: Mapping[str, Shown] = {}
+
+
 def answer(question: MarketQuestion) -> Answer:
     """Answer with every machine as a row, the cheapest that keeps the limits recommended."""
-    idle: list[dict[str, NapkinError]] = []
-    failed: list[NapkinError] = []
-    asked: dict[str, Shown] = {}
-    rows = [row for offer in question.offers for row in _rows(question, offer, idle, failed, asked)]
-    if len(failed) == len(rows) and all((one.message, one.status) == (failed[0].message, USAGE) for one in failed):
-        raise failed[0]  # what is wrong with the question, not with a machine
+    tried = [_plan(question, offer) for offer in question.offers]
+    raise_what_all_share([one.problem for one in tried if one.problem is not None], len(tried))
+    idle = [one.unused for one in tried if one.unused is not None]
     unused = [problem for name, problem in idle[0].items() if all(name in one for one in idle)] if idle else []
     if unused:
         raise unused[0] if len(unused) == 1 else Problems(unused)
+    rows = [row for one in tried for row in one.rows]
+    asked = {name: shown for one in tried for name, shown in one.inputs.items()}
     done = [row for row in rows if "cost" in row]
     if not done:
         why = "; ".join(f"{row['hardware']}: {row['why']}" for row in rows[:3])
         raise NapkinError(f"no machine trains this: {why}", "other --hardware, or more --gpus", status=BROKEN)
-    for row in done:
-        row["pareto"] = not any(_beats(other, row) for other in done)
+    mark_front(done, lambda row: number_in(row, "time"))
     kept = [row for row in done if row["misses"] is None]
     goals = (question.objective, "cost")
     chosen = min(kept or done, key=lambda row: [number_in(row, goal) for goal in goals])
@@ -63,54 +77,37 @@ def answer(question: MarketQuestion) -> Answer:
     return found
 
 
-def _beats(one: Mapping[str, Cell], other: Mapping[str, Cell]) -> bool:
-    """Whether a machine is at least as fast and as cheap as another, and one of them more."""
-    faster = number_in(one, "time") - number_in(other, "time")
-    cheaper = number_in(one, "cost") - number_in(other, "cost")
-    return faster <= 0 and cheaper <= 0 and (faster < 0 or cheaper < 0)
-
-
-def _rows(
-    question: MarketQuestion,
-    offer: Offer,
-    idle: list[dict[str, NapkinError]],
-    failed: list[NapkinError],
-    asked: dict[str, Shown],
-) -> list[dict[str, Cell]]:
-    """Return the best layout of each count of an accelerator, or why there is none. idle: takes the refusals of options
-    that change nothing; failed: those of the question; asked: the inputs as that plan read them."""
+def _plan(question: MarketQuestion, offer: Offer) -> PlannedOffer:
+    """Return the best layout of each count of an accelerator, or why there is none."""
     spare: dict[str, NapkinError] = {}
     gpus = {"gpus": OptionText(question.gpus)} if question.gpus else {"min": OptionText("gpus")}
     one = {"hardware": OptionText(offer.slug), "price": OptionText(repr(offer.price.middle))}
-    named: dict[str, Cell] = {"hardware": offer.slug, "name": offer.name, "price": offer.price.middle}
-    named |= {"price/date": offer.price.date, "price/source": offer.price.source}
+    named = offer.row
     try:
         if not question.gpus and _is_too_small(question, offer, one):
-            return [{**named, "why": offer.single}]
+            return PlannedOffer([{**named, "why": offer.single}])
         found = ask(find("plan"), {**question.asked, **gpus, **one}, spare=spare)
     except NapkinError as problem:
-        failed.append(problem)
-        return [{**named, "why": problem.message.removeprefix(f"{offer.name} ")}]
-    idle.append(spare)
-    asked.update(found.inputs)
+        why = problem.message.removeprefix(f"{offer.name} ")
+        return PlannedOffer([{**named, "why": why}], problem=problem)
     if "reasons" in found.extra:
-        return [{**named, "why": reasons_in(found)}]
+        return PlannedOffer([{**named, "why": reasons_in(found)}], spare, inputs=found.inputs)
     several = any("efficiency" in row for row in found.rows or ())
     taken = [row for row in found.rows or () if several or row.get("recommended")]
     solved = found.by_path().get("gpus")
     rows = []
     for row in taken:
-        count = row.get("gpus") or (solved.value if solved is not None else int(question.gpus))
-        if offer.price.most is not None and number_in({"gpus": count}, "gpus") > offer.price.most:
-            rows.append({**named, "gpus": count, "why": offer.single})
+        count = number_in(row, "gpus") if row.get("gpus") else solved.value if solved is not None else question.gpus
+        if offer.price.most is not None and int(count) > offer.price.most:
+            rows.append({**named, "gpus": int(count), "why": offer.single})
             continue
-        done = {**named, "gpus": count, **{name: cell for name, cell in row.items() if name != "rank"}}
+        done = {**named, "gpus": int(count), **{name: cell for name, cell in row.items() if name != "rank"}}
         if "cost" in row:
             scale = number_in(row, "cost") / number_in(row, "time") / offer.price.middle
             done["cost/low"] = number_in(row, "low") * scale * offer.price.low
             done["cost/high"] = number_in(row, "high") * scale * offer.price.high
         rows.append(done)
-    return rows
+    return PlannedOffer(rows, spare, inputs=found.inputs)
 
 
 def _is_too_small(question: MarketQuestion, offer: Offer, one: Mapping[str, OptionText]) -> bool:

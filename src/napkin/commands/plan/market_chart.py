@@ -7,24 +7,16 @@ from collections.abc import Mapping, Sequence
 from napkin.commands.plan.market_question import MarketQuestion
 from napkin.render.answer import Cell, number_in
 from napkin.render.chart import Chart, Series
-
-TIMES = ((2 * 86400.0, 86400.0, "days"), (0.0, 3600.0, "hours"))
-SUMS = ((10e3, 1e3, "thousand USD"), (0.0, 1.0, "USD"))
-"""From how much on a unit is drawn, what it is, and its name."""
+from napkin.render.scale import axis, titled
 
 COLORS = 6
 """Machines that colors can tell apart; of more, each point is labeled."""
 
 
-def _unit(units: Sequence[tuple[float, float, str]], largest: float) -> tuple[float, str]:
-    """Return the unit that suits a largest value, and its name."""
-    return next((size, name) for least, size, name in units if largest >= least)
-
-
 def chart(question: MarketQuestion, rows: Sequence[Mapping[str, Cell]]) -> Chart:
     """Return the machines as points, those that no other beats joined, the recommended one first."""
-    long, times = _unit(TIMES, max(number_in(row, "time") for row in rows))
-    dear, sums = _unit(SUMS, max(number_in(row, "cost") for row in rows))
+    long, times = axis((number_in(row, "time") for row in rows), "second")
+    dear, sums = axis((number_in(row, "cost") for row in rows), "USD")
 
     def points(name: str, taken: Sequence[Mapping[str, Cell]], style: str = "", labels: bool = False) -> Series:
         rising = sorted(taken, key=lambda row: number_in(row, "time"))
@@ -45,7 +37,7 @@ def chart(question: MarketQuestion, rows: Sequence[Mapping[str, Cell]]) -> Chart
         "points",
         f"{question.model}: cost against time",
         times,
-        f"cost ({sums})",
+        titled("cost", sums),
         series,
         limits=limits,
     )

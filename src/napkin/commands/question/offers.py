@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+
 from napkin.commands.inputs import Inputs
-from napkin.errors import NapkinError, Problems
+from napkin.errors import USAGE, NapkinError, Problems
 from napkin.evidence.prices import PRICES, Price, given
 from napkin.inputs.hardware import find
 from napkin.record import record
+from napkin.render.answer import Cell, number_in
 from napkin.term import Term
 
 ANY = "any"
@@ -34,6 +37,13 @@ class Offer:
         return f"rented at this price as single machines of {size} only"
 
     @property
+    def row(self) -> dict[str, Cell]:
+        """The first columns of a row: which accelerator, and its price."""
+        price = self.price
+        row: dict[str, Cell] = {"hardware": self.slug, "name": self.name, "price": price.middle}
+        return row | {"price/date": price.date, "price/source": price.source}
+
+    @property
     def note(self) -> str:
         """The price in a sentence."""
         return f"{self.name}: about {self.price.middle:g} USD an hour ({self.price.date}; {self.price.source})"
@@ -59,3 +69,16 @@ def read_offers(inputs: Inputs) -> tuple[Offer, ...]:
     if unknown:
         raise unknown[0] if len(unknown) == 1 else Problems(unknown)
     return tuple(offers)
+
+
+def raise_what_all_share(problems: Sequence[NapkinError], offers: int) -> None:
+    """Raise the refusal that every accelerator met: it is about the question, not about a machine."""
+    if len(problems) == offers and all((one.message, one.status) == (problems[0].message, USAGE) for one in problems):
+        raise problems[0]
+
+
+def mark_front(rows: Sequence[dict[str, Cell]], slowness: Callable[[Mapping[str, Cell]], float]) -> None:
+    """Mark the rows that no other beats: none is at least as fast and as cheap, and one of them more."""
+    found = [(slowness(row), number_in(row, "cost")) for row in rows]
+    for row, (slow, dear) in zip(rows, found, strict=True):
+        row["pareto"] = not any(other[0] <= slow and other[1] <= dear and other != (slow, dear) for other in found)

@@ -6,6 +6,7 @@ from napkin.architectures import implementation_of
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.frozen import read_frozen, read_implementation, read_quantized
 from napkin.commands.question.layout import check_divides, read_layout
+from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.tasks import read_forwards, read_loss, read_sampled, read_task
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.margins import widths_of
@@ -13,10 +14,10 @@ from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
 from napkin.operations.queries import undivided
 from napkin.record import replace
-from napkin.training import optimizers
+from napkin.training import optimizer_names
 from napkin.training.frameworks import FRAMEWORKS, PLAIN, Framework
 from napkin.training.layout import Layout
-from napkin.training.optimizers import Optimizer
+from napkin.training.optimizer import Optimizer
 from napkin.training.precision import Precision, precision
 from napkin.training.setup import Setup, keeps_adapters
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 def read_setup(inputs: Inputs, model: Model) -> Setup:
     """Return all that the memory and the time of a step depend on, but for the model and the hardware."""
     read_trainer_recompute(inputs)
+    _read_trainer_stage(inputs)
     return read_setup_around(inputs, model, read_layout(inputs, model))
 
 
@@ -36,6 +38,17 @@ def read_trainer_recompute(inputs: Inputs) -> None:
     trainer = _read_trainer(inputs)
     if trainer is not None and trainer.recomputes():
         inputs.redefault("recompute", "full")
+
+
+def _read_trainer_stage(inputs: Inputs) -> None:
+    """Take the ZeRO stage as the default in which the trainer divides states over several GPUs."""
+    trainer = _read_trainer(inputs)
+    read_gpus(inputs)
+    counts = (inputs.peek("gpus"), inputs.peek("dp"))
+    if trainer is not None and any(isinstance(count, int) and count > 1 for count in counts):
+        stage = trainer.stage(_read_framework(inputs))
+        if stage:
+            inputs.redefault("zero", str(stage))
 
 
 def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
@@ -120,11 +133,11 @@ def _read_shard(inputs: Inputs, layout: Layout) -> int:
 def read_optimizer(inputs: Inputs, form: str | None = None) -> tuple[Optimizer, str | None]:
     """Return the optimizer, and the form that its name states or that is given; sgd has momentum only where it is asked
     for, as torch's."""
-    optimizer, form = optimizers.find(inputs.text("optimizer", default="adamw"), form=form)
+    optimizer, form = optimizer_names.find(inputs.text("optimizer", default="adamw"), form=form)
     if optimizer.name == "sgd":
         inputs.default("momentum", "0")
         if inputs.number_or_none("momentum"):
-            optimizer, _ = optimizers.find("sgd-momentum")
+            optimizer, _ = optimizer_names.find("sgd-momentum")
     elif inputs.has("momentum"):
         if optimizer.name not in ("sgd-momentum", "sgd-nesterov"):
             raise NapkinError(f"--momentum belongs to sgd, not to {optimizer.name}", "leave it out")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
+from napkin.commands.memory.host import host_of, judged, read_host
 from napkin.commands.memory.notes import source_of
 from napkin.commands.memory.question import STATUS
 from napkin.commands.rollout.amount import read_steps, run_of
 from napkin.commands.rollout.question import RolloutQuestion, read
 from napkin.commands.screens import rollout as screen
 from napkin.counting.params import params
+from napkin.errors import DOES_NOT_FIT
+from napkin.planning.rollout_memory import hosted_between
 from napkin.render.answer import Answer
 from napkin.term import TRUE, divide, leaf, multiply
 
@@ -22,9 +25,19 @@ def run_memory(inputs: Inputs) -> Answer:
     found = question.weighed(source_of(question.model, question.implementation))
     engine, capacity = question.sharing.engine, question.capacity
     own = [] if engine is None else [engine.weights(), engine.cache(capacity)]
-    answer = Answer("memory", (*found.terms.values(), *found.phases, *own, found.total, capacity))
+    between = hosted_between(found.terms, question.sharing.away)
+    shown = {**between, **found.terms}
+    answer = Answer("memory", (*shown.values(), *found.phases, *own, found.total, capacity))
     answer.intervals = dict(found.ends)
     answer.verdict = found.verdict
+    node, there = read_host(inputs, question.setup, question.hardware, tuple(between))
+    on_host = host_of(shown, node)
+    if on_host is not None:
+        answer.terms = (*answer.terms, on_host)
+    if on_host is not None and there is not None:
+        verdict, limit = judged(on_host, there)
+        answer.terms = (*answer.terms, limit)
+        answer.verdict = verdict if verdict == DOES_NOT_FIT else answer.verdict
     if inputs.flag("must-fit"):
         answer.status = STATUS[answer.verdict]
     answer.screen = screen.of_memory(question, answer, found.phases)
@@ -39,21 +52,19 @@ def run_step(inputs: Inputs) -> Answer:
 
 def answer_step(question: RolloutQuestion) -> Answer:
     """Answer with a step's seconds and the tokens that it trains on."""
-    found = question.timed()
-    ends = found.ends(question.confidence, question.stack_named)
+    found, fit = question.timed(), question.weighed()
     gpus = leaf("gpus", question.gpus, "GPU", TRUE)
     tokens = leaf("tokens", question.lengths.tokens, "token", TRUE, "prompts and answers")
     rate = divide("tokens_per_second_per_gpu", tokens, found.time, gpus)
     outer = {term.name: term for term in (found.time, *found.time.parts, *found.phases)}
-    answer = Answer("step", [*outer.values(), *found.inner, rate])
-    for term in outer.values():
-        shortest, longest = ends[term.name]
-        answer.intervals[term.name] = (float(term.value) * shortest, float(term.value) * longest)
+    answer = Answer("step", [*outer.values(), *found.inner, rate, fit.total, question.capacity])
+    answer.intervals.update(question.spanned())
+    answer.intervals["memory/total"] = fit.ends["memory/total"]
     low, high = answer.intervals["step/time"]
     scale = float(rate.value) * float(found.time.value)
     answer.intervals[rate.name] = (scale / high, scale / low)
     answer.notes.append(found.evidence)
-    answer.screen = screen.of_step(question, answer, found)
+    answer.screen = screen.of_step(question, answer, found, fit.verdict)
     return answer
 
 
@@ -72,13 +83,17 @@ def run_time(inputs: Inputs) -> Answer:
         *(one for one in found.terms if one.name.startswith("step/") and one.name.count("/") == 1 and one is not step),
         params(question.model)["params/total"].renamed("params"),
     ]
+    terms += [one for one in found.terms if one.name.startswith("memory/")]
     terms.append(multiply("tokens", steps, leaf("tokens_of_a_step", question.lengths.tokens, "token", TRUE)))
     answer = Answer("train-time", terms)
     low, high = (end / float(step.value) for end in found.intervals["step/time"])
+    answer.intervals["memory/total"] = found.intervals["memory/total"]
+    fit = question.weighed().verdict
+    answer.verdict = fit if fit == DOES_NOT_FIT else None
     for name in ("time", "time/uninterrupted", "gpu_hours", "cost", "step/time"):
         value = next((float(one.value) for one in terms if one.name == name), None)
         if value is not None:
             answer.intervals[name] = (value * low, value * high)
     answer.notes += found.notes
-    answer.screen = screen.of_time(question, answer)
+    answer.screen = screen.of_time(question, answer, fit)
     return answer

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.frozen import read_implementation
-from napkin.commands.question.machine import RATES, WHICH, read_hardware
+from napkin.commands.question.machine import RATES, read_hardware
 from napkin.commands.question.model import read_model
 from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.setup import read_setup
 from napkin.commands.question.step_model import read_prediction
 from napkin.commands.question.tasks import read_task
+from napkin.commands.rollout.lengths import MEANS, read_lengths, read_means_below, read_spans
 from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
 from napkin.errors import NapkinError
 from napkin.evidence.rates import machine
@@ -18,16 +21,13 @@ from napkin.evidence.single import StepPrediction
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.options.training import SETUP_DEFAULTS
-from napkin.planning.rollout_memory import RolloutFit, Sharing, moved_away, weigh
-from napkin.planning.rollouts import APART, Engine, RolloutLengths, ranks_needed
+from napkin.planning.rollout_memory import RolloutFit, Sharing, moved_away, spanned, weigh
+from napkin.planning.rollouts import APART, Engine, RolloutLengths, held_by_micro_batch, ranks_needed
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.training.setup import Setup
 from napkin.training.trainers import LOOP, Trainer
 from napkin.training.trainers import find as find_trainer
-
-MEANS = {"prompt-tokens": "prompts", "response-tokens": "answers"}
-"""Options of mean lengths, and of what; each has one of the longest."""
 
 
 @record
@@ -38,6 +38,8 @@ class RolloutQuestion:
     sharing     the engine, and how it shares GPUs with the trainer
     prediction  of the trainer's passes, over sequences of the mean length
     averaged    mean lengths are stated
+    ends        the least and the most that mean lengths may be where they are not, with the prediction of each
+    otherwise   the setup over sequences of such lengths, where the memory of the trainer depends on means
     """
 
     model: Model
@@ -50,6 +52,8 @@ class RolloutQuestion:
     stack_named: bool
     confidence: float
     averaged: bool
+    ends: tuple[tuple[RolloutLengths, StepPrediction], ...] = ()
+    otherwise: tuple[Setup, ...] = ()
 
     @property
     def gpus(self) -> int:
@@ -63,19 +67,37 @@ class RolloutQuestion:
 
     def weighed(self, source: str = "") -> RolloutFit:
         """Return the memory of each phase. source: whose implementation the activations are of."""
-        return weigh(self.model, self.setup, self.implementation, self.sharing, self.capacity, source)
+        found, *others = (
+            weigh(self.model, setup, self.implementation, self.sharing, self.capacity, source)
+            for setup in (self.setup, *self.otherwise)
+        )
+        return spanned(found, others, self.capacity)
 
     def timed(self) -> RolloutSeconds:
         """Return a step's seconds."""
+        return self._timed(self.lengths, self.prediction)
+
+    def spanned(self) -> dict[str, tuple[float, float]]:
+        """Return the interval of each of its times: over the lengths that means may be, too."""
+        lows: dict[str, float] = {}
+        highs: dict[str, float] = {}
+        for lengths, prediction in ((self.lengths, self.prediction), *self.ends):
+            found = self._timed(lengths, prediction)
+            values = {term.name: float(term.value) for term in (found.time, *found.time.parts, *found.phases)}
+            for name, (low, high) in found.ends(self.confidence, self.stack_named).items():
+                lows[name] = min(lows.get(name, math.inf), values[name] * low)
+                highs[name] = max(highs.get(name, 0.0), values[name] * high)
+        return {name: (low, highs[name]) for name, low in lows.items()}
+
+    def _timed(self, lengths: RolloutLengths, prediction: StepPrediction) -> RolloutSeconds:
         away = moved_away(self.weighed().terms, self.sharing.away) if self.sharing.away else None
-        engine = self.sharing.engine
-        return seconds_of(self.prediction, engine, self.lengths, self.hardware, self.model, away)
+        return seconds_of(prediction, self.sharing.engine, lengths, self.hardware, self.model, away)
 
 
 def read(inputs: Inputs, timed: bool = True) -> RolloutQuestion:
     """Read the question. timed: mean lengths matter; memory is that of the longest."""
     task = read_task(inputs)
-    lengths = read_lengths(inputs, timed)
+    lengths, *others = read_spans(inputs) if timed else (read_lengths(inputs, timed),)
     inputs.defaults(SETUP_DEFAULTS)
     model = read_model(inputs)
     hardware = read_hardware(inputs, (*RATES, "memory-size"))
@@ -94,18 +116,33 @@ def read(inputs: Inputs, timed: bool = True) -> RolloutQuestion:
             "--off-policy-steps: answers are generated while others are trained on, on GPUs of their own",
             "--rollout separate:GPUS",
         )
-    setup, prediction = _read_passes(inputs, model, hardware, lengths, total - apart)
+    setup, predictions = _read_passes(inputs, model, hardware, (lengths, *others), total - apart)
+    means = (lengths, *others) if timed else read_means_below(inputs, lengths)
+    setup, *otherwise = _without_padding(setup, means, trainer)
     engine = _read_engine(inputs, model, hardware, lengths, where, total, size, trainer)
     if engine is not None and not engine.apart and trainer is LOOP:
         inputs.assume("the engine asleep while training")
     _note(inputs, task.name, away, lengths)
     return RolloutQuestion(
         *(model, setup, hardware, read_implementation(inputs), lengths, Sharing(engine, trainer.sleeps, away)),
-        prediction=prediction,
+        prediction=predictions[0],
         stack_named="stack" in inputs,
         confidence=read_confidence(inputs),
         averaged=all(name in inputs for name in MEANS),
+        ends=tuple(zip(others, predictions[1:], strict=True)),
+        otherwise=tuple(otherwise),
     )
+
+
+def _without_padding(setup: Setup, means: tuple[RolloutLengths, ...], trainer: Trainer) -> list[Setup]:
+    """Return the setup over the longest sequences, or, where a micro-batch of several has no padding, over the largest
+    one that they make, for each of the means."""
+    micro = int(setup.layout.micro)
+    if not trainer.unpads or micro == 1:
+        return [setup]
+    cp = int(setup.layout.cp)
+    held = [-(-held_by_micro_batch(one, micro) // cp) * cp for one in means]
+    return [replace(setup, layout=setup.layout.replaced(seq=one)) for one in held]
 
 
 def _note(inputs: Inputs, task: str, away: tuple[str, ...], lengths: RolloutLengths) -> None:
@@ -121,63 +158,13 @@ def _note(inputs: Inputs, task: str, away: tuple[str, ...], lengths: RolloutLeng
         inputs.note(f"{' and '.join(away)}: moved to the host while answers are generated, and back")
 
 
-def read_lengths(inputs: Inputs, timed: bool, judged: bool = True) -> RolloutLengths:
-    """Return the lengths, and how many answers a step has; what is missing is named at once. timed: means matter; for
-    memory alone the longest sequence is enough; judged: on an accelerator."""
-    whys = {"model": "which model?", **({"hardware": WHICH} if judged else {})}
-    for name, what in MEANS.items():
-        if timed or (f"max-{name}" not in inputs and "seq" not in inputs):
-            whys[name] = f"how long are {what}, on average?"
-    whys |= {
-        "samples-per-prompt": "how many answers to each prompt?",
-        "global-batch": "how many prompts in an optimizer step?",
-    }
-    inputs.need_all(whys, usages={"global-batch": "--global-batch N: prompts a step, for all GPUs"})
-    whole = inputs.integer_or_none("seq")
-    prompt, longest_prompt = _read_length(inputs, "prompt-tokens", 1)
-    response, longest = _read_length(inputs, "response-tokens", None if whole is None else whole - longest_prompt)
-    if timed and "max-response-tokens" not in inputs and whole is None:
-        inputs.assume("every answer of the mean length")
-    updates = inputs.integer("updates", default="1")
-    found = RolloutLengths(
-        prompt=prompt,
-        response=response,
-        longest=longest,
-        answers=inputs.integer("samples-per-prompt"),
-        prompts=inputs.integer("global-batch") * updates,
-        longest_prompt=longest_prompt,
-        updates=updates,
-        behind=inputs.integer("off-policy-steps", default="0"),
-    )
-    if whole not in (None, found.most):
-        raise NapkinError(
-            f"--seq {whole:,}: the longest prompt and answer have {found.most:,} tokens together",
-            "leave out --seq, or the longest ones",
-        )
-    return found
-
-
-def _read_length(inputs: Inputs, name: str, rest: int | None) -> tuple[int, int]:
-    """Return the mean tokens of a prompt or an answer, and those of the longest. rest: of the longest, where nothing
-    else says it; None: the mean."""
-    most = f"max-{name}"
-    mean = inputs.integer_or_none(name)
-    if most in inputs or rest is None or (mean is not None and name == "prompt-tokens"):
-        longest = inputs.integer(most, default=None if mean is None else str(mean))
-    else:
-        longest = max(rest, 1)
-    if mean is not None and longest < mean:
-        raise NapkinError(f"--{most} {longest:,} is below the mean of {mean:,}", "the longest that is allowed")
-    return longest if mean is None else mean, longest
-
-
 def _read_passes(
-    inputs: Inputs, model: Model, hardware: Hardware, lengths: RolloutLengths, gpus: int
-) -> tuple[Setup, StepPrediction]:
-    """Return the trainer's setup over the longest sequences, and the prediction over mean ones."""
+    inputs: Inputs, model: Model, hardware: Hardware, lengths: tuple[RolloutLengths, ...], gpus: int
+) -> tuple[Setup, list[StepPrediction]]:
+    """Return the trainer's setup over the longest sequences, and the predictions over mean ones."""
     changes: dict[str, str | bool] = {
-        "seq": str(lengths.most),
-        "global-batch": str(lengths.batch),
+        "seq": str(lengths[0].most),
+        "global-batch": str(lengths[0].batch),
         "gpus": str(gpus),
     }
     asked = inputs.changed(changes)
@@ -186,15 +173,15 @@ def _read_passes(
         asked.shown.pop(name, None)
     asked.defaults(SETUP_DEFAULTS)
     setup = read_setup(asked, model)
-    mean = replace(setup, layout=setup.layout.replaced(seq=lengths.mean))
-    prediction = read_prediction(asked, model, mean, hardware)
+    means = [replace(setup, layout=setup.layout.replaced(seq=one.mean)) for one in lengths]
+    predictions = [read_prediction(asked, model, mean, hardware) for mean in means]
     inputs.adopt(asked)
     for note in asked.notes:
         inputs.note(note)
     for name, shown in asked.shown.items():
-        if name not in changes:
-            inputs.shown.setdefault(name, shown)
-    return setup, prediction
+        if name not in changes and name not in inputs:
+            inputs.shown[name] = shown
+    return setup, predictions
 
 
 def _read_engine(
@@ -223,4 +210,4 @@ def _read_engine(
         ranks = inputs.integer("rollout-tp")
     if gpus % ranks:
         raise NapkinError(f"--rollout-tp {ranks} does not divide the engine's {gpus:,} GPUs", "one that does")
-    return Engine(model, gpus, ranks, share, apart=where == "separate", family=trainer.engine)
+    return Engine(model, gpus, ranks, share, where == "separate", trainer.engine, trainer.broadcast)

@@ -11,7 +11,7 @@ from napkin.evidence.single import StepPrediction
 from napkin.operations.model import Model
 from napkin.planning.layouts import LayoutQuestion, best, recommended
 from napkin.planning.rollout_memory import RolloutFit, Sharing, moved_away, weigh
-from napkin.planning.rollouts import APART, Engine, RolloutLengths, ranks_needed
+from napkin.planning.rollouts import APART, Engine, RolloutLengths, held_by_micro_batch, ranks_needed
 from napkin.planning.verdicts import FITS, NOT
 from napkin.record import record, replace
 from napkin.term import Term
@@ -32,7 +32,8 @@ class Freedom:
     share    of each GPU's memory where it is colocated    asleep, away  what the trainer's library does meanwhile
     where    "", or colocated or separate as it was asked  apart  GPUs of an engine on its own, where they are given
     ranks    its tensor-parallel ranks, None: searched     offloads  whether the trainer's states may leave the GPU
-    family   of engines that the trainer's library starts
+    family   of engines that the trainer's library starts   broadcast  byte/s at which it sends them all weights
+    unpads   whether sequences of its micro-batches have no padding
     """
 
     share: float
@@ -43,6 +44,8 @@ class Freedom:
     ranks: int | None
     offloads: bool
     family: str
+    broadcast: float
+    unpads: bool
 
 
 @record
@@ -111,7 +114,8 @@ class RolloutSearch:
         most = self.freedom.ranks or min(node, gpus)
         tried = [least << i for i in range(most.bit_length()) if least << i <= most]
         family = self.freedom.family
-        engines = [Engine(self.model, gpus, ranks, share, apart, family) for ranks in tried if gpus % ranks == 0]
+        rate = self.freedom.broadcast
+        engines = [Engine(self.model, gpus, ranks, share, apart, family, rate) for ranks in tried if gpus % ranks == 0]
         timed = []
         for engine in engines:
             try:
@@ -145,7 +149,11 @@ class RolloutSearch:
         """Return one way with its memory, over the longest sequences, and its time, over mean ones."""
         assert sharing.engine is not None
         setup = self.layouts.setup(layout)
-        fit = weigh(self.model, setup, self.layouts.request.implementation, sharing, self.capacity)
+        held = setup
+        if self.freedom.unpads:
+            seq = held_by_micro_batch(self.lengths, int(layout.micro))
+            held = replace(setup, layout=layout.replaced(seq=-(-seq // layout.cp) * layout.cp))
+        fit = weigh(self.model, held, self.layouts.request.implementation, sharing, self.capacity)
         mean = replace(setup, layout=layout.replaced(seq=-(-self.lengths.mean // layout.cp) * layout.cp))
         plan, rates = self.layouts.timed(mean)
         at = replace(self.prediction.at, gpus=math.log(int(layout.gpus)))

@@ -6,18 +6,15 @@ import math
 
 from napkin.evidence.constants import deviations
 from napkin.evidence.generation import UNKNOWN, rates_on
-from napkin.evidence.rollouts import longer, said
+from napkin.evidence.rollouts import forward_alone, said, slower, spread
 from napkin.evidence.single import StepPrediction
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.planning.rollouts import ELEMENT, FORMAT, Engine, RolloutLengths, rollout_of, tensors
 from napkin.record import record
 from napkin.term import TRUE, Term, add, constant, largest, leaf, multiply
-from napkin.timing.rollout import generation_time, offload_time, sync_time
+from napkin.timing.rollout import broadcast_time, generation_time, offload_time, sync_time
 from napkin.training.tasks import CRITIC, LOGPROBS, REFERENCE, REWARD
-
-GENERATES = ("step/time", "step/generation", "step/weight_transfer", "step/offload", "step/together")
-"""Times with generation in them; the others are passes like those of training steps."""
 
 
 @record
@@ -32,15 +29,12 @@ class RolloutSeconds:
     evidence: str
 
     def ends(self, level: float, named: bool, without: str = "") -> dict[str, tuple[float, float]]:
-        """Return the factors to the interval's ends, by path: those of training steps for their passes, those of
-        published steps of reinforcement learning for a whole step and what generates. without: a source that is held
-        out."""
+        """Return the factors to the interval's ends, by path: those of published steps of reinforcement learning, or of
+        training steps where these are wider. without: a source that is held out."""
         of_step, _ = self.prediction.half_width(level, named=named)
-        middle, wide = longer(deviations(level), without)
-        passes = (math.exp(-of_step), math.exp(of_step))
-        whole = (math.exp(min(-of_step, middle - wide)), math.exp(max(of_step, middle + wide)))
+        wide = max(of_step, spread(deviations(level), without))
         named_terms = (self.time, *self.time.parts, *self.phases)
-        return {term.name: whole if term.name in GENERATES else passes for term in named_terms}
+        return dict.fromkeys((term.name for term in named_terms), (math.exp(-wide), math.exp(wide)))
 
 
 PASSES = {LOGPROBS: "logprobs", REFERENCE: "reference", REWARD: "reward", "values": "values", CRITIC: "critic"}
@@ -54,16 +48,20 @@ def seconds_of(
     hardware: Hardware,
     model: Model,
     away: Term | None = None,
+    without: str = "",
 ) -> RolloutSeconds:
     """Return the seconds of a step: the phases follow each other, or, where answers may be behind the weights, those of
-    the next step are generated while the trainer works. prediction: of one of its optimizer steps; away: bytes of the
-    trainer on a GPU that are moved to the host while the engine generates there."""
+    the next step are generated while the trainer works. Each takes as much longer than what is counted of it as
+    published steps do. prediction: of one of its optimizer steps; away: bytes of the trainer on a GPU that are moved to
+    the host while the engine generates there; without: a source of published steps that is held out."""
     whole = prediction.step()
     others = [part for part in whole.time.parts if part.name.removeprefix("step/") in PASSES]
     rest = [part for part in whole.time.parts if part not in others]
     update = add("step/update", *(part.renamed(part.name.replace("step/", "step/update/")) for part in rest))
     inner: list[Term] = [*update.parts]
-    parts: list[Term] = [_repeated(part, lengths.updates) for part in (*others, update)]
+    factor, alone = slower(without), forward_alone(without)
+    parts: list[Term] = [_slower(_repeated(part, lengths.updates), factor, alone) for part in others]
+    parts.append(_slower(_repeated(update, lengths.updates), factor))
     if engine is not None:
         capacity = hardware.term("capacity", "memory/capacity", "byte")
         rates = rates_on(hardware, FORMAT, engine.family or UNKNOWN)
@@ -74,15 +72,27 @@ def seconds_of(
             leaf("bytes_of_a_weight", ELEMENT, "byte/param", TRUE, "bf16"),
         )
         trained_on = int(prediction.plan.dp * prediction.plan.tp)
-        sync = sync_time(weights, tensors(model), engine.ranks, trained_on, engine.apart, prediction.rates)
+        if engine.apart and engine.broadcast:
+            sync = broadcast_time(weights, engine.broadcast, "the library's own full broadcasts")
+        else:
+            holders = trained_on + (engine.gpus if engine.apart else 0)
+            sync = sync_time(weights, tensors(model), engine.ranks, holders, engine.apart, prediction.rates)
         inner += generation.parts
-        moved = [offload_time(away)] if away is not None else []
+        generation, sync = _slower(generation, factor), _slower(sync, factor)
+        moved = [_slower(offload_time(away), factor)] if away is not None else []
         phases = (generation, *parts, sync, *moved)
         if lengths.behind:
             together = largest("step/together", generation, add("step/training", *parts))
             return RolloutSeconds(add("step/time", together, sync), phases, tuple(inner), prediction, said())
         parts = [*phases]
     return RolloutSeconds(add("step/time", *parts), tuple(parts), tuple(inner), prediction, said())
+
+
+def _slower(phase: Term, factor: Term, alone: Term | None = None) -> Term:
+    """Return the seconds of a phase, as much longer than what is counted of it. alone: how much longer a pass without
+    gradients takes besides."""
+    factors = [factor] if alone is None or phase.name == f"step/{CRITIC}" else [factor, alone]
+    return multiply(phase.name, *factors, phase.renamed(f"{phase.name}/counted"))
 
 
 def _repeated(part: Term, updates: int) -> Term:

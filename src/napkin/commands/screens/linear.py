@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.footprint.linear_memory import LinearMemory
 from napkin.render.figures import size
 from napkin.render.screen import Bar, Next, Screen, quantities
-from napkin.training.optimizers import Optimizer
+from napkin.training.optimizer import Optimizer
 from napkin.training.precision import Precision
 from napkin.units import human
 

@@ -1,10 +1,14 @@
-"""What a person sees of `plan` over several accelerators: the machine to take, and the others with their prices."""
+"""What a person sees of `plan` over several accelerators: the machine to take, and the others with their prices.
+
+`serve` over several accelerators lists its machines in the same way (serve_market.py).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from napkin.commands.plan.market_question import MarketQuestion
+from napkin.commands.question.offers import Offer
 from napkin.render.answer import Answer, Cell, Row, number_in
 from napkin.render.figures import amount, between, briefly
 from napkin.render.screen import Column, Screen, Table
@@ -16,17 +20,6 @@ MOST = 12
 
 def screen(question: MarketQuestion, answer: Answer, chosen: Mapping[str, Cell]) -> Screen:
     """Return the screen of several machines."""
-    rows = [row for row in answer.rows or () if "cost" in row]
-    shown = [row for row in rows if row["pareto"] or row["recommended"]]
-    shown += [row for row in rows if row not in shown][: max(MOST - len(shown), 0)]
-    hidden = len(rows) - len(shown)
-    said = [f"{row['name']}: {row['why']}" for row in answer.rows or () if "why" in row][:3]
-    if hidden:
-        said.append(f"{hidden} more machines are in --json; * no other is both faster and cheaper")
-    else:
-        said.append("* no other is both faster and cheaper")
-    if not question.offers[0].own:
-        said.append("USD/h is the median of what sellers ask, with its date; --price takes yours")
     return Screen(
         _question(question, answer),
         _headline(answer, chosen),
@@ -42,13 +35,38 @@ def screen(question: MarketQuestion, answer: Answer, chosen: Mapping[str, Cell])
                 Column("MFU", True, 4),
                 Column("", False, 1),
             ),
-            [_cells(row) for row in sorted(shown, key=lambda row: number_in(row, "cost"))],
+            [_cells(row) for row in sorted(shown(answer), key=lambda row: number_in(row, "cost"))],
         ),
-        said,
+        remarks(answer, question.offers, "* no other is both faster and cheaper"),
         next=f"napkin {chosen['command']}"
         if not str(chosen["command"]).startswith("napkin")
         else str(chosen["command"]),
     )
+
+
+def shown(answer: Answer) -> list[Row]:
+    """Return the machines that are listed: those that no other beats, the recommended one, and the first others."""
+    rows = [row for row in answer.rows or () if "cost" in row]
+    listed = [row for row in rows if row["pareto"] or row["recommended"]]
+    others = [row for row in rows if row not in listed]
+    return listed + others[: max(MOST - len(listed), 0)]
+
+
+def remarks(answer: Answer, offers: Sequence[Offer], star: str) -> list[str]:
+    """Return why some machines do not take the work, what is not listed, and whose prices these are; star: what the
+    mark of the machines that no other beats says."""
+    said = [f"{row['name']}: {row['why']}" for row in answer.rows or () if "why" in row][:3]
+    hidden = len(answer.rows or ()) - len(shown(answer)) - len(said)
+    more = f"{hidden} more {'is' if hidden == 1 else 'are'} in --json; "
+    said.append(more * bool(hidden) + star)
+    if not offers[0].own:
+        said.append("USD/h is the median of what sellers ask, with its date; --price takes yours")
+    return said
+
+
+def mark(row: Row) -> str:
+    """Return the marks of a machine that no other beats, and of the recommended one."""
+    return " ".join(part for part in ("*" * bool(row["pareto"]), "<- use" if row["recommended"] else "") if part)
 
 
 def _question(question: MarketQuestion, answer: Answer) -> list[str]:
@@ -75,7 +93,6 @@ def _headline(answer: Answer, chosen: Mapping[str, Cell]) -> list[str]:
 
 def _cells(row: Row) -> list[str]:
     """Return a machine as cells."""
-    mark = " ".join(part for part in ("*" * bool(row["pareto"]), "<- use" if row["recommended"] else "") if part)
     late = "late" if row.get("misses") and "--within" in str(row["misses"]) else ""
     return [
         str(row["name"]),
@@ -85,5 +102,5 @@ def _cells(row: Row) -> list[str]:
         str(row["price/date"]),
         human(number_in(row, "cost"), "USD"),
         f"{number_in(row, 'mfu'):.2f}" if "mfu" in row else "",
-        mark or late,
+        mark(row) or late,
     ]

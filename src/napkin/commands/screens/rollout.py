@@ -29,6 +29,14 @@ SAYS = {
 """Phase of a step → what it is."""
 
 
+HOLDS = {
+    "engine/memory": "engine",
+    "engine/weights": "engine's weights",
+    "memory/parameters": "new weights",
+}
+"""Part of a phase's memory → whose it is; the others are the trainer's."""
+
+
 def _question(question: RolloutQuestion) -> list[str]:
     """Return the question as clauses: model and machine, layout, task, engine, lengths."""
     engine, lengths = question.sharing.engine, question.lengths
@@ -55,7 +63,7 @@ def of_memory(question: RolloutQuestion, answer: Answer, phases: Sequence[Term])
     rows: list[tuple[str | Bar, ...]] = []
     for one in phases:
         name = one.name.rpartition("/")[2].replace("_", " ")
-        parts = ", ".join(f"{part.name.rpartition('/')[2]} {size(part.value)}" for part in one.parts if part.value)
+        parts = ", ".join(f"{HOLDS.get(part.name, 'trainer')} {size(part.value)}" for part in one.parts if part.value)
         says = parts if len(one.parts) > 1 and one.name.startswith("memory/phase") else ""
         rows.append((name, size(one.value, whole), Bar(float(one.value) / whole), says))
     for path in ("memory/parameters", "memory/models", "memory/optimizer", "memory/activations"):
@@ -68,6 +76,12 @@ def of_memory(question: RolloutQuestion, answer: Answer, phases: Sequence[Term])
         left = engine.cache(question.capacity)
         weights = size(engine.weights().value)
         remarks.append(f"the engine: weights {weights}, tp {engine.ranks}, cache {size(left.value)}")
+    if "memory/host" in terms:
+        there = terms.get("memory/host/capacity")
+        on_host = float(terms["memory/host"].value)
+        of_it = size(on_host) if there is None else size_of(on_host, float(there.value))
+        too_much = " does not fit" if there is not None and on_host > float(there.value) else ""
+        remarks.append(f"in the host's memory between phases: {of_it} per node{too_much}")
     ends = interval(answer.intervals["memory/total"], total, "byte", question.confidence)
     head = [(answer.verdict or "").upper(), f"{size_of(total, capacity)} per GPU", ends]
     following = _after(question, answer.verdict == DOES_NOT_FIT)
@@ -84,17 +98,21 @@ def _after(question: RolloutQuestion, too_large: bool) -> Next:
     return under("plan", changes, (*FREE, "rollout", "rollout-tp")) if too_large else under("step", changes)
 
 
-def of_step(question: RolloutQuestion, answer: Answer, found: RolloutSeconds) -> Screen:
-    """Return the screen of a step's seconds."""
+def of_step(question: RolloutQuestion, answer: Answer, found: RolloutSeconds, fit: str) -> Screen:
+    """Return the screen of a step's seconds; fit: the verdict on its memory."""
     step = found.time
     rows = _phases(step, found.phases)
     rate = answer.by_path()["tokens_per_second_per_gpu"]
-    more = [("speed", f"{human(rate.value, 'token/s')} per GPU", "prompts and answers")]
+    memory = size_of(float(answer.by_path()["memory/total"].value), float(question.capacity.value))
+    more = [
+        ("speed", f"{human(rate.value, 'token/s')} per GPU", "prompts and answers"),
+        ("memory", f"{memory} per GPU", fit),
+    ]
     head = [
         f"{human(step.value, 'second')} a step",
         interval(answer.intervals["step/time"], step.value, "second", question.confidence),
     ]
-    following = under("train-time", {"steps": "200"})
+    following = under("memory") if fit == DOES_NOT_FIT else under("train-time", {"steps": "200"})
     return Screen(_question(question), head, "", quantities(rows), more=quantities(more, right=False), next=following)
 
 
@@ -109,11 +127,14 @@ def _phases(step: Term, phases: Sequence[Term]) -> list[tuple[str | Bar, ...]]:
     return rows
 
 
-def of_time(question: RolloutQuestion, answer: Answer) -> Screen:
-    """Return the screen of a run's hours."""
+def of_time(question: RolloutQuestion, answer: Answer, fit: str) -> Screen:
+    """Return the screen of a run's hours; fit: the verdict on a step's memory."""
     terms = answer.by_path()
     ends = interval(answer.intervals["time"], terms["time"].value, "second", question.confidence)
     head = [human(terms["time"].value, "second"), ends, human(terms["gpu_hours"].value, "GPU-hour")]
+    memory = size_of(float(terms["memory/total"].value), float(question.capacity.value))
+    if fit == DOES_NOT_FIT:
+        head.insert(1, f"DOES NOT FIT {memory}")
     rows: list[tuple[str, str, str]] = [("steps", human(terms["steps"].value, "1"), "")]
     rows.append(("a step", human(terms["step/time"].value, "second"), ""))
     if "cost" in terms:
@@ -124,7 +145,9 @@ def of_time(question: RolloutQuestion, answer: Answer) -> Screen:
                 interval(answer.intervals["cost"], terms["cost"].value, "USD"),
             )
         )
+    rows.append(("memory", f"{memory} per GPU", fit))
     table = quantities(rows, right=False)
     found = [terms[f"step/{name}"] for name in SAYS if f"step/{name}" in terms]
     phases = quantities(_phases(terms["step/time"], found))
-    return Screen(_question(question), head, "", table, more=phases, next=Next({"explain": True}))
+    following = under("memory") if fit == DOES_NOT_FIT else Next({"explain": True})
+    return Screen(_question(question), head, answer.verdict or "", table, more=phases, next=following)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin.commands.question.offers import Offer
+from napkin.commands.screens.market import mark, remarks, shown
 from napkin.commands.serve.served import ServedModel
 from napkin.render.answer import Answer, Row, number_in
 from napkin.render.figures import between, briefly
@@ -12,23 +13,12 @@ from napkin.render.screen import Column, Next, Screen, Table
 from napkin.timing.generation import CLOSED
 from napkin.units import human
 
-MOST = 12
-"""Machines that a screen has room for."""
 DEGREES = ("tp", "pp", "ep", "dp")
 COST = "serve/cost_per_million_output_tokens"
 
 
 def screen(found: ServedModel, answer: Answer, offers: Sequence[Offer]) -> Screen:
     """Return the screen of several machines; found: on the cheapest."""
-    rows = [row for row in answer.rows or () if "cost" in row]
-    shown = [row for row in rows if row["pareto"] or row["recommended"]]
-    shown += [row for row in rows if row not in shown][: max(MOST - len(shown), 0)]
-    said = [f"{row['name']}: {row['why']}" for row in answer.rows or () if "why" in row][:3]
-    hidden = len(answer.rows or ()) - len(shown) - len(said)
-    more = f"{hidden} more are in --json; " if hidden else ""
-    said.append(f"{more}* no other is both faster for a user and cheaper")
-    if not offers[0].own:
-        said.append("USD/h is the median of what sellers ask, with its date; --price takes yours")
     return Screen(
         _question(found, offers),
         _headline(found, answer),
@@ -45,9 +35,9 @@ def screen(found: ServedModel, answer: Answer, offers: Sequence[Offer]) -> Scree
                 Column("$ per million", True),
                 Column("", False, 1),
             ),
-            [_cells(row) for row in rows if row in shown],
+            [_cells(row) for row in sorted(shown(answer), key=lambda row: number_in(row, "cost"))],
         ),
-        said,
+        remarks(answer, offers, "* no other is both faster for a user and cheaper"),
         next=Next({"hardware": found.question.hardware.slug, "gpus": str(found.setup.gpus), "min": None}),
     )
 
@@ -87,7 +77,6 @@ def _headline(found: ServedModel, answer: Answer) -> list[str]:
 def _cells(row: Row) -> list[str]:
     """Return a machine as cells."""
     layout = " ".join(f"{name}{number_in(row, name):.0f}" for name in DEGREES if number_in(row, name) > 1)
-    mark = " ".join(part for part in ("*" * bool(row["pareto"]), "<- use" if row["recommended"] else "") if part)
     return [
         str(row["name"]),
         f"{number_in(row, 'gpus'):,.0f}",
@@ -97,5 +86,5 @@ def _cells(row: Row) -> list[str]:
         f"{number_in(row, 'price'):.2f}",
         str(row["price/date"]),
         human(number_in(row, "cost"), "USD", 3).removeprefix("$"),
-        mark,
+        mark(row),
     ]

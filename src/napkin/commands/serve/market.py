@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from napkin.commands.inputs import Inputs
-from napkin.commands.question.offers import Offer, read_offers
+from napkin.commands.question.offers import Offer, mark_front, raise_what_all_share, read_offers
 from napkin.commands.serve.answer import answer_of
 from napkin.commands.serve.chosen import choose
 from napkin.commands.serve.question import ServeQuestion, read
 from napkin.commands.serve.served import ServedModel
-from napkin.errors import BROKEN, USAGE, NapkinError
+from napkin.errors import BROKEN, NapkinError
 from napkin.evidence.serving_errors import class_of, half_width
 from napkin.options.command_line import pieces_of
 from napkin.planning.serving_search import keeps
@@ -56,10 +56,7 @@ def run_market(inputs: Inputs) -> Answer:
     offers = read_offers(inputs)
     tried = [_read_cheapest(inputs, offer) for offer in offers]
     problems = [one.problem for one in tried if one.problem is not None]
-    if len(problems) == len(tried) and all(
-        (one.message, one.status) == (problems[0].message, USAGE) for one in problems
-    ):
-        raise problems[0]
+    raise_what_all_share(problems, len(tried))
     served = [one for one in tried if one.found is not None]
     if not served:
         why = "; ".join(f"{one.offer.name}: {one.problem.message}" for one in tried[:3] if one.problem is not None)
@@ -136,16 +133,15 @@ def _rows(tried: Sequence[ServingOffer]) -> list[dict[str, Cell]]:
     """Return a row for each accelerator, the cheapest first, those that do not serve the model last."""
     rows = sorted((_row(one) for one in tried), key=lambda row: number_in(row, "cost") if "cost" in row else math.inf)
     done = [row for row in rows if "cost" in row]
+    mark_front(done, _pace)
     for row in done:
-        row["pareto"] = not any(_beats(other, row) for other in done)
         row["recommended"] = row is done[0]
     return rows
 
 
 def _row(one: ServingOffer) -> dict[str, Cell]:
     price, found = one.offer.price, one.found
-    row: dict[str, Cell] = {"hardware": one.offer.slug, "name": one.offer.name, "price": price.middle}
-    row |= {"price/date": price.date, "price/source": price.source}
+    row = one.offer.row
     if found is None:
         assert one.problem is not None
         return {**row, "why": one.problem.message.removeprefix(f"{one.offer.name} ").removeprefix("has ")}
@@ -169,15 +165,9 @@ def _row(one: ServingOffer) -> dict[str, Cell]:
     return row
 
 
-def _pace(row: dict[str, Cell]) -> float:
+def _pace(row: Mapping[str, Cell]) -> float:
     """Return the time of a token: of each further one, or of the first where an answer has one."""
     return number_in(row, "tpot" if row["tpot"] is not None else "ttft")
-
-
-def _beats(one: dict[str, Cell], other: dict[str, Cell]) -> bool:
-    """Return whether an accelerator is at least as fast for each user and as cheap, and one of them more."""
-    faster, cheaper = _pace(one) - _pace(other), number_in(one, "cost") - number_in(other, "cost")
-    return faster <= 0 and cheaper <= 0 and (faster < 0 or cheaper < 0)
 
 
 def _chart(name: str, rows: Sequence[dict[str, Cell]]) -> Chart:

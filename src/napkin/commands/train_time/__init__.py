@@ -18,7 +18,7 @@ from napkin.options.question import MEASURED_TOKENS, OF_FAILURES
 from napkin.options.rollout import ROLLOUT
 from napkin.options.training import UNTIMED
 from napkin.render.answer import Answer, Shown
-from napkin.term import Term, multiply
+from napkin.term import Term
 from napkin.timing import time
 
 
@@ -40,7 +40,7 @@ def answer(question: TrainTimeQuestion) -> Answer:
     if question.confidence is None:
         found = time.solve(known, question.peak, question.budget, price, question.goodput)
         if question.measured:
-            found = {**found, "mfu": multiply("mfu", known["mfu"], question.goodput.share)}
+            found = {**found, "mfu": question.goodput.whole_run(known["mfu"])}
         answer = _answer_from(question, found)
         answer.terms = (*answer.terms, *([known["mfu"]] if question.measured else []))
     else:

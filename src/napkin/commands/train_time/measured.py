@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from napkin.commands.inputs import Inputs
 from napkin.commands.mfu.measured_rate import Counted, read_rate
 from napkin.counting.six_n import six_n
+from napkin.counting.utilization import achieved, mfu
 from napkin.errors import NapkinError
 from napkin.inputs.log_file import read_log
-from napkin.term import Term, divide, multiply
+from napkin.term import Term
 
 
 def read_measured(inputs: Inputs, known: Mapping[str, Term], peak: Term) -> Term:
@@ -20,4 +21,4 @@ def read_measured(inputs: Inputs, known: Mapping[str, Term], peak: Term) -> Term
     per_token = known.get("per_token") or six_n(known["params"])
     line = inputs.text_or_none("log")
     rate = read_rate(inputs, Counted({"6nd": per_token}, None), read_log(line) if line is not None else None)
-    return divide("mfu/while_running", multiply("flops_per_second", rate, per_token), peak)
+    return mfu("while_running", achieved("while_running", rate, per_token), peak)

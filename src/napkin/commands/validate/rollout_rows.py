@@ -3,12 +3,13 @@ What is missing and needed is refused with the reason."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TypeVar
 
 from napkin.architectures import build, implementation_of
 from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
-from napkin.commands.validate.rollout_lengths import behind_of, lengths_of
+from napkin.commands.validate.rollout_lengths import STREAMED, behind_of, lengths_of
 from napkin.errors import NapkinError
 from napkin.evidence import single
 from napkin.evidence.finetune_rows import card_of, model_of
@@ -27,6 +28,7 @@ from napkin.planning.rollouts import APART, Engine, RolloutLengths, ranks_needed
 from napkin.planning.step_memory import terms_of
 from napkin.planning.verdicts import evaluate
 from napkin.record import record, replace
+from napkin.training.frameworks import Framework
 from napkin.training.layout import Layout
 from napkin.training.recomputation import recompute
 from napkin.training.setup import Setup
@@ -55,7 +57,7 @@ Interval = tuple[float, float, float]
 class RolloutRow:
     """A row as a question.
 
-    seconds   of a step, with the likely lengths, then with the least and the most that the row leaves open
+    seconds   of a step, with the likely lengths and division of the GPUs, then with the others that the row leaves open
     lengths   the same      gpus  in total      steps  of the whole run, 0 where it does not say
     streams   answers are generated while the model is trained      source  that the row is of, which is held out
     """
@@ -96,6 +98,8 @@ class RolloutRow:
         phases = {"gen_seconds": "generation", "logprob_seconds": "logprobs", "update_seconds": "update"}
         if quantity in phases:
             path = f"step/{phases[quantity]}"
+            if path not in parts:
+                raise NapkinError("the engine gives the log-probabilities: no pass of the trainer does")
             return parts[path], path
         if quantity == "run_seconds":
             if not steps:
@@ -130,10 +134,16 @@ def rollout_row(row: RowFields) -> RolloutRow:
     stated(_check_adapters)
     if model is None or hardware is None or lengths is None or places is None or problems:
         raise NapkinError("; ".join(dict.fromkeys(problem.message for problem in problems)))
-    seconds = tuple(_seconds_of(row, model, hardware, one, places) for one in lengths)
-    steps = tuple(_steps_of(row, one) for one in lengths)
-    source = row.text("source.title") or row.text("source")
-    return RolloutRow(seconds, lengths, places.all, steps, bool(lengths[0].behind), source)
+    open_ = [(one, places[0]) for one in lengths] + [(lengths[0], one) for one in places[1:]]
+    seconds = tuple(_seconds_of(row, model, hardware, *one) for one in open_)
+    all_lengths = tuple(one for one, _ in open_)
+    steps = tuple(_steps_of(row, one) for one in all_lengths)
+    return RolloutRow(seconds, all_lengths, places[0].all, steps, bool(lengths[0].behind), _source_of(row))
+
+
+def _source_of(row: RowFields) -> str:
+    """Return the source that a row is of."""
+    return row.text("source.title") or row.text("source")
 
 
 def _steps_of(row: RowFields, lengths: RolloutLengths) -> float:
@@ -153,12 +163,12 @@ def _seconds_of(
     ranks = _ranks_of(row, model, hardware, lengths, places, share)
     said = row.text("rl.engine")
     family = engine_of(said) if said else trainer.engine
-    engine = Engine(model, places.engine, ranks, share, places.apart, family)
+    engine = Engine(model, places.engine, ranks, share, places.apart, family, trainer.broadcast)
     away = None
     if trainer.away and not places.apart:
         kept = evaluate(model, setup, trainer.implementation, hardware.capacity)
         away = moved_away(terms_of(kept, ""), trainer.away)
-    return seconds_of(prediction, engine, lengths, hardware, model, away)
+    return seconds_of(prediction, engine, lengths, hardware, model, away, _source_of(row))
 
 
 def _ranks_of(
@@ -194,18 +204,30 @@ def _card_of(row: RowFields) -> Hardware:
     return hardware
 
 
-def _places_of(row: RowFields) -> Places:
+PARTS = (2, 4, 4 / 3)
+"""The half, a fourth and three fourths of the GPUs may generate where a row does not say how many do: the half, as in
+NeMo RL's recipes (examples/configs/recipes/llm/performance/*async*.yaml: all but two) and verl's (docs/advance/
+fully_async.md: all tables but one)."""
+
+
+def _places_of(row: RowFields) -> tuple[Places, ...]:
     """Return the GPUs of the trainer and the engine: the same where phases follow each other and nothing else is
-    stated."""
+    stated; where they do not, the likely division, then others."""
     gpus = row.count("hardware.count")
     if gpus is None:
         raise NapkinError("how many GPUs it ran on is not stated")
     trainer, engine = row.count("rl.trainer_gpus"), row.count("rl.rollout_gpus")
     if trainer and engine and trainer + engine == gpus:
-        return Places(trainer, engine, apart=True)
-    if behind_of(row):
+        return (Places(trainer, engine, apart=True),)
+    if not behind_of(row):
+        return (Places(gpus, gpus, apart=False),)
+    replica = math.prod(row.count(f"layout.{name}") or 1 for name in ("tp", "pp", "cp"))
+    engine_ranks = row.count("rl.rollout_tp") or 1
+    parts = [int(gpus / part) for part in PARTS]
+    found = [part for part in parts if part >= engine_ranks and gpus > part and not (gpus - part) % replica]
+    if not found:
         raise NapkinError("how many of its GPUs generate is not stated")
-    return Places(gpus, gpus, apart=False)
+    return tuple(Places(gpus - part, part, apart=True) for part in found)
 
 
 def _check_adapters(row: RowFields) -> None:
@@ -245,7 +267,7 @@ def _setup_of(row: RowFields, model: Model, trainer: Trainer, lengths: RolloutLe
     framework = framework_of(row, row.text("layout.stack").lower(), trainer)
     name = framework.implementation if framework.implementation != "hf" else trainer.implementation
     precision = framework.formats(precision_of(row, trainer, framework, "full"))
-    layout = _layout_of(row, trainer, lengths, gpus)
+    layout = _layout_of(row, trainer, framework, lengths, gpus)
     implementation = framework.implements(implementation_of(name, model.family), False, int(layout.tp) > 1)
     optimizer, form = optimizer_of(row)
     said = row.text("rl.reference").lower()
@@ -259,7 +281,7 @@ def _setup_of(row: RowFields, model: Model, trainer: Trainer, lengths: RolloutLe
         framework=framework,
         task=task,
         forwards=(
-            ForwardPass(LOGPROBS, adapters=True, first=True),
+            *(() if _takes_logprobs(row) else (ForwardPass(LOGPROBS, adapters=True, first=True),)),
             *_sampled(row, task, model),
             *forward_passes(task, reference, None, True),
         ),
@@ -267,7 +289,13 @@ def _setup_of(row: RowFields, model: Model, trainer: Trainer, lengths: RolloutLe
     )
 
 
-def _layout_of(row: RowFields, trainer: Trainer, lengths: RolloutLengths, gpus: int) -> Layout:
+def _takes_logprobs(row: RowFields) -> bool:
+    """Return whether the trainer takes the engine's log-probabilities: what verl does where answers are generated all
+    the time (docs/advance/fully_async.md, rollout_correction.bypass_mode), unless it is decoupled from them."""
+    return row.text("rl.mode").lower().startswith(STREAMED) and not row.flag("rl.decoupled")
+
+
+def _layout_of(row: RowFields, trainer: Trainer, framework: Framework, lengths: RolloutLengths, gpus: int) -> Layout:
     """Return the layout of the trainer over sequences of the mean length."""
     tp, pp, cp, ep = (row.count(f"layout.{name}") or 1 for name in ("tp", "pp", "cp", "ep"))
     dp, rest = divmod(gpus, tp * pp * cp)
@@ -277,7 +305,7 @@ def _layout_of(row: RowFields, trainer: Trainer, lengths: RolloutLengths, gpus: 
     sequences = lengths.prompts * lengths.answers // lengths.updates
     usual = "full" if trainer.recomputes(row.text("layout.versions")) else "none"
     zero = row.count("layout.zero", least=0)
-    megatron = row.text("layout.stack").lower() == "megatron-core"
+    usual_stage = trainer.stage(framework) or int(framework.name == "megatron-core")
     return Layout(
         seq=-(-lengths.mean // cp) * cp,
         micro=micro,
@@ -288,6 +316,6 @@ def _layout_of(row: RowFields, trainer: Trainer, lengths: RolloutLengths, gpus: 
         cp=cp,
         ep=ep,
         sp=1 if tp > 1 else 0,
-        zero=(1 if megatron else 0) if zero is None else zero,
+        zero=usual_stage if zero is None else zero,
         recompute=recompute((row.text("layout.recompute") or usual).split(" ")[0], "recompute"),
     )

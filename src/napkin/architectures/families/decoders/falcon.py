@@ -79,7 +79,7 @@ FALCON = Architecture(
     config_class="FalconConfig",
     aliases={"n_embed": "hidden_size"},
     implementation=replace(
-        HF, softmax="native", drops=ALIBI, few_heads="unchanged", linear=_transposed, kernel_mask="always",
+        HF, softmax="narrowed", drops=ALIBI, few_heads="unchanged", linear=_transposed, kernel_mask="always",
         weights_to="loop", closure=("tables", "ids", "masks", "alibi"), variables=(QKV,),
     ),
     defaults={

@@ -132,8 +132,8 @@ def _read(config: Config) -> _Gemma3n:
 
 
 _VARIABLES = (
-    "predictions", "laurel", "attention_post_norm", "attention_residual", "laurel_scaled", "down", "mlp_post_norm",
-    "mlp_residual",
+    "predictions", "attention_norm", "laurel", "attention_post_norm", "attention_residual", "laurel_scaled", "mlp_norm",
+    "down", "mlp_post_norm", "mlp_residual",
 )  # fmt: skip
 """What the layer's forward function holds until it returns, each under a name of its own."""
 

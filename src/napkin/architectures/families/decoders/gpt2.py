@@ -16,7 +16,7 @@ from napkin.architectures.mixture import Feed
 from napkin.architectures.reading import FULL, WINDOWED
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.model import Config
-from napkin.operations.implementations import ATTENDED, HF, HF_EAGER, IDS, MASKS, NEVER
+from napkin.operations.implementations import ATTENDED, HF, HF_EAGER, IDS, IN_DROPOUT, MASKS, NEVER
 from napkin.record import replace
 
 DROPPED = (True, True)
@@ -89,7 +89,8 @@ GPT2 = Architecture(
     config_class="GPT2Config",
     aliases=SHORT_NAMES,
     implementation=replace(
-        HF, softmax="native", passes=(MASKS,), norms_last=False, closure=("tables", "masks"), variables=(ATTENDED,),
+        HF, softmax="narrowed", passes=(MASKS,), norms_last=False, closure=("tables", "masks"),
+        variables=(ATTENDED, IN_DROPOUT),
     ),
     defaults={
         "activation_function": "gelu_new", "max_position_embeddings": 1024, "n_inner": None,
@@ -110,7 +111,7 @@ GPT_BIGCODE = Architecture(
     replace(LIKE_GPT2, sizes=_multi_query),
     config_class="GPTBigCodeConfig",
     aliases=SHORT_NAMES,
-    implementation=replace(HF, buffers=(("mask", "bool"),), norms_last=False, variables=(ATTENDED,)),
+    implementation=replace(HF, buffers=(("mask", "bool"),), norms_last=False, variables=(ATTENDED, IN_DROPOUT)),
     defaults={
         "activation_function": "gelu_pytorch_tanh", "max_position_embeddings": 1024, "multi_query": True,
         "n_inner": None, "num_attention_heads": 12, "tie_word_embeddings": True, "vocab_size": 50257,
@@ -134,7 +135,7 @@ GPT_NEO = Architecture(
     aliases={"num_heads": "num_attention_heads", "num_layers": "num_hidden_layers"},
     implementation=replace(
         HF_EAGER, softmax="fp32_scores", buffers=(("masks", "bool"),), norms_last=False, closure=("mask",),
-        weights_to="loop", variables=(ATTENDED,),
+        weights_to="loop", variables=(ATTENDED, IN_DROPOUT),
     ),
     defaults={
         "activation_function": "gelu_new", "intermediate_size": None, "max_position_embeddings": 2048,

@@ -11,7 +11,7 @@ from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.assembly import embedding, runs_of
 from napkin.architectures.blocks import LAYER, Operations, plain_mlp
 from napkin.architectures.dimensions import decoder_only, dimensions_of
-from napkin.architectures.reading import DEEPEST, activation, checked, width
+from napkin.architectures.reading import DEEPEST, activation, checked, never_tied, width
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.base import Operation
@@ -91,7 +91,7 @@ def _reformer(config: Config) -> Model:
     if stated is not None and stated > len(kinds):
         raise config.wrong("num_hidden_layers", f"{stated} layers are more than attn_layers lists")
     kinds = kinds[:stated]
-    config.must_be("tie_word_embeddings", False)
+    never_tied(config)  # the head reads two streams
     config.ignore("is_decoder", "hash_seed", "chunk_size_lm_head", "axial_norm_std")
     hidden, heads = width(config), config.integer("num_attention_heads")
     head_dim = config.integer("attention_head_size")

@@ -93,7 +93,7 @@ MVP = like(
     ignored=("prompt_length", "prompt_mid_dim"),
     config_class="MvpConfig",
     defaults={"prompt_length": 100, "prompt_mid_dim": 800, "use_prompt": False, "vocab_size": 50267},
-    implementation=replace(_BART, positions="each", kernels=(EAGER,)),
+    implementation=replace(_BART, positions="each", kernels=(EAGER,), weights_to="attention"),
 )  # fmt: skip
 # arXiv:2004.05150: Longformer's attention in the encoder
 LED = like(
@@ -107,7 +107,7 @@ LED = like(
         "attention_window": 512, "max_decoder_position_embeddings": 1024, "max_encoder_position_embeddings": 16384,
         "max_position_embeddings": REQUIRED,
     },
-    implementation=replace(_BART, kernels=(EAGER,)),
+    implementation=replace(_BART, kernels=(EAGER,), weights_to="attention"),
     modules={
         "root_embedding": "led.shared", "encoder/embedding": "led.encoder.embed_tokens",
         "decoder/embedding": "led.decoder.embed_tokens", "encoder/position_embedding": "led.encoder.embed_positions",

@@ -85,7 +85,9 @@ FSMT = like(
     "fsmt",
     build=_fsmt,
     config_class="FSMTConfig",
-    implementation=replace(MARIAN.implementation, buffers=(), checkpoints=False, head_is_layer=True),
+    implementation=replace(
+        MARIAN.implementation, buffers=(), checkpoints=False, head_is_layer=True, weights_to="attention"
+    ),
     defaults={
         "activation_function": "relu", "src_vocab_size": 42024, "tgt_vocab_size": 42024, "tie_word_embeddings": False,
         "vocab_size": REQUIRED,

@@ -30,11 +30,11 @@ from napkin.record import replace
 
 def _streamed(op: Operation, streams: int) -> Operation:
     """Return an operation that runs on this many vectors a token in place of one."""
-    if isinstance(op, Matmul):
-        return StreamedLinear(
-            op.name, op.reads, op.d_in, op.d_out, op.bias, op.shard, streams, role=op.role, module=op.module
-        )
-    return Streamed(op.name, op.reads, op, streams)
+    layer = op.linear()
+    if layer is None:
+        return Streamed(op.name, op.reads, op, streams)
+    d_in, d_out, bias, shard = layer.d_in, layer.d_out, layer.bias, layer.shard
+    return StreamedLinear(op.name, op.reads, d_in, d_out, bias, shard, streams, role=op.role, module=op.module)
 
 
 def _decoder_layer(hidden: int, heads: int, ngram: int, buckets: int, inner: int, function: str) -> Layer:

@@ -79,8 +79,8 @@ TROCR = Architecture(
         "vocab_size": 50265,
     },
     implementation=replace(
-        HF_EAGER, softmax="native", positions="each", fp32_loss=False, shifted=False, passes=(MASKS,), buffers=(),
-        closure=("masks",),
+        HF_EAGER, softmax="native", weights_to="attention", positions="each", fp32_loss=False, shifted=False,
+        passes=(MASKS,), buffers=(), closure=("masks",),
     ),
     modules={
         "embedding": "model.decoder.embed_tokens", "position_embedding": "model.decoder.embed_positions",

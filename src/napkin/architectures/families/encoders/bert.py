@@ -13,7 +13,7 @@ from napkin.architectures.masked import (
 )
 from napkin.architectures.record import Architecture, Wrapper, like
 from napkin.inputs.model import Config
-from napkin.operations.implementations import ANGLES, EAGER, IDS, MASKS, ROTARY
+from napkin.operations.implementations import ANGLES, EAGER, IDS, MASKED, MASKS, ROTARY
 from napkin.operations.learned import Parameters
 from napkin.operations.model import Model
 from napkin.operations.roles import REPLICATED
@@ -33,6 +33,8 @@ def _roformer(config: Config) -> Model:
     return replace(model, stacks=(replace(stack, before=(table, *stack.before)),))
 
 
+RETURNING = replace(ENCODER, kernels=(EAGER,), weights_to="loop", variables=(*ENCODER.variables, MASKED))
+"""Attention returns its weights through the layer, whether they are asked for or not."""
 # arXiv:1810.04805
 BERT = Architecture(
     "bert",
@@ -120,7 +122,7 @@ REMBERT = Architecture(
         "num_attention_heads": 18, "output_embedding_size": 1664, "tie_word_embeddings": False, "type_vocab_size": 2,
         "vocab_size": 250300,
     },
-    implementation=replace(ENCODER, segments="each", kernels=(EAGER,), buffers=(ROTARY, IDS)),
+    implementation=replace(RETURNING, segments="each", buffers=(ROTARY, IDS)),
     modules=bert_modules("rembert", head_dense="cls.predictions.dense") | {
         "project_in": "rembert.encoder.embedding_hidden_mapping_in",
     },
@@ -134,7 +136,7 @@ ROFORMER = Architecture(
         "num_attention_heads": 12, "rotary_value": False, "tie_word_embeddings": True, "type_vocab_size": 2,
         "vocab_size": 50000,
     },
-    implementation=replace(ENCODER, rotary="layer", segments="each", kernels=(EAGER,), buffers=(), passes=(ANGLES,)),
+    implementation=replace(RETURNING, rotary="layer", segments="each", buffers=(), passes=(ANGLES,)),
     modules=bert_modules("roformer") | {
         "project_in": "roformer.embeddings_project",
     },

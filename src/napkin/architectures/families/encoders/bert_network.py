@@ -142,9 +142,7 @@ class Bert:
         config.ignore("directionality")
         narrow = (config.optional_integer(self.embedding_size) if self.embedding_size else None) or whole.hidden
         head = config.integer(self.head_size) if self.head_size else narrow
-        if whole.purpose == BARE:
-            config.ignore("tie_word_embeddings")
-        elif self.head_size:
+        if self.head_size and whole.purpose != BARE:
             config.must_be("tie_word_embeddings", False)
         return _BertSizes(
             whole,

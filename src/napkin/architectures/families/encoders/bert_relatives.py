@@ -153,7 +153,7 @@ def _xmod(config: Config) -> Model:
     for field, value in (("pre_norm", False), ("adapter_layer_norm", False), ("add_cross_attention", False)):
         config.must_be(field, value)
     config.ignore("adapter_reuse_layer_norm", "ln_before_adapter", "default_language")
-    model = Bert(head="gelu", pooler=False)(config)
+    model = Bert(head="gelu")(config)
     hidden = model.hidden
     inner = hidden // config.integer("adapter_reduction_factor")
     function = config.text("hidden_act")

@@ -48,8 +48,6 @@ def _fnet(config: Config) -> Model:
         config.integer("max_position_embeddings"),
     )
     bare = sizes.purpose == BARE
-    if bare:
-        config.ignore("tie_word_embeddings")
     tables = embedding(
         sizes.vocabulary,
         hidden,

@@ -110,8 +110,6 @@ def _read_sizes(config: Config, narrow: int) -> MaskedSizes:
     heads = config.integer("num_attention_heads")
     head_dim = config.divides("num_attention_heads", narrow, heads, "(width of the attention)")
     purpose = purpose_of(config, pretraining=True)
-    if purpose == BARE:
-        config.ignore("tie_word_embeddings")
     return MaskedSizes(
         config.name,
         width(config),

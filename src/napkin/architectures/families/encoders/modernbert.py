@@ -94,7 +94,7 @@ def modernbert(config: Config, *, causal: bool = False) -> Model:
 def _read(config: Config, causal: bool) -> _ModernBert:
     sizes = sizes_of(config, function="hidden_activation", named="ForCausalLM" if causal else "ForMaskedLM")
     config.ignore("position_embedding_type")  # rotary whatever older files say
-    config.ignore("classifier_activation")  # read where the class has a head
+    config.ignore("classifier_activation", "classifier_bias", "decoder_bias")  # read where the class has a head
     reach = config.integer("local_attention") // 2
     bias, mlp_bias = on(config, "attention_bias"), on(config, "mlp_bias")
     every = config.integer("global_attn_every_n_layers")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from napkin.architectures.blocks import LAYER, Operations
 from napkin.architectures.families.decoders.llama import LLAMA
 from napkin.architectures.idle import between_layers, tensors
+from napkin.architectures.reading import never_tied
 from napkin.architectures.record import REQUIRED, like
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF
@@ -15,9 +16,7 @@ from napkin.record import replace
 
 def evolla(config: Config) -> Model:
     """Return Evolla's language model. Without a protein the adapters do not run."""
-    if config.flag("tie_word_embeddings"):
-        config.notes.append("tie_word_embeddings is without effect: the class has a head of its own")
-        config.restate("tie_word_embeddings", False)
+    never_tied(config)
     model = LLAMA.build(config)
     config.ignore("protein_encoder_config", "aligner_attention_probs_dropout_prob")
     config.ignore(*(f"resampler_{what}" for what in ("depth", "dim_head", "heads", "num_latents", "ff_mult")))

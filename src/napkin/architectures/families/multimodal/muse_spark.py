@@ -16,7 +16,7 @@ from napkin.architectures.decoder import Decoder
 from napkin.architectures.decoder_parts import Embedded, Headed, NormedHeads, activation_in, always
 from napkin.architectures.layer_plans import Seen, Windows, all_sparse, by_base, laid_out, listed_or
 from napkin.architectures.mixture import Mixture
-from napkin.architectures.reading import FULL, WINDOWED
+from napkin.architectures.reading import FULL, WINDOWED, never_tied
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.model import Config
 from napkin.operations.base import Operation
@@ -107,9 +107,7 @@ _SPARK = Decoder(
 
 def muse_spark(config: Config) -> Model:
     """Return Muse Spark's language model."""
-    if config.flag("tie_word_embeddings"):
-        config.notes.append("tie_word_embeddings is without effect: the class has a head of its own")
-        config.restate("tie_word_embeddings", False)
+    never_tied(config)
     experts = replace(_SPARK.experts, block=partial(_pooled, pooled=config.integer("moe_hidden_size")))
     model = replace(_SPARK, experts=experts)(config)
     (stack,) = model.stacks

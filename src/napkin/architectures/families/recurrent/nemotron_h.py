@@ -31,7 +31,7 @@ from napkin.architectures.mixing import (
     mixer_layer,
     network,
 )
-from napkin.architectures.reading import FULL, activation, on, width
+from napkin.architectures.reading import FULL, activation, never_tied, on, width
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.architectures.state_space import Ssd
 from napkin.inputs.load import printable
@@ -69,12 +69,13 @@ def nemotron_h(config: Config) -> Model:
 
 def _read(config: Config) -> _NemotronH:
     listed = _kinds(config)
-    for field in ("attention_bias", "mamba_proj_bias", "tie_word_embeddings"):
+    for field in ("attention_bias", "mamba_proj_bias"):
         config.must_be(field, False)
     config.must_be("sliding_window", None)
     config.must_be("n_shared_experts", 1)
     config.ignore("expand", "moe_shared_expert_overlap", "mtp_layers_block_type", "mtp_hybrid_override_pattern")
     config.ignore("time_step_rank")  # of Mamba's first version
+    never_tied(config)
     if config.optional_integer("num_nextn_predict_layers", least=0):
         config.notes.append("the multi-token-prediction layers are left out")
     sizes = grouped_sizes(config, layers=len(listed), tie=False)

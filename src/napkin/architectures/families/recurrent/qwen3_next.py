@@ -17,7 +17,7 @@ from napkin.architectures.delta_rule import (
     SPLIT_DELTA,
     Projections,
     gated_delta,
-    leave_out_predictions,
+    prediction_layers,
     shared_expert_mixture,
     stated_sizes,
 )
@@ -64,13 +64,13 @@ def _read(config: Config, feed_forward: str, projections: Projections) -> Hybrid
         "intermediate_size", "moe_intermediate_size", "num_experts_per_tok", "shared_expert_intermediate_size"
     )
     kinds = _kinds(config, sizes.layers)
-    leave_out_predictions(config)
+    predicted = (("attention", "moe" if routing is not None else "mlp"),) * prediction_layers(config)
     layers = tuple(
         ("attention" if kind == FULL else "delta", "moe" if routed else "mlp")
         for kind, routed in zip(kinds, sparse, strict=True)
     )
     balance = balance_loss(config, routing.experts, routing.top_k) if routing is not None else None
-    return Hybrid(sizes, layers, mixers, feeds, RMS_OFFSET, balance=balance)
+    return Hybrid(sizes, layers, mixers, feeds, RMS_OFFSET, balance=balance, predictions=predicted)
 
 
 def _mixers(config: Config, sizes: Dimensions, projections: Projections) -> dict[str, Block]:

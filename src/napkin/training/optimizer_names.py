@@ -1,0 +1,68 @@
+"""Optimizers by the names that people and frameworks give them."""
+
+from __future__ import annotations
+
+from napkin.errors import NapkinError, did_you_mean
+from napkin.training.optimizer import FORMS, Optimizer
+from napkin.training.optimizers import MOST_RANK, OPTIMIZERS, PROJECTED, RANK
+
+_SPELLINGS = {
+    "adamw-torch": "adamw",
+    "adamw-hf": "adamw",
+    "adamw-bnb-8bit": "adamw-8bit",
+    "lion-bnb-8bit": "lion-8bit",
+    "paged-adamw8bit": "paged-adamw-8bit",
+    "paged-adamw-32bit": "paged-adamw",
+    "paged-lion8bit": "paged-lion-8bit",
+    "paged-lion-32bit": "paged-lion",
+    "fusedlamb": "lamb",
+    "sophiag": "sophia",
+    "adam8bit": "adam-8bit",
+    "adamw8bit": "adamw-8bit",
+    "lion8bit": "lion-8bit",
+    "momentum": "sgd-momentum",
+    "distributed-shampoo": "shampoo",
+    "distributedshampoo": "shampoo",
+    "adammini": "adam-mini",
+    "galore": "galore-adamw",
+    "galoreadamw": "galore-adamw",
+    "q-galore": "q-galore-adamw-8bit",
+    "apollo": "apollo-adamw",
+    "nesterov": "sgd-nesterov",
+    "sgdm": "sgd-momentum",
+}
+
+
+def find(text: str, where: str = "--optimizer", form: str | None = None) -> tuple[Optimizer, str | None]:
+    """(optimizer, form) of a name such as adamw, adamw-fused or AdamW_fused. `form`: what --optimizer-form said, which
+    must not contradict the name. None where no form was named."""
+    word = text.strip().lower().replace("_", "-")
+    named = next((f for f in FORMS if word.endswith(f"-{f}")), None)
+    if named is not None:
+        word = word[: -len(named) - 1]
+    word, colon, rank = word.partition(":")
+    word = _SPELLINGS.get(word, word)
+    if colon and word in PROJECTED:
+        if not rank.isascii() or not rank.isdigit() or not 0 < int(rank) <= MOST_RANK:
+            raise NapkinError(f"{where}: {rank[:20]!r} is no rank", f"{word}:{RANK} projects to rank {RANK}")
+        return _formed(PROJECTED[word](int(rank)), named, form, where, text)
+    if word not in OPTIMIZERS or colon:
+        shown = "".join(c for c in text.strip()[:40] if c.isprintable())
+        raise NapkinError(
+            f"{where}: unknown optimizer {shown!r}", did_you_mean(word, OPTIMIZERS) or "napkin optimizer lists them"
+        )
+    return _formed(OPTIMIZERS[word], named, form, where, text)
+
+
+def _formed(
+    optimizer: Optimizer, named: str | None, form: str | None, where: str, text: str
+) -> tuple[Optimizer, str | None]:
+    """Return an optimizer with the form of its step that its name or --optimizer-form says."""
+    if named is not None and form is not None and named != form:
+        raise NapkinError(
+            f"a contradiction: {where} {text.strip()} and --optimizer-form {form}", "leave out one of the two"
+        )
+    chosen = named or form
+    if chosen is not None and chosen not in optimizer.forms:
+        raise NapkinError(f"{optimizer.name} has no {chosen} form", f"it has {', '.join(optimizer.forms)}")
+    return optimizer, chosen

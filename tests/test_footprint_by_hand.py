@@ -1,0 +1,254 @@
+"""What a step and a server keep, worked out by hand: the allocator's figures, caches, losses, stages, moments.
+
+The small decoders are those of test_states_by_hand.py."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from napkin.autograd.tensors import ACTIVATION, WEIGHT_COPY, Node, Storage, Tensor
+from napkin.footprint import kv_cache, served_weights
+from napkin.footprint.activations import counted
+from napkin.footprint.allocator import (
+    COMMUNICATION,
+    CONTEXT,
+    CONTEXT_EAGER,
+    EAGER,
+    VARIED,
+    WORKSPACE,
+    Flow,
+    Reported,
+    reported,
+    within,
+)
+from napkin.footprint.kept import SharedStorage, dot, freed_bytes
+from napkin.footprint.pieces import chosen_of, delayed_of
+from napkin.footprint.served_weights import StoredWeights, stored
+from napkin.term import TRUE, leaf
+from napkin.training.setup import EXACT, Width
+from tests.conftest import model, preset
+from tests.test_states_by_hand import (
+    ATTENTION,
+    DENSE,
+    EXPERTS,
+    KV,
+    OTHERS,
+    SPARSE,
+    TABLE,
+    D,
+    E,
+    F,
+    H,
+    L,
+    V,
+)
+
+MIB = 1 << 20
+
+# --- what a GPU reports ---
+
+
+def figures(live: int, gpus: int = 1, width: Width = EXACT, flow: Flow | None = None, **more: Any) -> Reported:
+    return reported(leaf("live", live, "byte", TRUE), gpus, False, width, flow, **more)
+
+
+def test_figures_of_libraries_in_bytes() -> None:
+    """cuBLAS: 2 of 4,096 KiB and 8 of 16 KiB; with cuBLASLt's 32 MiB at most 33 MiB. BLOOM: 1,271 MiB."""
+    assert WORKSPACE.value == WORKSPACE.low == 2 * 4096 * 1024 + 8 * 16 * 1024
+    assert WORKSPACE.high == 33 * MIB
+    assert CONTEXT_EAGER.value == pytest.approx(1271 * MIB, rel=0.003)
+    for one in (CONTEXT, CONTEXT_EAGER, COMMUNICATION, EAGER, VARIED):
+        assert one.low < one.value < one.high
+    assert (CONTEXT_EAGER.low, CONTEXT_EAGER.high) == (1.0e9, 1.4e9)
+    assert (CONTEXT.low, CONTEXT.high) == (287e6, 1.33e9)
+    assert (COMMUNICATION.low, COMMUNICATION.high) == (0.5e9, 3e9)
+    assert (EAGER.low, EAGER.high) == (1.08, 1.25)
+    assert (VARIED.low, VARIED.value, VARIED.high) == (EAGER.value, 2.0, 3.5)
+
+
+def test_from_live_bytes_to_what_the_driver_shows() -> None:
+    """0.3 % of rounding, in whole bytes up, and cuBLAS's workspace; a cache of 16 % of what comes and goes; what the
+    optimizer step holds apart; context and three communicators."""
+    live, passing = 1_000_000_001, 600_000_000
+    found = figures(live, 8, flow=Flow(500_000_000, passing, 3))
+    rounding, workspace = 3_000_001, 8_519_680
+    cache = (500_000_000 + passing - live) + 96_000_000
+    assert found.allocated.value == live + rounding + workspace
+    assert found.reserved.value == found.allocated.value + cache
+    assert found.used.value == found.reserved.value + 450_000_000 + 3 * 1_300_000_000
+    assert found.overhead.value == found.used.value - live
+    compiled = reported(leaf("live", live, "byte", TRUE), 8, True, flow=Flow(0, passing, 3))
+    assert compiled.reserved.value - compiled.allocated.value == pytest.approx(42_000_000, abs=1)
+
+
+def test_without_a_flow_all_comes_and_goes() -> None:
+    """One communicator where there are several GPUs, none on one."""
+    alone, two = figures(1_000_000_000), figures(1_000_000_000, 2)
+    assert alone.reserved.value - alone.allocated.value == 160_000_000
+    assert alone.used.value - alone.reserved.value == 450_000_000
+    assert two.used.value - alone.used.value == 1_300_000_000
+
+
+def test_the_ends_of_the_figures() -> None:
+    """The least of everything, and the most: live bytes 10 % lower or 20 % higher, rounding 0 to 1.5 %, gaps of 8 to
+    25 %, context and communicators as published."""
+    live, passing = 1_000_000_000, 600_000_000
+    found = figures(live, 8, Width((-0.1, 0.2)), Flow(500_000_000, passing, 2))
+    apart = 500_000_000 + passing - live
+    low = live * 0.9 + 8_519_680
+    kept = low + (apart + passing * 0.08) * 0.9
+    assert found.ends["memory/allocated"][0] == pytest.approx(low, abs=1)
+    assert found.ends["memory/reserved"][0] == pytest.approx(kept, abs=1)
+    assert found.ends["memory/used"][0] == pytest.approx(kept + 287e6 + 2 * 0.5e9, abs=1)
+    assert found.least == pytest.approx(low + 287e6 + 2 * 0.5e9)
+    high = live * 1.2 * 1.015 + 33 * MIB
+    most = high + (apart + passing * 0.25) * 1.2
+    assert found.ends["memory/allocated"][1] == pytest.approx(high, abs=1)
+    assert found.ends["memory/reserved"][1] == pytest.approx(most, abs=1)
+    assert found.ends["memory/used"][1] == pytest.approx(most + 1.33e9 + 2 * 3e9, abs=1)
+    assert within(found, 10**10).ends["memory/used"] == found.ends["memory/used"]
+    room = int(found.least) + 1000
+    assert within(found, room).ends["memory/used"] == (room, found.ends["memory/used"][1])
+    assert within(found, room).ends["memory/reserved"] == found.ends["memory/reserved"]
+    assert within(found, 0).ends["memory/used"] == (int(found.least), found.ends["memory/used"][1])
+
+
+def test_ends_that_runs_measured_are_ratios_to_the_figure() -> None:
+    """Each figure within the next."""
+    ratios = (("memory/allocated", 0.5, 1.5), ("memory/reserved", 0.75, 2.0), ("memory/used", 0.8, 3.0))
+    found = figures(1_000_000_000, 1, Width(figures=ratios))
+    for name, low, high in ratios:
+        value = getattr(found, name.rpartition("/")[2]).value
+        assert list(found.ends[name]) == pytest.approx([low * value, high * value], abs=1)
+    tight = figures(1_000_000_000, 1, Width(figures=(("memory/used", 0.1, 0.2),)))
+    used = tight.used.value
+    for name in ("allocated", "reserved", "used"):
+        assert list(tight.ends[f"memory/{name}"]) == pytest.approx([0.1 * used, 0.2 * used], abs=1)
+
+
+# --- serving ---
+
+GROUPED = 2 * KV * D
+"""Elements of a token's keys and values in a layer of the small decoder."""
+
+
+def test_the_cache_of_grouped_heads() -> None:
+    """L layers of KV heads of D, keys and values; two ranks hold a head each, eight one of the two again."""
+    assert {kv_cache.growing(DENSE, 10), kv_cache.growing_on(DENSE, 10, 1), kv_cache.read(DENSE, 10)} == {
+        10 * L * GROUPED
+    }
+    assert [kv_cache.growing_on(DENSE, 10, n) for n in (2, 8)] == [10 * L * GROUPED / 2] * 2
+    assert kv_cache.read(DENSE, 10, 2) == 10 * L * GROUPED / 2
+    assert kv_cache.states(DENSE, 10) == kv_cache.unread(DENSE, 10) == 0
+    assert kv_cache.cache(DENSE, 10, 3, 2, "bf16").value == 3 * 2 * 10 * L * GROUPED
+
+
+def test_states_of_recurrent_layers_do_not_grow() -> None:
+    """Mamba: a state of 2·h·16 and the 3 last inputs of the convolution of 4 in each layer."""
+    small = model(
+        model_type="mamba", hidden_size=H, num_hidden_layers=L, vocab_size=V, state_size=16, conv_kernel=4, expand=2
+    )
+    fixed = L * 2 * H * (16 + 3)
+    assert kv_cache.growing(small, 10) == 0
+    assert kv_cache.states(small, 10) == kv_cache.read(small, 10) == kv_cache.states(small, 1000) == fixed
+    assert kv_cache.cache(small, 10, 3, 4, "fp32").value == 3 * 4 * fixed
+
+
+def test_heads_of_a_latent_read_all_of_it() -> None:
+    """DeepSeek-V2: 512 + 64 in place of a key of 192 and a value of 128: (576 + 512)/320 of the FLOPs."""
+    layer = next(layer for _, _, layer in preset("deepseek-v3").stacks[-1].kinds())
+    assert list(kv_cache.absorbed(layer).values()) == [(576 + 512) / (192 + 128)]
+    dense = next(layer for _, _, layer in DENSE.stacks[-1].kinds())
+    assert kv_cache.absorbed(dense) == {}
+    for ranks in (1, 4):
+        assert kv_cache.cached_numbers(layer, 10, ranks) == (10 * 576, 0)
+
+
+NF4 = StoredWeights("nf4", 0.5, 2)
+MATRICES = L * (ATTENTION + 3 * H * F)
+
+
+def test_how_weights_are_stored() -> None:
+    assert stored("bf16") == StoredWeights("bf16", 2, 2)
+    assert stored("fp8").each == stored("fp8").rest == 1
+    assert (stored("nf4").each, stored("nf4").rest) == (0.5 + 4 / 64, 2)
+
+
+def test_weights_of_a_server() -> None:
+    """Norms on every rank, all else divided; more ranks than heads of keys and values hold each of these again, here
+    4/2 times."""
+    norms = (2 * L + 1) * H
+    split = L * (ATTENTION + 3 * H * F) + 2 * TABLE
+    two = StoredWeights("bf16", 2, 2)
+    assert served_weights.divided(DENSE) == (split, norms)
+    assert served_weights.weights(DENSE, two, 1).value == 2 * (split + norms)
+    assert served_weights.weights(DENSE, two, 2).value == 2 * (split // 2 + norms)
+    again = L * 2 * H * KV * D
+    assert served_weights.repeated(DENSE, 2) == 0
+    assert served_weights.repeated(DENSE, 4) == again
+    assert served_weights.weights(DENSE, two, 4).value == 2 * ((split + again) // 4 + norms)
+    assert served_weights.in_matrices(DENSE) == MATRICES
+    narrow = (MATRICES + again) // 4 * 0.5 + (2 * TABLE // 4 + norms) * 2
+    assert served_weights.weights(DENSE, NF4, 4).value == narrow
+    assert served_weights.end_bytes(DENSE, NF4, 2) == (TABLE, TABLE + H)
+
+
+def test_weights_that_a_pass_reads() -> None:
+    """All but rows of the embedding; of E experts with 2 for each token, E·(1 − (1 − 2/E)^n)."""
+    dense = served_weights.weights_read(DENSE, 5, NF4)
+    assert (dense.experts, dense.others) == (0, MATRICES * 0.5 + ((2 * L + 1) * H + TABLE) * 2)
+    assert served_weights.expert_bytes(DENSE, NF4) == 0
+    assert served_weights.expert_bytes(SPARSE, NF4) == EXPERTS * 0.5
+    for tokens, hit in ((1, 2), (2, E * (1 - 0.75**2))):
+        found = served_weights.weights_read(SPARSE, tokens, StoredWeights("bf16", 2, 2))
+        assert found.experts == pytest.approx(2 * EXPERTS / E * hit)
+        assert found.others == 2 * (OTHERS - TABLE)
+        assert found.total == found.experts + found.others
+
+
+# --- what is kept ---
+
+
+def stored_tensor(size: int, label: str = "x", kind: str = ACTIVATION) -> Storage:
+    found = Storage(label, size, kind, False)
+    found.kept = 1
+    return found
+
+
+def test_counts_of_layer_types() -> None:
+    """Twice (3 of the second, 1 of the first), and 4 of the first."""
+    assert counted([(2, ((3, 1), (1, 0))), (1, ((4, 0),))]) == {0: 6, 1: 6}
+    assert dot((2, 3), (5, 7)) == 31
+
+
+def test_shared_storages_are_freed_with_their_last_reader() -> None:
+    """Of 10 bytes that the first type reads and 100 that both do."""
+    shared = [SharedStorage(10, (True, False)), SharedStorage(100, (True, True))]
+    assert [freed_bytes(shared, left) for left in ((1, 1), (0, 1), (1, 0), (0, 0))] == [0, 10, 0, 110]
+
+
+def node(
+    name: str, size: int, inputs: tuple[Tensor, ...] = (), kept: tuple[Storage, ...] = (), weight: int = 1
+) -> Node:
+    output = SimpleNamespace(size=size, storages=())
+    fields = SimpleNamespace(name=name, output=output, inputs=inputs, kept=[(1, one) for one in kept], weight=weight)
+    return cast(Node, fields)
+
+
+def test_recomputation_by_operations_keeps_every_second_linear_layer() -> None:
+    """Outputs of linear layers 1 and 3, and what attention saves that is not its input."""
+    read, made = stored_tensor(1000), stored_tensor(40)
+    query = cast(Tensor, SimpleNamespace(storages=[(1, read)]))
+    nodes = [node("linear", 1), node("linear", 2), node("attention", 7, (query,), (read, made)), node("linear", 4)]
+    assert chosen_of(nodes) == 1 + 40 + 4
+    assert chosen_of(nodes[1:]) == 2 + 40
+
+
+def test_delayed_weight_gradients_need_inputs_and_gradients() -> None:
+    """Each input once, and each output's gradient; not copies of weights, nor products without a weight."""
+    x, copy = stored_tensor(10), stored_tensor(500, kind=WEIGHT_COPY)
+    nodes = [node("linear", 1, kept=(x, copy)), node("linear", 2, kept=(x,)), node("bmm", 4, kept=(x,), weight=0)]
+    assert delayed_of([*nodes, node("softmax", 8, kept=(stored_tensor(9),))]) == 10 + 1 + 2

@@ -1,0 +1,60 @@
+"""Files that name a class without a language model's head: what they say of the head changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from napkin.counting.params import params
+from tests.conftest import model_of
+
+SIZES = {
+    "hidden_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 97,
+}
+
+
+def total(fields: dict[str, Any]) -> int:
+    found = params(model_of(fields))["params/total"].value
+    assert isinstance(found, int)
+    return found
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(
+    ("model_type", "bare", "whole", "more"),
+    [
+        ("qwen3", "Qwen3Model", "Qwen3ForCausalLM", {"intermediate_size": 64}),
+        ("smollm3", "SmolLM3Model", "SmolLM3ForCausalLM", {"intermediate_size": 64}),  # LM is a part of its name
+        ("deberta-v2", "DebertaV2Model", "DebertaV2ForMaskedLM", {"intermediate_size": 64}),
+        ("modernbert", "ModernBertModel", "ModernBertForMaskedLM", {"intermediate_size": 64, "decoder_bias": False}),
+    ],
+)
+def test_a_class_without_a_head_has_none_whether_or_not_it_would_be_tied(
+    model_type: str, bare: str, whole: str, more: dict[str, Any], tied: bool
+) -> None:
+    fields = {"model_type": model_type, **SIZES, **more, "tie_word_embeddings": tied}
+    without = total(fields | {"architectures": [bare]})
+    assert without < total(fields | {"architectures": [whole]}) or (tied and model_type in ("qwen3", "smollm3"))
+    assert without == total(fields | {"architectures": [bare], "tie_word_embeddings": not tied})
+
+
+def test_xmod_without_a_head_has_a_pooler() -> None:
+    """`XmodModel(config)` of transformers 5.23.0 on the meta device."""
+    fields = {"model_type": "xmod", **SIZES, "intermediate_size": 64, "max_position_embeddings": 40}
+    bare = total(fields | {"architectures": ["XmodModel"]})
+    assert bare == 45_584
+
+
+def test_a_head_that_the_class_never_ties_is_said() -> None:
+    fields = {
+        "model_type": "nemotron_h", **SIZES, "intermediate_size": 64, "hybrid_override_pattern": "*-",
+        "head_dim": 12,
+    }  # fmt: skip
+    model = model_of(fields | {"tie_word_embeddings": True})
+    assert not model.tied
+    assert any("tie_word_embeddings is without effect" in note for note in model.notes)

@@ -1,0 +1,352 @@
+"""Live bytes at the moments of a step, by hand: inputs, buffers, gradients through the passes, other models, saving.
+
+The small decoders are those of test_states_by_hand.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from napkin.footprint.loss_tape import body_output, of_each
+from napkin.footprint.memory import least_states, parts_of, rank_of
+from napkin.footprint.moments import pixel_bytes
+from napkin.footprint.other_models import logits_of
+from napkin.footprint.peaks import StageLayers
+from napkin.footprint.prepared import flat, reach_of_step
+from napkin.footprint.registered import buffers
+from napkin.footprint.saving import saved
+from napkin.footprint.through_passes import Gradients
+from napkin.operations.frozen import Reach
+from napkin.operations.model import Stack
+from napkin.operations.tuning import Tuning
+from napkin.planning.enlarge import with_layers
+from napkin.record import replace
+from napkin.training.layout import Layout
+from napkin.training.recomputation import OPERATIONS, Recompute
+from napkin.training.tasks import ForwardPass
+from tests.conftest import ROOT, model, model_of
+from tests.test_states_by_hand import (
+    ATTENTION,
+    DENSE,
+    ENDS,
+    EXPERTS,
+    LAYER,
+    LLAMA,
+    OTHERS,
+    SPARSE,
+    TABLE,
+    TENSORS,
+    WHOLE,
+    D,
+    F,
+    H,
+    L,
+    S,
+    V,
+    rank,
+    setup_of,
+    step_of,
+)  # fmt: skip
+
+TIED = model(**LLAMA, tie_word_embeddings=True)
+
+# --- what a step is given ---
+
+LENGTH = 2048
+"""Llama's max_position_embeddings where a config has none."""
+
+
+@pytest.mark.parametrize(
+    ("what", "first", "last"),
+    [
+        ("rotary", D, D),  # inverse frequencies of a half of the head's size, and the original ones
+        ("each rotary", L / 2 * D, L / 2 * D),
+        ("spare rotary", D, D),
+        ("angles", L / 2 * LENGTH * D, L / 2 * LENGTH * D),
+        ("masks", L / 2 * LENGTH**2, L / 2 * LENGTH**2),
+        ("mask", LENGTH**2, LENGTH**2),
+        ("ids", LENGTH, 0),
+        ("sines", (LENGTH + 2) * H, 0),
+        ("positions", LENGTH * H, 0),
+        ("logits", 0, V),
+        ("scale", 1, 0),
+        ("factors", 2, 0),
+        ("scalar", L / 2, L / 2),
+        ("scalars", 2 * L / 2, 2 * L / 2),
+    ],
+)
+def test_registered_buffers(what: str, first: float, last: float) -> None:
+    """Elements of four bytes on the two stages of a pipeline, or of the weights' two."""
+    for kind, width in (("fp32", 4), ("", 2), ("int64", 8)):
+        step = step_of(DENSE, pp=2)
+        implementation = replace(step.setup.implementation, buffers=((what, kind),))
+        step = replace(step, setup=replace(step.setup, implementation=implementation))
+        found = [buffers(step, rank_of(step, i).stage) for i in range(2)]
+        assert found == [width * first, width * last]
+
+
+def test_inputs_are_ids_and_labels() -> None:
+    """Eight bytes each for every token of a micro-batch on the first stage; context parallelism divides them."""
+    tables = 4 * D
+    for changes, tokens in (({}, S), ({"micro": 3}, 3 * S), ({"cp": 2}, S / 2), ({"tp": 2}, S)):
+        for moment in rank(DENSE, **changes).moments:
+            assert moment.inputs == 2 * 8 * tokens + tables
+    assert {one.inputs for one in rank(DENSE, pp=2, index=1).moments} == {tables}
+
+
+def test_pixels_of_a_micro_batch() -> None:
+    """Three sequences with two images of 16 patches of 3 × 7 × 7 fp32 pixels each."""
+    configs = json.loads(Path(ROOT, "tests/data/vision_bytes.json").read_text(encoding="utf-8"))["configs"]
+    llava = model_of(configs["llava"]["config"])
+    assert pixel_bytes(llava, Layout(96, micro=3, images=2)) == 3 * 2 * 16 * 3 * 7 * 7 * 4
+    assert pixel_bytes(llava, Layout(96)) == pixel_bytes(DENSE, Layout(96, images=2)) == 0
+    assert llava.vision is not None
+    steps = (step_of(llava, tower=llava.vision.implementation, seq=96, images=n) for n in (2, 0))
+    whole, none = (rank_of(step, 0).moments[0].inputs for step in steps)
+    assert whole - none == 2 * 16 * 3 * 7 * 7 * 4
+
+
+# --- gradients ---
+
+
+def gradients(*named: Any, index: int = 0, defers: bool = False, **changes: Any) -> Gradients:
+    step = step_of(*(named or (DENSE,)), **changes)
+    if defers:
+        step = replace(step, setup=replace(step.setup, framework=replace(step.setup.framework, defers=True)))
+    found = rank_of(step, index)
+    return Gradients(step, found, parts_of(step, found.stage))
+
+
+def test_gradients_of_one_micro_batch_come_one_after_the_other() -> None:
+    """Nothing lives through the passes; the head's are there first; divided ones by rank."""
+    found = gradients()
+    assert (found.standing, found.added, found.first) == (0, 0, 2 * (TABLE + H))
+    assert found.after(1001) == 1001
+    for zero, size in ((1, 1001), (2, 251), (3, 251)):
+        assert gradients(DENSE, dp=4, zero=zero).after(1001) == size
+    assert gradients(DENSE, pp=2).first == 0
+    assert gradients(DENSE, pp=2, index=1).first == 2 * (TABLE + H)
+    assert gradients(DENSE, policy="fp32").first == 4 * (TABLE + H)
+
+
+def test_gradients_of_several_micro_batches_stay() -> None:
+    found = gradients(DENSE, micro_batches=2)
+    assert (found.standing, found.added, found.after(1001)) == (2 * WHOLE, 0, 2 * WHOLE)
+    divided = gradients(DENSE, micro_batches=2, dp=4, zero=2)
+    assert (divided.standing, divided.after(1001)) == (2 * WHOLE / 4, 2 * WHOLE / 4)
+    assert gradients(DENSE, micro_batches=2, in_backward=True).standing == 0
+    assert gradients(DENSE, in_backward=True).after(1001) == 0
+    assert gradients(DENSE, "megatron-core").standing == 4 * WHOLE
+
+
+def test_gradients_that_are_reduced_in_the_last_micro_batch_alone() -> None:
+    """torch's no_sync: all of them in 16 bits, as they are computed, and a block's new ones next to them."""
+    found = gradients(DENSE, "fsdp", defers=True, dp=4, zero=3, micro_batches=2)
+    assert (found.standing, found.added) == (2 * WHOLE, 2 * LAYER)
+    for changes in ({"micro_batches": 1}, {"micro_batches": 2, "zero": 1}, {"micro_batches": 2, "dp": 1}):
+        own = gradients(DENSE, "fsdp", defers=True, **{"dp": 4, "zero": 3, **changes})
+        assert own.added == 0
+        assert own.standing in (0, 4 * WHOLE, 4 * WHOLE / 4)
+
+
+def test_litgpt_s_flat_gradients_stay_whole() -> None:
+    """A layer's flat parameter has one gradient, which no rank shares before the last micro-batch."""
+    found = gradients(DENSE, "litgpt", policy="bf16-pure", dp=2, zero=3, micro_batches=2)
+    assert (found.standing, found.added) == (2 * WHOLE / 2 + 2 * WHOLE, 2 * LAYER)
+    assert gradients(DENSE, "litgpt", policy="bf16-pure", dp=1, zero=3).added == 0
+
+
+def test_the_head_s_part_of_a_tied_gradient_waits_for_the_embedding_s() -> None:
+    """Where it is let go of at once it is counted apart, on a single stage; the head's first gradients have it."""
+    waits = [dict(gradients(TIED, **one).parts_after(0))["of_a_tied_head"] for one in WAITING]
+    assert waits == [0, 2 * TABLE, 0, 2 * TABLE]
+    assert gradients(TIED).first == 2 * (TABLE + H)
+    assert dict(gradients(DENSE, micro_batches=2).parts_after(0))["of_a_tied_head"] == 0
+
+
+WAITING: tuple[dict[str, Any], ...] = ({}, {"micro_batches": 2}, {"micro_batches": 2, "pp": 2}, {"in_backward": True})
+
+
+def test_states_of_the_fullest_stage_are_at_least_the_mean() -> None:
+    """16 bytes a parameter and a counter for each tensor, over the stages; a tied embedding once."""
+    assert least_states(DENSE, setup_of(pp=4)) == (16 * WHOLE + 4 * TENSORS) / 4
+    assert least_states(TIED, setup_of(TIED, pp=4)) == pytest.approx(
+        (16 * (WHOLE - TABLE) + 4 * (TENSORS - 1)) / 4, abs=2
+    )
+    assert least_states(DENSE, setup_of(in_backward=True)) == 14 * WHOLE + 4 * TENSORS
+    assert least_states(SPARSE, setup_of(SPARSE, dp=8, ep=4)) >= 16 * (OTHERS + EXPERTS / 4)
+
+
+# --- models that run forward only ---
+
+OTHER = model(**{**LLAMA, "num_hidden_layers": 2, "intermediate_size": 3 * F}, tie_word_embeddings=False)
+OTHER_WHOLE = 2 * (ATTENTION + 9 * H * F + 2 * H) + sum(ENDS)
+
+
+@pytest.mark.parametrize(
+    ("one", "changes", "size"),
+    [
+        (ForwardPass("reference", held=True), {}, 2 * WHOLE),
+        (ForwardPass("reference", held=True), {"dp": 4, "zero": 1}, 2 * WHOLE),
+        (ForwardPass("reference", held=True), {"dp": 4, "zero": 3}, 2 * WHOLE / 4),
+        (ForwardPass("reference", held=True, dtype="fp32"), {}, 4 * WHOLE),
+        (ForwardPass("reference", OTHER, held=True), {}, 2 * OTHER_WHOLE),
+        (ForwardPass("reference", OTHER, held=True), {"dp": 4, "zero": 3}, 2 * OTHER_WHOLE / 4),
+        # a critic: weights, gradients, and 12 bytes of states with a counter for each tensor
+        (ForwardPass("critic", OTHER, held=True, trained=True), {}, 16 * OTHER_WHOLE + 4 * (2 * 9 + 3)),
+    ],
+)
+def test_weights_of_models_that_run_forward_only(one: ForwardPass, changes: dict[str, Any], size: float) -> None:
+    """Whole but under ZeRO-3 (trl/models/utils.py, prepare_deepspeed)."""
+    found = rank(DENSE, forwards=(one,), loss="log-probs", **changes)
+    assert found.others == ((one.name, size),)
+    assert found.models == size
+    for moment in found.moments:
+        assert moment.models == size
+        assert moment.live == moment.passing + found.parameters + size + found.optimizer + moment.gradients
+
+
+def test_logits_of_a_micro_batch() -> None:
+    setup = setup_of(micro=3, cp=2, tp=2)
+    assert logits_of(V, setup) == 3 * S / 2 * V
+    parallel = replace(setup, implementation=replace(setup.implementation, parallel_loss=True))
+    assert logits_of(V, parallel) == 3 * S / 2 * V / 2
+
+
+# --- saving ---
+
+
+@pytest.mark.parametrize(
+    ("framework", "unit", "states"),
+    [
+        ("plain", sum(ENDS), 12 * WHOLE - 4 * WHOLE + 4 * TENSORS),  # Adam's two states with their counters
+        ("torchtune", LAYER, 8 * WHOLE + 4 * TENSORS),  # embedding and head apart
+        ("deepspeed", sum(ENDS), 0),  # saves states as they are divided
+    ],
+)
+def test_what_is_gathered_to_save_it(framework: str, unit: int, states: int) -> None:
+    step = step_of(DENSE, framework, dp=4, zero=3, save="full")
+    found = rank_of(step, 0)
+    what = saved(step, found, parts_of(step, found.stage))
+    assert (what.unit, what.weights, what.states) == (2 * unit, 2 * WHOLE, states)
+    (moment,) = (one for one in found.moments if one.name == "save")
+    assert moment.live == found.parameters + found.optimizer + 2 * unit
+    everywhere = rank_of(step_of(DENSE, framework, dp=4, zero=3, save="full-on-gpu"), 0)
+    (moment,) = (one for one in everywhere.moments if one.name == "save")
+    assert moment.live == found.parameters + found.optimizer + 2 * (unit + WHOLE)
+
+
+# --- layers of a stage ---
+
+MATRICES = LAYER - 2 * H
+
+
+def of_layers(**changes: Any) -> StageLayers:
+    step = step_of(DENSE, policy="amp-bf16", **changes)
+    return StageLayers(step, rank_of(step, 0).stage, 4)
+
+
+def test_what_a_layer_s_backward_pass_makes_and_frees() -> None:
+    """fp32 gradients, and autocast's 16-bit copies of matrices, which checkpointed layers do not keep; a frozen layer
+    has neither."""
+    plain = of_layers()
+    assert (plain.weights, plain.copies, plain.cached) == ([4 * LAYER], [2 * MATRICES], [2 * MATRICES])
+    assert (plain.reruns, plain.remade, plain.idle, plain.encoder) == ([0], [0], [False], 0)
+    (piece,) = plain.pieces
+    again = of_layers(recompute=Recompute("full"))
+    assert (again.copies, again.cached, again.reruns) == ([0], [2 * MATRICES], [piece.recomputed])
+    frozen = of_layers(frozen=2)
+    assert frozen.idle == [True, False, False]  # the first that is trained is a kind of its own
+    for sizes, each in ((frozen.weights, 4 * LAYER), (frozen.copies, 2 * MATRICES), (frozen.cached, 2 * MATRICES)):
+        assert sizes == [0, each, each]
+    assert [frozen.burst(one) for one in (0, 2)] == [piece.dropped, piece.burst - piece.saved]
+    assert frozen.needed(0, (1, 0, 0), 0, (1, 1, 1)) == 0
+
+
+def test_recomputation_by_operations_runs_the_others_again() -> None:
+    """All that the layer computes, without the outputs that are kept."""
+    chosen = of_layers(recompute=Recompute(OPERATIONS))
+    (piece,) = chosen.pieces
+    assert chosen.reruns == [piece.recomputed - piece.chosen]
+    assert chosen.burst(0) == piece.dropped - piece.input - piece.chosen
+    full = of_layers(recompute=Recompute("full"))
+    assert full.burst(0) == full.pieces[0].dropped - full.pieces[0].input
+
+
+@pytest.mark.parametrize(("how", "first"), [(Recompute("none"), 2), (Recompute("full"), 5), (Recompute("every", 8), 5)])
+def test_of_offloaded_activations_the_first_layers_are_still_there(how: Recompute, first: int) -> None:
+    """Two layers in transit, or five checkpoints: they are looked at apart from the others."""
+    step = step_of(with_layers(DENSE, 8), offload=("activations",), recompute=how)
+    layers = StageLayers(step, rank_of(step, 0).stage, 2)
+    assert {sum(upto) for _, _, upto, *_ in layers.corners()} >= {first, first + 1, 8}
+
+
+def test_groups_recompute_what_is_above_their_checkpoint() -> None:
+    """Eight layers in groups of three: the last layer of each, with all of its group, and as many checkpoints."""
+    step = step_of(with_layers(DENSE, 8), recompute=Recompute("group", 3))
+    layers = StageLayers(step, rank_of(step, 0).stage, 2)
+    each = layers.pieces[0].recomputed
+    found = {(sum(upto), checkpoints, recomputed) for _, _, upto, checkpoints, recomputed in layers.corners()}
+    assert found >= {(3, 1, 3 * each), (6, 2, 3 * each), (8, 3, 2 * each)}
+
+
+# --- the loss ---
+
+
+def test_logits_of_each_have_quarters_of_bytes() -> None:
+    assert [of_each(size, 10) for size in (2, 2.25, 1.75, 0.25, 0)] == [20, 23, 18, 3, 0]
+
+
+@pytest.mark.parametrize(
+    ("loss", "kept", "chunks"),
+    [("compiled", 2, 1), ("in-place", 2, 1), ("chunked", 2, 8), ("vocabulary", 4, 1), ("dtensor", 4, 1)],
+)
+def test_what_a_loss_keeps_of_each_logit(loss: str, kept: float, chunks: int) -> None:
+    """Next to what the last norm keeps (its input in fp32, a reciprocal root of each token, the result in 16 bits) and
+    the head's input. The parts of one of eight are gradients of the weight, a part's next to their sum."""
+    after = step_of(DENSE, loss=loss).run.after
+    assert after.saved == kept * S * V + (4 + 2 + 2) * S * H + 4 * S
+    (head,) = (node for node in after.nodes if node.name == "linear")
+    assert head.scratch == (2 * V * H if chunks > 1 else 0)
+
+
+@pytest.mark.parametrize("micro", [1, 3])
+def test_a_loss_that_is_fused_with_its_head_keeps_gradients(micro: int) -> None:
+    """Liger: the hidden state, its gradient and that of the head's weight; forward also the logits of one part of
+    2^⌈log2⌈T/⌈V/h⌉⌉⌉ tokens, that gradient again, and a loss for each token. torchtitan's eight equal parts: an fp32
+    gradient of the hidden state."""
+    tokens = micro * S
+    fused = step_of(DENSE, loss="fused", micro=micro).run.after
+    node = next(one for one in fused.nodes if one.name == "fused_loss")
+    gradients = 2 * tokens * H, 2 * V * H
+    assert [storage.size for _, storage in node.kept] == list(gradients)
+    part = -(-tokens // -(-V // H))
+    rows = min(1 << (part - 1).bit_length(), tokens)
+    assert node.forward_scratch == 2 * rows * V + gradients[1] + 4 * tokens
+    assert (node.scratch, node.weight) == (-sum(gradients), gradients[1])
+    parts = step_of(DENSE, loss="chunked-backward", micro=micro).run.after
+    node = next(one for one in parts.nodes if one.name == "fused_loss")
+    assert [storage.size for _, storage in node.kept] == [4 * tokens * H]
+    assert node.forward_scratch == 4 * -(-tokens // 8) * V + gradients[1] + 4 * tokens
+    assert node.scratch == 0
+
+
+def test_what_the_class_without_its_head_returns() -> None:
+    """Llama's last norm; the module that the embedding is in names the body."""
+    assert body_output(step_of().stack) == "final_norm"
+    assert body_output(Stack("decoder", (), (), ())) == "x"
+
+
+def test_where_the_backward_pass_ends() -> None:
+    """A flat parameter of a layer's frozen weights and its adapters has a gradient: it ends nowhere (LitGPT with
+    FSDP)."""
+    adapted = Tuning("lora", 4, 0.0)
+    for ranks, flat_one in ((2, True), (1, False)):
+        setup = setup_of(DENSE, "litgpt", dp=ranks)
+        setup = replace(setup, implementation=replace(setup.implementation, tuning=adapted))
+        assert flat(setup) is flat_one
+        assert reach_of_step(DENSE, setup) == Reach(0, not flat_one)
+    assert reach_of_step(DENSE, setup_of()) == Reach(0, False)
