@@ -238,6 +238,7 @@ class Vision:
     implementation  how the class runs the tower
     traced   whether what the class keeps with images was counted on it (tools/vision_bytes.py)
     across   layers of the language model attend to what it makes, in place of tokens of the sequence
+    queries  learned queries of the projector attend to the tower's results: `tokens` of an image, whatever its size
     """
 
     patches: Model
@@ -250,6 +251,7 @@ class Vision:
     implementation: Implementation = HF
     traced: bool = False
     across: bool = False
+    queries: bool = False
 
     @property
     def parts(self) -> tuple[Model, Model, Model]:
@@ -258,5 +260,6 @@ class Vision:
     def lengths(self, tokens: int = 0) -> tuple[int, int, int] | None:
         """Return how many tokens each part has for an image: of the config's size, or one that makes `tokens` tokens of
         the language model; None where neither says."""
-        patches, seen = (tokens * self.merged, tokens) if tokens else (self.grid, self.tokens)
+        given = tokens and not self.queries
+        patches, seen = (tokens * self.merged, tokens) if given else (self.grid, self.tokens)
         return (patches, patches + self.added, seen) if patches and seen else None
