@@ -98,7 +98,7 @@ def test_adapters_of_what_does_not_run_have_no_gradient_and_no_states() -> None:
     }  # fmt: skip
     asleep = 2 * 3 * RANK * (32 + 32)
     alone, both = adapted(fields, "query_global", "key_global", "value_global"), adapted(fields, "all-linear")
-    assert (alone.all, alone.idle, alone.states, alone.tensors) == (0, asleep, (), 0)
+    assert (alone.all, alone.idle, alone.states) == (0, asleep, ())
     assert both.idle == asleep
     running = 2 * (2 * 6 + 1)  # A and B of six linear layers in each layer and of the head's
     assert both.states == (("step", running * 4, 0), ("exp_avg", both.all * 2, 0), ("exp_avg_sq", both.all * 2, 0))

@@ -10,14 +10,22 @@ from typing import Any
 
 import pytest
 
+from napkin.footprint.loss_tape import body_output, of_each
 from napkin.footprint.memory import least_states, parts_of, rank_of
 from napkin.footprint.moments import pixel_bytes
 from napkin.footprint.other_models import logits_of
+from napkin.footprint.peaks import StageLayers
+from napkin.footprint.prepared import flat, reach_of_step
 from napkin.footprint.registered import buffers
 from napkin.footprint.saving import saved
 from napkin.footprint.through_passes import Gradients
+from napkin.operations.frozen import Reach
+from napkin.operations.model import Stack
+from napkin.operations.tuning import Tuning
+from napkin.planning.enlarge import with_layers
 from napkin.record import replace
 from napkin.training.layout import Layout
+from napkin.training.recomputation import OPERATIONS, Recompute
 from napkin.training.tasks import ForwardPass
 from tests.conftest import ROOT, model, model_of
 from tests.test_states_by_hand import (
@@ -229,3 +237,116 @@ def test_what_is_gathered_to_save_it(framework: str, unit: int, states: int) -> 
     everywhere = rank_of(step_of(DENSE, framework, dp=4, zero=3, save="full-on-gpu"), 0)
     (moment,) = (one for one in everywhere.moments if one.name == "save")
     assert moment.live == found.parameters + found.optimizer + 2 * (unit + WHOLE)
+
+
+# --- layers of a stage ---
+
+MATRICES = LAYER - 2 * H
+
+
+def of_layers(**changes: Any) -> StageLayers:
+    step = step_of(DENSE, policy="amp-bf16", **changes)
+    return StageLayers(step, rank_of(step, 0).stage, 4)
+
+
+def test_what_a_layer_s_backward_pass_makes_and_frees() -> None:
+    """fp32 gradients, and autocast's 16-bit copies of matrices, which checkpointed layers do not keep; a frozen layer
+    has neither."""
+    plain = of_layers()
+    assert (plain.weights, plain.copies, plain.cached) == ([4 * LAYER], [2 * MATRICES], [2 * MATRICES])
+    assert (plain.reruns, plain.remade, plain.idle, plain.encoder) == ([0], [0], [False], 0)
+    (piece,) = plain.pieces
+    again = of_layers(recompute=Recompute("full"))
+    assert (again.copies, again.cached, again.reruns) == ([0], [2 * MATRICES], [piece.recomputed])
+    frozen = of_layers(frozen=2)
+    assert frozen.idle == [True, False, False]  # the first that is trained is a kind of its own
+    for sizes, each in ((frozen.weights, 4 * LAYER), (frozen.copies, 2 * MATRICES), (frozen.cached, 2 * MATRICES)):
+        assert sizes == [0, each, each]
+    assert [frozen.burst(one) for one in (0, 2)] == [piece.dropped, piece.burst - piece.saved]
+    assert frozen.needed(0, (1, 0, 0), 0, (1, 1, 1)) == 0
+
+
+def test_recomputation_by_operations_runs_the_others_again() -> None:
+    """All that the layer computes, without the outputs that are kept."""
+    chosen = of_layers(recompute=Recompute(OPERATIONS))
+    (piece,) = chosen.pieces
+    assert chosen.reruns == [piece.recomputed - piece.chosen]
+    assert chosen.burst(0) == piece.dropped - piece.input - piece.chosen
+    full = of_layers(recompute=Recompute("full"))
+    assert full.burst(0) == full.pieces[0].dropped - full.pieces[0].input
+
+
+@pytest.mark.parametrize(("how", "first"), [(Recompute("none"), 2), (Recompute("full"), 5), (Recompute("every", 8), 5)])
+def test_of_offloaded_activations_the_first_layers_are_still_there(how: Recompute, first: int) -> None:
+    """Two layers in transit, or five checkpoints: they are looked at apart from the others."""
+    step = step_of(with_layers(DENSE, 8), offload=("activations",), recompute=how)
+    layers = StageLayers(step, rank_of(step, 0).stage, 2)
+    assert {sum(upto) for _, _, upto, *_ in layers.corners()} >= {first, first + 1, 8}
+
+
+def test_groups_recompute_what_is_above_their_checkpoint() -> None:
+    """Eight layers in groups of three: the last layer of each, with all of its group, and as many checkpoints."""
+    step = step_of(with_layers(DENSE, 8), recompute=Recompute("group", 3))
+    layers = StageLayers(step, rank_of(step, 0).stage, 2)
+    each = layers.pieces[0].recomputed
+    found = {(sum(upto), checkpoints, recomputed) for _, _, upto, checkpoints, recomputed in layers.corners()}
+    assert found >= {(3, 1, 3 * each), (6, 2, 3 * each), (8, 3, 2 * each)}
+
+
+# --- the loss ---
+
+
+def test_logits_of_each_have_quarters_of_bytes() -> None:
+    assert [of_each(size, 10) for size in (2, 2.25, 1.75, 0.25, 0)] == [20, 23, 18, 3, 0]
+
+
+@pytest.mark.parametrize(
+    ("loss", "kept", "chunks"),
+    [("compiled", 2, 1), ("in-place", 2, 1), ("chunked", 2, 8), ("vocabulary", 4, 1), ("dtensor", 4, 1)],
+)
+def test_what_a_loss_keeps_of_each_logit(loss: str, kept: float, chunks: int) -> None:
+    """Next to what the last norm keeps (its input in fp32, a reciprocal root of each token, the result in 16 bits) and
+    the head's input. The parts of one of eight are gradients of the weight, a part's next to their sum."""
+    after = step_of(DENSE, loss=loss).run.after
+    assert after.saved == kept * S * V + (4 + 2 + 2) * S * H + 4 * S
+    (head,) = (node for node in after.nodes if node.name == "linear")
+    assert head.scratch == (2 * V * H if chunks > 1 else 0)
+
+
+@pytest.mark.parametrize("micro", [1, 3])
+def test_a_loss_that_is_fused_with_its_head_keeps_gradients(micro: int) -> None:
+    """Liger: the hidden state, its gradient and that of the head's weight; forward also the logits of one part of
+    2^⌈log2⌈T/⌈V/h⌉⌉⌉ tokens, that gradient again, and a loss for each token. torchtitan's eight equal parts: an fp32
+    gradient of the hidden state."""
+    tokens = micro * S
+    fused = step_of(DENSE, loss="fused", micro=micro).run.after
+    node = next(one for one in fused.nodes if one.name == "fused_loss")
+    gradients = 2 * tokens * H, 2 * V * H
+    assert [storage.size for _, storage in node.kept] == list(gradients)
+    part = -(-tokens // -(-V // H))
+    rows = min(1 << (part - 1).bit_length(), tokens)
+    assert node.forward_scratch == 2 * rows * V + gradients[1] + 4 * tokens
+    assert (node.scratch, node.weight) == (-sum(gradients), gradients[1])
+    parts = step_of(DENSE, loss="chunked-backward", micro=micro).run.after
+    node = next(one for one in parts.nodes if one.name == "fused_loss")
+    assert [storage.size for _, storage in node.kept] == [4 * tokens * H]
+    assert node.forward_scratch == 4 * -(-tokens // 8) * V + gradients[1] + 4 * tokens
+    assert node.scratch == 0
+
+
+def test_what_the_class_without_its_head_returns() -> None:
+    """Llama's last norm; the module that the embedding is in names the body."""
+    assert body_output(step_of().stack) == "final_norm"
+    assert body_output(Stack("decoder", (), (), ())) == "x"
+
+
+def test_where_the_backward_pass_ends() -> None:
+    """A flat parameter of a layer's frozen weights and its adapters has a gradient: it ends nowhere (LitGPT with
+    FSDP)."""
+    adapted = Tuning("lora", 4, 0.0)
+    for ranks, flat_one in ((2, True), (1, False)):
+        setup = setup_of(DENSE, "litgpt", dp=ranks)
+        setup = replace(setup, implementation=replace(setup.implementation, tuning=adapted))
+        assert flat(setup) is flat_one
+        assert reach_of_step(DENSE, setup) == Reach(0, not flat_one)
+    assert reach_of_step(DENSE, setup_of()) == Reach(0, False)

@@ -92,7 +92,10 @@ def test_answers_are_timed_as_the_engine_that_generates_them(tmp_path: pathlib.P
 @pytest.mark.parametrize(
     ("rl", "why"),
     [
-        (SAMPLED.replace("on policy,", "1-step Off,"), "how many of its GPUs generate"),
+        (
+            SAMPLED.replace("on policy,", "1-step Off,").replace("rollout_tp: 1", "rollout_tp: 8"),
+            "how many of its GPUs",
+        ),
         (SAMPLED.replace("on policy,", "switch,"), "overlap"),
         (SAMPLED.replace("response_length_mean: 1000, ", ""), "how long its answers are"),
         (SAMPLED.replace("prompts: 64, ", ""), "how many answers"),
@@ -101,6 +104,43 @@ def test_answers_are_timed_as_the_engine_that_generates_them(tmp_path: pathlib.P
 def test_what_is_not_stated_is_the_reason(tmp_path: pathlib.Path, rl: str, why: str) -> None:
     found = validated(tmp_path, task="grpo", layout=GRPO, rl=rl)
     assert why in found["tokens_per_second_per_gpu"]["why"]
+
+
+def test_an_open_division_of_the_gpus_is_the_half(tmp_path: pathlib.Path) -> None:
+    """A fourth and three fourths are in the interval: the ends are those of rows that state them."""
+    rl = SAMPLED.replace("on policy,", "1-step Off,")
+    stated = {
+        part: validated(tmp_path, task="grpo", layout=GRPO, rl=f"{rl}, trainer_gpus: {8 - part}, rollout_gpus: {part}")[
+            "tokens_per_second_per_gpu"
+        ]
+        for part in (2, 4, 6)
+    }
+    found = validated(tmp_path, task="grpo", layout=GRPO, rl=rl)["tokens_per_second_per_gpu"]
+    assert found["predicted"] == pytest.approx(stated[4]["predicted"])
+    assert found["low"] == pytest.approx(min(one["low"] for one in stated.values()))
+    assert found["high"] == pytest.approx(max(one["high"] for one in stated.values()))
+
+
+def test_a_batch_that_is_not_stated_is_that_of_the_algorithm(tmp_path: pathlib.Path) -> None:
+    """DAPO's: 512 prompts of 16 answers, 32 prompts an optimizer step."""
+    without = SAMPLED.replace("group: 8, prompts: 64, ", "algorithm: dapo, ")
+    found = validated(tmp_path, task="grpo", layout=GRPO, rl=without, measured=UPDATE)
+    stated = without.replace("dapo,", "dapo, group: 16, prompts: 512, mini_batch: 32,")
+    same = validated(tmp_path, task="grpo", layout=GRPO, rl=stated, measured=UPDATE)
+    assert found["update_seconds"]["predicted"] == pytest.approx(same["update_seconds"]["predicted"])
+
+
+def test_an_engine_that_generates_all_the_time_gives_the_log_probabilities(tmp_path: pathlib.Path) -> None:
+    """As verl takes them, unless the row says that both are decoupled: a pass less."""
+    rl = SAMPLED.replace("on_policy: on policy,", "mode: fully_async,") + ", trainer_gpus: 4, rollout_gpus: 4"
+    taken, decoupled = (
+        validated(tmp_path, task="grpo", layout=GRPO, rl=f"{rl}{also}", measured="logprob_seconds: 3")[
+            "logprob_seconds"
+        ]
+        for also in ("", ", decoupled: true")
+    )
+    assert "the engine gives the log-probabilities" in taken["why"]
+    assert decoupled["predicted"] > 0
 
 
 def test_a_limit_alone_makes_a_range_of_answers(tmp_path: pathlib.Path) -> None:

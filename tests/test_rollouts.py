@@ -16,8 +16,8 @@ import pytest
 from napkin._tables.rollout_errors import STEPS
 from napkin.architectures import build
 from napkin.commands.question.named import named_config
-from napkin.evidence.rollouts import of_few, page, slower, spread
-from napkin.planning.rollouts import tensors
+from napkin.evidence.rollouts import forward_alone, of_few, page, slower, spread
+from napkin.planning.rollouts import RolloutLengths, held_by_micro_batch, tensors
 from napkin.record import replace
 from napkin.term import GIVEN, leaf
 from napkin.timing.rates import Rates
@@ -92,12 +92,14 @@ def test_a_step_is_its_phases() -> None:
 
 def test_logprobs_are_a_quarter_of_an_update() -> None:
     """A forward pass, next to one forward, one recomputed and a backward of twice that: a quarter; a third at most,
-    were nothing recomputed. Each micro-batch also writes its gradients in 16 bits, reads them, writes them in 32 and
-    reads those: 12 bytes a parameter at least, at no more than 3.35e12 byte/s. 16 micro-batches do it in 0.5 s or a few
-    times that, less than a further forward pass (2 × 8.03e9 FLOPs for each of 1,228,800 tokens: 2.5 s on eight GPUs at
-    their peak), so a fifth at least; 128 micro-batches take longer by 112 times that."""
+    were nothing recomputed; both times what a pass alone takes longer. Each micro-batch also writes its gradients in 16
+    bits, reads them, writes them in 32 and reads those: 12 bytes a parameter at least, at no more than 3.35e12 byte/s.
+    16 micro-batches do it in 0.5 s or a few times that, less than a further forward pass (2 × 8.03e9 FLOPs for each of
+    1,228,800 tokens: 2.5 s on eight GPUs at their peak), so a fifth at least; 128 micro-batches take longer by 112
+    times that."""
     few, many = (values(f"step {LINE} --micro-batch {size}") for size in (8, 1))
-    assert 1 / 5 < few["step/logprobs"] / few["step/update"] < 1 / 3
+    alone = float(forward_alone().value)
+    assert alone / 5 < few["step/logprobs"] / few["step/update"] < alone / 3
     assert many["step/update"] - few["step/update"] > (128 - 16) * 12 * LLAMA / 3.35e12
 
 
@@ -167,6 +169,18 @@ def test_what_leaves_the_gpu_takes_time() -> None:
     assert values(f"step {line}")["step/offload"] == pytest.approx(SLOWER * away / 3.3e9)
 
 
+def test_what_leaves_the_gpus_of_a_node_must_fit_its_host() -> None:
+    """NeMo RL moves weights, the reference's too, and states: of 8 GPUs of tp 2, bf16 weights and reference, gradients
+    that stay, and 12 bytes a parameter over four ranks."""
+    line = f"memory llama3-8b --task grpo --gpus 8 --hardware h100 --tp 2 --trainer nemo-rl {LENGTHS}"
+    found = run_line(f"{line} --host-memory 100GB --json")
+    expected = 8 * (2 * 2 * LLAMA / 2 + 12 * LLAMA / 2 / 4)
+    assert found.values["memory/host"] == pytest.approx(expected, rel=0.01)
+    assert found.data["verdict"] == "does not fit"
+    assert run_line(f"{line} --host-memory 1TB --json").data["verdict"] == "fits"
+    assert "nothing is kept" in run_line(f"memory {LINE} --host-memory 1TB").err
+
+
 def test_the_memory_of_the_longest_needs_no_mean() -> None:
     means = "--prompt-tokens 200 --response-tokens 1000"
     line = LINE.replace(means, "--max-prompt-tokens 500 --max-response-tokens 3500")
@@ -191,6 +205,31 @@ def test_the_longest_alone_make_a_range_of_means() -> None:
     said = " ".join(run_line(f"step {line} -v").out.split())
     assert "prompts of 50 to 500 tokens in the mean are in the interval" in said
     assert "assumed: prompts of 200 tokens and answers of 1,750 tokens" in run_line(f"step {line}").out
+
+
+def test_a_micro_batch_without_padding_is_shorter_than_its_longest() -> None:
+    """One answer of 1,000 tokens and 9 of 200 times 1 + 3·0.6/√9, with prompts of 100: 1,100 and 9·480 over 10; alone
+    it is the longest, and others are never longer than it."""
+    lengths = RolloutLengths(prompt=100, response=200, longest=1000, answers=8, prompts=16)
+    assert held_by_micro_batch(lengths, 1) == 1100
+    assert held_by_micro_batch(lengths, 10) == math.ceil((1100 + 9 * 480) / 10)
+    assert held_by_micro_batch(replace(lengths, response=900), 2) == 1100
+
+
+def test_only_padding_makes_a_micro_batch_as_long_as_its_longest() -> None:
+    """verl's has none: its update holds fewer tokens, and without means the interval is of what they may be."""
+    line = f"memory {LINE} --max-response-tokens 4000 --micro-batch 8 --precision bf16-mixed --framework fsdp"
+    padded, without = (values(f"{line}{trainer}") for trainer in (" --trainer trl", " --trainer verl"))
+    assert without["memory/activations"] < 0.7 * padded["memory/activations"]
+    means = "--prompt-tokens 200 --response-tokens 1000"
+    longest = line.replace(means, "--max-prompt-tokens 200") + " --trainer verl"
+    ends = [
+        run_line(f"{longest} --response-tokens {mean} --prompt-tokens {p} --json").data
+        for mean, p in ((500, 50), (3200, 200))
+    ]
+    found = run_line(f"{longest} --json").data
+    for name, one in (("low", ends[0]), ("high", ends[1])):
+        assert found[name]["memory/phase/update"] == pytest.approx(one[name]["memory/phase/update"])
 
 
 def test_a_step_says_whether_it_fits() -> None:
@@ -251,6 +290,16 @@ def test_the_interval_of_a_step_is_that_of_published_steps() -> None:
     assert high / step >= factor
     assert math.exp(statistics.fmean(means)) == pytest.approx(SLOWER)
     assert any(f"{len(STEPS)} published steps of {len(models)} models" in note for note in data["notes"])
+
+
+def test_a_pass_alone_takes_longer_than_its_part_of_an_update() -> None:
+    """Of updates of four passes, 95.3 s over 31.53 s are left where verl's pages are held out in turn; each page
+    weighs the same, and of one page each table."""
+    one_step = [math.log(4 / ratio) for ratio in (286 / 88, 337 / 108, 344 / 119, 347 / 120)]
+    miles = math.log(4 * 31.53 / 95.3)
+    held_out = float(forward_alone("verl documentation, fully_async.md").value)
+    assert held_out == pytest.approx(math.exp((statistics.fmean(one_step) + miles) / 2))
+    assert 1.2 < held_out < float(forward_alone().value) < 1.5
 
 
 def test_versions_of_a_page_are_held_out_together() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from napkin.evidence.decompositions import SEEN
@@ -17,6 +18,7 @@ from napkin.operations.attention import AttentionCore, Rotary
 from napkin.operations.band_attention import BandAttention
 from napkin.operations.base import Operation
 from napkin.operations.experts import Experts
+from napkin.operations.model import Model
 from napkin.operations.norms import Norm
 from napkin.operations.pointwise import Activation, Add, Multiply
 from napkin.operations.router import Router
@@ -30,13 +32,13 @@ from napkin.timing.experts import expert_time
 from napkin.timing.layer_clock import LayerClock
 from napkin.timing.placement import groups_of
 from napkin.timing.rates import Rates
-from napkin.timing.step import step
+from napkin.timing.step import layers_of_step, least_step, step
 from napkin.timing.step_layout import StepLayout
 from napkin.training.optimizer_step import step_traffic
 from napkin.training.optimizer_work import EIGENVECTORS, ORTHOGONAL, SINGULAR, orthogonalizing, projecting
 from napkin.training.optimizers import OPTIMIZERS
 from napkin.training.precision import POLICIES
-from tests.conftest import run_line
+from tests.conftest import model, run_line
 
 NONE = {
     *("waves", "half_depth", "tensor_latency", "data_latency", "data_overlap", "data_exposed", "interference"),
@@ -627,6 +629,14 @@ def test_zero_3_gathers_twice_and_scatters_once_in_every_micro_batch() -> None:
     assert disturbed["step/communication/data"] - found["step/communication/data"] == pytest.approx(0.1 * gathers)
 
 
+def test_zero_3_gathers_what_a_mean_stage_holds() -> None:
+    """Half of the layers and one of embedding and head, nothing of which is frozen."""
+    found = parts(dp=4, zero=3, pp=2, micro_batches=8)
+    gathers = 3 / 4 * 8 * (2 + 2 + 4) * (L / 2 * (LAYER + NORMS) + V * H)
+    work = found["step/work"]
+    assert found["step/communication/data"] == pytest.approx(joined(work, gathers) - work, rel=1e-6)
+
+
 def test_replicas_of_zero_3_reduce_their_own_part() -> None:
     """Two copies of four shards: 2(2−1)/2 of a quarter of the gradients between them, once a step (hybrid sharding,
     Zhao et al. 2023, section 3.2.2)."""
@@ -900,3 +910,60 @@ def test_work_that_waits_for_the_host_hides_no_more_of_a_reduction_where_it_grow
 def test_all_data_parallel_ranks_shard_unless_a_group_is_given(shards: int, own: int, copies: int) -> None:
     found = groups_of(StepLayout(sequence=S, micro_batch=B, micro_batches=1, dp=4, cp=2, shards=shards))
     assert (found.shards.ranks.value, found.copies.ranks.value) == (own, copies)
+
+
+# --- layouts evaluated together ---
+
+MAMBA = model(
+    model_type="mamba2", hidden_size=64, num_hidden_layers=4, vocab_size=256, state_size=16, num_heads=8, head_dim=16,
+    expand=2, n_groups=1, chunk_size=64,
+)  # fmt: skip
+STREAMS = replace(decoder(DENSE), streams=4)
+TOGETHER: dict[str, Any] = {
+    "sequence": (512, 512, 256, 100, 512, 64), "micro_batch": (1, 2, 2, 1, 4, 1), "micro_batches": (1, 4, 2, 8, 2, 4),
+    "tp": (1, 2, 2, 1, 4, 2), "pp": (1, 2, 1, 4, 2, 2), "vp": (1, 2, 1, 1, 1, 2), "dp": (1, 2, 8, 4, 4, 16),
+    "cp": (1, 1, 2, 1, 1, 1), "ep": (1, 2, 4, 1, 2, 8), "zero": (0, 1, 3, 2, 1, 3), "flash": (1, 1, 0, 1, 0, 1),
+    "sequence_parallel": (0, 1, 1, 0, 0, 1), "layers_recomputed": (0, 1, 0, 0.5, 1, 0),
+    "low": (0, 0, 0, 1, 1, 0), "shards": (0, 0, 8, 0, 0, 4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("of", [decoder(DENSE), decoder(MOE), MAMBA], ids=["dense", "moe", "mamba2"])
+def test_layouts_that_are_evaluated_together_take_what_each_takes_alone(of: Model) -> None:
+    rates = replace(
+        UNIT, node=4, link=7.0, network=3.0, memory=0.6, peak=2.0, half_depth=9.0, waves=0.5, misaligned=0.9, fixed=5.0,
+        data_overlap=0.5, data_exposed=0.1, tensor_latency=2.0, data_latency=3.0, interference=0.1, straggle=4.0,
+        host_layer=1e6, host_experts=2e6, grouped=0.5, dispatch=1.5, stack=1.25, core=0.5, elementwise=1.5,
+    )  # fmt: skip
+    columns: dict[str, Any] = {name: np.array(values, dtype=float) for name, values in TOGETHER.items()}
+    every = {one.name: one.value for one in step(of, StepLayout(**columns), rates).time.parts}
+    for at in range(len(TOGETHER["tp"])):
+        alone = step(of, StepLayout(**{name: values[at] for name, values in TOGETHER.items()}), rates).time
+        for one in alone.parts:
+            found = float(np.broadcast_to(every[one.name], 6)[at])
+            assert found == pytest.approx(float(one.value), rel=1e-9), (at, one.name)
+
+
+def test_stages_send_each_other_all_streams() -> None:
+    """Hyper-connections: n residual streams of h elements."""
+    plan = StepLayout(S, B, 8, pp=2)
+    found = {one.name: float(one.value) for one in step(STREAMS, plan, UNIT).time.walk()}
+    assert found["step/communication/pipeline"] == pytest.approx(8 * 4 * 4 * T * H)
+
+
+def test_a_step_takes_at_least_its_mean_stage_and_the_bubble() -> None:
+    """m·mean + (p − 1)/v·mean; on a single stage all of it."""
+    for p, v, m in ((1, 1, 3), (2, 1, 4), (2, 2, 4)):
+        plan = StepLayout(S, B, m, pp=p, vp=v)
+        layers = layers_of_step(decoder(DENSE), plan, UNIT)
+        found = parts(pp=p, vp=v, micro_batches=m)
+        mean = (L * found["layer"] + found["model/head"]) / p
+        assert least_step(plan, UNIT, layers).value == pytest.approx(m * mean + (p - 1) / v * mean)
+
+
+def test_an_optimizer_s_products_reach_a_share_of_fp32_s_peak() -> None:
+    """Decompositions do not: they are measured steps."""
+    works = projecting(8, decomposed=True)
+    found = parts(works=works, optimizer_bytes=0, changed={"matmul_wide": 0.5, "peak_full": 0.25})["step/optimizer"]
+    cubes = sum(min(a, b) ** 2 * max(a, b) / 200 for a, b in MATRICES)
+    assert found == pytest.approx(L * (sum(32 * a * b for a, b in MATRICES) / (0.5 * 0.25) + cubes))

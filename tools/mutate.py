@@ -1,7 +1,8 @@
 """Change the formulas one place at a time and see whether a test notices.
 
-    python tools/mutate.py                          60 mutants of counting, footprint, timing and serving, seed 0
-    python tools/mutate.py --count 200 --seed 3 --only timing
+    python tools/mutate.py                          400 mutants of counting, footprint and timing, seed 0
+    python tools/mutate.py --count 60 --seed 3 --only timing
+    python tools/mutate.py --only planning          of what serves a model
     python tools/mutate.py --slow                   against the tests that are marked slow too
     python tools/mutate.py --list                   the mutants of the sample, without running anything
 
@@ -53,10 +54,14 @@ OTHERS = (
     "web",
 )  # fmt: skip
 """Test files (the beginning of their name after test_) that are about pages, screens, options and files."""
+STRATA = ("counting", "footprint", "timing")
+"""The packages that a sample is of where none is named."""
 PAGES = "not page and not in_step and not docs"
 """Which tests do not compare a generated page or table with what makes it."""
-BUDGET = 30.0
+BUDGET = 60.0
 """Seconds of tests, as recorded, that a mutant is run against at the most."""
+REPEATED = 10
+"""How much later a case is asked that runs the same lines of the module as an earlier one of its test."""
 SEEN_OFTEN = 30
 """Calls of a function without a new line after which a test's further calls are not recorded."""
 SLOWER, ALLOWANCE, MEMORY = 4, 20, 4 << 30
@@ -276,7 +281,8 @@ def imports(file: str, module: str) -> bool:
 
 def tests_for(mutant: Mutant, found: dict[str, Recorded], budget: float) -> tuple[list[str], int]:
     """Return the tests that run a mutant's statement, in the order in which they are asked, and how many there are:
-    quick ones first, the further cases of one test function later. Of what runs on import: its module's tests, and
+    quick ones first, the further cases of one test function later, those last that run the same lines of the module as
+    an earlier case. Of what runs on import: its module's tests, and
     those of files that import from it."""
     wanted = {(mutant.path, line) for line in range(mutant.lines[0], mutant.lines[1] + 1)}
     covering = [one for one, what in found.items() if not wanted.isdisjoint(what.lines)]
@@ -287,12 +293,16 @@ def tests_for(mutant: Mutant, found: dict[str, Recorded], budget: float) -> tupl
             for one, what in found.items()
             if one.split("::")[0] in near or any(path == mutant.path for path, _ in what.lines)
         ]
-    cases: Counter[str] = Counter()
+    cases: Counter[tuple[str, bool]] = Counter()
+    ways: set[tuple[str, frozenset[int]]] = set()
     costs = {}
     for one in sorted(covering, key=lambda one: found[one].seconds):
         function = one.split("[")[0]
-        cases[function] += 1
-        costs[one] = found[one].seconds * cases[function]
+        way = function, frozenset(line for path, line in found[one].lines if path == mutant.path)
+        again = way in ways
+        ways.add(way)
+        cases[function, again] += 1
+        costs[one] = found[one].seconds * cases[function, again] * (REPEATED if again else 1)
     chosen: list[str] = []
     spent = 0.0
     for one in sorted(covering, key=costs.__getitem__):
@@ -430,7 +440,7 @@ def run_sample(chosen: list[Mutant], session: Session, workers: int, budget: flo
 def main() -> int:
     """Draw a sample, run it, list the survivors."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--count", type=int, default=400)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=PACKAGES, action="append")
     parser.add_argument("--module", action="append", help="the modules whose path below src/napkin holds this")
@@ -446,7 +456,7 @@ def main() -> int:
     if asked.imported:
         import_with(json.load(sys.stdin))
         return 0
-    found = all_places(asked.only or list(PACKAGES))
+    found = all_places(asked.only or list(STRATA))
     if asked.module:
         found = {key: [m for m in each if any(part in m.path for part in asked.module)] for key, each in found.items()}
     chosen = sample({key: each for key, each in found.items() if each}, asked.count, asked.seed)
@@ -467,9 +477,12 @@ def main() -> int:
         asked.slow,
         lambda session: survivors.extend(run_sample(run, session, asked.workers, asked.budget)),
     )
-    noticed = len(run) - len(survivors)
-    print(f"{noticed} of {len(chosen)} mutants noticed, {len(chosen) - len(run)} equivalent, seed {asked.seed}")
     print(*(f"SURVIVED {one}" for one in survivors), sep="\n")
+    for name, of in (*((package, [package]) for package in found), ("in total", list(found))):
+        drawn, asked_of, left = (sum(one.package in of for one in each) for each in (chosen, run, survivors))
+        share = 1 - left / asked_of if asked_of else 1.0
+        print(f"{name:10} {asked_of - left:4} of {asked_of:4} noticed ({share:.1%}), {drawn - asked_of} equivalent")
+    print(f"seed {asked.seed}")
     return 1 if survivors else 0
 
 

@@ -30,6 +30,7 @@ WRAPPERS: dict[str, str] = _index.WRAPPERS
 """Multimodal model_type → the model_type of the language model within it, where its file does not state one."""
 
 _PREDICTION = "mtp_config"
+QUANTIZED = "quantization_config"
 """Where a published file describes its multi-token prediction layers, outside of the language model's fields."""
 
 _OTHER_MODALITIES = (
@@ -67,14 +68,20 @@ def _build(config: Config, assumed: Sequence[str], strict: bool) -> Model:
     settle(config, assumed, strict)
     own = wrapper is not None and wrapper.implementation is not None
     family = config.model_type if own else text.model_type
-    return replace(model, notes=(*model.notes, *config.notes), family=family, vision=seen)
+    notes, stored = (*model.notes, *config.notes), None
+    quantization = next((one.fields[QUANTIZED] for one in (config, text) if QUANTIZED in one.fields), None)
+    if quantization is not None:
+        from napkin.architectures.checkpoint import checkpoint_of
+
+        stored = checkpoint_of(quantization)
+    return replace(model, notes=notes, family=family, vision=seen, checkpoint=stored)
 
 
 def _vision(config: Config, kind: str, text: Config, model: Model) -> Vision | None:
     """Return the vision tower and projector of a multimodal config, where napkin knows them, and say so. `kind`: the
     model_type that the file states."""
-    while config is not text and "vision_config" not in config.fields and config.children:
-        config = config.children[0]  # a model of more senses holds one of images and text
+    while "vision_config" not in config.fields and config.children:
+        config = config.children[0]  # a model of more senses holds one of images and text, an encoder may see
         kind = config.model_type
     if "vision_config" not in config.fields:
         return None
@@ -88,9 +95,10 @@ def _vision(config: Config, kind: str, text: Config, model: Model) -> Vision | N
     if found is not None:
         told = f"only the language model of {printable(kind, 40)} is counted"
         config.notes[:] = [note for note in config.notes if not note.startswith(told)]
+        memory = "memory counts them in" if len(model.stacks) == 1 else "memory leaves them out"
         config.notes.append(
-            f"totals are those of the language model of {printable(kind, 40)}; its vision tower and "
-            "projector are in params/vision and flops/vision, and memory counts them in"
+            f"totals are those of the language model of {printable(kind, 40)}; its vision tower and projector are in "
+            f"params/vision and flops/vision, and {memory}"
         )
     return found
 
@@ -135,7 +143,7 @@ def _wrapper(model_type: str) -> Wrapper | None:
 def text_model(config: Config) -> Config:
     """Return the language model's block of a multimodal config, with what the outer level says about it; else the
     config itself."""
-    stored = config.raw("quantization_config", required=False)
+    stored = config.raw(QUANTIZED, required=False)
     if stored is not None:
         method = stored.get("quant_method") if isinstance(stored, dict) else None
         how = f", stored as {printable(method, 40)}" if isinstance(method, str) else ""
@@ -170,6 +178,9 @@ def text_model(config: Config) -> Config:
     text = config.nested("text_config", WRAPPERS.get(config.model_type), former)
     if wrapper is not None and wrapper.unread:
         text.fields = {**text.fields, wrapper.unread: None}
+    vision = config.raw("vision_config", required=False)
+    if wrapper is not None and wrapper.sees and isinstance(vision, dict) and "hidden_size" in vision:
+        text.restate(wrapper.sees, vision["hidden_size"])
     _settle_tie(config, text)
     config.ignore(*(f for f, value in config.fields.items() if f in text.fields and text.fields[f] == value))
     return text

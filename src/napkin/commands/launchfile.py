@@ -120,6 +120,8 @@ def options_of_launch(
     for option, entry in reading.inputs.items():
         if option in typed or option in overruled or (option == "model" and "params" in typed):
             continue
+        if option == "zero" and (entry.value is None or entry.origin == DEFAULT) and _is_alone(reading, typed):
+            continue
         if option == "model":
             _take_model(reading, entry, command, given, problems)
         elif option == "task" and entry.value is not None and not _is_known("task", str(entry.value)):
@@ -141,6 +143,12 @@ def options_of_launch(
     if notes:
         assumed.append(f"{len(notes)} keys not modeled (napkin read)")
     return Launch(paths, frozenset(typed), given, notes, assumed, clashes)
+
+
+def _is_alone(reading: Reading, typed: Mapping[str, OptionText]) -> bool:
+    """Whether the run has one GPU, where a default for several says nothing."""
+    stated = typed["gpus"].text if "gpus" in typed else reading.value_of("gpus")
+    return str(stated) == "1" and "nodes" not in typed
 
 
 def _assumed(reading: Reading, given: Collection[str]) -> list[str]:

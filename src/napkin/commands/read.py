@@ -17,6 +17,9 @@ from napkin.render.screen import Column, Screen, Table
 MOST_ROWS = 18
 """Options on a screen of 24 lines, next to what was not understood."""
 
+LONGEST_PATH = 44
+"""Characters of a file's path, so that the name of its format stays on the line."""
+
 
 def run(inputs: Inputs) -> Answer:
     """Answer with the options that the files state."""
@@ -72,12 +75,17 @@ def _screen(reading: Reading) -> Screen:
         rows.append(("shape", words, "", ""))
     columns = (Column("option"), Column("value"), Column("origin", drop=2), Column("where", drop=1, remark=True))
     return Screen(
-        (reading.source.name, reading.format.says),
+        (_ending(reading.source.name), reading.format.says),
         (", ".join(parts),),
         table=Table(columns, rows),
         remarks=(*_listed("refused", reading.refused), *_listed("not modeled", reading.not_modelled)),
         listing=True,
     )
+
+
+def _ending(path: str) -> str:
+    """Return a path as one clause of a line: of a long one its end, which tells files apart."""
+    return path if len(path) <= LONGEST_PATH else f"…{path[1 - LONGEST_PATH :]}"
 
 
 def _written(value: object) -> str:

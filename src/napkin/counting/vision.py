@@ -42,7 +42,8 @@ def flops_of(model: Model, images: int, tokens: int = 0) -> list[Term]:
     lengths = model.vision.lengths(tokens) if model.vision is not None else None
     if model.vision is None or lengths is None:
         return []
-    parts = [_flops(part, length) for part, length in zip(model.vision.parts, lengths, strict=True)]
+    seen = lengths[1] if model.vision.queries else 0
+    parts = [_flops(part, length, seen) for part, length in zip(model.vision.parts, lengths, strict=True)]
     once = add("flops/vision/forward", *(term for read, unread in parts for term in (read, *unread)))
     (patches, _), *others = parts  # pixels need no gradient
     back = add(
@@ -56,10 +57,11 @@ def flops_of(model: Model, images: int, tokens: int = 0) -> list[Term]:
     return [once, each, multiply("flops/vision", leaf("images", images, "1", GIVEN), each)]
 
 
-def _flops(model: Model, length: int) -> tuple[Term, list[Term]]:
-    """Return the forward FLOPs of one part for one image, and of its layers whose results nothing reads."""
+def _flops(model: Model, length: int, memory: int) -> tuple[Term, list[Term]]:
+    """Return the forward FLOPs of one part for one image, and of its layers whose results nothing reads. `memory`: the
+    tower's tokens, which learned queries attend to."""
     (stack,) = model.stacks
-    path, work = f"flops/vision/{stack.name}", Work(1, length, EXACT)
+    path, work = f"flops/vision/{stack.name}", Work(1, length, EXACT, memory=memory)
     terms = [term for op in (*stack.before, *stack.after) for term in operation_flops(path, op, work)]
     unread: list[Term] = []
     for name, count, layer in stack.kinds():

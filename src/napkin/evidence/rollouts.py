@@ -1,8 +1,9 @@
 """How much longer published steps of reinforcement learning took than what is counted of them, and how far they were
 from that: a step's prediction and its interval.
 
-One factor is all that is fitted: the mean over models, each of which weighs the same. A row is predicted and judged
-with the rows of other sources alone; versions of one page are one source.
+Two factors are all that is fitted: the mean over models, each of which weighs the same, and what passes without
+gradients take besides. A row is predicted and judged with the rows of other sources alone; versions of one page are one
+source.
 """
 
 from __future__ import annotations
@@ -11,6 +12,36 @@ import math
 
 from napkin._tables.rollout_errors import STEPS
 from napkin.term import SEEN, Term, leaf
+
+UPDATE_TO_LOGPROBS = (
+    ("verl documentation, fully_async.md", (269.80 / 107.71, 133.41 / 70.26, 113.81 / 53.92)),
+    ("verl documentation, fully_async.md", (86.27 / 28.73,)),
+    ("verl documentation, fully_async.md", (111.84 / 35.19,)),
+    ("verl documentation, one_step_off.md", (286 / 88, 337 / 108, 344 / 119, 347 / 120)),
+    ("LMSYS blog, ROCm support for Miles", (95.3 / 31.53,)),
+)
+"""Source and table → seconds of the update over those of log-probabilities: Qwen2.5-Math-7B of 32 to 128 H20,
+Qwen3-30B-A3B of 128, Qwen2.5-7B with tools of 32; Qwen2.5-Math-7B of 12 to 16 H20 with FSDP2 and Megatron;
+Qwen3-30B-A3B of 8 MI300X."""
+COUNTED = 4.0
+"""Forward passes that an update with full recomputation counts: forward, again, and a backward of two."""
+
+
+def forward_alone(without: str = "") -> Term:
+    """Return how many times what is counted of it a pass without gradients takes next to an update: entropies,
+    micro-batches of its own, and weights that are fetched for less work. without: a source that is held out."""
+    by_page: dict[str, list[float]] = {}
+    for source, ratios in UPDATE_TO_LOGPROBS:
+        if page(source) != page(without):
+            by_page.setdefault(page(source), []).append(sum(math.log(COUNTED / one) for one in ratios) / len(ratios))
+    means = [sum(tables) / len(tables) for tables in by_page.values()]
+    return leaf(
+        "rollout/forward_alone",
+        math.exp(sum(means) / len(means)),
+        "1",
+        SEEN,
+        "published updates over log-probabilities",
+    )
 
 
 def slower(without: str = "") -> Term:

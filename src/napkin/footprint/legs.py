@@ -55,11 +55,22 @@ def joined(model: Model) -> Stack:
         (patches,), (tower,), (projector,) = (part.stacks for part in model.vision.parts)
         before = (*patches.before, *tower.before, *before)
         ends = (
-            Layer(PROJECTOR, projector.before, block=False),
+            Layer(PROJECTOR, waiting(projector) if model.vision.queries else projector.before, block=False),
             Layer("images in place", (PlaceImages("placed", ("x",), model.hidden),), block=False),
         )
         patterns = [*tower.patterns, *((1, ((1, end),)) for end in ends), *patterns]
     return Stack("both", before, (*patterns, *last.patterns), last.after)
+
+
+def waiting(projector: Stack) -> Operations:
+    """Return what a projector with layers holds, where a step runs over text alone: its states are kept."""
+    from napkin.operations.idle import Idle
+    from napkin.operations.images import Patches
+
+    layers = (layer.operations for _, count, layer in projector.kinds() for _ in range(count))
+    held = (projector.before, *layers, projector.after)
+    idle = (Idle(f"waiting_{number}", (), operations, trained=True) for number, operations in enumerate(held))
+    return (*idle, Patches("features", ("x",), 0))
 
 
 @record

@@ -51,12 +51,12 @@ class LayerPeak:
     bursts: Number
     later: Number
     masks: Number
-    seam: Number = 0
-    leaf: Number = 0
-    left: Number = 0
-    lent: Number = 0
-    below: bool = False
-    waits: Number = 0
+    seam: Number
+    leaf: Number
+    left: Number
+    lent: Number
+    below: bool
+    waits: Number
 
 
 Corner = tuple[Number, int, Counts, Number, Number]

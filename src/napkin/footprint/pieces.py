@@ -56,12 +56,12 @@ class Piece:
     nodes: tuple[Node, ...]
     input: Number
     recomputed: Number
-    chosen: Number = 0
-    burst: Number = 0
-    dropped: Number = 0
-    anew: Number = 0
-    biases: Number = 0
-    delayed: Number = 0
+    chosen: Number
+    burst: Number
+    dropped: Number
+    anew: Number
+    biases: Number
+    delayed: Number
     arguments: tuple[Storage, ...] = ()
     carried: Number = 0
     rest: Number = 0
@@ -110,16 +110,16 @@ class Pass:
     patterns: tuple[Numbered, ...]
     closure: Number
     tables: tuple[Storage, ...]
-    held_logits: Number = 0
-    loss: Number = 0
-    embedded: Number = 0
-    stream: Number = 0
-    leaf: Number = 0
-    final: Number = 0
-    first: Number = 0
-    zeros: Number = 0
-    undivided: Number = 0
-    shared_tensors: tuple[Storage, ...] = ()
+    held_logits: Number
+    loss: Number
+    embedded: Number
+    stream: Number
+    leaf: Number
+    final: Number
+    first: Number
+    zeros: Number
+    undivided: Number
+    shared_tensors: tuple[Storage, ...]
 
 
 def piece(name: str, tape: Tape, start: int, first: int, input_bytes: Number) -> Piece:

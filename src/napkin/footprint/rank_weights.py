@@ -43,11 +43,10 @@ def weights_on_a_rank(model: Model, stack: Stack, setup: Setup, kinds: Iterable[
         both = 1 if still_head else single
         minus = tuple((n, -d * both, -e * both) for n, d, e in table.states)
         states = gathered([(1, after), (1, HeldWeights(0, 0, minus))]).states
-        tensors = after.tensors - both * table.tensors
         copied = table.gradients(sized(1, setup.precision.param)) * (1 - single) * still_head
         frozen = after.frozen - both * table.frozen + copied
         dense = after.dense - both * table.dense
-        after = replace(after, dense=dense, states=states, tensors=tensors, frozen=frozen)
+        after = replace(after, dense=dense, states=states, frozen=frozen)
         if still_head:
             head, table = after, HeldWeights(0, 0)
     seen = _of_tower(model, stack)

@@ -8,10 +8,12 @@ from napkin.counting.vision import params_of
 from napkin.elementwise import Number
 from napkin.errors import NapkinError
 from napkin.footprint.kv_cache import caches_of, nearest_linear
+from napkin.operations.base import Operation
 from napkin.operations.facts import Served
-from napkin.operations.model import Model
+from napkin.operations.model import Model, Stack
 from napkin.operations.remembered import remembered
 from napkin.operations.roles import REPLICATED
+from napkin.operations.work import Weight
 from napkin.record import record
 from napkin.term import TRUE, Term, add, ceil_divide, constant, leaf, multiply
 
@@ -21,11 +23,13 @@ WIDE = 2
 
 @record
 class StoredWeights:
-    """How weights are stored: `each` bytes for a matrix of a layer, `rest` for everything else."""
+    """How weights are stored: `each` bytes for a matrix of a layer, `rest` for everything else and for the modules
+    that are `kept` (stored_modules.py)."""
 
     name: str
     each: float
     rest: float
+    kept: tuple[str, ...] = ()
 
 
 def stored(name: str) -> StoredWeights:
@@ -62,17 +66,27 @@ def divided(model: Model) -> tuple[int, int]:
 
 
 @remembered
-def in_matrices(model: Model) -> int:
-    """Return the parameters in the matrices of layers: what a blocked format stores."""
+def in_matrices(model: Model, kept: tuple[str, ...] = ()) -> int:
+    """Return the parameters in the matrices of layers, less those of modules that are kept: what a blocked format
+    stores."""
     return sum(
-        count * weight.count
+        narrow * weight.count
         for stack in model.stacks
-        for _, count, layer in stack.kinds()
+        for kind, count, layer in stack.kinds()
         for op in layer.operations
-        if not op.embeds()
+        if not op.embeds() and (narrow := _narrow(model, kept, stack, kind, count, op))
         for weight in op.weights()
         if len(weight.shape) > 1
     )
+
+
+def _narrow(model: Model, kept: tuple[str, ...], stack: Stack, kind: str, count: int, op: Operation) -> int:
+    """Return in how many of `count` layers of a kind the matrices of an operation are in the narrow format."""
+    if not kept:
+        return count
+    from napkin.footprint.stored_modules import narrow_layers  # patterns are slow to load
+
+    return narrow_layers(model, kept)[stack.name, kind, op.name]
 
 
 @remembered
@@ -105,7 +119,7 @@ def weights(model: Model, how: StoredWeights, ranks: int) -> Term:
     if how.each == how.rest:
         here = ceil_divide("weights/divided", leaf("weights/sharded", split, "param", TRUE), over)
         return multiply("memory/parameters", add("weights", here, leaf("weights/whole", whole, "param", TRUE)), each)
-    narrow = in_matrices(model) + again
+    narrow = in_matrices(model, how.kept) + again
     wide = leaf("bytes_of_another_weight", how.rest, "byte/param", TRUE, "16 bits: tables, head, norms and biases")
     return add(
         "memory/parameters",
@@ -128,13 +142,21 @@ def weights(model: Model, how: StoredWeights, ranks: int) -> Term:
 def expert_bytes(model: Model, how: StoredWeights) -> float:
     """Return the bytes of all routed experts."""
     return sum(
-        count * weight.count * (how.each if len(weight.shape) > 1 else how.rest)
+        weight.count * _of_layers(model, how, stack, kind, count, op, weight)
         for stack in model.stacks
-        for _, count, layer in stack.kinds()
+        for kind, count, layer in stack.kinds()
         for op in layer.operations
         for weight in op.weights()
         if weight.used < weight.copies
     )
+
+
+def _of_layers(
+    model: Model, how: StoredWeights, stack: Stack, kind: str, count: int, op: Operation, weight: Weight
+) -> float:
+    """Return the bytes that an element of a weight takes in all `count` layers of a kind."""
+    narrow = _narrow(model, how.kept, stack, kind, count, op) if len(weight.shape) > 1 else 0
+    return narrow * how.each + (count - narrow) * how.rest
 
 
 @remembered
@@ -171,14 +193,14 @@ def weights_read(model: Model, tokens: Number, how: StoredWeights, encodes: bool
     for stack in model.stacks:
         if stack.name == "encoder" and not encodes:
             continue
-        runs = [(1, stack.before), *((count, layer.operations) for _, count, layer in stack.kinds()), (1, stack.after)]
-        for at, (count, operations) in enumerate(runs):
-            inside = 0 < at < len(runs) - 1
+        runs = [("", 1, stack.before), *((kind, n, layer.operations) for kind, n, layer in stack.kinds())]
+        for kind, count, operations in (*runs, ("", 1, stack.after)):
             for op in operations:
                 if op.embeds():
                     continue
                 for weight in op.owner().weights():
-                    each = count * weight.each * (how.each if inside and len(weight.shape) > 1 else how.rest)
+                    width = _of_layers(model, how, stack, kind, count, op, weight) if kind else how.rest
+                    each = weight.each * width
                     if weight.used == weight.copies:
                         others = others + each * weight.copies
                     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import gcd
 
-from napkin.elementwise import Number, ceil_div, floor_div, is_array, maximum, minimum, ratio, where
+from napkin.elementwise import Number, ceil_div, maximum, minimum, ratio, where
 from napkin.footprint.legs import tower_part
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.states import weights_of
@@ -122,82 +122,69 @@ def stage_of(step: PreparedStep, index: Number) -> Stage:
     )
 
 
-def places(step: PreparedStep) -> tuple[Number, ...]:
+def places(step: PreparedStep) -> tuple[int, ...]:
     """Return the indices of stages among which the worst is, each once."""
     return places_of(step.model, step.order, step.setup)
 
 
-def places_of(model: Model, order: Order, setup: Setup) -> tuple[Number, ...]:
-    """Return the indices of stages among which the worst is, each once (in arrays of layouts some may repeat).
+def places_of(model: Model, order: Order, setup: Setup) -> tuple[int, ...]:
+    """Return the indices of stages among which the worst is, each once, of one layout.
 
     Micro-batches in flight never grow along the pipeline, so that of stages with equal layers, except the ends, the
     first is the worst. With one layer variant all but the ends are like the first, which has the embedding too, or
     smaller (the second is the first full one where embedding and head count as layers). Layers that differ repeat with
     a period, and so do the stages of one size: of each segment as many stages are tried as differ."""
-    found = _places(model, order, setup)
-    if not is_array(setup.layout.pp):
-        return tuple(dict.fromkeys(found))
-    whole = 0.0 * setup.layout.pp
-    return tuple({(whole + place).tobytes(): place for place in found}.values())
+    last = int(setup.layout.pp) - 1
+    inside = (min(max(place, 0), last) for place in _inner(model, order, setup))
+    return tuple(dict.fromkeys((0, last, *inside)))
 
 
-def _places(model: Model, order: Order, setup: Setup) -> tuple[Number, ...]:
-    layout = setup.layout
-    p, partition = layout.pp, setup.framework.partition
-    ends = (0 * p, p - 1)
+def _inner(model: Model, order: Order, setup: Setup) -> list[int]:
+    """Return the stages between the ends that are looked at; some may lie outside."""
+    layout, partition = setup.layout, setup.framework.partition
+    last, delays = int(layout.pp) - 1, layout.schedule == "zero-bubble"
     if len(order.segments) == 1 and order.segments[0].period == 1:
-        if layout.stages or layout.schedule == "zero-bubble":
-            found = [
-                place
-                for _, begin, end, _ in _runs(model, order, setup)
-                for place in (begin, begin + 1, end - 2, end - 1)
-            ]
-            inside = tuple(minimum(maximum(place, 0), p - 1) for place in found)
-            return (*ends, *inside)
-        return (*ends, minimum(1, p - 1)) if partition == SLOTS else ends
-    most = int(max(p.max(), 1) if is_array(p) else p)
+        if layout.stages or delays:
+            runs = _runs(model, order, setup)
+            return [place for _, begin, end, _ in runs for place in (begin, begin + 1, end - 2, end - 1)]
+        return [1] if partition == SLOTS else []
     dealt = partition != COST or layout.stages
-    looked = _looked_at(model, order, setup) if dealt and len(order.segments) < most else None
-    if looked is None or len(looked) >= most:
-        looked = list(range(1, most - 1))
-    inner = [minimum(maximum(i, 0), p - 1) for i in looked]
-    if is_array(p):
-        return (*ends, *inner)
-    if not dealt or layout.schedule == "zero-bubble":
-        return (*ends, *sorted(inner))
-    return (*ends, *_unlike(order, _runs(model, order, setup), inner, int(p) - 1))
+    looked = _looked_at(model, order, setup) if dealt and len(order.segments) <= last else None
+    if looked is None or len(looked) > last:
+        looked = list(range(1, last))
+    if not dealt or delays:
+        return sorted(looked)
+    return _unlike(order, _runs(model, order, setup), looked, last)
 
 
-def _looked_at(model: Model, order: Order, setup: Setup) -> list[Number]:
+def _looked_at(model: Model, order: Order, setup: Setup) -> list[int]:
     """Return stages that differ in their layers, among them the first of each composition; under a zero-bubble
     schedule, where the last of them may hold the most, that one as well."""
-    p = setup.layout.pp
-    found: list[Number] = []
+    found: list[int] = []
     for size, begin, end, origin in _runs(model, order, setup):
+        each = max(size, 1)
         for segment in order.segments:
-            here = maximum(begin, floor_div(segment.start - origin, maximum(size, 1)))
-            alike = segment.period if is_array(p) else segment.period // gcd(segment.period, int(max(size, 1)))
+            alike = segment.period // gcd(segment.period, each)
+            here = max(begin, (segment.start - origin) // each)
             found += [here + i for i in range(alike + 1)]
             if setup.layout.schedule == "zero-bubble":
-                there = minimum(end - 1, floor_div(segment.end - 1 - origin, maximum(size, 1)))
+                there = min(end - 1, (segment.end - 1 - origin) // each)
                 found += [there - i for i in range(alike + 1)]
-    return found if is_array(p) else list(dict.fromkeys(found))
+    return list(dict.fromkeys(found))
 
 
-_Run = tuple[Number, Number, Number, Number]
+_Run = tuple[int, int, int, int]
 """Stages of one size, as `_runs` returns them."""
 
 
-def _unlike(order: Order, runs: list[_Run], places: Iterable[Number], last: int) -> list[Number]:
+def _unlike(order: Order, runs: list[_Run], places: Iterable[int], last: int) -> list[int]:
     """Return some stages without those that are like an earlier one of them, which has as many micro-batches in flight
     or more. last: of the pipeline; it and the first hold more than layers."""
-    found: dict[object, Number] = {}
-    for place in sorted({int(place) for place in places}):
-        held: object = place
+    found: dict[object, int] = {}
+    for place in sorted(set(places)):
         if 0 < place < last:
             size, _, _, origin = next(run for run in runs if run[1] <= place < run[2])
-            held = order.composition(int(place * size + origin), int((place + 1) * size + origin))
-        found.setdefault(held, place)
+            found.setdefault(order.composition(place * size + origin, (place + 1) * size + origin), place)
     return list(found.values())
 
 
@@ -212,11 +199,11 @@ def _runs(model: Model, order: Order, setup: Setup) -> list[_Run]:
             found.append((size, begin, begin + count, low - begin * size))
             begin, low = begin + count, low + count * size
         return found
-    p = layout.pp
+    p = int(layout.pp)
     ahead = (partition == SLOTS) * 1
     dealt = order.depth - seen + 2 * ahead
-    least, more = (ceil_div(dealt, p), 0 * p) if partition == FRONT else (dealt // p, dealt % p)
-    return [(least + 1, 0 * p, more, seen - ahead), (least, more, p, more + seen - ahead)]
+    least, more = (-(-dealt // p), 0) if partition == FRONT else divmod(dealt, p)
+    return [(least + 1, 0, more, seen - ahead), (least, more, p, more + seen - ahead)]
 
 
 def in_flight(layout: Layout, index: Number) -> tuple[Number, Number, Number]:

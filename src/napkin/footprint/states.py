@@ -34,7 +34,6 @@ class HeldWeights:
 
     dense, expert  elements of trained weights; those of experts are separate, for fewer ranks shard them
     states         (name, bytes of dense weights, bytes of experts) of the optimizer's states
-    tensors        number of trained tensors
     frozen         bytes of weights that are not trained, which `dense` and `expert` do not count
     wide           of the dense elements, those that stay in fp32 where the others, and their gradients, are narrower
     saved          of the dense elements, those next to adapters that have, with gradients, the frozen weights' type
@@ -45,7 +44,6 @@ class HeldWeights:
     dense: Number
     expert: Number
     states: tuple[tuple[str, Number, Number], ...] = ()
-    tensors: Number = 0
     frozen: Number = 0
     wide: Number = 0
     idle: Number = 0
@@ -96,7 +94,6 @@ def held_weights(operations: Iterable[Operation], setup: Setup) -> HeldWeights:
     expert: Number = 0
     frozen: Number = 0
     wider: Number = 0
-    tensors = 0
     states: dict[str, list[Number]] = {}
     precision = setup.precision
     for op, weight in [(one, weight) for one in operations for weight in one.weights()]:
@@ -110,7 +107,6 @@ def held_weights(operations: Iterable[Operation], setup: Setup) -> HeldWeights:
         kind = "fp32" if stays and precision.state == precision.param else precision.state
         is_expert = weight.shard == EXPERT
         dense, expert = (dense, expert + part) if is_expert else (dense + part, expert)
-        tensors += 1
         shape = weight.shape if weight.copies == 1 else (weight.copies, *weight.shape)
         wide = setup.wide_tables and weight.shard == VOCABULARY
         optimizer = OPTIMIZERS[setup.optimizer.name.removesuffix("-8bit")] if wide else setup.optimizer
@@ -118,9 +114,7 @@ def held_weights(operations: Iterable[Operation], setup: Setup) -> HeldWeights:
             both = states.setdefault(state.name, [0, 0])
             size = _state_size(state, shape, "fp32" if wide else kind)
             both[is_expert] = both[is_expert] + ceil_div(size, ways)
-    return HeldWeights(
-        dense, expert, tuple((name, both[0], both[1]) for name, both in states.items()), tensors, frozen, wider
-    )
+    return HeldWeights(dense, expert, tuple((name, both[0], both[1]) for name, both in states.items()), frozen, wider)
 
 
 def optimizer_of(weight: Weight, optimizer: Optimizer) -> Optimizer:
@@ -225,7 +219,6 @@ def _of_adapters(adapters: list[Weight], saved: list[Weight], frozen: Number, se
         elements[0],
         elements[1],
         tuple((name, both[0], both[1]) for name, both in states.items()),
-        sum(weight.trained for weight in (*adapters, *saved)),
         frozen + idle * sized(1, precision.param),
         idle=idle,
         saved=total(ceil_div(weight.count, divided(weight, layout)) for weight in saved),
@@ -291,7 +284,6 @@ def gathered(parts: Sequence[tuple[Number, HeldWeights]]) -> HeldWeights:
         total(n * p.dense for n, p in parts),
         total(n * p.expert for n, p in parts),
         tuple((name, both[0], both[1]) for name, both in names.items()),
-        total(n * p.tensors for n, p in parts),
         total(n * p.frozen for n, p in parts),
         total(n * p.wide for n, p in parts),
         total(n * p.idle for n, p in parts),

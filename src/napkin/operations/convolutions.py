@@ -137,9 +137,9 @@ class ConvPair(Ordinary):
 
 @record
 class FrameConv(Module):
-    """Convolution over frames of sound: `channels` outputs of `d_in` channels and `kernel` steps, with a bias. Each
-    token is `frames` frames of the input and `rate` results; it reads the batch itself where it reads nothing.
-    FLOP: 2·T·rate·d_in·kernel·channels."""
+    """Convolution over frames of sound, or over rows and columns of patches: `channels` outputs of `d_in` channels and
+    `kernel` steps (of both directions together), with a bias. Each token is `frames` frames of the input and `rate`
+    results; it reads the batch itself where it reads nothing. FLOP: 2·T·rate·d_in·kernel·channels."""
 
     d_in: int
     channels: int

@@ -14,16 +14,20 @@ from napkin.record import record, replace
 @record
 class Idle(Ordinary):
     """Operations that a class holds and a pass over text alone does not run: attention to an image or to an encoder,
-    projections of what there is none of. No gradient reaches their weights, so that an optimizer keeps nothing."""
+    projections of what there is none of. No gradient reaches their weights, so that an optimizer keeps nothing, unless
+    they are `trained` in other steps."""
 
     of: tuple[Operation, ...]
+    trained: bool = False
 
     def holds(self) -> tuple[Operation, ...]:
         return self.of
 
     def weights(self) -> tuple[Weight, ...]:
         return tuple(
-            replace(weight, name=f"{op.name}/{weight.name}", trained=False) for op in self.of for weight in op.weights()
+            replace(weight, name=f"{op.name}/{weight.name}", trained=self.trained and weight.trained)
+            for op in self.of
+            for weight in op.weights()
         )
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:

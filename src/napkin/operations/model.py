@@ -150,6 +150,22 @@ def _repeating(runs: Iterable[tuple[int, Layer]]) -> tuple[Pattern, ...]:
 
 
 @record
+class Checkpoint:
+    """How a published file stores its weights where they are quantized.
+
+    method  of quantization, as the file names it
+    format  of the matrices of layers; "" where napkin does not know it
+    each    bytes of a weight in it, its scales included
+    kept    modules that stay in 16 bits, as the file lists them
+    """
+
+    method: str
+    format: str = ""
+    each: float = 0.0
+    kept: tuple[str, ...] = ()
+
+
+@record
 class Model:
     """A network: one stack, or an encoder and a decoder.
 
@@ -161,6 +177,7 @@ class Model:
     vision    what a multimodal model does with images, where that is known
     outputs     of the head, where they are not the vocabulary (0: they are)
     max_target  tokens that the decoder's positions hold, where they are fewer than the encoder's
+    checkpoint  how the published file stores its weights, where they are quantized
     """
 
     name: str
@@ -180,6 +197,7 @@ class Model:
     vision: Vision | None = None
     max_target: int | None = None
     outputs: int = 0
+    checkpoint: Checkpoint | None = None
 
     @property
     def logits(self) -> int:
@@ -220,6 +238,7 @@ class Vision:
     implementation  how the class runs the tower
     traced   whether what the class keeps with images was counted on it (tools/vision_bytes.py)
     across   layers of the language model attend to what it makes, in place of tokens of the sequence
+    queries  learned queries of the projector attend to the tower's results: `tokens` of an image, whatever its size
     """
 
     patches: Model
@@ -232,6 +251,7 @@ class Vision:
     implementation: Implementation = HF
     traced: bool = False
     across: bool = False
+    queries: bool = False
 
     @property
     def parts(self) -> tuple[Model, Model, Model]:
@@ -240,5 +260,6 @@ class Vision:
     def lengths(self, tokens: int = 0) -> tuple[int, int, int] | None:
         """Return how many tokens each part has for an image: of the config's size, or one that makes `tokens` tokens of
         the language model; None where neither says."""
-        patches, seen = (tokens * self.merged, tokens) if tokens else (self.grid, self.tokens)
+        given = tokens and not self.queries
+        patches, seen = (tokens * self.merged, tokens) if given else (self.grid, self.tokens)
         return (patches, patches + self.added, seen) if patches and seen else None

@@ -9,7 +9,7 @@ from napkin.planning import verdicts
 from napkin.planning.rollouts import Engine, held_by_rollout
 from napkin.planning.step_memory import terms_of
 from napkin.planning.verdicts import FITS, NOT, Fit
-from napkin.record import record
+from napkin.record import record, replace
 from napkin.term import TRUE, Term, add, largest, leaf
 from napkin.training.setup import Setup
 
@@ -56,15 +56,45 @@ def weigh(
     phases = _phases(sharing, terms, used, capacity)
     ends = _ends(phases, used, fit.reported.ends["memory/used"], sharing.engine)
     low, high = max(low for low, _ in ends.values()), max(high for _, high in ends.values())
-    verdict = FITS if high <= capacity.value else NOT if low > capacity.value else UNDECIDED
+    verdict = verdict_of(low, high, capacity)
     whole = {**fit.reported.ends, **ends, "memory/total": (low, high)}
     return RolloutFit(fit, terms, tuple(phases), largest("memory/total", *phases), whole, verdict)
+
+
+def spanned(fit: RolloutFit, others: list[RolloutFit], capacity: Term) -> RolloutFit:
+    """Return a fit whose intervals and verdict are those of other lengths too."""
+    if not others:
+        return fit
+    ends = dict(fit.ends)
+    for one in others:
+        for name, (low, high) in one.ends.items():
+            ends[name] = (min(ends[name][0], low), max(ends[name][1], high))
+    low, high = ends["memory/total"]
+    return replace(fit, ends=ends, verdict=verdict_of(low, high, capacity))
+
+
+def verdict_of(low: Number, high: Number, capacity: Term) -> str:
+    """Return whether what is between two ends fits."""
+    return FITS if high <= capacity.value else NOT if low > capacity.value else UNDECIDED
 
 
 def moved_away(terms: dict[str, Term], away: tuple[str, ...]) -> Term:
     """Return the bytes of the trainer that leave a GPU while answers are generated there. terms: of its memory."""
     paths = [f"memory/{one}" for one in away] + ["memory/models"] * ("parameters" in away)
     return add("offload/bytes", *(terms[path] for path in paths if path in terms))
+
+
+def hosted_between(terms: dict[str, Term], away: tuple[str, ...]) -> dict[str, Term]:
+    """Return what a GPU's trainer keeps in the host's memory while answers are generated, by path. terms: of its memory
+    on the GPU."""
+    found = {}
+    for name in away:
+        paths = [f"memory/{name}", *(["memory/models"] if name == "parameters" else [])]
+        parts = [terms[path] for path in paths if path in terms]
+        if parts:
+            path = f"memory/host/{name}"
+            found[path] = parts[0].renamed(path) if len(parts) == 1 else add(path, *parts)
+    return found
 
 
 def _ends(

@@ -3,6 +3,8 @@ generates at a time."""
 
 from __future__ import annotations
 
+import math
+
 from napkin.errors import Refused
 from napkin.footprint import served_weights
 from napkin.operations.facts import LinearLayer
@@ -66,6 +68,21 @@ class RolloutLengths:
     def tokens(self) -> int:
         """Tokens of a step."""
         return self.prompts * self.answers * self.mean
+
+
+DEVIATION, LARGEST = 0.6, 3
+"""assumed: standard deviation of lengths over their mean, and by how many of them the largest of a step's micro-batches
+is above the mean one."""
+
+
+def held_by_micro_batch(lengths: RolloutLengths, micro: int) -> int:
+    """Return the tokens of each of the `micro` sequences of the largest micro-batch, without padding: one is the
+    longest, the others are as long in the mean as so many can be."""
+    others = micro - 1
+    if not others:
+        return lengths.most
+    each = min(lengths.mean * (1 + LARGEST * DEVIATION / math.sqrt(others)), lengths.most)
+    return math.ceil((lengths.most + others * each) / micro)
 
 
 @record

@@ -33,6 +33,7 @@ class Trainer:
     ranks     tensor-parallel ranks of the engine unless a run says otherwise
     sleeps    the engine gives its memory back while the model is trained
     away      what it moves to the host while an engine generates on the same GPUs
+    unpads    sequences of a micro-batch of reinforcement learning follow each other without padding
     penalizes a step of reinforcement learning compares with a reference unless a run says otherwise
     broadcast byte/s at which it sends all weights to an engine on GPUs of its own, 0 where nothing says it
     defers    FSDP divides gradients in a step's last micro-batch only: the loop of transformers' Trainer or accelerate
@@ -62,6 +63,7 @@ class Trainer:
     sleeps: bool = True
     away: tuple[str, ...] = ()
     penalizes: tuple[str, ...] = PENALIZED
+    unpads: bool = False
     broadcast: float = 0.0
     defers: bool = False
     software: str = "fsdp-eager"
@@ -210,7 +212,7 @@ TRAINERS: dict[str, Trainer] = {
         Trainer(
             "verl",
             "volcengine/verl verl/trainer/config/engine/fsdp.yaml: model_dtype fp32, bf16 compute, fsdp_size -1 and "
-            "reshard_after_forward: divided over all ranks; "
+            "reshard_after_forward: divided over all ranks; model/hf_model.yaml: use_remove_padding; "
             "verl/trainer/config: use_kl_loss and use_kl_in_reward are off, rollout.tensor_model_parallel_size 2, "
             "rollout.name vllm; docs/advance/delta_weight_sync.md: full broadcasts, 7B in 5.5 to 6 s, 72B in 28.5, "
             "235B in 246 to 266",
@@ -219,6 +221,7 @@ TRAINERS: dict[str, Trainer] = {
             penalizes=(),
             engine="vllm",
             ranks=2,
+            unpads=True,
             broadcast=2.6e9,
             framework="fsdp",
             divides=(("fsdp", 3),),

@@ -7,9 +7,9 @@ kinds.py has the towers by the model_type of their vision_config, models.py the 
 
 from __future__ import annotations
 
-from napkin.architectures.vision.kinds import TOWERS
 from napkin.architectures.vision.models import SIGHTS, Sight
 from napkin.architectures.vision.projectors import Sees
+from napkin.architectures.vision.single_kinds import TOWERS
 from napkin.architectures.vision.tower import grid, one_stack, tower
 from napkin.errors import NapkinError
 from napkin.inputs.model import Config
@@ -55,7 +55,17 @@ def _projected(config: Config, vision: Config, sight: Sight, hidden: int) -> Vis
         runs = (*stack.runs, (1, Layer("each patch", found.each, block=False)))
         seen = replace(seen, tower=replace(seen.tower, stacks=(stack_of("tower", stack.before, runs, ()),)))
     projector = one_stack(config.name, "projector", found.operations, found.width or hidden)
-    return replace(seen, projector=projector, merged=found.merged, tokens=found.tokens, traced=sight.traced)
+    if found.queries:
+        stack = stack_of("projector", found.operations, found.layers, found.after)
+        projector = replace(projector, stacks=(stack,))
+    return replace(
+        seen,
+        projector=projector,
+        merged=found.merged,
+        tokens=found.tokens,
+        traced=sight.traced,
+        queries=found.queries,
+    )
 
 
 def _layers_read(config: Config, field: str, depth: int) -> list[int]:

@@ -276,7 +276,7 @@ IDEFICS = replace(
     names=Names(width="embed_dim"),
 )  # fmt: skip
 
-TOWERS: Mapping[str, Tower] = {
+SHARED: Mapping[str, Tower] = {
     "siglip_vision_model": SIGLIP,
     "siglip2_vision_model": SIGLIP2,
     "clip_vision_model": CLIP,

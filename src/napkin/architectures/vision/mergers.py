@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 
 from napkin.architectures.blocks import LAYER, Operations, gated_mlp
-from napkin.architectures.vision.kinds import TOWERS
 from napkin.architectures.vision.projectors import Projected, Sees, normed_linears
+from napkin.architectures.vision.single_kinds import TOWERS
 from napkin.architectures.vision.tower import two_linears
 from napkin.inputs.model import Config
 from napkin.operations.images import Reorder, Softmax

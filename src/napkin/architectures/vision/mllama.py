@@ -8,7 +8,7 @@ from __future__ import annotations
 from napkin.architectures.blocks import LAYER
 from napkin.architectures.module_paths import located
 from napkin.architectures.reading import DEEPEST
-from napkin.architectures.vision.kinds import TOWERS
+from napkin.architectures.vision.single_kinds import TOWERS
 from napkin.architectures.vision.tower import grid, layer, one_stack, patched
 from napkin.inputs.model import Config
 from napkin.operations.images import ClassTokens, Patches

@@ -34,6 +34,8 @@ from napkin.architectures.vision.projectors import (
     unprojected,
     vip,
 )
+from napkin.architectures.vision.resamplers import kosmos, perceiver, qformer
+from napkin.architectures.vision.single_projectors import cosmos_edge, ernie, git, muse, nemotron, step, video_llava
 from napkin.record import record, replace
 
 TYPE_CHECKING = False
@@ -110,6 +112,9 @@ LFM2 = {
     "projector_use_layernorm": True,
 }  # fmt: skip
 
+BLIP_2 = Sight("blip_2_vision_model", qformer, fields={"num_query_tokens": 32})
+_MUSE = {"out_hidden_size": 6144, "projector_hidden_size": 4096, "projector_hidden_act": "gelu"}
+
 SIGHTS: Mapping[str, Sight] = {
     "llava": LLAVA,
     "llava_next": LLAVA_NEXT,
@@ -182,6 +187,26 @@ SIGHTS: Mapping[str, Sight] = {
         partial(glm, inner=lambda vision: vision.integer("projection_intermediate_size")),
     ),
     "inkling2": Sight("inkling2_vision", merged_mlp),
+    "cohere_compass": replace(QWEN2_VL, tower="cohere_compass_vision"),
+    "qwen4_exp": replace(QWEN2_VL, tower="qwen4_exp_vision"),
+    "diffusion_gemma": Sight("gemma4_vision", gemma4, named=True),
+    "cosmos3_edge": Sight("cosmos3_edge_vision", cosmos_edge, fields={"projector_hidden_size": 11_520}),
+    "ernie4_5_vl_moe": Sight("ernie4_5_vl_moe_vision", ernie),
+    "muse_glimmer": Sight("muse_glimmer_vision", muse, fields=_MUSE),
+    "muse_spark": Sight("muse_spark_vision", muse, fields=_MUSE),
+    "step3p7": Sight("step3p5_vision", step, fields={"projector_bias": False}),
+    "nemotron_h_omni": Sight("radio", nemotron, fields={"downsample_ratio": 0.5, "projector_hidden_size": 4096}),
+    "blip": Sight("blip_vision_model", unprojected, across=True),
+    "git": Sight("git_vision_model", git),
+    "video_llava": replace(LLAVA, project=video_llava, traced=False),
+    "blip-2": BLIP_2,
+    "instructblip": replace(BLIP_2, tower="instructblip_vision_model", project=partial(qformer, instructed=True)),
+    "instructblipvideo": replace(
+        BLIP_2, tower="instructblipvideo_vision_model", project=partial(qformer, instructed=True)
+    ),
+    "idefics2": Sight("idefics2_vision", perceiver),
+    "kosmos-2": Sight("kosmos_2_vision_model", kosmos, fields={"latent_query_num": 64}),
+    "t5gemma2_encoder": GEMMA3,
     "glm_ocr": Sight(
         "glm_ocr_vision",
         partial(

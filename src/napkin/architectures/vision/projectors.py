@@ -11,6 +11,7 @@ from napkin.inputs.model import Config
 from napkin.operations.images import ParameterProduct, Patches, Pool
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
+from napkin.operations.model import Parts
 from napkin.operations.pointwise import Activation, Scale
 from napkin.operations.roles import REPLICATED
 from napkin.record import record
@@ -43,6 +44,12 @@ class Sees:
         grid = self.rows * self.columns
         return grid + self.added - self.without if grid else 0
 
+    @property
+    def all(self) -> int:
+        """Tokens of an image, the learned ones included."""
+        grid = self.rows * self.columns
+        return grid + self.added if grid else 0
+
     def read(self, merged: int = 1, ordered: bool = False) -> tuple[Operations, str]:
         """Return what is read of the tower's results ("x"), and its name; `ordered`: `merged` patches are put together,
         which copies."""
@@ -56,13 +63,17 @@ class Sees:
 class Projected:
     """A projector: its operations, which read "x" (`merged` patches for each token), the tokens of an image (0: the
     config does not fix them), and the width of its results (0: the language model's). `each`: what runs over every
-    patch before patches are merged."""
+    patch before patches are merged. `queries`: learned ones attend to the tower's results, in `layers` with operations
+    `after` them; an image has as many tokens whatever its size."""
 
     operations: Operations
     tokens: int
     merged: int = 1
     width: int = 0
     each: Operations = ()
+    queries: bool = False
+    layers: Parts = ()
+    after: Operations = ()
 
 
 Projector = Callable[[Sees], Projected]
@@ -83,12 +94,10 @@ def llava(sees: Sees, newline: bool = False) -> Projected:
 
 
 def unprojected(sees: Sees) -> Projected:
-    """Return the tower's results, the first token included: the language model's layers project them (Idefics)."""
-    if sees.config.flag("use_resampler"):
+    """Return the tower's results, the first token included: the language model's layers read them (Idefics, BLIP)."""
+    if sees.config.flag("use_resampler", otherwise=False):
         raise sees.config.refuse("use_resampler", "napkin does not know what resamples its results")
-    grid = sees.rows * sees.columns
-    features = Patches("features", ("x",), sees.width)
-    return Projected((features,), grid + sees.added if grid else 0, width=sees.width)
+    return Projected((Patches("features", ("x",), sees.width),), sees.all, width=sees.width)
 
 
 def vip(sees: Sees) -> Projected:

@@ -85,7 +85,7 @@ def tower(config: Config, kind: Tower, unread: int | None) -> Vision:
         one_stack(config.name, "patches", patched(config, kind, width), width),
         located(seen, kind.modules),
         one_stack(config.name, "projector", (), width),
-        added=kind.stem.tokens,
+        added=added(config, kind.stem),
         grid=rows * columns,
         implementation=kind.implementation,
     )
@@ -110,6 +110,11 @@ def patched(config: Config, kind: Tower, width: int) -> Operations:
     return Pixels("pixels", (), elements), project("patch_embedding", ("pixels",), elements, width, kind.stem.bias)
 
 
+def added(config: Config, how: Stem) -> int:
+    """Read how many learned tokens stand next to the patches."""
+    return how.tokens(config) if callable(how.tokens) else how.tokens
+
+
 def stem(config: Config, kind: Tower, width: int, patches: int) -> Operations:
     """Return what happens to the projected patches ("x") before the layers."""
     how, last = kind.stem, "x"
@@ -117,8 +122,8 @@ def stem(config: Config, kind: Tower, width: int, patches: int) -> Operations:
     if how.normed is not None:
         found.append(how.normed("patch_norm", last, width))
         last = "patch_norm"
-    if how.tokens:
-        found.append(ClassTokens("class_token", (last,), how.tokens, width))
+    if tokens := added(config, how):
+        found.append(ClassTokens("class_token", (last,), tokens, width))
         last = "class_token"
     if how.positions:
         rows = positions(config, how, patches)
@@ -140,7 +145,7 @@ def positions(config: Config, how: Stem, patches: int) -> int:
     """Read the rows of the table of positions."""
     if callable(how.positions):
         return how.positions(config)
-    return patches + how.tokens if how.positions == "grid" else config.integer(how.positions)
+    return patches + added(config, how) if how.positions == "grid" else config.integer(how.positions)
 
 
 def inner_width(config: Config, kind: Tower) -> int:

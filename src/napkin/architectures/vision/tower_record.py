@@ -41,7 +41,7 @@ class Stem:
     """What precedes the layers.
 
     bias       of the patches' projection
-    tokens     learned tokens next to the patches (a class token)
+    tokens     learned tokens next to the patches (a class token), or a function that reads their number
     positions  learned positions: "grid" (one for each patch of the config's image), a field with their number or a
                function that reads it, ""
     normed     a norm of the projected patches
@@ -51,7 +51,7 @@ class Stem:
     """
 
     bias: bool = True
-    tokens: int = 0
+    tokens: int | Callable[[Config], int] = 0
     positions: str | Callable[[Config], int] = "grid"
     normed: NormStyle | None = None
     norm: NormStyle | None = None

@@ -32,10 +32,13 @@ def read_save(inputs: Inputs, setup: Setup) -> str:
     return how
 
 
-def read_host(inputs: Inputs, setup: Setup, hardware: Hardware | None) -> tuple[int, float | None]:
-    """Return the GPUs of a node, and the bytes of its host's memory where they are given."""
+def read_host(
+    inputs: Inputs, setup: Setup, hardware: Hardware | None, away: tuple[str, ...] = ()
+) -> tuple[int, float | None]:
+    """Return the GPUs of a node, and the bytes of its host's memory where they are given. away: what is there between
+    phases of a step."""
     given = inputs.number_or_none("host-memory")
-    kept = bool(setup.offload) or setup.optimizer.paged or setup.save == FULL
+    kept = bool(setup.offload or away) or setup.optimizer.paged or setup.save == FULL
     why = "nothing is kept in the host's memory"
     inputs.depends(("host-memory",), kept, why, "--offload, or --save full, keeps something there")
     if not kept:

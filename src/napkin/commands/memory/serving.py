@@ -9,6 +9,7 @@ from napkin.commands.question.frozen import read_quantized
 from napkin.commands.question.machine import read_hardware
 from napkin.commands.question.model import read_sequence, read_target
 from napkin.commands.question.nodes import read_gpus
+from napkin.commands.question.stored_weights import read_weights
 from napkin.commands.screens.serving import screen
 from napkin.errors import NapkinError
 from napkin.footprint import served_weights
@@ -70,7 +71,7 @@ def read(inputs: Inputs, model: Model) -> ServingQuestion:
     inputs.because(("max",), "it belongs to training; the largest batch and context are part of the answer")
     inputs.because(inputs.command.options, "it belongs to training, not to --inference", "leave out one of the two")
     ranks = _read_ranks(inputs, model)
-    weights = served_weights.stored(inputs.text("dtype", default="bf16"))
+    weights = read_weights(inputs, model)
     cache = formats.find(inputs.text("cache-dtype", default=CACHE), "--cache-dtype")
     seq, sequences = read_sequence(inputs, model), inputs.integer("batch", default="1")
     element = formats.element_bytes(cache).value

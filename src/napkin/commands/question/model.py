@@ -11,6 +11,7 @@ from napkin.inputs.load import printable
 from napkin.inputs.model import CLASS_DEFAULT, LARGEST_DIMENSION, PRESET, Config
 from napkin.operations.model import Model
 from napkin.options.training import FROZEN, TASKED
+from napkin.record import replace
 from napkin.term import Term
 from napkin.training.tasks import Passes
 
@@ -39,6 +40,8 @@ def read_model(inputs: Inputs) -> Model:
         inputs.note(note)
     if ignorable:
         inputs.note(f"config fields ignored: {', '.join(ignorable)}")
+    if len(model.stacks) > 1 and inputs.command.name not in COUNTS:
+        model = replace(model, vision=None)  # an encoder's images are counted, and run in no step
     return read_as_trained(inputs, _read_padded(inputs, model))
 
 
@@ -175,6 +178,12 @@ def read_images(inputs: Inputs, model: Model) -> tuple[int, int]:
             f"--{'images' if images else 'image-tokens'}: layers of {model.name} attend to images; they are counted as "
             "parameters, and a step on text alone",
             "leave it out: flops MODEL has what an image takes in the vision tower",
+        )
+    if model.vision.queries:
+        raise Refused(
+            f"--{'images' if images else 'image-tokens'}: learned queries of {model.name} attend to patches, and what "
+            "a step keeps of them is not counted",
+            "leave it out: flops MODEL has what an image takes, params MODEL its parameters",
         )
     lengths = model.vision.lengths(tokens)
     if lengths is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
+from napkin.commands.memory.host import host_of, judged, read_host
 from napkin.commands.memory.notes import source_of
 from napkin.commands.memory.question import STATUS
 from napkin.commands.rollout.amount import read_steps, run_of
@@ -10,6 +11,7 @@ from napkin.commands.rollout.question import RolloutQuestion, read
 from napkin.commands.screens import rollout as screen
 from napkin.counting.params import params
 from napkin.errors import DOES_NOT_FIT
+from napkin.planning.rollout_memory import hosted_between
 from napkin.render.answer import Answer
 from napkin.term import TRUE, divide, leaf, multiply
 
@@ -23,9 +25,19 @@ def run_memory(inputs: Inputs) -> Answer:
     found = question.weighed(source_of(question.model, question.implementation))
     engine, capacity = question.sharing.engine, question.capacity
     own = [] if engine is None else [engine.weights(), engine.cache(capacity)]
-    answer = Answer("memory", (*found.terms.values(), *found.phases, *own, found.total, capacity))
+    between = hosted_between(found.terms, question.sharing.away)
+    shown = {**between, **found.terms}
+    answer = Answer("memory", (*shown.values(), *found.phases, *own, found.total, capacity))
     answer.intervals = dict(found.ends)
     answer.verdict = found.verdict
+    node, there = read_host(inputs, question.setup, question.hardware, tuple(between))
+    on_host = host_of(shown, node)
+    if on_host is not None:
+        answer.terms = (*answer.terms, on_host)
+    if on_host is not None and there is not None:
+        verdict, limit = judged(on_host, there)
+        answer.terms = (*answer.terms, limit)
+        answer.verdict = verdict if verdict == DOES_NOT_FIT else answer.verdict
     if inputs.flag("must-fit"):
         answer.status = STATUS[answer.verdict]
     answer.screen = screen.of_memory(question, answer, found.phases)

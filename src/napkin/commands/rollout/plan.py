@@ -11,7 +11,7 @@ from napkin.commands.question.layout import degrees
 from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.untimed import read_untimed
 from napkin.commands.rollout.amount import read_steps, run_of
-from napkin.commands.rollout.question import read_lengths
+from napkin.commands.rollout.lengths import read_lengths
 from napkin.commands.rollout.search import Freedom, RolloutLayout, RolloutSearch, chosen
 from napkin.commands.screens.rollout_plan import screen
 from napkin.errors import BROKEN, NapkinError
@@ -97,6 +97,7 @@ def _read_freedom(inputs: Inputs) -> Freedom:
         offloads="offload" not in inputs,
         family=trainer.engine,
         broadcast=trainer.broadcast,
+        unpads=trainer.unpads,
     )
 
 

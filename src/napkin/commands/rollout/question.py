@@ -7,36 +7,27 @@ import math
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.frozen import read_implementation
-from napkin.commands.question.machine import RATES, WHICH, read_hardware
+from napkin.commands.question.machine import RATES, read_hardware
 from napkin.commands.question.model import read_model
 from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.setup import read_setup
 from napkin.commands.question.step_model import read_prediction
 from napkin.commands.question.tasks import read_task
+from napkin.commands.rollout.lengths import MEANS, read_lengths, read_means_below, read_spans
 from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
 from napkin.errors import NapkinError
-from napkin.evidence.answers import TokenRange, answers_within, prompts_within
 from napkin.evidence.rates import machine
 from napkin.evidence.single import StepPrediction
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.options.training import SETUP_DEFAULTS
-from napkin.planning.rollout_memory import RolloutFit, Sharing, moved_away, weigh
-from napkin.planning.rollouts import APART, Engine, RolloutLengths, ranks_needed
+from napkin.planning.rollout_memory import RolloutFit, Sharing, moved_away, spanned, weigh
+from napkin.planning.rollouts import APART, Engine, RolloutLengths, held_by_micro_batch, ranks_needed
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.training.setup import Setup
 from napkin.training.trainers import LOOP, Trainer
 from napkin.training.trainers import find as find_trainer
-
-SPANS = {"prompt-tokens": ("prompts", prompts_within), "response-tokens": ("answers", answers_within)}
-"""Options of mean lengths: of what, and how long they are below the longest, which each has an option for."""
-MEANS = tuple(SPANS)
-USAGES = {
-    "global-batch": "--global-batch N: prompts a step, for all GPUs",
-    "prompt-tokens": "--prompt-tokens N: mean tokens; or --max-prompt-tokens, and they are assumed",
-    "response-tokens": "--response-tokens N: mean tokens; or --max-response-tokens, and they are assumed",
-}
 
 
 @record
@@ -48,6 +39,7 @@ class RolloutQuestion:
     prediction  of the trainer's passes, over sequences of the mean length
     averaged    mean lengths are stated
     ends        the least and the most that mean lengths may be where they are not, with the prediction of each
+    otherwise   the setup over sequences of such lengths, where the memory of the trainer depends on means
     """
 
     model: Model
@@ -61,6 +53,7 @@ class RolloutQuestion:
     confidence: float
     averaged: bool
     ends: tuple[tuple[RolloutLengths, StepPrediction], ...] = ()
+    otherwise: tuple[Setup, ...] = ()
 
     @property
     def gpus(self) -> int:
@@ -74,7 +67,11 @@ class RolloutQuestion:
 
     def weighed(self, source: str = "") -> RolloutFit:
         """Return the memory of each phase. source: whose implementation the activations are of."""
-        return weigh(self.model, self.setup, self.implementation, self.sharing, self.capacity, source)
+        found, *others = (
+            weigh(self.model, setup, self.implementation, self.sharing, self.capacity, source)
+            for setup in (self.setup, *self.otherwise)
+        )
+        return spanned(found, others, self.capacity)
 
     def timed(self) -> RolloutSeconds:
         """Return a step's seconds."""
@@ -120,6 +117,8 @@ def read(inputs: Inputs, timed: bool = True) -> RolloutQuestion:
             "--rollout separate:GPUS",
         )
     setup, predictions = _read_passes(inputs, model, hardware, (lengths, *others), total - apart)
+    means = (lengths, *others) if timed else read_means_below(inputs, lengths)
+    setup, *otherwise = _without_padding(setup, means, trainer)
     engine = _read_engine(inputs, model, hardware, lengths, where, total, size, trainer)
     if engine is not None and not engine.apart and trainer is LOOP:
         inputs.assume("the engine asleep while training")
@@ -131,7 +130,19 @@ def read(inputs: Inputs, timed: bool = True) -> RolloutQuestion:
         confidence=read_confidence(inputs),
         averaged=all(name in inputs for name in MEANS),
         ends=tuple(zip(others, predictions[1:], strict=True)),
+        otherwise=tuple(otherwise),
     )
+
+
+def _without_padding(setup: Setup, means: tuple[RolloutLengths, ...], trainer: Trainer) -> list[Setup]:
+    """Return the setup over the longest sequences, or, where a micro-batch of several has no padding, over the largest
+    one that they make, for each of the means."""
+    micro = int(setup.layout.micro)
+    if not trainer.unpads or micro == 1:
+        return [setup]
+    cp = int(setup.layout.cp)
+    held = [-(-held_by_micro_batch(one, micro) // cp) * cp for one in means]
+    return [replace(setup, layout=setup.layout.replaced(seq=one)) for one in held]
 
 
 def _note(inputs: Inputs, task: str, away: tuple[str, ...], lengths: RolloutLengths) -> None:
@@ -145,83 +156,6 @@ def _note(inputs: Inputs, task: str, away: tuple[str, ...], lengths: RolloutLeng
         inputs.note("--compile: of the passes that are trained; the engine's are what they are")
     if away:
         inputs.note(f"{' and '.join(away)}: moved to the host while answers are generated, and back")
-
-
-def read_spans(inputs: Inputs) -> tuple[RolloutLengths, ...]:
-    """Return the lengths; where means are not stated, and the longest are, the likely ones, then the least and the most
-    that they may be."""
-    spans: dict[str, TokenRange] = {}
-    said: list[str] = []
-    for name, (what, within) in SPANS.items():
-        longest = inputs.peek(f"max-{name}")
-        if name not in inputs and isinstance(longest, (int, float)):
-            spans[name] = found = within(int(longest))
-            said.append(f"{what} of {found.likely:,} tokens")
-            inputs.note(f"{what} of {found.least:,} to {found.most:,} tokens in the mean are in the interval")
-    if said:
-        inputs.assume(" and ".join(said))
-    lengths = read_lengths(inputs, timed=True, known=tuple(spans))
-    if not spans:
-        return (lengths,)
-    means = [{name: found.all[place] for name, found in spans.items()} for place in range(3)]
-    return tuple(
-        replace(
-            lengths,
-            prompt=one.get("prompt-tokens", lengths.prompt),
-            response=one.get("response-tokens", lengths.response),
-        )
-        for one in means
-    )
-
-
-def read_lengths(inputs: Inputs, timed: bool, judged: bool = True, known: tuple[str, ...] = ()) -> RolloutLengths:
-    """Return the lengths, and how many answers a step has; what is missing is named at once. timed: means matter; for
-    memory alone the longest sequence is enough; judged: on an accelerator; known: means that are assumed."""
-    whys = {"model": "which model?", **({"hardware": WHICH} if judged else {})}
-    for name, (what, _) in SPANS.items():
-        if name not in known and (timed or (f"max-{name}" not in inputs and "seq" not in inputs)):
-            whys[name] = f"how long are {what}, on average?"
-    whys |= {
-        "samples-per-prompt": "how many answers to each prompt?",
-        "global-batch": "how many prompts in an optimizer step?",
-    }
-    inputs.need_all(whys, usages=USAGES)
-    whole = inputs.integer_or_none("seq")
-    prompt, longest_prompt = _read_length(inputs, "prompt-tokens", 1)
-    response, longest = _read_length(inputs, "response-tokens", None if whole is None else whole - longest_prompt)
-    if timed and "max-response-tokens" not in inputs and whole is None:
-        inputs.assume("every answer of the mean length")
-    updates = inputs.integer("updates", default="1")
-    found = RolloutLengths(
-        prompt=prompt,
-        response=response,
-        longest=longest,
-        answers=inputs.integer("samples-per-prompt"),
-        prompts=inputs.integer("global-batch") * updates,
-        longest_prompt=longest_prompt,
-        updates=updates,
-        behind=inputs.integer("off-policy-steps", default="0"),
-    )
-    if whole not in (None, found.most):
-        raise NapkinError(
-            f"--seq {whole:,}: the longest prompt and answer have {found.most:,} tokens together",
-            "leave out --seq, or the longest ones",
-        )
-    return found
-
-
-def _read_length(inputs: Inputs, name: str, rest: int | None) -> tuple[int, int]:
-    """Return the mean tokens of a prompt or an answer, and those of the longest. rest: of the longest, where nothing
-    else says it; None: the mean."""
-    most = f"max-{name}"
-    mean = inputs.integer_or_none(name)
-    if most in inputs or rest is None or (mean is not None and name == "prompt-tokens"):
-        longest = inputs.integer(most, default=None if mean is None else str(mean))
-    else:
-        longest = max(rest, 1)
-    if mean is not None and longest < mean:
-        raise NapkinError(f"--{most} {longest:,} is below the mean of {mean:,}", "the longest that is allowed")
-    return longest if mean is None else mean, longest
 
 
 def _read_passes(

@@ -11,7 +11,7 @@ from napkin.evidence.single import StepPrediction
 from napkin.operations.model import Model
 from napkin.planning.layouts import LayoutQuestion, best, recommended
 from napkin.planning.rollout_memory import RolloutFit, Sharing, moved_away, weigh
-from napkin.planning.rollouts import APART, Engine, RolloutLengths, ranks_needed
+from napkin.planning.rollouts import APART, Engine, RolloutLengths, held_by_micro_batch, ranks_needed
 from napkin.planning.verdicts import FITS, NOT
 from napkin.record import record, replace
 from napkin.term import Term
@@ -33,6 +33,7 @@ class Freedom:
     where    "", or colocated or separate as it was asked  apart  GPUs of an engine on its own, where they are given
     ranks    its tensor-parallel ranks, None: searched     offloads  whether the trainer's states may leave the GPU
     family   of engines that the trainer's library starts   broadcast  byte/s at which it sends them all weights
+    unpads   whether sequences of its micro-batches have no padding
     """
 
     share: float
@@ -44,6 +45,7 @@ class Freedom:
     offloads: bool
     family: str
     broadcast: float
+    unpads: bool
 
 
 @record
@@ -147,7 +149,11 @@ class RolloutSearch:
         """Return one way with its memory, over the longest sequences, and its time, over mean ones."""
         assert sharing.engine is not None
         setup = self.layouts.setup(layout)
-        fit = weigh(self.model, setup, self.layouts.request.implementation, sharing, self.capacity)
+        held = setup
+        if self.freedom.unpads:
+            seq = held_by_micro_batch(self.lengths, int(layout.micro))
+            held = replace(setup, layout=layout.replaced(seq=-(-seq // layout.cp) * layout.cp))
+        fit = weigh(self.model, held, self.layouts.request.implementation, sharing, self.capacity)
         mean = replace(setup, layout=layout.replaced(seq=-(-self.lengths.mean // layout.cp) * layout.cp))
         plan, rates = self.layouts.timed(mean)
         at = replace(self.prediction.at, gpus=math.log(int(layout.gpus)))

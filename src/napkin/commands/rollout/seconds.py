@@ -6,7 +6,7 @@ import math
 
 from napkin.evidence.constants import deviations
 from napkin.evidence.generation import UNKNOWN, rates_on
-from napkin.evidence.rollouts import said, slower, spread
+from napkin.evidence.rollouts import forward_alone, said, slower, spread
 from napkin.evidence.single import StepPrediction
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
@@ -59,8 +59,9 @@ def seconds_of(
     rest = [part for part in whole.time.parts if part not in others]
     update = add("step/update", *(part.renamed(part.name.replace("step/", "step/update/")) for part in rest))
     inner: list[Term] = [*update.parts]
-    factor = slower(without)
-    parts: list[Term] = [_slower(_repeated(part, lengths.updates), factor) for part in (*others, update)]
+    factor, alone = slower(without), forward_alone(without)
+    parts: list[Term] = [_slower(_repeated(part, lengths.updates), factor, alone) for part in others]
+    parts.append(_slower(_repeated(update, lengths.updates), factor))
     if engine is not None:
         capacity = hardware.term("capacity", "memory/capacity", "byte")
         rates = rates_on(hardware, FORMAT, engine.family or UNKNOWN)
@@ -87,9 +88,11 @@ def seconds_of(
     return RolloutSeconds(add("step/time", *parts), tuple(parts), tuple(inner), prediction, said())
 
 
-def _slower(phase: Term, factor: Term) -> Term:
-    """Return the seconds of a phase, as much longer than what is counted of it."""
-    return multiply(phase.name, factor, phase.renamed(f"{phase.name}/counted"))
+def _slower(phase: Term, factor: Term, alone: Term | None = None) -> Term:
+    """Return the seconds of a phase, as much longer than what is counted of it. alone: how much longer a pass without
+    gradients takes besides."""
+    factors = [factor] if alone is None or phase.name == f"step/{CRITIC}" else [factor, alone]
+    return multiply(phase.name, *factors, phase.renamed(f"{phase.name}/counted"))
 
 
 def _repeated(part: Term, updates: int) -> Term:

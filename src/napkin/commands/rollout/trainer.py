@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
-from napkin.commands.rollout.question import read_lengths
+from napkin.commands.rollout.lengths import read_lengths
 from napkin.errors import NapkinError
 from napkin.options.rollout import LENGTHS
 

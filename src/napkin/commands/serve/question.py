@@ -7,11 +7,11 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.machine import read_hardware
 from napkin.commands.question.model import read_model
+from napkin.commands.question.stored_weights import read_weights
 from napkin.commands.serve.degrees import read_ranks
 from napkin.errors import NapkinError, Refused
 from napkin.evidence.prices import PRICES, Price, given
 from napkin.evidence.serving_words import computed_in
-from napkin.footprint import served_weights
 from napkin.footprint.engine_kernels import kernels_today
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
@@ -23,7 +23,7 @@ from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.generation import CLOSED, SINGLE, STATIC, GenerationRates, LatencyLimits, Traffic
 
-CACHE, WEIGHTS = "bf16", "bf16"
+CACHE = "bf16"
 LENGTH = 1024
 """Tokens of a prompt, and of an answer, where none are given."""
 
@@ -78,12 +78,12 @@ def read(inputs: Inputs) -> ServeQuestion:
     hardware = read_hardware(inputs, ("peak-flops", "memory-size", "memory-bandwidth"))
     engine = _read_engine(inputs, hardware)
     share = inputs.number_or_none("memory-share")
-    word = inputs.text("dtype", default=WEIGHTS)
+    weights = read_weights(inputs, model)
     cache = formats.find(inputs.text("cache-dtype", default=CACHE), "--cache-dtype")
-    compute = computed_in(word, hardware)
+    compute = computed_in(weights.name, hardware)
     setup = ServingSetup(
         model,
-        served_weights.stored(word),
+        weights,
         formats.element_bytes(cache).value,
         cache.name,
         chunk=engine.chunk,

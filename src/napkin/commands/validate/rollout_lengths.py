@@ -9,6 +9,10 @@ from napkin.evidence.answers import answers_within, prompts_within
 from napkin.evidence.rows import RowFields
 from napkin.planning.rollouts import RolloutLengths
 
+USUAL = {"dapo": (512, 16, 32)}
+"""Algorithm → prompts of a step, answers to each, and prompts of an optimizer step, where a row states no batch: DAPO's
+paper (arXiv:2503.14476, section 4.1), and verl's scripts of it (verl/experimental/*/shell/dapo_7b_math_*.sh), in which
+answers to a prompt are 12 or 16."""
 LONGEST_PROMPT = 1000
 """Most tokens of a mean prompt where a row says nothing of prompts."""
 SYNCHRONOUS = ("", "on policy", "sync", "colocate sync", "colocate")
@@ -49,30 +53,34 @@ def lengths_of(row: RowFields) -> tuple[RolloutLengths, ...]:
     if not asked:
         asked = [*prompts_within(row.count("rl.prompt_length_max") or LONGEST_PROMPT).all]
     count = max(len(answers), len(asked))
-    samples, group = _samples_of(row)
-    return tuple(_lengths(row, _at(asked, place), _at(answers, place), limit, samples, group) for place in range(count))
+    batch = _batch_of(row)
+    return tuple(_lengths(row, _at(asked, place), _at(answers, place), limit, batch) for place in range(count))
 
 
 def _at(values: list[float], place: int) -> float:
     return values[min(place, len(values) - 1)]
 
 
-def _samples_of(row: RowFields) -> tuple[int, int]:
-    """Return the answers of a step, and those to a prompt."""
-    samples, group = row.count("rl.samples_per_step"), row.count("rl.group") or 1
+def _batch_of(row: RowFields) -> tuple[int, int, int]:
+    """Return the answers of a step, those to a prompt, and those of an optimizer step, 0 for all of them."""
+    usual = USUAL.get(row.text("rl.algorithm").lower())
+    samples, group = row.count("rl.samples_per_step"), row.count("rl.group")
+    mini = row.count("rl.mini_batch")
     if samples is None:
         prompts = row.count("rl.prompts")
+        if prompts is None and usual is not None:
+            prompts, group, mini = usual[0], group or usual[1], mini or usual[2]
         if prompts is None:
             raise NapkinError("how many answers a step has is not stated")
-        samples = prompts * group
-    return samples, group
+        samples = prompts * (group or 1)
+    return samples, group or 1, row.count("layout.global_batch") or (mini or 0) * (group or 1)
 
 
 def _lengths(
-    row: RowFields, prompt: float, answer: float, limit: int | None, samples: int, group: int
+    row: RowFields, prompt: float, answer: float, limit: int | None, batch: tuple[int, int, int]
 ) -> RolloutLengths:
-    """Return lengths of these means."""
-    step = row.count("layout.global_batch") or (row.count("rl.mini_batch") or 0) * group
+    """Return lengths of these means. batch: answers of a step, to a prompt, and of an optimizer step."""
+    samples, group, step = batch
     return RolloutLengths(
         prompt=round(prompt),
         response=round(answer),

@@ -3,12 +3,13 @@ What is missing and needed is refused with the reason."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TypeVar
 
 from napkin.architectures import build, implementation_of
 from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
-from napkin.commands.validate.rollout_lengths import behind_of, lengths_of
+from napkin.commands.validate.rollout_lengths import STREAMED, behind_of, lengths_of
 from napkin.errors import NapkinError
 from napkin.evidence import single
 from napkin.evidence.finetune_rows import card_of, model_of
@@ -56,7 +57,7 @@ Interval = tuple[float, float, float]
 class RolloutRow:
     """A row as a question.
 
-    seconds   of a step, with the likely lengths, then with the least and the most that the row leaves open
+    seconds   of a step, with the likely lengths and division of the GPUs, then with the others that the row leaves open
     lengths   the same      gpus  in total      steps  of the whole run, 0 where it does not say
     streams   answers are generated while the model is trained      source  that the row is of, which is held out
     """
@@ -97,6 +98,8 @@ class RolloutRow:
         phases = {"gen_seconds": "generation", "logprob_seconds": "logprobs", "update_seconds": "update"}
         if quantity in phases:
             path = f"step/{phases[quantity]}"
+            if path not in parts:
+                raise NapkinError("the engine gives the log-probabilities: no pass of the trainer does")
             return parts[path], path
         if quantity == "run_seconds":
             if not steps:
@@ -131,9 +134,11 @@ def rollout_row(row: RowFields) -> RolloutRow:
     stated(_check_adapters)
     if model is None or hardware is None or lengths is None or places is None or problems:
         raise NapkinError("; ".join(dict.fromkeys(problem.message for problem in problems)))
-    seconds = tuple(_seconds_of(row, model, hardware, one, places) for one in lengths)
-    steps = tuple(_steps_of(row, one) for one in lengths)
-    return RolloutRow(seconds, lengths, places.all, steps, bool(lengths[0].behind), _source_of(row))
+    open_ = [(one, places[0]) for one in lengths] + [(lengths[0], one) for one in places[1:]]
+    seconds = tuple(_seconds_of(row, model, hardware, *one) for one in open_)
+    all_lengths = tuple(one for one, _ in open_)
+    steps = tuple(_steps_of(row, one) for one in all_lengths)
+    return RolloutRow(seconds, all_lengths, places[0].all, steps, bool(lengths[0].behind), _source_of(row))
 
 
 def _source_of(row: RowFields) -> str:
@@ -199,18 +204,30 @@ def _card_of(row: RowFields) -> Hardware:
     return hardware
 
 
-def _places_of(row: RowFields) -> Places:
+PARTS = (2, 4, 4 / 3)
+"""The half, a fourth and three fourths of the GPUs may generate where a row does not say how many do: the half, as in
+NeMo RL's recipes (examples/configs/recipes/llm/performance/*async*.yaml: all but two) and verl's (docs/advance/
+fully_async.md: all tables but one)."""
+
+
+def _places_of(row: RowFields) -> tuple[Places, ...]:
     """Return the GPUs of the trainer and the engine: the same where phases follow each other and nothing else is
-    stated."""
+    stated; where they do not, the likely division, then others."""
     gpus = row.count("hardware.count")
     if gpus is None:
         raise NapkinError("how many GPUs it ran on is not stated")
     trainer, engine = row.count("rl.trainer_gpus"), row.count("rl.rollout_gpus")
     if trainer and engine and trainer + engine == gpus:
-        return Places(trainer, engine, apart=True)
-    if behind_of(row):
+        return (Places(trainer, engine, apart=True),)
+    if not behind_of(row):
+        return (Places(gpus, gpus, apart=False),)
+    replica = math.prod(row.count(f"layout.{name}") or 1 for name in ("tp", "pp", "cp"))
+    engine_ranks = row.count("rl.rollout_tp") or 1
+    parts = [int(gpus / part) for part in PARTS]
+    found = [part for part in parts if part >= engine_ranks and gpus > part and not (gpus - part) % replica]
+    if not found:
         raise NapkinError("how many of its GPUs generate is not stated")
-    return Places(gpus, gpus, apart=False)
+    return tuple(Places(gpus - part, part, apart=True) for part in found)
 
 
 def _check_adapters(row: RowFields) -> None:
@@ -264,12 +281,18 @@ def _setup_of(row: RowFields, model: Model, trainer: Trainer, lengths: RolloutLe
         framework=framework,
         task=task,
         forwards=(
-            ForwardPass(LOGPROBS, adapters=True, first=True),
+            *(() if _takes_logprobs(row) else (ForwardPass(LOGPROBS, adapters=True, first=True),)),
             *_sampled(row, task, model),
             *forward_passes(task, reference, None, True),
         ),
         widths=widths_of(framework.name),
     )
+
+
+def _takes_logprobs(row: RowFields) -> bool:
+    """Return whether the trainer takes the engine's log-probabilities: what verl does where answers are generated all
+    the time (docs/advance/fully_async.md, rollout_correction.bypass_mode), unless it is decoupled from them."""
+    return row.text("rl.mode").lower().startswith(STREAMED) and not row.flag("rl.decoupled")
 
 
 def _layout_of(row: RowFields, trainer: Trainer, framework: Framework, lengths: RolloutLengths, gpus: int) -> Layout:

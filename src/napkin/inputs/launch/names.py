@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from napkin.inputs.launch.values import Open
+from napkin.inputs.launch.values import Open, names
 from napkin.inputs.presets import is_preset, preset
 
 TYPE_CHECKING = False
@@ -159,6 +159,36 @@ def lora_targets(targets: list[str]) -> str:
     return "all" if "all" in words else ",".join(dict.fromkeys(words))
 
 
+_ALTERNATIVES = re.compile(r"\((?:\?:)?([\w|]+)\)|(\w+)")
+_EVERY_LAYER = re.compile(r"\[\\d\]\+|\\d\+|\[0-9\]\+")
+
+
+def matched_targets(pattern: str) -> list[str] | None:
+    """Return the modules whose names a regular expression ends with, as peft reads a text: `.*(mlp|attn).(up|q)_proj`.
+    None for one that picks layers, or whose last part is no list of words."""
+    front, _, last = pattern.strip("^$").rpartition(".")
+    parts = list(_ALTERNATIVES.finditer(last))
+    if not last or "".join(one[0] for one in parts) != last or re.search(r"\d", _EVERY_LAYER.sub("", front)):
+        return None
+    found = [""]
+    for one in parts:
+        found = [left + right for left in found for right in (one[1] or one[2]).split("|")]
+    return found
+
+
+def take_targets(reading: Reading, key: str, value: object) -> None:
+    """Read LoRA's targets: a list of modules, words, or a regular expression over their names."""
+    listed = [str(value)] if isinstance(value, str) and re.search(r"[|\\*+]", value) else None
+    if listed is None:
+        reading.put("lora-targets", lora_targets(names(value)), key)
+        return
+    found = matched_targets(listed[0])
+    if found is None:
+        reading.ask("lora-targets", key, given=listed[0])
+    else:
+        reading.derive("lora-targets", lora_targets(found), key)
+
+
 _SUFFIXES = re.compile(
     r"-(?:(?:instruct|chat|it|base|hf|fp16|bf16|pt|sft|dpo|rm|mixture|text|preview|distill|pretrained|"
     r"\d{4}|v\d+(?:\.\d+)*|bnb-4bit|unsloth|unsloth-bnb-4bit|gptq|awq|4bit|8bit|int4|mlx|1m|128k|4k|8k|16k|32k|"
@@ -188,7 +218,28 @@ def model_of(name: str) -> tuple[str | None, bool]:
     return None, False
 
 
+_HELD = re.compile(r"(bnb-?4bit)|(?:-(?:int8|8bit)(?=-|$))|-(?:awq|gptq|int4|4bit)(?=-|$)")
+
+
+def held_format(name: str) -> str | None:
+    """Return the format of the weights that a repository's name says it holds: bitsandbytes' 4 bits are nf4 with double
+    quantization (unsloth's copies), AWQ's and GPTQ's integers of 4 bits, unless of 8."""
+    found = _HELD.search(name.rpartition("/")[2].lower().replace("_", "-"))
+    if found is None:
+        return None
+    return "nf4-dq" if found[1] else "int8" if "8" in found[0] else "int4"
+
+
 def take_model(reading: Reading, *keys: str) -> None:
+    """Read a model's name: a preset, an assumed one, or a question. A name may say that its weights are quantized."""
+    _take_named(reading, *keys)
+    value = reading.find(*keys)
+    held = held_format(value.value) if value is not None and isinstance(value.value, str) else None
+    if held is not None and value is not None:
+        reading.assume("quantized", held, next(key for key in keys if reading.source.get(key) is value))
+
+
+def _take_named(reading: Reading, *keys: str) -> None:
     """Read a model's name: a preset, an assumed one, or a question."""
     value = reading.find(*keys)
     if value is None:

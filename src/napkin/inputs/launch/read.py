@@ -7,12 +7,14 @@ from importlib import import_module
 
 from napkin.errors import NapkinError
 from napkin.inputs.launch.format import LaunchFormat, apply, open_reading
+from napkin.inputs.launch.neighbors import refuse_neighbor
 from napkin.inputs.launch.reading import DEFAULT, Reading, StatedOption
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.syntax import read_source
 
-MODULES = """primus verl nemo_rl openrlhf megatron nemo megatron_bridge llamafactory axolotl torchtune torchtitan
-    nanotron llm_foundry olmo litgpt maxtext gpt_neox deepspeed accelerate hf_trainer nanogpt hf_config meta_params"""
+MODULES = """primus ms_swift verl nemo_rl openrlhf megatron nemo megatron_bridge llamafactory axolotl torchtune
+    torchtitan nanotron llm_foundry olmo litgpt maxtext gpt_neox deepspeed accelerate hf_trainer nanogpt
+    hf_config meta_params"""
 """Modules of the formats, in the order in which they are tried: the one with the more telling marks first."""
 
 
@@ -33,9 +35,11 @@ def reading_of(source: LaunchFile) -> Reading:
     """Return what a source says, in the first format that recognizes it."""
     for format in formats():
         if format.is_this(source):
+            refuse_neighbor(source, told=True)
             reading = open_reading(format, source)
             apply(format, reading)
             return reading.finish()
+    refuse_neighbor(source, told=False)
     shown = ", ".join(list(source.values)[:3])
     raise NapkinError(
         f"{source.name}: is of no format that napkin knows (it begins with {shown[:100]})",

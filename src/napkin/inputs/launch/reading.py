@@ -106,6 +106,16 @@ class Reading:
             return None
         return self.parsed(value, how)
 
+    def take(self, option: str, key: str, how: Callable[[object], Any]) -> Any:
+        """State an option by what a key says, or ask for it where a variable of the script leaves it open."""
+        found = self.read(key, how)
+        value = self.source.values.get(key)
+        if found:
+            self.put(option, found, key)
+        elif value is not None and isinstance(value.value, Open):
+            self.ask(option, key)
+        return found
+
     def parsed(self, value: FileValue, how: Callable[[object], T]) -> T:
         """Return a value as `how` reads it; what it cannot read is an error (2) at its key."""
         try:
@@ -248,10 +258,15 @@ class Reading:
         """Account for every key of the file that no option names."""
         from napkin.inputs.launch.harmless import is_harmless
 
+        held = self.inputs.get("quantized")
+        if held is not None and held.origin == ASSUMED and "adapter" not in self.inputs:
+            del self.inputs["quantized"]
+            self.refuse(held.where, "names quantized weights, which only adapters are trained next to", "adapter")
         looked = self.format.looked | self.source.looked
         blocks = {part for key in looked if "*" not in key for part in _ways(key)} - looked
         for key, value in self.source.values.items():
-            if key in blocks and not _is_nothing(value.value):
+            group = self.source.syntax == "shell" and isinstance(value.value, str)  # Hydra's choice of a file: model=hf
+            if key in blocks and not group and not _is_nothing(value.value):
                 raise self.source.error(key, f"{values.shown(value.value)} stands where a block of keys belongs")
             if key in self._told or any(part in self._covered for part in _ways(key)):
                 continue

@@ -57,10 +57,14 @@ def of_verl(reading: Reading) -> None:
     )
     if share:
         reading.derive("rollout", f"colocated:{share:g}", f"{R}.gpu_memory_utilization")
+    elif reading.find(f"{R}.gpu_memory_utilization") is not None:
+        reading.ask("rollout", f"{R}.gpu_memory_utilization")
     else:
         reading.default("rollout", "colocated:0.5", f"{R}.gpu_memory_utilization")
     if ranks:
         reading.put("rollout-tp", ranks, f"{R}.tensor_model_parallel_size")
+    elif reading.find(f"{R}.tensor_model_parallel_size") is not None:
+        reading.ask("rollout-tp", f"{R}.tensor_model_parallel_size")
     penalties = (f"{A}.use_kl_loss", "algorithm.use_kl_in_reward")
     stated = [key for key in penalties if key in source]
     if any(reading.read(key, flag) for key in penalties):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from napkin.errors import NapkinError
 from napkin.inputs.launch import values
-from napkin.inputs.launch.names import AUTOCAST, MASTER, PURE, lora_targets
+from napkin.inputs.launch.names import AUTOCAST, MASTER, PURE, take_targets
 from napkin.inputs.launch.values import Open, calculated, flag, names, number, whole, word
 from napkin.units import Unreadable
 
@@ -146,6 +146,36 @@ def take_linked(reading: Reading, key: str) -> Reading | None:
     return None
 
 
+SHIPPED = {
+    "deepspeed_configs": {
+        "zero1": (1, ""),
+        "zero1_torch_compile": (1, ""),
+        "zero2": (2, "optimizer"),
+        "zero2_torch_compile": (2, "optimizer"),
+        "zero3": (3, ""),
+        "zero3_bf16": (3, ""),
+        "zero3_bf16_cpuoffload_all": (3, "optimizer,parameters"),
+        "zero3_bf16_cpuoffload_params": (3, "parameters"),
+    },
+    "examples/deepspeed": {
+        "ds_z0_config": (0, ""),
+        "ds_z2_config": (2, ""),
+        "ds_z2_offload_config": (2, "optimizer"),
+        "ds_z3_config": (3, ""),
+        "ds_z3_offload_config": (3, "optimizer,parameters"),
+    },
+}
+"""DeepSpeed files that axolotl and LLaMA-Factory keep under these names: stage, and what is on the host (their
+repositories, HEAD of July 2026; axolotl's zero2 has put the optimizer on the host since 2023)."""
+
+
+def shipped_file(path: str) -> tuple[int, str] | None:
+    """Return what a framework's own DeepSpeed file says, where a path names one; None for any other."""
+    folder, _, name = path.replace("\\", "/").removeprefix("./").rpartition("/")
+    known = next((files for at, files in SHIPPED.items() if folder == at or folder.endswith(f"/{at}")), {})
+    return known.get(name.removesuffix(".json")) if name.endswith(".json") else None
+
+
 def take_deepspeed_file(reading: Reading, key: str = "deepspeed") -> bool:
     """Read the DeepSpeed settings that a trainer's file names or holds; whether there are any. A file that is not here
     is asked for: its name does not say what is in it."""
@@ -164,7 +194,13 @@ def take_deepspeed_file(reading: Reading, key: str = "deepspeed") -> bool:
         take_deepspeed_block(reading, block, f"{block}.offload_optimizer", f"{block}.offload_param")
         return True
     linked = take_linked(reading, key)
-    if linked is None:
+    known = shipped_file(str(value.value)) if linked is None else None
+    if known is not None:
+        reading.assume("zero", known[0], key)
+        if known[1]:
+            reading.assume("offload", known[1], key)
+        reading.omit(key, f"{value.value} is not here: it is taken for the one that its framework ships")
+    elif linked is None:
         reading.ask("zero", key)
         reading.ask("offload", key)
         reading.omit(key, f"{value.value} is not here: its ZeRO stage and what it keeps on the host are not known")
@@ -194,7 +230,7 @@ def take_lora(reading: Reading, rank: str, targets: str, default_rank: int, defa
     value = reading.find(*targets.split("|"))
     if value is not None and not isinstance(value.value, Open):
         at = next(one for one in targets.split("|") if reading.source.get(one) is value)
-        reading.put("lora-targets", lora_targets(names(value.value)), at)
+        take_targets(reading, at, value.value)
     elif default_targets is not None:
         reading.default("lora-targets", default_targets, targets.split("|")[0])
     else:

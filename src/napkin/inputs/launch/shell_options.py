@@ -22,6 +22,8 @@ OF_SLURM = {
     "ntasks_per_node": ("SLURM_NTASKS_PER_NODE",),
 }
 """What a script asks of Slurm → the variables in which Slurm says it to the script."""
+LAUNCHERS = ("NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES")
+"""Variables that launchers read, and that no option repeats."""
 LARGEST = 1_000_000
 """Characters of a script. Published ones have thousands."""
 MATTERS = {"PYTORCH_CUDA_ALLOC_CONF": "the allocator's settings", "PYTORCH_ALLOC_CONF": "the allocator's settings"}
@@ -55,6 +57,9 @@ def read(text: str, name: str) -> LaunchFile:
     source = LaunchFile(name, "shell", values, Document(name, None, lines))
     source.command = tuple(marks(one)[0] for one in words if not one.startswith("-"))
     source.unread = _unread(script)
+    source.environment = {
+        name: marks(script.variables.texts[name])[0] for name in LAUNCHERS if name in script.variables.texts
+    }
     return source
 
 

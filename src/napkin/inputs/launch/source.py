@@ -44,6 +44,7 @@ class LaunchFile:
     values   key → FileValue
     command  words of a script's command that are not options (the program that it starts)
     unread   what is no key, and why it was not read      looked  keys that a reader asked for
+    environment  variables that a script sets and that launchers read (NPROC_PER_NODE), with their text
     """
 
     def __init__(self, name: str, syntax: str, values: Mapping[str, FileValue], document: Document) -> None:
@@ -53,6 +54,7 @@ class LaunchFile:
         self.document = document
         self.command: tuple[str, ...] = ()
         self.unread: dict[str, str] = {}
+        self.environment: dict[str, str] = {}
         self.looked: set[str] = set()
 
     def __contains__(self, key: str) -> bool:
@@ -64,6 +66,10 @@ class LaunchFile:
 
     def has_any(self, *keys: str) -> bool:
         return any(key in self for key in keys)
+
+    def states(self, block: str) -> bool:
+        """Whether a key, or anything in a block of this name, has a value: an empty `fsdp_config:` states nothing."""
+        return any(self.values[key].value not in (None, "", [], {}) for key in self.inside(block))
 
     def get(self, key: str) -> FileValue | None:
         self.looked.add(key)

@@ -65,7 +65,7 @@ BLIP = Architecture(
     wrappers=(
         Wrapper(
             "blip", path="text_decoder.bert", ignored=("logit_scale_init_value", "label_smoothing"),
-            implementation=_BLIP,
+            sees="encoder_hidden_size", implementation=_BLIP,
         ),
     ),
     defaults={

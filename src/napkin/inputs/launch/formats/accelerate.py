@@ -27,7 +27,7 @@ def is_this(source: LaunchFile) -> bool:
 def _kind(reading: Reading) -> None:
     """Read what distributes the model: FSDP, DeepSpeed, Megatron-LM or copies of it."""
     kind = str(reading.source.plain("distributed_type") or "").upper()
-    if kind == "FSDP" or ("fsdp_config" in reading.source and kind != "DEEPSPEED"):
+    if kind == "FSDP" or (not kind and reading.source.states("fsdp_config")):
         reading.derive("framework", "fsdp", "distributed_type", "fsdp_config")
         take_fsdp(reading, "fsdp_config")
     elif kind == "DEEPSPEED":
@@ -40,7 +40,7 @@ def _kind(reading: Reading) -> None:
         reading.told("distributed_type")
         if "num_processes" not in reading.source:
             reading.default("gpus", 1, "num_processes")
-    elif kind == "MULTI_GPU":
+    elif kind.startswith("MULTI_"):  # MULTI_GPU, MULTI_NPU, …: a copy of the model on each
         reading.put("zero", 0, "distributed_type")
 
 

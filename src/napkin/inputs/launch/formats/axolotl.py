@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
-from napkin.inputs.launch.names import AUTOCAST, MASTER, PURE, take_attention, take_model, take_optimizer
+from napkin.inputs.launch.names import (
+    AUTOCAST,
+    MASTER,
+    PURE,
+    take_attention,
+    take_model,
+    take_optimizer,
+    take_targets,
+)
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import (
     IDLE_FSDP,
@@ -58,6 +66,24 @@ def _amount(reading: Reading) -> None:
     take_amount(reading, "num_epochs", 1)
 
 
+def _accumulation(reading: Reading) -> None:
+    """Read the accumulation; `batch_size` is that of one rank's optimizer step, in micro-batches."""
+    steps, total = reading.read("gradient_accumulation_steps", whole), reading.read("batch_size", whole)
+    micro = reading.value_of("micro-batch")
+    if steps:
+        reading.put("grad-accum", steps, "gradient_accumulation_steps")
+    elif total and micro:
+        reading.derive("grad-accum", max(total // micro, 1), "batch_size", "micro_batch_size")
+    else:
+        reading.default("grad-accum", 1, "gradient_accumulation_steps")
+
+
+def _trained(reading: Reading) -> None:
+    """Refuse a list of what is trained: the rest has neither gradients nor states. Adapters train themselves alone."""
+    if reading.source.states("unfrozen_parameters") and not reading.value_of("adapter"):
+        reading.refuse("unfrozen_parameters", "only the parameters that it names are trained", "freeze-layers")
+
+
 def _adapter(reading: Reading) -> None:
     kind = str(reading.source.plain("adapter") or "").lower()
     if kind in ("lora", "qlora"):
@@ -79,14 +105,12 @@ def _adapter(reading: Reading) -> None:
 
 
 def _targets(reading: Reading) -> None:
-    from napkin.inputs.launch.names import lora_targets
-
     every = reading.read("lora_target_linear", flag)
     listed = reading.find("lora_target_modules")
     if every:
         reading.put("lora-targets", "all", "lora_target_linear", "lora_target_modules")
     elif listed is not None:
-        reading.put("lora-targets", lora_targets(names(listed.value)), "lora_target_modules")
+        take_targets(reading, "lora_target_modules", listed.value)
     else:
         reading.ask("lora-targets", "lora_target_modules", "lora_target_linear")
 
@@ -108,8 +132,8 @@ def _layout(reading: Reading) -> None:
     if take_deepspeed_file(reading):
         return
     words = " ".join(names(reading.source.plain("fsdp") or [])).lower().split()
-    if words or "fsdp_config" in reading.source:
-        reading.derive("framework", "fsdp", *[k for k in ("fsdp", "fsdp_config") if k in reading.source])
+    if words or reading.source.states("fsdp_config"):
+        reading.derive("framework", "fsdp", *[k for k in ("fsdp", "fsdp_config") if reading.source.states(k)])
         take_fsdp(reading, "fsdp_config", "fsdp_version" if "fsdp_version" in reading.source else "")
         stage = next((SHARDING[one] for one in words if one in SHARDING), None)
         if stage is not None and reading.inputs["zero"].origin == "default":
@@ -168,13 +192,20 @@ def _checkpointing(reading: Reading) -> None:
     kind = str(value.value).lower()
     if kind.startswith("offload"):
         reading.put("recompute", "full", "gradient_checkpointing")
-        before = reading.value_of("offload")
-        reading.put("offload", f"{before},activations" if before else "activations", "gradient_checkpointing")
+        _add_offload(reading, "gradient_checkpointing")
     else:
         reading.put("recompute", "full" if reading.parsed(value, flag) else "none", "gradient_checkpointing")
     away = str(reading.source.plain("activation_offloading") or "").lower()
     if away not in ("", "false"):
-        reading.put("offload", "activations", "activation_offloading")
+        _add_offload(reading, "activation_offloading")
+
+
+def _add_offload(reading: Reading, key: str) -> None:
+    """Put activations on the host, next to what is there already; where that is open it stays open."""
+    before = reading.inputs.get("offload")
+    if before is None or before.value is not None:
+        held = [one for one in str(before.value if before else "").split(",") if one and one != "activations"]
+        reading.put("offload", ",".join([*held, "activations"]), key)
 
 
 def _others(reading: Reading) -> None:
@@ -215,12 +246,12 @@ FORMAT = LaunchFormat(
     fixed={"trainer": "axolotl"},
     keys=(
         Key("micro_batch_size", "micro-batch", whole, 1),
-        Key("gradient_accumulation_steps", "grad-accum", whole, 1),
         Key("sequence_len", "seq", whole, 512),
     ),
     rules=(
         KeyRule("base_model", "model", "a preset's name; a copy's is assumed, a fine-tune's asked", _model),
         KeyRule("rl reward_model pretraining_dataset", "task", "rl; pretraining_dataset: pretrain; else sft", _task),
+        KeyRule("gradient_accumulation_steps batch_size", "grad-accum", "batch_size / micro_batch_size", _accumulation),
         KeyRule("max_steps num_epochs", "steps epochs", "max_steps wins", _amount),
         KeyRule(
             "adapter lora_r lora_target_linear lora_target_modules lora_modules_to_save load_in_4bit load_in_8bit "
@@ -229,6 +260,7 @@ FORMAT = LaunchFormat(
             "4 bits are nf4 with double quantization",
             _adapter,
         ),
+        KeyRule("unfrozen_parameters", "", "refused where all weights are trained", _trained),
         KeyRule(
             "tensor_parallel_size context_parallel_size sequence_parallel_degree dp_shard_size dp_replicate_size "
             "expert_parallel_size fsdp fsdp_config fsdp_version deepspeed",

@@ -15,7 +15,9 @@ MICRO, GLOBAL, STEPS = "train_micro_batch_size_per_gpu", "train_batch_size", "gr
 
 
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is DeepSpeed's JSON."""
+    """Return whether a file is DeepSpeed's JSON, or the same in YAML."""
+    if source.syntax in ("shell", "python"):
+        return False
     return source.has_any(Z, MICRO, GLOBAL) and not source.has_any("num_layers", "model_name_or_path", "base_model")
 
 

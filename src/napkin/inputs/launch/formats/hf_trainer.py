@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from napkin.inputs.launch.checks import take_machine
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import take_attention, take_model, take_optimizer
@@ -59,6 +61,9 @@ OF_TRL = [
     "lora_target_modules",
     "padding_free",
 ]
+OLDER = ["max_seq_length", "evaluation_strategy", "use_liger"]
+"""Keys that TRL and transformers had dropped (TRL 0.20, July 2025) when TRL began to recompute and to run bf16 unless
+told otherwise (0.21, August 2025, trl#3510; bf16 in 0.19)."""
 GROUPED = ("num_generations", "reward_funcs", "max_completion_length")
 
 
@@ -73,14 +78,48 @@ def is_this(source: LaunchFile) -> bool:
     )
 
 
+WEAK = ("max_seq_length", "max_length", "beta", "loss_type", "dataset_name", "chat_template", "packing")
+"""Keys of TRL's that other programs have too: transformers' own examples take a dataset_name and a max_seq_length."""
+PROGRAMS = {"sft": "sft", "dpo": "dpo", "grpo": "grpo", "kto": "kto", "orpo": "orpo", "reward": "rm", "rloo": "rloo"}
+"""TRL's subcommands, and its scripts by how their names begin (examples/scripts, trl/scripts) → their task."""
+NO_DECODER = re.compile(
+    r"run_(glue|qa|ner|swag|mlm|classification|xnli|seq2seq_qa|image|audio|speech|mim|semantic)\w*\.py"
+)
+
+
+def _program(source: LaunchFile) -> str:
+    """Return the Python program of a launch line, without its folder; "" where there is none."""
+    return next((one.rsplit("/", 1)[-1] for one in source.command if one.endswith(".py")), "")
+
+
+def _task_of_program(source: LaunchFile) -> str | None:
+    """Return the task that TRL's subcommand or script says."""
+    if "trl" in source.command:
+        return next((PROGRAMS[one] for one in source.command if one in PROGRAMS), None)
+    return next((task for word, task in PROGRAMS.items() if re.match(rf"{word}(_|\.py|$)", _program(source))), None)
+
+
 def _is_trl(reading: Reading) -> bool:
-    return reading.source.has_any(*OF_TRL)
+    """Return whether a file is TRL's: one of its keys, of which a launch line needs one that only TRL has, or TRL's
+    program."""
+    source = reading.source
+    marks = OF_TRL
+    if source.syntax == "shell":
+        if _program(source).startswith("run_"):
+            return False
+        marks = [key for key in OF_TRL if key not in WEAK]
+    return source.has_any(*marks) or _task_of_program(source) is not None
+
+
+def _has_defaults_of_trl(reading: Reading) -> bool:
+    """Return whether what the file leaves out is as TRL sets it today: bf16 and full recomputation."""
+    return _is_trl(reading) and not reading.source.has_any(*OLDER)
 
 
 def _trainer(reading: Reading) -> None:
     marks = [key for key in OF_TRL if key in reading.source]
-    if marks:
-        reading.derive("trainer", "trl", *marks[:2])
+    if _is_trl(reading):
+        reading.derive("trainer", "trl", *(marks[:2] or ["trl"]))
     else:
         reading.derive("trainer", "hf-trainer", *[key for key in ARGUMENTS if key in reading.source][:2])
 
@@ -88,7 +127,12 @@ def _trainer(reading: Reading) -> None:
 def _task(reading: Reading) -> None:
     """GRPO has keys of its own; DPO, ORPO and KTO share beta, so that it only tells that it is one of them."""
     grouped = [key for key in GROUPED if key in reading.source]
-    if grouped:
+    stated = _task_of_program(reading.source)
+    if reading.source.syntax == "shell" and NO_DECODER.fullmatch(_program(reading.source)):
+        reading.refuse(_program(reading.source), "trains no model on the next token", "task")
+    if stated is not None and not grouped:
+        reading.derive("task", stated, "trl")
+    elif grouped:
         reading.derive("task", "grpo", *grouped)
     elif reading.source.has_any("desirable_weight", "undesirable_weight"):
         reading.derive("task", "kto", "desirable_weight", "undesirable_weight")
@@ -154,8 +198,8 @@ def _adapter(reading: Reading) -> None:
     if reading.read("use_peft|use_lora|use_qlora", flag) or (
         reading.read("use_peft", flag) is None and reading.read("lora_r|lora_rank", whole)
     ):
-        take_lora(reading, "lora_r|lora_rank", "lora_target_modules|lora_target", 16, None)
-        take_saved(reading, "lora_modules_to_save")
+        take_lora(reading, "lora_r|lora_rank", "lora_target_modules|lora_target|target_modules|trainable", 16, None)
+        take_saved(reading, "lora_modules_to_save|modules_to_save")
         for key in ("use_peft", "use_lora", "use_qlora"):
             reading.told(key)
         if reading.read("use_dora", flag):
@@ -206,11 +250,11 @@ def _precision(reading: Reading) -> None:
     loaded = reading.read("torch_dtype|dtype", dtype)
     autocast = "bf16" if reading.read("bf16", flag) else "fp16" if reading.read("fp16", flag) else None
     keys = [key for key in ("torch_dtype", "dtype", "bf16", "fp16") if key in reading.source]
-    if not keys and not _is_trl(reading):
+    if not keys and not _has_defaults_of_trl(reading) and not reading.value_of("adapter"):
         reading.default("precision", "fp32", "bf16", "torch_dtype")
         return
     default = not keys
-    if not reading.source.has_any("bf16", "fp16") and _is_trl(reading):
+    if not reading.source.has_any("bf16", "fp16") and _has_defaults_of_trl(reading):
         autocast, default = "bf16", True
     keys = keys or ["bf16", "torch_dtype"]
     master = reading.value_of("framework") == "deepspeed"
@@ -242,7 +286,8 @@ def _others(reading: Reading) -> None:
     if on is not None:
         reading.put("recompute", "full" if on else "none", "gradient_checkpointing")
     elif reading.value_of("recompute") is None:
-        reading.default("recompute", "full" if _is_trl(reading) else "none", "gradient_checkpointing")
+        usual = "full" if _has_defaults_of_trl(reading) else "none"
+        reading.default("recompute", usual, "gradient_checkpointing")
     for key in ("use_liger", "use_liger_kernel"):
         if reading.read(key, flag):
             reading.put("loss", "fused", key)
@@ -283,8 +328,8 @@ FORMAT = LaunchFormat(
         ),
         KeyRule("max_steps num_train_epochs", "steps epochs", "max_steps wins unless it is -1; 3 epochs", _amount),
         KeyRule(
-            "use_peft lora_r lora_target_modules lora_modules_to_save use_dora load_in_4bit load_in_8bit "
-            "use_bnb_nested_quant",
+            "use_peft lora_r lora_target_modules trainable lora_modules_to_save modules_to_save use_dora "
+            "load_in_4bit load_in_8bit use_bnb_nested_quant",
             "adapter lora-rank lora-targets modules-to-save quantized",
             "LoRA of rank 16; nf4-dq with use_bnb_nested_quant",
             _adapter,
@@ -301,7 +346,7 @@ FORMAT = LaunchFormat(
         KeyRule(
             "optim attn_implementation gradient_checkpointing use_liger use_liger_kernel packing torch_compile",
             "optimizer attention recompute loss packing compile",
-            "TRL checkpoints unless told otherwise",
+            "TRL recomputes unless told otherwise; with a key of TRL before 0.20 (max_seq_length) it does not",
             _others,
         ),
     ),

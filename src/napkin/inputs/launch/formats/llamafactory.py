@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
-from napkin.inputs.launch.names import MASTER, MEGATRON, PURE, lora_targets, take_model, take_optimizer
+from napkin.inputs.launch.names import MASTER, MEGATRON, PURE, take_model, take_optimizer, take_targets
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shapes import layers_of
 from napkin.inputs.launch.shared import (
@@ -17,7 +17,7 @@ from napkin.inputs.launch.shared import (
     take_saved,
 )
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import calculated, degree, flag, names, natural, whole, word
+from napkin.inputs.launch.values import calculated, degree, flag, natural, whole, word
 
 STAGES = {"pt": "pretrain", "sft": "sft", "rm": "rm", "ppo": "ppo", "dpo": "dpo", "kto": "kto"}
 CORE = (
@@ -74,7 +74,7 @@ def _adapter(reading: Reading) -> None:
         reading.put("lora-rank", rank, "lora_rank") if rank else reading.default("lora-rank", 8, "lora_rank")
         targets = reading.find("lora_target")
         if targets is not None:
-            reading.put("lora-targets", lora_targets(names(targets.value)), "lora_target")
+            take_targets(reading, "lora_target", targets.value)
         else:
             reading.default("lora-targets", "all", "lora_target")
         take_saved(reading, "additional_target|modules_to_save")

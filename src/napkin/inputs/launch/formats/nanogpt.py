@@ -12,11 +12,23 @@ DEFAULTS = {"n_layer": 12, "n_head": 12, "n_embd": 768}
 VOCABULARY = 50_304
 
 
+_TRAIN = """block_size n_layer n_head n_embd init_from max_iters gradient_accumulation_steps batch_size out_dir
+    eval_interval eval_iters log_interval eval_only always_save_checkpoint wandb_log wandb_project wandb_run_name
+    dataset dropout bias learning_rate weight_decay beta1 beta2 grad_clip decay_lr warmup_iters lr_decay_iters min_lr
+    backend device dtype compile"""
+OWN = frozenset(_TRAIN.split())
+"""What train.py assigns, all of which a configuration may overwrite (configurator.py knows no other name)."""
+TELLING = ("block_size", "n_layer", "n_embd", "init_from", "max_iters", "gradient_accumulation_steps", "batch_size")
+
+
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is nanoGPT's configuration."""
-    return source.syntax == "python" and source.has_any(
-        "block_size", "n_layer", "init_from", "max_iters", "gradient_accumulation_steps", "batch_size"
-    )
+    """Return whether a file is nanoGPT's configuration: Python that assigns mostly what train.py does, without another
+    library."""
+    if source.syntax != "python" or not source.has_any(*TELLING):
+        return False
+    foreign = [key for key in source.values if key not in OWN]
+    libraries = [one for one in source.unread if one.startswith(("from ", "import ")) and one != "import time"]
+    return not libraries and len(foreign) <= len(source.values) // 3
 
 
 def _model(reading: Reading) -> None:

@@ -208,6 +208,8 @@ def optimizer(reading: Reading) -> None:
         take_optimizer(reading, "optimizer.name")
     else:
         reading.default("optimizer", "adamw", "optimizer.name")
+    if reading.read("optimizer.early_step_in_backward", flag):
+        reading.put("optimizer-in-backward", True, "optimizer.early_step_in_backward")
     form = reading.source.plain("optimizer.implementation")
     fused = reading.read("optimizer.fused", flag)
     if form is not None:
@@ -247,7 +249,6 @@ NAMED = {
     "parallelism.pipeline_parallel_first_stage_less_layers "
     "parallelism.pipeline_parallel_last_stage_less_layers": "how layers are assigned to stages",
     "model.norm_type model.use_flex_attn model.attn_mask_type": "another kernel of the model",
-    "optimizer.early_step_in_backward": "a gradient lives only until its layer is stepped",
     "activation_checkpoint": "what is recomputed",
     "compile": "what is compiled",
     "experimental": "experimental features",
@@ -298,7 +299,12 @@ RULES = (
         "fp32 shards and bf16 compute; converters put fp8 linears over them",
         precision,
     ),
-    KeyRule("optimizer.name optimizer.implementation optimizer.fused", "optimizer optimizer-form", "fused", optimizer),
+    KeyRule(
+        "optimizer.name optimizer.implementation optimizer.fused optimizer.early_step_in_backward",
+        "optimizer optimizer-form optimizer-in-backward",
+        "fused",
+        optimizer,
+    ),
     KeyRule(
         "compile.enable compile.components training.compile", "compile", "only where the model is compiled", compiled
     ),

@@ -123,7 +123,9 @@ def _layout(reading: Reading) -> None:
         )
     else:
         reading.ask("gpus", "device")
-        reading.ask("zero", "device")
+        reading.default("zero", 3, "fsdp_reshard_after_forward")  # of several GPUs: one has nothing to divide
+    if reading.read("optimizer_in_bwd", flag):
+        reading.put("optimizer-in-backward", True, "optimizer_in_bwd")
     if reading.read("fsdp_cpu_offload", flag) or reading.read("fsdp.cpu_offload", flag):
         reading.put(
             "offload", "optimizer,parameters", *[k for k in ("fsdp_cpu_offload", "fsdp.cpu_offload") if k in source]
@@ -215,8 +217,8 @@ FORMAT = LaunchFormat(
         ),
         KeyRule(
             "fsdp custom_sharded_layers fsdp_cpu_offload fsdp_reshard_after_forward tensor_parallel_dim "
-            "context_parallel_dim data_parallel_shard_dim data_parallel_replicate_dim device",
-            "zero tp cp dp-shard gpus offload",
+            "context_parallel_dim data_parallel_shard_dim data_parallel_replicate_dim device optimizer_in_bwd",
+            "zero tp cp dp-shard gpus offload optimizer-in-backward",
             "keys of the distributed recipe: ZeRO 3, 2 without resharding",
             _layout,
         ),
@@ -234,11 +236,11 @@ FORMAT = LaunchFormat(
         metric_logger log_every_n_steps log_level log_peak_memory_stats profiler dataset_val batch_size_val
         tensor_parallel_plan._component_ shuffle seed cudnn_deterministic_mode collate_fn fsdp""",
     not_modelled={
-        "optimizer_in_bwd": "a gradient lives only until its layer is stepped",
         "custom_sharded_layers": "layers that FSDP gathers apart",
         "enable_fp8_training fp8_recipe_name": "fp8 layers",
         "ac_mode ac_option": "which layers are recomputed",
         "data_parallel_replicate_dim": "how often the shards are replicated",
+        "quantizer": "weights that are rounded in training",
         "teacher_model ref_model": "another model of post-training",
         "tensor_parallel_plan": "which layers are divided",
     },

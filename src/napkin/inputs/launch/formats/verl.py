@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from napkin.inputs.launch.checks import check_gpus
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
-from napkin.inputs.launch.names import AUTOCAST, MEGATRON, lora_targets, take_model
+from napkin.inputs.launch.names import AUTOCAST, MEGATRON, take_model, take_targets
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import of_verl
 from napkin.inputs.launch.shared import dtype
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import degree, flag, names, natural, number, product, whole
+from napkin.inputs.launch.values import degree, flag, natural, number, product, whole
 
 A, M, R = "actor_rollout_ref.actor", "actor_rollout_ref.model", "actor_rollout_ref.rollout"
 TASKS = {
@@ -76,13 +76,24 @@ def _machine(reading: Reading) -> None:
 
 def _megatron(source: LaunchFile) -> bool:
     chosen = str(source.plain(f"{A}.strategy") or "").lower() == "megatron"
-    named = "megatron" in str(source.plain("config_name") or source.plain("model_engine") or "").lower()
+    words = ("config_name", "model_engine", "engine")
+    named = "megatron" in str(next((source.plain(one) for one in words if source.plain(one)), "")).lower()
     return chosen or named or f"{A}.megatron" in source
+
+
+def _check_engine(reading: Reading) -> None:
+    """Refuse engines next to FSDP and Megatron, whose keys are others (VeOmni, torchtitan, Automodel)."""
+    for key in (f"{A}.strategy", "model_engine", "engine", "model.strategy"):
+        kind = str(reading.source.plain(key) or "").lower()
+        if kind and kind not in ("fsdp", "fsdp2", "megatron", "dp"):
+            reading.refuse(key, f"napkin has no engine {kind[:40]!r} of verl's")
 
 
 def _layout(reading: Reading) -> None:
     source = reading.source
+    _check_engine(reading)
     if _megatron(source):
+        degrees = "engine" if _sft(source) else f"{A}.megatron"
         keys = [key for key in (f"{A}.strategy", "config_name", f"{A}.megatron") if key in source]
         reading.derive("framework", "megatron-core", *keys)
         reading.derive("implementation", "megatron", *keys)
@@ -95,13 +106,12 @@ def _layout(reading: Reading) -> None:
             ("expert_tensor_parallel_size", "etp"),
             ("virtual_pipeline_model_parallel_size", "vp"),
         ):
-            key = f"{A}.megatron.{name}"
-            size = reading.read(key, degree)
+            key = f"{degrees}.{name}"
+            size = reading.take(option, key, degree)
             if size:
-                reading.put(option, size, key)
                 found[key] = size if option in ("tp", "pp", "cp") else 1
         dense, gpus = product(list(found.values())), reading.value_of("gpus")
-        if gpus and found and gpus % dense == 0:
+        if gpus and found and gpus % dense == 0 and all(_is_known(reading, one) for one in ("tp", "pp", "cp")):
             where = "trainer.n_gpus_per_node"
             reading.derive("dp", gpus // dense, where, *found)
         if (reading.value_of("tp") or 1) > 1:
@@ -114,7 +124,7 @@ def _layout(reading: Reading) -> None:
         reading.derive("framework", "fsdp", *[key for key in (f"{A}.strategy", "model.strategy") if key in source])
     else:
         reading.default("framework", "fsdp", f"{A}.strategy")
-    block = "model.fsdp_config" if _sft(source) else f"{A}.fsdp_config"
+    block = f"{A}.fsdp_config" if not _sft(source) else "engine" if "engine" in source else "model.fsdp_config"
     again = reading.read(f"{block}.reshard_after_forward", flag)
     if again is not None:
         reading.put("zero", 3 if again else 2, f"{block}.reshard_after_forward")
@@ -135,10 +145,14 @@ def _layout(reading: Reading) -> None:
             f"{block}.param_offload",
             f"{block}.optimizer_offload",
         )
-    cut = reading.read(f"{A}.ulysses_sequence_parallel_size|ulysses_sequence_parallel_size", degree)
-    if cut:
-        key = f"{A}.ulysses_sequence_parallel_size"
-        reading.put("cp", cut, key if key in source else "ulysses_sequence_parallel_size")
+    for cut in (f"{A}.", f"{A}.fsdp_config.", "engine.", ""):
+        if f"{cut}ulysses_sequence_parallel_size" in source:
+            reading.take("cp", f"{cut}ulysses_sequence_parallel_size", degree)
+
+
+def _is_known(reading: Reading, option: str) -> bool:
+    """Whether a degree is stated, or left out, and not left open by a variable of the script."""
+    return option not in reading.inputs or reading.value_of(option) is not None
 
 
 def _batch(reading: Reading) -> None:
@@ -149,11 +163,13 @@ def _batch(reading: Reading) -> None:
             ("data.train_batch_size", "global-batch"),
             ("data.max_length", "seq"),
         ):
-            found = reading.read(key, whole)
-            if found:
-                reading.put(option, found, key)
-            elif key in reading.source:
-                reading.ask(option, key)
+            reading.take(option, key, whole)
+        newer = any(one.endswith("verl.trainer.sft_trainer") for one in reading.source.command)
+        if reading.read("data.use_dynamic_bsz", flag) or (newer and "data.use_dynamic_bsz" not in reading.source):
+            reading.ask("micro-batch", "data.use_dynamic_bsz", "data.max_token_len_per_gpu")
+        reading.default("micro-batch", 4, "data.micro_batch_size_per_gpu")
+        reading.default("global-batch", 256, "data.train_batch_size")
+        reading.default("seq", 1024, "data.max_length")
         return
     micro = f"{A}.ppo_micro_batch_size_per_gpu"
     if reading.read(f"{A}.use_dynamic_bsz", flag):
@@ -178,7 +194,8 @@ def _others(reading: Reading) -> None:
     key = f"{M}.enable_gradient_checkpointing"
     key = key if key in source else "model.enable_gradient_checkpointing"
     if _megatron(source):
-        part = f"{A}.megatron.override_transformer_config.recompute_granularity"
+        block = "engine" if _sft(source) else f"{A}.megatron"
+        part = f"{block}.override_transformer_config.recompute_granularity"
         kind = source.plain(part)
         reading.put("recompute", str(kind).lower(), part) if kind else reading.default("recompute", "none", part)
     elif on is not None:
@@ -194,15 +211,14 @@ def _others(reading: Reading) -> None:
         reading.put("lora-rank", rank, at)
         targets = reading.find(f"{M}.target_modules", "model.target_modules")
         if targets is not None:
-            reading.put(
-                "lora-targets", lora_targets(names(targets.value)), f"{M}.target_modules", "model.target_modules"
-            )
+            at = next(one for one in (f"{M}.target_modules", "model.target_modules") if one in source)
+            take_targets(reading, at, targets.value)
         else:
             reading.default("lora-targets", "all", f"{M}.target_modules")
     if _megatron(source):
         reading.default("precision", MEGATRON, f"{A}.megatron.dtype")
         return
-    keys = (f"{A}.fsdp_config.model_dtype", "model.fsdp_config.model_dtype")
+    keys = (f"{A}.fsdp_config.model_dtype", "model.fsdp_config.model_dtype", "engine.model_dtype")
     kept = reading.read("|".join(keys), dtype)
     if kept == "bf16":
         reading.put("precision", "bf16-pure", *[one for one in keys if one in source])

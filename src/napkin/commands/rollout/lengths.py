@@ -1,0 +1,108 @@
+"""How long prompts and answers are, and how many a step has, from the options."""
+
+from __future__ import annotations
+
+from napkin.commands.inputs import Inputs
+from napkin.commands.question.machine import WHICH
+from napkin.errors import NapkinError
+from napkin.evidence.answers import TokenRange, answers_within, prompts_within
+from napkin.planning.rollouts import RolloutLengths
+from napkin.record import replace
+
+SPANS = {"prompt-tokens": ("prompts", prompts_within), "response-tokens": ("answers", answers_within)}
+"""Options of mean lengths: of what, and how long they are below the longest, which each has an option for."""
+MEANS = tuple(SPANS)
+USAGES = {
+    "global-batch": "--global-batch N: prompts a step, for all GPUs",
+    "prompt-tokens": "--prompt-tokens N: mean tokens; or --max-prompt-tokens, and they are assumed",
+    "response-tokens": "--response-tokens N: mean tokens; or --max-response-tokens, and they are assumed",
+}
+
+
+def read_spans(inputs: Inputs) -> tuple[RolloutLengths, ...]:
+    """Return the lengths; where means are not stated, and the longest are, the likely ones, then the least and the most
+    that they may be."""
+    spans: dict[str, TokenRange] = {}
+    said: list[str] = []
+    for name, (what, within) in SPANS.items():
+        longest = inputs.peek(f"max-{name}")
+        if name not in inputs and isinstance(longest, (int, float)):
+            spans[name] = found = within(int(longest))
+            said.append(f"{what} of {found.likely:,} tokens")
+            inputs.note(f"{what} of {found.least:,} to {found.most:,} tokens in the mean are in the interval")
+    if said:
+        inputs.assume(" and ".join(said))
+    lengths = read_lengths(inputs, timed=True, known=tuple(spans))
+    return _at_each(lengths, spans)
+
+
+def _at_each(lengths: RolloutLengths, spans: dict[str, TokenRange]) -> tuple[RolloutLengths, ...]:
+    """Return lengths with the likely means of each span, then with the least and the most; themselves without spans."""
+    if not spans:
+        return (lengths,)
+    means = [{name: found.all[place] for name, found in spans.items()} for place in range(3)]
+    return tuple(
+        replace(
+            lengths,
+            prompt=one.get("prompt-tokens", lengths.prompt),
+            response=one.get("response-tokens", lengths.response),
+        )
+        for one in means
+    )
+
+
+def read_means_below(inputs: Inputs, lengths: RolloutLengths) -> tuple[RolloutLengths, ...]:
+    """Return lengths below the longest ones where means are not stated: likely ones, the least and the most."""
+    longest = {"prompt-tokens": max(lengths.longest_prompt, lengths.prompt), "response-tokens": lengths.longest}
+    spans = {name: SPANS[name][1](longest[name]) for name in SPANS if name not in inputs and f"max-{name}" in inputs}
+    return _at_each(lengths, spans)
+
+
+def read_lengths(inputs: Inputs, timed: bool, judged: bool = True, known: tuple[str, ...] = ()) -> RolloutLengths:
+    """Return the lengths, and how many answers a step has; what is missing is named at once. timed: means matter; for
+    memory alone the longest sequence is enough; judged: on an accelerator; known: means that are assumed."""
+    whys = {"model": "which model?", **({"hardware": WHICH} if judged else {})}
+    for name, (what, _) in SPANS.items():
+        if name not in known and (timed or (f"max-{name}" not in inputs and "seq" not in inputs)):
+            whys[name] = f"how long are {what}, on average?"
+    whys |= {
+        "samples-per-prompt": "how many answers to each prompt?",
+        "global-batch": "how many prompts in an optimizer step?",
+    }
+    inputs.need_all(whys, usages=USAGES)
+    whole = inputs.integer_or_none("seq")
+    prompt, longest_prompt = _read_length(inputs, "prompt-tokens", 1)
+    response, longest = _read_length(inputs, "response-tokens", None if whole is None else whole - longest_prompt)
+    if timed and "max-response-tokens" not in inputs and whole is None:
+        inputs.assume("every answer of the mean length")
+    updates = inputs.integer("updates", default="1")
+    found = RolloutLengths(
+        prompt=prompt,
+        response=response,
+        longest=longest,
+        answers=inputs.integer("samples-per-prompt"),
+        prompts=inputs.integer("global-batch") * updates,
+        longest_prompt=longest_prompt,
+        updates=updates,
+        behind=inputs.integer("off-policy-steps", default="0"),
+    )
+    if whole not in (None, found.most):
+        raise NapkinError(
+            f"--seq {whole:,}: the longest prompt and answer have {found.most:,} tokens together",
+            "leave out --seq, or the longest ones",
+        )
+    return found
+
+
+def _read_length(inputs: Inputs, name: str, rest: int | None) -> tuple[int, int]:
+    """Return the mean tokens of a prompt or an answer, and those of the longest. rest: of the longest, where nothing
+    else says it; None: the mean."""
+    most = f"max-{name}"
+    mean = inputs.integer_or_none(name)
+    if most in inputs or rest is None or (mean is not None and name == "prompt-tokens"):
+        longest = inputs.integer(most, default=None if mean is None else str(mean))
+    else:
+        longest = max(rest, 1)
+    if mean is not None and longest < mean:
+        raise NapkinError(f"--{most} {longest:,} is below the mean of {mean:,}", "the longest that is allowed")
+    return longest if mean is None else mean, longest

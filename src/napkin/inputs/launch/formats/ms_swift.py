@@ -1,0 +1,338 @@
+"""ms-swift's launch lines and YAML: `swift sft`, `swift rlhf`, `megatron sft`."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from napkin.inputs.launch import megatron_core as core
+from napkin.inputs.launch.checks import check_batch, check_gpus, take_machine
+from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
+from napkin.inputs.launch.names import (
+    AUTOCAST,
+    MASTER,
+    MEGATRON,
+    PURE,
+    take_attention,
+    take_model,
+    take_optimizer,
+    take_targets,
+)
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.rollouts import of_trl
+from napkin.inputs.launch.shared import adapters, dtype, take_amount, take_deepspeed_file, take_saved
+from napkin.inputs.launch.source import LaunchFile
+from napkin.inputs.launch.values import degree, flag, whole
+
+TASKS = {"pt": "pretrain", "sft": "sft", "rlhf": "dpo"}
+"""A subcommand → its task; rlhf is DPO unless rlhf_type says otherwise."""
+RLHF = {"dpo": "dpo", "orpo": "orpo", "simpo": "simpo", "kto": "kto", "rm": "rm", "ppo": "ppo", "grpo": "grpo"}
+STAGES = {f"zero{stage}{tail}": (stage, tail) for stage in range(4) for tail in ("", "_offload")}
+"""ms-swift's own DeepSpeed files (swift/config): the stage, and whether optimizer and parameters are on the host."""
+TUNER = "tuner_type|train_type|sft_type"
+MICRO, STEPS, ANSWER = "per_device_train_batch_size", "gradient_accumulation_steps", "max_completion_length"
+
+
+def _command(source: LaunchFile) -> tuple[str, str]:
+    """Return the program and the subcommand of a launch line: swift or megatron, and sft, pt or rlhf."""
+    words = [one.replace("swift/cli/", "swift ").removesuffix(".py") for one in source.command]
+    flat = " ".join(words).split()
+    for program, kind in pairwise(flat):
+        if program in ("swift", "megatron") and kind in TASKS:
+            return program, kind
+    return "", ""
+
+
+def is_this(source: LaunchFile) -> bool:
+    """Return whether a file is ms-swift's: its command, or its name of how a model is tuned next to a model."""
+    return _command(source)[1] != "" or (
+        source.syntax != "shell"
+        and source.has_any(*TUNER.split("|"))
+        and source.has_any("model", "model_id_or_path", "model_type")
+        and "learning_rate" in source
+    )
+
+
+def is_megatron(source: LaunchFile) -> bool:
+    """Return whether the run is Megatron's."""
+    return _command(source)[0] == "megatron" or source.has_any("tensor_model_parallel_size", "micro_batch_size")
+
+
+def _model(reading: Reading) -> None:
+    take_model(reading, "model", "model_id_or_path", "model_type")
+
+
+def _task(reading: Reading) -> None:
+    """Read the task: the subcommand's; a head that is no language model's is refused."""
+    kind = _command(reading.source)[1]
+    value = reading.find("rlhf_type")
+    if value is not None or kind == "rlhf":
+        task = RLHF.get(str(value.value).lower()) if value is not None else "dpo"
+        if task is None and value is not None:
+            reading.ask("task", "rlhf_type")
+            reading.refuse("rlhf_type", f"napkin has no task {str(value.value)[:40]!r}")
+        elif task is not None:
+            reading.put("task", task, "rlhf_type", origin="from file" if value is not None else "default")
+    else:
+        reading.derive("task", TASKS.get(kind, "sft"), "swift")
+    head = str(reading.source.plain("task_type") or "causal_lm").lower()
+    if head != "causal_lm":
+        reading.refuse("task_type", f"napkin has no head for {head[:40]!r}")
+
+
+def _gpus(reading: Reading) -> None:
+    """Read the GPUs: NPROC_PER_NODE processes on each of NNODES; without it, one process on the first of those that
+    are visible, which are known only where there is one."""
+    take_machine(reading)
+    around = reading.source.environment
+    each, nodes, seen = (around.get(one, "") for one in ("NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES"))
+    if reading.value_of("gpus") is None and each.isdigit() and int(each) > 0 and (not nodes or nodes.isdigit()):
+        reading.derive("gpus", int(each) * int(nodes or 1), "NPROC_PER_NODE", *(["NNODES"] if nodes else []))
+    elif reading.value_of("gpus") is None and not each and seen.isdigit():
+        reading.derive("gpus", 1, "CUDA_VISIBLE_DEVICES")
+    for name in ("NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES"):
+        reading.source.unread.pop(name, None)
+
+
+def _seq(reading: Reading) -> None:
+    """Read the longest sequence: max_length is the prompt's in GRPO; left out, it is the model's own."""
+    length = reading.read("max_length", whole)
+    if reading.value_of("task") == "grpo":
+        answer = reading.read(ANSWER, whole) or 512
+        if length:
+            reading.derive("seq", length + answer, "max_length", ANSWER)
+        else:
+            reading.ask("seq", "max_length")
+        of_trl(reading, (length or 0, 512))
+        if length:
+            reading.put("max-prompt-tokens", length, "max_length")
+    elif length:
+        reading.put("seq", length, "max_length")
+    else:
+        reading.ask("seq", "max_length")
+    packs = reading.read("packing", flag)
+    if packs is not None:
+        reading.put("packing", packs, "packing")
+
+
+def _adapter(reading: Reading) -> None:
+    """Read how the model is tuned: LoRA of rank 8 on all linear layers unless told otherwise; Megatron: all weights."""
+    megatron = is_megatron(reading.source)
+    value = reading.find(*TUNER.split("|"))
+    kind = str(value.value).lower() if value is not None else "full" if megatron else "lora"
+    at = next((one for one in TUNER.split("|") if one in reading.source), "tuner_type")
+    if kind == "lora":
+        reading.put("adapter", "lora", at, origin="from file" if value is not None else "default")
+        rank = reading.read("lora_rank", whole)
+        reading.put("lora-rank", rank, "lora_rank") if rank else reading.default("lora-rank", 8, "lora_rank")
+        target = reading.find("target_modules", "lora_target_modules", "target_regex")
+        if target is not None:
+            key = next(
+                one for one in ("target_modules", "lora_target_modules", "target_regex") if one in reading.source
+            )
+            take_targets(reading, key, "all" if str(target.value).lower() in ("default", "all") else target.value)
+        else:
+            reading.default("lora-targets", "all", "target_modules")
+        take_saved(reading, "modules_to_save|lora_modules_to_save")
+        if reading.read("use_dora", flag):
+            reading.put("adapter", "dora", "use_dora")
+    elif kind != "full":
+        reading.refuse(at, f"napkin has no adapter {kind[:40]!r}")
+    bits = reading.read("quant_bits|quantization_bit", whole)
+    method = str(reading.source.plain("quant_method") or "bnb").lower()
+    if bits in (4, 8) and method in ("bnb", "hqq", "eetq", "quanto"):
+        double = reading.read("bnb_4bit_use_double_quant", flag) is not False
+        four = ("nf4-dq" if double else "nf4") if method == "bnb" else "int4"
+        keys = [key for key in ("quant_bits", "quantization_bit", "quant_method") if key in reading.source]
+        reading.derive("quantized", four if bits == 4 else "int8", *keys)
+    elif bits:
+        reading.refuse("quant_bits", f"napkin has no {bits} bits of {method[:20]!r}")
+
+
+def _layout(reading: Reading) -> None:
+    """Read what is divided: DeepSpeed by ms-swift's names or a file, FSDP2, Ulysses; Megatron's degrees."""
+    if is_megatron(reading.source):
+        reading.derive("framework", "megatron-core", "megatron")
+        core.take_division(reading, zero=1)
+        reading.derive("implementation", "megatron", "megatron")
+        check_gpus(reading)
+        check_batch(reading, "global_batch_size")
+        return
+    name = str(reading.source.plain("deepspeed") or "").removeprefix("default-")
+    if name.lower() in STAGES:
+        stage, away = STAGES[name.lower()]
+        reading.derive("framework", "deepspeed", "deepspeed")
+        reading.put("zero", stage, "deepspeed")
+        if away:
+            reading.derive("offload", "optimizer,parameters" if stage == 3 else "optimizer", "deepspeed")
+    elif take_deepspeed_file(reading):
+        pass
+    elif str(reading.source.plain("fsdp") or "").lower() == "fsdp2":
+        reading.derive("framework", "fsdp", "fsdp")
+        reading.derive("zero", 3, "fsdp")
+        reading.derive("recompute", "full", "fsdp")
+    elif reading.find("fsdp") is not None:
+        reading.ask("zero", "fsdp")
+    size = reading.read("sequence_parallel_size", degree)
+    if size:
+        reading.put("cp", size, "sequence_parallel_size")
+    tp = reading.read("deepspeed_autotp_size", degree)
+    if tp:
+        reading.put("tp", tp, "deepspeed_autotp_size")
+
+
+def _batch(reading: Reading) -> None:
+    """Read the batch; accumulation left out makes 16 samples of all ranks together (swift/trainers/arguments.py)."""
+    if is_megatron(reading.source):
+        for key, option, usual in (("micro_batch_size", "micro-batch", 1), ("global_batch_size", "global-batch", 16)):
+            found = reading.read(key, whole)
+            reading.put(option, found, key) if found else reading.default(option, usual, key)
+        return
+    micro = reading.read(f"{MICRO}|batch_size", whole)
+    reading.put("micro-batch", micro, MICRO, "batch_size") if micro else reading.default("micro-batch", 1, MICRO)
+    steps = reading.read(STEPS, whole)
+    gpus = reading.value_of("gpus")
+    if steps:
+        reading.put("grad-accum", steps, STEPS)
+    elif reading.find(STEPS) is None and gpus:
+        reading.default("grad-accum", max(1, -(-16 // ((micro or 1) * gpus))), STEPS)
+    else:
+        reading.ask("grad-accum", STEPS)
+
+
+def _precision(reading: Reading) -> None:
+    """Read the formats: weights are loaded in torch_dtype, the model's own where it is left out, which is bf16."""
+    loaded = reading.read("torch_dtype|dtype", dtype)
+    key = "torch_dtype" if "torch_dtype" in reading.source or "dtype" not in reading.source else "dtype"
+    narrow = "bf16" if loaded in (None, "auto") else loaded
+    state = reading.derive if loaded else reading.assume
+    framework = reading.value_of("framework")
+    if framework == "megatron-core":
+        if reading.value_of("adapter"):
+            state("precision", "frozen=bf16,param=bf16,grad=fp32,compute=bf16,state=fp32,master=fp32", key)
+        else:
+            core.take_precision(reading, MEGATRON)
+        return
+    if reading.value_of("adapter"):
+        quantized = reading.value_of("quantized")
+        policy = adapters({"nf4-dq": "nf4"}.get(quantized, quantized) or narrow, "fp32", narrow)
+    elif narrow == "bf16":
+        policy = {"deepspeed": MASTER, "fsdp": AUTOCAST}.get(str(framework), PURE)
+    elif narrow == "fp16":
+        policy = "fp16-mixed" if framework == "deepspeed" else "param=fp32,grad=fp32,compute=fp16,state=fp32"
+    else:
+        policy = "fp32"
+    state("precision", policy, key)
+
+
+def _others(reading: Reading) -> None:
+    if is_megatron(reading.source):
+        core.take_optimizer(reading)
+        core.take_attention(reading)
+        if reading.find("recompute_granularity") is None:
+            reading.inputs.pop("recompute", None)
+            reading.default("recompute", "selective", "recompute_granularity")
+        if reading.read("train_iters", whole):
+            reading.put("steps", reading.read("train_iters", whole), "train_iters")
+        elif reading.find("num_train_epochs", "max_epochs") is not None:
+            take_amount(reading, "num_train_epochs" if "num_train_epochs" in reading.source else "max_epochs", 1)
+        return
+    take_amount(reading, "num_train_epochs", 3)
+    if reading.find("optim") is not None:
+        take_optimizer(reading, "optim")
+    elif reading.find("optimizer") is not None:
+        take_optimizer(reading, "optimizer")
+    reading.default("optimizer", "adamw", "optim")
+    if reading.find("attn_impl") is not None:
+        take_attention(reading, "attn_impl")
+    on = reading.read("gradient_checkpointing", flag)
+    if on is not None and reading.value_of("recompute") is None:
+        reading.put("recompute", "full" if on else "none", "gradient_checkpointing")
+    reading.default("recompute", "full", "gradient_checkpointing")
+    if reading.read("use_liger_kernel", flag):
+        reading.put("loss", "fused", "use_liger_kernel")
+    frozen = [key for key in ("freeze_llm", "freeze_parameters", "trainable_parameters") if reading.source.states(key)]
+    for key in frozen:
+        if not reading.value_of("adapter") and reading.source.plain(key) is not False:
+            reading.refuse(key, "only a part of the weights is trained", "freeze-layers")
+
+
+FORMAT = LaunchFormat(
+    "ms-swift",
+    "ms-swift's launch lines",
+    "modelscope/ms-swift swift/arguments, swift/trainers/arguments.py, swift/megatron/arguments, swift/config",
+    is_this,
+    fixed={"trainer": "ms-swift"},
+    keys=(
+        Key("tensor_model_parallel_size", "tp", degree),
+        Key("pipeline_model_parallel_size", "pp", degree),
+        Key("context_parallel_size", "cp", degree),
+        Key("expert_model_parallel_size", "ep", degree),
+        Key("expert_tensor_parallel_size", "etp", degree),
+        Key("virtual_pipeline_model_parallel_size", "vp", degree, silent=True),
+        Key("decoder_first_pipeline_num_layers", "first-stage-layers", whole),
+        Key("decoder_last_pipeline_num_layers", "last-stage-layers", whole),
+    ),
+    rules=(
+        KeyRule("model model_id_or_path model_type", "model", "a preset's name; a fine-tune's is asked", _model),
+        KeyRule("rlhf_type task_type", "task", "pt, sft, or rlhf_type", _task),
+        KeyRule("nproc_per_node nnodes", "gpus", "NPROC_PER_NODE × NNODES", _gpus),
+        KeyRule(f"max_length {ANSWER} packing num_generations", "seq packing", "GRPO: prompt + answer", _seq),
+        KeyRule(
+            f"{TUNER} lora_rank target_modules|lora_target_modules|target_regex modules_to_save use_dora quant_bits "
+            "quantization_bit quant_method bnb_4bit_use_double_quant",
+            "adapter lora-rank lora-targets modules-to-save quantized",
+            "LoRA of rank 8 on all linears; Megatron trains all",
+            _adapter,
+        ),
+        KeyRule(
+            "deepspeed fsdp sequence_parallel_size deepspeed_autotp_size use_distributed_optimizer sequence_parallel "
+            "recompute_granularity recompute_method recompute_num_layers",
+            "framework zero offload cp tp sp recompute",
+            "zero0 to zero3 and their _offload, FSDP2; Megatron: the distributed optimizer",
+            _layout,
+        ),
+        KeyRule(
+            f"{MICRO} batch_size {STEPS} micro_batch_size global_batch_size",
+            "micro-batch grad-accum global-batch",
+            "accumulation left out: 16 samples of all ranks",
+            _batch,
+        ),
+        KeyRule("torch_dtype dtype bf16 fp16 fp8_format", "precision", "the dtype of the weights, bf16", _precision),
+        KeyRule(
+            "max_steps num_train_epochs max_epochs train_iters optim optimizer attn_impl attention_backend "
+            "gradient_checkpointing use_liger_kernel freeze_llm freeze_parameters trainable_parameters",
+            "steps epochs optimizer attention recompute loss",
+            "recomputes unless told otherwise; Megatron: selective",
+            _others,
+        ),
+    ),
+    ignored="""lora_alpha lora_dropout lora_bias model_author model_name system template use_hf use_chat_template
+        agent_template enable_thinking add_non_thinking_prefix split_dataset_ratio load_from_cache_file streaming
+        lazy_tokenize strict truncation_strategy gradient_checkpointing_kwargs ddp_timeout acc_strategy no_save_optim
+        no_save_rng finetune merge_lora report_to log_completions lr min_lr clip_grad num_workers stop_words
+        dataloader_persistent_workers external_plugins max_grad_norm weight_decay adam_beta1 adam_beta2 system
+        bnb_4bit_compute_dtype bnb_4bit_quant_type check_model loss_scale stream m no_initialization columns
+        node_rank master_addr master_port cached_dataset cached_val_dataset load_args ignore_args_error""",
+    not_modelled={
+        "freeze_vit freeze_aligner vit_gradient_checkpointing vit_lr aligner_lr": "towers next to the language model",
+        "vllm* use_vllm sleep_level offload_model offload_optimizer offload_bridge async_generate move_model_batches "
+        "teacher* reward* steps_per_generation num_iterations generation_batch_size dynamic_sample max_turns "
+        "multi_turn_scheduler": "how samples are made and judged",
+        "beta rpo_alpha loss_type epsilon* temperature top_p top_k num_generations": "part of post-training",
+        "padding_free group_by_length": "rows without padding",
+        "moe_* router_aux_loss_coef experts_impl": "how tokens go to experts",
+        "cross_entropy_* *_fusion": "fused kernels",
+        "optimizer_cpu_offload optimizer_offload_fraction use_precision_aware_optimizer exp_avg_dtype "
+        "exp_avg_sq_dtype main_grads_dtype main_params_dtype": "where optimizer states are, and in which format",
+        "mtp_num_layers": "multi-token prediction",
+        "fp8_*": "which layers run in 8 bits, and how",
+        "recompute_modules": "what is recomputed",
+        "zero_hpz_partition_size": "a second partition of the parameters",
+        "use_logits_to_keep": "which logits are made",
+        "device_map max_memory": "layers on several GPUs of one process",
+    },
+    refused={
+        "use_galore": "an optimizer in a subspace",
+        "lisa_activated_layers": "layers are trained in turn",
+    },
+)

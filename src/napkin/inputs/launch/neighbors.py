@@ -1,0 +1,102 @@
+"""Files of programs next to those that napkin reads: each is named in one line, with what to give in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from napkin.errors import Refused
+from napkin.inputs.launch.source import LaunchFile
+from napkin.record import record
+
+ROLLOUTS = "give model, layout and task as options: napkin step MODEL --task grpo --gpus N --samples-per-prompt N …"
+SIZES = "give model, batch, sequence and layout as options: napkin memory MODEL --gpus N --micro-batch N --seq N …"
+TRAINING = "give the file that starts the training"
+RECIPE = "give the configuration of a recipe that trains"
+
+
+@record
+class Neighbor:
+    """A kind of file that napkin recognizes and does not read.
+
+    says  what it is      is_this  whether a file is one      hint  what to give instead
+    """
+
+    says: str
+    is_this: Callable[[LaunchFile], bool]
+    hint: str
+
+
+def _holds(*keys: str) -> Callable[[LaunchFile], bool]:
+    """Return a test for all of these keys; `a|b` is met by either."""
+    return lambda source: all(source.has_any(*one.split("|")) for one in keys)
+
+
+def _starts(*words: str) -> Callable[[LaunchFile], bool]:
+    """Return a test for one of these words, or of these ends of a path, in a script's command."""
+    return lambda source: any(one == word or one.endswith(f"/{word}") for one in source.command for word in words)
+
+
+NEIGHBORS = (
+    Neighbor(
+        "slime's launch script: a policy in Megatron-LM next to SGLang",
+        _holds("rollout_batch_size", "num_rollout|num_epoch", "actor_num_gpus_per_node|sglang_mem_fraction_static"),
+        ROLLOUTS,
+    ),
+    Neighbor("ROLL's configuration", _holds("actor_train.strategy_args|actor_train.training_args"), ROLLOUTS),
+    Neighbor("AReaL's configuration", _holds("experiment_name", "trial_name", "cluster|allocation_mode"), ROLLOUTS),
+    Neighbor(
+        "prime-rl's configuration",
+        lambda source: source.syntax == "toml" and source.has_any("orchestrator", "trainer.model", "deployment"),
+        ROLLOUTS,
+    ),
+    Neighbor("open-instruct's grpo_fast", _holds("num_unique_prompts_rollout", "total_episodes"), ROLLOUTS),
+    Neighbor("SpecForge's configuration of a draft model", _holds("model.target_model_path"), SIZES),
+    Neighbor("NeMo Automodel's recipe", _holds("step_scheduler", "model._target_|recipe"), SIZES),
+    Neighbor(
+        "neuronx-distributed-training's configuration, for Trainium",
+        _holds("distributed_strategy", "model_source|trainer"),
+        SIZES,
+    ),
+    Neighbor(
+        "LLaMA-Factory's v1 configuration",
+        _holds("model", "model_class|kernel_config|dist_config", "train_dataset|micro_batch_size|output_dir"),
+        SIZES + "; or its configuration with `stage` and `finetuning_type`",
+    ),
+    Neighbor(
+        "xtuner's configuration",
+        lambda source: source.syntax == "python" and any("xtuner" in one or "mmengine" in one for one in source.unread),
+        SIZES,
+    ),
+    Neighbor(
+        "fairseq's configuration or launch line",
+        lambda source: (
+            _starts("fairseq-train", "fairseq-hydra-train")(source) or _holds("optimization.max_update")(source)
+        ),
+        SIZES,
+    ),
+    Neighbor("ColossalAI's launch line", _starts("colossalai"), SIZES),
+    Neighbor(
+        "a configuration of inference or of merging, not of training",
+        _holds("infer_backend|export_dir|max_new_tokens", "model_name_or_path|model"),
+        TRAINING,
+    ),
+    Neighbor("a configuration of evaluation, not of training", _holds("icl_tasks|eval_tasks"), TRAINING),
+    Neighbor(
+        "torchtune's configuration of evaluation, generation or quantization, not of training",
+        lambda source: (
+            source.has_all("model._component_")
+            and source.has_any("max_new_tokens", "tasks", "quantizer", "prompt")
+            and not source.has_any("optimizer", "loss", "epochs")
+        ),
+        RECIPE,
+    ),
+    Neighbor("a tokenizer's configuration", _holds("bos_token|tokenizer_class", "eos_token|unk_token"), TRAINING),
+)
+
+
+def refuse_neighbor(source: LaunchFile, told: bool) -> None:
+    """Raise Refused (3) for a file of a program that napkin knows and does not read. told: whether a format takes the
+    file, so that only those with marks of their own are refused."""
+    for one in NEIGHBORS:
+        if (not told or one.hint != TRAINING) and one.is_this(source):
+            raise Refused(f"{source.name}: is {one.says}, which napkin does not read", one.hint)

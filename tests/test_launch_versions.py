@@ -1,0 +1,211 @@
+"""Launch files of different versions: what an empty key, an older name or a default of a time means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from napkin.errors import Refused
+from napkin.inputs.launch.read import reading_of
+from napkin.inputs.launch.syntax import source_of
+from tests.conftest import Napkin
+
+
+def read(text: str) -> dict[str, Any]:
+    return {name: one.value for name, one in reading_of(source_of(text, "file")).inputs.items()}
+
+
+AXOLOTL = """base_model: mistralai/Mistral-7B-v0.1
+micro_batch_size: 2
+sequence_len: 4096
+bf16: auto
+"""
+SWIFT = """#!/bin/bash
+NPROC_PER_NODE=4 \\
+CUDA_VISIBLE_DEVICES=0,1,2,3 \\
+swift sft --model Qwen/Qwen2.5-7B-Instruct --tuner_type {tuner} --max_length 2048 --learning_rate 1e-4 \\
+  --torch_dtype bfloat16 --model_author swift --model_name robot {more}
+"""
+
+
+def test_axolotls_empty_blocks_state_nothing() -> None:
+    """Its examples end with `fsdp:` and `fsdp_config:`, which divide nothing: the weights are trained in bf16 alone."""
+    empty = read(AXOLOTL + "deepspeed:\nfsdp:\nfsdp_config:\nspecial_tokens:\n")
+    assert ("framework" in empty, "zero" in empty, empty["precision"]) == (False, False, "bf16-pure")
+    divided = read(AXOLOTL + "fsdp_config:\n  fsdp_offload_params: true\n")
+    assert (divided["framework"], divided["zero"], divided["precision"]) == ("fsdp", 3, "amp-bf16")
+
+
+def test_accelerates_empty_blocks_state_nothing() -> None:
+    """Its first default_config.yaml held both blocks, empty, whatever distributes the model."""
+    text = "compute_environment: LOCAL_MACHINE\ndeepspeed_config: {}\nfsdp_config: {}\nnum_processes: 4\n"
+    copies = read(text + "distributed_type: MULTI_GPU\n")
+    assert (copies["zero"], copies["gpus"], "framework" in copies) == (0, 4, False)
+
+
+def test_a_step_in_backward_is_an_option() -> None:
+    """torchtune's single-device recipes step each weight when it has its gradient."""
+    text = "model: {_component_: torchtune.models.llama3.llama3_8b}\nbatch_size: 2\nepochs: 1\noptimizer_in_bwd: true\n"
+    assert read(text)["optimizer-in-backward"] is True
+
+
+def test_one_gpu_divides_nothing(napkin: Napkin, tmp_path: Path) -> None:
+    """torchtune's distributed recipes are ZeRO-3, which its single-device recipes are not: the file is of both."""
+    file = tmp_path / "lora.yaml"
+    file.write_text(
+        "model: {_component_: torchtune.models.llama3.lora_llama3_8b, lora_rank: 8, lora_attn_modules: [q_proj]}\n"
+        "batch_size: 2\ntokenizer: {max_seq_len: 512}\noptimizer: {_component_: torch.optim.AdamW}\n"
+    )
+    for gpus, zero in (("1", "0"), ("8", "3")):
+        inputs = napkin(f"memory --from {file} --gpus {gpus} --hardware h100 --json").data["inputs"]
+        assert str(inputs["zero"]["value"]) == zero
+
+
+def test_what_a_branch_of_a_script_decides_is_asked() -> None:
+    """A degree that a variable sets elsewhere is not the default; Hydra's `model=hf_model` chooses a file."""
+    text = """python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.actor.strategy=megatron \\
+      model=hf_model actor_rollout_ref.model.path=Qwen/Qwen3-8B trainer.n_gpus_per_node=8 \\
+      actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 actor_rollout_ref.rollout.n=8 \\
+      actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=$1 \\
+      actor_rollout_ref.rollout.gpu_memory_utilization=$2
+    """
+    found = read(text)
+    assert (found["tp"], found["pp"], found["rollout"], "dp" in found) == (2, None, None, False)
+
+
+def test_verls_trainer_of_fine_tuning() -> None:
+    """sft_trainer_engine.yaml: rows of 1,024 tokens, 256 a step, batches by tokens; another engine is refused."""
+    line = "torchrun --nproc_per_node=8 -m verl.trainer.sft_trainer model.path=Qwen/Qwen3-8B engine={engine} {more}"
+    found = read(line.format(engine="fsdp", more="engine.ulysses_sequence_parallel_size=2 model=hf_model"))
+    assert {name: found[name] for name in ("seq", "global-batch", "micro-batch", "cp", "task")} == {
+        "seq": 1024,
+        "global-batch": 256,
+        "micro-batch": None,
+        "cp": 2,
+        "task": "sft",
+    }
+    assert read(line.format(engine="fsdp", more="data.use_dynamic_bsz=False"))["micro-batch"] == 4
+    other = reading_of(source_of(line.format(engine="veomni", more=""), "file"))
+    assert [one.key for one in other.refused] == ["engine"]
+
+
+def test_axolotls_batch_size_is_that_of_a_step() -> None:
+    """batch_size 12 in micro-batches of 2 are 6 (utils/config: batch_size // micro_batch_size)."""
+    assert read(AXOLOTL + "batch_size: 12\n")["grad-accum"] == 6
+    assert read(AXOLOTL + "batch_size: 12\ngradient_accumulation_steps: 3\n")["grad-accum"] == 3
+
+
+def test_activations_on_the_host_are_next_to_what_is_there() -> None:
+    text = AXOLOTL + "fsdp_config: {offload_params: true}\ngradient_checkpointing: true\nactivation_offloading: true\n"
+    assert read(text)["offload"] == "optimizer,parameters,activations"
+
+
+@pytest.mark.parametrize(
+    ("written", "targets"),
+    [
+        (r"model.layers.[\d]+.(mlp|cross_attn|self_attn).(up|down|gate|q|k|v|o)_proj", "up,down,gate,q,k,v,o"),
+        (r".*\.(q_proj|v_proj)$", "q,v"),
+        (r"model.layers.[0-3].self_attn.(q|v)_proj", None),  # four layers alone: no word of napkin's
+        ("q_proj,v_proj", "q,v"),
+    ],
+)
+def test_targets_may_be_a_regular_expression(written: str, targets: str | None) -> None:
+    assert read(AXOLOTL + f"adapter: lora\nlora_r: 8\nlora_target_modules: '{written}'\n")["lora-targets"] == targets
+
+
+def test_parameters_that_alone_are_trained_are_refused() -> None:
+    reading = reading_of(source_of(AXOLOTL + "unfrozen_parameters: [lm_head.weight]\n", "file"))
+    assert [one.key for one in reading.refused] == ["unfrozen_parameters"]
+
+
+def test_a_name_may_say_that_its_weights_are_quantized() -> None:
+    """LoRA next to AWQ's weights of 4 bits is not LoRA next to bf16; nothing but adapters is trained next to them."""
+    names = {"TechxGenus/Meta-Llama-3-8B-Instruct-AWQ": "int4", "unsloth/Qwen3-8B-bnb-4bit": "nf4-dq"}
+    for name, held in names.items():
+        text = AXOLOTL.replace("mistralai/Mistral-7B-v0.1", name)
+        found = read(text + "adapter: lora\nlora_r: 8\nlora_target_linear: true\n")
+        assert (found["quantized"], found["precision"].split(",")[0]) == (held, f"frozen={held.split('-')[0]}")
+        whole = reading_of(source_of(text, "file"))
+        assert ("quantized" in whole.inputs, [one.key for one in whole.refused]) == (False, ["base_model"])
+
+
+def test_deepspeed_files_of_a_framework_are_assumed_and_named() -> None:
+    """axolotl's zero2.json puts the optimizer on the host; a file of one's own is asked for."""
+    shipped = reading_of(source_of(AXOLOTL + "deepspeed: deepspeed_configs/zero2.json\n", "file"))
+    stated = {name: (one.value, one.origin) for name, one in shipped.inputs.items() if name in ("zero", "offload")}
+    assert stated == {"zero": (2, "assumed"), "offload": ("optimizer", "assumed")}
+    assert "deepspeed" in [one.key for one in shipped.not_modelled]
+    assert read(AXOLOTL + "deepspeed: mine/zero2.json\n")["zero"] is None
+
+
+def test_defaults_of_trl_are_those_of_its_time() -> None:
+    """TRL recomputes and runs bf16 by default since 2025; it took max_seq_length until July 2025."""
+    now = "model_name_or_path: Qwen/Qwen3-8B\nper_device_train_batch_size: 2\nlearning_rate: 1e-5\n"
+    today, before = read(now + "max_length: 2048\n"), read(now + "max_seq_length: 2048\n")
+    assert (today["recompute"], today["precision"]) == ("full", "amp-bf16")
+    assert (before["recompute"], before["precision"]) == ("none", "fp32")
+
+
+def test_transformers_own_examples_are_not_trls() -> None:
+    """run_clm.py takes a dataset_name too; TrainingArguments neither recompute nor run bf16 unless told so."""
+    line = "torchrun --nproc_per_node 8 {program} --model_name_or_path gpt2-xl --dataset_name wikitext {more}"
+    found = read(line.format(program="examples/run_clm.py", more="--per_device_train_batch_size 4 --block_size 512"))
+    assert (found["trainer"], found["recompute"], found["precision"]) == ("hf-trainer", "none", "fp32")
+    assert (found["seq"], found["gpus"], "task" in found) == (512, 8, False)
+    dpo = read(line.format(program="trl/scripts/dpo.py", more="--per_device_train_batch_size 4 --learning_rate 1e-6"))
+    assert (dpo["trainer"], dpo["task"], dpo["recompute"]) == ("trl", "dpo", "full")
+    other = reading_of(source_of(line.format(program="run_glue.py", more="--learning_rate 1 --bf16"), "file"))
+    assert [one.key for one in other.refused] == ["run_glue.py"]
+
+
+def test_modules_that_are_trained_next_to_adapters_are_read() -> None:
+    """Chinese-LLaMA's run_pt.sh: embedding and head are trained in full next to LoRA on `--trainable`."""
+    found = read(
+        "torchrun --nproc_per_node 1 run_clm_pt_with_peft.py --model_name_or_path llama2-7b --bf16 --block_size 9 "
+        "--per_device_train_batch_size 1 --lora_rank 64 --trainable q_proj,v_proj "
+        "--modules_to_save embed_tokens,lm_head"
+    )
+    assert (found["lora-targets"], found["modules-to-save"]) == ("q,v", "embed_tokens,lm_head")
+
+
+def test_swifts_launch_lines() -> None:
+    """LoRA of rank 8 on all linears; accumulation left out makes 16 samples: ⌈16 / (1 × 4)⌉ = 4; model_name is no
+    model; zero3_offload is its own file."""
+    plain = read(SWIFT.format(tuner="lora", more="--deepspeed zero3_offload"))
+    expected = {"model": "qwen2.5-7b", "gpus": 4, "micro-batch": 1, "grad-accum": 4, "lora-rank": 8, "zero": 3}
+    assert {name: plain[name] for name in expected} == expected
+    assert (plain["offload"], plain["lora-targets"], plain["recompute"]) == ("optimizer,parameters", "all", "full")
+    older = read(SWIFT.format(tuner="full", more="").replace("--tuner_type", "--train_type"))
+    assert ("adapter" in older, older["precision"]) == (False, "bf16-pure")
+
+
+def test_megatron_of_swift() -> None:
+    """Megatron's defaults there: micro-batch 1, global batch 16, selective recomputation, distributed optimizer."""
+    text = SWIFT.format(tuner="full", more="--tensor_model_parallel_size 2 --sequence_parallel true")
+    found = read(text.replace("swift sft", "megatron sft"))
+    expected = {"tp": 2, "sp": True, "micro-batch": 1, "global-batch": 16, "zero": 1, "recompute": "selective"}
+    assert {name: found[name] for name in expected} == expected
+    assert found["framework"] == "megatron-core"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("from xtuner.model import SupervisedFinetune\nbatch_size = 1\nmax_length = 2048\n", "xtuner"),
+        ("experiment_name: a\ntrial_name: b\ncluster: {n_nodes: 1}\nactor: {path: c}\n", "AReaL"),
+        ("step_scheduler: {global_batch_size: 8}\nmodel: {_target_: a.b}\n", "Automodel"),
+        (
+            "python3 train.py --actor-num-gpus-per-node 8 --num-rollout 3 --rollout-batch-size 32 --global-batch-size "
+            "256 --tensor-model-parallel-size 2\n",
+            "slime",
+        ),
+        ("max_steps = 2\n[orchestrator]\nbatch_size = 128\n", "prime-rl"),
+        ("model: {_component_: torchtune.models.llama3.llama3_8b}\nmax_new_tokens: 300\ntop_k: 3\n", "generation"),
+        ("model_name_or_path: a\nadapter_name_or_path: b\nexport_dir: c\n", "merging"),
+    ],
+)
+def test_files_of_neighbors_are_named(text: str, says: str) -> None:
+    with pytest.raises(Refused, match=says):
+        read(text)

@@ -1,0 +1,57 @@
+"""Towers and projectors that one model has, and learned queries: the classes' parameters, and FLOPs of an image."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from napkin.counting.params import params
+from napkin.counting.vision import flops_of, params_of
+from tests.conftest import ROOT, model_of, run_line
+
+ROWS: list[tuple[str, int, int, int, dict[str, Any]]] = json.loads(
+    Path(ROOT, "tests/data/vision_counts.json").read_text(encoding="utf-8")
+)["rows"]
+FIELDS = {row[0]: {"model_type": row[0], **row[4]} for row in ROWS}
+
+
+@pytest.mark.parametrize(("model_type", "tokens", "whole", "forward", "config"), ROWS, ids=[row[0] for row in ROWS])
+def test_a_tower_counts_as_its_class(
+    model_type: str, tokens: int, whole: int, forward: int, config: dict[str, Any]
+) -> None:
+    model = model_of({"model_type": model_type, **config})
+    vision, total = params_of(model)
+    assert total.value == whole
+    assert vision.value == whole - params(model)["params/total"].value
+    once, *_ = flops_of(model, 0, tokens)
+    assert once.value == forward
+
+
+@pytest.mark.parametrize("model_type", ["blip-2", "kosmos-2", "idefics2", "git", "t5gemma2"])
+def test_memory_holds_a_projector_that_text_does_not_run(model_type: str) -> None:
+    """In fp32 four bytes for each parameter; of an encoder-decoder the text alone, which the answer says."""
+    line = ["memory", "-", "--seq", "64", "--precision", "fp32", "--json"]
+    answer = json.loads(run_line(line, stdin=json.dumps(FIELDS[model_type])).out)
+    model = model_of(FIELDS[model_type])
+    alone = len(model.stacks) > 1
+    held = params(model)["params/total"].value if alone else params_of(model)[1].value
+    assert answer["values"]["memory/parameters"] == 4 * held
+    assert any("memory leaves them out" in note for note in answer["notes"]) == alone
+
+
+def test_images_that_queries_read_are_refused_in_memory() -> None:
+    answer = run_line(["memory", "-", "--images", "1", "--seq", "64"], stdin=json.dumps(FIELDS["blip-2"]))
+    assert answer.status == 3
+    assert "learned queries" in answer.err
+    answer = run_line(["memory", "-", "--images", "1", "--seq", "64"], stdin=json.dumps(FIELDS["t5gemma2"]))
+    assert answer.status == 2
+
+
+def test_blip_s_decoder_attends_to_the_width_of_its_tower() -> None:
+    """Whatever its file says: the class sets it."""
+    fields = FIELDS["blip"]
+    stated = {**fields, "text_config": {**fields["text_config"], "encoder_hidden_size": 99}}
+    assert params(model_of(stated))["params/total"].value == params(model_of(fields))["params/total"].value
