@@ -58,7 +58,7 @@ class Reused(Ordinary):
         here = replace(self.of, name=self.name, reads=self.reads, role=self.role, module=self.module)
         made = here.lower(run)
         if (
-            id(self.of) in run.ran and self.of not in run.program.operations
+            id(self.of) in run.cast and self.of not in run.program.operations
         ):  # another layer keeps the copy, and is counted with it
             for copy in run.tape.copies.values():
                 copy.storage.kept = 0
