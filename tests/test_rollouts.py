@@ -362,6 +362,19 @@ def test_each_way_of_a_plan_is_what_step_and_memory_answer(more: str) -> None:
         assert found["values"]["cost"] == pytest.approx(2 * hours)
 
 
+def test_a_plan_without_means_is_what_step_and_memory_answer() -> None:
+    """Of verl, whose micro-batches have no padding: the times and the memory, and their intervals."""
+    limits = "--max-prompt-tokens 500 --max-response-tokens 4096"
+    line = PLAN.replace("--prompt-tokens 200 --response-tokens 1000", limits)
+    found = run_line(f"{line} --trainer verl --json").data
+    use = next(row for row in found["rows"] if row["recommended"])
+    assert use["micro_batch"] > 1
+    step = run_line(f"{use['command'].removeprefix('napkin ')} --json").data
+    for name in ("values", "low", "high"):
+        assert found[name]["step/time"] == pytest.approx(step[name]["step/time"])
+        assert found[name]["memory/total"] == pytest.approx(step[name]["memory/total"], rel=1e-6)
+
+
 def test_what_does_not_fit_is_followed_by_its_plan() -> None:
     """The line below an answer that does not fit leads to a layout that does."""
     said = run_line(f"memory {LINE.replace('--zero 3 --recompute full', '--zero 0')}").out

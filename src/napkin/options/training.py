@@ -67,7 +67,7 @@ OPTIONS = (
     Option("trainer", units.words, "Library with its defaults: trl, axolotl, unsloth, …", metavar="NAME"),
     flag("compile", "The step runs under torch.compile"),
     flag("async-tp", "Tensor-parallel collectives overlapped"),
-    Option("factor", units.positive, "Time of your steps over napkin's (napkin calibrate)", metavar="X"),
+    Option("factor", units.ratio, "Time of your steps over napkin's (napkin calibrate)", metavar="X"),
     Option("task", choice(*TASKS), "Objective: sft, dpo, kto, rm, …", metavar="TASK", default="pretrain"),
     Option(
         "reference",

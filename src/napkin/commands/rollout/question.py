@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.frozen import read_implementation
@@ -15,6 +13,7 @@ from napkin.commands.question.step_model import read_prediction
 from napkin.commands.question.tasks import read_task
 from napkin.commands.rollout.lengths import MEANS, read_lengths, read_means_below, read_spans
 from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
+from napkin.commands.rollout.seconds import spanned as spanned_times
 from napkin.errors import NapkinError
 from napkin.evidence.rates import machine
 from napkin.evidence.single import StepPrediction
@@ -79,15 +78,8 @@ class RolloutQuestion:
 
     def spanned(self) -> dict[str, tuple[float, float]]:
         """Return the interval of each of its times: over the lengths that means may be, too."""
-        lows: dict[str, float] = {}
-        highs: dict[str, float] = {}
-        for lengths, prediction in ((self.lengths, self.prediction), *self.ends):
-            found = self._timed(lengths, prediction)
-            values = {term.name: float(term.value) for term in (found.time, *found.time.parts, *found.phases)}
-            for name, (low, high) in found.ends(self.confidence, self.stack_named).items():
-                lows[name] = min(lows.get(name, math.inf), values[name] * low)
-                highs[name] = max(highs.get(name, 0.0), values[name] * high)
-        return {name: (low, highs[name]) for name, low in lows.items()}
+        found = [self._timed(*one) for one in ((self.lengths, self.prediction), *self.ends)]
+        return spanned_times(found, self.confidence, self.stack_named)
 
     def _timed(self, lengths: RolloutLengths, prediction: StepPrediction) -> RolloutSeconds:
         away = moved_away(self.weighed().terms, self.sharing.away) if self.sharing.away else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from napkin.evidence.constants import deviations
 from napkin.evidence.generation import UNKNOWN, rates_on
@@ -35,6 +36,18 @@ class RolloutSeconds:
         wide = max(of_step, spread(deviations(level), without))
         named_terms = (self.time, *self.time.parts, *self.phases)
         return dict.fromkeys((term.name for term in named_terms), (math.exp(-wide), math.exp(wide)))
+
+
+def spanned(found: Sequence[RolloutSeconds], level: float, named: bool) -> dict[str, tuple[float, float]]:
+    """Return the interval of each time, in seconds, over a step with several lengths."""
+    lows: dict[str, float] = {}
+    highs: dict[str, float] = {}
+    for one in found:
+        values = {term.name: float(term.value) for term in (one.time, *one.time.parts, *one.phases)}
+        for name, (low, high) in one.ends(level, named).items():
+            lows[name] = min(lows.get(name, math.inf), values[name] * low)
+            highs[name] = max(highs.get(name, 0.0), values[name] * high)
+    return {name: (low, highs[name]) for name, low in lows.items()}
 
 
 PASSES = {LOGPROBS: "logprobs", REFERENCE: "reference", REWARD: "reward", "values": "values", CRITIC: "critic"}
