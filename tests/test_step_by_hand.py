@@ -398,6 +398,8 @@ def test_tensor_parallel_all_reduces() -> None:
     assert parts(tp=4, layers_recomputed=1)["step/communication/tensor"] == pytest.approx(L * 6 * once)
     # a reduce-scatter and an all-gather move what an all-reduce does (Korthikanti et al. 2022, section 4.2.2)
     assert parts(tp=4, sequence_parallel=1)["step/communication/tensor"] == pytest.approx(L * 4 * once)
+    both: dict[str, Any] = {"sequence_parallel": 1, "layers_recomputed": 1}
+    assert parts(tp=4, **both)["step/communication/tensor"] == pytest.approx(L * 6 * once)
     assert parts(tp=4, changed={"tensor_exposed": 0.5})["step/communication/tensor"] == pytest.approx(L * 2 * once)
 
 
@@ -406,6 +408,8 @@ def test_the_latency_of_tensor_parallelism() -> None:
     rates = {"link": 1e30, "tensor_latency": 3.0}
     assert parts(changed=rates, tp=4)["step/communication/tensor"] == pytest.approx(L * 4 * 3)
     assert parts(changed=rates, tp=4, sequence_parallel=1)["step/communication/tensor"] == pytest.approx(L * 4 * 2 * 3)
+    again = parts(changed=rates, tp=4, sequence_parallel=1, layers_recomputed=1)["step/communication/tensor"]
+    assert again == pytest.approx(L * 6 * 2 * 3)
     assert parts(changed=rates)["step/communication/tensor"] == 0
 
 
