@@ -97,7 +97,7 @@ class Trainer:
             return self.checkpoints
         import re  # slow to load, and read from rows alone
 
-        found = re.search(rf"\b{re.escape(self.name)}[ =v]*(\d{1, 9})\.(\d{1, 9})", versions)
+        found = re.search(rf"\b{re.escape(self.name)}[ =v]*(\d{{1,9}})\.(\d{{1,9}})", versions)
         newer = found is None or (int(found[1]), int(found[2])) >= self.since
         return self.checkpoints and newer
 
