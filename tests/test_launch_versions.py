@@ -170,6 +170,35 @@ def test_modules_that_are_trained_next_to_adapters_are_read() -> None:
     assert (found["lora-targets"], found["modules-to-save"]) == ("q,v", "embed_tokens,lm_head")
 
 
+NEMO = """
+name: {name}
+trainer: {{devices: 8, num_nodes: 1, precision: bf16, max_steps: 50}}
+model:
+  micro_batch_size: 4
+  global_batch_size: 64
+  restore_from_path: ???
+  peft: {{peft_scheme: lora, lora_tuning: {{adapter_dim: 32, target_modules: [attention_qkv, attention_dense]}}}}
+  data: {{train_ds: {{max_seq_length: 2048}}}}
+  optim: {{name: fused_adam}}
+"""
+
+
+def test_nemos_adapters_and_its_other_models() -> None:
+    """attention_qkv is q, k and v in one linear; a vision tower or Griffin has a decoder's sizes and is none."""
+    found = read(NEMO.format(name="llama_lora"))
+    assert (found["lora-targets"], found["seq"], found["lora-rank"]) == ("q,k,v,o", 2048, 32)
+    for text in (NEMO.format(name="griffin_sft"), NEMO.format(name="a") + "  mm_cfg: {llm: {freeze: true}}\n"):
+        assert len(reading_of(source_of(text, "file")).refused) == 1
+
+
+def test_neox_formats_of_its_versions() -> None:
+    """Pythia 1B: bf16 was written as a type of fp16 until 2023; without either block it is fp32."""
+    text = '{"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "train_micro_batch_size_per_gpu": 4'
+    assert read(text + ', "fp16": {"enabled": true, "type": "bfloat16"}}')["precision"] == "bf16-mixed"
+    assert read(text + ', "fp16": {"enabled": true}}')["precision"] == "fp16-mixed"
+    assert read(text + "}")["precision"] == "fp32"
+
+
 def test_swifts_launch_lines() -> None:
     """LoRA of rank 8 on all linears; accumulation left out makes 16 samples: ⌈16 / (1 × 4)⌉ = 4; model_name is no
     model; zero3_offload is its own file."""
@@ -200,6 +229,11 @@ def test_megatron_of_swift() -> None:
             "python3 train.py --actor-num-gpus-per-node 8 --num-rollout 3 --rollout-batch-size 32 --global-batch-size "
             "256 --tensor-model-parallel-size 2\n",
             "slime",
+        ),
+        (
+            "python tools/generate_samples_gpt.py --tensor-model-parallel-size 1 --num-layers 24 --hidden-size 2048 "
+            "--num-attention-heads 32 --micro-batch-size 400 --seq-length 2048\n",
+            "generation",
         ),
         ("max_steps = 2\n[orchestrator]\nbatch_size = 128\n", "prime-rl"),
         ("model: {_component_: torchtune.models.llama3.llama3_8b}\nmax_new_tokens: 300\ntop_k: 3\n", "generation"),

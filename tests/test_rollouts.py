@@ -375,6 +375,33 @@ def test_a_plan_without_means_is_what_step_and_memory_answer() -> None:
         assert found[name]["memory/total"] == pytest.approx(step[name]["memory/total"], rel=1e-6)
 
 
+SHARED = f"llama3-8b --task grpo --hardware h100 --lora-rank 16 --trainer unsloth {LENGTHS}"
+
+
+def test_adapters_on_the_weights_of_the_engine_take_no_room_for_a_copy() -> None:
+    """Unsloth's: half of the card has the weights and the cache, and next to it the trainer has adapters, states and
+    what its update needs; nothing is transferred. In nf4 the engine holds less, and a 24 GB card has room for both."""
+    found = values(f"memory {SHARED}")
+    assert found["engine/weights"] == 2 * LLAMA
+    rest = found["memory/capacity"] / 2 - 2 * LLAMA
+    kept = found["memory/parameters"] + found["memory/optimizer"] + found["memory/overhead"]
+    assert found["memory/phase/rollout"] == pytest.approx(rest + kept)
+    assert "memory/phase/weight_transfer" not in found
+    step = values(f"step {SHARED}")
+    assert "step/weight_transfer" not in step
+    assert step["step/time"] == pytest.approx(
+        sum(step[f"step/{name}"] for name in ("generation", "logprobs", "update"))
+    )
+    narrow = run_line(f"memory {SHARED} --quantized nf4 --json".replace("h100", "rtx4090"))
+    assert narrow.data["verdict"] == "fits"
+    assert narrow.values["engine/weights"] < LLAMA
+    plan = run_line(f"plan {SHARED} --gpus 1 --quantized nf4 --json".replace("h100", "rtx4090")).data
+    same = run_line(
+        f"{next(one['command'] for one in plan['rows'] if one['recommended'])} --json".removeprefix("napkin ")
+    )
+    assert plan["values"]["step/time"] == pytest.approx(same.values["step/time"])
+
+
 def test_what_does_not_fit_is_followed_by_its_plan() -> None:
     """The line below an answer that does not fit leads to a layout that does."""
     said = run_line(f"memory {LINE.replace('--zero 3 --recompute full', '--zero 0')}").out
