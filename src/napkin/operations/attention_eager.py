@@ -143,8 +143,10 @@ def with_sinks(run: Lowering, scores: Tensor, v: Tensor, heads: Number, count: N
         combined = tape.record("max", (combined,), tape.new(combined.count, combined.dtype, "shifted"), (peak,))
     weights = tape.softmax(combined)
     cut = tape.slice(weights, count) if op.sinks else weights
-    weights = tape.cast(cut, v.dtype)
-    weights = tape.dropout(weights, dropped_share(run, op))
+    if run.implementation.softmax == "narrowed":
+        cut = tape.cast(cut, v.dtype)
+    weights = tape.cast(tape.dropout(cut, dropped_share(run, op)), v.dtype)
+    tape.hold(combined)
     out = batched(run, weights, v, heads, run.tokens * heads * op.v_dim, "values")
     return tape.copy(out, "attended")
 
