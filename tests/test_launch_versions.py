@@ -170,6 +170,18 @@ def test_modules_that_are_trained_next_to_adapters_are_read() -> None:
     assert (found["lora-targets"], found["modules-to-save"]) == ("q,v", "embed_tokens,lm_head")
 
 
+def test_megatrons_arguments_in_yaml() -> None:
+    """Its functional tests and the MoE model zoo keep the arguments in a block, next to variables."""
+    found = read(
+        "ENV_VARS: {CUDA_DEVICE_MAX_CONNECTIONS: 1}\nMODEL_ARGS:\n  --num-layers: 12\n  --hidden-size: 512\n"
+        "  --num-attention-heads: 8\n  --micro-batch-size: 4\n  --global-batch-size: 32\n  --seq-length: 1024\n"
+        "  --tensor-model-parallel-size: 2\n  --sequence-parallel: true\n  --bf16: true\n  --train-iters: 50\n"
+    )
+    expected = {"tp": 2, "sp": True, "micro-batch": 4, "global-batch": 32, "seq": 1024, "steps": 50}
+    assert {name: found[name] for name in expected} == expected
+    assert found["framework"] == "megatron-core"
+
+
 NEMO = """
 name: {name}
 trainer: {{devices: 8, num_nodes: 1, precision: bf16, max_steps: 50}}
