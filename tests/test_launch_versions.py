@@ -91,6 +91,20 @@ def test_verls_trainer_of_fine_tuning() -> None:
     assert [one.key for one in other.refused] == ["engine"]
 
 
+def test_a_switch_of_fp8_runs_the_linears_in_it() -> None:
+    assert read(AXOLOTL + "fp8: true\n")["precision"] == "param=bf16,grad=bf16,compute=fp8,state=bf16"
+    assert read(AXOLOTL + "fp8: true\nfsdp_config: {offload_params: false, version: 2}\n")["precision"] == (
+        "param=fp32,grad=fp32,compute=fp8,state=fp32"
+    )
+    assert read(AXOLOTL + "fp8: false\n")["precision"] == "bf16-pure"
+
+
+def test_tokens_of_the_line_replace_the_files_samples(napkin: Napkin, tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(AXOLOTL + "sample_packing: true\nnum_epochs: 1\n")
+    assert napkin(f"train-time --from {file} --gpus 8 --hardware h100 --tokens 1B --mfu 0.4").status == 0
+
+
 def test_axolotls_batch_size_is_that_of_a_step() -> None:
     """batch_size 12 in micro-batches of 2 are 6 (utils/config: batch_size // micro_batch_size)."""
     assert read(AXOLOTL + "batch_size: 12\n")["grad-accum"] == 6

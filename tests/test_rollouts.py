@@ -277,11 +277,14 @@ def test_a_few_models_spread_as_students_t_does() -> None:
 
 
 def test_the_interval_of_a_step_is_that_of_published_steps() -> None:
-    """Each model counts once: the mean of their mean errors is in the times, and t·σ·√(1 + 1/n) of one more is how far
-    they may be off, or as far as a training step where that is more."""
+    """Each model counts once: the mean of their mean errors is in the times; how far they may be off is t·σ of one more
+    step, σ²·(1 + 1/n) of n models and the variance of a model's own steps, or as far as a training step."""
     models = {model for _, _, model, _ in STEPS}
-    means = [statistics.fmean(-error for _, _, one, error in STEPS if one == model) for model in models]
-    wide = statistics.stdev(means) * math.sqrt(1 + 1 / len(means))
+    steps = {model: [-error for _, _, one, error in STEPS if one == model] for model in models}
+    means = [statistics.fmean(errors) for errors in steps.values()]
+    within = sum(statistics.pvariance(errors) * len(errors) for errors in steps.values())
+    within /= sum(len(errors) - 1 for errors in steps.values())
+    wide = math.sqrt(statistics.variance(means) * (1 + 1 / len(means)) + within)
     data = run_line(f"step {LINE} --json").data
     step, high, low = (data[name]["step/time"] for name in ("values", "high", "low"))
     factor = math.exp(of_few(1.645, len(models)) * wide)

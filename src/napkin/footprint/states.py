@@ -262,7 +262,7 @@ def states_of(mine: HeldWeights, setup: Setup) -> tuple[Number, Number, tuple[tu
     """Return the bytes of parameters, gradients and optimizer states (by name) of a rank that holds these weights."""
     layout, precision = setup.layout, setup.precision
     shards = setup.shards  # of dense weights
-    expert_shards = layout.with_experts(shards)
+    expert_shards = 1 if setup.framework.experts_apart else layout.with_experts(shards)
 
     def sharded(dense: Number, expert: Number, on: Number) -> Number:
         return where(on, ceil_div(dense, shards) + ceil_div(expert, expert_shards), dense + expert)
