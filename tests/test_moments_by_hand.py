@@ -15,7 +15,7 @@ from napkin.footprint.memory import least_states, parts_of, rank_of
 from napkin.footprint.moments import pixel_bytes
 from napkin.footprint.other_models import logits_of
 from napkin.footprint.peaks import StageLayers
-from napkin.footprint.prepared import flat, reach_of_step
+from napkin.footprint.prepared import flat, prepare, reach_of_step
 from napkin.footprint.registered import buffers
 from napkin.footprint.saving import saved
 from napkin.footprint.through_passes import Gradients
@@ -371,3 +371,41 @@ def test_a_convolution_after_the_first_layer_is_no_part_of_its_checkpoint() -> N
     assert (first.stashed, other.stashed) == (2 * S * H + rest, 2 * S * H)
     assert first.anew - other.anew == 2 * S * H + weights - rest
     assert (other.block, len(other.nodes), first.block) == (len(other.nodes), first.block, first.block)
+
+
+@pytest.mark.parametrize("micro", [1, 3])
+def test_labels_and_logits_of_torch_s_cross_entropy(micro: int) -> None:
+    """Shifted by padding: a view of one sequence's, one longer, else a copy. Cut: logits and labels without the last
+    token of each sequence, views of one sequence's."""
+    tokens, several = micro * S, micro > 1
+
+    def loss(**changes: bool) -> tuple[dict[str, Any], Any]:
+        setup = setup_of(DENSE, micro=micro)
+        after = prepare(DENSE, replace(setup, implementation=replace(setup.implementation, **changes))).run.after
+        last = after.nodes[-1]
+        assert last.name == "nll_loss"
+        return {node.name: node for node in after.nodes}, {one.label: one.size for _, one in last.kept}
+
+    nodes, kept = loss()
+    assert nodes["pad"].output.storage.size == 8 * micro * (S + 1) * several
+    assert kept == {"loss/labels": 8 * tokens if several else 8 * (S + 1), "loss/weight of all tokens": 4}
+    nodes, kept = loss(cuts=True, shifted=False)
+    assert nodes["cut"].output.count == (tokens - micro) * V
+    assert nodes["cut"].output.storage.size == 2 * (tokens - micro) * V * several
+    assert kept == {"loss/labels": 8 * (tokens - micro) * several, "loss/weight of all tokens": 4}
+    assert list(loss(shifted=False)[1]) == ["loss/weight of all tokens"]  # labels as they are given
+
+
+def test_autocast_s_copies_are_there_in_a_pass_without_gradients() -> None:
+    """Of each checkpointed layer and of the head: 2 bytes an element of a matrix, in autocast's cache."""
+    one = ForwardPass("reference", held=True)
+    found = rank(DENSE, policy="amp-bf16", forwards=(one,), loss="log-probs-fp32", recompute=Recompute("full"))
+    casts = {moment.name: moment.weight_casts for moment in found.moments}
+    assert casts["forward_only"] == 2 * (L * MATRICES + V * H)
+    assert casts["step"] == 0
+
+
+def test_gradients_in_backward_are_of_one_tensor() -> None:
+    """The largest: the embedding, or the head."""
+    assert rank(DENSE, in_backward=True).gradients == 2 * TABLE
+    assert rank(DENSE, in_backward=True, policy="fp32").gradients == 4 * TABLE
