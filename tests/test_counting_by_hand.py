@@ -175,6 +175,8 @@ def test_attention_is_three_forward_passes() -> None:
     found = flops.attention(llama, flops.works(llama, 1, 64), "full")
     assert found.op == "product"
     assert [float(part.value) for part in found.parts] == [3, 32 * 2 * 64 * 64 * 32 * 2 * 128]
+    back = flops.step(llama, flops.works(llama, 1, 64))["flops/backward"]
+    assert (back.op, float(back.parts[0].value)) == ("product", 2)
 
 
 def test_documents_of_a_sequence_by_length() -> None:

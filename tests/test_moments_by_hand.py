@@ -285,6 +285,12 @@ def test_of_offloaded_activations_the_first_layers_are_still_there(how: Recomput
     assert {sum(upto) for _, _, upto, *_ in layers.corners()} >= {first, first + 1, 8}
 
 
+def test_equal_layers_are_one_run() -> None:
+    """A million layers cost what one does."""
+    assert step_of().run.patterns == ((1, ((L, 0),)),)
+    assert step_of(with_layers(DENSE, 10**6)).run.patterns == ((1, ((10**6, 0),)),)
+
+
 def test_groups_recompute_what_is_above_their_checkpoint() -> None:
     """Eight layers in groups of three: the last layer of each, with all of its group, and as many checkpoints."""
     step = step_of(with_layers(DENSE, 8), recompute=Recompute("group", 3))
