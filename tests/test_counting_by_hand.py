@@ -134,6 +134,12 @@ def test_flops_of_a_stack_by_example() -> None:
     assert saved(chain((4, 4, 2, 1)), 3) == (3 * 4, 3 * (4 + 2))  # the data; what the second and third layer read
 
 
+def test_an_optimizer_without_states_keeps_none() -> None:
+    assert (
+        run_line("memory linear --width 4 --depth 2 --batch 2 --optimizer sgd --json").values["memory/optimizer"] == 0
+    )
+
+
 def test_a_product_s_factors_are_those_it_has() -> None:
     """2·m·k·n; a batch of products where there is one."""
     one, several = (product_term(Gemm("one", n, 2, 3, 5, 0), "one") for n in (1, 7))

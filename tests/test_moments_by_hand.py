@@ -344,6 +344,10 @@ def test_a_loss_that_is_fused_with_its_head_keeps_gradients(micro: int) -> None:
 def test_what_the_class_without_its_head_returns() -> None:
     """Llama's last norm; the module that the embedding is in names the body."""
     assert body_output(step_of().stack) == "final_norm"
+    fields = {"hidden_size": H, "ffn_dim": F, "num_hidden_layers": 2, "num_attention_heads": HEADS, "vocab_size": V}
+    opt = model(model_type="opt", **fields, word_embed_proj_dim=H // 2, do_layer_norm_before=False)
+    (name,) = (op.name for op in opt.stacks[-1].after if op.module.endswith("project_out"))
+    assert body_output(opt.stacks[-1]) == name
     assert body_output(Stack("decoder", (), (), ())) == "x"
 
 
