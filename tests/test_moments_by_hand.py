@@ -89,6 +89,15 @@ def test_registered_buffers(what: str, first: float, last: float) -> None:
         assert found == [width * first, width * last]
 
 
+def test_a_model_without_rotary_embeddings_has_no_angles() -> None:
+    gpt2 = model(model_type="gpt2", n_embd=H, n_layer=2, n_head=HEADS, vocab_size=V)
+    for what in ("rotary", "spare rotary", "each rotary", "angles"):
+        step = step_of(gpt2)
+        implementation = replace(step.setup.implementation, buffers=((what, "fp32"),))
+        step = replace(step, setup=replace(step.setup, implementation=implementation))
+        assert buffers(step, rank_of(step, 0).stage) == 0
+
+
 def test_inputs_are_ids_and_labels() -> None:
     """Eight bytes each for every token of a micro-batch on the first stage; context parallelism divides them."""
     tables = 4 * D
@@ -349,6 +358,14 @@ def test_what_the_class_without_its_head_returns() -> None:
     (name,) = (op.name for op in opt.stacks[-1].after if op.module.endswith("project_out"))
     assert body_output(opt.stacks[-1]) == name
     assert body_output(Stack("decoder", (), (), ())) == "x"
+
+
+def test_states_of_experts_are_gathered_too() -> None:
+    """Adam's two states in fp32 of what a rank's stage holds: all that is dense, and its own E/2 experts."""
+    step = step_of(SPARSE, dp=4, ep=2, zero=3, save="full")
+    found = rank_of(step, 0)
+    states = saved(step, found, parts_of(step, found.stage)).states
+    assert states == pytest.approx(8 * (OTHERS + EXPERTS / 2), abs=4 * (9 * L + 3))
 
 
 def test_where_the_backward_pass_ends() -> None:
