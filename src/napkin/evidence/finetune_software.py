@@ -46,6 +46,8 @@ def framework_of(row: RowFields, stack: str, trainer: Trainer) -> Framework:
     framework = FRAMEWORKS[stack]
     if "fsdp2" in row.text("layout.framework").lower() and not _defers_fsdp2(row):
         return framework
+    if "scattermoe" in row.text("layout.kernels").lower():
+        framework = replace(framework, experts_apart=True)
     return trainer.on(framework)
 
 

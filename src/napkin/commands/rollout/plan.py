@@ -11,6 +11,7 @@ from napkin.commands.question.layout import degrees
 from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.untimed import read_untimed
 from napkin.commands.rollout.amount import read_steps, run_of
+from napkin.commands.rollout.engine import read_form, read_shares
 from napkin.commands.rollout.lengths import read_spans
 from napkin.commands.rollout.search import Freedom, RolloutLayout, RolloutSearch, chosen
 from napkin.commands.screens.rollout_plan import screen
@@ -98,6 +99,8 @@ def _read_freedom(inputs: Inputs) -> Freedom:
         family=trainer.engine,
         broadcast=trainer.broadcast,
         unpads=trainer.unpads,
+        form=read_form(inputs, trainer),
+        shared=read_shares(inputs, trainer),
     )
 
 

@@ -11,6 +11,7 @@ from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.setup import read_setup
 from napkin.commands.question.step_model import read_prediction
 from napkin.commands.question.tasks import read_task
+from napkin.commands.rollout.engine import read_form, read_shares
 from napkin.commands.rollout.lengths import MEANS, read_lengths, read_means_below, read_spans
 from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
 from napkin.commands.rollout.seconds import spanned as spanned_times
@@ -21,7 +22,7 @@ from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.options.training import SETUP_DEFAULTS
 from napkin.planning.rollout_memory import RolloutFit, Sharing, moved_away, spanned, weigh
-from napkin.planning.rollouts import APART, Engine, RolloutLengths, held_by_micro_batch, ranks_needed
+from napkin.planning.rollouts import APART, FORMAT, Engine, RolloutLengths, held_by_micro_batch, ranks_needed
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.training.setup import Setup
@@ -194,12 +195,14 @@ def _read_engine(
     share = APART if where == "separate" else float(size)
     node = int(machine(hardware, "bf16").node)
     ranks = inputs.integer_or_none("rollout-tp")
+    apart = where == "separate"
+    shared = not apart and read_shares(inputs, trainer)
+    form = read_form(inputs, trainer) if shared else FORMAT
     if ranks is None:
-        ranks = max(
-            ranks_needed(model, hardware.capacity, share, lengths.most, min(node, gpus)), min(trainer.ranks, gpus)
-        )
+        needed = ranks_needed(model, hardware.capacity, share, lengths.most, min(node, gpus), form)
+        ranks = max(needed, min(trainer.ranks, gpus))
         inputs.default("rollout-tp", str(ranks))
         ranks = inputs.integer("rollout-tp")
     if gpus % ranks:
         raise NapkinError(f"--rollout-tp {ranks} does not divide the engine's {gpus:,} GPUs", "one that does")
-    return Engine(model, gpus, ranks, share, where == "separate", trainer.engine, trainer.broadcast)
+    return Engine(model, gpus, ranks, share, apart, trainer.engine, trainer.broadcast, form, shared)

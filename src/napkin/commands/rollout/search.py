@@ -12,7 +12,7 @@ from napkin.evidence.single import StepPrediction
 from napkin.operations.model import Model
 from napkin.planning.layouts import LayoutQuestion, best, recommended
 from napkin.planning.rollout_memory import RolloutFit, Sharing, moved_away, spanned, weigh
-from napkin.planning.rollouts import APART, Engine, RolloutLengths, held_by_micro_batch, ranks_needed
+from napkin.planning.rollouts import APART, FORMAT, Engine, RolloutLengths, held_by_micro_batch, ranks_needed
 from napkin.planning.verdicts import FITS, NOT
 from napkin.record import record, replace
 from napkin.term import Term
@@ -36,6 +36,7 @@ class Freedom:
     ranks    its tensor-parallel ranks, None: searched     offloads  whether the trainer's states may leave the GPU
     family   of engines that the trainer's library starts   broadcast  byte/s at which it sends them all weights
     unpads   whether sequences of its micro-batches have no padding
+    form, shared  number format of the weights of an engine on the trainer's GPUs, and whether they are the trainer's
     """
 
     share: float
@@ -48,6 +49,8 @@ class Freedom:
     family: str
     broadcast: float
     unpads: bool
+    form: str
+    shared: bool
 
 
 @record
@@ -117,15 +120,21 @@ class RolloutSearch:
     def _fastest(self, gpus: int, share: float, apart: bool) -> Iterator[Engine]:
         """Yield the engine on so many GPUs with the ranks that generate fastest; none where no number holds it."""
         node, capacity = self.layouts.request.node, float(self.capacity.value)
+        form = FORMAT if apart else self.freedom.form
         try:
-            least = self.freedom.ranks or ranks_needed(self.model, capacity, share, self.lengths.most, min(node, gpus))
+            longest, within = self.lengths.most, min(node, gpus)
+            least = self.freedom.ranks or ranks_needed(self.model, capacity, share, longest, within, form)
         except NapkinError:
             return
         most = self.freedom.ranks or min(node, gpus)
         tried = [least << i for i in range(most.bit_length()) if least << i <= most]
         family = self.freedom.family
-        rate = self.freedom.broadcast
-        engines = [Engine(self.model, gpus, ranks, share, apart, family, rate) for ranks in tried if gpus % ranks == 0]
+        rate, shared = self.freedom.broadcast, self.freedom.shared and not apart
+        engines = [
+            Engine(self.model, gpus, ranks, share, apart, family, rate, form, shared)
+            for ranks in tried
+            if gpus % ranks == 0
+        ]
         timed = []
         for engine in engines:
             try:
