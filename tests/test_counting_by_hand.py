@@ -208,8 +208,9 @@ def test_a_convention_against_the_count() -> None:
 
 
 def test_what_an_mfu_is_called() -> None:
-    """Half of the published steps reach 0.44, nine in ten 0.24; one in a hundred 0.69, which is said."""
-    names = [utilization.verdict_of(used) for used in (1.01, 1, 0.44, 0.4399, 0.24, 0.2399, 0.0501, 0.05)]
+    """At a mark and just below it; the marks themselves are held against the published steps (test_evidence.py)."""
+    good, fair, less = utilization.GOOD, utilization.FAIR, 1e-9
+    names = [utilization.verdict_of(used) for used in (1 + less, 1, good, good - less, fair, fair - less, 0.051, 0.05)]
     assert names == ["impossible", "good", "good", "fair", "fair", "poor", "poor", "bad"]
     line = "mfu --params 8B --hardware h100 --gpus 1 --tokens-per-second"
     for rate, said in ((14_000, False), (14_500, True)):  # MFU of 0.679 and 0.704: 6·8·10⁹ of 989.4·10¹² FLOP/s
