@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+from napkin.architectures import build, implementation_of
+from napkin.footprint.memory import rank_of
+from napkin.footprint.prepared import prepare
+from napkin.inputs.model_file import load_config
+from napkin.record import replace
+from napkin.training.frameworks import FRAMEWORKS
+from napkin.training.layout import Layout
+from napkin.training.optimizer_names import find
+from napkin.training.precision import POLICIES
+from napkin.training.setup import Setup
+
 from .conftest import run_line
 
 
@@ -49,3 +60,25 @@ def test_the_pairs_of_many_experts_are_divided_as_the_experts() -> None:
     line = "deepseek-v3 --lora-rank 16"
     assert adapters_on_a_rank(line) - adapters_on_a_rank(f"{line} --dp 64 --ep 64") == 63 * of_a_rank
     assert of_a_rank == 117_833_728
+
+
+def test_experts_that_fsdp_ignores_are_whole_on_each_group_of_expert_parallel_ranks() -> None:
+    """Mixtral 8x7B on four GPUs, experts over two: half of 32 · 8 · 3 · 4,096 · 14,336 weights on each GPU, not a
+    quarter; all that is no expert is in quarters still (fms-acceleration, accelerated-moe)."""
+    model = build(load_config("mixtral-8x7b"))
+    layout = Layout(seq=16, dp=4, ep=2, zero=3)
+    apart = replace(FRAMEWORKS["fsdp"], experts_apart=True)
+    setups = [
+        Setup(
+            implementation_of("hf", model.family),
+            layout,
+            POLICIES["bf16-pure"],
+            find("adamw")[0],
+            "foreach",
+            framework=one,
+        )
+        for one in (FRAMEWORKS["fsdp"], apart)
+    ]
+    divided, whole = (rank_of(prepare(model, setup), 0) for setup in setups)
+    experts = 32 * 8 * 3 * 4096 * 14336
+    assert whole.parameters - divided.parameters == 2 * experts // 4

@@ -370,3 +370,20 @@ def test_every_answer_that_has_a_picture_draws_it_without_being_told_before(tmp_
     step.plot(tmp_path / "step.svg")
     assert (tmp_path / "step.svg").read_text(encoding="utf-8").lstrip().startswith("<?xml")
     assert step._repr_html_().count("<figure") == 2  # where the time goes, and the pipeline's schedule
+
+
+def test_values_whose_own_methods_fail_are_refused() -> None:
+    class Odd:
+        def __index__(self) -> int:
+            raise ValueError("no")
+
+    endless: list[object] = []
+    endless.append(endless)
+    nested: dict[str, object] = {}
+    nested["text_config"] = nested
+    for value in (Odd(), int, endless, nested):
+        for arguments in ({"model": value}, {"model": "gpt2", "precision": value}):
+            with pytest.raises(NapkinError):
+                napkin.memory(hardware="h100", **arguments)
+    with pytest.raises(KeyError, match="a path is a text"):
+        napkin.params("gpt2")[None]  # type: ignore[index]

@@ -7,13 +7,18 @@ import math
 import pytest
 
 from napkin import formats
-from napkin.counting import flops
+from napkin.counting import flops, utilization
 from napkin.counting.init import truncated_std
 from napkin.counting.linear_stack import EqualLayers, chain, deep, product_term, saved, weights
 from napkin.counting.linear_stack import step as step_of_stack
-from napkin.counting.params import params
+from napkin.counting.params import params, weight_params
+from napkin.counting.six_n import against_count
 from napkin.counting.tensor_bytes import allocated
-from napkin.operations.work import Gemm
+from napkin.operations.attention import AttentionCore
+from napkin.operations.linear import Matmul
+from napkin.operations.roles import EXPERT
+from napkin.operations.work import Gemm, Weight, Work
+from napkin.term import leaf
 from tests.conftest import model, preset, run_line
 
 
@@ -150,3 +155,54 @@ def test_whole_bytes_are_elements_times_bytes() -> None:
     for name, shape, op in (("bf16", (3, 5), "product"), ("fp8", (3, 5), "product"), ("fp4", (3,), "ceil")):
         form = formats.find(name)
         assert allocated(form, shape, formats.element_bytes(form), "bytes").op.startswith(op)
+
+
+def test_products_are_named_by_their_operation() -> None:
+    """Alone by its name; scores and values of attention each, also where one of them is asked for."""
+    work = Work(1, 8)
+    core = AttentionCore("core", ("q", "k", "v"), 4, 4, 16, 16)
+    (linear,) = flops.operation_flops("layer", Matmul("o", ("x",), 4, 6), work)
+    assert (linear.name, linear.value) == ("layer/o", 2 * 8 * 4 * 6)
+    both = flops.operation_flops("layer", core, work)
+    assert len({one.name for one in both}) == 2
+    assert all(one.name.startswith("layer/core/") for one in both)
+    (first,) = flops.operation_flops("layer", core, work, lambda one: one.name == flops.products_of(core, work)[0].name)
+    assert first.name == both[0].name
+
+
+def test_attention_is_three_forward_passes() -> None:
+    llama = preset("llama3-8b")
+    found = flops.attention(llama, flops.works(llama, 1, 64), "full")
+    assert found.op == "product"
+    assert [float(part.value) for part in found.parts] == [3, 32 * 2 * 64 * 64 * 32 * 2 * 128]
+
+
+def test_documents_of_a_sequence_by_length() -> None:
+    assert flops.packed([5, 3, 5, 7, 5]) == ((7, 1), (5, 3), (3, 1))
+    assert flops.packed([]) == ()
+
+
+def test_experts_come_first_in_a_weight_s_dimensions() -> None:
+    """8 experts of 4 × 6, of which 6 are idle."""
+    weight = Weight("w", (4, 6), EXPERT, 8, 2)
+    found, idle = weight_params("p", weight), weight_params("p", weight, leaf("idle", 6, "1"))
+    assert [part.value for part in found.parts] == [8, 4, 6]
+    assert [part.value for part in idle.parts] == [6, 4, 6]
+    assert (found.value, idle.value) == (192, 144)
+
+
+def test_a_convention_against_the_count() -> None:
+    """6·10⁹·10³ FLOP next to 5·10⁹ for each of 10³ tokens."""
+    exact, times = against_count(
+        leaf("flops", 6e12, "FLOP"), leaf("per_token", 5e9, "FLOP/token"), leaf("tokens", 1e3, "token")
+    )
+    assert (exact.value, times.value) == (5e12, 1.2)
+
+
+def test_what_an_mfu_is_called() -> None:
+    """Half of the published steps reach 0.44, nine in ten 0.24; one in a hundred 0.69, which is said."""
+    names = [utilization.verdict_of(used) for used in (1.01, 1, 0.44, 0.4399, 0.24, 0.2399, 0.0501, 0.05)]
+    assert names == ["impossible", "good", "good", "fair", "fair", "poor", "poor", "bad"]
+    line = "mfu --params 8B --hardware h100 --gpus 1 --tokens-per-second"
+    for rate, said in ((14_000, False), (14_500, True)):  # MFU of 0.679 and 0.704: 6·8·10⁹ of 989.4·10¹² FLOP/s
+        assert ("in a hundred" in run_line(f"{line} {rate} --verbose").out) is said

@@ -109,7 +109,7 @@ def test_what_is_refused(line: str, says: str) -> None:
         ('{"input_ids": [1]}\n{"other": [1]}\n', ":2: has no field input_ids"),
         ('{"input_ids": "a text"}\n', "neither a list of token ids nor their number"),
         ('{"input_ids": []}\n', "neither a list"),
-        ("100\n0\n", ":2: it is neither a list"),
+        ("100\n0\n", ":1: is no object with fields"),
         ("\n\n", "has no samples"),
     ],
 )
@@ -144,8 +144,9 @@ def test_samples_given_as_lengths_name_what_counts_them(tmp_path: pathlib.Path, 
     file.write_text(text)
     found = run_line(f"{RUN} --lengths {file}")
     assert found.status == 2
-    assert f"napkin data lengths {file} --tokens-field input_ids --json -o lengths.json" in found.err
-    counted = run_line(f"data lengths {file} --tokens-field input_ids")
+    field = " --tokens-field input_ids" if text.startswith("{") else ""
+    assert f"napkin data lengths {file}{field} --json -o lengths.json" in found.err
+    counted = run_line(f"data lengths {file}{field}")
     assert counted.status == 0, counted.err
     pair = " ".join(counted.out.partition("next:")[2].replace("\\\n", " ").split())
     first, second = (line.replace("lengths.json", str(tmp_path / "lengths.json")) for line in pair.split(" && "))

@@ -72,8 +72,8 @@ def rows_of(tmp_path: pathlib.Path, text: str) -> list[StepRow]:
 
 def test_the_shipped_evidence_is_read_whole() -> None:
     rows = facts.steps()
-    assert len(rows) == 705
-    assert sum(1 for row in rows if not row.why) >= 671
+    assert len(rows) == 742
+    assert sum(1 for row in rows if not row.why) >= 708
     assert all(row.why for row in rows if row.measured is None)
     assert len({row.id for row in rows}) == len(rows)
     assert {row.stack for row in rows if not row.why} - {""} <= set(software.STACKS)  # "": software of its own

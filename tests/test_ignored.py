@@ -94,6 +94,7 @@ VALUES = {
 accelerator=b200
 active-params=2B
 adapter=dora
+adapter-block=4|8
 against=mfu=0.5
 assume-ignorable=no_such_field
 attention=eager|efficient

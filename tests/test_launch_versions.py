@@ -91,6 +91,20 @@ def test_verls_trainer_of_fine_tuning() -> None:
     assert [one.key for one in other.refused] == ["engine"]
 
 
+def test_a_switch_of_fp8_runs_the_linears_in_it() -> None:
+    assert read(AXOLOTL + "fp8: true\n")["precision"] == "param=bf16,grad=bf16,compute=fp8,state=bf16"
+    assert read(AXOLOTL + "fp8: true\nfsdp_config: {offload_params: false, version: 2}\n")["precision"] == (
+        "param=fp32,grad=fp32,compute=fp8,state=fp32"
+    )
+    assert read(AXOLOTL + "fp8: false\n")["precision"] == "bf16-pure"
+
+
+def test_tokens_of_the_line_replace_the_files_samples(napkin: Napkin, tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(AXOLOTL + "sample_packing: true\nnum_epochs: 1\n")
+    assert napkin(f"train-time --from {file} --gpus 8 --hardware h100 --tokens 1B --mfu 0.4").status == 0
+
+
 def test_axolotls_batch_size_is_that_of_a_step() -> None:
     """batch_size 12 in micro-batches of 2 are 6 (utils/config: batch_size // micro_batch_size)."""
     assert read(AXOLOTL + "batch_size: 12\n")["grad-accum"] == 6
@@ -170,6 +184,47 @@ def test_modules_that_are_trained_next_to_adapters_are_read() -> None:
     assert (found["lora-targets"], found["modules-to-save"]) == ("q,v", "embed_tokens,lm_head")
 
 
+def test_megatrons_arguments_in_yaml() -> None:
+    """Its functional tests and the MoE model zoo keep the arguments in a block, next to variables."""
+    found = read(
+        "ENV_VARS: {CUDA_DEVICE_MAX_CONNECTIONS: 1}\nMODEL_ARGS:\n  --num-layers: 12\n  --hidden-size: 512\n"
+        "  --num-attention-heads: 8\n  --micro-batch-size: 4\n  --global-batch-size: 32\n  --seq-length: 1024\n"
+        "  --tensor-model-parallel-size: 2\n  --sequence-parallel: true\n  --bf16: true\n  --train-iters: 50\n"
+    )
+    expected = {"tp": 2, "sp": True, "micro-batch": 4, "global-batch": 32, "seq": 1024, "steps": 50}
+    assert {name: found[name] for name in expected} == expected
+    assert found["framework"] == "megatron-core"
+
+
+NEMO = """
+name: {name}
+trainer: {{devices: 8, num_nodes: 1, precision: bf16, max_steps: 50}}
+model:
+  micro_batch_size: 4
+  global_batch_size: 64
+  restore_from_path: ???
+  peft: {{peft_scheme: lora, lora_tuning: {{adapter_dim: 32, target_modules: [attention_qkv, attention_dense]}}}}
+  data: {{train_ds: {{max_seq_length: 2048}}}}
+  optim: {{name: fused_adam}}
+"""
+
+
+def test_nemos_adapters_and_its_other_models() -> None:
+    """attention_qkv is q, k and v in one linear; a vision tower or Griffin has a decoder's sizes and is none."""
+    found = read(NEMO.format(name="llama_lora"))
+    assert (found["lora-targets"], found["seq"], found["lora-rank"]) == ("q,k,v,o", 2048, 32)
+    for text in (NEMO.format(name="griffin_sft"), NEMO.format(name="a") + "  mm_cfg: {llm: {freeze: true}}\n"):
+        assert len(reading_of(source_of(text, "file")).refused) == 1
+
+
+def test_neox_formats_of_its_versions() -> None:
+    """Pythia 1B: bf16 was written as a type of fp16 until 2023; without either block it is fp32."""
+    text = '{"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "train_micro_batch_size_per_gpu": 4'
+    assert read(text + ', "fp16": {"enabled": true, "type": "bfloat16"}}')["precision"] == "bf16-mixed"
+    assert read(text + ', "fp16": {"enabled": true}}')["precision"] == "fp16-mixed"
+    assert read(text + "}")["precision"] == "fp32"
+
+
 def test_swifts_launch_lines() -> None:
     """LoRA of rank 8 on all linears; accumulation left out makes 16 samples: ⌈16 / (1 × 4)⌉ = 4; model_name is no
     model; zero3_offload is its own file."""
@@ -200,6 +255,11 @@ def test_megatron_of_swift() -> None:
             "python3 train.py --actor-num-gpus-per-node 8 --num-rollout 3 --rollout-batch-size 32 --global-batch-size "
             "256 --tensor-model-parallel-size 2\n",
             "slime",
+        ),
+        (
+            "python tools/generate_samples_gpt.py --tensor-model-parallel-size 1 --num-layers 24 --hidden-size 2048 "
+            "--num-attention-heads 32 --micro-batch-size 400 --seq-length 2048\n",
+            "generation",
         ),
         ("max_steps = 2\n[orchestrator]\nbatch_size = 128\n", "prime-rl"),
         ("model: {_component_: torchtune.models.llama3.llama3_8b}\nmax_new_tokens: 300\ntop_k: 3\n", "generation"),

@@ -15,9 +15,11 @@ from napkin.record import replace
 from napkin.term import Term
 from napkin.training.precision import precision
 from napkin.training.recomputation import Recompute
+from tests.conftest import model
 from tests.test_states_by_hand import (
     DENSE,
     LAYER,
+    LLAMA,
     TABLE,
     TENSORS,
     WHOLE,
@@ -182,3 +184,20 @@ def test_offloaded_activations_leave_the_layers_in_transit(how: Recompute, trans
 def test_nothing_is_on_the_host_without_offloading() -> None:
     step = step_of()
     assert hosted(step, rank_of(step, 0)) == []
+
+
+def test_an_average_of_the_weights_stays_where_states_are_offloaded() -> None:
+    """No part of the optimizer: Adam's 12 bytes go, 4 for each parameter stay."""
+    step = step_of(DENSE, offload=("optimizer",), ema=True)
+    found = rank_of(step, 0)
+    assert found.optimizer == 4 * WHOLE
+    assert {term.name: term.value for term in hosted(step, found)}["memory/host/optimizer"] == 12 * WHOLE + 4 * TENSORS
+
+
+def test_a_tied_head_has_its_norm_alone() -> None:
+    """Its matrix is the embedding's: the sum has embedding, layers and a norm, and is exact."""
+    tied = step_of(model(**LLAMA, tie_word_embeddings=True))
+    found = tree(tied, rank_of(tied, 0), "a source")["memory/parameters"]
+    assert found.op == "product"
+    (held,) = (node for node in found.walk() if node.name == "weights_held")
+    assert [float(part.value) for part in held.parts] == [TABLE, L * LAYER, H]

@@ -224,5 +224,24 @@ def test_a_reading_for_a_logger() -> None:
     assert set(reading.to_dict()) == {
         "tokens_per_second", "tokens_per_second_per_gpu", "mfu", "hfu", "step_seconds", "predicted", "deviation",
     }  # fmt: skip
-    assert "MFU 0.237 (palm)   900.0 ms a step, 1.78 × the prediction" in str(reading)
+    assert "MFU 0.237 (palm)   900.0 ms a step, 1.82 × the prediction" in str(reading)
     assert pickle.loads(pickle.dumps(reading)) == reading
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("gpus", 0), ("gpus", "8"), ("warm_up", None), ("window", 1.5), ("window", 10**40), ("total_steps", 0),
+     ("total_steps", ""), ("clock", None), ("total_tokens", 10**400), ("gpus", True)],
+)  # fmt: skip
+def test_arguments_of_a_meter_are_checked_at_once(name: str, value: object) -> None:
+    arguments: dict[str, Any] = {**JOB, name: value}
+    with pytest.raises(napkin.NapkinError, match=name):
+        napkin.Meter("llama3-8b", **arguments)
+
+
+@pytest.mark.parametrize("tokens", ["8", -1, 10**400, True, int, [1]])
+def test_what_is_no_number_of_tokens_is_refused(tokens: Any) -> None:
+    meter = napkin.Meter(params="7B", hardware="h100", gpus=8)
+    for asked in (meter.add, lambda one: meter.step(tokens=one), lambda one: meter.resume_from(0, one)):
+        with pytest.raises(napkin.NapkinError, match="tokens: "):
+            asked(tokens)

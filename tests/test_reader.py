@@ -79,7 +79,7 @@ def test_spellings_that_mean_the_same(line: str, same: str) -> None:
         ("memory llama3-8b --task instruct", ["sft"]),
         ("train-time 7B --chinchilla --gpus 8 --hardware a100", ["--tokens 140B"]),
         ("plan llama3-8b --gpus 8 --hardware h100 --max seq", ["napkin memory, train-time and serve take --max"]),
-        ("flops llama3-8b --adapter dora", ["napkin memory"]),
+        ("flops llama3-8b --quantized nf4", ["napkin memory"]),
         (f"{MEMORY} --precision param=bf16,frozen=nf4", ["--quantized nf4"]),
         ("train-time 7B --tokens 1T --hardware h100 --within 2 months", ["60d"]),
         ("train-time llama3-8b --samples 50000 --hardware h100 --gpus 8", ["--sample-tokens", "--lengths"]),

@@ -277,11 +277,14 @@ def test_a_few_models_spread_as_students_t_does() -> None:
 
 
 def test_the_interval_of_a_step_is_that_of_published_steps() -> None:
-    """Each model counts once: the mean of their mean errors is in the times, and t·σ·√(1 + 1/n) of one more is how far
-    they may be off, or as far as a training step where that is more."""
+    """Each model counts once: the mean of their mean errors is in the times; how far they may be off is t·σ of one more
+    step, σ²·(1 + 1/n) of n models and the variance of a model's own steps, or as far as a training step."""
     models = {model for _, _, model, _ in STEPS}
-    means = [statistics.fmean(-error for _, _, one, error in STEPS if one == model) for model in models]
-    wide = statistics.stdev(means) * math.sqrt(1 + 1 / len(means))
+    steps = {model: [-error for _, _, one, error in STEPS if one == model] for model in models}
+    means = [statistics.fmean(errors) for errors in steps.values()]
+    within = sum(statistics.pvariance(errors) * len(errors) for errors in steps.values())
+    within /= sum(len(errors) - 1 for errors in steps.values())
+    wide = math.sqrt(statistics.variance(means) * (1 + 1 / len(means)) + within)
     data = run_line(f"step {LINE} --json").data
     step, high, low = (data[name]["step/time"] for name in ("values", "high", "low"))
     factor = math.exp(of_few(1.645, len(models)) * wide)
@@ -360,6 +363,46 @@ def test_each_way_of_a_plan_is_what_step_and_memory_answer(more: str) -> None:
     if "--steps" in more:
         hours = 100 * use["step/time"] * 8 / 3600
         assert found["values"]["cost"] == pytest.approx(2 * hours)
+
+
+def test_a_plan_without_means_is_what_step_and_memory_answer() -> None:
+    """Of verl, whose micro-batches have no padding: the times and the memory, and their intervals."""
+    limits = "--max-prompt-tokens 500 --max-response-tokens 4096"
+    line = PLAN.replace("--prompt-tokens 200 --response-tokens 1000", limits)
+    found = run_line(f"{line} --trainer verl --json").data
+    use = next(row for row in found["rows"] if row["recommended"])
+    assert use["micro_batch"] > 1
+    step = run_line(f"{use['command'].removeprefix('napkin ')} --json").data
+    for name in ("values", "low", "high"):
+        assert found[name]["step/time"] == pytest.approx(step[name]["step/time"])
+        assert found[name]["memory/total"] == pytest.approx(step[name]["memory/total"], rel=1e-6)
+
+
+SHARED = f"llama3-8b --task grpo --hardware h100 --lora-rank 16 --trainer unsloth {LENGTHS}"
+
+
+def test_adapters_on_the_weights_of_the_engine_take_no_room_for_a_copy() -> None:
+    """Unsloth's: half of the card has the weights and the cache, and next to it the trainer has adapters, states and
+    what its update needs; nothing is transferred. In nf4 the engine holds less, and a 24 GB card has room for both."""
+    found = values(f"memory {SHARED}")
+    assert found["engine/weights"] == 2 * LLAMA
+    rest = found["memory/capacity"] / 2 - 2 * LLAMA
+    kept = found["memory/parameters"] + found["memory/optimizer"] + found["memory/overhead"]
+    assert found["memory/phase/rollout"] == pytest.approx(rest + kept)
+    assert "memory/phase/weight_transfer" not in found
+    step = values(f"step {SHARED}")
+    assert "step/weight_transfer" not in step
+    assert step["step/time"] == pytest.approx(
+        sum(step[f"step/{name}"] for name in ("generation", "logprobs", "update"))
+    )
+    narrow = run_line(f"memory {SHARED} --quantized nf4 --json".replace("h100", "rtx4090"))
+    assert narrow.data["verdict"] == "fits"
+    assert narrow.values["engine/weights"] < LLAMA
+    plan = run_line(f"plan {SHARED} --gpus 1 --quantized nf4 --json".replace("h100", "rtx4090")).data
+    same = run_line(
+        f"{next(one['command'] for one in plan['rows'] if one['recommended'])} --json".removeprefix("napkin ")
+    )
+    assert plan["values"]["step/time"] == pytest.approx(same.values["step/time"])
 
 
 def test_what_does_not_fit_is_followed_by_its_plan() -> None:

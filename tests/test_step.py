@@ -45,7 +45,9 @@ def reached(at: Machine = H100, stack: str = "megatron-core", kernel: str = "fla
 def test_no_host_launches_the_kernels_of_one_program() -> None:
     """A step of JAX is one compiled program; eager PyTorch launches every operation of a layer."""
     program, eager = reached(stack="xla"), reached(stack="fsdp-eager")
-    assert program.host_layer == program.host_experts == 0
+    assert program.host_layer == program.host_experts == program.host_expert == 0
+    assert reached(stack="megatron-core-2026").host_expert == 0  # captured graphs
+    assert reached().host_expert == constants.constants()["host_expert"] > reached(stack="fsdp-compiled").host_expert
     assert eager.host_layer == constants.constants()["host_layer/eager"]
 
 

@@ -41,8 +41,9 @@ from napkin.training.precision import POLICIES
 from tests.conftest import model, run_line
 
 NONE = {
-    *("waves", "half_depth", "tensor_latency", "data_latency", "data_overlap", "data_exposed", "interference"),
-    *("host_layer", "host_experts", "host_unit", "host_module", "fixed", "straggle", "stops_early"),
+    *("waves", "half_depth", "half_keys", "tensor_latency", "data_latency"),
+    *("data_overlap", "data_exposed", "interference", "host_layer", "host_experts", "host_expert"),
+    *("host_unit", "host_module", "fixed", "straggle", "stops_early"),
 }
 """Rates that lose time: nothing at 0."""
 UNIT = Rates(**{name: 0.0 if name in NONE else 1.0 for name in fields(Rates)} | {"node": 8})
@@ -186,6 +187,11 @@ def test_fused_attention() -> None:
     assert parts()["step/compute/attention"] == pytest.approx(L * (1 + 2.5) * forward)
     slower = parts(changed={"attention_backward": 1.25, "attention": 0.5})["step/compute/attention"]
     assert slower == pytest.approx(L * (1 + 2.5 * 1.25) * forward / 0.5)
+    keys = PAIRS / S
+    short = parts(changed={"half_keys": 3 * keys})["step/compute/attention"]
+    assert short == pytest.approx(4 * L * 3.5 * forward)  # a quarter of the rate: k keys of k + 3k
+    ring = parts(cp=2, changed={"half_keys": keys / 2})["step/compute/attention"]
+    assert ring == pytest.approx(2 * L * 3.5 * forward / 2)  # a rank's kernel reads half of the keys
     again = parts(attention_recomputed=1)["step/compute/attention"]
     assert again == pytest.approx(L * (2 + 2.5) * forward)
     assert parts(layers_recomputed=1)["step/compute/attention"] == pytest.approx(again)
@@ -398,6 +404,8 @@ def test_tensor_parallel_all_reduces() -> None:
     assert parts(tp=4, layers_recomputed=1)["step/communication/tensor"] == pytest.approx(L * 6 * once)
     # a reduce-scatter and an all-gather move what an all-reduce does (Korthikanti et al. 2022, section 4.2.2)
     assert parts(tp=4, sequence_parallel=1)["step/communication/tensor"] == pytest.approx(L * 4 * once)
+    both: dict[str, Any] = {"sequence_parallel": 1, "layers_recomputed": 1}
+    assert parts(tp=4, **both)["step/communication/tensor"] == pytest.approx(L * 6 * once)
     assert parts(tp=4, changed={"tensor_exposed": 0.5})["step/communication/tensor"] == pytest.approx(L * 2 * once)
 
 
@@ -406,6 +414,8 @@ def test_the_latency_of_tensor_parallelism() -> None:
     rates = {"link": 1e30, "tensor_latency": 3.0}
     assert parts(changed=rates, tp=4)["step/communication/tensor"] == pytest.approx(L * 4 * 3)
     assert parts(changed=rates, tp=4, sequence_parallel=1)["step/communication/tensor"] == pytest.approx(L * 4 * 2 * 3)
+    again = parts(changed=rates, tp=4, sequence_parallel=1, layers_recomputed=1)["step/communication/tensor"]
+    assert again == pytest.approx(L * 6 * 2 * 3)
     assert parts(changed=rates)["step/communication/tensor"] == 0
 
 
@@ -699,11 +709,11 @@ def test_an_optimizer_works_on_each_matrix() -> None:
 
 
 def test_the_only_expert_of_a_rank_is_an_ordinary_product() -> None:
-    """Grouping slows products of several experts down; with as many ranks as experts there is no group."""
-    for ep, slower in ((8, 1), (4, 2)):
+    """Grouping slows products of several experts down by what is lost between two of them: 1 − (1 − share)(n − 1)/n."""
+    for ep, share in ((8, 1.0), (4, 3 / 4), (2, 5 / 8), (1, 9 / 16)):
         name = "moe/experts/up/forward/compute"
-        plain, grouped = (parts(MOE, dp=8, ep=ep, changed={"grouped": share})[name] for share in (1.0, 0.5))
-        assert grouped == pytest.approx(slower * plain)
+        plain, grouped = (parts(MOE, dp=8, ep=ep, changed={"grouped": rate})[name] for rate in (1.0, 0.5))
+        assert grouped == pytest.approx(plain / share)
 
 
 def test_muon_s_products_are_of_16_bits() -> None:
@@ -838,6 +848,20 @@ def test_a_layer_takes_as_long_as_its_launch() -> None:
     assert parts(changed={"host_layer": 1.0})["step/overhead"] == 0
     experts = parts(MOE, {"host_layer": 1e12, "host_experts": 2e12})
     assert experts["step/overhead"] == pytest.approx(L * (2e12 - experts["moe/device"]))
+
+
+def test_the_device_waits_for_the_launches_of_each_expert() -> None:
+    """Next to the launches that it does not wait for: of the experts on a GPU, in all passes, of which the forward one
+    is 10 of 26 launches (see below) and is run again by recomputation."""
+    each = {"host_expert": 3.0}
+    for ep, local in ((1, E), (2, E / 2), (8, 1)):
+        found = parts(MOE, each, dp=8, ep=ep)
+        assert found["step/overhead"] == pytest.approx(L * local * 3)
+        bare = parts(MOE, dp=8, ep=ep)
+        assert found["moe/behind"] - bare["moe/behind"] == pytest.approx(local * 3 * 16 / 26)
+    again = parts(MOE, each, layers_recomputed=1)["step/overhead"]
+    assert again == pytest.approx(L * E * 3 * (26 + 10) / 26)
+    assert parts(MOE, each, looped=1)["step/overhead"] == 0
 
 
 def test_the_software_s_factor_scales_everything_but_what_is_fixed() -> None:

@@ -61,7 +61,8 @@ class Autocast(TorchFunctionMode):
         if not (x.is_leaf and x.requires_grad) or x._is_view():
             return x.to(torch.bfloat16)
         if id(x) not in self.cast:
-            self.cast[id(x)] = (x, x.to(torch.bfloat16))
+            with torch.enable_grad():  # also where a network runs without: what is kept serves later passes
+                self.cast[id(x)] = (x, x.to(torch.bfloat16))
             self.copies.add(self.cast[id(x)][1].untyped_storage()._cdata)
         return self.cast[id(x)][1]
 

@@ -231,6 +231,29 @@ def network(fields: dict[str, Any], precision: str, kernel: str) -> Any:
     return model.train()
 
 
+ADAPTER = "lora"
+"""Kind of the adapters, by peft's name."""
+SIZED: dict[str, dict[str, int]] = {
+    "ia3": {},
+    "adalora": {"init_r": RANK, "total_step": 10},
+    "oft": {"oft_block_size": RANK},
+    "boft": {"boft_block_size": RANK},
+}
+"""What gives a kind the size RANK, where it is not `r`."""
+
+
+def peft_config(kind: str, targets: Any) -> Any:
+    """Return peft's config of a kind of adapters, of size RANK."""
+    import peft
+
+    made = peft.PEFT_TYPE_TO_CONFIG_MAPPING[kind.upper()]
+    inner = {"feedforward_modules": [n for n in targets if n in INNER]} if kind == "ia3" else {}
+    return made(target_modules=targets, **SIZED.get(kind, {"r": RANK}), **inner)
+
+
+INNER = ("down_proj", "fc2", "dense_4h_to_h")
+
+
 def adapted(model: Any, targets: str) -> Any:
     """Return the model with peft's adapters, in the type of its weights, next to these targets; the rest is frozen."""
     import peft
@@ -239,12 +262,15 @@ def adapted(model: Any, targets: str) -> Any:
     weights = {name for name, weight in model.named_parameters() if "experts" in name and weight.dim() > 2}
     parameters = [name for name in names if "." in name and any(weight.endswith("." + name) for weight in weights)]
     modules = [name for name in names if name not in parameters]
-    config = peft.LoraConfig(
-        r=RANK,
-        target_modules="all-linear" if modules == ["all-linear"] else modules,
-        target_parameters=parameters,
-    )
-    model = peft.inject_adapter_in_model(config, model)
+    wanted = "all-linear" if modules == ["all-linear"] else modules
+    if ADAPTER == "lora":
+        config = peft.LoraConfig(r=RANK, target_modules=wanted, target_parameters=parameters)
+    else:
+        config = peft_config(ADAPTER, wanted)
+    if ADAPTER == "lora":
+        model = peft.inject_adapter_in_model(config, model)
+    else:  # VeRA's shared matrices are made with the model
+        model = peft.get_peft_model(model, config, autocast_adapter_dtype=False).base_model.model
     model.enable_input_require_grads()  # as trainers do for quantized and for checkpointed networks
     return model
 
@@ -357,7 +383,7 @@ def said(
     implementation = implementation_of("hf", model.family)
     if lora:
         tuning = resolved(
-            Tuning("lora", RANK, 0.0, library="transformers"), tuple(lora.split(",")), model, implementation
+            Tuning(ADAPTER, RANK, 0.0, library="transformers"), tuple(lora.split(",")), model, implementation
         )
         implementation = replace(implementation, tuning=tuning)
     policy, optimizer, woken = POLICIES[POLICY[precision]], find("adamw")[0], lora != ""
@@ -552,10 +578,12 @@ def main() -> int:
     )
     parser.add_argument("--show", action="store_true", help="the tensors of what differs")
     parser.add_argument("--lora", default="", help="targets of adapters next to the frozen network: q_proj,v_proj")
+    parser.add_argument("--adapter", default="lora", help="their kind, by peft's name: ia3, loha, oft")
     parser.add_argument("--config", help="a config.json in place of drawn ones")
     parser.add_argument("--shape", default="2x64", help="its sequences and their length")
     parser.add_argument("--write", action="store_true", help="keep the verdicts and some cases")
     asked = parser.parse_args()
+    globals()["ADAPTER"] = asked.adapter
     emulate()
     if asked.config:
         fields = json.loads(Path(asked.config).read_text(encoding="utf-8"))

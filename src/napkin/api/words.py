@@ -96,9 +96,9 @@ def _config(value: Mapping[object, object]) -> str:
 
     try:
         return json.dumps(value)
-    except (TypeError, ValueError) as problem:
+    except Exception as problem:  # also of a value's own methods
         raise NapkinError(
-            f"model: its fields are no JSON: {problem}", "give numbers, texts, lists and mappings"
+            f"model: its fields are no JSON: {type(problem).__name__}", "give numbers, texts, lists and mappings"
         ) from None
 
 
@@ -112,7 +112,24 @@ def text_of(name: str, value: object) -> str:
     if isinstance(value, os.PathLike):
         return str(os.fspath(value))
     if isinstance(value, (list, tuple)):
-        return ",".join(text_of(name, one) for one in value)
+        try:
+            return ",".join(text_of(name, one) for one in value)
+        except RecursionError:
+            raise NapkinError(f"{name}: a list is within itself", "give a flat list") from None
+    try:
+        found = _number_text(value)
+    except Exception:  # a value's own methods may raise anything: an array of two, a class
+        found = None
+    if found is None:
+        raise NapkinError(
+            f"{name}: {type(value).__name__} is neither a number nor a text",
+            OPTIONS[name].usage if name in OPTIONS else "write it as in the shell",
+        )
+    return found
+
+
+def _number_text(value: object) -> str | None:
+    """Return a number or duration as it is typed; None for what is neither."""
     unit = "s" if isinstance(value, (Count, Measure)) and value.unit == "second" else ""
     if hasattr(value, "__index__"):
         return f"{value.__index__()}{unit}"
@@ -120,7 +137,4 @@ def text_of(name: str, value: object) -> str:
         return f"{float(value)!r}{unit}"
     if hasattr(value, "total_seconds"):
         return f"{value.total_seconds()}s"
-    raise NapkinError(
-        f"{name}: {type(value).__name__} is neither a number nor a text",
-        OPTIONS[name].usage if name in OPTIONS else "write it as in the shell",
-    )
+    return None

@@ -120,7 +120,7 @@ def read_by_others(nodes: Sequence[Node]) -> tuple[Tensor, ...]:
 
 def weights_of_others(nodes: Sequence[Node]) -> dict[object, Number]:
     """Return the bytes of the gradients of weights that nodes of other pieces read too."""
-    return {node.of: node.weight for node in nodes if node.elsewhere}
+    return {node.of: node.summed for node in nodes if node.elsewhere}
 
 
 class _Backward:
@@ -157,8 +157,8 @@ class _Backward:
         late: Number = 0
         if not is_zero(node.weight):
             uncast = not is_zero(node.uncast_weight)
-            first_made, late = (node.uncast_weight, node.weight) if uncast else (node.weight, 0)
-            self.weights, self.live = self.weights + node.weight, self.live + first_made - node.bias
+            first_made, late = (node.uncast_weight, node.made) if uncast and node.completes else (node.made, 0)
+            self.weights, self.live = self.weights + node.made, self.live + first_made - node.bias
         self.rise(node.scratch)
         if self.recomputed:
             self.free(node)
@@ -183,12 +183,12 @@ class _Backward:
         """Add the gradient of a weight that several nodes read: it is complete with the last of them. Each sum is a
         third tensor, until both terms are free."""
         if node.of in self.summed:
-            self.rise(node.weight - node.bias)  # the matrix's, then the bias's
-            self.live = self.live - node.weight
+            self.rise(node.summed - node.bias)  # the matrix's, then the bias's
+            self.live = self.live - node.summed
         self.summed.add(node.of)
         self.left[node.of] -= 1
         if self.left[node.of]:
-            self.weights = self.weights - node.weight
+            self.weights = self.weights - node.made
 
     def free(self, node: Node) -> None:
         """Free what no other node still holds after a node's backward."""

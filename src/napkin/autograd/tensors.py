@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin import formats
 from napkin.autograd.course import differs
-from napkin.elementwise import Number, ceil_div, is_array, where
+from napkin.elementwise import Number, ceil_div, is_array, is_zero, where
 
 BYTES, SIXTEENTHS = formats.BYTES, formats.SIXTEENTHS
 PROMOTION_RANK = {"bf16": 1, "fp16": 1, "fp32": 2, "fp64": 3}
@@ -106,6 +106,8 @@ class Node:
     cached           bytes of the copy of a bias that autocast's cache holds from then on
     of               what tells its weight apart, where other nodes read it too: their gradients are summed
     elsewhere        nodes of other pieces read it too
+    one_copy         they read autocast's copy too: gradients are summed in its type, and cast once they are complete
+    completes        its gradient is the last of these
     """
 
     __slots__ = (
@@ -113,12 +115,14 @@ class Node:
         "bias",
         "broadcast",
         "cached",
+        "completes",
         "elsewhere",
         "forward_scratch",
         "inputs",
         "kept",
         "name",
         "of",
+        "one_copy",
         "output",
         "scratch",
         "uncast_weight",
@@ -151,6 +155,18 @@ class Node:
         self.cached: Number = 0
         self.of: object = None
         self.elsewhere = False
+        self.one_copy = False
+        self.completes = True
+
+    @property
+    def summed(self) -> Number:
+        """Return the bytes of the gradient of its weight as it is added to those of other nodes."""
+        return self.uncast_weight if self.one_copy and not is_zero(self.uncast_weight) else self.weight
+
+    @property
+    def made(self) -> Number:
+        """Return the bytes of the gradient of its weight when it has run."""
+        return self.weight if self.completes else self.summed
 
 
 def select(condition: Number, yes: Tensor, no: Tensor) -> Tensor:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from napkin.bench.cuda_device import CudaDevice
 from napkin.bench.host_devices import CpuDevice, MpsDevice
+from napkin.bench.team import from_launcher
 from napkin.bench.torch_device import TorchDevice
 from napkin.errors import ABSENT, USAGE, NapkinError
+from napkin.units import plain
 
 
 def import_torch() -> Any:
@@ -57,7 +58,8 @@ def _without_cuda(torch: Any) -> str:
 def _index(name: str | None, count: int) -> int:
     text = (name or "").partition(":")[2]
     if not text:
-        return int(os.environ.get("LOCAL_RANK", "0")) % count
-    if not text.isdigit() or int(text) >= count:
+        return from_launcher("LOCAL_RANK", 0) % count
+    index = plain(text)
+    if index is None or not 0 <= index < count:
         raise NapkinError(f"--device: no device {name!r}", f"{count} visible: cuda:0 to cuda:{count - 1}", USAGE)
-    return int(text)
+    return index

@@ -6,6 +6,10 @@ import datetime
 import os
 from typing import Any, Protocol, TypeVar
 
+from napkin.errors import NapkinError
+from napkin.inputs.load import printable
+from napkin.units import plain
+
 T = TypeVar("T")
 
 TIMEOUT_S = 120
@@ -58,7 +62,7 @@ class Torchrun:
             distributed.init_process_group(self.backend, **options)
         self.rank = distributed.get_rank()
         self.world = distributed.get_world_size()
-        self.local_world = int(os.environ.get("LOCAL_WORLD_SIZE", self.world))
+        self.local_world = from_launcher("LOCAL_WORLD_SIZE", self.world)
         self._control = None if self.backend == "gloo" else distributed.new_group(backend="gloo")
 
     def broadcast(self, value: T) -> T:
@@ -83,6 +87,15 @@ class Torchrun:
         self._distributed.destroy_process_group()
 
 
+def from_launcher(name: str, otherwise: int) -> int:
+    """Return the number in a variable that torchrun sets. A text that is none is an error (2)."""
+    text = os.environ.get(name)
+    found = otherwise if text is None else plain(text)
+    if found is None or found < 0:
+        raise NapkinError(f"the variable {name} is {printable(text or '', 40)!r}, not a number", f"unset {name}")
+    return found
+
+
 def launched() -> bool:
     """Return whether torchrun (or a scheduler that sets the same variables) started this process as one of several."""
-    return "RANK" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
+    return "RANK" in os.environ and from_launcher("WORLD_SIZE", 1) > 1

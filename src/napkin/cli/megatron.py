@@ -7,9 +7,10 @@ from collections.abc import Mapping
 
 from napkin.commands.signature import OptionText
 from napkin.inputs import megatron_shape
+from napkin.units import plain
 
 
 def config_of(shape: Mapping[str, str], given: Mapping[str, OptionText]) -> str:
     """Return the config.json, as text, of the decoder that Megatron-LM builds from these options."""
-    length = given["seq"].text if "seq" in given else None
-    return json.dumps(megatron_shape.config_of(shape, int(str(length)) if str(length).isdigit() else None))
+    length = plain(str(given["seq"].text)) if "seq" in given else None
+    return json.dumps(megatron_shape.config_of(shape, length))

@@ -236,6 +236,8 @@ COMMAND = Command(
         *TASKED,
         "freeze-layers",
         "lora-rank",
+        "adapter",
+        "adapter-block",
         "lora-targets",
         "modules-to-save",
         *LINEAR_OPTIONS,

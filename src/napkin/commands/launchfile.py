@@ -35,6 +35,7 @@ INSTEAD: Mapping[str, tuple[str, ...]] = {
     "max-response-tokens": ("seq",),
     "precision": ("lora-rank", "quantized", "adapter", "trainer"),
     "sp": ("tp",),
+    "packing": ("tokens",),
     "vp": ("pp", "chunk-layers"),
     "schedule": ("pp",),
     "offload": ("zero",),

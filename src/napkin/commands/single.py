@@ -35,7 +35,7 @@ def run_single(inputs: Inputs) -> Answer | None:
             size = inputs.text("size")
             check_one_word(word, size)
             raise NapkinError(
-                f"the shape {size} belongs to {' or '.join(words)}, not to a model",
+                f"the shape {str(size)[:60]} belongs to {' or '.join(words)}, not to a model",
                 did_you_mean(word, words) or f"napkin {inputs.command.name} {next(iter(words))} …",
             )
         hint = f"napkin {inputs.command.name} {next(iter(words))} …"

@@ -6,6 +6,7 @@ from __future__ import annotations
 from napkin.errors import NapkinError
 from napkin.evidence.finetune_software import experts_of, targets_of, tuning_of
 from napkin.evidence.rows import RowFields
+from napkin.operations.adapter_kinds import KINDS as OTHER_KINDS
 from napkin.operations.frozen import Frozen
 from napkin.operations.implementations import Implementation
 from napkin.operations.lora_targets import found_targets, resolved
@@ -42,7 +43,7 @@ def check_kind(row: RowFields) -> bool:
 def adapters_of(row: RowFields, model: Model, implementation: Implementation, other: bool) -> Tuning:
     """Return the adapters of a row. other: of a kind that is taken for LoRA."""
     if other:
-        return _like_lora(row, model, implementation)
+        return _of_kind(row, model, implementation) or _like_lora(row, model, implementation)
     tuning = replace(tuning_of(row), magnitude=row.text("method.kind") == DORA)
     targets = targets_of(row)
     if row.text("method.experts_targeted"):  # apart from linear layers, before peft converted names
@@ -51,18 +52,40 @@ def adapters_of(row: RowFields, model: Model, implementation: Implementation, ot
     return resolved(tuning, targets, model, implementation)
 
 
-def _like_lora(row: RowFields, model: Model, implementation: Implementation) -> Tuning:
-    """Return LoRA of the rank that has as many parameters as the row states."""
-    targets = targets_of(row) if row.text("method.lora_targets_canonical") else USUAL
-    one = resolved(replace(tuning_of(row, rank=1), rank=1), targets, model, implementation)
-    trained = as_trained(model, Frozen(replace(implementation, tuning=one)))
-    each = sum(
-        int(count) * int(weight.copies * weight.shape[0] * weight.shape[1])
+def _of_kind(row: RowFields, model: Model, implementation: Implementation) -> Tuning | None:
+    """Return adapters of a kind that is modeled, of the size that has as many parameters as the row states; None where
+    the kind is another, or has that many in no size."""
+    kind = OTHER_KINDS.get(row.text("method.kind"))
+    if kind is None:
+        return None
+    stated, said = row.count("method.trainable_params"), row.count("method.lora_rank")
+    for size in dict.fromkeys((said or kind.usual, kind.usual, *(2**power for power in range(11)))):
+        tuning = replace(tuning_of(row, rank=size), method=kind.name, rank=size)
+        tuning = resolved(tuning, _targets_of_kind(row), model, implementation)
+        if stated is None or _trained_elements(model, implementation, tuning) == stated:
+            return tuning
+    return None
+
+
+def _targets_of_kind(row: RowFields) -> tuple[str, ...]:
+    return targets_of(row) if row.text("method.lora_targets_canonical") else USUAL
+
+
+def _trained_elements(model: Model, implementation: Implementation, tuning: Tuning) -> int:
+    """Return the elements of the adapters of a model."""
+    trained = as_trained(model, Frozen(replace(implementation, tuning=tuning)))
+    return sum(
+        int(count) * weight.count
         for stack in trained.stacks
         for _, count, layer in stack.kinds()
         for op in layer.operations
         if op.role == ADAPTER
         for weight in op.weights()
     )
+
+
+def _like_lora(row: RowFields, model: Model, implementation: Implementation) -> Tuning:
+    """Return LoRA of the rank that has as many parameters as the row states."""
+    one = resolved(replace(tuning_of(row, rank=1), rank=1), _targets_of_kind(row), model, implementation)
     stated = row.count("method.trainable_params") or 0
-    return replace(one, rank=max(round(stated / each), 1))
+    return replace(one, rank=max(round(stated / _trained_elements(model, implementation, one)), 1))

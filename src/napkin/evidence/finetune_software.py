@@ -46,13 +46,15 @@ def framework_of(row: RowFields, stack: str, trainer: Trainer) -> Framework:
     framework = FRAMEWORKS[stack]
     if "fsdp2" in row.text("layout.framework").lower() and not _defers_fsdp2(row):
         return framework
+    if "scattermoe" in row.text("layout.kernels").lower():
+        framework = replace(framework, experts_apart=True)
     return trainer.on(framework)
 
 
 def _defers_fsdp2(row: RowFields) -> bool:
     """Return whether accelerate's no_sync does anything under FSDP2: from 1.11 on (ec92b1af of September 2025). Figures
     of FSDP2 that state no version are older."""
-    found = re.search(r"accelerate[ =]*(\d+)\.(\d+)", row.text("layout.versions"))
+    found = re.search(r"accelerate[ =]*(\d{1,9})\.(\d{1,9})", row.text("layout.versions"))
     return found is not None and (int(found[1]), int(found[2])) >= (1, 11)
 
 

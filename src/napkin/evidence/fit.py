@@ -31,8 +31,8 @@ EXPERTS_SPREAD = 0.10
 of rows that repeat, 48 degrees of freedom; dense ones by 6 %)."""
 SOURCE_SPREAD = 0.06
 """τ: spread of sources around the constants that they share."""
-KNEE = 2.0
-"""Beyond this many σ a row pulls no harder."""
+KNEE = 1.0
+"""Beyond this many σ a row pulls no harder: what a model's printed shape leaves out moves no constant far."""
 SOURCE_KNEE = 1.0
 """Beyond this many τ a source pulls no harder: one table that is off says nothing of how far the others are."""
 LEAST_GAIN = 0.001

@@ -155,6 +155,7 @@ def names(
     if era in BEFORE_FLASH and kernel in ("flash", "cudnn"):
         kernel = "efficient"
     routed = "fused" if stack.fused_experts else "plain"
+    captured = stack.fused_experts or stack.one_program
     return {
         "matmul": matmul_of(era, int(at.bits)),
         "matmul_wide": f"matmul/{era}/16",
@@ -166,6 +167,7 @@ def names(
         "attention": f"attention/{era}",
         "kernel": {"cudnn": "kernel/cudnn", "flash1": "kernel/flash1", "efficient": "kernel/flash1"}.get(kernel, "one"),
         "attention_backward": "attention_backward",
+        "half_keys": "half_keys",
         "core": "core",
         "core_odd": "core_odd",
         "score_bytes": "score_bytes",
@@ -185,11 +187,12 @@ def names(
         "accumulation_bytes": f"accumulation/{'autocast' if autocast else stack.accumulation}",
         "accumulation_sharded": "accumulation/sharded",
         "optimizer_slowness": "optimizer_slowness",
-        "grouped": f"grouped/{'program' if stack.one_program else routed}",
+        "grouped": "grouped",
         "permutation_bytes": f"permutation_bytes/{routed}",
         "dispatch": "dispatch",
         "host_layer": "zero" if stack.one_program else f"host_layer/{'eager' if stack.eager else 'fused'}",
-        "host_experts": "zero" if stack.one_program else f"host_experts/{routed}",
+        "host_experts": "zero" if captured else "host_experts",
+        "host_expert": "host_expert" if stack.experts_apart and not captured else "zero",
         "host_unit": "host_unit",
         "host_module": "host_module",
         "fixed": "fixed",
@@ -202,10 +205,31 @@ def names(
 PURE_ACCUMULATION = 4
 """Bytes per weight where gradients are added up in 16 bits in place: read and written once."""
 AS_THEY_STAND = (
-    *("attention_backward", "core", "core_odd", "memory", "bus", "wire", "waves", "half_depth", "misaligned"),
+    *(
+        "attention_backward",
+        "half_keys",
+        "core",
+        "core_odd",
+        "memory",
+        "bus",
+        "wire",
+        "waves",
+        "half_depth",
+        "misaligned",
+    ),
     *("cast_bytes", "loss_bytes", "tensor_latency", "data_latency", "tensor_exposed", "pipeline_exposed"),
     *("context_exposed", "data_exposed", "interference", "grouped", "permutation_bytes", "dispatch", "host_layer"),
-    *("host_experts", "host_unit", "host_module", "optimizer_slowness", "fixed", "straggle", "stops_early", "stack"),
+    *(
+        "host_experts",
+        "host_expert",
+        "host_unit",
+        "host_module",
+        "optimizer_slowness",
+        "fixed",
+        "straggle",
+        "stops_early",
+        "stack",
+    ),
 )
 """Rates that are constants of that name, whatever the machine."""
 

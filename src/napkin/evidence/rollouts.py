@@ -47,27 +47,32 @@ def forward_alone(without: str = "") -> Term:
 def slower(without: str = "") -> Term:
     """Return how many times what is counted of it a step takes: answers of uneven lengths, sampling and scheduling,
     rewards and data come on top. without: a source that is held out."""
-    means = _by_model(without)
-    factor = math.exp(sum(means) / len(means))
+    factor = math.exp(_mean([_mean(errors) for errors in _by_model(without)]))
     return leaf("rollout/slower", factor, "1", SEEN, "published steps of reinforcement learning, the mean over models")
 
 
 def spread(deviations: float, without: str = "") -> float:
-    """Return how far ln(measured / predicted) of one more model may be from 0. deviations: of a normal spread at the
-    confidence level; without: a source that is held out."""
-    means = _by_model(without)
-    middle = sum(means) / len(means)
-    variance = sum((one - middle) ** 2 for one in means) / (len(means) - 1)
-    return of_few(deviations, len(means)) * math.sqrt(variance * (1 + 1 / len(means)))
+    """Return how far ln(measured / predicted) of a step of one more model may be from 0: as models differ, and as steps
+    of one model do. deviations: of a normal spread at the confidence level; without: a source that is held out."""
+    models = _by_model(without)
+    means = [_mean(errors) for errors in models]
+    between = sum((one - _mean(means)) ** 2 for one in means) / (len(means) - 1)
+    squares = sum((one - mean) ** 2 for errors, mean in zip(models, means, strict=True) for one in errors)
+    within = squares / max(sum(len(errors) - 1 for errors in models), 1)
+    return of_few(deviations, len(means)) * math.sqrt(between * (1 + 1 / len(means)) + within)
 
 
-def _by_model(without: str) -> list[float]:
-    """Return the mean of ln(measured / counted) of each model."""
+def _by_model(without: str) -> list[list[float]]:
+    """Return ln(measured / counted) of the steps of each model."""
     by_model: dict[str, list[float]] = {}
     for _, source, model, error in STEPS:
         if page(source) != page(without):
             by_model.setdefault(model, []).append(-error)
-    return [sum(errors) / len(errors) for errors in by_model.values()]
+    return list(by_model.values())
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
 
 
 def page(source: str) -> str:

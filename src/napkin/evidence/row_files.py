@@ -23,7 +23,7 @@ def read_rows(path: str) -> Document:
     joined by dots (`layout.tp`); an empty cell states nothing."""
     text, name = read_text(path), STDIN if path == "-" else printable(path)
     first = next((line for line in text.splitlines() if line.strip()), "")
-    if "id" in next(csv.reader([first]), []) and ":" not in first:
+    if "id" in (name.strip().strip('"') for name in first.split(",")) and ":" not in first:
         return _table(text, name)
     return parse_yaml(text, name)
 
@@ -66,13 +66,16 @@ def _table(text: str, name: str) -> Document:
 def _columns(cells: list[str], where: str) -> list[str]:
     """Return the names of the columns; each once, none within another."""
     names = [cell.strip() for cell in cells]
-    for place, name in enumerate(names):
-        if not name or name in names[:place] or any(other.startswith(f"{name}.") for other in names):
+    parts = [name.split(".", DEEPEST) for name in names]
+    taken = {"", *(".".join(part[:depth]) for part in parts for depth in range(1, len(part)))}
+    for name in names:
+        if name in taken:
             raise NapkinError(
                 f"{where}: the column {printable(name)!r} is empty, appears twice or has parts", "name each field once"
             )
         if name.count(".") >= DEEPEST:
             raise NapkinError(f"{where}: the column {printable(name, 60)} has too many parts", "for example layout.tp")
+        taken.add(name)
     return names
 
 
@@ -93,7 +96,7 @@ def _scalar(text: str) -> object:
     """Return a cell as a whole number, a number, a truth value or a text."""
     if text.lower() in TRUTH:
         return TRUTH[text.lower()]
-    for kind in (int, float):
+    for kind in (int, float) if text.isascii() else ():
         try:
             value = kind(text)
         except ValueError:

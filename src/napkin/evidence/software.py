@@ -23,6 +23,9 @@ class SoftwareStack:
     fused_chains    hand-written kernels run such chains without a compiler (NVIDIA/Megatron-LM megatron/core/fusions/)
     one_program     a step is one compiled program, whose kernels no host launches (jax.jit)
     fused_experts   routing, permutation and experts run as few kernels that no host launches one by one
+    experts_apart   the host handles each expert by itself (NVIDIA/TransformerEngine
+                    transformer_engine/pytorch/module/grouped_linear.py: a cuBLAS call for each on several streams), as
+                    Python does without a compiler
     sequence_parallel, zero   what it takes by default with tensor parallelism and data parallelism
     attention       the attention kernel of its time      attention_since_hopper   that from Hopper on, where another
     selective       what its selective recomputation runs again: attention (its core) or matmuls (every second one)
@@ -41,6 +44,7 @@ class SoftwareStack:
     sequence_parallel: bool = False
     zero: int = 0
     fused_experts: bool = False
+    experts_apart: bool = False
     fused_casts: bool = False
     fused_chains: bool = False
     one_program: bool = False
@@ -64,6 +68,7 @@ MEGATRON_CORE = SoftwareStack(
     "Megatron-LM from 2023 on, NeMo, Megatron Bridge",
     fused_chains=True,
     fused_casts=True,
+    experts_apart=True,
     fused_loss=True,
     overlap=True,
     sequence_parallel=True,
@@ -109,6 +114,7 @@ STACKS = {
             "fsdp-eager",
             "PyTorch FSDP without torch.compile (LLM Foundry, Hugging Face)",
             eager=True,
+            experts_apart=True,
             stops_early=True,
             zero=3,
         ),

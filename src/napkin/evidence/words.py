@@ -9,6 +9,7 @@ STACK_WORDS: tuple[tuple[str, str], ...] = (
     ("habanalabs", ""),  # a fork of its own, also in its MLPerf submissions
     ("mlperf", "megatron-mlperf"),
     ("megatron bridge", "megatron-core"),
+    ("automodel", "fsdp-compiled"),  # torch's FSDP with TransformerEngine's fused layers
     ("nemo framework launcher", "megatron-core"),
     ("h100 weak scaling", "megatron-core"),
     ("h100 strong scaling", "megatron-core"),

@@ -26,7 +26,8 @@ def gathered_bytes(
 
     def whole(part: HeldWeights) -> Number:
         """Return the bytes of a piece as it is gathered; packed weights are as they are stored."""
-        return part.all * trained + part.typed(trained) + part.frozen * narrowed
+        units = part.dense if setup.framework.experts_apart else part.all
+        return units * trained + part.typed(trained) + part.frozen * narrowed
 
     blocks = maximum(0, *(whole(part) for _, part in parts[1 : 1 + len(step.run.layers)]))
     ends = stage.first * whole(parts[0][1]), stage.last * whole(parts[1 + len(step.run.layers)][1])

@@ -49,7 +49,7 @@ def joined(model: Model) -> Stack:
         patterns += stack.patterns
         if stack.after:
             patterns.append((1, ((1, Layer(f"end of the {stack.name}", stack.after, block=False)),)))
-    if model.vision is not None:
+    if model.vision is not None and len(model.stacks) == 1:
         from napkin.operations.images import PlaceImages
 
         (patches,), (tower,), (projector,) = (part.stacks for part in model.vision.parts)
@@ -90,8 +90,9 @@ class TowerPart:
 
 
 def tower_part(model: Model) -> TowerPart:
-    """Return what of the joined stack precedes the language model; nothing without a tower."""
-    if model.vision is None:
+    """Return what of the joined stack precedes the language model; nothing without a tower, nor where an encoder sees:
+    its tower is left out."""
+    if model.vision is None or len(model.stacks) > 1:
         return TowerPart()
     (patches,), (tower,), _ = (part.stacks for part in model.vision.parts)
     depth = model.vision.tower.depth

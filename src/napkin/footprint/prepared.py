@@ -187,7 +187,7 @@ def reach_of_step(model: Model, setup: Setup) -> Reach:
     tuning = setup.implementation.tuning
     if tuning is None and not setup.freezes:
         return Reach(0, False)
-    if tuning is not None and (tuning.method != "lora" or flat(setup)):
+    if tuning is not None and (not tuning.targeted or flat(setup)):
         return Reach(FROZEN_LAYERS.get(tuning.method, 0), False)
     asked = setup.implementation, setup.frozen, setup.asleep, setup.wakes
     for known, before, reach in _REACHES:

@@ -77,6 +77,9 @@ def _before(model: Model, stack: Stack, setup: Setup) -> HeldWeights:
     seen = tower_part(model).before
     own = held_weights(stack.before[seen:], setup)
     own = own if setup.frozen is None else still(own, setup)
+    tuning = setup.implementation.tuning
+    if tuning is not None and tuning.shared:
+        own = replace(own, frozen=own.frozen + tuning.shared * sized(1, setup.precision.param))
     if not seen:
         return own
     tower = held_weights(stack.before[:seen], replace(setup, implementation=setup.tower))

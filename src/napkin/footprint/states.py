@@ -10,7 +10,15 @@ from napkin.formats import stored_bytes
 from napkin.operations.base import Operation
 from napkin.operations.facts import LinearLayer
 from napkin.operations.implementations import Implementation
-from napkin.operations.lora import adapter_shards, lora_pairs, module_of, modules_of, other_adapters, stored_format
+from napkin.operations.lora import (
+    adapter_shards,
+    kind_on,
+    lora_pairs,
+    module_of,
+    modules_of,
+    other_adapters,
+    stored_format,
+)
 from napkin.operations.roles import EXPERT, REPLICATED, VOCABULARY
 from napkin.operations.tuning import Tuning
 from napkin.operations.work import Weight
@@ -159,12 +167,19 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
             part = ceil_div(weight.count, divided(weight, setup.layout))
             kept = sized(1, "fp32") if stays_wide(op, weight, setup) else width
             frozen = frozen + part * (stored if narrow and len(weight.shape) > 1 else kept)
+        frozen = frozen + _buffers(holder.linear(), setup.implementation) * runs
         added = [
             *_added(op, holder.linear(), operations, setup.implementation, tuning),
             *_others(holder, setup.implementation, tuning),
         ]
         trained += added if runs else [replace(weight, trained=False) for weight in added]
     return _of_adapters(trained, saved, ceiling(frozen), setup)
+
+
+def _buffers(linear: LinearLayer | None, implementation: Implementation) -> int:
+    """Return the bytes of the fp32 buffers of the adapter on a linear layer."""
+    found = None if linear is None else kind_on(linear, implementation)
+    return 0 if found is None else 4 * found[0].buffer(found[1])
 
 
 def _added(
@@ -183,6 +198,9 @@ def _added(
         pairs, made = lora_pairs(linear, operations, implementation, tuning)
         if pairs:
             found += _pair(linear.shard, 1, (tuning.rank * pairs, linear.d_in), (made, tuning.rank), tuning)
+        other = kind_on(linear, implementation)
+        if other is not None:
+            found += [Weight(name, shape) for name, shape in other[0].weights(other[1])]
         if tuning.method == "adapter_v2":
             found += [Weight("scale", (linear.d_out,)), Weight("bias", (linear.d_out,))]
     if core is not None and tuning.method.startswith("adapter"):
@@ -244,7 +262,7 @@ def states_of(mine: HeldWeights, setup: Setup) -> tuple[Number, Number, tuple[tu
     """Return the bytes of parameters, gradients and optimizer states (by name) of a rank that holds these weights."""
     layout, precision = setup.layout, setup.precision
     shards = setup.shards  # of dense weights
-    expert_shards = layout.with_experts(shards)
+    expert_shards = 1 if setup.framework.experts_apart else layout.with_experts(shards)
 
     def sharded(dense: Number, expert: Number, on: Number) -> Number:
         return where(on, ceil_div(dense, shards) + ceil_div(expert, expert_shards), dense + expert)

@@ -8,7 +8,7 @@ import stat
 import sys
 
 from napkin.errors import NapkinError
-from napkin.inputs.load import name_of, parse_json, printable, read_text
+from napkin.inputs.load import name_of, parse_json, printable, read_text, repeated
 from napkin.options.command_line import quoted
 from napkin.record import record
 
@@ -106,9 +106,10 @@ def _counted(stream: BinaryIO, name: str, field: str | None) -> SampleLengths:
 def _length(line: bytes, where: str, field: str | None) -> int:
     """Return the tokens of one sample."""
     try:
-        sample = json.loads(line)
-    except (ValueError, RecursionError):
-        raise NapkinError(f"{where}: is no JSON", "one JSON object a line, as `datasets` writes them") from None
+        sample = json.loads(line, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as problem:
+        what = str(problem) if isinstance(problem, _Twice) else "is no JSON"
+        raise NapkinError(f"{where}: {what}", "one JSON object a line, as `datasets` writes them") from None
     found, what = sample, "it"
     if isinstance(sample, dict):
         known = ", ".join(printable(str(key), 40) for key in list(sample)[:8])
@@ -119,9 +120,11 @@ def _length(line: bytes, where: str, field: str | None) -> int:
         if field not in sample:
             raise NapkinError(f"{where}: has no field {what}", f"one of {known}" if known else "an object")
         found = sample[field]
-    if isinstance(found, list):
+    elif field is not None:
+        raise NapkinError(f"{where}: is no object with fields", "one object a line, or leave out --tokens-field")
+    if isinstance(found, list) and set(map(type, found)) == {int} and min(found) >= 0:
         found = len(found)
-    if isinstance(found, bool) or not isinstance(found, int) or not 0 < found <= LONGEST:
+    if type(found) is not int or not 0 < found <= LONGEST:
         raise NapkinError(
             f"{where}: {what} is neither a list of token ids nor their number",
             "text is not tokenized here: give the field of the ids",
@@ -129,10 +132,24 @@ def _length(line: bytes, where: str, field: str | None) -> int:
     return found
 
 
+class _Twice(ValueError):
+    """A key of an object appears twice."""
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return the fields of a JSON object."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise _Twice(f"the key {printable(repeated(key for key, _ in pairs), 40)!r} appears twice")
+    return fields
+
+
 def read_lengths(path: str) -> SampleLengths:
     """Read counted lengths back: the answer of `napkin data lengths --json`, or any object with a `histogram`."""
     text = read_text(path)
     hint = FORM.replace("FILE", quoted(path))
+    if text.lstrip()[:1] != "{":
+        hint = hint.replace(" --tokens-field input_ids", "")  # lines without fields
     try:
         document = parse_json(text, name_of(path))
     except NapkinError as problem:

@@ -14,7 +14,7 @@ from napkin.inputs.json_lines import line_of_second, line_of_token, lines_of_jso
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any, BinaryIO, TypeVar
 
     T = TypeVar("T")
@@ -107,6 +107,16 @@ def read_json(path: str, *, infinite: bool = False) -> Document:
     return parse_json(read_text(path), name_of(path), infinite=infinite)
 
 
+def repeated(keys: Iterable[str]) -> str:
+    """Return the first key that was there before; "" if none was."""
+    seen: set[str] = set()
+    for key in keys:
+        if key in seen:
+            return key
+        seen.add(key)
+    return ""
+
+
 def parse_json(text: str, name: str, *, infinite: bool = False) -> Document:
     """Parse JSON. `infinite`: read Infinity, which published config.json files hold, as the number it means."""
     import json
@@ -114,8 +124,7 @@ def parse_json(text: str, name: str, *, infinite: bool = False) -> Document:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         result = dict(pairs)
         if len(result) < len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for at, key in enumerate(keys) if key in keys[:at])
+            twice = repeated(key for key, _ in pairs)
             where = f"{name}:{line_of_second(text)}"
             raise NapkinError(f"{where}: the key {printable(twice)!r} appears twice", "keep one of them")
         return result

@@ -12,6 +12,7 @@ from functools import cache
 from napkin.errors import NapkinError
 from napkin.inputs.load import printable
 from napkin.record import record
+from napkin.units import plain
 
 _NUMBER = r"\s*[:=]?\s*\(?\s*'?([0-9][0-9,]*\.?[0-9]*(?:[eE][+-]?[0-9]+)?)"
 _S = r"s(?:ec)?(?:ond)?"
@@ -126,8 +127,8 @@ def progress_of(line: str) -> tuple[int, int | None] | None:
     found = _STEP.search(line) or _BAR.search(line)
     if found is None:
         return None
-    step, total = (None if text is None else int(text.replace(",", "")) for text in found.groups())
-    return (step or 0), total
+    step, total = (None if text is None else plain(text.replace(",", "")) for text in found.groups())
+    return None if step is None else (step, total)
 
 
 def is_over(line: str) -> bool:

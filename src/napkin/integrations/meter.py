@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import index
 
-from napkin.errors import NapkinError
+from napkin.errors import NapkinError, escaped
 from napkin.integrations.forecast import Forecast, Forecaster
 from napkin.integrations.step_clock import StepClock
 from napkin.record import record
 from napkin.units import Unreadable, human, positive_count
 
+MOST_STEPS = 10**6
 WARM_UP, WINDOW = 5, 20
 """Steps that are not timed at first, and over how many the last ones are averaged."""
 
@@ -129,16 +131,16 @@ class Meter:
         clock: Callable[[], float] = time.perf_counter,
         **options: object,
     ) -> None:
-        if warm_up < 0 or window < 1:
-            raise NapkinError("a meter needs warm_up of 0 or more and a window of 1 or more", "leave them out")
+        if not callable(clock):
+            raise NapkinError(f"clock: {type(clock).__name__} cannot be called", "clock=time.perf_counter")
         if total_steps is not None and total_tokens is not None:
             raise NapkinError("total_steps and total_tokens cannot be combined", "give the one that ends the run")
-        self.gpus = gpus
+        self.gpus = _whole("gpus", gpus, 1)
         self.last: MeterReading | None = None
-        self._total_steps = total_steps
+        self._total_steps = None if total_steps is None else _whole("total_steps", total_steps, 1)
         self._total_tokens = None if total_tokens is None else _tokens(total_tokens)
-        self._pace = StepClock(clock, warm_up, window)
-        self._forecaster = Forecaster(model, hardware, gpus, convention, predict, options)
+        self._pace = StepClock(clock, _whole("warm_up", warm_up), _whole("window", window, 1, MOST_STEPS))
+        self._forecaster = Forecaster(model, hardware, self.gpus, convention, predict, options)
         self._added = self._steps_before = self._tokens_before = 0
 
     def start(self) -> None:
@@ -151,18 +153,18 @@ class Meter:
 
     def resume_from(self, steps: int = 0, tokens: int = 0) -> None:
         """Say what the run had done before this process: for the time left, and in the numbers of a reading."""
-        self._steps_before, self._tokens_before = steps, tokens
+        self._steps_before, self._tokens_before = _whole("steps", steps), _whole("tokens", tokens)
 
     def add(self, tokens: int) -> None:
         """Count the tokens of a micro-batch, all GPUs together: of a step that accumulates gradients."""
-        self._added += _checked(tokens)
+        self._added += _whole("tokens", tokens)
 
     def step(self, tokens: int | None = None) -> MeterReading:
         """End an optimizer step and return the reading. tokens: that all GPUs together processed in it, padding
         included, in addition to those that were added."""
         if tokens is None and not self._added:
             raise NapkinError("step() needs the tokens of the step", "meter.step(tokens=batch.numel() * world_size)")
-        self._pace.step(_checked(tokens or 0) + self._added)
+        self._pace.step(_whole("tokens", 0 if tokens is None else tokens) + self._added)
         self._added = 0
         with self.pause():  # what reading the meter takes is no part of the next step
             self.last = self._read()
@@ -270,16 +272,24 @@ def _why(forecast: Forecast, tokens: float | None) -> str:
     return f"a step of {forecast.tokens:,} tokens is predicted, and {tokens:,.0f} were processed"
 
 
-def _checked(tokens: int) -> int:
-    """Return a number of tokens; NapkinError (2) for what is none."""
-    if isinstance(tokens, bool) or not hasattr(tokens, "__index__") or tokens < 0:
-        raise NapkinError(f"{str(tokens)[:60]!r} is not a number of tokens", "a whole number, 0 or more")
-    return int(tokens)
+def _whole(name: str, value: object, least: int = 0, most: int = 10**18) -> int:
+    """Return a whole number from `least` to `most`; NapkinError (2) for what is none."""
+    try:
+        found = least - 1 if isinstance(value, bool) else index(value)  # type: ignore[arg-type]
+    except Exception:  # a value's own methods may raise anything
+        found = least - 1
+    if not least <= found <= most:
+        said = repr(value[:60]) if isinstance(value, str) else type(value).__name__
+        if type(value) is float or (type(value) is int and abs(value) <= most):
+            said = str(value)
+        raise NapkinError(f"{name}: {escaped(said)} is not a number from {least} to {most:.0e}", "give a whole number")
+    return found
 
 
 def _tokens(total: int | float | str) -> int:
     """Read the tokens of a run as `--tokens` does."""
     try:
-        return positive_count(total if isinstance(total, str) else repr(total))
+        number = total if isinstance(total, (str, float)) else _whole("total_tokens", total, 1)
+        return positive_count(number if isinstance(number, str) else repr(number))
     except Unreadable as problem:
         raise NapkinError(f"total_tokens: {problem.reason}", problem.hint) from None

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from napkin.elementwise import Number
 from napkin.errors import Refused
+from napkin.operations.adapter_kinds import KINDS, AdapterKind, AdapterProduct, Beside
 from napkin.operations.base import Timer
+from napkin.operations.learning import Learning
 from napkin.operations.lora import adapter_shards
 from napkin.operations.lowering import Lowering
 from napkin.operations.ordinary import Ordinary
@@ -90,6 +92,62 @@ class Adapter(Ordinary):
         timer.adapter(self)
         if self.magnitude:
             timer.norm_of_weight(self)
+
+    def lower(self, run: Lowering) -> Value:
+        raise Refused(WITHIN)
+
+
+@record
+class Reparameterized(Ordinary):
+    """An adapter of one of the kinds of adapter_kinds.py on a linear layer. Products of weights are as many for any
+    number of tokens."""
+
+    kind: str
+    at: Beside
+
+    @property
+    def own(self) -> AdapterKind:
+        return KINDS[self.kind]
+
+    def weights(self) -> tuple[Weight, ...]:
+        return tuple(Weight(name, shape) for name, shape in self.own.weights(self.at))
+
+    def timed(self) -> tuple[tuple[Gemm, Learning], ...]:
+        return tuple(
+            (gemm(one.name, one.m, one.k, one.n, one.batch), self.learns(one)) for one in self.own.products(self.at)
+        )
+
+    def moved(self) -> tuple[Number, Number]:
+        return self.own.moved(self.at)
+
+    def learns(self, product: AdapterProduct) -> Learning:
+        """Return which gradients of a product's factors are computed."""
+        return Learning(product.weights, self.learning.inputs if product.inputs < 0 else product.inputs)
+
+    def of(self, work: Work, of_tokens: bool) -> tuple[Gemm, ...]:
+        """Return the matmuls with tokens, or those of weights alone."""
+        found = []
+        for one in self.own.products(self.at):
+            if (one.m == 0) == of_tokens:
+                learning = self.learns(one)
+                made = gemm(f"{self.name}/{one.name}", one.m or work.tokens, one.k, one.n, one.batch)
+                found.append(replace(made, backward=learning.weights + learning.inputs))
+        return tuple(found)
+
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
+        return self.of(work, True)
+
+    def products(self, work: Work) -> tuple[Gemm, ...]:
+        return (*self.of(work, True), *self.of(work, False))
+
+    def traffic(self) -> tuple[Number, Number]:
+        return self.own.traffic(self.at)
+
+    def launch_counts(self) -> tuple[int, int]:
+        return self.own.launches(self.at)
+
+    def time(self, timer: Timer) -> None:
+        timer.reparameterized(self)
 
     def lower(self, run: Lowering) -> Value:
         raise Refused(WITHIN)

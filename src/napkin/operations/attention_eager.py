@@ -11,10 +11,11 @@ from napkin.operations.lowering import Lowering, either
 
 
 def repeat_heads(run: Lowering, x: Tensor, heads: Number, kv_heads: Number) -> Tensor:
-    """Return the keys or values repeated for each query head: a copy, but a view of one head of one sequence."""
+    """Return the keys or values repeated for each query head: a copy, but a view of one head of one sequence, and of
+    one head that autocast copies in another type."""
     count = x.count // kv_heads * heads
     copied = run.tape.copy(x.view(count), "repeated")
-    alone = either(run.b == 1, run.implementation.packed)
+    alone = either(run.b == 1, run.implementation.packed or (run.tape.autocast != "" and x.dtype == "fp32"))
     stays = select(alone, select(kv_heads == 1, expanded(run, x, count), copied), copied)
     return select(heads == kv_heads, x, stays)
 
@@ -103,11 +104,12 @@ def eager(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Numb
 
 
 def beside_sink(run: Lowering, scores: Tensor, heads: Number) -> Tensor:
-    """σ(logsumexp(scores) − sink): the share of all scores together next to the sink's, in fp32."""
+    """σ(logsumexp(scores) − sink): the share of all scores together next to the sink's, in fp32. Backward,
+    exp(scores − logsumexp) has two temporaries."""
     tape, rows = run.tape, run.b * heads * run.own
     scores = tape.raised(scores)
     total = tape.new(rows, scores.dtype, "log-sum-exp")
-    total = tape.record("logsumexp", (scores,), total, (scores, total))
+    total = tape.record("logsumexp", (scores,), total, (scores, total), scratch=2 * scores.size)
     return tape.sigmoid(tape.cast(tape.add(total, run.weight(heads)), "fp32"))
 
 
@@ -143,8 +145,10 @@ def with_sinks(run: Lowering, scores: Tensor, v: Tensor, heads: Number, count: N
         combined = tape.record("max", (combined,), tape.new(combined.count, combined.dtype, "shifted"), (peak,))
     weights = tape.softmax(combined)
     cut = tape.slice(weights, count) if op.sinks else weights
-    weights = tape.cast(cut, v.dtype)
-    weights = tape.dropout(weights, dropped_share(run, op))
+    if run.implementation.softmax == "narrowed":
+        cut = tape.cast(cut, v.dtype)
+    weights = tape.cast(tape.dropout(cut, dropped_share(run, op)), v.dtype)
+    tape.hold(combined)
     out = batched(run, weights, v, heads, run.tokens * heads * op.v_dim, "values")
     return tape.copy(out, "attended")
 

@@ -15,6 +15,7 @@ from napkin.operations.facts import (
     LinearLayer,
     LinearPart,
     MergedExperts,
+    Reparameterization,
     RoutedExperts,
     Served,
     ThinPair,
@@ -60,6 +61,10 @@ class Timer:
 
     def norm_of_weight(self, op: ThinPair) -> None:
         """Make the norm of a weight with its adapter, as DoRA does in every forward pass."""
+        raise NotImplementedError
+
+    def reparameterized(self, op: Reparameterization) -> None:
+        """Run an adapter of another kind than LoRA: its products, and the making of its weights."""
         raise NotImplementedError
 
     def merged(self, op: MergedExperts) -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from napkin.operations.implementations import Implementation
     from napkin.operations.learning import Learning
-    from napkin.operations.work import PairRule
+    from napkin.operations.work import Gemm, PairRule
 else:
     Protocol = object
 
@@ -141,6 +141,18 @@ class ThinPair(Protocol):
     def shard(self) -> str: ...
     @property
     def learning(self) -> Learning: ...
+
+
+class Reparameterization(Protocol):
+    """An adapter of another kind than LoRA, as far as its time depends on it."""
+
+    @property
+    def name(self) -> str: ...
+    def timed(self) -> tuple[tuple[Gemm, Learning], ...]:
+        """Return its matmuls, of which one over the tokens has no rows, and the gradients of their factors."""
+
+    def moved(self) -> tuple[Number, Number]:
+        """Return the bytes that making its weights moves, forward and backward."""
 
 
 class MergedExperts(Protocol):

@@ -8,7 +8,7 @@ from napkin.operations.adapted import linear, pair
 from napkin.operations.base import Operation, Timer
 from napkin.operations.facts import BLOCKS, LINEAR, LinearPart
 from napkin.operations.implementations import Implementation
-from napkin.operations.lora import is_unquantized, lora_pairs
+from napkin.operations.lora import is_unquantized, kind_on, lora_pairs
 from napkin.operations.lowering import Lowering
 from napkin.operations.ordinary import Module, Ordinary
 from napkin.operations.roles import COLUMN, DOWN, HEADS, REPLICATED, ROW, VOCABULARY
@@ -16,6 +16,10 @@ from napkin.operations.shapes import Value
 from napkin.operations.tuning import Tuning
 from napkin.operations.work import Gemm, Weight, Work, division_of, gemm
 from napkin.record import record, replace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from napkin.operations.adapter_kinds import AdapterKind, Beside
 
 
 @record
@@ -86,14 +90,11 @@ class Matmul(Module):
         if before_down is not None and self.role == DOWN:
             tensor = before_down(run, tensor)
         tuning = run.implementation.tuning
-        own = run.implementation.linear if self.shard != VOCABULARY else None
-        label = f"{self.name}/weight"
-        if tuning is not None and not is_unquantized(self, tuning):
-            out = quantized(run, tensor, d_in, d_out, tuning)
-        elif own is not None:
-            out = own(run, tensor, d_in, d_out, self.bias, label)
+        found = kind_on(self, run.implementation)
+        if found is not None and tuning is not None:
+            out = self.around(run, tensor, *found, tuning)
         else:
-            out = run.tape.linear(tensor, d_in, d_out, self.bias, label)
+            out = self.product(run, tensor, d_in, d_out)
         if tuning is not None:
             out = self.adapted(run, tensor, out, d_in, d_out, tuning)
         if column and run.implementation.gather_again and not x.gathered:
@@ -102,6 +103,34 @@ class Matmul(Module):
         if self.shard == ROW:
             out = run.reduce_scatter(out)
         return Value(out, self.d_out, divided, gathered)
+
+    def product(self, run: Lowering, x: Tensor, d_in: Number, d_out: Number) -> Tensor:
+        """Multiply by the layer's own weight."""
+        tuning = run.implementation.tuning
+        own = run.implementation.linear if self.shard != VOCABULARY else None
+        label = f"{self.name}/weight"
+        if tuning is not None and not is_unquantized(self, tuning):
+            return quantized(run, x, d_in, d_out, tuning)
+        if own is not None:
+            return own(run, x, d_in, d_out, self.bias, label)
+        return run.tape.linear(x, d_in, d_out, self.bias, label)
+
+    def around(self, run: Lowering, x: Tensor, kind: AdapterKind, at: Beside, tuning: Tuning) -> Tensor:
+        """Run the layer with an adapter of another kind than LoRA, of which tensor parallelism divides none."""
+        from napkin.operations.adapter_kinds import Math
+
+        tape = run.tape
+
+        def base(read: Tensor) -> Tensor:
+            tape.frozen = True
+            made = self.product(run, read, self.d_in, self.d_out)
+            tape.frozen = False
+            return made
+
+        tape.frozen = False
+        out = kind.lower(Math(run, tuning, x), x, base, at)
+        tape.frozen = True
+        return out
 
     def adapted(self, run: Lowering, x: Tensor, out: Tensor, d_in: Number, d_out: Number, tuning: Tuning) -> Tensor:
         """Add what adapters next to the frozen linear layer make; a scale saves what it multiplies."""

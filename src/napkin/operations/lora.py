@@ -6,12 +6,26 @@ from collections.abc import Iterable, Iterator
 
 from napkin.operations.facts import LinearLayer, LinearPart, Named
 from napkin.operations.implementations import Implementation
-from napkin.operations.roles import COLUMN, EXPERT, KEY, LM_HEAD, QKV, QUERY, REPLICATED, ROW, TOKEN, VALUE, VOCABULARY
+from napkin.operations.roles import (
+    COLUMN,
+    DOWN,
+    EXPERT,
+    KEY,
+    LM_HEAD,
+    QKV,
+    QUERY,
+    REPLICATED,
+    ROW,
+    TOKEN,
+    VALUE,
+    VOCABULARY,
+)
 from napkin.operations.tuning import Tuning
 from napkin.record import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from napkin.operations.adapter_kinds import AdapterKind, Beside
     from napkin.operations.base import Operation
 
 JOINED = (QUERY, KEY, VALUE, QKV)
@@ -65,6 +79,21 @@ def times_rank(part: LinearPart, tuning: Tuning | None) -> int:
     if part.parameter:
         return max((times for target, times in tuning.parameters if path_ends(part.path, target)), default=0)
     return int(tuning.everything or any(path_ends(part.path, target) for target in tuning.targets))
+
+
+def kind_on(op: LinearLayer, implementation: Implementation) -> tuple[AdapterKind, Beside] | None:
+    """Return the kind of the adapter on a linear layer, where it is none of LoRA's, and the layer as it sees it; None
+    where no target names it."""
+    tuning = implementation.tuning
+    if tuning is None or tuning.method == "lora" or not tuning.targeted or op.bare or op.role in tuning.saved:
+        return None
+    every = op.shard != VOCABULARY or implementation.head_is_layer
+    if not (every if tuning.everything else is_target(op, tuning.targets)):
+        return None
+    from napkin.operations.adapter_kinds import KINDS, Beside
+
+    kind = KINDS.get(tuning.method)
+    return None if kind is None else (kind, Beside(op.d_in, op.d_out, tuning.rank, op.role == DOWN))
 
 
 def adapter_shards(shard: str, copies: int = 1) -> tuple[str, str]:

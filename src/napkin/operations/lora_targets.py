@@ -9,12 +9,24 @@ from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.operations.base import Operation
 from napkin.operations.facts import LinearPart
 from napkin.operations.implementations import Implementation
-from napkin.operations.lora import SAVEABLE, module_of, modules_of, path_ends, times_rank
+from napkin.operations.lora import (
+    SAVEABLE,
+    adapted_lookups,
+    kind_on,
+    module_of,
+    modules_of,
+    path_ends,
+    times_rank,
+)
 from napkin.operations.model import Model
 from napkin.operations.queries import seen_operations
 from napkin.operations.roles import VOCABULARY
 from napkin.operations.tuning import Tuning
 from napkin.record import replace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from napkin.operations.adapter_kinds import Beside
 
 ALL_LINEAR, DEFAULT = "all-linear", "default"
 """Targets that stand for every linear layer but the head, and for peft's choice for the model type."""
@@ -32,7 +44,45 @@ def all_operations(model: Model) -> list[Operation]:
 def resolved(
     tuning: Tuning, targets: tuple[str, ...], model: Model, implementation: Implementation, converts: bool = True
 ) -> Tuning:
-    """Return an adapter with the targets that a user named. Raises where a name matches nothing.
+    """Return an adapter with the targets that a user named. Raises where a name matches nothing, and where an adapter
+    of a kind of adapter_kinds.py is on what is not modeled with it."""
+    if tuning.method == "lora" or not tuning.targeted:
+        return _targeted(tuning, targets, model, implementation, converts)
+    if targets == (DEFAULT,):
+        raise Refused(f"--lora-targets default: peft's choices for {tuning.method} are not known", "name them")
+    return _of_kind(_targeted(tuning, targets, model, implementation, False), model, implementation)
+
+
+def _of_kind(tuning: Tuning, model: Model, implementation: Implementation) -> Tuning:
+    """Return adapters of another kind than LoRA, with what they share."""
+    from napkin.operations.adapter_kinds import KINDS
+    from napkin.operations.linear import Matmul
+
+    named = f"--adapter {tuning.method}"
+    if implementation.qkv == "joined":
+        raise Refused(f"{named}: not modeled in this implementation", "--implementation hf")
+    asked, as_lora = replace(implementation, tuning=tuning), replace(tuning, method="lora")
+    others = [name for name, _ in tuning.parameters]
+    layers: list[Beside] = []
+    for op in all_operations(model):
+        others += [part.path for part in op.linear_parts(implementation) if times_rank(part, as_lora)]
+        others += [op.module for _ in adapted_lookups(op, as_lora)]
+        linear = op.linear()
+        found = None if linear is None else kind_on(linear, asked)
+        if found is not None:
+            others += [] if type(op).lower is Matmul.lower else [op.module or op.name]
+            layers.append(found[1])
+    if others:
+        raise Refused(f"{named}: not modeled on {others[0]}", "--lora-targets with the names of linear layers")
+    if not layers:
+        raise Refused(f"{named}: none of these targets is a linear layer", "--lora-targets all-linear")
+    return replace(tuning, shared=KINDS[tuning.method].shared(layers))
+
+
+def _targeted(
+    tuning: Tuning, targets: tuple[str, ...], model: Model, implementation: Implementation, converts: bool
+) -> Tuning:
+    """Return an adapter with its targets.
 
     Where transformers 5 keeps experts in one tensor that were linear layers in transformers 4, peft takes the old names
     for the tensors; the fused one, of gate and up, gets twice the rank (utils/transformers_weight_conversion.py).

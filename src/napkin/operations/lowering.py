@@ -120,6 +120,8 @@ class Lowering(StackInputs):
         self.gathered: dict[int, Tensor] = {}
         self.handed: frozenset[str] = frozenset()
         self.starts: dict[str, int] = {}
+        self.cast: set[int] = set()
+        """Operations with a weight of which autocast has made a copy, by identity."""
         self.reused: Mapping[int, bool] = {}
         """Operations of layers whose weights others read too, by identity: whether these are in other layers."""
 
@@ -169,6 +171,8 @@ class Lowering(StackInputs):
             self.tape.recomputed = op.name in program.inside
             self.tape.frozen = self.freezes(op)
             self.values[op.name] = op.lower(self)
+            if any(not is_zero(node.uncast_weight) for node in self.tape.nodes[self.starts[op.name] :]):
+                self.cast.add(id(op))
             self._name_weights(op)
             self.tape.frozen = False
             self.tape.recomputed = False
@@ -189,6 +193,7 @@ class Lowering(StackInputs):
             weighing = (node for node in self.tape.nodes[self.starts[op.name] :] if not is_zero(node.weight))
             for number, node in enumerate(weighing):
                 node.of, node.elsewhere = (owner, number), self.reused[owner]
+                node.one_copy, node.completes = owner in self.cast, owner not in self.cast or owner == id(op)
 
     def freezes(self, op: Lowered) -> bool:
         """Return whether an operation's own weights get no gradient: those of frozen layers, all next to adapters, but

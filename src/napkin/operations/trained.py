@@ -17,6 +17,7 @@ from napkin.operations.lora import (
     adapted_lookups,
     adapted_parameters,
     adapted_parts,
+    kind_on,
     lora_pairs,
     module_of,
     stored_format,
@@ -209,7 +210,7 @@ def _adapters(
     op: Operation, operations: tuple[Operation, ...], implementation: Implementation, inputs: bool
 ) -> Iterator[Operation]:
     """Yield the adapters next to an operation. `inputs`: whether gradients pass on to what it reads."""
-    from napkin.operations.adapters import Adapter, MergedAdapter
+    from napkin.operations.adapters import Adapter, MergedAdapter, Reparameterized
 
     tuning = implementation.tuning
     assert tuning is not None
@@ -235,6 +236,10 @@ def _adapters(
                 used=linear.vectors,
                 learning=learning,
             )
+        found = kind_on(linear, implementation)
+        if found is not None:
+            kind, at = found
+            yield Reparameterized(f"{op.name}/{kind.name}", op.reads, kind.name, at, role=ADAPTER, learning=learning)
     routed = module.routed()
     for number, (copies, rank, d_in, d_out) in enumerate(adapted_parts(module, implementation, tuning)):
         yield Adapter(

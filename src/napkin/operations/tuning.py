@@ -9,10 +9,11 @@ from napkin.record import record
 class Tuning:
     """What is trained of a frozen network.
 
-    method     lora (two thin matrices next to a weight), adapter (a prompt in each attention, from the third layer on),
-               adapter_v2 (that, and a scale and a bias on each product, and the norms' weights), frozen (nothing)
-    rank       of LoRA's matrices          dropout  before them
-    targets    modules that LoRA stands next to; () for all linear layers, where `parameters` is () too
+    method     lora (two thin matrices next to a weight), a kind of adapter_kinds.py, adapter (a prompt in each
+               attention, from the third layer on), adapter_v2 (that, and a scale and a bias on each product, and the
+               norms' weights), frozen (nothing)
+    rank       of LoRA's matrices, or what gives another kind its size          dropout  before them
+    targets    modules that adapters are on; () for all linear layers, where `parameters` is () too
     parameters  (path's end, times the rank) of parameters that it stands next to: experts in one tensor, routers
     quantized  number format of frozen products' weights: nf4, nf4-dq (its scales in 8 bits too) or ""
     library    whose quantized products: bitsandbytes (as of 2023: they keep their input though the weight is frozen,
@@ -25,6 +26,7 @@ class Tuning:
                Liu et al. 2024, arXiv:2402.09353, section 4.1; peft 0.21, tuners/lora/dora.py)
     saved      roles of what is trained in full next to the adapters, as copies in the type of the frozen weights, which
                stay (peft 0.21, utils/other.py, ModulesToSaveWrapper; cast_adapter_dtype casts adapters only)
+    shared     elements of frozen tensors that all adapters share
     experts    whether experts whose weights are one tensor are quantized too. Transformers 5 quantizes linear layers
                alone; in transformers 4 most experts were linear layers, and axolotl quantizes while it loads
     """
@@ -41,11 +43,17 @@ class Tuning:
     magnitude: bool = False
     autocast: bool = False
     saved: tuple[str, ...] = ()
+    shared: int = 0
+
+    @property
+    def targeted(self) -> bool:
+        """Whether adapters are on modules that `targets` names."""
+        return self.method not in WITHIN_LAYERS
 
     @property
     def everything(self) -> bool:
-        """Whether LoRA stands next to every linear layer but the head."""
-        return self.method == "lora" and not self.targets and not self.parameters
+        """Whether adapters are on every linear layer but the head."""
+        return self.targeted and not self.targets and not self.parameters
 
     @property
     def keeps(self) -> bool:
@@ -57,5 +65,7 @@ class Tuning:
         return (4 if self.library == "bitsandbytes" else 2) if self.quantized else 0
 
 
+WITHIN_LAYERS = ("adapter", "adapter_v2", "frozen")
+"""Methods that have no targets."""
 FROZEN_LAYERS = {"adapter": 2}
 """Layers before the first that is trained: they keep nothing (LLaMA-Adapter starts at layer 2)."""

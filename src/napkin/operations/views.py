@@ -57,6 +57,11 @@ class Reused(Ordinary):
             run.tape.copies = {f"{self.name}/weight": Tensor(s.size // BYTES[dtype], dtype, ((1, s),)) for s in own}
         here = replace(self.of, name=self.name, reads=self.reads, role=self.role, module=self.module)
         made = here.lower(run)
+        if (
+            id(self.of) in run.cast and self.of not in run.program.operations
+        ):  # another layer keeps the copy, and is counted with it
+            for copy in run.tape.copies.values():
+                copy.storage.kept = 0
         run.tape.copies = None
         return made
 

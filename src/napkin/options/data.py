@@ -11,7 +11,7 @@ OPTIONS = (
     Option("steps", units.positive_count, "Optimizer steps, of a run or to measure", "step", "N"),
     Option("samples", units.positive_count, "Samples of the data set, e.g. 52k", "sample", "N"),
     Option("sample-tokens", units.positive, "Mean tokens of a sample", "token", "N"),
-    Option("epochs", units.positive, "Passes over the samples", metavar="X", default="1"),
+    Option("epochs", units.ratio, "Passes over the samples", metavar="X", default="1"),
     flag("packing", "Samples fill sequences (default), or --no-packing: are padded"),
     Option("lengths", units.words, "Lengths of the samples: what data lengths --json wrote", metavar="FILE"),
     Option("about", choice("lengths"), "lengths: tokens of the samples of FILE", metavar="WHAT", positional=True),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.errors import did_you_mean
-from napkin.units import Unreadable, count, positive_count, words
+from napkin.units import Unreadable, count, number, positive_count, words
 
 MOST_ROWS = 500
 """Rows that `plan --rows` may list: each is evaluated once more, exactly, in some three milliseconds."""
@@ -132,8 +132,8 @@ def confidence(text: str) -> float:
     """Read a confidence level: `80`, `80%` or `0.8` as the share 0.8; from 50 to 98 %."""
     word = text.strip()
     try:
-        share = float(word.rstrip("%"))
-    except ValueError:
+        share = number(word)
+    except Unreadable:
         raise Unreadable(f"{word[:40]!r} is not a confidence level", "for example --confidence 80") from None
     share = share / 100 if share > 1 else share
     if not 0.5 <= share <= 0.98:

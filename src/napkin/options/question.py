@@ -44,7 +44,7 @@ OPTIONS = (
         positional=True,
     ),
     flag("once", "Answer from what the log has now, and do not wait for more"),
-    Option("claimed-mfu", units.positive, "An MFU that someone reports, to be explained", metavar="X"),
+    Option("claimed-mfu", units.ratio, "An MFU that someone reports, to be explained", metavar="X"),
     Option("time", units.duration, "Measured time", "second", "TIME"),
     flag("must-fit", "Exit 1 where it does not fit, 4 if too close"),
     Option(

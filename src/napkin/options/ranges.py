@@ -85,8 +85,8 @@ def values(option: Option, text: str, where: str) -> list[str] | list[bool]:
 
 def _factor(text: str, where: str) -> float:
     try:
-        factor = float(text)
-    except ValueError:
+        factor = units.number(text)
+    except Unreadable:
         raise NapkinError(f"{where}: {text[:40]!r} is not a factor", "for example 1..64:x2") from None
     if not 1 < factor < math.inf:
         raise NapkinError(f"{where}: a factor is above 1", "for example 1..64:x2")

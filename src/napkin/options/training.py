@@ -12,6 +12,8 @@ TORCH_LOSS = "torch"
 """The form of cross entropy that torch has: log-softmax, then the likelihood."""
 TASKS = ("pretrain", "sft", "dpo", "orpo", "simpo", "kto", "rm", "distill", "grpo", "rloo", "ppo")
 """What a model can be trained for."""
+ADAPTERS = ("lora", "dora", "adalora", "vera", "ia3", "loha", "lokr", "oft", "boft")
+"""Kinds of adapters, as peft names them; dora is its LoRA with use_dora."""
 FROZEN_FORMATS = ("nf4", "nf4-dq", "int4", "int8", "fp8")
 UNQUANTIZED = "none"
 """The word for frozen weights that keep their 16 or 32 bits."""
@@ -67,7 +69,7 @@ OPTIONS = (
     Option("trainer", units.words, "Library with its defaults: trl, axolotl, unsloth, …", metavar="NAME"),
     flag("compile", "The step runs under torch.compile"),
     flag("async-tp", "Tensor-parallel collectives overlapped"),
-    Option("factor", units.positive, "Time of your steps over napkin's (napkin calibrate)", metavar="X"),
+    Option("factor", units.ratio, "Time of your steps over napkin's (napkin calibrate)", metavar="X"),
     Option("task", choice(*TASKS), "Objective: sft, dpo, kto, rm, …", metavar="TASK", default="pretrain"),
     Option(
         "reference",
@@ -78,8 +80,13 @@ OPTIONS = (
     ),
     Option("lora-rank", units.positive_count, "Train LoRA matrices of this rank, freeze the rest", metavar="R"),
     Option(
-        "adapter", choice("lora", "dora"), "lora, or dora: LoRA with a learned norm", metavar="KIND", default="lora"
+        "adapter",
+        choice(*ADAPTERS),
+        "lora, dora, or another of peft: ia3, vera, oft, …",
+        metavar="KIND",
+        default="lora",
     ),
+    Option("adapter-block", units.positive_count, "Width of the blocks of oft and boft", metavar="N"),
     Option("lora-targets", lowercase_names, "LoRA target modules, e.g. q,v", metavar="NAME,…", default="all-linear"),
     Option(
         "modules-to-save",
@@ -122,7 +129,7 @@ UNTIMED = ("ema", "offload")
 TASKED = ("task", "reference")
 """What it is trained for."""
 
-ADAPTED = ("lora-rank", "adapter", "lora-targets", "modules-to-save", "quantized", "quantize-experts")
+ADAPTED = ("lora-rank", "adapter", "adapter-block", "lora-targets", "modules-to-save", "quantized", "quantize-experts")
 FROZEN = ("freeze-layers", "freeze", *ADAPTED)
 """What is trained of a model, and how the rest is stored."""
 

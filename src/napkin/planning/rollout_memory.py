@@ -10,7 +10,7 @@ from napkin.planning.rollouts import Engine, held_by_rollout
 from napkin.planning.step_memory import terms_of
 from napkin.planning.verdicts import FITS, NOT, Fit
 from napkin.record import record, replace
-from napkin.term import TRUE, Term, add, largest, leaf
+from napkin.term import TRUE, Term, add, largest, leaf, subtract
 from napkin.training.setup import Setup
 
 ENGINE = ("engine/", "memory/engine")
@@ -124,6 +124,12 @@ def _phases(sharing: Sharing, terms: dict[str, Term], used: Term, capacity: Term
         own = [] if engine is None else [engine.memory(capacity).renamed("memory/engine")]
         return [*own, used.renamed("memory/phase/update")]
     kept = _kept(sharing.away, terms)
+    if engine.shared:
+        beyond = subtract("engine/memory", engine.memory(capacity).renamed("engine/share_of_it"), engine.weights())
+        return [
+            add("memory/phase/rollout", beyond, kept.renamed("kept")),
+            add("memory/phase/update", used, *([] if sharing.asleep else [beyond])),
+        ]
     rollout = add("memory/phase/rollout", *held_by_rollout(engine, capacity, kept))
     sync = add("memory/phase/weight_transfer", engine.weights(), kept.renamed("kept"), terms["memory/parameters"])
     beside = [] if sharing.asleep else [engine.memory(capacity)]

@@ -89,7 +89,7 @@ def held_by_micro_batch(lengths: RolloutLengths, micro: int) -> int:
 class Engine:
     """An inference engine on `gpus` GPUs in groups of `ranks`, which has a `share` of each one's memory. apart: on GPUs
     of its own; family: of engines, "" where nothing says it; broadcast: byte/s at which its trainer's library sends it
-    all weights there, 0 where nothing says it."""
+    all weights there, 0 where nothing says it; form: number format of its weights; shared: they are the trainer's."""
 
     model: Model
     gpus: int
@@ -98,14 +98,17 @@ class Engine:
     apart: bool
     family: str = ""
     broadcast: float = 0.0
+    form: str = FORMAT
+    shared: bool = False
 
     @property
     def setup(self) -> ServingSetup:
-        return ServingSetup(self.model, served_weights.stored(FORMAT), ELEMENT, FORMAT, EngineRanks(self.ranks))
+        return ServingSetup(self.model, served_weights.stored(self.form), ELEMENT, FORMAT, EngineRanks(self.ranks))
 
     def weights(self) -> Term:
         """Return the bytes of the weights on a rank."""
-        return served_weights.weights(self.model, served_weights.stored(FORMAT), self.ranks).renamed("engine/weights")
+        stored = served_weights.stored(self.form)
+        return served_weights.weights(self.model, stored, self.ranks).renamed("engine/weights")
 
     def memory(self, capacity: Term) -> Term:
         """Return the bytes that the engine takes of a GPU: its share of the whole memory (verl
@@ -158,12 +161,12 @@ def _linears(model: Model) -> list[LinearLayer]:
     return [linear for layer in layers for op in layer.operations if (linear := op.linear()) is not None]
 
 
-def ranks_needed(model: Model, capacity: float, share: float, longest: int, node: int) -> int:
-    """Return the fewest tensor-parallel ranks, a power of two in a node, whose share holds the weights and a cache of
-    one sequence."""
+def ranks_needed(model: Model, capacity: float, share: float, longest: int, node: int, form: str = FORMAT) -> int:
+    """Return the fewest tensor-parallel ranks, a power of two in a node, whose share holds the weights in a number
+    format and a cache of one sequence."""
     ranks = 1
     while ranks <= node and model.heads % ranks == 0:
-        engine = Engine(model, ranks, ranks, share, apart=False)
+        engine = Engine(model, ranks, ranks, share, apart=False, form=form)
         if float(engine.weights().value) + engine.cached(longest) <= share * capacity:
             return ranks
         ranks *= 2

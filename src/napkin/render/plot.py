@@ -6,7 +6,7 @@ import io
 import os
 from typing import Any
 
-from napkin.errors import ABSENT, NapkinError
+from napkin.errors import ABSENT, NapkinError, escaped
 from napkin.render.answer import Answer
 from napkin.render.chart import Chart
 from napkin.render.files import write_whole
@@ -24,11 +24,11 @@ SIDE_BY_SIDE = 3
 
 def checked(path: str) -> str:
     """Return the file's format, refused (2) before anything is computed if it cannot be drawn."""
-    ending = os.path.splitext(path)[1].lower()
+    ending, shown = os.path.splitext(path)[1].lower(), escaped(path)[:200]
     if ending not in FORMATS:
-        raise NapkinError(f"--plot: {path!r} is neither .svg nor .png", "name a file such as picture.svg")
+        raise NapkinError(f"--plot: '{shown}' is neither .svg nor .png", "name a file such as picture.svg")
     if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
-        raise NapkinError(f"--plot: {path}: its folder does not exist", "name a file in a folder that exists")
+        raise NapkinError(f"--plot: {shown}: its folder does not exist", "name a file in a folder that exists")
     return ending[1:]
 
 
@@ -89,7 +89,9 @@ def draw(answer: Answer, path: str, theme: str = "light") -> None:
     try:
         write_whole(path, out.getvalue())
     except OSError as problem:
-        raise NapkinError(f"--plot: {path}: {problem.strerror or 'cannot be written'}", "check the path") from None
+        raise NapkinError(
+            f"--plot: {escaped(path)[:200]}: {problem.strerror or 'cannot be written'}", "check the path"
+        ) from None
 
 
 def _height(chart: Chart) -> float:

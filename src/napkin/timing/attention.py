@@ -8,7 +8,7 @@ from napkin.operations.facts import AttentionCost
 from napkin.operations.primitives import PAIRS
 from napkin.term import Term
 from napkin.timing.clock import BYTE, MULTIPLY_ADD, TWO, Clock, size
-from napkin.timing.efficiency import alignment, halvings
+from napkin.timing.efficiency import alignment, depth, halvings
 
 KORTHIKANTI = "Korthikanti et al. 2022, arXiv:2205.05198, appendix: 2as²b + 2as²b + as²b saved"
 READ_SCORES = term.constant("forward_share", 13, "1", KORTHIKANTI)
@@ -59,13 +59,18 @@ def pairs_of(clock: Clock, op: AttentionCost, name: str, exact: bool) -> Term:
 
 
 def fused_time(clock: Clock, op: AttentionCost, name: str) -> tuple[Term, Term]:
-    """Return the time of the fused kernel: the allowed pairs only; backward 2.5 × the FLOPs at a lower rate."""
+    """Return the time of the fused kernel: the allowed pairs only; backward 2.5 × the FLOPs at a lower rate. The
+    inner loop of a tile of queries runs over the keys that it reads, of one rank's part: few of them leave the
+    rate lower, as few steps of a GEMM's inner loop do."""
     rates = clock.rates
-    flops = pair_flops(clock, op, f"{name}/flops", pairs_of(clock, op, f"{name}/pairs", True))
+    pairs = pairs_of(clock, op, f"{name}/pairs", True)
+    flops = pair_flops(clock, op, f"{name}/flops", pairs)
+    keys = term.divide(f"{name}/keys", pairs, size("queries", clock.layout.sequence), clock.cp)
     slow_small = where(op.qk_dim <= SMALL_HEAD, SMALL_HEAD_SHARE, 1.0)
     share = term.multiply(
         f"{name}/share",
         clock.rate("attention", rates.attention),
+        depth(f"{name}/filled", keys, clock.rate("half_keys", rates.half_keys)),
         term.leaf("head_size", slow_small, "1", term.TRUE, "FlashAttention-2, arXiv:2307.08691, figure 4"),
     )
     forward = term.divide(f"{name}/fused/forward", flops, term.multiply(f"{name}/rate", clock.peak_wide, share))

@@ -82,12 +82,22 @@ def gemm_time(clock: Clock, op: RoutedExperts, name: str, routed: Term) -> tuple
     inner = term.divide(f"{name}/inner", size(f"{name}/d_ff", op.d_ff), shares)
     up_width = term.multiply(f"{name}/gate_and_up", inner, TWO) if op.gated else inner
     hidden = size(f"{name}/d_model", op.d_model)
-    alone = (clock.layout.looped > 0) | (local.value <= 1)
-    grouped = clock.rate("grouped", where(alone, 1, clock.rates.grouped))
+    grouped = grouping(clock, name, local)
     learns = op.learning
     up, up_back = clock.linear(f"{name}/up", rows, hidden, up_width, local, grouped=grouped, learning=learns)
     down, down_back = clock.linear(f"{name}/down", rows, inner, hidden, local, grouped=grouped, learning=learns)
     return term.add(f"{name}/products/forward", up, down), term.add(f"{name}/products/backward", up_back, down_back)
+
+
+def grouping(clock: Clock, name: str, local: Term) -> Term:
+    """Return the share of an ordinary GEMM's rate that the GEMMs of several experts in one kernel reach. What is lost
+    is lost between one expert and the next: a single one loses nothing."""
+    several = where(clock.layout.looped > 0, 0, 1)
+    kernels = term.leaf("one_kernel", several, "1", term.GIVEN, "0 where experts run one after the other")
+    lost = term.subtract(f"{name}/grouped/lost", ONE, clock.rate("grouped", clock.rates.grouped))
+    at_least = term.largest(f"{name}/grouped/experts", local, ONE)
+    others = term.subtract(f"{name}/grouped/others", ONE, term.divide(f"{name}/grouped/one", ONE, at_least))
+    return term.subtract(f"{name}/grouped", ONE, term.multiply(f"{name}/grouped/all", kernels, lost, others))
 
 
 def exchange_time(clock: Clock, op: RoutedExperts, name: str, per_rank: Term, routed: Term) -> Term:

@@ -74,19 +74,23 @@ def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
     groups = by_group(own, last, clock.move(f"{kind}/accumulation", accumulated))
     counted = launches_of(operations, clock.layout)
     launches = launch_time(clock, kind, operations, counted)
-    groups["host"] = host_time(kind, groups, launches)
+    waits = experts_launched(clock, kind, operations, counted)
+    groups["host"] = term.add(f"{kind}/host", host_time(kind, groups, launches), waits)
     seconds = term.add(f"{kind}/seconds", *groups.values())
-    behind = term.subtract(f"{kind}/behind", seconds, forward_time(own, counted, launches))
+    behind = term.subtract(f"{kind}/behind", seconds, forward_time(own, counted, launches, waits))
     return LayerTime(groups, behind, weights, frozen, work_of(clock, layer.operations, kind))
 
 
-def forward_time(own: LayerClock, counted: Launches, launches: Term) -> Term:
+def forward_time(own: LayerClock, counted: Launches, launches: Term, waits: Term) -> Term:
     """Return the seconds of the forward pass with its waits for the host: its work on the device, or its share of the
-    launches where these take longer. What is recomputed changes neither, so that it never makes a step faster."""
+    launches where these take longer, and of the waits for experts. What is recomputed changes none of them, so that it
+    never makes a step faster."""
     kind = own.kind
     forward = total(f"{kind}/forward", (one for terms in own.forward.values() for one in terms))
     share = term.leaf(f"{kind}/forward/share", counted.forward, "1", term.TRUE, "counted operations")
-    return term.largest(f"{kind}/forward/waited", forward, term.multiply(f"{kind}/launch/forward", launches, share))
+    launched = term.multiply(f"{kind}/launch/forward", launches, share)
+    longer = term.largest(f"{kind}/forward/longer", forward, launched)
+    return term.add(f"{kind}/forward/waited", longer, term.multiply(f"{kind}/host/experts/forward", waits, share))
 
 
 @record
@@ -162,6 +166,19 @@ def launch_time(clock: Clock, kind: str, operations: Sequence[Operation], counte
     return term.add(f"{kind}/launch", *parts)
 
 
+def experts_launched(clock: Clock, kind: str, operations: Sequence[Operation], counted: Launches) -> Term:
+    """Return the seconds in which the device waits while the host, which reads back how many tokens each expert has,
+    launches what works on each of those on the GPU: forward, backward, and what is recomputed."""
+    layout = clock.layout
+    found = [one.experts / layout.ep for op in operations if (one := op.routed()) is not None]
+    if not found:
+        return zero(f"{kind}/host/experts")
+    local = term.leaf(f"{kind}/host/experts/local", where(layout.looped > 0, 0, sum(found)), "1", term.TRUE, "on a GPU")
+    each = clock.rate(f"{kind}/host/experts/each", clock.rates.host_expert, SECOND, STACK)
+    share = term.leaf(f"{kind}/host/experts/passes", counted.own, "1", term.TRUE, "counted operations")
+    return term.multiply(f"{kind}/host/experts", local, each, share)
+
+
 def by_group(own: LayerClock, last: Term | None, accumulation: Term) -> dict[str, Term]:
     """Return the seconds by group but the host's: forward, backward, and what is recomputed in the backward pass, which
     a layer that no gradient reaches does not have."""
@@ -196,7 +213,7 @@ def by_group(own: LayerClock, last: Term | None, accumulation: Term) -> dict[str
 def host_time(kind: str, groups: dict[str, Term], launch: Term) -> Term:
     """Return how long the device waits for the host, which launches a layer's kernels in `launch` seconds."""
     busy = term.add(f"{kind}/device", *groups.values())
-    return term.subtract(f"{kind}/host", term.largest(f"{kind}/longer", busy, launch), busy)
+    return term.subtract(f"{kind}/host/launches", term.largest(f"{kind}/longer", busy, launch), busy)
 
 
 def residual_width(operations: Sequence[Operation]) -> Number:

@@ -8,7 +8,14 @@ from napkin import term
 from napkin.elementwise import holds_for_all, is_array, where
 from napkin.formats import stored_bytes
 from napkin.operations.base import Operation, Timer
-from napkin.operations.facts import AttentionCost, LinearLayer, MergedExperts, RoutedExperts, ThinPair
+from napkin.operations.facts import (
+    AttentionCost,
+    LinearLayer,
+    MergedExperts,
+    Reparameterization,
+    RoutedExperts,
+    ThinPair,
+)
 from napkin.operations.learning import Learning
 from napkin.operations.rewrite import FusedLinear, divided_outputs
 from napkin.operations.roles import COLUMN, HEADS, ROW
@@ -101,6 +108,23 @@ class LayerClock(Timer):
         each = term.constant("bytes_of_a_norm", 14, BYTE, "16 bits: seven elements read or written")
         moved = clock.move(f"{name}/moved", term.multiply(f"{name}/bytes", each, d_in, d_out))
         self.add({"matmul": term.add(f"{name}/products", down, up), "elementwise": moved}, {})
+
+    def reparameterized(self, op: Reparameterization) -> None:
+        """Add an adapter's products with the tokens and of weights, and the bytes that making its weights moves."""
+        clock, name = self.clock, f"{self.kind}/{op.name}"
+        for one, learning in op.timed():
+            rows = size(f"{name}/{one.name}/m", one.m) if one.m else clock.tokens
+            k, n = size(f"{name}/{one.name}/k", one.k), size(f"{name}/{one.name}/n", one.n)
+            batch = size(f"{name}/{one.name}/batch", one.batch) if one.batch > 1 else ONE
+            forward, backward = clock.linear(f"{name}/{one.name}", rows, k, n, batch, learning=learning)
+            self.add({"matmul": forward}, {"matmul": backward})
+        ahead, back = (
+            clock.move(
+                f"{name}/{way}", term.leaf(f"{name}/{way}/bytes", moved, BYTE, term.TRUE, "elements of its weights")
+            )
+            for way, moved in zip(("made", "unmade"), op.moved(), strict=True)
+        )
+        self.add({"elementwise": ahead}, {"elementwise": back})
 
     def merged(self, op: MergedExperts) -> None:
         """Add the matmul B·A of every expert on this GPU, and its sum with the weights: two read, one written after the

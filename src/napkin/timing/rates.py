@@ -22,6 +22,7 @@ class Rates:
     matmul, matmul_wide share of the peak that a large matrix product sustains
     attention, attention_backward
                         share of the peak of the fused forward kernel; how much slower its backward runs per FLOP
+    half_keys           keys of a query that leave half of that share
     core, core_odd      share of `matmul_wide` that unfused attention's batched products reach; of that, with heads of
                         odd size
     score_bytes         traffic of unfused attention per score, forward and backward together
@@ -39,11 +40,12 @@ class Rates:
     data_overlap, data_exposed
                         1 where gradients are reduced while the last backward runs; least share that stays exposed
     interference        slow-down of everything else by FSDP's collectives, per second of link time
-    grouped             share of `matmul` that grouped products of experts reach
+    grouped             share of an ordinary product's rate that products of many experts in one kernel reach
     permutation_bytes   traffic of permuting per routed token and hidden element
     dispatch            time of the all-to-all over bytes/bandwidth
     host_layer, host_experts
                         seconds in which the host launches one layer's kernels
+    host_expert         seconds in which the device waits for the launches of one expert's
     host_unit, host_module
                         seconds in which the host gathers a unit of FSDP, or a module of ZeRO-3, and gives it back
     optimizer_slowness  time of the optimizer over bytes/bandwidth
@@ -67,6 +69,7 @@ class Rates:
     matmul_wide: Number
     attention: Number
     attention_backward: Number
+    half_keys: Number
     core: Number
     core_odd: Number
     score_bytes: Number
@@ -93,6 +96,7 @@ class Rates:
     dispatch: Number
     host_layer: Number
     host_experts: Number
+    host_expert: Number
     host_unit: Number
     host_module: Number
     optimizer_slowness: Number

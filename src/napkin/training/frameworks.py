@@ -61,6 +61,10 @@ class Framework:
     retains       a checkpointed block whose parameters are frozen leaves its input, and the gradient of that, until the
                   backward pass is over: FSDP's hook on the recomputed input (torch/distributed/fsdp/_runtime_utils.py,
                   _register_post_backward_reshard_only_hook) refers to it, where checkpoints are reentrant
+    experts_apart  experts are divided over expert-parallel ranks alone, and whole on each group of them: FSDP is told
+                  to ignore their modules (foundation-model-stack/fms-acceleration at 876e2ed6, plugins/accelerated-moe,
+                  framework_plugin_scattermoe.py, fsdp_plugin.ignored_modules; scattermoe_prepare.py replicates them
+                  over world_size // ep_degree)
     unit_of_adapter  each matrix of an adapter is a unit of its own (peft utils/other.py, fsdp_auto_wrap_policy: every
                   leaf with a trained weight; the Trainer of transformers and accelerate take it)
     unit_of_module  ZeRO-3 gathers each module with weights by hooks of its own
@@ -93,6 +97,7 @@ class Framework:
     unsynced: bool = False
     defers: bool = False
     retains: bool = False
+    experts_apart: bool = False
     unit_of_adapter: bool = False
     unit_of_module: bool = False
     pads: int = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from napkin.errors import NapkinError, did_you_mean
 from napkin.training.optimizer import FORMS, Optimizer
 from napkin.training.optimizers import MOST_RANK, OPTIMIZERS, PROJECTED, RANK
+from napkin.units import plain
 
 _SPELLINGS = {
     "adamw-torch": "adamw",
@@ -43,9 +44,10 @@ def find(text: str, where: str = "--optimizer", form: str | None = None) -> tupl
     word, colon, rank = word.partition(":")
     word = _SPELLINGS.get(word, word)
     if colon and word in PROJECTED:
-        if not rank.isascii() or not rank.isdigit() or not 0 < int(rank) <= MOST_RANK:
+        chosen = plain(rank)
+        if chosen is None or not 0 < chosen <= MOST_RANK:
             raise NapkinError(f"{where}: {rank[:20]!r} is no rank", f"{word}:{RANK} projects to rank {RANK}")
-        return _formed(PROJECTED[word](int(rank)), named, form, where, text)
+        return _formed(PROJECTED[word](chosen), named, form, where, text)
     if word not in OPTIMIZERS or colon:
         shown = "".join(c for c in text.strip()[:40] if c.isprintable())
         raise NapkinError(

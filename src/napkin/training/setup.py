@@ -48,7 +48,7 @@ def wakes(frozen: int | None, recompute: Recompute, implementation: Implementati
     """Return whether gradients pass through frozen layers all the same: where layers are checkpointed, transformers and
     peft make the embedding's output require one (PreTrainedModel.enable_input_require_grads)."""
     tuning = implementation.tuning
-    fixed = frozen is not None or (tuning is not None and tuning.method == "lora")
+    fixed = frozen is not None or (tuning is not None and tuning.targeted)
     checkpoints = recompute.kind not in ("none", "selective")
     return fixed and implementation.wakes and (checkpoints or woken)
 

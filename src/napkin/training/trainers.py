@@ -31,6 +31,7 @@ class Trainer:
     share     of each GPU's memory that an inference engine there takes
     engine    family of the inference engines that it starts, "" where it starts none or nothing says it
     ranks     tensor-parallel ranks of the engine unless a run says otherwise
+    shares    adapters are trained on the engine's own copy of the other weights
     sleeps    the engine gives its memory back while the model is trained
     away      what it moves to the host while an engine generates on the same GPUs
     unpads    sequences of a micro-batch of reinforcement learning follow each other without padding
@@ -60,6 +61,7 @@ class Trainer:
     share: float = 0.5
     engine: str = ""
     ranks: int = 1
+    shares: bool = False
     sleeps: bool = True
     away: tuple[str, ...] = ()
     penalizes: tuple[str, ...] = PENALIZED
@@ -95,7 +97,7 @@ class Trainer:
             return self.checkpoints
         import re  # slow to load, and read from rows alone
 
-        found = re.search(rf"\b{re.escape(self.name)}[ =v]*(\d+)\.(\d+)", versions)
+        found = re.search(rf"\b{re.escape(self.name)}[ =v]*(\d{{1,9}})\.(\d{{1,9}})", versions)
         newer = found is None or (int(found[1]), int(found[2])) >= self.since
         return self.checkpoints and newer
 
@@ -185,9 +187,14 @@ TRAINERS: dict[str, Trainer] = {
         Trainer(
             "unsloth",
             "unslothai/unsloth unsloth/models/_utils.py, float32_mixed_precision; unslothai/unsloth-zoo "
-            "unsloth_zoo/gradient_checkpointing.py, Unsloth_Offloaded_Gradient_Checkpointer",
+            "unsloth_zoo/gradient_checkpointing.py, Unsloth_Offloaded_Gradient_Checkpointer; unsloth/models/llama.py, "
+            "fast_inference: the model is made of vLLM's own tensors (convert_vllm_to_huggingface), "
+            "gpu_memory_utilization 0.5, standby only where UNSLOTH_VLLM_STANDBY asks for it",
             checkpoints=True,
             offloads=True,
+            engine="vllm",
+            shares=True,
+            sleeps=False,
             software="lean",
         ),
         Trainer(

@@ -15,9 +15,11 @@ from napkin.units.numbers import (
     exact,
     fraction,
     number,
+    plain,
     positive,
     positive_count,
     probability,
+    ratio,
 )
 from napkin.units.printing import OUT_OF_RANGE, duration_unit, figures, human
 from napkin.units.quantities import (
@@ -39,6 +41,6 @@ __all__ = [
     "BINARY", "DECIMAL", "EXAMPLES", "NUMBER_FORMATS", "OUT_OF_RANGE", "SECONDS", "Unreadable", "at_least_one",
     "bandwidth", "bytes_each", "combine", "compute_rate", "count", "degree", "dollars", "duration",
     "duration_unit", "exact", "exponents",
-    "figures", "fraction", "human", "number", "number_format", "positive", "positive_count", "power_draw",
-    "probability", "quantity", "root", "same", "shape", "size", "words",
+    "figures", "fraction", "human", "number", "number_format", "plain", "positive", "positive_count", "power_draw",
+    "probability", "quantity", "ratio", "root", "same", "shape", "size", "words",
 ]  # fmt: skip

@@ -23,6 +23,7 @@ DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12, "
 BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40, "pi": 2**50}
 _DIGITS = "0123456789"
 LONGEST = 60
+MOST_PLAIN = 18
 _DOUBLE = (2**53 - 1) * 2**971
 """The largest number of fp64."""
 
@@ -143,6 +144,12 @@ def exact(text: str) -> tuple[int, int]:
     return top, bottom
 
 
+def plain(text: str) -> int | None:
+    """Return the whole number that at most 18 digits 0 to 9 spell, after a minus where it is negative; else None."""
+    digits = text.removeprefix("-")
+    return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= MOST_PLAIN else None
+
+
 def count(text: str) -> int:
     """Read a whole number that is not negative: `70B` is 70,000,000,000."""
     value = number(text)
@@ -154,7 +161,15 @@ def count(text: str) -> int:
 
 
 def positive(text: str) -> Value:
-    """Read a number above zero."""
+    """Read an amount above zero, which no percentage is."""
+    value = ratio(text)
+    if "%" in text:
+        raise Unreadable(f"{text.strip()!r} is a share, not an amount", "write a number without %")
+    return value
+
+
+def ratio(text: str) -> Value:
+    """Read a factor above zero: `1.2` or `120%`."""
     return above_zero(number(text), text)
 
 

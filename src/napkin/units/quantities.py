@@ -131,6 +131,8 @@ def bandwidth(text: str) -> Value:
 
 def compute_rate(text: str) -> Value:
     """Read FLOP/s: `989T`, `989TFLOP/s`, `9.89e14`."""
+    if split(text)[2] == "m":
+        number(text)  # complains: milli or million
     if "compute" not in _TIMES:
         _TIMES["compute"] = {**COUNTS, **_rate_table(("flop/s", "flops", "flops/s"), bits=False)}
     return above_zero(scaled(text, _TIMES["compute"], "for example 989TFLOP/s"), text)
@@ -138,6 +140,8 @@ def compute_rate(text: str) -> Value:
 
 def power_draw(text: str) -> Value:
     """Read watts: `700W`, `1.2kW`."""
+    if split(text)[2] == "mW":
+        raise Unreadable(f"{text.strip()!r} is in milliwatts", "for example 700W; MW is a million watts")
     table = {"": (1, 1), "w": (1, 1), "kw": (1000, 1), "mw": (10**6, 1)}
     return above_zero(scaled(text, table, "for example 700W"), text)
 

@@ -19,6 +19,7 @@ from napkin.inputs.load import STDIN, Document, name_of, printable
 from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.render.findings import PROBLEM, Finding, to_annotations, to_junit
+from napkin.units import plain
 
 _MOST = 1000
 POSSIBLE = "possible"
@@ -86,8 +87,8 @@ def _without_place(message: str, file: str) -> tuple[int | None, str]:
     if rest == message:
         return None, message
     line, colon, after = rest[1:].partition(": ")
-    if rest[:1] == ":" and colon and line.isdigit():
-        return int(line), after
+    if rest[:1] == ":" and colon and plain(line) is not None:
+        return plain(line), after
     return None, rest.removeprefix(": ")
 
 

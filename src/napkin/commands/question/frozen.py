@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.architectures import implementation_of
 from napkin.commands.inputs import Inputs
+from napkin.commands.question.adapters import read_kind
 from napkin.commands.question.tasks import read_forwards
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.operations.frameworks import IMPLEMENTATIONS
@@ -11,7 +12,7 @@ from napkin.operations.frozen import Frozen
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
 from napkin.operations.tuning import Tuning
-from napkin.options.training import ADAPTED, FROZEN, UNQUANTIZED
+from napkin.options.training import FROZEN, UNQUANTIZED
 from napkin.record import replace
 from napkin.training.frameworks import PLAIN
 from napkin.training.recomputation import Recompute
@@ -85,26 +86,25 @@ def _check_freezable(inputs: Inputs, model: Model, frozen: int) -> None:
 
 def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, word: str) -> Implementation:
     """Return the implementation with LoRA on frozen weights where --lora-rank asks for it."""
-    rank, stored = inputs.integer_or_none("lora-rank"), read_quantized(inputs)
+    stored = read_quantized(inputs)
+    method, rank = read_kind(inputs, stored)
     if rank is None:
-        for name in ADAPTED[1:]:
-            if name in inputs and inputs.has(name) and (stored or name != "quantized"):
-                raise NapkinError(f"--{name} needs --lora-rank", "for example --lora-rank 8")
         return implementation
     from napkin.operations.lora_targets import check_parameters, check_runs, resolved, saved_roles
 
     library = {"litgpt": "bitsandbytes", "torchtune": "torchao"}.get(word, "transformers")
     experts = _read_quantized_experts(inputs, model, stored)
     dropout = float(inputs.number_or_none("dropout") or 0.0)
-    inputs.default("adapter", "lora")
     weighted = inputs.text("adapter") == "dora"
+    if weighted:
+        inputs.note("DoRA: the norm of each weight, made of weights alone, takes time and is no part of its FLOPs")
     names = inputs.texts("modules-to-save")
     if names and word != "hf":
         raise Refused(f"--modules-to-save: not modeled in {word}", "--implementation hf, or leave it out")
     saved = saved_roles(names, model)
-    tuning = Tuning("lora", rank, dropout, (), stored, library, experts, magnitude=weighted, saved=saved)
+    tuning = Tuning(method, rank, dropout, (), stored, library, experts, magnitude=weighted, saved=saved)
     tuning = resolved(tuning, inputs.texts("lora-targets"), model, implementation)
-    if word == "hf":
+    if word == "hf" and method == "lora":
         check_parameters(tuning)
         check_runs(tuning, model, implementation)
     if library == "transformers":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.architectures import implementation_of
 from napkin.commands.inputs import Inputs
+from napkin.commands.question.adapters import read_whether_adapted
 from napkin.commands.question.frozen import read_frozen, read_implementation, read_quantized
 from napkin.commands.question.layout import check_divides, read_layout
 from napkin.commands.question.nodes import read_gpus
@@ -177,7 +178,7 @@ def _read_policy(inputs: Inputs, framework: Framework) -> Precision:
     """Return the precision policy: the trainer's where none is given."""
     trainer = _read_trainer(inputs)
     if trainer is not None:
-        adapters = inputs.has("lora-rank")
+        adapters = read_whether_adapted(inputs)
         quantized = bool(read_quantized(inputs))
         usual = trainer.policy_of_adapters(framework, quantized) if adapters else trainer.policy_of_all(framework)
         inputs.redefault("precision", usual.stated)

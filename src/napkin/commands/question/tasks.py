@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
+from napkin.commands.question.adapters import read_whether_adapted
 from napkin.errors import NapkinError, Refused
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
@@ -76,7 +77,7 @@ def read_forwards(inputs: Inputs, framework: Framework) -> tuple[ForwardPass, ..
         why = f"--task {task.name} has no reference model" if inputs.has("task") else "no task has a reference model"
         inputs.depends(("reference",), False, why, "--task dpo or kto")
         return ()
-    adapters = inputs.has("lora-rank")
+    adapters = read_whether_adapted(inputs)
     usual = ADAPTERS_OFF if adapters else SAME
     if task.rollout and task.name not in _read_trainer(inputs).penalizes:
         usual = NONE

@@ -11,7 +11,8 @@ from napkin.commands.question.layout import degrees
 from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.untimed import read_untimed
 from napkin.commands.rollout.amount import read_steps, run_of
-from napkin.commands.rollout.lengths import read_lengths
+from napkin.commands.rollout.engine import read_form, read_shares
+from napkin.commands.rollout.lengths import read_spans
 from napkin.commands.rollout.search import Freedom, RolloutLayout, RolloutSearch, chosen
 from napkin.commands.screens.rollout_plan import screen
 from napkin.errors import BROKEN, NapkinError
@@ -48,7 +49,7 @@ class RolloutPlan:
 def read(inputs: Inputs) -> RolloutPlan:
     """Read the question."""
     read_untimed(inputs)
-    lengths = read_lengths(inputs, timed=True)
+    lengths, *others = read_spans(inputs)
     for name in (*ELSEWHERE, "tokens"):
         inputs.depends((name,), False, "a plan of reinforcement learning does not take it", "--steps, --price")
     if isinstance(inputs.peek("gpus"), list):
@@ -70,7 +71,7 @@ def read(inputs: Inputs) -> RolloutPlan:
     amount = any(name in inputs for name in ("steps", "samples"))
     inputs.depends(("price", "epochs"), amount, "only a whole run has a cost", "--steps 200")
     return RolloutPlan(
-        search=RolloutSearch(layouts, prediction, lengths, _read_freedom(inputs), capacity),
+        search=RolloutSearch(layouts, prediction, lengths, _read_freedom(inputs), capacity, tuple(others)),
         gpus=0 if least else inputs.integer("gpus"),
         steps=read_steps(inputs, lengths) if amount else None,
         goodput=read_goodput(inputs, trained=(layouts.request.model, layouts.request.setup)) if amount else None,
@@ -98,6 +99,8 @@ def _read_freedom(inputs: Inputs) -> Freedom:
         family=trainer.engine,
         broadcast=trainer.broadcast,
         unpads=trainer.unpads,
+        form=read_form(inputs, trainer),
+        shared=read_shares(inputs, trainer),
     )
 
 
@@ -128,11 +131,9 @@ def run_plan(inputs: Inputs) -> Answer:
         terms.insert(0, leaf("gpus", gpus, "GPU"))
         inputs.record("gpus", gpus, "solved")
     answer = Answer("plan", terms, rows=rows)
-    ends = found.ends(plan.confidence, "stack" in plan.given)
-    for term in outer.values():
-        low, high = ends[term.name]
-        answer.intervals[term.name] = (float(term.value) * low, float(term.value) * high)
-    low, high = ends["step/time"]
+    ends = use.ends(plan.confidence, "stack" in plan.given)
+    answer.intervals.update((name, ends[name]) for name in outer)
+    low, high = (end / use.time for end in ends["step/time"])
     for term in terms:
         if term.name in ("time", "time/uninterrupted", "gpu_hours", "cost"):
             answer.intervals[term.name] = (float(term.value) * low, float(term.value) * high)
@@ -167,7 +168,7 @@ def _run_terms(plan: RolloutPlan, use: RolloutLayout, step: Term) -> list[Term]:
 
 def _row(plan: RolloutPlan, one: RolloutLayout, rank: int, use: bool) -> dict[str, Cell]:
     """Return one way as a row."""
-    low, high = one.seconds.ends(plan.confidence, "stack" in plan.given)["step/time"]
+    low, high = (end / one.time for end in one.ends(plan.confidence, "stack" in plan.given)["step/time"])
     shown = degrees(one.layout)
     run = {term.name: float(term.value) for term in _run_terms(plan, one, one.seconds.time)}
     seconds = run.get("time", one.time)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.frozen import read_implementation
@@ -13,8 +11,10 @@ from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.setup import read_setup
 from napkin.commands.question.step_model import read_prediction
 from napkin.commands.question.tasks import read_task
+from napkin.commands.rollout.engine import read_form, read_shares
 from napkin.commands.rollout.lengths import MEANS, read_lengths, read_means_below, read_spans
 from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
+from napkin.commands.rollout.seconds import spanned as spanned_times
 from napkin.errors import NapkinError
 from napkin.evidence.rates import machine
 from napkin.evidence.single import StepPrediction
@@ -22,7 +22,7 @@ from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.options.training import SETUP_DEFAULTS
 from napkin.planning.rollout_memory import RolloutFit, Sharing, moved_away, spanned, weigh
-from napkin.planning.rollouts import APART, Engine, RolloutLengths, held_by_micro_batch, ranks_needed
+from napkin.planning.rollouts import APART, FORMAT, Engine, RolloutLengths, held_by_micro_batch, ranks_needed
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.training.setup import Setup
@@ -79,15 +79,8 @@ class RolloutQuestion:
 
     def spanned(self) -> dict[str, tuple[float, float]]:
         """Return the interval of each of its times: over the lengths that means may be, too."""
-        lows: dict[str, float] = {}
-        highs: dict[str, float] = {}
-        for lengths, prediction in ((self.lengths, self.prediction), *self.ends):
-            found = self._timed(lengths, prediction)
-            values = {term.name: float(term.value) for term in (found.time, *found.time.parts, *found.phases)}
-            for name, (low, high) in found.ends(self.confidence, self.stack_named).items():
-                lows[name] = min(lows.get(name, math.inf), values[name] * low)
-                highs[name] = max(highs.get(name, 0.0), values[name] * high)
-        return {name: (low, highs[name]) for name, low in lows.items()}
+        found = [self._timed(*one) for one in ((self.lengths, self.prediction), *self.ends)]
+        return spanned_times(found, self.confidence, self.stack_named)
 
     def _timed(self, lengths: RolloutLengths, prediction: StepPrediction) -> RolloutSeconds:
         away = moved_away(self.weighed().terms, self.sharing.away) if self.sharing.away else None
@@ -202,12 +195,14 @@ def _read_engine(
     share = APART if where == "separate" else float(size)
     node = int(machine(hardware, "bf16").node)
     ranks = inputs.integer_or_none("rollout-tp")
+    apart = where == "separate"
+    shared = not apart and read_shares(inputs, trainer)
+    form = read_form(inputs, trainer) if shared else FORMAT
     if ranks is None:
-        ranks = max(
-            ranks_needed(model, hardware.capacity, share, lengths.most, min(node, gpus)), min(trainer.ranks, gpus)
-        )
+        needed = ranks_needed(model, hardware.capacity, share, lengths.most, min(node, gpus), form)
+        ranks = max(needed, min(trainer.ranks, gpus))
         inputs.default("rollout-tp", str(ranks))
         ranks = inputs.integer("rollout-tp")
     if gpus % ranks:
         raise NapkinError(f"--rollout-tp {ranks} does not divide the engine's {gpus:,} GPUs", "one that does")
-    return Engine(model, gpus, ranks, share, where == "separate", trainer.engine, trainer.broadcast)
+    return Engine(model, gpus, ranks, share, apart, trainer.engine, trainer.broadcast, form, shared)

@@ -6,16 +6,18 @@ import math
 from collections.abc import Iterator
 
 from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
+from napkin.commands.rollout.seconds import spanned as spanned_times
 from napkin.errors import NapkinError
 from napkin.evidence.single import StepPrediction
 from napkin.operations.model import Model
 from napkin.planning.layouts import LayoutQuestion, best, recommended
-from napkin.planning.rollout_memory import RolloutFit, Sharing, moved_away, weigh
-from napkin.planning.rollouts import APART, Engine, RolloutLengths, held_by_micro_batch, ranks_needed
+from napkin.planning.rollout_memory import RolloutFit, Sharing, moved_away, spanned, weigh
+from napkin.planning.rollouts import APART, FORMAT, Engine, RolloutLengths, held_by_micro_batch, ranks_needed
 from napkin.planning.verdicts import FITS, NOT
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.training.layout import Layout
+from napkin.training.setup import Setup
 
 TRIED = 5
 """Layouts of the trainer that are evaluated with each engine: of the fastest, and of the front of time and memory."""
@@ -34,6 +36,7 @@ class Freedom:
     ranks    its tensor-parallel ranks, None: searched     offloads  whether the trainer's states may leave the GPU
     family   of engines that the trainer's library starts   broadcast  byte/s at which it sends them all weights
     unpads   whether sequences of its micro-batches have no padding
+    form, shared  number format of the weights of an engine on the trainer's GPUs, and whether they are the trainer's
     """
 
     share: float
@@ -46,16 +49,24 @@ class Freedom:
     family: str
     broadcast: float
     unpads: bool
+    form: str
+    shared: bool
 
 
 @record
 class RolloutLayout:
-    """One way to run a step: the trainer's layout, the engine, the time of a step and the memory of its phases."""
+    """One way to run a step: the trainer's layout, the engine, the time of a step and the memory of its phases; open:
+    its time with other mean lengths, where they are not stated."""
 
     layout: Layout
     sharing: Sharing
     seconds: RolloutSeconds
     fit: RolloutFit
+    open: tuple[RolloutSeconds, ...] = ()
+
+    def ends(self, level: float, named: bool) -> dict[str, tuple[float, float]]:
+        """Return the interval of each of its times, in seconds."""
+        return spanned_times((self.seconds, *self.open), level, named)
 
     @property
     def time(self) -> float:
@@ -75,13 +86,15 @@ class RolloutLayout:
 @record
 class RolloutSearch:
     """The question. layouts: of the trainer, over the longest sequences; prediction: of a step, for what no layout
-    changes; lengths: of prompts and answers."""
+    changes; lengths: of prompts and answers; others: the least and the most that they may be in the mean, where that is
+    not stated."""
 
     layouts: LayoutQuestion
     prediction: StepPrediction
     lengths: RolloutLengths
     freedom: Freedom
     capacity: Term
+    others: tuple[RolloutLengths, ...] = ()
 
     @property
     def model(self) -> Model:
@@ -107,15 +120,21 @@ class RolloutSearch:
     def _fastest(self, gpus: int, share: float, apart: bool) -> Iterator[Engine]:
         """Yield the engine on so many GPUs with the ranks that generate fastest; none where no number holds it."""
         node, capacity = self.layouts.request.node, float(self.capacity.value)
+        form = FORMAT if apart else self.freedom.form
         try:
-            least = self.freedom.ranks or ranks_needed(self.model, capacity, share, self.lengths.most, min(node, gpus))
+            longest, within = self.lengths.most, min(node, gpus)
+            least = self.freedom.ranks or ranks_needed(self.model, capacity, share, longest, within, form)
         except NapkinError:
             return
         most = self.freedom.ranks or min(node, gpus)
         tried = [least << i for i in range(most.bit_length()) if least << i <= most]
         family = self.freedom.family
-        rate = self.freedom.broadcast
-        engines = [Engine(self.model, gpus, ranks, share, apart, family, rate) for ranks in tried if gpus % ranks == 0]
+        rate, shared = self.freedom.broadcast, self.freedom.shared and not apart
+        engines = [
+            Engine(self.model, gpus, ranks, share, apart, family, rate, form, shared)
+            for ranks in tried
+            if gpus % ranks == 0
+        ]
         timed = []
         for engine in engines:
             try:
@@ -125,8 +144,10 @@ class RolloutSearch:
         if timed:
             yield min(timed, key=lambda one: _generating(one[0]))[1]
 
-    def _seconds(self, prediction: StepPrediction, engine: Engine, away: Term | None) -> RolloutSeconds:
-        return seconds_of(prediction, engine, self.lengths, self.layouts.hardware, self.model, away)
+    def _seconds(
+        self, prediction: StepPrediction, engine: Engine, away: Term | None, lengths: RolloutLengths | None = None
+    ) -> RolloutSeconds:
+        return seconds_of(prediction, engine, lengths or self.lengths, self.layouts.hardware, self.model, away)
 
     def _with(self, engine: Engine, gpus: int) -> Iterator[RolloutLayout]:
         """Yield the fastest layouts of the trainer with an engine; where one does not surely fit, also with the
@@ -149,17 +170,33 @@ class RolloutSearch:
         """Return one way with its memory, over the longest sequences, and its time, over mean ones."""
         assert sharing.engine is not None
         setup = self.layouts.setup(layout)
-        held = setup
-        if self.freedom.unpads:
-            seq = held_by_micro_batch(self.lengths, int(layout.micro))
-            held = replace(setup, layout=layout.replaced(seq=-(-seq // layout.cp) * layout.cp))
-        fit = weigh(self.model, held, self.layouts.request.implementation, sharing, self.capacity)
-        mean = replace(setup, layout=layout.replaced(seq=-(-self.lengths.mean // layout.cp) * layout.cp))
-        plan, rates = self.layouts.timed(mean)
-        at = replace(self.prediction.at, gpus=math.log(int(layout.gpus)))
-        prediction = replace(self.prediction, passes=mean.passes(self.model), plan=plan, rates=rates, at=at)
+        first, *rest = (self._weighed(setup, sharing, lengths) for lengths in (self.lengths, *self.others))
+        fit = spanned(first, rest, self.capacity)
         away = moved_away(fit.terms, sharing.away) if sharing.away else None
-        return RolloutLayout(layout, sharing, self._seconds(prediction, sharing.engine, away), fit)
+        found, *others = (
+            self._seconds(self._prediction(setup, lengths), sharing.engine, away, lengths)
+            for lengths in (self.lengths, *self.others)
+        )
+        return RolloutLayout(layout, sharing, found, fit, tuple(others))
+
+    def _weighed(self, setup: Setup, sharing: Sharing, lengths: RolloutLengths) -> RolloutFit:
+        """Return the memory of a layout, over the longest sequences or the largest micro-batch."""
+        if self.freedom.unpads:
+            setup = _over(setup, held_by_micro_batch(lengths, int(setup.layout.micro)))
+        return weigh(self.model, setup, self.layouts.request.implementation, sharing, self.capacity)
+
+    def _prediction(self, setup: Setup, lengths: RolloutLengths) -> StepPrediction:
+        """Return the prediction of an optimizer step of a layout, over mean sequences."""
+        mean = _over(setup, lengths.mean)
+        plan, rates = self.layouts.timed(mean)
+        at = replace(self.prediction.at, gpus=math.log(int(setup.layout.gpus)), seq=math.log(int(mean.layout.seq)))
+        return replace(self.prediction, passes=mean.passes(self.model), plan=plan, rates=rates, at=at)
+
+
+def _over(setup: Setup, seq: int) -> Setup:
+    """Return a setup over sequences of so many tokens, which context-parallel ranks divide."""
+    cp = int(setup.layout.cp)
+    return replace(setup, layout=setup.layout.replaced(seq=-(-seq // cp) * cp))
 
 
 def _generating(found: RolloutSeconds) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from napkin.evidence.constants import deviations
 from napkin.evidence.generation import UNKNOWN, rates_on
@@ -35,6 +36,18 @@ class RolloutSeconds:
         wide = max(of_step, spread(deviations(level), without))
         named_terms = (self.time, *self.time.parts, *self.phases)
         return dict.fromkeys((term.name for term in named_terms), (math.exp(-wide), math.exp(wide)))
+
+
+def spanned(found: Sequence[RolloutSeconds], level: float, named: bool) -> dict[str, tuple[float, float]]:
+    """Return the interval of each time, in seconds, over a step with several lengths."""
+    lows: dict[str, float] = {}
+    highs: dict[str, float] = {}
+    for one in found:
+        values = {term.name: float(term.value) for term in (one.time, *one.time.parts, *one.phases)}
+        for name, (low, high) in one.ends(level, named).items():
+            lows[name] = min(lows.get(name, math.inf), values[name] * low)
+            highs[name] = max(highs.get(name, 0.0), values[name] * high)
+    return {name: (low, highs[name]) for name, low in lows.items()}
 
 
 PASSES = {LOGPROBS: "logprobs", REFERENCE: "reference", REWARD: "reward", "values": "values", CRITIC: "critic"}
@@ -72,18 +85,22 @@ def seconds_of(
             leaf("bytes_of_a_weight", ELEMENT, "byte/param", TRUE, "bf16"),
         )
         trained_on = int(prediction.plan.dp * prediction.plan.tp)
-        if engine.apart and engine.broadcast:
+        if engine.shared:
+            sync = None
+        elif engine.apart and engine.broadcast:
             sync = broadcast_time(weights, engine.broadcast, "the library's own full broadcasts")
         else:
             holders = trained_on + (engine.gpus if engine.apart else 0)
             sync = sync_time(weights, tensors(model), engine.ranks, holders, engine.apart, prediction.rates)
         inner += generation.parts
-        generation, sync = _slower(generation, factor), _slower(sync, factor)
-        moved = [_slower(offload_time(away), factor)] if away is not None else []
-        phases = (generation, *parts, sync, *moved)
+        generation = _slower(generation, factor)
+        moved = [
+            _slower(one, factor) for one in (sync, None if away is None else offload_time(away)) if one is not None
+        ]
+        phases = (generation, *parts, *moved)
         if lengths.behind:
             together = largest("step/together", generation, add("step/training", *parts))
-            return RolloutSeconds(add("step/time", together, sync), phases, tuple(inner), prediction, said())
+            return RolloutSeconds(add("step/time", together, *moved), phases, tuple(inner), prediction, said())
         parts = [*phases]
     return RolloutSeconds(add("step/time", *parts), tuple(parts), tuple(inner), prediction, said())
 

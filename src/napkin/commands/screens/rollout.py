@@ -81,7 +81,7 @@ def of_memory(question: RolloutQuestion, answer: Answer, phases: Sequence[Term])
         on_host = float(terms["memory/host"].value)
         of_it = size(on_host) if there is None else size_of(on_host, float(there.value))
         too_much = " does not fit" if there is not None and on_host > float(there.value) else ""
-        remarks.append(f"in the host's memory between phases: {of_it} per node{too_much}")
+        remarks.append(f"in the host's memory: {of_it} per node{too_much}")
     ends = interval(answer.intervals["memory/total"], total, "byte", question.confidence)
     head = [(answer.verdict or "").upper(), f"{size_of(total, capacity)} per GPU", ends]
     following = _after(question, answer.verdict == DOES_NOT_FIT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from napkin.footprint.legs import PROJECTOR, VISION
 from napkin.operations.model import Model
 from napkin.operations.roles import LM_HEAD, TOKEN
+from napkin.operations.tuning import Tuning
 from napkin.training.layout import Layout
 from napkin.training.setup import Setup
 from napkin.training.tasks import REFERENCE
@@ -32,11 +33,7 @@ SAVED = {TOKEN: "embedding", LM_HEAD: "head"}
 def trained_part(setup: Setup) -> list[str]:
     """Return the task, what is trained, and how the rest is stored, as clauses; none where all of the model is."""
     tuning = setup.implementation.tuning
-    adapter = (
-        []
-        if tuning is None
-        else [f"{'DoRA' if tuning.magnitude else 'LoRA'} rank {tuning.rank}" if tuning.rank else tuning.method]
-    )
+    adapter = [] if tuning is None else [adapter_words(tuning)]
     if tuning is not None and tuning.quantized:
         adapter.append(f"{tuning.quantized} weights")
     if tuning is not None and tuning.saved:
@@ -46,6 +43,18 @@ def trained_part(setup: Setup) -> list[str]:
         frozen.append(f"{setup.frozen} layers frozen" if setup.frozen else "embedding frozen")
     frozen += [{VISION: "tower frozen", PROJECTOR: "tower and projector frozen"}[setup.asleep]] if setup.asleep else []
     return [*task_of(setup), *adapter, *frozen]
+
+
+def adapter_words(tuning: Tuning) -> str:
+    """Return what is trained next to frozen weights."""
+    if tuning.method == "lora":
+        return f"{'DoRA' if tuning.magnitude else 'LoRA'} rank {tuning.rank}"
+    from napkin.operations.adapter_kinds import KINDS
+
+    kind = KINDS.get(tuning.method)
+    if kind is None:
+        return tuning.method
+    return f"{kind.title} {kind.measure} {tuning.rank}" if kind.sized else kind.title
 
 
 def task_of(setup: Setup) -> list[str]:

@@ -18,7 +18,7 @@ LONGEST_PROMPT = 1000
 SYNCHRONOUS = ("", "on policy", "sync", "colocate sync", "colocate")
 """Words of runs whose phases follow each other: what libraries do unless a row says otherwise (verl ray_trainer.py, TRL
 grpo_trainer.py, OpenRLHF without --async_train)."""
-BEHIND = re.compile(r"(\d+)-step off|one-step")
+BEHIND = re.compile(r"(\d{1,9})-step off|one-step")
 """Words of runs whose answers may be so many steps older than the weights."""
 STREAMED = ("fully async", "fully_async", "separate_async")
 """Words of runs that generate all the time, on GPUs of their own."""

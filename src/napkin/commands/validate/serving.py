@@ -17,6 +17,7 @@ from napkin.evidence.serving_errors import class_of, half_width, source_key
 from napkin.evidence.serving_rows import ServedRow, served_row
 from napkin.inputs.load import printable
 from napkin.record import record
+from napkin.units import plain
 
 RATES = (
     *("output_tokens_per_second", "output_tokens_per_second_per_gpu", "total_tokens_per_second"),
@@ -35,7 +36,7 @@ QUANTITIES = (*RATES, *TIMES, *SIZES)
 """Keys of `measured` that are predicted, in the order in which they are shown."""
 FITTED_LINE, LINE, AT_CONTEXT = "itl_fit_ms", ("intercept", "slope_per_context_token"), 1000
 """A line that a page fits to the time of a token over its context: read at this many tokens."""
-PRINTED = re.compile(r"~?\s*([0-9][0-9.,]*)\s*([kKM]?)")
+PRINTED = re.compile(r"~?\s*([0-9][0-9,]*(?:\.[0-9]+)?)\s*([kKM]?)")
 THOUSANDS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6}
 
 
@@ -64,9 +65,10 @@ def measured(row: RowFields) -> Iterator[MeasuredServing]:
             continue
         found = stated[name]
         for over, value in found.items() if isinstance(found, dict) else [(0, found)]:
-            if not str(over).isdigit():
+            tokens = plain(str(over))
+            if tokens is None or tokens < 0:
                 raise row.wrong(f"measured.{name}", f"{printable(repr(over), 40)} is not a number of tokens")
-            yield MeasuredServing(name, _number(row, name, value), int(over))
+            yield MeasuredServing(name, _number(row, name, value), tokens)
 
 
 def _number(row: RowFields, name: str, value: object) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from napkin.errors import Refused
@@ -12,6 +13,11 @@ ROLLOUTS = "give model, layout and task as options: napkin step MODEL --task grp
 SIZES = "give model, batch, sequence and layout as options: napkin memory MODEL --gpus N --micro-batch N --seq N …"
 TRAINING = "give the file that starts the training"
 RECIPE = "give the configuration of a recipe that trains"
+OTHER_WORK = re.compile(
+    r"(?:^|[/_])(?:lm_)?(?:evaluate|eval|generate|generation|inference|convert|merge|analyze|preprocess|synthesize|export)"
+    r"(?!.*(?:train|tune))[^/]*\.py$|(?:^|/)tasks/main\.py$"
+)
+"""Programs that train nothing, by their names: generate_samples_gpt.py, run_text_generation_server.py."""
 
 
 @record
@@ -50,6 +56,7 @@ NEIGHBORS = (
         ROLLOUTS,
     ),
     Neighbor("open-instruct's grpo_fast", _holds("num_unique_prompts_rollout", "total_episodes"), ROLLOUTS),
+    Neighbor("DeepSpeed-Chat's launch line", _holds("data_split", "deepspeed", "zero_stage|actor_zero_stage"), SIZES),
     Neighbor("SpecForge's configuration of a draft model", _holds("model.target_model_path"), SIZES),
     Neighbor("NeMo Automodel's recipe", _holds("step_scheduler", "model._target_|recipe"), SIZES),
     Neighbor(
@@ -88,6 +95,11 @@ NEIGHBORS = (
             and source.has_any("max_new_tokens", "tasks", "quantizer", "prompt")
             and not source.has_any("optimizer", "loss", "epochs")
         ),
+        RECIPE,
+    ),
+    Neighbor(
+        "a launch line of evaluation, generation or conversion, not of training",
+        lambda source: any(OTHER_WORK.search(one) for one in source.command if one.endswith(".py")),
         RECIPE,
     ),
     Neighbor("a tokenizer's configuration", _holds("bos_token|tokenizer_class", "eos_token|unk_token"), TRAINING),

@@ -269,6 +269,21 @@ def full_policy(loaded: str | None, autocast: str | None, widens: bool, master: 
     return f"param={narrow},grad={narrow},compute={narrow},state={narrow}"
 
 
+IN_8_BITS = {
+    AUTOCAST: "param=fp32,grad=fp32,compute=fp8,state=fp32",
+    PURE: "param=bf16,grad=bf16,compute=fp8,state=bf16",
+    MASTER: "fp8-mixed",
+}
+"""A policy → the same with its linears in fp8."""
+
+
+def take_fp8(reading: Reading, key: str) -> None:
+    """Read a switch that runs the linears in fp8, over the formats of training all weights."""
+    before = reading.inputs.get("precision")
+    if reading.read(key, flag) and before is not None and str(before.value) in IN_8_BITS:
+        reading.derive("precision", IN_8_BITS[str(before.value)], key, *before.where.split(", "))
+
+
 DTYPES = {
     "bfloat16": "bf16",
     "bf16": "bf16",

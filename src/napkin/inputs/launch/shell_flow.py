@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 
 from napkin.inputs.launch.shell_values import Variables, marks
 from napkin.inputs.launch.shell_words import Statement, statements
+from napkin.units import plain
 
 _SET = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=(.*)", re.S)
 _DECLARE = ("export", "declare", "local", "readonly", "typeset")
@@ -275,7 +276,7 @@ def _compared(words: list[str]) -> bool | None:
     if sign in ("=", "==", "!="):
         return fnmatchcase(left, right) is (sign != "!=")
     numbers = {"-eq": "==", "-ne": "!=", "-lt": "<", "-le": "<=", "-gt": ">", "-ge": ">="}
-    if sign in numbers and left.lstrip("-").isdigit() and right.lstrip("-").isdigit():
-        a, b = int(left), int(right)
+    a, b = plain(left), plain(right)
+    if sign in numbers and a is not None and b is not None:
         return {"-eq": a == b, "-ne": a != b, "-lt": a < b, "-le": a <= b, "-gt": a > b, "-ge": a >= b}[sign]
     return None

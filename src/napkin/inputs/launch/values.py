@@ -91,6 +91,8 @@ def _of_text(text: str) -> float:
     import ast
 
     plain = text.strip()
+    if not plain.isascii():
+        raise Unreadable(f"{shown(text)} is not a number")
     try:
         found = _folded(ast.parse(plain.replace("/", "//") if "//" not in plain else plain, mode="eval").body)
     except (SyntaxError, ValueError, ArithmeticError, RecursionError, MemoryError):

@@ -54,7 +54,7 @@ FLINT = Architecture(
     config_class="FlintConfig",
     implementation=replace(
         SIGMOID_ROUTER,
-        softmax="native",
+        softmax="narrowed",
         shares=new_shares,
         fp32_router=True,
         router_apart=True,

@@ -21,6 +21,7 @@ from napkin.inputs.launch.shared import (
     adapters,
     take_amount,
     take_deepspeed_file,
+    take_fp8,
     take_fsdp,
     take_saved,
 )
@@ -183,6 +184,11 @@ def _precision(reading: Reading) -> None:
         reading.derive("precision", policy, *keys)
 
 
+def _formats(reading: Reading) -> None:
+    _precision(reading)
+    take_fp8(reading, "fp8")
+
+
 def _checkpointing(reading: Reading) -> None:
     value = reading.find("gradient_checkpointing")
     if value is None:
@@ -269,7 +275,7 @@ FORMAT = LaunchFormat(
             _layout,
         ),
         KeyRule(
-            "bf16 fp16 bfloat16 float16", "precision", "bf16-pure; FSDP: amp-bf16; DeepSpeed: bf16-mixed", _precision
+            "bf16 fp16 bfloat16 float16 fp8", "precision", "bf16-pure; FSDP: amp-bf16; DeepSpeed: bf16-mixed", _formats
         ),
         KeyRule("gradient_checkpointing activation_offloading", "recompute offload", "true is full", _checkpointing),
         KeyRule(

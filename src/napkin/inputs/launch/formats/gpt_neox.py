@@ -122,6 +122,9 @@ def _layout(reading: Reading) -> None:
 
 def _precision(reading: Reading) -> None:
     kind = str(reading.source.plain("precision") or "").lower()
+    if str(reading.source.plain("fp16.type") or "").lower() == "bfloat16":  # until 2023: {"fp16": {"type": "bfloat16"}}
+        reading.put("precision", MASTER, "fp16.type")
+        return
     for key in ("fp16", "bf16"):
         if reading.read(f"{key}.enabled", flag) or (key in kind) or (key == "bf16" and kind == "bfloat16"):
             keys = [k for k in (f"{key}.enabled", "precision") if k in reading.source]
@@ -130,7 +133,7 @@ def _precision(reading: Reading) -> None:
     if kind == "fp32" or reading.read("fp32.enabled", flag):
         reading.put("precision", "fp32", "precision")
     elif "train_micro_batch_size_per_gpu" in reading.source:
-        reading.default("precision", "fp16-mixed", "precision")
+        reading.default("precision", "fp32", "precision")  # arguments.py, calculate_derived
 
 
 def _others(reading: Reading) -> None:

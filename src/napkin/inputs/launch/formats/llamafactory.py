@@ -13,6 +13,7 @@ from napkin.inputs.launch.shared import (
     adapters,
     take_amount,
     take_deepspeed_file,
+    take_fp8,
     take_fsdp,
     take_saved,
 )
@@ -159,6 +160,11 @@ def _of_megatron(reading: Reading) -> None:
     reading.default("optimizer", "adamw", "optim")
 
 
+def _formats(reading: Reading) -> None:
+    _precision(reading)
+    take_fp8(reading, "fp8")
+
+
 def _precision(reading: Reading) -> None:
     """Read the formats: what is trained is cast to fp32 unless pure_bf16, or ZeRO 3 keeps a copy (model/adapter.py)."""
     keys = [
@@ -245,7 +251,7 @@ FORMAT = LaunchFormat(
             "a DeepSpeed file is read where it is; Megatron's keys mean mcore_adapter",
             _framework,
         ),
-        KeyRule("bf16 fp16 pure_bf16", "precision", "trained weights in fp32 unless pure_bf16 or ZeRO 3", _precision),
+        KeyRule("bf16 fp16 pure_bf16 fp8", "precision", "trained weights in fp32 unless pure_bf16 or ZeRO 3", _formats),
         KeyRule(
             "disable_gradient_checkpointing optim flash_attn enable_liger_kernel use_unsloth",
             "recompute optimizer attention loss trainer",

@@ -29,7 +29,7 @@ def is_this(source: LaunchFile) -> bool:
 def _program(reading: Reading) -> None:
     """Say which program runs where it is no decoder that is trained on the next token."""
     name = next((one.rsplit("/", 1)[-1] for one in reading.source.command if one.endswith(".py")), "")
-    if "bert" in name or "t5" in name or "vision" in name or "retro" in name or "vlm" in name:
+    if any(word in name for word in ("bert", "t5", "vision", "retro", "vlm", "_vl", "llava", "ict", "multimodal")):
         reading.refuse(name, "no decoder: an encoder or another model than napkin builds from a launch's sizes")
     for key in ("hybrid_layer_pattern", "hybrid_override_pattern", "hybrid_attention_ratio"):
         if reading.find(key) is not None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from napkin.inputs.launch import megatron_core as core
 from napkin.inputs.launch.checks import check_batch, check_gpus
 from napkin.inputs.launch.format import KeyRule, LaunchFormat, apply, open_reading
 from napkin.inputs.launch.names import FP32, MEGATRON
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import flag, number, whole
+from napkin.inputs.launch.values import flag, names, number, whole
 from napkin.inputs.megatron_shape import config_of
 
 
@@ -49,8 +51,59 @@ def _precision(reading: Reading) -> None:
     reading.derive("precision", policy, *keys) if keys else reading.default("precision", policy, "trainer.precision")
 
 
+NO_DECODER = {
+    "model.mm_cfg": "a vision tower runs next to the language model",
+    "model.patch_dim": "a vision transformer: no decoder of tokens",
+    "model.bert_binary_head": "an encoder: no decoder of tokens",
+    "model.retro": "attention to retrieved neighbors",
+    "model.unet_config": "a diffusion model",
+    "model.vision": "a vision tower runs next to the language model",
+}
+"""Keys of NeMo's models that its decoders do not have → what they are."""
+OTHERS = re.compile(r"bert|(?<![a-z])m?t5|retro|griffin|mamba|neva|clip|imagen|diffusion|dreambooth|sdxl|controlnet")
+"""Names of NeMo's other models, as its files name their runs."""
+TARGETS = {
+    "attention_qkv": ["q", "k", "v"],
+    "linear_qkv": ["q", "k", "v"],
+    "attention_dense": ["o"],
+    "linear_proj": ["o"],
+    "mlp_fc1": ["gate", "up"],
+    "linear_fc1": ["gate", "up"],
+    "mlp_fc2": ["down"],
+    "linear_fc2": ["down"],
+    "attention": ["q", "k", "v", "o"],
+    "mlp": ["gate", "up", "down"],
+    "all": ["all"],
+}
+"""NeMo's fused linears → the linears of a preset that they are made of."""
+
+
+def _check_decoder(reading: Reading) -> None:
+    """Refuse other models than decoders, whose sizes have the same names."""
+    for key, why in NO_DECODER.items():
+        if key in reading.source:
+            reading.refuse(key, why)
+            return
+    for key in ("name", "run.name", "exp_manager.name"):
+        found = OTHERS.search(str(reading.source.plain(key) or "").lower())
+        if found:
+            reading.refuse(key, f"names {found[0]}, which is no decoder that napkin builds from sizes")
+            return
+
+
+def _targets(reading: Reading, key: str) -> None:
+    """Read LoRA's targets; the fused qkv and gated up are counted as their parts."""
+    value = reading.find(key)
+    listed = [part for one in names(value.value if value is not None else []) for part in TARGETS.get(one, [one])]
+    if listed:
+        reading.assume("lora-targets", ",".join(dict.fromkeys(listed)), key)
+    else:
+        reading.ask("lora-targets", key)
+
+
 def _model(reading: Reading) -> None:
     """Read model: with the tables that Megatron-core's users share."""
+    _check_decoder(reading)
     inner = open_reading(OF_MODEL, reading.source.under("model"))
     apply(OF_MODEL, inner)
     for name in ("gpus",):
@@ -70,6 +123,9 @@ def _inside(reading: Reading) -> None:
         reading.build(lambda: config_of(_flags(reading), reading.value_of("seq")))
     else:
         reading.ask("model", "restore_from_path")
+    if reading.value_of("seq") is None:
+        reading.inputs.pop("seq", None)
+        reading.take("seq", "data.train_ds.max_seq_length", whole)
     core.take_sp(reading)
     core.take_recompute(
         reading,
@@ -113,7 +169,7 @@ def _inside(reading: Reading) -> None:
         reading.put("lora-rank", rank, "peft.lora_tuning.adapter_dim") if rank else reading.ask(
             "lora-rank", "peft.lora_tuning.adapter_dim"
         )
-        reading.ask("lora-targets", "peft.lora_tuning.target_modules")
+        _targets(reading, "peft.lora_tuning.target_modules")
     elif scheme and scheme not in ("none", "null"):
         reading.refuse("peft.peft_scheme", f"napkin has no adapter {scheme[:40]!r}")
     if reading.read("cpu_offloading", flag):

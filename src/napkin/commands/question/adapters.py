@@ -1,0 +1,49 @@
+"""Which adapters are trained next to frozen weights, and their size, from the options."""
+
+from __future__ import annotations
+
+from napkin.commands.inputs import Inputs
+from napkin.errors import NapkinError, Refused
+from napkin.options.training import ADAPTED
+
+SIZED = {"ia3": "", "oft": "adapter-block", "boft": "adapter-block"}
+"""Kinds of adapters that have no rank, with the option that gives their size."""
+LORA_KINDS = ("lora", "dora")
+
+
+def read_whether_adapted(inputs: Inputs) -> bool:
+    """Return whether adapters are trained next to frozen weights: a rank is given, or a kind that has none."""
+    return inputs.has("lora-rank") or (inputs.has("adapter") and inputs.text("adapter") in SIZED)
+
+
+def read_kind(inputs: Inputs, stored: str) -> tuple[str, int | None]:
+    """Return the method of adapters and their size; None: there are none."""
+    if not read_whether_adapted(inputs):
+        for name in ADAPTED[1:]:
+            if name in inputs and inputs.has(name) and (stored or name != "quantized"):
+                raise NapkinError(f"--{name} needs --lora-rank", "for example --lora-rank 8")
+        return "lora", None
+    inputs.default("adapter", "lora")
+    word = inputs.text("adapter")
+    size = SIZED.get(word, "lora-rank")
+    for name in ("lora-rank", "adapter-block"):
+        if name != size and name in inputs and inputs.has(name):
+            hint = f"--{size}" if size else "leave it out"
+            raise NapkinError(f"--{name}: --adapter {word} has none", hint)
+    if word in LORA_KINDS:
+        return "lora", inputs.integer("lora-rank")
+    from napkin.operations.adapter_kinds import KINDS
+
+    kind = KINDS[word]
+    if stored and not kind.quantizes:
+        raise NapkinError(
+            f"--adapter {word}: peft adds a delta of the weight's own shape, which quantized weights do not have",
+            "--adapter lora, or leave --quantized out",
+        )
+    if int(inputs.number_or_none("tp") or 1) > 1:
+        raise Refused(f"--tp: peft divides no adapter of the kind {word}", "--tp 1, or --adapter lora")
+    if not size:
+        return word, kind.usual
+    if not inputs.has(size):
+        inputs.default(size, str(kind.usual))
+    return word, inputs.integer(size)
