@@ -110,7 +110,8 @@ def _main(argv: list[str]) -> int:
     if not argv:
         from napkin.cli.overview import overview
 
-        print(overview(), end="", file=sys.stderr)
+        with contextlib.suppress(OSError, ValueError):  # stderr may be closed or full
+            print(overview(), end="", file=sys.stderr)
         return 2
     if argv[0] == "help" and len(argv) > 1:
         argv = [*argv[1:], "--help"]
