@@ -85,7 +85,7 @@ def stage(of: PreparedStep, low: int = 0, high: int = len(TYPES)) -> Stage:
 
 
 EVERY = Recompute("every", 2)
-PARTS = [(0, 7), (0, 3), (3, 7), (1, 2)]
+PARTS = [(0, 7), (0, 3), (3, 7), (1, 2), (5, 6)]
 
 
 def plain(low: int, high: int) -> list[int]:
@@ -202,8 +202,10 @@ def test_what_layers_share_and_none_keeps() -> None:
     of = step(EVERY, shared_tensors=(kept,))
     assert shared_kv_bytes(of, stage(of)) == 10**3  # no layer reads it
     of = step(EVERY, shared_tensors=(kept,), layers=((3, replace(FIRST, shared=(kept,))), (4, SECOND)))
-    assert shared_kv_bytes(of, stage(of)) == 0
+    assert shared_kv_bytes(of, stage(of)) == shared_kv_bytes(of, stage(of, 3, 4)) == 0
     assert shared_kv_bytes(of, stage(of, 1, 2)) == 10**3
+    of = step(EVERY, shared_tensors=(UNKEPT,))
+    assert shared_kv_bytes(of, stage(of, 1, 2)) == 10**7  # a plain layer reads it, and does not keep it
 
 
 def test_shared_tensors_go_with_their_last_reader() -> None:

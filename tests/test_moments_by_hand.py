@@ -15,7 +15,7 @@ from napkin.footprint.memory import least_states, parts_of, rank_of
 from napkin.footprint.moments import pixel_bytes
 from napkin.footprint.other_models import logits_of
 from napkin.footprint.peaks import StageLayers
-from napkin.footprint.prepared import flat, reach_of_step
+from napkin.footprint.prepared import flat, prepare, reach_of_step
 from napkin.footprint.registered import buffers
 from napkin.footprint.saving import saved
 from napkin.footprint.through_passes import Gradients
@@ -87,6 +87,15 @@ def test_registered_buffers(what: str, first: float, last: float) -> None:
         step = replace(step, setup=replace(step.setup, implementation=implementation))
         found = [buffers(step, rank_of(step, i).stage) for i in range(2)]
         assert found == [width * first, width * last]
+
+
+def test_a_model_without_rotary_embeddings_has_no_angles() -> None:
+    gpt2 = model(model_type="gpt2", n_embd=H, n_layer=2, n_head=HEADS, vocab_size=V)
+    for what in ("rotary", "spare rotary", "each rotary", "angles"):
+        step = step_of(gpt2)
+        implementation = replace(step.setup.implementation, buffers=((what, "fp32"),))
+        step = replace(step, setup=replace(step.setup, implementation=implementation))
+        assert buffers(step, rank_of(step, 0).stage) == 0
 
 
 def test_inputs_are_ids_and_labels() -> None:
@@ -285,6 +294,12 @@ def test_of_offloaded_activations_the_first_layers_are_still_there(how: Recomput
     assert {sum(upto) for _, _, upto, *_ in layers.corners()} >= {first, first + 1, 8}
 
 
+def test_equal_layers_are_one_run() -> None:
+    """A million layers cost what one does."""
+    assert step_of().run.patterns == ((1, ((L, 0),)),)
+    assert step_of(with_layers(DENSE, 10**6)).run.patterns == ((1, ((10**6, 0),)),)
+
+
 def test_groups_recompute_what_is_above_their_checkpoint() -> None:
     """Eight layers in groups of three: the last layer of each, with all of its group, and as many checkpoints."""
     step = step_of(with_layers(DENSE, 8), recompute=Recompute("group", 3))
@@ -338,7 +353,19 @@ def test_a_loss_that_is_fused_with_its_head_keeps_gradients(micro: int) -> None:
 def test_what_the_class_without_its_head_returns() -> None:
     """Llama's last norm; the module that the embedding is in names the body."""
     assert body_output(step_of().stack) == "final_norm"
+    fields = {"hidden_size": H, "ffn_dim": F, "num_hidden_layers": 2, "num_attention_heads": HEADS, "vocab_size": V}
+    opt = model(model_type="opt", **fields, word_embed_proj_dim=H // 2, do_layer_norm_before=False)
+    (name,) = (op.name for op in opt.stacks[-1].after if op.module.endswith("project_out"))
+    assert body_output(opt.stacks[-1]) == name
     assert body_output(Stack("decoder", (), (), ())) == "x"
+
+
+def test_states_of_experts_are_gathered_too() -> None:
+    """Adam's two states in fp32 of what a rank's stage holds: all that is dense, and its own E/2 experts."""
+    step = step_of(SPARSE, dp=4, ep=2, zero=3, save="full")
+    found = rank_of(step, 0)
+    states = saved(step, found, parts_of(step, found.stage)).states
+    assert states == pytest.approx(8 * (OTHERS + EXPERTS / 2), abs=4 * (9 * L + 3))
 
 
 def test_where_the_backward_pass_ends() -> None:
@@ -371,3 +398,41 @@ def test_a_convolution_after_the_first_layer_is_no_part_of_its_checkpoint() -> N
     assert (first.stashed, other.stashed) == (2 * S * H + rest, 2 * S * H)
     assert first.anew - other.anew == 2 * S * H + weights - rest
     assert (other.block, len(other.nodes), first.block) == (len(other.nodes), first.block, first.block)
+
+
+@pytest.mark.parametrize("micro", [1, 3])
+def test_labels_and_logits_of_torch_s_cross_entropy(micro: int) -> None:
+    """Shifted by padding: a view of one sequence's, one longer, else a copy. Cut: logits and labels without the last
+    token of each sequence, views of one sequence's."""
+    tokens, several = micro * S, micro > 1
+
+    def loss(**changes: bool) -> tuple[dict[str, Any], Any]:
+        setup = setup_of(DENSE, micro=micro)
+        after = prepare(DENSE, replace(setup, implementation=replace(setup.implementation, **changes))).run.after
+        last = after.nodes[-1]
+        assert last.name == "nll_loss"
+        return {node.name: node for node in after.nodes}, {one.label: one.size for _, one in last.kept}
+
+    nodes, kept = loss()
+    assert nodes["pad"].output.storage.size == 8 * micro * (S + 1) * several
+    assert kept == {"loss/labels": 8 * tokens if several else 8 * (S + 1), "loss/weight of all tokens": 4}
+    nodes, kept = loss(cuts=True, shifted=False)
+    assert nodes["cut"].output.count == (tokens - micro) * V
+    assert nodes["cut"].output.storage.size == 2 * (tokens - micro) * V * several
+    assert kept == {"loss/labels": 8 * (tokens - micro) * several, "loss/weight of all tokens": 4}
+    assert list(loss(shifted=False)[1]) == ["loss/weight of all tokens"]  # labels as they are given
+
+
+def test_autocast_s_copies_are_there_in_a_pass_without_gradients() -> None:
+    """Of each checkpointed layer and of the head: 2 bytes an element of a matrix, in autocast's cache."""
+    one = ForwardPass("reference", held=True)
+    found = rank(DENSE, policy="amp-bf16", forwards=(one,), loss="log-probs-fp32", recompute=Recompute("full"))
+    casts = {moment.name: moment.weight_casts for moment in found.moments}
+    assert casts["forward_only"] == 2 * (L * MATRICES + V * H)
+    assert casts["step"] == 0
+
+
+def test_gradients_in_backward_are_of_one_tensor() -> None:
+    """The largest: the embedding, or the head."""
+    assert rank(DENSE, in_backward=True).gradients == 2 * TABLE
+    assert rank(DENSE, in_backward=True, policy="fp32").gradients == 4 * TABLE

@@ -14,6 +14,7 @@ from napkin.footprint.memory import rank_of
 from napkin.footprint.rows import Rows
 from napkin.footprint.stages import bounds, in_flight, places, shares
 from napkin.operations.model import Model
+from napkin.planning.enlarge import with_layers
 from napkin.record import replace
 from napkin.training.frameworks import COST, EVEN, FRONT, SLOTS
 from napkin.training.layout import Layout
@@ -110,6 +111,7 @@ def windowed(types: str) -> Model:
     )  # fmt: skip
 
 
+DENSE_12 = with_layers(DENSE, 12)
 LOOKED = [("wwf" * 6, p) for p in (2, 3, 4, 5, 6, 7, 9)] + [
     ("www" + "f" * 13, 4),
     ("f" + "wf" * 10, 5),
@@ -129,6 +131,14 @@ def test_of_stages_that_hold_the_same_the_first_is_looked_at(types: str, p: int,
     assert set(places(step)) == {0, p - 1} | firsts
     late = step_of(windowed(types), framework, pp=p, micro_batches=p, schedule="zero-bubble")
     assert set(places(late)) >= {0, p - 1} | firsts | {p - 2 - held[-2:0:-1].index(one) for one in held[1:-1]}
+
+
+def test_of_equal_layers_both_ends_of_each_run_of_stages_are_looked_at() -> None:
+    """One, five of two, and one: the first two and the last two of the five."""
+    step = step_of(DENSE_12, pp=7, micro_batches=7, stages=((1, 1), (5, 2), (1, 1)))
+    assert set(places(step)) == {0, 1, 2, 4, 5, 6}
+    alone = rank_of(step, 1).alone().stage
+    assert (alone.chunks, alone.parts, alone.delayed) == (1, 1, 0)
 
 
 @pytest.mark.parametrize("types", ["wwf" * 4, "w" * 12])

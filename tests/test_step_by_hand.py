@@ -697,6 +697,11 @@ def test_an_optimizer_works_on_each_matrix() -> None:
     ):
         found = parts(works=works, optimizer_bytes=0, dp=dp, zero=zero, pp=pp)["step/optimizer"]
         assert found == pytest.approx(expected)
+    # tensor-parallel ranks divide the longer side
+    halved = [(a, b / 2) if b > a else (a / 2, b) for a, b in MATRICES]
+    each_half = sum(32 * a * b + min(a, b) ** 2 * max(a, b) / 200 for a, b in halved)
+    divided = parts(works=works, optimizer_bytes=0, tp=2)["step/optimizer"]
+    assert divided == pytest.approx(L * each_half)
     tables = parts(works=works, works_on_tables=1, optimizer_bytes=0)["step/optimizer"]
     assert tables == pytest.approx(L * each + 2 * (32 * V * H + H**2 * V / 200))
     both = parts(works=works, optimizer_bytes=30)["step/optimizer"]
@@ -798,6 +803,8 @@ def test_the_router_s_product() -> None:
     forward = joined(2 * T * H * E / (E / 128), 2 * (T * H + H * E + T * E))
     name = next(one for one in found if one.startswith("moe/router") and one.endswith("/forward"))
     assert found[name] == pytest.approx(forward)
+    half = joined(T * H * E / (E / 128), T * H + 2 * H * E + T * E)
+    assert parts(MOE, cp=2)[name] == pytest.approx(half)
 
 
 def test_norms_of_a_reference_class_are_several_kernels() -> None:
