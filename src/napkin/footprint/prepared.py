@@ -154,7 +154,8 @@ def shape_of(model: Model, layout: Layout) -> Shape:
     if len(model.stacks) > 1:
         return Shape(layout.sequences, layout.target or layout.seq, layout.seq)
     lengths = model.vision.lengths(layout.image_tokens) if model.vision is not None else None
-    return Shape(layout.sequences, layout.seq, images=layout.sequences * layout.images, lengths=lengths or (1, 1, 1))
+    images = layout.sequences * layout.images if layout.images else 0  # none in any of several layouts
+    return Shape(layout.sequences, layout.seq, images=images, lengths=lengths or (1, 1, 1))
 
 
 def _first(run: Pass, setup: Setup, replays: Replays) -> Replay | None:
