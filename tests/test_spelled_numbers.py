@@ -118,3 +118,8 @@ def test_a_key_that_comes_twice_is_found_at_once(napkin: Napkin, tmp_path: pathl
     path.write_text("{" + ",".join(f'"k{at}": 1' for at in range(100_000)) + ', "k99999": 2}')
     outcome = napkin(f"params {path}")
     assert outcome.errors == [f"error: {path}:1: the key 'k99999' appears twice"]
+
+
+def test_a_report_that_cannot_be_written_is_status_74(napkin: Napkin, tmp_path: pathlib.Path) -> None:
+    outcome = napkin(f"check configs/runs/lecture-time.yaml --junit {tmp_path}/none/report.xml")
+    assert (outcome.status, len(outcome.errors)) == (74, 1)

@@ -8,7 +8,7 @@ import os
 import sys
 
 from napkin import __version__
-from napkin.errors import BROKEN, IMPOSSIBLE, NapkinError, Problems, escaped
+from napkin.errors import BROKEN, IMPOSSIBLE, WRITE_FAILED, NapkinError, Problems, escaped
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ OUT_OF_RANGE = (
     "the answer is out of range: a quantity on the way to it is above 1e308",
     "check the inputs for a number with too many zeros",
 )
-INTERRUPTED, PIPE_CLOSED, WRITE_FAILED, DEFECT = 130, 141, 74, 70
+INTERRUPTED, PIPE_CLOSED, DEFECT = 130, 141, 70
 
 
 def main(argv: list[str]) -> int:

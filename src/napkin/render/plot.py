@@ -6,7 +6,7 @@ import io
 import os
 from typing import Any
 
-from napkin.errors import ABSENT, NapkinError, escaped
+from napkin.errors import ABSENT, WRITE_FAILED, NapkinError, escaped
 from napkin.render.answer import Answer
 from napkin.render.chart import Chart
 from napkin.render.files import write_whole
@@ -90,7 +90,7 @@ def draw(answer: Answer, path: str, theme: str = "light") -> None:
         write_whole(path, out.getvalue())
     except OSError as problem:
         raise NapkinError(
-            f"--plot: {escaped(path)[:200]}: {problem.strerror or 'cannot be written'}", "check the path"
+            f"--plot: {escaped(path)[:200]}: {problem.strerror or 'cannot be written'}", "check the path", WRITE_FAILED
         ) from None
 
 

@@ -13,7 +13,7 @@ from napkin.commands.command import WRITTEN, Command, ask, find
 from napkin.commands.first_file import write_first
 from napkin.commands.inputs import Inputs
 from napkin.commands.screens.check import screen, shown, words_of
-from napkin.errors import ABSENT, BROKEN, CLOSE, IMPOSSIBLE, OK, REFUSED, USAGE, NapkinError, Problems
+from napkin.errors import ABSENT, BROKEN, CLOSE, IMPOSSIBLE, OK, REFUSED, USAGE, WRITE_FAILED, NapkinError, Problems
 from napkin.inputs.limits import BROKEN_WORD, CLOSE_WORD, HOLDS, VERDICT, LimitOutcome, hold, status_of
 from napkin.inputs.load import STDIN, Document, name_of, printable
 from napkin.record import record
@@ -247,7 +247,7 @@ def _write_junit(path: str, found: Checked) -> None:
         write_whole(path, to_junit(found.findings, found.seconds).encode("utf-8"))
     except OSError as problem:
         raise NapkinError(
-            f"--junit: {printable(path)}: {problem.strerror}", "name a file in a folder that exists"
+            f"--junit: {printable(path)}: {problem.strerror}", "name a file in a folder that exists", WRITE_FAILED
         ) from None
 
 
