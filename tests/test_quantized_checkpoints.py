@@ -92,3 +92,22 @@ def test_what_is_not_known_is_refused(tmp_path: Path, quantization: dict[str, An
     assert "--dtype" in refused.err
     assert served(tmp_path, quantization, more="--dtype int4").status == 0
     assert served(tmp_path, quantization, "params {}").status == 0
+
+
+LORA = "memory {} --seq 8 --lora-rank 4"
+
+
+def test_adapters_are_trained_on_the_weights_as_they_are_stored(tmp_path: Path) -> None:
+    """peft adds LoRA to layers of GPTQ, AWQ and bitsandbytes; other formats are read as 16 bits."""
+    gptq = {"quant_method": "gptq", "bits": 4, "group_size": 128}
+    four, said, sixteen = (served(tmp_path, gptq, LORA, more) for more in ("", "--quantized int4", "--quantized none"))
+    assert four.data["values"]["memory/parameters"] == said.data["values"]["memory/parameters"]
+    assert four.data["inputs"]["quantized"]["value"] == "int4"
+    assert four.data["inputs"]["quantized"]["origin"] == "default"
+    fp8 = served(tmp_path, {"quant_method": "fp8"}, LORA)
+    assert fp8.data["values"]["memory/parameters"] == sixteen.data["values"]["memory/parameters"]
+    assert sixteen.data["values"]["memory/parameters"] > 2 * LAYERS * (ATTENTION + MLP)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**SHAPE, "quantization_config": gptq}))
+    assert "int4 weights, as the file" in run_line(LORA.format(path)).out
+    assert run_line(f"flops {path} --lora-rank 4").status == 0

@@ -12,7 +12,7 @@ from napkin.operations.frozen import Frozen
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
 from napkin.operations.tuning import Tuning
-from napkin.options.training import FROZEN, UNQUANTIZED
+from napkin.options.training import FROZEN, FROZEN_FORMATS, UNQUANTIZED
 from napkin.record import replace
 from napkin.training.frameworks import PLAIN
 from napkin.training.recomputation import Recompute
@@ -36,6 +36,23 @@ def read_quantized(inputs: Inputs) -> str:
     return "" if stored in (None, UNQUANTIZED) else str(stored)
 
 
+TRAINED_ON = ("gptq", "awq", "bitsandbytes")
+"""Methods of quantized checkpoints whose weights peft trains adapters on as they are (peft 0.21.2, tuners/lora)."""
+
+
+def read_stored_format(inputs: Inputs, model: Model) -> None:
+    """Take a quantized checkpoint's format as the default of --quantized where adapters are trained on it."""
+    stored = model.checkpoint
+    takes = "quantized" in inputs.command.names and "lora-rank" in inputs and "quantized" not in inputs
+    if stored is None or not takes or stored.method not in TRAINED_ON or stored.format not in FROZEN_FORMATS:
+        return
+    inputs.redefault("quantized", stored.format)
+    inputs.assume(f"{stored.format} weights, as the file")
+    inputs.note(
+        f"the frozen weights are {stored.format}, as the checkpoint stores them; --quantized none loads 16 bits"
+    )
+
+
 def read_frozen(inputs: Inputs, model: Model, implementation: Implementation, word: str) -> Frozen:
     """Return what is not trained, with the implementation, named `word`, as it runs adapters."""
     layers, part = inputs.integer_or_none("freeze-layers"), inputs.text_or_none("freeze") or ""
@@ -51,6 +68,7 @@ def read_trained(inputs: Inputs, model: Model, again: Recompute | None = None) -
     recomputation, which lets gradients pass through frozen layers."""
     if not any(name in inputs for name in FROZEN):
         return model
+    read_stored_format(inputs, model)
     from napkin.operations.trained import as_trained
     from napkin.training.setup import wakes
 

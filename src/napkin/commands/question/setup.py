@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.architectures import implementation_of
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.adapters import read_whether_adapted
-from napkin.commands.question.frozen import read_frozen, read_implementation, read_quantized
+from napkin.commands.question.frozen import read_frozen, read_implementation, read_quantized, read_stored_format
 from napkin.commands.question.layout import check_divides, read_layout
 from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.tasks import read_forwards, read_loss, read_sampled, read_task
@@ -54,6 +54,7 @@ def _read_trainer_stage(inputs: Inputs) -> None:
 
 def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     """Return the setup with a layout that is known."""
+    read_stored_format(inputs, model)
     framework = _read_framework(inputs)
     policy = _read_policy(inputs, framework)
     if "fp64" in (policy.param, policy.compute):
