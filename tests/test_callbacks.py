@@ -13,7 +13,10 @@ import pytest
 
 from napkin import NapkinError
 
-HAS_TRANSFORMERS, HAS_LIGHTNING = (importlib.util.find_spec(name) is not None for name in ("transformers", "lightning"))
+HAS_TRANSFORMERS, HAS_LIGHTNING = (
+    all(importlib.util.find_spec(name) is not None for name in names)
+    for names in (("transformers", "torch", "accelerate"), ("lightning", "torch"))
+)
 TOY = {"model_type": "gpt2", "vocab_size": 128, "n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64}
 
 
@@ -138,7 +141,7 @@ def test_lightning_s_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(
-    not HAS_TRANSFORMERS, reason="transformers is not installed: `make environments` runs this next to it"
+    not HAS_TRANSFORMERS, reason="transformers and torch are not installed: `make environments` runs this next to them"
 )
 def test_with_transformers_on_a_toy_model(tmp_path: Any) -> None:
     torch, transformers = importlib.import_module("torch"), importlib.import_module("transformers")
