@@ -19,12 +19,8 @@ if TYPE_CHECKING:
 
     Fields = Mapping[str, Any]
 
-SCALE = 2.0
-"""Bytes of a group's scale in GPTQ, AWQ and compressed-tensors: 16 bits."""
 EXCEPTIONS = ("modules_to_not_convert", "llm_int8_skip_modules", "ignore", "exclude_modules")
 """Fields that list the modules which stay in 16 bits."""
-
-
 MOST_EXCEPTIONS = 20_000
 MOST_REPEATS = 3
 """Repetitions in a pattern; none of a group. More could take for ever to match."""
@@ -66,8 +62,7 @@ def _grouped(fields: Fields) -> tuple[str, float] | None:
 def _integers(bits: object, group: object, *, zeros: bool) -> tuple[str, float] | None:
     if not isinstance(bits, int) or not 2 <= bits <= 8 or not isinstance(group, int | None):
         return None
-    scales = (SCALE + zeros * bits / 8) / group if group is not None and group > 0 else 0.0
-    return f"int{bits}", bits / 8 + scales
+    return f"int{bits}", formats.in_groups(bits, group or 0, bits * zeros)
 
 
 def _eight_bit_floats(fields: Fields) -> tuple[str, float]:

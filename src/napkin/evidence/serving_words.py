@@ -30,8 +30,8 @@ ENGINE_WORDS = (
     ("trtllm", TENSORRT),
 )
 """Words of an engine's name, and the family of engines; the first that occurs holds. ollama runs llama.cpp."""
-BLOCK_SCALE = 4
-"""Bytes that gpt-fast keeps for a group of 4-bit weights, a 16-bit scale and zero point (gpt-fast quantize.py,
+ZERO_BITS = 16
+"""Bits of the zero point that gpt-fast keeps for a group of 4-bit weights (gpt-fast quantize.py,
 group_quantize_tensor): `int4-g32` has groups of 32."""
 WEIGHT_WORDS = (
     (r"nvfp4", "nvfp4"),
@@ -101,8 +101,7 @@ def weights_of(words: str) -> StoredWeights:
         return stored(name)
     low = words.strip().lower()
     if group := re.search(r"int4-g(\d+)", low):
-        each = 0.5 + BLOCK_SCALE / int(group[1])
-        return StoredWeights(group[0], each, 2.0)
+        return StoredWeights(group[0], formats.in_groups(4, int(group[1]), ZERO_BITS), 2.0)
     found = next((form for pattern, form in WEIGHT_WORDS if re.search(pattern, low)), "")
     if not found:
         said = f"how its weights are stored is not known: {words[:40]}" if words else "how its weights are stored"

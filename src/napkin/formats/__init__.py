@@ -18,10 +18,11 @@ from napkin.formats.table import (
     bytes_of,
     element_bytes,
     find,
+    in_groups,
     stored_bytes,
 )  # fmt: skip
 
 __all__ = [
     "BYTES", "COMPUTE_BITS", "EXACT_KEPT", "FORMATS", "GGUF", "INTEGERS", "QUANTIZED", "RECIPES",
-    "SIXTEENTHS", "TRAINED", "Format", "Integer", "bytes_of", "element_bytes", "find", "stored_bytes",
+    "SIXTEENTHS", "TRAINED", "Format", "Integer", "bytes_of", "element_bytes", "find", "in_groups", "stored_bytes",
 ]  # fmt: skip

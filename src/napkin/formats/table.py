@@ -164,10 +164,18 @@ RECIPES = {"fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "fp4": "nvfp4"}
 """Format → the recipe of training that uses it: fp8 takes both of its formats."""
 EXACT_KEPT = ("fp32", "tf32", "bf16", "fp16")
 """Formats of matmuls whose saved tensors were counted with hooks; tf32 reads fp32 tensors."""
+
+
+def in_groups(bits: int, group: int, zero_bits: int = 0) -> float:
+    """Return the bytes of an integer weight of so many bits, with a 16-bit scale, and a zero point of `zero_bits`, for
+    each group of weights (below 1: for a whole column, which is not counted)."""
+    return bits / 8 + ((16 + zero_bits) / 8 / group if group > 0 else 0.0)
+
+
 QUANTIZED = {
     "nf4": 0.5 + 4 / 64,
     "nf4-dq": 0.5 + 1 / 64 + 4 / (64 * 256),
-    "int4": 0.5 + (2 + 0.5) / 128,
+    "int4": in_groups(4, 128, zero_bits=4),
 }
 """Bytes of a weight in formats that only the layers' matrices are stored in. nf4: 4 bits, and an fp32 scale for 64 of
 them; nf4-dq: an 8-bit one with fp32 for 256 scales (Dettmers et al. 2023, QLoRA, arXiv:2305.14314, section 3). int4: a

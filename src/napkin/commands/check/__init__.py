@@ -87,8 +87,9 @@ def _without_place(message: str, file: str) -> tuple[int | None, str]:
     if rest == message:
         return None, message
     line, colon, after = rest[1:].partition(": ")
-    if rest[:1] == ":" and colon and plain(line) is not None:
-        return plain(line), after
+    number = plain(line)
+    if rest[:1] == ":" and colon and number is not None:
+        return number, after
     return None, rest.removeprefix(": ")
 
 

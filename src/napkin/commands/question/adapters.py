@@ -38,7 +38,7 @@ def read_kind(inputs: Inputs, stored: str) -> tuple[str, int | None]:
     if stored and not kind.quantizes:
         raise NapkinError(
             f"--adapter {word}: peft adds a delta of the weight's own shape, which quantized weights do not have",
-            "--adapter lora, or leave --quantized out",
+            "--adapter lora, or --quantized none",
         )
     if int(inputs.number_or_none("tp") or 1) > 1:
         raise Refused(f"--tp: peft divides no adapter of the kind {word}", "--tp 1, or --adapter lora")

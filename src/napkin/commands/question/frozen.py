@@ -48,9 +48,8 @@ def read_stored_format(inputs: Inputs, model: Model) -> None:
         return
     inputs.redefault("quantized", stored.format)
     inputs.assume(f"{stored.format} weights, as the file")
-    inputs.note(
-        f"the frozen weights are {stored.format}, as the checkpoint stores them; --quantized none loads 16 bits"
-    )
+    apart = ", without its exceptions" if stored.kept else ""
+    inputs.note(f"frozen weights in {stored.format}, as the checkpoint stores them{apart}; --quantized none: 16 bits")
 
 
 def read_frozen(inputs: Inputs, model: Model, implementation: Implementation, word: str) -> Frozen:
