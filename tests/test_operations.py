@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterator
+from itertools import chain
 
 import pytest
 
 from napkin import operations
+from napkin._tables.models import PRESETS
 from napkin.elementwise import Number
 from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
@@ -18,6 +20,8 @@ from napkin.operations.ordinary import Elementwise, View
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work
 from napkin.record import record, replace
+from tests.conftest import preset
+from tests.test_renamed import operations_of
 
 
 def test_a_kind_that_lacks_a_method_fails_when_it_is_defined() -> None:
@@ -72,21 +76,24 @@ def kinds(base: type[Operation] = Operation) -> Iterator[type[Operation]]:
         yield from kinds(kind)
 
 
-def test_operations_whose_bytes_the_time_of_a_step_does_not_know_yet() -> None:
-    """The one list of them: each says `NOT_TIMED` in its class."""
-    found = {
-        kind.__name__
-        for kind in kinds()
-        if kind.__module__.startswith("napkin.") and "NOT_TIMED" in kind.traffic.__code__.co_names
-    }
-    elementwise = (
-        "BalanceLoss BlockResidual Cast Clamp AttentionDifference Dropout DynamicMask ExpertScale GroupMean Jitter "
-        "Overwrite Softcap TokenShift"
-    )
-    copies = "ConcatTokens Concat HalfHeads Slice Transpose"
-    next_to_gemms = (
-        "BandAttention BlockIndexer DistanceBias ExpertMatmul Indexer PositionBias RelativeScores RetrievedExperts "
-        "Reused RunChoice RunIndexer SharedExperts ShiftedAttention Ungraded "
-        "Unkept ChunkAttention NgramAttention Streamed StreamedLinear"
-    )
-    assert found == {*elementwise.split(), *copies.split(), *next_to_gemms.split()}
+def test_no_operation_of_a_preset_takes_no_time_without_a_reason() -> None:
+    """Bytes, products, scores or a clock of its own; else `traffic` says what counts it, or why nothing does."""
+    work = Work(2, 256)
+    seen: set[str] = set()
+    of_each_family = {fields["family"]: name for name, fields in PRESETS.items()}.values()
+    for name in of_each_family:
+        for one in chain.from_iterable(operations_of(preset(name))):
+            op = one.owner()
+            if type(op).__name__ in seen or any(op.traffic()) or op.gemms(work) or op.scores(work):
+                continue
+            seen.add(type(op).__name__)
+            says = (type(op).traffic.__doc__ or "").lower()
+            assert "nothing" in says, f"{type(op).__name__} of {name} takes no time, and its traffic does not say why"
+    assert seen
+
+
+def test_no_kind_states_zero_bytes_without_a_reason() -> None:
+    for kind in kinds():
+        constants = kind.traffic.__code__.co_consts
+        if kind.__module__.startswith("napkin.") and "traffic" in vars(kind) and (0, 0) in constants:
+            assert "nothing" in (kind.traffic.__doc__ or "").lower(), kind.__name__

@@ -17,13 +17,23 @@ from napkin.evidence.printed import PrintedDecoder
 from napkin.operations.attention import AttentionCore, Rotary
 from napkin.operations.band_attention import BandAttention
 from napkin.operations.base import Operation
-from napkin.operations.experts import Experts
+from napkin.operations.embedding import Embedding
+from napkin.operations.experts import ExpertMatmul, Experts
+from napkin.operations.learned import TokenShift
+from napkin.operations.learning import Learning
+from napkin.operations.maps import AttentionDifference, HalfHeads
 from napkin.operations.model import Model
 from napkin.operations.norms import Norm
-from napkin.operations.pointwise import Activation, Add, Multiply
+from napkin.operations.passes import Ungraded
+from napkin.operations.pointwise import Activation, Add, Clamp, GroupMean, Jitter, Multiply, Softcap
+from napkin.operations.relative import SharedExperts
+from napkin.operations.retrieval import RetrievedExperts
+from napkin.operations.roles import POSITION
 from napkin.operations.router import Router
 from napkin.operations.shifted_attention import ShiftedAttention
-from napkin.operations.streams_apart import ChunkAttention, NgramAttention
+from napkin.operations.streams import ExpertScale
+from napkin.operations.streams_apart import ChunkAttention, NgramAttention, Streamed
+from napkin.operations.views import Concat, ConcatTokens, Slice, Transpose, reuse
 from napkin.operations.work import Work
 from napkin.record import fields, replace
 from napkin.timing.attention import core_time
@@ -59,6 +69,9 @@ LAYER = H * (HEADS + 2 * KV) * D + HEADS * D * H + 3 * H * F
 """Weights of a dense layer's linear layers."""
 ATTENTION = H * (HEADS + 2 * KV) * D + HEADS * D * H
 NORMS = 2 * H
+LOOKUPS, FINAL = T * (4 + 6) * H, T * (4 + 6) * H
+"""Bytes outside the layers. A lookup reads a row and writes it; backward it reads the gradient, and reads and writes
+the row that it is added to. The final norm reads and writes; backward it reads two and writes one."""
 
 
 def parts(shape: PrintedDecoder = DENSE, changed: dict[str, float] | None = None, **layout: Any) -> dict[str, float]:
@@ -320,11 +333,12 @@ def test_elementwise_bytes_of_a_dense_layer() -> None:
     forward = 2 * 4 * H + 4 * qk + 2 * qkv + 2 * 6 * H + 6 * F
     backward = 2 * 6 * H + 4 * qk + 4 * qkv + 2 * 6 * H + 10 * F
     head = T * V  # the loss, one byte a logit here
-    assert parts()["step/memory_bound/elementwise"] == pytest.approx(L * T * (forward + backward) + head)
+    ends = LOOKUPS + FINAL
+    assert parts()["step/memory_bound/elementwise"] == pytest.approx(L * T * (forward + backward) + ends + head)
     again = parts(layers_recomputed=1)["step/memory_bound/elementwise"]
-    assert again == pytest.approx(L * T * (2 * forward + backward) + head)
+    assert again == pytest.approx(L * T * (2 * forward + backward) + ends + head)
     eager = parts(changed={"elementwise": 1.5, "loss_bytes": 20.0})["step/memory_bound/elementwise"]
-    assert eager == pytest.approx(1.5 * L * T * (forward + backward) + 20 * head)
+    assert eager == pytest.approx(1.5 * (L * T * (forward + backward) + ends) + 20 * head)
 
 
 def test_what_tensor_parallelism_divides_of_the_elementwise_work() -> None:
@@ -333,17 +347,76 @@ def test_what_tensor_parallelism_divides_of_the_elementwise_work() -> None:
     qk, qkv = (HEADS + KV) * D, (HEADS + 2 * KV) * D
     divided = (4 + 4) * qk + (2 + 4) * qkv + (6 + 10) * F
     whole = (2 * 4 + 2 * 6 + 2 * 6 + 2 * 6) * H
-    head = T * V / 2
-    assert parts(tp=2)["step/memory_bound/elementwise"] == pytest.approx(L * T * (divided / 2 + whole) + head)
+    head, ends = T * V / 2, LOOKUPS + FINAL
+    assert parts(tp=2)["step/memory_bound/elementwise"] == pytest.approx(L * T * (divided / 2 + whole) + ends + head)
     both = parts(tp=2, sequence_parallel=1)["step/memory_bound/elementwise"]
-    assert both == pytest.approx(L * T * (divided + whole) / 2 + head)
-    assert parts(cp=2)["step/memory_bound/elementwise"] == pytest.approx((L * T * (divided + whole) + T * V) / 2)
+    # each rank looks up all tokens among its rows; the sum is scattered afterwards
+    assert both == pytest.approx(L * T * (divided + whole) / 2 + LOOKUPS + FINAL / 2 + head)
+    every = L * T * (divided + whole) + ends + T * V
+    assert parts(cp=2)["step/memory_bound/elementwise"] == pytest.approx(every / 2)
+
+
+def test_the_first_stage_looks_up_and_the_last_one_norms() -> None:
+    """Of five layers the first of two stages has three and the lookups; by hand the last has four, norm and loss."""
+    five = replace(DENSE, layers=5)
+    qk, qkv = (HEADS + KV) * D, (HEADS + 2 * KV) * D
+    layer = T * ((4 + 4) * qk + (2 + 4) * qkv + (6 + 10) * F + (2 * 10 + 2 * 12) * H)
+    moved = "step/memory_bound/elementwise"
+    assert parts(five, pp=2)[moved] == pytest.approx(3 * layer + LOOKUPS)
+    assert parts(five, pp=2, layers_before=1, layers_last=4)[moved] == pytest.approx(4 * layer + FINAL + T * V)
+
+
+def test_what_is_done_with_embeddings_and_logits() -> None:
+    """Positions are looked up and added, in each rank whole but under sequence parallelism; the soft cap reads and
+    writes the logits, backward reads two and writes one, each rank its own; what is frozen has no gradient."""
+    dense = decoder(DENSE)
+    (stack,) = dense.stacks
+    positions = (Embedding("p", ("places",), S, H, role=POSITION), Add("sum", ("x", "p"), H))
+    more = replace(stack, before=(*stack.before, *positions), after=(*stack.after, Softcap("cap", ("head",), V)))
+
+    def moved(of: Model, **layout: Any) -> float:
+        plan = StepLayout(sequence=S, micro_batch=B, micro_batches=1, **layout)
+        found = step(of, plan, UNIT).time.walk()
+        return next(float(one.value) for one in found if one.name == "step/memory_bound/elementwise")
+
+    longer = replace(dense, stacks=(more,))
+    for tp, sp in ((1, 0), (2, 0), (2, 1)):
+        added = moved(longer, tp=tp, sequence_parallel=sp) - moved(dense, tp=tp, sequence_parallel=sp)
+        stream = T * (10 + 12) * H / (tp if sp else 1)
+        assert added == pytest.approx(stream + T * (4 + 6) * V / tp)
+    still = replace(stack, before=tuple(replace(op, learning=Learning(0, 0, False)) for op in stack.before))
+    assert moved(dense) - moved(replace(dense, stacks=(still,))) == pytest.approx(T * 6 * H)
 
 
 @pytest.mark.parametrize(
     ("operation", "forward", "backward"),
     [
         (Norm("n", ("x",), 100), 400, 600),
+        (Embedding("e", ("ids",), 1000, 100), 400, 600),
+        (Softcap("c", ("x",), 100), 400, 600),
+        (Clamp("c", ("x",), 100), 400, 600),
+        (Jitter("j", ("x",), 100), 800, 600),
+        (GroupMean("m", ("x",), 25, 100), 250, 250),
+        (TokenShift("t", ("x", "w"), 100), 600, 1000),
+        (HalfHeads("h", ("v",), 100), 300, 300),
+        (AttentionDifference("d", ("a", "b"), 5, 20), 600, 800),
+        (ExpertScale("s", ("r",), 8, 2), 12, 20),
+        (Concat("k", ("a", "b"), 100), 400, 0),
+        (ConcatTokens("k", ("a", "b"), 100), 800, 0),
+        (Slice("s", ("qkv",), 100), 0, 0),
+        (Slice("s", ("qkv",), 100, copied=True, repeats=2), 800, 800),
+        (Transpose("t", ("x",), 100), 400, 400),
+        (ExpertMatmul("e", ("x", "r"), 100, 50, 8, 2), 4 * 200 + 4 * 100, 4 * 200 + 4 * 100),
+        (
+            ExpertMatmul("e", ("x", "r"), 100, 50, 8, 2, "sorted", "tokens"),
+            4 * 100 + 6 * 100 + 2 * 100 + 2 * 50,
+            4 * 100 + 10 * 100 + 2 * 100 + 2 * 50,
+        ),
+        (RetrievedExperts("r", ("x", "k"), 100, 64, 8, 2, "gelu", False), 2 * 2 * 400, 2 * 2 * 600),
+        (SharedExperts("s", ("x", "w"), 100, 50, 2), 2 * (600 + 200) + 200, 2 * (1000 + 200) + 200),
+        (reuse(Norm("n", ("x",), 100)), 400, 600),
+        (Streamed("n", ("x",), Norm("n", ("x",), 100), 3), 1200, 1800),
+        (Ungraded("u", ("x",), (Norm("n", ("x",), 100), Add("s", ("x", "y"), 100)), 3), 3000, 0),
         (Activation("a", ("x",), 100, "gelu"), 400, 600),
         (Activation("a", ("x",), 100, "silu").fused_into_multiplication(), 0, 0),
         (Multiply("m", ("x", "y"), 100), 600, 1000),
@@ -380,42 +453,49 @@ def test_casts_to_eight_bits() -> None:
 
 
 def test_gradient_accumulation() -> None:
-    """So many bytes for each weight and micro-batch, the head's too; recomputation adds none."""
-    weights = L * (LAYER + NORMS) + V * H
+    """So many bytes for each weight and micro-batch, those of embedding and head too, which are one where they are
+    tied; recomputation adds none."""
+    weights = L * (LAYER + NORMS) + 2 * V * H
     found = parts(micro_batches=5, layers_recomputed=1, changed={"accumulation_bytes": 12.0})
     assert found["step/memory_bound/accumulation"] == pytest.approx(5 * 12 * weights)
     sparse = parts(MOE, {"accumulation_bytes": 12.0}, micro_batches=3)["step/memory_bound/accumulation"]
-    assert sparse == pytest.approx(3 * 12 * (L * (ATTENTION + NORMS + H * E + 3 * E * H * EF) + V * H))
+    assert sparse == pytest.approx(3 * 12 * (L * (ATTENTION + NORMS + H * E + 3 * E * H * EF) + 2 * V * H))
     divided = parts(tp=2, changed={"accumulation_bytes": 12.0})["step/memory_bound/accumulation"]
-    assert divided == pytest.approx(12 * (L * (LAYER / 2 + NORMS) + V * H / 2))
+    assert divided == pytest.approx(12 * (L * (LAYER / 2 + NORMS) + 2 * V * H / 2))
+    tied = parts(replace(DENSE, tied=True), {"accumulation_bytes": 12.0})["step/memory_bound/accumulation"]
+    assert tied == pytest.approx(12 * (L * (LAYER + NORMS) + V * H))
 
 
 # --- tensor and context parallelism ---
 
 
 def test_tensor_parallel_all_reduces() -> None:
-    """Two forward (o, down) and two backward (q-k-v, gate-up), each 2(t−1)/t · 2·T·h bytes on the link (Shoeybi et al.
-    2019, section 3, figure 4)."""
+    """Two forward (o, down) and two backward (q-k-v, gate-up) in a layer, one forward of the embedding's rows and one
+    backward of the logits', each 2(t−1)/t · 2·T·h bytes on the link (Shoeybi et al. 2019, section 3, figure 4)."""
     once = 2 * (4 - 1) / 4 * 2 * T * H
-    assert parts(tp=4)["step/communication/tensor"] == pytest.approx(L * 4 * once)
+    assert parts(tp=4)["step/communication/tensor"] == pytest.approx((L * 4 + 2) * once)
     assert parts(tp=1)["step/communication/tensor"] == 0
-    assert parts(tp=4, cp=2)["step/communication/tensor"] == pytest.approx(L * 4 * once / 2)
+    assert parts(tp=4, cp=2)["step/communication/tensor"] == pytest.approx((L * 4 + 2) * once / 2)
     # full recomputation repeats those of the forward pass (Korthikanti et al. 2022, section 5)
-    assert parts(tp=4, layers_recomputed=1)["step/communication/tensor"] == pytest.approx(L * 6 * once)
+    assert parts(tp=4, layers_recomputed=1)["step/communication/tensor"] == pytest.approx((L * 6 + 2) * once)
     # a reduce-scatter and an all-gather move what an all-reduce does (Korthikanti et al. 2022, section 4.2.2)
-    assert parts(tp=4, sequence_parallel=1)["step/communication/tensor"] == pytest.approx(L * 4 * once)
+    assert parts(tp=4, sequence_parallel=1)["step/communication/tensor"] == pytest.approx((L * 4 + 2) * once)
     both: dict[str, Any] = {"sequence_parallel": 1, "layers_recomputed": 1}
-    assert parts(tp=4, **both)["step/communication/tensor"] == pytest.approx(L * 6 * once)
-    assert parts(tp=4, changed={"tensor_exposed": 0.5})["step/communication/tensor"] == pytest.approx(L * 2 * once)
+    assert parts(tp=4, **both)["step/communication/tensor"] == pytest.approx((L * 6 + 2) * once)
+    assert parts(tp=4, changed={"tensor_exposed": 0.5})["step/communication/tensor"] == pytest.approx(
+        (L * 2 + 1) * once
+    )
 
 
 def test_the_latency_of_tensor_parallelism() -> None:
     """One collective an all-reduce, two with sequence parallelism; none on a single rank."""
     rates = {"link": 1e30, "tensor_latency": 3.0}
-    assert parts(changed=rates, tp=4)["step/communication/tensor"] == pytest.approx(L * 4 * 3)
-    assert parts(changed=rates, tp=4, sequence_parallel=1)["step/communication/tensor"] == pytest.approx(L * 4 * 2 * 3)
+    assert parts(changed=rates, tp=4)["step/communication/tensor"] == pytest.approx((L * 4 + 2) * 3)
+    assert parts(changed=rates, tp=4, sequence_parallel=1)["step/communication/tensor"] == pytest.approx(
+        (L * 4 + 2) * 2 * 3
+    )
     again = parts(changed=rates, tp=4, sequence_parallel=1, layers_recomputed=1)["step/communication/tensor"]
-    assert again == pytest.approx(L * 6 * 2 * 3)
+    assert again == pytest.approx((L * 6 + 2) * 2 * 3)
     assert parts(changed=rates)["step/communication/tensor"] == 0
 
 
@@ -521,7 +601,7 @@ def layer_seconds(found: dict[str, float]) -> float:
 def test_the_pipeline_s_bubble() -> None:
     """(p−1)/v slots of a mean stage, of which the schedule keeps a share (Narayanan et al. 2021, section 2.2)."""
     found = parts(pp=4, vp=1, micro_batches=8)
-    model = L * found["layer"] + found["model/head"]
+    model = (L + 1) * found["layer"] + found["model/head"]  # the embedding counts as a layer
     assert found["step/bubble"] == pytest.approx(3 * model / 4)
     assert parts(pp=2, vp=2, micro_batches=8, idle=1 / 3)["step/bubble"] == pytest.approx(1 / 3 * 1 / 2 * model / 2)
 
@@ -609,15 +689,16 @@ def test_the_command_divides_time_and_memory_over_the_same_ranks(layout: str, ze
 
 
 def test_reduction_behind_the_last_backward_pass() -> None:
-    """What the last micro-batch's backward does not hide; at least the share that is never hidden."""
+    """What the last micro-batch's backward does not hide: that of the layers, and the lookups' (6 bytes an element of a
+    token, and one a weight here that is accumulated); at least the share that is never hidden."""
     whole = 3 / 4 * 6 * WEIGHTS
-    backward = parts()["layer/behind"]
+    backward = L * parts()["layer/behind"] + T * 6 * H + V * H
     found = parts(dp=4, zero=1, changed={"data_overlap": 1.0, "network": 0.01, "link": 0.01})
-    assert found["step/communication/data"] == pytest.approx(max(0, 100 * whole - L * backward))
+    assert found["step/communication/data"] == pytest.approx(max(0, 100 * whole - backward))
     # of a stage with two chunks, the last one's layers: a quarter of all
     chunks = parts(dp=4, zero=1, pp=2, vp=2, changed={"data_overlap": 1.0, "network": 1e-4, "link": 1e-4})
     stage = 3 / 4 * 6 * (L / 2 * (LAYER + NORMS) + V * H)
-    assert chunks["step/communication/data"] == pytest.approx(1e4 * stage - L / 4 * backward)
+    assert chunks["step/communication/data"] == pytest.approx(1e4 * stage - backward / 4)
     least = parts(dp=4, zero=1, changed={"data_overlap": 1.0, "data_exposed": 0.1, "link": 1e3})
     assert least["step/communication/data"] == pytest.approx(0.1 * whole / 1e3)
 
@@ -812,13 +893,14 @@ def test_norms_of_a_reference_class_are_several_kernels() -> None:
     writes 4; backward 76 in place of 6. No factor: every kernel is counted."""
     once = parts(changed={"elementwise": 2.0})["step/memory_bound/elementwise"]
     found = parts(changed={"elementwise": 2.0}, elementary=1)["step/memory_bound/elementwise"]
-    assert found - once == pytest.approx(L * T * 2 * H * (36 + 76 - 2 * (4 + 6)))
+    assert found - once == pytest.approx((2 * L + 1) * T * H * (36 + 76 - 2 * (4 + 6)))
 
 
 def test_autocast_over_fp32_weights_moves_the_residual_stream_in_fp32() -> None:
-    """Norms and residual sums twice as wide: 4 h more forward and 6 h backward for each norm, 6 h and 6 h a sum."""
+    """Norms, the final one too, and residual sums twice as wide: 4 h more forward and 6 h backward for each norm, 6 h
+    and 6 h a sum."""
     narrow, wide = (parts(wide_stream=on)["step/memory_bound/elementwise"] for on in (0, 1))
-    assert wide - narrow == pytest.approx(L * T * 2 * ((4 + 6) * H + (6 + 6) * H))
+    assert wide - narrow == pytest.approx(L * T * 2 * ((4 + 6) * H + (6 + 6) * H) + FINAL)
 
 
 @pytest.mark.parametrize(
@@ -988,7 +1070,7 @@ def test_a_step_takes_at_least_its_mean_stage_and_the_bubble() -> None:
         plan = StepLayout(S, B, m, pp=p, vp=v)
         layers = layers_of_step(decoder(DENSE), plan, UNIT)
         found = parts(pp=p, vp=v, micro_batches=m)
-        mean = (L * found["layer"] + found["model/head"]) / p
+        mean = ((L + 1) * found["layer"] + found["model/head"]) / p
         assert least_step(plan, UNIT, layers).value == pytest.approx(m * mean + (p - 1) / v * mean)
 
 

@@ -175,6 +175,7 @@ class MergedAdapter(Ordinary):
         return ()
 
     def traffic(self) -> tuple[Number, Number]:
+        """Nothing: `time` counts the sum with the weights."""
         return 0, 0
 
     def time(self, timer: Timer) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.elementwise import Number
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import NOT_TIMED, Elementwise, Ordinary
+from napkin.operations.ordinary import Elementwise, Ordinary
 from napkin.operations.roles import HEADS, REPLICATED
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, gemm
@@ -32,7 +32,9 @@ class BlockResidual(Ordinary):
         )
 
     def traffic(self) -> tuple[Number, Number]:
-        return NOT_TIMED  # not timed yet
+        """Join, cast, normalize and weigh the states in fp32: 2 + 2, 2 + 4, 4 + 4 and 4 bytes of each element, and the
+        sums; backward once more, and the gradient of each state."""
+        return 22 * self.states * self.width + 4 * self.queries * self.width, 30 * self.states * self.width
 
     def lower(self, run: Lowering) -> Value:
         """Normalize a copy of all states in fp32, and weigh it by each query's softmax."""

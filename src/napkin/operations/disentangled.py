@@ -11,7 +11,7 @@ from napkin.operations.facts import POSITION_SCORES, LinearPart
 from napkin.operations.implementations import Implementation
 from napkin.operations.linear import Matmul
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import NOT_TIMED, Module, Ordinary
+from napkin.operations.ordinary import Module, Ordinary
 from napkin.operations.primitives import minimum
 from napkin.operations.roles import COLUMN
 from napkin.operations.shapes import Value
@@ -91,7 +91,12 @@ class RelativeScores(Ordinary):
         return POSITION_SCORES
 
     def traffic(self) -> tuple[Number, Number]:
-        return NOT_TIMED  # not timed yet
+        """Nothing: `scores` counts those of pairs."""
+        return 0, 0
+
+    def scores(self, work: Work) -> Number:
+        """Return the score that each pair of a query and a key takes from those of its distance."""
+        return work.tokens * self.heads * work.length
 
     def lower(self, run: Lowering) -> Value:
         if self.by_heads:  # attention makes them itself, after its own

@@ -9,10 +9,10 @@ from napkin.operations.base import Operation
 from napkin.operations.facts import OWN_POSITION_BIAS, SHARED_POSITION_BIAS
 from napkin.operations.lora import adapted_lookups
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import NOT_TIMED, Lookup
+from napkin.operations.ordinary import Lookup
 from napkin.operations.roles import HEADS, POSITION, REPLICATED, SHARED_TENSOR, TABLES, TOKEN, VOCABULARY
 from napkin.operations.shapes import Value
-from napkin.operations.work import Weight
+from napkin.operations.work import Weight, Work
 from napkin.record import record, replace
 
 TYPE_CHECKING = False
@@ -51,7 +51,8 @@ class Embedding(Lookup):
         return replace(self, rows=rows) if self.role == TOKEN and self.rows == before else self
 
     def traffic(self) -> tuple[Number, Number]:
-        return 4 * self.width, 8 * self.width
+        """Read a row and write it; backward reads the gradient, and reads and writes the row that it is added to."""
+        return 4 * self.width, 6 * self.width
 
     def lower(self, run: Lowering) -> Value:
         tape = run.tape
@@ -138,7 +139,12 @@ class PositionBias(Lookup):
         return SHARED_POSITION_BIAS if self.shared else OWN_POSITION_BIAS
 
     def traffic(self) -> tuple[Number, Number]:
-        return NOT_TIMED  # not timed yet
+        """Nothing: `scores` counts those of pairs."""
+        return 0, 0
+
+    def scores(self, work: Work) -> Number:
+        """Return the score of each pair of a query and a key: once for all sequences but where it is of boxes."""
+        return work.length * work.length * self.heads * (1 + len(self.boxes) * work.sequences)
 
     def lower(self, run: Lowering) -> Value:
         """Look up a bias for each pair of query and key, once for all sequences but where it is of boxes."""

@@ -191,6 +191,7 @@ class ImageExperts(Ordinary):
         return ()
 
     def traffic(self) -> tuple[Number, Number]:
+        """Nothing: it does not run."""
         return 0, 0
 
     def lower(self, run: Lowering) -> Value:

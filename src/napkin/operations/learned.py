@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.elementwise import Number
 from napkin.operations.facts import Cache, Served
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import NOT_TIMED, Elementwise, Ordinary
+from napkin.operations.ordinary import Elementwise, Ordinary
 from napkin.operations.roles import HEADS
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, division_of
@@ -90,7 +90,8 @@ class TokenShift(Elementwise):
     width: int
 
     def traffic(self) -> tuple[Number, Number]:
-        return NOT_TIMED  # not timed yet
+        """Read two and write one; backward reads three and writes two."""
+        return 6 * self.width, 10 * self.width
 
     def cache(self, over: Served) -> Cache | None:
         """Cache the previous token's activations, once for all operations that mix them in."""

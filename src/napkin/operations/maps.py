@@ -6,10 +6,10 @@ from __future__ import annotations
 from napkin.autograd.tensors import Tensor
 from napkin.elementwise import Number, where
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import NOT_TIMED, Elementwise, View
+from napkin.operations.ordinary import Elementwise, View
 from napkin.operations.roles import HEADS
 from napkin.operations.shapes import Value
-from napkin.operations.work import Weight
+from napkin.operations.work import Weight, Work
 from napkin.record import record
 
 
@@ -20,7 +20,8 @@ class HalfHeads(View):
     width: int
 
     def traffic(self) -> tuple[Number, Number]:
-        return NOT_TIMED  # not timed yet
+        """Read a half, write it twice; backward the two are added."""
+        return 3 * self.width, 3 * self.width
 
     def lower(self, run: Lowering) -> Value:
         x = run.read(self)
@@ -43,7 +44,8 @@ class AttentionDifference(Elementwise):
         return tuple(Weight(name, (self.head_dim,)) for name in ("q_first", "k_first", "q_second", "k_second"))
 
     def traffic(self) -> tuple[Number, Number]:
-        return NOT_TIMED  # not timed yet
+        """Read two and write one; backward read the gradient and the second, and write two."""
+        return 6 * self.heads * self.head_dim, 8 * self.heads * self.head_dim
 
     def lower(self, run: Lowering) -> Value:
         """Subtract the scaled second map; the multiplication saves λ and a view of both maps' results."""
@@ -73,7 +75,12 @@ class DynamicMask(Elementwise):
         return (Weight("a", (self.heads,), HEADS),)
 
     def traffic(self) -> tuple[Number, Number]:
-        return NOT_TIMED  # not timed yet
+        """Nothing: `scores` counts what is added to them."""
+        return 0, 0
+
+    def scores(self, work: Work) -> Number:
+        """Return what is added for each pair of a query and a key."""
+        return work.tokens * self.heads * self.queries * work.length
 
     def lower(self, run: Lowering) -> Value:
         """softplus keeps what it reads, the product its result, exp its own; each masking keeps its condition; the

@@ -13,8 +13,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from napkin.operations.implementations import Implementation
 
-NOT_TIMED = 0, 0
-"""Traffic of an operation whose bytes the time of a step does not include yet."""
 ELEMENT_BYTES = 2
 """Bytes per element of the 16-bit tensors that `traffic` counts."""
 

@@ -6,7 +6,7 @@ from napkin.elementwise import Number
 from napkin.operations.base import Operation
 from napkin.operations.facts import Cache, Served
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import NOT_TIMED, Ordinary
+from napkin.operations.ordinary import Ordinary
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work
 from napkin.record import record, replace
@@ -33,7 +33,8 @@ class Ungraded(Ordinary):
         return replace(one, batch=one.batch * self.times, flops=one.flops * self.times, pairs=pairs, backward=0)
 
     def traffic(self) -> tuple[Number, Number]:
-        return NOT_TIMED  # not timed yet
+        """Return what the forward passes of the layers move; there is no backward pass."""
+        return self.times * sum(op.traffic()[0] for op in self.of), 0
 
     def attention_width(self) -> Number:
         return self.times * sum(op.attention_width() for op in self.of)

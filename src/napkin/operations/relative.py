@@ -7,7 +7,7 @@ from napkin.autograd.tensors import BYTES, Tensor
 from napkin.elementwise import Number
 from napkin.operations.adapted import linear
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import NOT_TIMED, Elementwise, Module, Ordinary
+from napkin.operations.ordinary import Elementwise, Module, Ordinary
 from napkin.operations.router import Router
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, gemm
@@ -30,7 +30,12 @@ class DistanceBias(Ordinary):
         return (gemm(self.name, work.tokens * self.heads, self.rank, self.extent),)
 
     def traffic(self) -> tuple[Number, Number]:
-        return NOT_TIMED  # not timed yet
+        """Nothing: `scores` counts those of pairs."""
+        return 0, 0
+
+    def scores(self, work: Work) -> Number:
+        """Return the score that each pair of a query and a key takes from those of its distance."""
+        return work.tokens * self.heads * work.length
 
     def lower(self, run: Lowering) -> Value:
         """Compute the scores of all distances, of which each pair of tokens takes its own, and zero outside."""
@@ -128,7 +133,12 @@ class SharedExperts(Module):
         return tuple(gemm(f"{self.name}/{part}", work.tokens, a, b, self.experts) for part, a, b in shapes)
 
     def traffic(self) -> tuple[Number, Number]:
-        return NOT_TIMED  # not timed yet
+        """Forward the product of gate and up, with the share, and the sum over experts, backward the same."""
+        return self._moved(6 + 6), self._moved(10 + 10)
+
+    def _moved(self, products: int) -> int:
+        """Return the bytes of a token; products: those of each inner element."""
+        return self.experts * (products * self.d_ff + 2 * self.d_model) + 2 * self.d_model
 
     def lower(self, run: Lowering) -> Value:
         """Read all tokens once for each expert: a view, of which autocast makes a complete copy each time.

@@ -7,7 +7,7 @@ from napkin.autograd.tensors import BYTES, Tensor
 from napkin.elementwise import Number
 from napkin.operations.expert_kernels import shares
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import NOT_TIMED, Module
+from napkin.operations.ordinary import Module
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record
@@ -37,7 +37,8 @@ class RetrievedExperts(Module):
         )
 
     def traffic(self) -> tuple[Number, Number]:
-        return NOT_TIMED  # not timed yet
+        """Look up the rows of two tables, as embeddings do."""
+        return 2 * 4 * self.top_k * self.width, 2 * 6 * self.top_k * self.width
 
     def lower(self, run: Lowering) -> Value:
         """Sort all halves of keys, and look up the rows of the best sums in both embeddings.

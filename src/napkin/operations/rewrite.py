@@ -37,6 +37,7 @@ from napkin.operations.roles import (
     ROW,
     SCAN_PARAMETERS,
     VALUE,
+    VOCABULARY,
 )
 from napkin.operations.scopes import ScopeNames
 from napkin.record import record
@@ -88,11 +89,12 @@ def fuse_linears(layers: Iterable[LinearLayer]) -> list[FusedLinear]:
 
 
 def divided_outputs(operations: Iterable[Operation]) -> set[str]:
-    """Return the outputs that tensor parallelism divides: from a column-parallel layer on, until a row-parallel one."""
+    """Return the outputs that tensor parallelism divides: from a column-parallel layer, or a head divided by its
+    outputs, on, until a row-parallel one."""
     names: set[str] = set()
     for op in operations:
         division = op.division()
-        if division == COLUMN or (division != ROW and any(read in names for read in op.reads)):
+        if division in (COLUMN, VOCABULARY) or (division != ROW and any(read in names for read in op.reads)):
             names.add(op.name)
     return names
 

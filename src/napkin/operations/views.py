@@ -9,7 +9,7 @@ from napkin.operations.facts import SHARED_OUTPUT
 from napkin.operations.implementations import QKV
 from napkin.operations.lora import JOINED
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import NOT_TIMED, Elementwise, Ordinary, View
+from napkin.operations.ordinary import Elementwise, Ordinary, View
 from napkin.operations.roles import SHARED_TENSOR
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work
@@ -45,7 +45,11 @@ class Reused(Ordinary):
         return replace(self, of=self.of.padded(before, rows, reads_logits))
 
     def traffic(self) -> tuple[Number, Number]:
-        return NOT_TIMED  # not timed yet
+        """Return what the operation moves, wherever its weights are."""
+        return self.of.traffic()
+
+    def scores(self, work: Work) -> Number:
+        return self.of.scores(work)
 
     def lower(self, run: Lowering) -> Value:
         """Run the operation with another layer's weights; autocast casts them once for all uses."""
@@ -119,7 +123,12 @@ class Slice(View):
         return self.reads[0], self.width
 
     def traffic(self) -> tuple[Number, Number]:
-        return NOT_TIMED  # not timed yet
+        """Read and write a copy; nothing of a view: attention's traffic holds the copies of its parts."""
+        return (4 * self.width * self.repeats, 4 * self.width * self.repeats) if self._copies else (0, 0)
+
+    @property
+    def _copies(self) -> bool:
+        return self.indexed or self.groups > 1 or self.copied
 
     def lower(self, run: Lowering) -> Value:
         x = run.read(self)
@@ -146,7 +155,8 @@ class Transpose(View):
     width: int
 
     def traffic(self) -> tuple[Number, Number]:
-        return NOT_TIMED  # not timed yet
+        """Read and write the copy that the product which reads it makes, forward and backward."""
+        return 4 * self.width, 4 * self.width
 
     def lower(self, run: Lowering) -> Value:
         """Return a transposed view: with several sequences their tokens are no longer adjacent in memory."""
@@ -177,7 +187,8 @@ class Concat(View):
     first_type: bool = False
 
     def traffic(self) -> tuple[Number, Number]:
-        return NOT_TIMED  # not timed yet
+        """Read and write all of it; its gradient is handed out in views."""
+        return 4 * self.width, 0
 
     def lower(self, run: Lowering) -> Value:
         first = run.read(self)
@@ -231,7 +242,8 @@ class ConcatTokens(View):
     width: int
 
     def traffic(self) -> tuple[Number, Number]:
-        return NOT_TIMED  # not timed yet
+        """Read and write tokens of both stacks, taken as equally many; the gradient is handed out in views."""
+        return 8 * self.width, 0
 
     def lower(self, run: Lowering) -> Value:
         first = run.read(self)
@@ -250,7 +262,8 @@ class Overwrite(Elementwise):
         return (Weight("vector", (self.width,)),)
 
     def traffic(self) -> tuple[Number, Number]:
-        return NOT_TIMED  # not timed yet
+        """Nothing: the rows of one token of the vocabulary are few."""
+        return 0, 0
 
     def lower(self, run: Lowering) -> Value:
         """Overwrite the rows; the indices of the tokens are saved."""
@@ -271,7 +284,8 @@ class Cast(Elementwise):
         return replace(self, width=rows) if reads_logits and self.width == before else self
 
     def traffic(self) -> tuple[Number, Number]:
-        return NOT_TIMED  # not timed yet
+        """Nothing: eager software's factor holds casts (evidence/priors.py); compiled kernels cast as they read."""
+        return 0, 0
 
     def lower(self, run: Lowering) -> Value:
         x = run.read(self)

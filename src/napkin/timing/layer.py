@@ -12,16 +12,15 @@ from napkin.elementwise import Number, holds_for_all, is_array, where
 from napkin.operations.base import EXPERT_KERNELS, Operation
 from napkin.operations.implementations import Implementation
 from napkin.operations.learning import ALL
-from napkin.operations.model import Layer, Model
+from napkin.operations.model import Layer
 from napkin.operations.rewrite import fuse, fuse_linears
 from napkin.operations.roles import ADAPTER, MERGED
-from napkin.operations.trained import head_of
 from napkin.record import record, replace
 from napkin.term import Term
-from napkin.timing.clock import BYTE, PER_PARAM, SECOND, STACK, Clock, size, total, zero
+from napkin.timing.clock import PER_PARAM, SECOND, STACK, Clock, size, total, zero
 from napkin.timing.layer_clock import GROUPS, LayerClock
 from napkin.timing.layer_collectives import ring_time, tensor_time
-from napkin.timing.layer_weights import Held, layer_weights, table_of
+from napkin.timing.layer_weights import Held, layer_weights
 from napkin.timing.matrix_work import work_of
 from napkin.timing.step_layout import StepLayout
 
@@ -33,7 +32,8 @@ TRAINING_STACK = Implementation(swiglu="generated")
 
 @record
 class LayerTime:
-    """Seconds of one layer (or of the head) for one micro-batch, by group, and the weights that one GPU holds.
+    """Seconds of one layer for one micro-batch, by group, and the weights that one GPU holds; or of what is outside the
+    layers (ends.py).
 
     behind   the time in which gradients can be reduced behind the last micro-batch: all but the forward pass and its
              waits for the host. None of the head's: its backward pass is first, before any gradient is complete
@@ -219,35 +219,3 @@ def host_time(kind: str, groups: dict[str, Term], launch: Term) -> Term:
 def residual_width(operations: Sequence[Operation]) -> Number:
     """Return the elements of a token in the residual stream: what the last row-parallel layer or sum puts out."""
     return next((width for op in reversed(operations) if (width := op.residual()) is not None), 0)
-
-
-def head_time(clock: Clock, model: Model) -> LayerTime:
-    """Return the time of the logits, always 16 bits, and of the loss over them, on the last pipeline stage; next to
-    them, of adapters on the embedding and the head."""
-    rates = clock.rates
-    head = head_of(model)
-    learning = ALL if head is None else head.learning
-    width = size("head/width", model.hidden)
-    local = term.divide("head/rows", size("logits", model.logits), clock.tp)
-    forward, backward = clock.linear("head/logits", clock.tokens, width, local, wide=True, learning=learning)
-    own = LayerClock(clock, "head")
-    adapters = tuple(op for stack in model.stacks for op in (*stack.before, *stack.after) if op.role == ADAPTER)
-    for op in adapters:
-        op.time(own)
-    if adapters:
-        own.elementwise(adapters)
-    if learning.stored:
-        own.expand("head/logits", term.multiply("head/elements", width, local), learning)
-    groups = {group: zero(f"head/{group}") for group in GROUPS}
-    loss = clock.rate("loss_bytes", rates.loss_bytes, BYTE)
-    groups["elementwise"] = clock.move("head/loss", term.multiply("head/loss/bytes", loss, clock.tokens, local))
-    groups["matmul"] = term.add("head/matmul", forward, backward)
-    for group in GROUPS:
-        if more := (*own.forward[group], *own.backward[group]):
-            groups[group] = term.add(f"head/{group}/all", groups[group], *more)
-    if learning.trained:
-        each = clock.rate("accumulation_bytes", rates.accumulation_bytes, PER_PARAM)
-        added = term.multiply("head/accumulation/bytes", each, table_of(clock, model))
-        groups["accumulation"] = clock.move("head/accumulation", added)
-    held = layer_weights(adapters, clock.layout, "head")
-    return LayerTime(groups, zero("head/behind"), *held, work_of(clock, adapters, "head"))

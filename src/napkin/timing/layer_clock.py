@@ -18,7 +18,7 @@ from napkin.operations.facts import (
 )
 from napkin.operations.learning import Learning
 from napkin.operations.rewrite import FusedLinear, divided_outputs
-from napkin.operations.roles import COLUMN, HEADS, ROW
+from napkin.operations.roles import COLUMN, HEADS, ROW, TABLES
 from napkin.operations.work import Work
 from napkin.record import replace
 from napkin.term import Term
@@ -173,14 +173,16 @@ class LayerClock(Timer):
         self.moved_scores(op)
 
     def moved_scores(self, op: Operation) -> None:
-        """Add the way of an operation's attention scores through memory; backward, where its products have one."""
+        """Add the way of an operation's attention scores through memory; backward, where its products have one, or it
+        has none and a gradient flows through what it adds to the scores."""
         scores = op.scores(self.work)
         if not is_array(scores) and not scores:
             return
         name = f"{self.kind}/{op.name}"
         every = size(f"{name}/scores/all", scores)
         forward, backward = score_time(self.clock, term.divide(f"{name}/scores", every, self.clock.tp), name)
-        learns = any(one.backward for one in op.products(self.work))
+        products = op.products(self.work)
+        learns = any(one.backward for one in products) if products else op.learning.runs
         self.add({"attention": forward}, {"attention": backward} if learns else {})
 
     def elementwise(self, operations: Iterable[Operation]) -> None:
@@ -192,6 +194,8 @@ class LayerClock(Timer):
         exact: tuple[list[Term], list[Term]] = ([], [])
         for op in operations:
             ranks = clock.tp if op.name in divided or op.division() == HEADS else clock.stream
+            if op.embeds() in TABLES:  # each rank has its rows for all tokens
+                ranks = ONE
             several = holds_for_all(clock.layout.elementary > 0) and any(op.elementary())
             traffic = op.elementary() if several else op.traffic()
             for parts, way, each in zip(exact if several else moved, ("forward", "backward"), traffic, strict=True):

@@ -19,9 +19,20 @@ Seconds = tuple[dict[str, Term], dict[str, Term]]
 def tensor_time(clock: Clock, kind: str, width: Number, linears: Iterable[FusedLinear]) -> Seconds:
     """Return the time of all-reduces of the residual stream: one for each row-parallel layer forward, and one for each
     column-parallel layer backward (Shoeybi et al. 2019, arXiv:1909.08053, section 3)."""
-    rates = clock.rates
     forward = [one for one in linears if one.shard == ROW]
     backward = [one for one in linears if one.shard == COLUMN and one.learning.inputs]
+    shown = all_reduce_time(clock, kind, width)
+    ways = (("forward", forward), ("backward", backward))
+    ahead, back = (
+        {"tensor": term.multiply(f"{kind}/tensor/{way}", term.constant("collectives", len(several)), shown)}
+        for way, several in ways
+    )
+    return ahead, back
+
+
+def all_reduce_time(clock: Clock, kind: str, width: Number) -> Term:
+    """Return the time that is shown of one all-reduce of `width` elements a token over the tensor-parallel ranks."""
+    rates = clock.rates
     payload = term.multiply(f"{kind}/stream/bytes", WIDE_BYTES, clock.tokens, size(f"{kind}/width", width))
     each = clock.rate("tensor_latency", rates.tensor_latency, SECOND)
     # sequence parallelism makes two collectives of each all-reduce: a reduce-scatter and an all-gather
@@ -35,12 +46,7 @@ def tensor_time(clock: Clock, kind: str, width: Number, linears: Iterable[FusedL
         ),
     )
     exposed = clock.rate("tensor/exposed", rates.tensor_exposed, source=STACK)
-    ways = (("forward", forward), ("backward", backward))
-    ahead, back = (
-        {"tensor": term.multiply(f"{kind}/tensor/{way}", term.constant("collectives", len(several)), exposed, once)}
-        for way, several in ways
-    )
-    return ahead, back
+    return term.multiply(f"{kind}/tensor/shown", exposed, once)
 
 
 def ring_time(clock: Clock, kind: str, elements: Number) -> Seconds:

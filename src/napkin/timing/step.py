@@ -24,7 +24,8 @@ from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.clock import SECOND, Clock, size
 from napkin.timing.data_parallel import data_time, optimizer_time, reduction_time, sharded_time, shards_of
-from napkin.timing.layer import LayerTime, head_time, layer_time
+from napkin.timing.ends import entries, entry_time, head_time
+from napkin.timing.layer import LayerTime, layer_time
 from napkin.timing.layer_clock import COMMUNICATION, COMPUTE, GROUPS, MEMORY
 from napkin.timing.pipeline import Layers, boundary_time, bubble_time, layers_of, stages_of
 from napkin.timing.rates import Rates
@@ -84,21 +85,23 @@ def pass_time(one: Passing, found: StepTime) -> Term:
 
 
 def image_layers(model: Model, layout: StepLayout, rates: Rates) -> list[tuple[Number, LayerTime]]:
-    """Return the time of a vision tower's layers and of its projector, where there are images."""
+    """Return the time of a vision tower's embedding of patches, of its layers and of its projector, where there are
+    images."""
     if model.vision is None or (not is_array(layout.images) and not layout.images):
         return []
     (tower,), (projector,) = model.vision.tower.stacks, model.vision.projector.stacks
     clock, last = (Clock(rates, layout.over_images(length)) for length in (layout.tower_tokens, layout.image_tokens))
+    patches = (*model.vision.patches.stacks[0].before, *tower.before)
     found = [(count, layer_time(clock, layer, f"tower/{kind}")) for kind, count, layer in tower.kinds()]
-    return [*found, (1, layer_time(last, Layer("projector", projector.before), "projector"))]
+    first = (1, entry_time(clock, patches, "tower/patches", False))
+    return [first, *found, (1, layer_time(last, Layer("projector", projector.before), "projector"))]
 
 
 def layers_of_step(model: Model, layout: StepLayout, rates: Rates) -> Layers:
     """Return what one micro-batch takes in the layers and the head."""
     clock = Clock(rates, layout)
     last = clock if len(model.stacks) == 1 else Clock(rates, layout.decoding())
-    # what comes before the layers, and after them but for the logits and the loss, is not timed yet
-    runs = image_layers(model, layout, rates)
+    runs = [*image_layers(model, layout, rates), *((1, one) for one in entries(clock, last, model))]
     first = tuple((int(count), place) for place, (count, _) in enumerate(runs))
     order: list[tuple[Number, int]] = []
     for stack in model.stacks:

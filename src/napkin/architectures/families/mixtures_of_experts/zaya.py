@@ -140,7 +140,7 @@ def _attention(read: _Zaya, kind: str, source: str) -> Operations:
         Concat("qk", ("q", "k"), q_width + kv_width),
         Add("q_and_k", ("q", "k"), q_width),
         Scale("q_past", ("q_and_k",), q_width),
-        GroupMean("k_past", ("q_past",), kv_width),
+        GroupMean("k_past", ("q_past",), kv_width, q_width),
         ConvPair("convolved", ("qk",), q_width + kv_width, head_dim, read.kernels),
         Slice("q_convolved", ("convolved",), q_width),
         Slice("k_convolved", ("convolved",), kv_width),

@@ -1,0 +1,103 @@
+"""The time of what a network computes before its layers and after them: lookups of embeddings, the final norm, the
+logits and their loss. None of it is recomputed; the first pipeline stage has what comes before, the last one the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from napkin import term
+from napkin.operations.base import Operation
+from napkin.operations.learning import ALL
+from napkin.operations.model import Model
+from napkin.operations.rewrite import fuse_linears
+from napkin.operations.roles import ADAPTER, VOCABULARY
+from napkin.operations.trained import head_of
+from napkin.term import Term
+from napkin.timing.clock import BYTE, PER_PARAM, Clock, size, total, zero
+from napkin.timing.layer import LayerTime
+from napkin.timing.layer_clock import GROUPS, LayerClock
+from napkin.timing.layer_collectives import all_reduce_time
+from napkin.timing.layer_weights import layer_weights, table_of
+from napkin.timing.matrix_work import work_of
+
+
+def timed(clock: Clock, operations: Sequence[Operation], kind: str, apart: Operation | None = None) -> LayerClock:
+    """Return the clock of operations outside the layers, with their seconds; `apart`: one whose products are timed
+    elsewhere."""
+    own = LayerClock(clock, kind)
+    for op in operations:
+        if op is not apart:
+            op.time(own)
+    if own.linears:
+        own.fused(fuse_linears(own.linears))
+    own.elementwise(operations)
+    return own
+
+
+def by_group(own: LayerClock) -> dict[str, Term]:
+    """Return the seconds by group, forward and backward."""
+    return {group: total(f"{own.kind}/{group}", (*own.forward[group], *own.backward[group])) for group in GROUPS}
+
+
+def outside(stack: Sequence[Operation]) -> tuple[Operation, ...]:
+    """Return what a stack computes itself: adapters have the head's time."""
+    return tuple(op for op in stack if op.role != ADAPTER)
+
+
+def entry_time(clock: Clock, operations: Sequence[Operation], kind: str, tied: bool) -> LayerTime:
+    """Return the time of what comes before a stack's layers: lookups of embeddings, which vocabulary-parallel ranks add
+    up (Shoeybi et al. 2019, arXiv:1909.08053, section 3), and what is done with their rows.
+
+    The gradient of a table is accumulated whole, like that of any weight; that of a tied one with the head's. Its
+    parameters are counted with the head's (`tables` of data_parallel.py)."""
+    operations = outside(operations)
+    own = timed(clock, operations, kind)
+    for op in operations:
+        for weight in op.weights():
+            if weight.shard == VOCABULARY:
+                own.add({"tensor": all_reduce_time(clock, f"{kind}/{op.name}", weight.shape[1])}, {})
+    held, _ = layer_weights(operations, clock.layout, kind)
+    if not tied:
+        each = clock.rate("accumulation_bytes", clock.rates.accumulation_bytes, PER_PARAM)
+        added = term.multiply(f"{kind}/accumulation/bytes", each, held.dense)
+        own.add({}, {"accumulation": clock.move(f"{kind}/accumulation/added", added)})
+    behind = total(f"{kind}/behind", (one for terms in own.backward.values() for one in terms))
+    return LayerTime(by_group(own), behind, *layer_weights((), clock.layout, kind), zero(f"{kind}/works"))
+
+
+def head_time(clock: Clock, model: Model) -> LayerTime:
+    """Return the time of what follows the layers: the final norm, the logits, always 16 bits, what is done with them,
+    and the loss over them; next to them, of adapters on the embedding and the head."""
+    head = head_of(model)
+    learning = ALL if head is None else head.learning
+    width = size("head/width", model.hidden)
+    local = term.divide("head/rows", size("logits", model.logits), clock.tp)
+    forward, backward = clock.linear("head/logits", clock.tokens, width, local, wide=True, learning=learning)
+    adapters = tuple(op for stack in model.stacks for op in (*stack.before, *stack.after) if op.role == ADAPTER)
+    own = timed(clock, (*outside(model.stacks[-1].after), *adapters), "head", head)
+    if learning.stored:
+        own.expand("head/logits", term.multiply("head/elements", width, local), learning)
+    loss = clock.rate("loss_bytes", clock.rates.loss_bytes, BYTE)
+    read = clock.move("head/loss", term.multiply("head/loss/bytes", loss, clock.tokens, local))
+    own.add({"matmul": forward, "elementwise": read}, {"matmul": backward})
+    if learning.inputs:  # the logits are divided by columns
+        own.add({}, {"tensor": all_reduce_time(clock, "head", model.hidden)})
+    if learning.trained:
+        each = clock.rate("accumulation_bytes", clock.rates.accumulation_bytes, PER_PARAM)
+        added = term.multiply("head/accumulation/bytes", each, table_of(clock, model))
+        own.add({}, {"accumulation": clock.move("head/accumulation/added", added)})
+    held = layer_weights(adapters, clock.layout, "head")
+    return LayerTime(by_group(own), zero("head/behind"), *held, work_of(clock, adapters, "head"))
+
+
+def entries(clock: Clock, last: Clock, model: Model) -> list[LayerTime]:
+    """Return the time of what comes before the layers of each stack; what follows those of an encoder comes before its
+    decoder's. last: the clock of the last stack."""
+    found = []
+    for place, stack in enumerate(model.stacks):
+        over = clock if place == 0 else last
+        if place:
+            found.append(entry_time(clock, model.stacks[place - 1].after, f"between_{place}", model.tied))
+        found.append(entry_time(over, stack.before, "embedding" if place == 0 else f"embedding_{place}", model.tied))
+    return found
