@@ -129,6 +129,10 @@ def test_a_user_s_prose_is_read_as_the_shipped_fields_state_it() -> None:
         ({"framework": "torchtitan"}, "", {"stack": "fsdp-eager"}),
         ({}, "NVIDIA Megatron Bridge, container 26.08", {"stack": "megatron-core-2026", "attention": "cudnn"}),
         ({}, "NVIDIA Megatron Bridge, container 26.04", {"stack": "megatron-core", "attention": "cudnn"}),
+        ({}, "NVIDIA NeMo performance summary, container 24.07", {"stack": "megatron-core-2024"}),
+        ({}, "NVIDIA NeMo performance summary, container 24.12", {"stack": "megatron-core"}),
+        ({}, "MLPerf training v3.1 results, gpt3 175B", {"stack": "megatron-mlperf-2023"}),
+        ({}, "MLPerf training v5.0 results, llama31_405b", {"stack": "megatron-mlperf"}),
         (
             {"stack": "nanotron", "recompute": "every other layer"},
             "",

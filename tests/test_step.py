@@ -327,6 +327,20 @@ def test_an_edition_changes_experts_alone() -> None:
     assert step(decoder(LLAMA), layout, newer).time.value == step(decoder(LLAMA), layout, older).time.value
 
 
+def test_attention_by_kernel_and_its_edition() -> None:
+    """cuDNN over FlashAttention-2, before and since 9.4; TransformerEngine takes it from Hopper on. Heads of 64 lose
+    more of its rate (Shah et al. 2024, figure 5)."""
+    known = constants.constants()
+    for stack, kernel in (("megatron-core-2024", "kernel/cudnn-2023"), ("megatron-core", "kernel/cudnn")):
+        share = reached(stack=stack, kernel="cudnn").attention / reached(stack=stack).attention
+        assert share == pytest.approx(known[kernel])
+    assert known["kernel/cudnn"] > known["kernel/cudnn-2023"] > 1
+    assert reached(kernel="cudnn").small_head < reached().small_head < 1
+    for name in ("megatron-core", "xla"):
+        assert [software.stack(name).kernel(chip) for chip in ("ampere", "hopper")] == ["flash", "cudnn"]
+    assert software.stack("megatron-core-2024").family == software.stack("megatron-core-2026").family == "megatron-core"
+
+
 @pytest.mark.parametrize("model", ["llama3-8b", "exaone4-32b", "starcoder2-7b", "mixtral-8x7b"])
 def test_long_sequences_do_not_beat_the_peak(napkin: Napkin, model: str) -> None:
     """mfu counts the full square, which causal and windowed kernels never compute; what they compute stays below 1."""

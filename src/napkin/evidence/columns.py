@@ -40,7 +40,7 @@ UNSTATED_VOCABULARY = 51200
 
 Structure = tuple["int | bool", ...]
 """What rows must share to be stacked: flags, the window, and which optional parts there are."""
-_STRUCTURE = ("gated", "tied", "window")
+_STRUCTURE = ("gated", "tied", "window", "expert_bias")
 _OPTIONAL = ("experts", "shared_ffn", "dense_layers", "q_rank", "kv_rank")
 
 

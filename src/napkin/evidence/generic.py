@@ -98,7 +98,15 @@ def decoders(dims: SimpleNamespace, like: PrintedDecoder) -> Model:
     if like.experts:
         routed: list[Operation] = [
             Router("router", ("norm2",), h, dims.experts, dims.top_k),
-            Experts("experts", ("norm2", "router"), h, dims.expert_ffn, dims.experts, dims.top_k),
+            Experts(
+                "experts",
+                ("norm2", "router"),
+                h,
+                dims.expert_ffn,
+                dims.experts,
+                dims.top_k,
+                bias=like.expert_bias,
+            ),
         ]
         out = "experts"
         if like.shared_ffn:

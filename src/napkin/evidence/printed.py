@@ -35,6 +35,7 @@ class PrintedDecoder:
     rope: int = 0
     v_dim: int = 0
     window: int = 0
+    expert_bias: bool = False
 
 
 @record
@@ -90,6 +91,7 @@ def printed_decoder(row: RowFields) -> PrintedDecoder | None:
         of(mla, "qk_rope_head_dim"),
         of(mla, "v_head_dim"),
         row.count("model.window") or 0,
+        bool(of(experts, "bias")),
     )
 
 

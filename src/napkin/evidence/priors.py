@@ -54,7 +54,12 @@ PRIORS: dict[str, tuple[float, float, str]] = {
     "attention/tpu": (0.45, 0.15, "assumed"),
     "attention/gaudi": (0.45, 0.20, "assumed"),
     "attention/other": (0.40, 0.20, "assumed"),
-    "kernel/cudnn": (1.50, 0.12, "cuDNN and FlashAttention-3 over FlashAttention-2 (Shah et al. 2024: 1.5 to 2 ×)"),
+    "kernel/cudnn-2023": (
+        1.60,
+        0.12,
+        "Shah et al. 2024, figure 5: cuDNN 9.1 to FlashAttention-2, 539 to 335 TFLOP/s",
+    ),
+    "kernel/cudnn": (1.85, 0.12, "cuDNN 9.4 release notes: 5 to 30 % faster on Hopper than before"),
     "kernel/flash1": (0.80, 0.12, "FlashAttention over FlashAttention-2 (Dao 2023: half the speed; Triton in between)"),
     "attention_backward": (
         1.30,
@@ -62,6 +67,8 @@ PRIORS: dict[str, tuple[float, float, str]] = {
         "Dao 2023, section 4.1: forward reaches at most 73 % of the peak, backward 63 %",
     ),
     "half_keys": (230.0, 0.35, "Dao 2023, figure 4: with a mask, half of the rate of 16k tokens at 512"),
+    "small_head/flash": (0.89, 0.05, "Shah et al. 2024, figure 5: heads of 64 over 128, 299 to 335 TFLOP/s"),
+    "small_head/cudnn": (0.72, 0.05, "Shah et al. 2024, figure 5: heads of 64 over 128, 388 to 539 TFLOP/s"),
     "core": (0.70, 0.15, "assumed: batched matmuls of small heads"),
     "core_odd": (0.25, 0.40, "assumed: no vector loads below 16 bytes"),
     "score_bytes": (30.0, 0.20, "code: Megatron's fused scale-mask-softmax, dropout, both 16-bit copies"),
@@ -99,6 +106,8 @@ PRIORS: dict[str, tuple[float, float, str]] = {
     "optimizer_slowness": (1.6, 0.25, "assumed: several kernels, norm and copy in addition to the 30 bytes"),
     # experts
     "grouped": (0.85, 0.10, "assumed: one kernel over the rows of several experts"),
+    "expert_bias_bytes/plain": (64.0, 0.25, "code: times the score in fp32, added, copied, cast: a kernel each"),
+    "expert_bias_bytes/fused": (8.0, 0.35, "code: one kernel forward, one that reads the gradient for both"),
     "permutation_bytes/plain": (36.0, 0.25, "code: permute, unpermute, probabilities, both passes"),
     "permutation_bytes/fused": (24.0, 0.25, "code: permutation fused with the exchange"),
     "dispatch": (1.0, 0.30, "assumed"),

@@ -156,6 +156,8 @@ def names(
         kernel = "efficient"
     routed = "fused" if stack.fused_experts else "plain"
     captured = stack.fused_experts or stack.one_program
+    cudnn = "kernel/cudnn-2023" if stack.early_cudnn else "kernel/cudnn"
+    fused = {"cudnn": cudnn, "flash1": "kernel/flash1", "efficient": "kernel/flash1"}
     return {
         "matmul": matmul_of(era, int(at.bits)),
         "matmul_wide": f"matmul/{era}/16",
@@ -165,7 +167,8 @@ def names(
         "half_depth": "half_depth",
         "misaligned": "misaligned",
         "attention": f"attention/{era}",
-        "kernel": {"cudnn": "kernel/cudnn", "flash1": "kernel/flash1", "efficient": "kernel/flash1"}.get(kernel, "one"),
+        "kernel": fused.get(kernel, "one"),
+        "small_head": f"small_head/{'cudnn' if kernel == 'cudnn' else 'flash'}",
         "attention_backward": "attention_backward",
         "half_keys": "half_keys",
         "core": "core",
@@ -188,6 +191,7 @@ def names(
         "accumulation_sharded": "accumulation/sharded",
         "optimizer_slowness": "optimizer_slowness",
         "grouped": "grouped",
+        "expert_bias_bytes": f"expert_bias_bytes/{routed}",
         "permutation_bytes": f"permutation_bytes/{routed}",
         "dispatch": "dispatch",
         "host_layer": "zero" if stack.one_program else f"host_layer/{'eager' if stack.eager else 'fused'}",
@@ -208,6 +212,7 @@ AS_THEY_STAND = (
     *(
         "attention_backward",
         "half_keys",
+        "small_head",
         "core",
         "core_odd",
         "memory",
@@ -218,7 +223,16 @@ AS_THEY_STAND = (
         "misaligned",
     ),
     *("cast_bytes", "loss_bytes", "tensor_latency", "data_latency", "tensor_exposed", "pipeline_exposed"),
-    *("context_exposed", "data_exposed", "interference", "grouped", "permutation_bytes", "dispatch", "host_layer"),
+    *(
+        "context_exposed",
+        "data_exposed",
+        "interference",
+        "grouped",
+        "expert_bias_bytes",
+        "permutation_bytes",
+        "dispatch",
+        "host_layer",
+    ),
     *(
         "host_experts",
         "host_expert",

@@ -36,6 +36,8 @@ from napkin.evidence.rows import RowFields
 from napkin.evidence.teams import source_of
 from napkin.evidence.words import (
     BINARY,
+    CUDNN_9_4,
+    CUDNN_9_4_MLPERF,
     FIGURES,
     FRAMEWORK_WORDS,
     FULL_TRAINING,
@@ -147,11 +149,10 @@ def stack_of(row: RowFields) -> str:
     words = _source_words(row)
     found = next((stack for word, stack in STACK_WORDS if word in words), "")
     compiled = row.flag("layout.compile")
-    release = re.search(r"container (\d\d)\.(\d\d)", words)
-    if found == "megatron-core" and release and (int(release[1]), int(release[2])) >= FUSED_EXPERTS:
-        return "megatron-core-2026"
     if found == "megatron-core" and BEFORE_CORE.search(row.text("source.title")):
         return "megatron"
+    if found in ("megatron-core", "megatron-mlperf"):
+        return edition(found, words)
     if found == "fsdp-compiled":
         if (
             compiled is None
@@ -159,6 +160,19 @@ def stack_of(row: RowFields) -> str:
             compiled = "benchmark" in words and "docs/performance.md" not in words
         return "fsdp-compiled" if compiled else "fsdp-eager"
     return found
+
+
+def edition(stack: str, words: str) -> str:
+    """Return the edition of Megatron's core by the release of a container that the words name, or of its stack for
+    MLPerf by the round; today's where they name none."""
+    release = re.search(r"container (\d\d)\.(\d\d)", words)
+    round_of = re.search(r"mlperf training v(\d)\.(\d)", words)
+    if stack == "megatron-mlperf":
+        return f"{stack}-2023" if round_of and (int(round_of[1]), int(round_of[2])) < CUDNN_9_4_MLPERF else stack
+    if release is None:
+        return stack
+    found = (int(release[1]), int(release[2]))
+    return f"{stack}-2026" if found >= FUSED_EXPERTS else f"{stack}-2024" if found < CUDNN_9_4 else stack
 
 
 BEFORE_CORE = re.compile(r"\b20(1\d|2[0-2])\b")

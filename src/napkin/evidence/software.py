@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from napkin.errors import NapkinError, did_you_mean
 from napkin.record import record, replace
 
@@ -28,6 +30,10 @@ class SoftwareStack:
                     Python does without a compiler
     sequence_parallel, zero   what it takes by default with tensor parallelism and data parallelism
     attention       the attention kernel of its time      attention_since_hopper   that from Hopper on, where another
+                    (NVIDIA/TransformerEngine, get_attention_backend, since v1.5; AI-Hypercomputer/maxtext
+                    src/maxtext/configs/gpu/models: attention: cudnn_flash_te)
+    early_cudnn     its cuDNN is older than 9.4 of September 2024, from which on attention is 5 to 30 % faster on Hopper
+                    (its release notes, docs.nvidia.com/deeplearning/cudnn)
     selective       what its selective recomputation runs again: attention (its core) or matmuls (every second one)
     """
 
@@ -50,6 +56,7 @@ class SoftwareStack:
     one_program: bool = False
     attention: str = "flash"
     attention_since_hopper: str = ""
+    early_cudnn: bool = False
     selective: str = "matmuls"
 
     def kernel(self, generation: str) -> str:
@@ -60,12 +67,16 @@ class SoftwareStack:
     @property
     def family(self) -> str:
         """The software without its edition: what carries the factor of its own."""
-        return self.name.removesuffix("-2026")
+        return EDITION.sub("", self.name)
+
+
+EDITION = re.compile(r"-20\d\d$")
+"""The year in the name of an edition."""
 
 
 MEGATRON_CORE = SoftwareStack(
     "megatron-core",
-    "Megatron-LM from 2023 on, NeMo, Megatron Bridge",
+    "Megatron-LM, NeMo, Megatron Bridge since the autumn of 2024",
     fused_chains=True,
     fused_casts=True,
     experts_apart=True,
@@ -75,6 +86,12 @@ MEGATRON_CORE = SoftwareStack(
     zero=1,
     attention_since_hopper="cudnn",
     selective="attention",
+)
+MEGATRON_MLPERF = replace(
+    MEGATRON_CORE,
+    name="megatron-mlperf",
+    says="NeMo as its authors tune it for MLPerf: captured graphs, 8-bit communication, hand-set overlap",
+    fused_experts=True,
 )
 STACKS = {
     stack.name: stack
@@ -100,15 +117,22 @@ STACKS = {
         MEGATRON_CORE,
         replace(
             MEGATRON_CORE,
+            name="megatron-core-2024",
+            says="Megatron-LM and NeMo from 2023 to the summer of 2024",
+            early_cudnn=True,
+        ),
+        replace(
+            MEGATRON_CORE,
             name="megatron-core-2026",
             says="Megatron Bridge from container 26.06 on: experts fused and captured as graphs",
             fused_experts=True,
         ),
+        MEGATRON_MLPERF,
         replace(
-            MEGATRON_CORE,
-            name="megatron-mlperf",
-            says="NeMo as its authors tune it for MLPerf: captured graphs, 8-bit communication, hand-set overlap",
-            fused_experts=True,
+            MEGATRON_MLPERF,
+            name="megatron-mlperf-2023",
+            says="the same of 2023 and 2024",
+            early_cudnn=True,
         ),
         SoftwareStack(
             "fsdp-eager",
@@ -126,7 +150,15 @@ STACKS = {
             stops_early=True,
             zero=3,
         ),
-        SoftwareStack("xla", "JAX and XLA (MaxText, Pax)", compiled=True, overlap=True, zero=3, one_program=True),
+        SoftwareStack(
+            "xla",
+            "JAX and XLA (MaxText, Pax)",
+            compiled=True,
+            overlap=True,
+            zero=3,
+            one_program=True,
+            attention_since_hopper="cudnn",
+        ),
         SoftwareStack(
             "lean",
             "hand-written loops on fused kernels (llm.c, TinyLlama, FlashAttention's training code)",

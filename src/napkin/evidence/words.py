@@ -11,8 +11,8 @@ STACK_WORDS: tuple[tuple[str, str], ...] = (
     ("megatron bridge", "megatron-core"),
     ("automodel", "fsdp-compiled"),  # torch's FSDP with TransformerEngine's fused layers
     ("nemo framework launcher", "megatron-core"),
-    ("h100 weak scaling", "megatron-core"),
-    ("h100 strong scaling", "megatron-core"),
+    ("h100 weak scaling", "megatron-core-2024"),  # of July 2024
+    ("h100 strong scaling", "megatron-core-2024"),
     ("bigscience", "megatron-deepspeed"),
     ("bloom", "megatron-deepspeed"),
     ("megatron-lm readme 2020", "megatron"),
@@ -65,6 +65,10 @@ FRAMEWORK_WORDS: tuple[tuple[str, str], ...] = (
 """The same for the framework whose memory is modeled (training/frameworks.py)."""
 MEMORY_STACKS = {"fsdp-eager": "fsdp", "fsdp-compiled": "torchtitan", "lean": "plain"}
 """Stacks whose memory is that of a framework of another name."""
+CUDNN_9_4 = (24, 10)
+"""The first of NVIDIA's containers, (year, month), after cuDNN 9.4 of September 2024 (software.py, early_cudnn)."""
+CUDNN_9_4_MLPERF = (4, 1)
+"""The first round of MLPerf training after it, of November 2024."""
 FUSED_EXPERTS = (26, 6)
 """The container of Megatron Bridge, (year, month), from which on the same layouts with experts take 20 to 35 % less."""
 

@@ -17,8 +17,8 @@ WRITE_SCORES = term.constant("backward_share", 17, "1", KORTHIKANTI)
 and reads 16-bit scores, mask, softmax and dropout; backward re-reads them."""
 SCORE_PARTS = term.constant("parts", 30, "1", "13 forward, 17 backward")
 BACKWARD_FLOPS = term.constant("backward_flops", 2.5, "1", "scores again, then four GEMMs: Dao 2023, arXiv:2307.08691")
-SMALL_HEAD, SMALL_HEAD_SHARE = 64, 0.92
-"""Heads of at most 64 feed the matrix unit worse: the share of the rate read off FlashAttention-2, figure 4."""
+SMALL_HEAD = 64
+"""Heads of at most this size feed the matrix unit worse."""
 LEAST_ODD = 3
 """Halvings of 64 beyond which a head's size counts as odd: it is no multiple of 8."""
 for _rule, _pairs in PAIRS.items():
@@ -66,12 +66,12 @@ def fused_time(clock: Clock, op: AttentionCost, name: str) -> tuple[Term, Term]:
     pairs = pairs_of(clock, op, f"{name}/pairs", True)
     flops = pair_flops(clock, op, f"{name}/flops", pairs)
     keys = term.divide(f"{name}/keys", pairs, size("queries", clock.layout.sequence), clock.cp)
-    slow_small = where(op.qk_dim <= SMALL_HEAD, SMALL_HEAD_SHARE, 1.0)
+    slow_small = where(op.qk_dim <= SMALL_HEAD, rates.small_head, 1.0)
     share = term.multiply(
         f"{name}/share",
         clock.rate("attention", rates.attention),
         depth(f"{name}/filled", keys, clock.rate("half_keys", rates.half_keys)),
-        term.leaf("head_size", slow_small, "1", term.TRUE, "FlashAttention-2, arXiv:2307.08691, figure 4"),
+        clock.rate("head_size", slow_small),
     )
     forward = term.divide(f"{name}/fused/forward", flops, term.multiply(f"{name}/rate", clock.peak_wide, share))
     slower = clock.rate(f"{name}/backward_slowness", rates.attention_backward)

@@ -14,6 +14,9 @@ GATED_BYTES, PLAIN_BYTES = (6, 10), (4, 6)
 are read and one is written, backward reads three and writes two; without, one is read and one written, backward reads
 two and writes one."""
 PERMUTED_FORWARD, PERMUTED_BACKWARD = 0.4, 0.6
+BIAS_FORWARD, BIAS_BACKWARD = 28 / 64, 36 / 64
+"""Of the second bias's traffic: its product with the score in fp32, the sum, its copy and its cast write and read 28
+bytes an element, backward 36 (NVIDIA/Megatron-LM core_v0.15.0, megatron/core/transformer/moe/experts.py)."""
 CAST_FORWARD, CAST_BACKWARD = 0.4, 0.6
 """How traffic that was calibrated for both passes together is split between them. Assumed: no source measured the
 passes apart."""
@@ -37,6 +40,7 @@ def expert_time(clock: Clock, op: RoutedExperts, name: str) -> tuple[dict[str, T
     permuted = term.multiply(
         f"{name}/permuted", clock.rate("permutation_bytes", rates.permutation_bytes, BYTE), routed, hidden_size
     )
+    biased, of_first = bias_bytes(clock, op, name, routed)
     cast = term.multiply(
         f"{name}/cast",
         clock.rate("cast_bytes", rates.cast_bytes, BYTE),
@@ -47,15 +51,20 @@ def expert_time(clock: Clock, op: RoutedExperts, name: str) -> tuple[dict[str, T
     )
     exchange = exchange_time(clock, op, name, per_rank, routed)
     found: list[dict[str, Term]] = []
-    for way, products, each, share, cast_share in (
-        ("forward", gemms[0], 0, PERMUTED_FORWARD, CAST_FORWARD),
-        ("backward", gemms[1], 1, PERMUTED_BACKWARD, CAST_BACKWARD),
+    for way, products, each, share, cast_share, bias_share, more in (
+        ("forward", gemms[0], 0, PERMUTED_FORWARD, CAST_FORWARD, BIAS_FORWARD, ()),
+        ("backward", gemms[1], 1, PERMUTED_BACKWARD, CAST_BACKWARD, BIAS_BACKWARD, of_first),
     ):
         per_element = term.constant(f"bytes_{way}", (GATED_BYTES if op.gated else PLAIN_BYTES)[each], BYTE)
         moved = term.add(
             f"{name}/elementwise/{way}/bytes",
             term.multiply(f"{name}/elementwise/{way}/inner", per_element, work),
             term.multiply(f"{name}/elementwise/{way}/permuted", split(f"permuted/{way}", share), permuted),
+            *(
+                term.multiply(f"{name}/elementwise/{way}/biased", split(f"biased/{way}", bias_share), one)
+                for one in biased
+            ),
+            *more,
         )
         cast_bytes = term.multiply(f"{name}/casts/{way}/bytes", split(f"casts/{way}", cast_share), cast)
         found.append(
@@ -67,6 +76,17 @@ def expert_time(clock: Clock, op: RoutedExperts, name: str) -> tuple[dict[str, T
             }
         )
     return found[0], found[1] if op.learning.runs else {}
+
+
+def bias_bytes(clock: Clock, op: RoutedExperts, name: str, routed: Term) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
+    """Return the bytes of the second bias, weighed by each token's score, and those that the gradient of the first one
+    reads; none of experts without."""
+    if not op.bias:
+        return (), ()
+    each = clock.rate("expert_bias_bytes", clock.rates.expert_bias_bytes, BYTE)
+    second = term.multiply(f"{name}/biased", each, routed, size(f"{name}/d_model", op.d_model))
+    width = size(f"{name}/first_width", (2 if op.gated else 1) * op.d_ff)
+    return (second,), (term.multiply(f"{name}/bias_gradient", WIDE_BYTES, routed, width),)
 
 
 def gemm_time(clock: Clock, op: RoutedExperts, name: str, routed: Term) -> tuple[Term, Term]:

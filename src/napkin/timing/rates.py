@@ -23,6 +23,7 @@ class Rates:
     attention, attention_backward
                         share of the peak of the fused forward kernel; how much slower its backward runs per FLOP
     half_keys           keys of a query that leave half of that share
+    small_head          share of it that heads of at most 64 reach
     core, core_odd      share of `matmul_wide` that unfused attention's batched products reach; of that, with heads of
                         odd size
     score_bytes         traffic of unfused attention per score, forward and backward together
@@ -41,6 +42,7 @@ class Rates:
                         1 where gradients are reduced while the last backward runs; least share that stays exposed
     interference        slow-down of everything else by FSDP's collectives, per second of link time
     grouped             share of an ordinary product's rate that products of many experts in one kernel reach
+    expert_bias_bytes   traffic of the second bias per routed token and hidden element
     permutation_bytes   traffic of permuting per routed token and hidden element
     dispatch            time of the all-to-all over bytes/bandwidth
     host_layer, host_experts
@@ -70,6 +72,7 @@ class Rates:
     attention: Number
     attention_backward: Number
     half_keys: Number
+    small_head: Number
     core: Number
     core_odd: Number
     score_bytes: Number
@@ -92,6 +95,7 @@ class Rates:
     data_exposed: Number
     interference: Number
     grouped: Number
+    expert_bias_bytes: Number
     permutation_bytes: Number
     dispatch: Number
     host_layer: Number
