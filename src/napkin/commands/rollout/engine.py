@@ -36,7 +36,7 @@ def read_away(inputs: Inputs) -> tuple[str, ...]:
     return tuple(one for one in inputs.texts("offload") if one in STATES)
 
 
-def offload_of_passes(inputs: Inputs) -> str | None:
+def read_offload_of_passes(inputs: Inputs) -> str | None:
     """Return --offload of the trainer's passes alone: the rest of what it names, activations."""
     return ",".join(one for one in inputs.texts("offload") if one not in STATES) or None
 

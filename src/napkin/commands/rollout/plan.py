@@ -12,7 +12,7 @@ from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.tasks import read_trainer
 from napkin.commands.question.untimed import read_untimed
 from napkin.commands.rollout.amount import read_steps, run_of
-from napkin.commands.rollout.engine import offload_of_passes, read_away, read_form, read_place, read_shares
+from napkin.commands.rollout.engine import read_away, read_form, read_offload_of_passes, read_place, read_shares
 from napkin.commands.rollout.lengths import read_spans
 from napkin.commands.rollout.search import Freedom, RolloutLayout, RolloutSearch, chosen
 from napkin.commands.screens.rollout_plan import screen
@@ -60,7 +60,7 @@ def read(inputs: Inputs) -> RolloutPlan:
             "seq": str(lengths.most),
             "global-batch": str(lengths.batch),
             "nodes": None,
-            "offload": offload_of_passes(inputs),
+            "offload": read_offload_of_passes(inputs),
         }
     )
     read_untimed(asked)

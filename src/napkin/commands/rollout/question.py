@@ -14,7 +14,7 @@ from napkin.commands.question.setup import read_setup
 from napkin.commands.question.step_model import read_prediction
 from napkin.commands.question.tasks import read_task, read_trainer
 from napkin.commands.question.untimed import read_untimed
-from napkin.commands.rollout.engine import offload_of_passes, read_away, read_engine, read_place
+from napkin.commands.rollout.engine import read_away, read_engine, read_offload_of_passes, read_place
 from napkin.commands.rollout.lengths import MEANS, read_lengths, read_means_below, read_spans
 from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
 from napkin.errors import NapkinError
@@ -159,7 +159,7 @@ def _read_passes(
         "seq": str(lengths.most),
         "global-batch": str(lengths.batch),
         "gpus": str(gpus),
-        "offload": offload_of_passes(inputs),
+        "offload": read_offload_of_passes(inputs),
     }
     asked = inputs.changed(changes)
     asked.defaults(SETUP_DEFAULTS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.tasks import read_trainer
-from napkin.commands.rollout.engine import offload_of_passes, read_place
+from napkin.commands.rollout.engine import read_offload_of_passes, read_place
 from napkin.commands.rollout.lengths import read_lengths
 from napkin.errors import NapkinError
 from napkin.options.rollout import LENGTHS
@@ -20,7 +20,7 @@ def read_trainer_of_rollout(inputs: Inputs) -> Inputs:
     changes: dict[str, str | bool | None] = {
         "seq": str(lengths.most),
         "global-batch": str(lengths.batch),
-        "offload": offload_of_passes(inputs),
+        "offload": read_offload_of_passes(inputs),
         **dict.fromkeys(OF_ENGINE),
     }
     place = read_place(inputs, read_trainer(inputs))
