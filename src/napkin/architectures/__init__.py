@@ -95,10 +95,9 @@ def _vision(config: Config, kind: str, text: Config, model: Model) -> Vision | N
     if found is not None:
         told = f"only the language model of {printable(kind, 40)} is counted"
         config.notes[:] = [note for note in config.notes if not note.startswith(told)]
-        memory = "memory counts them in" if len(model.stacks) == 1 else "memory leaves them out"
         config.notes.append(
             f"totals are those of the language model of {printable(kind, 40)}; its vision tower and projector are in "
-            f"params/vision and flops/vision, and {memory}"
+            "params/vision and flops/vision, and memory counts them in"
         )
     return found
 
