@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
+from napkin.commands.memory.host import read_node
 from napkin.commands.plan.question import read_given
 from napkin.commands.plan.searched import read_layouts
 from napkin.commands.question.confidence import read_confidence
@@ -19,6 +20,7 @@ from napkin.errors import BROKEN, NapkinError
 from napkin.options.command_line import Text, Texts, pieces_of
 from napkin.options.training import SETUP_DEFAULTS
 from napkin.planning.fewest import TRIED, fewest, machines
+from napkin.planning.layouts import LayoutQuestion
 from napkin.planning.verdicts import FITS, NOT
 from napkin.record import record
 from napkin.render.answer import Answer, Cell
@@ -71,7 +73,7 @@ def read(inputs: Inputs) -> RolloutPlan:
     amount = any(name in inputs for name in ("steps", "samples"))
     inputs.depends(("price", "epochs"), amount, "only a whole run has a cost", "--steps 200")
     return RolloutPlan(
-        search=RolloutSearch(layouts, prediction, lengths, _read_freedom(inputs), capacity, tuple(others)),
+        search=RolloutSearch(layouts, prediction, lengths, _read_freedom(inputs, layouts), capacity, tuple(others)),
         gpus=0 if least else inputs.integer("gpus"),
         steps=read_steps(inputs, lengths) if amount else None,
         goodput=read_goodput(inputs, trained=(layouts.request.model, layouts.request.setup)) if amount else None,
@@ -82,12 +84,14 @@ def read(inputs: Inputs) -> RolloutPlan:
     )
 
 
-def _read_freedom(inputs: Inputs) -> Freedom:
+def _read_freedom(inputs: Inputs, layouts: LayoutQuestion) -> Freedom:
     """Return what is open about the engine."""
     trainer = find_trainer(inputs.text("trainer")) if inputs.has("trainer") else LOOP
     where, _, size = (inputs.text_or_none("rollout") or "").partition(":")
     if where == "none":
         raise NapkinError("--rollout none: a plan is of a step that generates", "leave it out")
+    _, host = read_node(inputs, layouts.request.setup, layouts.hardware)
+    inputs.depends(("host-memory",), where != "separate", "an engine on its own GPUs moves nothing to the host")
     return Freedom(
         share=float(size) if where == "colocated" else trainer.share,
         asleep=trainer.sleeps,
@@ -99,6 +103,7 @@ def _read_freedom(inputs: Inputs) -> Freedom:
         family=trainer.engine,
         broadcast=trainer.broadcast,
         unpads=trainer.unpads,
+        host=host,
         form=read_form(inputs, trainer),
         shared=read_shares(inputs, trainer),
     )

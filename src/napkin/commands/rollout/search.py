@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
 from napkin.commands.rollout.seconds import spanned as spanned_times
@@ -11,7 +11,7 @@ from napkin.errors import NapkinError
 from napkin.evidence.single import StepPrediction
 from napkin.operations.model import Model
 from napkin.planning.layouts import LayoutQuestion, best, recommended
-from napkin.planning.rollout_memory import RolloutFit, Sharing, moved_away, spanned, weigh
+from napkin.planning.rollout_memory import RolloutFit, Sharing, hosted_between, moved_away, spanned, weigh
 from napkin.planning.rollouts import APART, FORMAT, Engine, RolloutLengths, held_by_micro_batch, ranks_needed
 from napkin.planning.verdicts import FITS, NOT
 from napkin.record import record, replace
@@ -36,6 +36,7 @@ class Freedom:
     ranks    its tensor-parallel ranks, None: searched     offloads  whether the trainer's states may leave the GPU
     family   of engines that the trainer's library starts   broadcast  byte/s at which it sends them all weights
     unpads   whether sequences of its micro-batches have no padding
+    host     bytes of the memory of a node's host, None: not given
     form, shared  number format of the weights of an engine on the trainer's GPUs, and whether they are the trainer's
     """
 
@@ -49,6 +50,7 @@ class Freedom:
     family: str
     broadcast: float
     unpads: bool
+    host: float | None
     form: str
     shared: bool
 
@@ -172,12 +174,20 @@ class RolloutSearch:
         setup = self.layouts.setup(layout)
         first, *rest = (self._weighed(setup, sharing, lengths) for lengths in (self.lengths, *self.others))
         fit = spanned(first, rest, self.capacity)
+        if not self._hosted(hosted_between(fit.terms, sharing.away), layout):
+            fit = replace(fit, verdict=NOT)
         away = moved_away(fit.terms, sharing.away) if sharing.away else None
         found, *others = (
             self._seconds(self._prediction(setup, lengths), sharing.engine, away, lengths)
             for lengths in (self.lengths, *self.others)
         )
         return RolloutLayout(layout, sharing, found, fit, tuple(others))
+
+    def _hosted(self, kept: Mapping[str, Term], layout: Layout) -> bool:
+        """Return whether a node's host holds what its GPUs keep there while answers are generated."""
+        joined = min(self.layouts.request.node, int(layout.gpus))
+        there = self.freedom.host
+        return there is None or joined * sum(float(one.value) for one in kept.values()) <= there
 
     def _weighed(self, setup: Setup, sharing: Sharing, lengths: RolloutLengths) -> RolloutFit:
         """Return the memory of a layout, over the longest sequences or the largest micro-batch."""
