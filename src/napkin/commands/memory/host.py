@@ -10,6 +10,7 @@ from napkin.errors import NapkinError, Refused
 from napkin.footprint.saving import FULL, SHARDED
 from napkin.inputs.hardware import Hardware
 from napkin.planning.verdicts import FITS, NOT
+from napkin.render.answer import Answer
 from napkin.term import GIVEN, Term, add, constant, leaf, multiply
 from napkin.training.setup import Setup
 
@@ -89,7 +90,14 @@ def holds(terms: Mapping[str, Term], node: int, capacity: float | None) -> bool:
     return host is None or capacity is None or float(host.value) <= capacity
 
 
-def judged(host: Term, capacity: float) -> tuple[str, Term]:
-    """Return whether the host's memory suffices, and that memory."""
-    there = leaf("memory/host/capacity", capacity, "byte", GIVEN, "--host-memory")
-    return FITS if float(host.value) <= capacity else NOT, there
+def judge(answer: Answer, terms: Mapping[str, Term], node: int, capacity: float | None) -> None:
+    """Add what the host of a node of so many GPUs holds, and its memory in bytes where that is given: the verdict is
+    that on both. terms: of a GPU."""
+    held = host_of(terms, node)
+    if held is None:
+        return
+    answer.terms = (*answer.terms, held)
+    if capacity is not None:
+        answer.terms = (*answer.terms, leaf("memory/host/capacity", capacity, "byte", GIVEN, "--host-memory"))
+        verdict = FITS if held.value <= capacity else NOT
+        answer.verdict = verdict if verdict == NOT else answer.verdict or verdict

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from napkin.commands.memory.host import host_of, judged, keeps, read_node, read_whether_kept
+from napkin.commands.memory.host import judge as judge_node
+from napkin.commands.memory.host import keeps, read_node, read_whether_kept
 from napkin.commands.plan.compared import front_line, front_row, says_recommended, usual_row, why
 from napkin.commands.plan.pictures import scatter
 from napkin.commands.plan.question import PlanQuestion
@@ -29,7 +30,7 @@ from napkin.planning.grid import Request
 from napkin.planning.layouts import Scored, best, chosen_on, listed, recommended, scored
 from napkin.planning.step_memory import terms_of
 from napkin.planning.usual import usual_choices
-from napkin.planning.verdicts import NOT, evaluate
+from napkin.planning.verdicts import evaluate
 from napkin.render.answer import Answer
 from napkin.term import TRUE, Term, leaf
 from napkin.training.layout import Layout
@@ -58,13 +59,7 @@ def judge_host(question: PlanQuestion, answer: Answer, layout: Layout) -> None:
         return
     found = evaluate(request.model, setup, request.implementation, layouts.hardware.capacity)
     node, there = read_node(inputs, setup, layouts.hardware)
-    host = host_of(terms_of(found, ""), node)
-    if host is not None:
-        answer.terms = (*answer.terms, host)
-    if host is not None and there is not None:
-        verdict, limit = judged(host, there)
-        answer.terms = (*answer.terms, limit)
-        answer.verdict = NOT if verdict == NOT else answer.verdict
+    judge_node(answer, terms_of(found, ""), node, there)
 
 
 def judge(question: PlanQuestion, answer: Answer, fit: str) -> None:
