@@ -39,7 +39,7 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
     """Add what would make it fit: on the same GPUs the fastest first, in fine-tuning what people try first; then with
     more GPUs."""
     search = RemedySearch(
-        axes_of(question.asked, question.model, question.setup, hardware),
+        read_axes(question.asked, question.model, question.setup, hardware),
         lambda options: evaluated(question, options, hardware),
     )
     tuned = question.setup.task != PRETRAIN
@@ -61,8 +61,8 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
         )
 
 
-def axes_of(asked: Inputs, model: Model, setup: Setup, hardware: Hardware) -> list[Axis]:
-    """Return every way in which the step of a question can use less memory."""
+def read_axes(asked: Inputs, model: Model, setup: Setup, hardware: Hardware) -> list[Axis]:
+    """Read what is free, and return every way in which the step of a question can use less memory."""
     given = {name: one.text for name, one in asked.given.items() if isinstance(one.text, (str, bool))}
     return axes(model, setup, given, gpus_per_node(hardware))
 

@@ -32,7 +32,7 @@ def suggest(answer: Answer, question: PlanQuestion, gpus: int) -> None:
     if setup.task == PRETRAIN:
         return
     tried = _Changed(question, gpus)
-    found = of_memory.axes_of(question.asked, question.layouts.request.model, setup, hardware)
+    found = of_memory.read_axes(question.asked, question.layouts.request.model, setup, hardware)
     search = RemedySearch([axis for axis in found if axis.name in TRIED], tried.evaluated)
     rows = [tried.row(one) for one in advice(search)]
     answer.extra["suggestions"] = rows
