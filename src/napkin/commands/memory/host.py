@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from napkin._tables.takes import TAKES
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError, Refused
 from napkin.footprint.saving import FULL, SHARDED
@@ -33,17 +34,32 @@ def read_save(inputs: Inputs, setup: Setup) -> str:
     return how
 
 
+def keeps(setup: Setup) -> bool:
+    """Return whether a step keeps anything in the host's memory."""
+    return bool(setup.offload) or setup.optimizer.paged or setup.save == FULL
+
+
 def read_host(
     inputs: Inputs, setup: Setup, hardware: Hardware | None, away: tuple[str, ...] = ()
 ) -> tuple[int, float | None]:
     """Return the GPUs of a node, and the bytes of its host's memory where they are given. away: what is there between
     phases of a step."""
+    kept = bool(away) or keeps(setup)
+    read_whether_kept(inputs, kept)
+    return read_node(inputs, setup, hardware) if kept else (1, None)
+
+
+def read_whether_kept(inputs: Inputs, kept: bool) -> None:
+    """Refuse --host-memory where nothing is kept there."""
+    hint = (
+        "--offload, or --save full, keeps something there" if "save" in TAKES[inputs.command.name] else "leave it out"
+    )
+    inputs.depends(("host-memory",), kept, "nothing is kept in the host's memory", hint)
+
+
+def read_node(inputs: Inputs, setup: Setup, hardware: Hardware | None) -> tuple[int, float | None]:
+    """Return the GPUs of a node, and the bytes of its host's memory where they are given."""
     given = inputs.number_or_none("host-memory")
-    kept = bool(setup.offload or away) or setup.optimizer.paged or setup.save == FULL
-    why = "nothing is kept in the host's memory"
-    inputs.depends(("host-memory",), kept, why, "--offload, or --save full, keeps something there")
-    if not kept:
-        return 1, None
     from napkin.evidence.rates import NODE, RACK, gpus_per_node  # only where something is kept there
 
     stated = inputs.integer("gpus-per-node") if inputs.has("gpus-per-node") else NODE
@@ -66,6 +82,12 @@ def host_of(terms: Mapping[str, Term], node: int) -> Term | None:
     if "memory/host/save" in terms:
         parts.append(terms["memory/host/save"])
     return add("memory/host", *parts) if parts else None
+
+
+def holds(terms: Mapping[str, Term], node: int, capacity: float | None) -> bool:
+    """Return whether a node's host holds what is kept there; one that is not given holds everything."""
+    host = host_of(terms, node)
+    return host is None or capacity is None or float(host.value) <= capacity
 
 
 def judge(answer: Answer, terms: Mapping[str, Term], node: int, capacity: float | None) -> None:

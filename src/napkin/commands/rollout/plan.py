@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
+from napkin.commands.memory.host import read_node
 from napkin.commands.plan.question import read_given
 from napkin.commands.plan.searched import read_layouts
 from napkin.commands.question.confidence import read_confidence
@@ -20,6 +21,7 @@ from napkin.errors import BROKEN, NapkinError
 from napkin.options.command_line import Text, Texts, pieces_of
 from napkin.options.training import SETUP_DEFAULTS
 from napkin.planning.fewest import TRIED, fewest, machines
+from napkin.planning.layouts import LayoutQuestion
 from napkin.planning.verdicts import FITS, NOT
 from napkin.record import record
 from napkin.render.answer import Answer, Cell
@@ -76,7 +78,13 @@ def read(inputs: Inputs) -> RolloutPlan:
     inputs.depends(("price", "epochs"), amount, "only a whole run has a cost", "--steps 200")
     return RolloutPlan(
         search=RolloutSearch(
-            layouts, prediction, lengths, _read_freedom(inputs), capacity, tuple(others), read_confidence(inputs)
+            layouts,
+            prediction,
+            lengths,
+            _read_freedom(inputs, layouts),
+            capacity,
+            tuple(others),
+            read_confidence(inputs),
         ),
         gpus=0 if least else inputs.integer("gpus"),
         steps=read_steps(inputs, lengths) if amount else None,
@@ -87,12 +95,14 @@ def read(inputs: Inputs) -> RolloutPlan:
     )
 
 
-def _read_freedom(inputs: Inputs) -> Freedom:
+def _read_freedom(inputs: Inputs, layouts: LayoutQuestion) -> Freedom:
     """Return what is open about the engine."""
     trainer = read_trainer(inputs)
     place = read_place(inputs, trainer)
     if place.word == "none":
         raise NapkinError("--rollout none: a plan is of a step that generates", "leave it out")
+    _, host = read_node(inputs, layouts.request.setup, layouts.hardware)
+    inputs.depends(("host-memory",), place.word != "separate", "an engine on its own GPUs moves nothing to the host")
     return Freedom(
         share=place.share,
         asleep=trainer.sleeps,
@@ -103,6 +113,7 @@ def _read_freedom(inputs: Inputs) -> Freedom:
         family=trainer.engine,
         broadcast=trainer.broadcast,
         unpads=trainer.unpads,
+        host=host,
         form=read_form(inputs, trainer),
         shared=read_shares(inputs, trainer),
     )

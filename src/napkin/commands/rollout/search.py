@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from napkin.commands.question.confidence import widening
 from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
@@ -12,7 +12,7 @@ from napkin.errors import NapkinError
 from napkin.evidence.single import StepPrediction
 from napkin.operations.model import Model
 from napkin.planning.layouts import LayoutQuestion, best, recommended
-from napkin.planning.rollout_memory import STATES, RolloutFit, Sharing, moved_away, spanned, weigh
+from napkin.planning.rollout_memory import STATES, RolloutFit, Sharing, hosted_between, moved_away, spanned, weigh
 from napkin.planning.rollouts import APART, FORMAT, PARTS, Engine, RolloutLengths, over, ranks_needed, unpadded
 from napkin.planning.verdicts import FITS, NOT
 from napkin.record import record, replace
@@ -33,6 +33,7 @@ class Freedom:
     ranks    its tensor-parallel ranks, None: searched
     family   of engines that the trainer's library starts   broadcast  byte/s at which it sends them all weights
     unpads   whether sequences of its micro-batches have no padding
+    host     bytes of the memory of a node's host, None: not given
     form, shared  number format of the weights of an engine on the trainer's GPUs, and whether they are the trainer's
     """
 
@@ -45,6 +46,7 @@ class Freedom:
     family: str
     broadcast: float
     unpads: bool
+    host: float | None
     form: str
     shared: bool
 
@@ -173,11 +175,19 @@ class RolloutSearch:
             for one in unpadded(setup, spans, self.freedom.unpads)
         )
         fit = spanned(first, rest, self.capacity)
+        if not self._hosted(hosted_between(fit.terms, sharing.away), layout):
+            fit = replace(fit, verdict=NOT)
         away = moved_away(fit.terms, sharing.away)
         found, *others = (
             self._seconds(self._prediction(setup, lengths), sharing.engine, away, lengths) for lengths in spans
         )
         return RolloutLayout(layout, sharing, found, fit, tuple(others))
+
+    def _hosted(self, kept: Mapping[str, Term], layout: Layout) -> bool:
+        """Return whether a node's host holds what its GPUs keep there while answers are generated."""
+        joined = min(self.layouts.request.node, int(layout.gpus))
+        there = self.freedom.host
+        return there is None or joined * sum(float(one.value) for one in kept.values()) <= there
 
     def _prediction(self, setup: Setup, lengths: RolloutLengths) -> StepPrediction:
         """Return the prediction of an optimizer step of a layout, over mean sequences."""
