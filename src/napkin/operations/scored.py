@@ -1,4 +1,4 @@
-"""The loss of classification and question answering, over scores of labels (transformers 5.23.0, loss/loss_utils.py)."""
+"""The loss of classification and question answering, over scores of labels (transformers 5.23.0, loss_utils.py)."""
 
 from __future__ import annotations
 

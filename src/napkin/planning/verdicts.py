@@ -42,7 +42,7 @@ def mode_of(setup: Setup) -> str:
 
 def is_measured(model: Model, setup: Setup) -> bool:
     """Return whether what this step keeps for backward was counted on the code itself: never with 8-bit products, nor
-    compiled, nor with what is trained next to frozen weights, a loss of its own or another head, none of which was run."""
+    compiled, nor with what is trained next to frozen weights, a loss of its own or another head: they were not run."""
     numbers = setup.precision
     operations = model.operations
     if not all(op.depends_on_shapes(int(setup.layout.seq)) for op in operations):
