@@ -22,7 +22,8 @@ BERT = {
 }  # fmt: skip
 LLAMA = {
     "architectures": ["LlamaForSequenceClassification"], "model_type": "llama", "hidden_size": 4096,
-    "vocab_size": 128256, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
+    "vocab_size": 128256, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "intermediate_size": 14336,
     "max_position_embeddings": 8192, "hidden_act": "silu", "tie_word_embeddings": False,
 }  # fmt: skip
 LLAMA_8B_BODY = 8030261248 - 128256 * 4096
