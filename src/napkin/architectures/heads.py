@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from napkin._tables.class_heads import CLASS_HEADS
 from napkin.architectures.blocks import LAYER, LAYER_NO_BIAS, Operations
+from napkin.architectures.masked import pooler
 from napkin.architectures.reading import Switch
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
@@ -176,18 +177,15 @@ def labels_of(config: Config) -> int:
 def with_head(model: Model, head: Head, labels: int) -> Model:
     """Return a body with a head of so many outputs."""
     last = model.stacks[-1]
-    body = tuple(_pooler(op, head.pooler) for op in last.after if op.role != POOLER or head.pooler != NONE)
-    final = next((op.name for op in reversed(body) if op.role != POOLER), "x")
+    body: Operations = tuple(op for op in last.after if op.role != POOLER)
+    source = body[-1].name if body else "x"
     pooled = head.pooler == USED
-    source = next((op.name for op in reversed(body) if op.role == POOLER), final) if pooled else final
+    if head.pooler != NONE and len(body) < len(last.after):
+        body = (*body, *pooler(model.hidden, source, used=pooled))
+    source = body[-1].name if pooled else source
     after = (*body, *_operations(model, last, head, labels, source, pooled))
     stacks = (*model.stacks[:-1], replace(last, after=after))
     return replace(model, stacks=stacks, tied=False, outputs=labels, extra=())
-
-
-def _pooler(op: Operation, pooler: str) -> Operation:
-    """Return an operation of the body; its pooler as the class uses it."""
-    return replace(op, used=pooler == USED) if isinstance(op, PerSequence) and op.role == POOLER else op
 
 
 def _operations(model: Model, last: Stack, head: Head, labels: int, source: str, pooled: bool) -> Operations:
@@ -204,7 +202,7 @@ def _operations(model: Model, last: Stack, head: Head, labels: int, source: str,
         """Return a linear layer over all tokens, or over one of each sequence: the first of them picks it."""
         if not head.early:
             return Matmul(name, (read,), *sizes, bias, role=role, module=path)
-        picks = not pooled and not any(isinstance(op, PerSequence) for op in found)
+        picks = not pooled and not found
         return PerSequence(name, (read,), *sizes, bias, role=role, module=path, first=picks)
 
     at = source
@@ -221,7 +219,7 @@ def _operations(model: Model, last: Stack, head: Head, labels: int, source: str,
         wide = hidden
     if head.norm:
         at = then((LAYER if head.norm_bias else LAYER_NO_BIAS)("head_norm", at, hidden))
-    if head.path != SCORE.path or head.bias:
+    if not head.early and (head.path != SCORE.path or head.bias):
         at = then(Dropout("scores_dropped", (at,), wide))
     at = then(linear("scores", head.path, at, (wide, labels), head.bias is True, LM_HEAD))
     then(ClassLoss("class_loss", (at,), labels, over=head.scores, picks=not head.early))
