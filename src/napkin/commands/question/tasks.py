@@ -79,7 +79,7 @@ def read_forwards(inputs: Inputs, framework: Framework) -> tuple[ForwardPass, ..
         return ()
     adapters = read_whether_adapted(inputs)
     usual = ADAPTERS_OFF if adapters else SAME
-    if task.rollout and task.name not in _read_trainer(inputs).penalizes:
+    if task.rollout and task.name not in read_trainer(inputs).penalizes:
         usual = NONE
     if task.teacher:
         return _read_teacher(inputs, task)
@@ -120,7 +120,7 @@ def read_sampled(inputs: Inputs, model: Model) -> tuple[ForwardPass, ...]:
     return tuple(found)
 
 
-def _read_trainer(inputs: Inputs) -> Trainer:
+def read_trainer(inputs: Inputs) -> Trainer:
     """Return the library that trains; a plain loop where none is named."""
     from napkin.training.trainers import LOOP, find
 
