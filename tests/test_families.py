@@ -21,10 +21,11 @@ from napkin.inputs.load import Document
 from napkin.inputs.model_file import config_from
 from napkin.inputs.presets import presets
 from napkin.inputs.unread import settle
-from napkin.operations.attention import AttentionCore, Rotary
+from napkin.operations.attention import AttentionCore
 from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.roles import SHARED_TENSOR
+from napkin.operations.rotary import Rotary
 from napkin.operations.views import Share
 from napkin.operations.work import Work
 from napkin.planning.enlarge import with_layers
