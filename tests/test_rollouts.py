@@ -128,6 +128,49 @@ def test_the_engine_has_its_share_of_each_gpu() -> None:
     assert away["memory/phase/rollout"] == pytest.approx(found["memory/capacity"] / 2 + found["memory/overhead"])
 
 
+def test_activations_leave_in_the_passes_and_states_between_them() -> None:
+    """Activations are the update's: while answers are generated there are none, so that phase holds the same (but for
+    overhead), nothing is moved between phases, and the host holds what the GPU does not keep in the update."""
+    found, away = (values(f"memory {LINE}{more}") for more in ("", " --offload activations"))
+    moved = found["memory/activations/saved"] - away["memory/activations/saved"]
+    assert away["memory/host"] == 8 * away["memory/host/activations"] == 8 * moved > 0
+    assert away["memory/phase/update"] < found["memory/phase/update"]
+    rollout, overhead = (one["memory/phase/rollout"] - one["memory/overhead"] for one in (away, found))
+    assert rollout == pytest.approx(overhead)
+    both = values(f"memory {LINE} --offload optimizer,activations")
+    assert both["memory/host"] == 8 * (both["memory/host/activations"] + both["memory/optimizer"])
+    refused = run_line(f"step {LINE} --offload optimizer,activations")
+    assert (refused.status, "the time of a step with it is not modeled" in refused.err) == (3, True)
+
+
+def test_the_memory_of_a_phase_is_at_the_level_that_is_asked_for() -> None:
+    """The update's ends are those of the same step of training at that level."""
+    wide, narrow = (run_line(f"memory {LINE} --confidence {level} --json").data for level in (90, 50))
+    update = "memory/phase/update"
+    for name in ("low", "high"):
+        assert narrow[name][update] == narrow[name]["memory/used"]
+        assert wide[name][update] == wide[name]["memory/used"]
+    assert wide["low"][update] < narrow["low"][update] < narrow["high"][update] < wide["high"][update]
+
+
+def test_ranks_of_context_parallelism_divide_the_mean_sequence_evenly() -> None:
+    """1,201 tokens over two ranks are 601 on each, as many as of 1,202."""
+    line = f"step {LINE} --cp 2 --max-prompt-tokens 400 --max-response-tokens 2000"
+    odd, even = (values(line.replace("--prompt-tokens 200", f"--prompt-tokens {one}")) for one in (201, 202))
+    assert odd["step/update"] == even["step/update"]
+
+
+def test_verl_divides_states_as_its_launch_files_say() -> None:
+    """FSDP shards everything; Megatron has its distributed optimizer."""
+    line = "memory llama3-8b --gpus 8 --hardware h100 --tp 2 --trainer verl --json"
+    assert [
+        run_line(f"{line}{more}").data["inputs"]["zero"]["value"] for more in ("", " --framework megatron-core")
+    ] == [
+        "3",
+        "1",
+    ]
+
+
 def test_an_engine_that_does_not_sleep_keeps_its_share() -> None:
     """TRL's does not unless it is asked to."""
     found = values(f"memory {LINE} --trainer trl --precision bf16-mixed")
@@ -347,7 +390,7 @@ PLAN = f"plan {LINE} --max-pp 1 --max-cp 1".replace(" --zero 3 --recompute full"
 RUN = "--trainer nemo-rl --steps 100 --price 2 --goodput 1"
 
 
-@pytest.mark.parametrize("more", ["", RUN, "--off-policy-steps 1 --rollout separate:4"])
+@pytest.mark.parametrize("more", ["", RUN, "--off-policy-steps 1 --rollout separate:4", "--offload optimizer"])
 def test_each_way_of_a_plan_is_what_step_and_memory_answer(more: str) -> None:
     found = run_line(f"{PLAN} {more} --json").data
     ways = found["rows"]

@@ -910,6 +910,7 @@ def plan(
     async_tp: bool | None = None,
     factor: _Number | None = None,
     profile: _File | None = None,
+    host_memory: _Number | None = None,
     confidence: _Number | None = None,
     rows: _Number | None = None,
     pareto: bool | None = None,

@@ -117,8 +117,14 @@ OPTIONS = (
 )
 
 POLICY_OPTIONS = (
-    *("precision", "optimizer", "optimizer-form", "optimizer-in-backward", "momentum"),
-    *("implementation", "attention", "dropout"),
+    "precision",
+    "optimizer",
+    "optimizer-form",
+    "optimizer-in-backward",
+    "momentum",
+    "implementation",
+    "attention",
+    "dropout",
 )
 SEQUENCE_OPTIONS = ("seq", "target-seq", "images", "image-tokens")
 SETUP_OPTIONS = (*DEGREES, "distributed-optimizer", *SEQUENCE_OPTIONS, "recompute", *POLICY_OPTIONS)

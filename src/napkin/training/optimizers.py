@@ -256,7 +256,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
             only_matrices=True,
             whole=True,
             works=preconditioning(LONGEST_CUT),
-            note=f"{_MATRICES}; blocks of at most {LONGEST_CUT:,}, roots every tenth step; {_ONE_STEP}",
+            note=f"{_MATRICES}; blocks of at most {LONGEST_CUT:,}, roots are recomputed every ten steps; {_ONE_STEP}",
             update=elementwise_update(3, ((3, 1),)),
         ),
         Optimizer(
@@ -272,7 +272,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
             forms=("forloop",),
             whole=True,
             works=rotating(LONGEST_ROTATED),
-            note=f"sides above {LONGEST_ROTATED:,} are left as they are; bases are new every tenth step; {_ONE_STEP}",
+            note=f"sides above {LONGEST_ROTATED:,} stay as they are; bases are recomputed every ten steps; {_ONE_STEP}",
             update=elementwise_update(forloop=((3, 1),)),
         ),
         Optimizer(

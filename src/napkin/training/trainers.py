@@ -231,7 +231,7 @@ TRAINERS: dict[str, Trainer] = {
             unpads=True,
             broadcast=2.6e9,
             framework="fsdp",
-            divides=(("fsdp", 3),),
+            divides=(("fsdp", 3), ("megatron-core", 1)),
         ),
         Trainer(
             "openrlhf",

@@ -37,7 +37,7 @@ def trained_part(setup: Setup) -> list[str]:
     if tuning is not None and tuning.quantized:
         adapter.append(f"{tuning.quantized} weights")
     if tuning is not None and tuning.saved:
-        adapter.append(f"{' and '.join(SAVED[role] for role in tuning.saved)} trained")
+        adapter.append(f"{' and '.join(SAVED.get(name, name) for name in tuning.saved)} trained")
     frozen = []
     if setup.frozen is not None:
         frozen.append(f"{setup.frozen} layers frozen" if setup.frozen else "embedding frozen")

@@ -24,7 +24,7 @@ from napkin.inputs.presets import is_preset
 from napkin.operations.model import Model
 from napkin.operations.trained import with_score
 from napkin.planning.rollout_memory import moved_away
-from napkin.planning.rollouts import APART, Engine, RolloutLengths, ranks_needed
+from napkin.planning.rollouts import APART, PARTS, Engine, RolloutLengths, ranks_needed
 from napkin.planning.step_memory import terms_of
 from napkin.planning.verdicts import evaluate
 from napkin.record import record, replace
@@ -163,7 +163,7 @@ def _seconds_of(
     ranks = _ranks_of(row, model, hardware, lengths, places, share)
     said = row.text("rl.engine")
     family = engine_of(said) if said else trainer.engine
-    engine = Engine(model, places.engine, ranks, share, places.apart, family, trainer.broadcast)
+    engine = Engine(model, places.engine, ranks, share, places.apart, family=family, broadcast=trainer.broadcast)
     away = None
     if trainer.away and not places.apart:
         kept = evaluate(model, setup, trainer.implementation, hardware.capacity)
@@ -204,12 +204,6 @@ def _card_of(row: RowFields) -> Hardware:
     return hardware
 
 
-PARTS = (2, 4, 4 / 3)
-"""The half, a fourth and three fourths of the GPUs may generate where a row does not say how many do: the half, as in
-NeMo RL's recipes (examples/configs/recipes/llm/performance/*async*.yaml: all but two) and verl's (docs/advance/
-fully_async.md: all tables but one)."""
-
-
 def _places_of(row: RowFields) -> tuple[Places, ...]:
     """Return the GPUs of the trainer and the engine: the same where phases follow each other and nothing else is
     stated; where they do not, the likely division, then others."""
@@ -223,7 +217,7 @@ def _places_of(row: RowFields) -> tuple[Places, ...]:
         return (Places(gpus, gpus, apart=False),)
     replica = math.prod(row.count(f"layout.{name}") or 1 for name in ("tp", "pp", "cp"))
     engine_ranks = row.count("rl.rollout_tp") or 1
-    parts = [int(gpus / part) for part in PARTS]
+    parts = [int(gpus * part) for part in PARTS]
     found = [part for part in parts if part >= engine_ranks and gpus > part and not (gpus - part) % replica]
     if not found:
         raise NapkinError("how many of its GPUs generate is not stated")
@@ -305,7 +299,7 @@ def _layout_of(row: RowFields, trainer: Trainer, framework: Framework, lengths: 
     sequences = lengths.prompts * lengths.answers // lengths.updates
     usual = "full" if trainer.recomputes(row.text("layout.versions")) else "none"
     zero = row.count("layout.zero", least=0)
-    usual_stage = trainer.stage(framework) or int(framework.name == "megatron-core")
+    usual_stage = trainer.stage(framework)
     return Layout(
         seq=-(-lengths.mean // cp) * cp,
         micro=micro,
