@@ -387,7 +387,10 @@ def said(
     implementation = implementation_of("hf", model.family)
     if lora:
         tuning = resolved(
-            Tuning(ADAPTER, RANK, ADAPTER_DROPOUT, library="transformers"), tuple(lora.split(",")), model, implementation
+            Tuning(ADAPTER, RANK, ADAPTER_DROPOUT, library="transformers"),
+            tuple(lora.split(",")),
+            model,
+            implementation,
         )
         implementation = replace(implementation, tuning=tuning)
     policy, optimizer, woken = POLICIES[POLICY[precision]], find("adamw")[0], lora != ""

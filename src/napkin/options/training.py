@@ -87,7 +87,9 @@ OPTIONS = (
         default="lora",
     ),
     Option("adapter-block", units.positive_count, "Width of the blocks of oft and boft", metavar="N"),
-    Option("lora-dropout", units.probability, "Dropout of the adapters' inputs", metavar="P", default="that of --dropout"),
+    Option(
+        "lora-dropout", units.probability, "Dropout of the adapters' inputs", metavar="P", default="that of --dropout"
+    ),
     Option("lora-targets", lowercase_names, "LoRA target modules, e.g. q,v", metavar="NAME,…", default="all-linear"),
     Option(
         "modules-to-save",
