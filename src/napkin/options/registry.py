@@ -65,9 +65,9 @@ _RARE = """assume-ignorable strict-config target-seq images image-tokens mean-do
     schedule distributed-optimizer dp-shard stage-layers first-stage-layers last-stage-layers embedding-as-layer
     loss-as-layer chunk-layers max-global-batch max-tp max-pp max-cp max-ep max-vp max-zero max-micro-batch
     optimizer-form momentum attention loss compile async-tp factor ema freeze freeze-layers lora-targets quantized
-    lora-dropout modules-to-save quantize-experts adapter trainer reference prompt-tokens max-prompt-tokens response-tokens
+    modules-to-save quantize-experts adapter trainer reference prompt-tokens max-prompt-tokens response-tokens
     max-response-tokens samples-per-prompt updates off-policy-steps rollout rollout-tp reward critic vp sp profile
-    epochs sample-tokens lengths packing steps
+    epochs sample-tokens lengths packing steps lora-dropout
     tokens-per-second-per-gpu optimizer-in-backward
     memory-share max-tpot max-ttft indexer-loss experts granularity bits phases power region restart-time spares
     dropout stack snapshot-device peak-flops memory-size memory-bandwidth link-bandwidth network-bandwidth tdp
