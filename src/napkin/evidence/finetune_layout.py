@@ -22,6 +22,7 @@ def _degrees_of(row: RowFields) -> tuple[int, int, int, int]:
     """Return the tensor, pipeline, context and expert parallel degrees: where none is stated and the batch is of fewer
     micro-batches than there are GPUs, as many as possible of those that share one divide tensors within a node."""
     tp, pp, cp, ep = (row.count(f"layout.{name}") or 1 for name in DEGREES)
+    cp = cp * (row.count("layout.ulysses") or 1)
     shared = _sharing(row)
     if shared > 1:
         tp = max(one for one in range(1, _per_node(row) + 1) if shared % one == 0)

@@ -23,6 +23,7 @@ from napkin.evidence.finetune_software import (
 from napkin.evidence.margins import widths_of
 from napkin.evidence.published import run_kind_of
 from napkin.evidence.rows import RowFields
+from napkin.footprint.legs import VISION
 from napkin.inputs import hardware
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.model_file import load_config
@@ -35,6 +36,8 @@ from napkin.training.setup import Setup, keeps_adapters
 from napkin.training.tasks import ADAPTERS_OFF, NONE, SAME, TASKS, Task, forward_passes, loss_of
 
 PREFERENCES = ("dpo", "orpo", "simpo", "kto", "rm")
+SCORED = Task("seq_cls", scalar=True)
+"""One answer for a whole sequence: a head of one output, as the reward model's, and sequences by themselves."""
 REFERENCES = {"second copy": SAME, "adapters switched off": ADAPTERS_OFF, "none": NONE}
 """What rows call where a reference's log-probabilities come from."""
 
@@ -71,15 +74,15 @@ class FineTuning:
 
 
 READ = {
-    "model": "name preset params_nominal params shape",
+    "model": "name preset params_nominal params shape multimodal",
     "hardware": "chip accelerator count per_node nodes",
     "method": """kind lora_rank lora_alpha lora_dropout lora_targets lora_targets_canonical lora_target_parameters
         quantised quantized quantize_moe_experts experts_targeted base_dtype adapter_dtype trainable_params
-        modules_to_save load""",
+        modules_to_save load freeze_vit""",
     "layout": """framework trainer stack versions micro_batch grad_accum global_batch local_batch batch seq seq_max
         seq_stated packed padded padding_free tokens_per_micro_batch tokens_per_step precision autocast recompute
         recompute_detail optimizer optimizer_form attention loss kernels lora_kernels compile offload zero tp pp dp cp
-        ep vp sp distributed_optimizer""",
+        ep vp sp ulysses distributed_optimizer vit_recompute""",
 }
 """Fields of a row that are read here, or that neither memory nor time depends on."""
 
@@ -96,9 +99,9 @@ def fine_tuning(row: RowFields) -> FineTuning:
     """Return a row as a question. Refused where something is missing, or stated and not understood."""
     check_understood(row)
     task, kind = row.text("task"), row.text("method.kind")
-    if task not in ("sft", *PREFERENCES):
+    asked = SCORED if task == SCORED.name else TASKS.get(task) if task in ("sft", *PREFERENCES) else None
+    if asked is None:
         raise NapkinError(f"the task {task[:40]} is not predicted")
-    asked = TASKS[task]
     other = check_kind(row)
     model, trainer = model_of(row), trainer_of(row)
     stack = row.text("layout.stack").lower()
@@ -127,6 +130,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
         task=asked,
         forwards=forward_passes(asked, reference_of(row, asked), None, framework.reference_first),
         widths=widths_of(framework.name),
+        asleep=VISION if row.text("method.freeze_vit") == "true" and kind == "full" else "",
     )
     card = card_of(row)
     software = "megatron-core" if framework.name == "megatron-core" else trainer.software

@@ -23,9 +23,11 @@ from napkin.training.trainers import LOOP, TRAINERS, Trainer
 STORED = {
     **{name: name for name in ("", *FROZEN_FORMATS)},
     **dict.fromkeys(("gptq-int4", "awq-int4"), "int4"),
-    "4 bit": "nf4",
+    **dict.fromkeys(("4 bit", "hqq-4", "nvfp4", "nvfp4 experts"), "nf4"),
+    "eetq": "int8",
 }
-"""What rows call formats of frozen weights."""
+"""What rows call formats of frozen weights. As many bits as nf4, 4.5 a weight: HQQ's groups of 64 with a 16-bit scale
+and zero (mobiusml/hqq, BaseQuantizeConfig), NVFP4's of 16 with an 8-bit scale; EETQ's 8 bits have scales of rows."""
 
 
 def trainer_of(row: RowFields) -> Trainer:
@@ -89,11 +91,9 @@ def tuning_of(row: RowFields, rank: int | None = None) -> Tuning:
         stored = "fp8"
     if stored is None:
         raise NapkinError(f"stores frozen weights as {said[:40]}: not modeled")
-    rank = rank or row.count("method.lora_rank")
-    if rank is None:
-        raise NapkinError("the rank of LoRA is not stated")
+    rank = rank or row.count("method.lora_rank") or default_rank(row)
     dropout = row.number("method.lora_dropout") or 0.0
-    experts = bool(row.flag("method.quantize_moe_experts"))
+    experts = bool(row.flag("method.quantize_moe_experts")) or "experts" in row.text("method.quantised")
     return Tuning("lora", rank, dropout, (), stored, "transformers", experts, saved=saved_of(row))
 
 
@@ -113,19 +113,43 @@ def saved_of(row: RowFields) -> tuple[str, ...]:
     return tuple(dict.fromkeys(SAVED[name] for name in names))
 
 
-def targets_of(row: RowFields) -> tuple[str, ...]:
-    """Return the names of the modules with adapters."""
+USUAL_RANK, USUAL_RANKS = 8, {"megatron-core": 32}
+"""LoRA's rank where a row states none: peft's, LLaMA-Factory's and ms-swift's default (peft 0.21, tuners/lora/config.py;
+llamafactory/hparams/finetuning_args.py; swift/arguments/tuner_args.py); by stack, Megatron Bridge's (peft/lora.py)."""
+USUAL_TARGETS = ("q_proj", "v_proj")
+"""Modules with adapters where a row does not say: peft's for Llama (peft 0.21, utils/constants.py)."""
+WIDE_TRAINERS = ("ms-swift", "llama-factory", "unsloth")
+"""Libraries whose adapters are on all linear layers unless told otherwise, as Megatron Bridge's are."""
+
+
+def default_rank(row: RowFields) -> int:
+    """Return the rank of LoRA that a row's library takes by default."""
+    return USUAL_RANKS.get(row.text("layout.stack").lower(), USUAL_RANK)
+
+
+def leaves_adapters_open(row: RowFields) -> bool:
+    """Return whether a row does not state the rank of LoRA, or on which modules it is."""
+    return row.count("method.lora_rank") is None or not _targets_text(row)
+
+
+def _targets_text(row: RowFields) -> str:
+    """Return what a row says of the modules with adapters; "" where it only points elsewhere."""
     text = row.text("method.lora_targets_canonical") or row.text("method.lora_targets")
+    return "" if text.startswith(("see ", "default")) else text
+
+
+def targets_of(row: RowFields) -> tuple[str, ...]:
+    """Return the names of the modules with adapters: of those that a row leaves open, its library's."""
+    text = _targets_text(row).replace(" (+ head)", ",lm_head")
+    if not text and not row.text("method.lora_target_parameters"):
+        wide = row.text("layout.stack").lower() == "megatron-core" or trainer_of(row).name in WIDE_TRAINERS
+        return (ALL_LINEAR,) if wide else USUAL_TARGETS
     if text in ("*_proj", ALL_LINEAR) or text.startswith("all"):
         return (ALL_LINEAR,)
     parameters = row.text("method.lora_target_parameters")
     names = tuple(name.strip() for name in ",".join(filter(None, (text, parameters))).split(","))
-    if not text or any(not name or not name.replace("_", "").replace(".", "").isalnum() for name in names):
-        raise NapkinError(
-            f"which modules have adapters is not understood: {text[:60]}"
-            if text
-            else "which modules have adapters is not stated"
-        )
+    if any(not name or not name.replace("_", "").replace(".", "").isalnum() for name in names):
+        raise NapkinError(f"which modules have adapters is not understood: {text[:60]}")
     return names
 
 
@@ -187,7 +211,7 @@ def attention_of(row: RowFields) -> str:
 
 def offload_of(row: RowFields, trainer: Trainer, again: Recompute) -> tuple[str, ...]:
     """Return what is kept in the host's memory."""
-    text = row.text("layout.offload")
+    text = row.text("layout.offload").replace(" (fraction 1)", "")
     names = tuple(name.strip() for name in text.split(",")) if text else ()
     if any(name not in ("activations", "optimizer", "parameters") for name in names):
         raise NapkinError(f"the offload {text[:40]} is not modeled")
