@@ -34,6 +34,9 @@ _PREDICTION = "mtp_config"
 QUANTIZED = "quantization_config"
 """Where a published file describes its multi-token prediction layers, outside of the language model's fields."""
 
+_SCORING = ("Classification", "QuestionAnswering", "QuestionAnsweringSimple", "MultipleChoice")
+"""Ends of the names of classes that score labels, in place of a language model's head."""
+
 _OTHER_MODALITIES = (
     *("vision", "visual", "image", "video", "audio", "speech", "mm", "boi", "eoi", "boa", "eoa", "projector"),
     *("projection", "multimodal", "spatial", "media", "vt", "merge", "pixel_shuffle", "downsample", "alignment"),
@@ -62,7 +65,15 @@ def _build(config: Config, assumed: Sequence[str], strict: bool) -> Model:
     """Return the model, or raise the first problem that is found."""
     kind, text = config.model_type, text_model(config)  # which is the config itself where its fields are on one level
     architecture, wrapper = architecture_of(text), wrapper_of(config.model_type)
-    model = located(architecture.build(text), architecture.modules, wrapper.path if wrapper is not None else "")
+    names = config.fields.get("architectures")
+    headed = isinstance(names, list) and any(isinstance(name, str) and name.endswith(_SCORING) for name in names[:1])
+    if headed:
+        from napkin.architectures.heads import with_class_head
+
+        model = with_class_head(config, text, architecture.build)
+    else:
+        model = architecture.build(text)
+    model = located(model, architecture.modules, wrapper.path if wrapper is not None else "")
     if len(model.stacks) == 1:
         check_layer_lists(text, model.stacks[0].depth)
     seen = _vision(config, kind, text, model)
@@ -96,10 +107,9 @@ def _vision(config: Config, kind: str, text: Config, model: Model) -> Vision | N
     if found is not None:
         told = f"only the language model of {printable(kind, 40)} is counted"
         config.notes[:] = [note for note in config.notes if not note.startswith(told)]
-        memory = "memory counts them in" if len(model.stacks) == 1 else "memory leaves them out"
         config.notes.append(
             f"totals are those of the language model of {printable(kind, 40)}; its vision tower and projector are in "
-            f"params/vision and flops/vision, and {memory}"
+            "params/vision and flops/vision, and memory counts them in"
         )
     return found
 

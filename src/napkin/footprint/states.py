@@ -160,7 +160,7 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
             holder = module_of(op)  # a module with tied weights has adapters of its own
         linear = holder.linear()
         narrow = stored_format(op if linear is None else owner, setup.implementation, tuning) != ""
-        saved += op.weights() if op.role in tuning.saved else ()
+        saved += op.weights() if tuning.saves(op.role, op.module) else ()
         for weight in op.weights():
             if tuning.method == "adapter_v2" and op.normalizes():
                 continue  # it is trained

@@ -115,6 +115,9 @@ class Lowering(StackInputs):
         """What rotary embeddings that are still to run have cast to fp32 for them, by name."""
         self.uncast: list[Callable[[], None]] = []
         """What is left to do for rotary embeddings: results to cast back."""
+        self.scores: list[Callable[[], tuple[Tensor, ...]]] = []
+        """What attention makes itself, after its own scores: scores of positions, and what else their function's
+        variables hold."""
         self.values: dict[str, Value] = {}
         self.shared_tensors: dict[str, Value] = {}
         self.gathered: dict[int, Tensor] = {}
@@ -156,6 +159,7 @@ class Lowering(StackInputs):
         self.orders = {}
         self.derived = {}
         self.raised = {}
+        self.scores = []
         held = self.implementation.weights_to, self.implementation.variables
         self.scopes = Scopes(self.tape, program.scopes, x is not None, *held)
         for op in program.operations:
@@ -201,7 +205,7 @@ class Lowering(StackInputs):
         tuning = self.implementation.tuning
         if tuning is None:
             return not op.learning.trained
-        return not (tuning.method == "adapter_v2" and op.normalizes()) and op.role not in tuning.saved
+        return not (tuning.method == "adapter_v2" and op.normalizes()) and not tuning.saves(op.role, op.module)
 
     def read(self, op: Readable, index: int = 0) -> Value:
         return self.values[op.reads[index]]

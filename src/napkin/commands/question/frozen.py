@@ -107,18 +107,18 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
     method, rank = read_kind(inputs, stored)
     if rank is None:
         return implementation
-    from napkin.operations.lora_targets import check_parameters, check_runs, resolved, saved_roles
+    from napkin.operations.lora_targets import check_parameters, check_runs, resolved, saved_modules
 
     library = {"litgpt": "bitsandbytes", "torchtune": "torchao"}.get(word, "transformers")
     experts = _read_quantized_experts(inputs, model, stored)
-    dropout = float(inputs.number_or_none("dropout") or 0.0)
+    dropout = float(inputs.number_or_none("lora-dropout" if inputs.has("lora-dropout") else "dropout") or 0.0)
     weighted = inputs.text("adapter") == "dora"
     if weighted:
         inputs.note("DoRA: the norm of each weight, made of weights alone, takes time and is no part of its FLOPs")
     names = inputs.texts("modules-to-save")
     if names and word != "hf":
         raise Refused(f"--modules-to-save: not modeled in {word}", "--implementation hf, or leave it out")
-    saved = saved_roles(names, model)
+    saved = saved_modules(names, model)
     tuning = Tuning(method, rank, dropout, (), stored, library, experts, magnitude=weighted, saved=saved)
     tuning = resolved(tuning, inputs.texts("lora-targets"), model, implementation)
     if word == "hf" and method == "lora":

@@ -61,11 +61,25 @@ def read_whether_rollout(inputs: Inputs) -> bool:
 
 def read_as_trained(inputs: Inputs, model: Model) -> Model:
     """Return the model as the task trains it: with a score in place of the language model's head."""
-    if not read_task(inputs).scalar:
+    task = read_task(inputs)
+    if model.outputs:
+        _check_scored(inputs, model, task)
+    if not task.scalar:
         return model
     from napkin.operations.trained import with_score
 
     return with_score(model)
+
+
+def _check_scored(inputs: Inputs, model: Model, task: Task) -> None:
+    """Raise an error for what needs the logits of a language model, where the model's head scores labels."""
+    hint = "a file whose architectures names the class with the language model's head"
+    if task.preference or task.teacher:
+        raise NapkinError(f"--task {task.name}: {model.name} scores labels, and has no logits of tokens", hint)
+    if inputs.command.name == "serve":
+        raise Refused(f"{model.name} scores labels: it generates nothing to serve", hint)
+    if "loss" in inputs.command.names and inputs.has("loss"):
+        raise NapkinError(f"--loss: the loss of {model.name} is over its labels", "leave it out")
 
 
 def read_forwards(inputs: Inputs, framework: Framework) -> tuple[ForwardPass, ...]:

@@ -80,9 +80,7 @@ IGNORED = """manual_gc manual_gc_interval tiktoken_pattern num_workers no_mmap_b
 
 def _take_sharding(reading: Reading, default: int) -> None:
     """Read what data-parallel ranks divide: the distributed optimizer is stage 1, FSDP of torch or Megatron stage 3."""
-    stage = reading.read("zero_stage", natural)
-    if stage is not None:
-        reading.put("zero", stage, "zero_stage")
+    if reading.take("zero", "zero_stage", natural) is not None:
         reading.derive("framework", "megatron-deepspeed", "zero_stage")
         reading.inputs.pop("implementation", None)
         return

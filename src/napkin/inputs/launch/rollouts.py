@@ -19,7 +19,7 @@ def take_longest(reading: Reading, prompt: str, answer: str, usual: tuple[int, i
         ("max-response-tokens", answer, usual[1]),
     ):
         found = reading.read(key, whole)
-        name = next((one for one in key.split("|") if one in reading.source), key.split("|")[0])
+        name = reading.named(*key.split("|"))
         if found:
             reading.put(option, found, name)
         elif name in reading.source:
@@ -51,20 +51,14 @@ def of_verl(reading: Reading) -> None:
     drawn = reading.read("data.gen_batch_size|data.train_batch_size", whole)
     take_updates(reading, drawn or 1024, prompts, "data.train_batch_size", mini)
     take_longest(reading, "data.max_prompt_length", "data.max_response_length", (512, 512))
-    share, ranks = (
-        reading.read(f"{R}.gpu_memory_utilization", number),
-        reading.read(f"{R}.tensor_model_parallel_size", degree),
-    )
+    share = reading.read(f"{R}.gpu_memory_utilization", number)
     if share:
         reading.derive("rollout", f"colocated:{share:g}", f"{R}.gpu_memory_utilization")
     elif reading.find(f"{R}.gpu_memory_utilization") is not None:
         reading.ask("rollout", f"{R}.gpu_memory_utilization")
     else:
         reading.default("rollout", "colocated:0.5", f"{R}.gpu_memory_utilization")
-    if ranks:
-        reading.put("rollout-tp", ranks, f"{R}.tensor_model_parallel_size")
-    elif reading.find(f"{R}.tensor_model_parallel_size") is not None:
-        reading.ask("rollout-tp", f"{R}.tensor_model_parallel_size")
+    reading.take("rollout-tp", f"{R}.tensor_model_parallel_size", degree)
     penalties = (f"{A}.use_kl_loss", "algorithm.use_kl_in_reward")
     stated = [key for key in penalties if key in source]
     if any(reading.read(key, flag) for key in penalties):
@@ -128,9 +122,7 @@ def of_trl(reading: Reading, sizes: tuple[int, int]) -> None:
     if reading.read("use_vllm", flag) and str(reading.source.plain("vllm_mode") or "").lower() == "colocate":
         share = reading.read("vllm_gpu_memory_utilization", number) or 0.3
         reading.derive("rollout", f"colocated:{share:g}", "vllm_mode", "vllm_gpu_memory_utilization")
-        ranks = reading.read("vllm_tensor_parallel_size", degree)
-        if ranks:
-            reading.put("rollout-tp", ranks, "vllm_tensor_parallel_size")
+        reading.take("rollout-tp", "vllm_tensor_parallel_size", degree)
     weight = reading.read("beta", number)
     if weight is not None:
         reading.derive("reference", _reference(reading) if weight else "none", "beta")

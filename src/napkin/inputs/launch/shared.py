@@ -223,14 +223,11 @@ def take_amount(reading: Reading, epochs_key: str, default: float) -> None:
 def take_lora(reading: Reading, rank: str, targets: str, default_rank: int, default_targets: str | None) -> None:
     """Read LoRA's rank and targets. default_targets: None where each architecture has its own."""
     reading.put("adapter", "lora", *(rank.split("|")[:1]), origin="derived")
-    found = reading.read(rank, whole)
-    keys = rank.split("|")
-    key = next((one for one in keys if reading.find(one) is not None), keys[0])
-    reading.put("lora-rank", found, key) if found else reading.default("lora-rank", default_rank, keys[0])
+    reading.take("lora-rank", rank, whole)
+    reading.default("lora-rank", default_rank, *(rank.split("|")[:1]))
     value = reading.find(*targets.split("|"))
-    if value is not None and not isinstance(value.value, Open):
-        at = next(one for one in targets.split("|") if reading.source.get(one) is value)
-        take_targets(reading, at, value.value)
+    if value is not None:
+        take_targets(reading, reading.named(*targets.split("|")), value.value)
     elif default_targets is not None:
         reading.default("lora-targets", default_targets, targets.split("|")[0])
     else:
@@ -246,8 +243,9 @@ def take_saved(reading: Reading, key: str) -> None:
 
 
 def adapters(frozen: str, kept: str, compute: str = "bf16") -> str:
-    """Return the policy of adapters that are kept in one format, next to frozen weights in another."""
-    return f"frozen={frozen},param={kept},grad={kept},compute={compute},state={kept}"
+    """Return the policy of adapters that are kept in one format, next to frozen weights in another. frozen: a number
+    format or a value of --quantized, of which nf4-dq differs from nf4 in its scales alone."""
+    return f"frozen={frozen.removesuffix('-dq')},param={kept},grad={kept},compute={compute},state={kept}"
 
 
 def full_policy(loaded: str | None, autocast: str | None, widens: bool, master: bool) -> str:
@@ -278,10 +276,15 @@ IN_8_BITS = {
 
 
 def take_fp8(reading: Reading, key: str) -> None:
-    """Read a switch that runs the linears in fp8, over the formats of training all weights."""
+    """Read a switch that runs the linears in fp8, over the formats of training all weights; next to adapters, and over
+    other formats, napkin has no policy for it."""
+    if not reading.read(key, flag):
+        return
     before = reading.inputs.get("precision")
-    if reading.read(key, flag) and before is not None and str(before.value) in IN_8_BITS:
+    if before is not None and str(before.value) in IN_8_BITS:
         reading.derive("precision", IN_8_BITS[str(before.value)], key, *before.where.split(", "))
+    else:
+        reading.omit(key, "the linears of adapters and of these formats are not modeled in 8 bits")
 
 
 DTYPES = {

@@ -44,7 +44,7 @@ def source_of(text: str, name: str) -> LaunchFile:
     if _is_yaml(text):
         from napkin.inputs.launch import yaml_words
 
-        return of_mapping(_without_stage(yaml_words.read(text, name)), "yaml")
+        return of_mapping(_arguments(yaml_words.read(text, name)), "yaml")
     if _is_python(text):
         from napkin.inputs.launch import python_words
 
@@ -55,17 +55,19 @@ def source_of(text: str, name: str) -> LaunchFile:
         return shell_options.read(text, name)
     from napkin.inputs.launch import yaml_words
 
-    return of_mapping(yaml_words.read(text, name), "yaml")
+    return of_mapping(_arguments(yaml_words.read(text, name)), "yaml")
 
 
-def _without_stage(document: Document) -> Document:
-    """Return Megatron-LM's arguments alone where a file holds them as `MODEL_ARGS:` with `--num-layers: 32` (its
-    functional tests, the MoE model zoo), else the document as it is."""
+def _arguments(document: Document) -> Document:
+    """Return the words of a launch line alone where a file holds them as `MODEL_ARGS:` with `--num-layers: 32`
+    (Megatron-LM's functional tests, its MoE model zoo), else the document as it is."""
     data = document.data
     block = data.get("MODEL_ARGS") if isinstance(data, dict) else None
     if not isinstance(block, dict) or not all(str(key).startswith("--") for key in block):
         return document
-    return Document(document.name, {str(key).lstrip("-"): value for key, value in block.items()})
+    inner = {path[1:]: line for path, line in document.lines.items() if path[:1] == ("MODEL_ARGS",) and path[1:]}
+    lines = {(str(path[0]).lstrip("-"), *path[1:]): line for path, line in inner.items()}
+    return Document(document.name, {str(key).lstrip("-"): value for key, value in block.items()}, lines)
 
 
 def _is_toml(text: str) -> bool:

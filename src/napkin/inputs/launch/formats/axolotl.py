@@ -120,9 +120,8 @@ def _layout(reading: Reading) -> None:
     """FSDP shards over what the other degrees leave; the sizes that are given are a number of GPUs where all are."""
     found = {}
     for key, option in DEGREES:
-        size = reading.read(key, degree)
+        size = reading.take(option, key, degree)
         if size:
-            reading.put(option, size, key)
             found[key] = size
     shard, copies = reading.read("dp_shard_size", degree), reading.read("dp_replicate_size", degree)
     if shard:
@@ -171,8 +170,7 @@ def _precision(reading: Reading) -> None:
     framework = reading.value_of("framework")
     keys = keys or ["bf16"]
     if reading.value_of("adapter"):
-        quantized = reading.value_of("quantized")
-        frozen = {"nf4-dq": "nf4"}.get(quantized, quantized) or narrow
+        frozen = reading.value_of("quantized") or narrow
         reading.derive("precision", adapters(frozen, "fp32", narrow), *keys)
     elif framework == "deepspeed":
         reading.derive("precision", MASTER if narrow == "bf16" else "fp16-mixed", *keys)
@@ -229,9 +227,7 @@ def _others(reading: Reading) -> None:
         reading.assume("attention", "flash", "sdp_attention")
     elif reading.read("flex_attention", flag):
         reading.omit("flex_attention", "napkin has no flex attention")
-    packs = reading.read("sample_packing", flag)
-    if packs is not None:
-        reading.put("packing", packs, "sample_packing")
+    if reading.take("packing", "sample_packing", flag) is not None:
         reading.told("pad_to_sequence_len")
     plugins = names(reading.source.plain("plugins") or [])
     fused = [one for one in plugins if "cut_cross_entropy" in one.lower()]

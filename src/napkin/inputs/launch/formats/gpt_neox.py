@@ -142,9 +142,7 @@ def _others(reading: Reading) -> None:
     drops = [key for key in ("hidden_dropout", "attention_dropout") if key in reading.source]
     if drops:
         reading.put("dropout", max(reading.read(key, number) or 0 for key in drops), *drops)
-    size = reading.read("moe_expert_parallel_size", degree)
-    if size:
-        reading.put("ep", size, "moe_expert_parallel_size")
+    reading.take("ep", "moe_expert_parallel_size", degree)
     if reading.read("sequence_parallel", flag):
         reading.put("sp", True, "sequence_parallel")
 

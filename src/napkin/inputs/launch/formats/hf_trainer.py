@@ -87,16 +87,11 @@ NO_DECODER = re.compile(
 )
 
 
-def _program(source: LaunchFile) -> str:
-    """Return the Python program of a launch line, without its folder; "" where there is none."""
-    return next((one.rsplit("/", 1)[-1] for one in source.command if one.endswith(".py")), "")
-
-
 def _task_of_program(source: LaunchFile) -> str | None:
     """Return the task that TRL's subcommand or script says."""
     if "trl" in source.command:
         return next((PROGRAMS[one] for one in source.command if one in PROGRAMS), None)
-    return next((task for word, task in PROGRAMS.items() if re.match(rf"{word}(_|\.py|$)", _program(source))), None)
+    return next((task for word, task in PROGRAMS.items() if re.match(rf"{word}(_|\.py|$)", source.program)), None)
 
 
 def _is_trl(reading: Reading) -> bool:
@@ -105,7 +100,7 @@ def _is_trl(reading: Reading) -> bool:
     source = reading.source
     marks = OF_TRL
     if source.syntax == "shell":
-        if _program(source).startswith("run_"):
+        if source.program.startswith("run_"):
             return False
         marks = [key for key in OF_TRL if key not in WEAK]
     return source.has_any(*marks) or _task_of_program(source) is not None
@@ -128,8 +123,8 @@ def _task(reading: Reading) -> None:
     """GRPO has keys of its own; DPO, ORPO and KTO share beta, so that it only tells that it is one of them."""
     grouped = [key for key in GROUPED if key in reading.source]
     stated = _task_of_program(reading.source)
-    if reading.source.syntax == "shell" and NO_DECODER.fullmatch(_program(reading.source)):
-        reading.refuse(_program(reading.source), "trains no model on the next token", "task")
+    if reading.source.syntax == "shell" and NO_DECODER.fullmatch(reading.source.program):
+        reading.refuse(reading.source.program, "does not train a causal language model", "task")
     if stated is not None and not grouped:
         reading.derive("task", stated, "trl")
     elif grouped:
@@ -168,13 +163,11 @@ def _seq(reading: Reading) -> None:
             reading.derive("seq", total, *keys) if prompt and answer else reading.default("seq", total, *keys)
         return
     for key in ("max_length", "max_seq_length", "model_max_length", "max_seq_len", "block_size"):
-        found = reading.read(key, whole)
-        if found:
-            reading.put("seq", found, key)
-            reading.told("max_prompt_length", "max_completion_length")
-            return
         if key in reading.source:
-            reading.ask("seq", key)
+            if reading.take("seq", key, whole):
+                reading.told("max_prompt_length", "max_completion_length")
+            else:
+                reading.ask("seq", key)
             return
     if _is_trl(reading):
         reading.default("seq", 1024, "max_length")
@@ -222,9 +215,7 @@ def _adapter(reading: Reading) -> None:
 def _framework(reading: Reading) -> None:
     """Read what the launch line and its files say of the machine, and what distributes the model."""
     take_machine(reading)
-    count = reading.read("num_processes", whole)
-    if count:
-        reading.put("gpus", count, "num_processes")
+    reading.take("gpus", "num_processes", whole)
     if reading.source.plain("config_file") is not None:
         linked = take_linked(reading, "config_file")
         if linked is not None:
@@ -260,10 +251,10 @@ def _precision(reading: Reading) -> None:
     master = reading.value_of("framework") == "deepspeed"
     if reading.value_of("adapter"):
         quantized = reading.value_of("quantized")
-        narrow = autocast or (loaded if loaded in ("bf16", "fp16") else "fp32")
-        frozen = {"nf4-dq": "nf4"}.get(quantized, quantized) or (loaded if loaded in ("bf16", "fp16") else "fp32")
+        held = loaded if loaded in ("bf16", "fp16") else "fp32"
+        narrow = autocast or held
         kept = "bf16" if quantized and _is_trl(reading) and narrow == "bf16" else "fp32"
-        policy = adapters(frozen, kept, narrow)
+        policy = adapters(quantized or held, kept, narrow)
     else:
         assumed = "bf16" if loaded == "auto" else loaded
         policy = full_policy(assumed, autocast, reading.value_of("framework") == "fsdp", master)

@@ -165,7 +165,7 @@ def _precision(reading: Reading) -> None:
         quantized = reading.value_of("quantized")
         kept = {"amp": "fp32", "amp16": "fp32"}.get(kind, kind)
         compute = {"amp": "bf16", "amp16": "fp16"}.get(kind, kind)
-        put("precision", adapters({"nf4-dq": "nf4"}.get(quantized, quantized) or kept, kept, compute), "precision")
+        put("precision", adapters(quantized or kept, kept, compute), "precision")
         return
     policies = {
         "bf16": "bf16-pure",
@@ -198,8 +198,8 @@ def _batch(reading: Reading) -> None:
         ("train.micro_batch_size", "micro-batch", 4 if pretrains else 1),
         ("train.global_batch_size", "global-batch", 512 if pretrains else 16),
     ):
-        found = reading.read(key, whole)
-        reading.put(option, found, key) if found else reading.default(option, default, key)
+        reading.take(option, key, whole)
+        reading.default(option, default, key)
     length = reading.read("train.max_seq_length", whole)
     reading.put("seq", length, "train.max_seq_length") if length else reading.ask("seq", "train.max_seq_length")
 

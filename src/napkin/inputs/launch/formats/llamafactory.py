@@ -53,8 +53,8 @@ def _task(reading: Reading) -> None:
 
 
 def _seq(reading: Reading) -> None:
-    length = reading.read("cutoff_len", whole)
-    reading.put("seq", length, "cutoff_len") if length else reading.default("seq", 2048, "cutoff_len")
+    reading.take("seq", "cutoff_len", whole)
+    reading.default("seq", 2048, "cutoff_len")
     packs = reading.read("packing|neat_packing", flag)
     if packs is not None:
         reading.put("packing", packs, *[k for k in ("packing", "neat_packing") if k in reading.source])
@@ -71,8 +71,8 @@ def _adapter(reading: Reading) -> None:
         reading.put("adapter", "lora", "finetuning_type", origin="from file" if here else "default")
         if reading.read("use_dora", flag):
             reading.put("adapter", "dora", "use_dora")
-        rank = reading.read("lora_rank", whole)
-        reading.put("lora-rank", rank, "lora_rank") if rank else reading.default("lora-rank", 8, "lora_rank")
+        reading.take("lora-rank", "lora_rank", whole)
+        reading.default("lora-rank", 8, "lora_rank")
         targets = reading.find("lora_target")
         if targets is not None:
             take_targets(reading, "lora_target", targets.value)
@@ -89,6 +89,8 @@ def _adapter(reading: Reading) -> None:
     bits = reading.read("quantization_bit", natural)
     if bits:
         _quantized(reading, bits)
+    elif bits is None and reading.find("quantization_bit") is not None:
+        reading.ask("quantized", "quantization_bit")
 
 
 def _freeze(reading: Reading) -> None:
@@ -143,9 +145,7 @@ def _of_megatron(reading: Reading) -> None:
         ("context_parallel_size", "cp"),
         ("virtual_pipeline_model_parallel_size", "vp"),
     ):
-        size = reading.read(key, degree)
-        if size:
-            reading.put(option, size, key)
+        reading.take(option, key, degree)
     if reading.read("sequence_parallel", flag) is not None:
         on = bool(reading.read("sequence_parallel", flag)) and (reading.value_of("tp") or 1) > 1
         reading.put("sp", on, "sequence_parallel")
@@ -177,8 +177,7 @@ def _precision(reading: Reading) -> None:
     if framework == "megatron-core":
         reading.derive("precision", MEGATRON if narrow == "bf16" else "fp16-mixed" if narrow else "fp32", *keys)
     elif reading.value_of("adapter"):
-        quantized = reading.value_of("quantized")
-        frozen = {"nf4-dq": "nf4"}.get(quantized, quantized) or narrow or "bf16"
+        frozen = reading.value_of("quantized") or narrow or "bf16"
         reading.derive("precision", adapters(frozen, "bf16" if pure else "fp32", narrow or "fp32"), *keys)
     elif narrow is None:
         reading.default("precision", "fp32", "bf16")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
-from napkin.inputs.launch.names import lora_targets, take_model, take_optimizer
+from napkin.inputs.launch.names import take_model, take_optimizer, take_targets
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import SHARDING, take_duration
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import flag, names, number, whole, word
+from napkin.inputs.launch.values import flag, number, whole, word
 
 F = "fsdp_config"
 
@@ -94,9 +94,7 @@ def _batch(reading: Reading) -> None:
         found = reading.read(key, whole)
         reading.put(option, found, key) if found else reading.ask(option, key)
     for key in ("max_seq_len", "model.max_seq_len", "train_loader.dataset.max_seq_len"):
-        length = reading.read(key, whole)
-        if length:
-            reading.put("seq", length, key)
+        if reading.take("seq", key, whole):
             break
 
 
@@ -146,11 +144,11 @@ def _adapter(reading: Reading) -> None:
         reading.refuse(f"{block}.peft_type", f"napkin has no adapter {kind[:40]!r}")
         return
     reading.put("adapter", "lora", f"{block}.peft_type")
-    rank = reading.read(f"{block}.r", whole)
-    reading.put("lora-rank", rank, f"{block}.r") if rank else reading.default("lora-rank", 8, f"{block}.r")
+    reading.take("lora-rank", f"{block}.r", whole)
+    reading.default("lora-rank", 8, f"{block}.r")
     targets = reading.find(f"{block}.target_modules")
     if targets is not None:
-        reading.put("lora-targets", lora_targets(names(targets.value)), f"{block}.target_modules")
+        take_targets(reading, f"{block}.target_modules", targets.value)
     else:
         reading.ask("lora-targets", f"{block}.target_modules")
 

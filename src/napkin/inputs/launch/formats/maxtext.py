@@ -113,9 +113,7 @@ def _task(reading: Reading) -> None:
         reading.put("adapter", "lora", "lora.enable_lora")
         reading.put("lora-rank", rank, "lora.lora_rank") if rank else reading.ask("lora-rank", "lora.lora_rank")
         reading.ask("lora-targets", "lora.lora_module_path")
-    packs = reading.read("packing", flag)
-    if packs is not None:
-        reading.put("packing", packs, "packing")
+    reading.take("packing", "packing", flag)
 
 
 def precision(reading: Reading, weights: str = "fp32") -> None:
@@ -172,9 +170,7 @@ def others(reading: Reading, attention: str | None = None) -> None:
         reading.put("offload", "optimizer", "optimizer_memory_host_offload")
     if reading.read("parameter_memory_host_offload", flag):
         reading.put("offload", "optimizer,parameters", "parameter_memory_host_offload")
-    drop = reading.read("dropout_rate", number)
-    if drop is not None:
-        reading.put("dropout", drop, "dropout_rate")
+    reading.take("dropout", "dropout_rate", number)
 
 
 IGNORED = """base_config run_name  dataset_* hf_* grain_* train_data_columns eval_data_columns

@@ -65,9 +65,7 @@ def _layout(reading: Reading) -> None:
         elif f"{P}.{key}" in reading.source:
             reading.ask(option, f"{P}.{key}")
         sizes.append((f"{P}.{key}", size if size else (1 if f"{P}.{key}" not in reading.source else None)))
-    size = reading.read(f"{P}.expert_parallel_size", degree)
-    if size:
-        reading.put("ep", size, f"{P}.expert_parallel_size")
+    reading.take("ep", f"{P}.expert_parallel_size", degree)
     keys = [key for key, _ in sizes if key in reading.source]
     if all(size is not None for _, size in sizes) and keys:
         reading.derive("gpus", product([size or 1 for _, size in sizes]), *keys)

@@ -53,8 +53,8 @@ def _precision(reading: Reading) -> None:
 
 NO_DECODER = {
     "model.mm_cfg": "a vision tower runs next to the language model",
-    "model.patch_dim": "a vision transformer: no decoder of tokens",
-    "model.bert_binary_head": "an encoder: no decoder of tokens",
+    "model.patch_dim": "a vision transformer, not a language model",
+    "model.bert_binary_head": "an encoder, not a decoder-only language model",
     "model.retro": "attention to retrieved neighbors",
     "model.unet_config": "a diffusion model",
     "model.vision": "a vision tower runs next to the language model",
@@ -87,7 +87,7 @@ def _check_decoder(reading: Reading) -> None:
     for key in ("name", "run.name", "exp_manager.name"):
         found = OTHERS.search(str(reading.source.plain(key) or "").lower())
         if found:
-            reading.refuse(key, f"names {found[0]}, which is no decoder that napkin builds from sizes")
+            reading.refuse(key, f"names {found[0]}, which is not a decoder that napkin builds from sizes")
             return
 
 

@@ -56,9 +56,7 @@ def _model(reading: Reading) -> None:
 
 def _amount(reading: Reading) -> None:
     """max_duration counts steps, tokens (2e12T) or epochs (1ep); stop_at and stop_after count steps, and win."""
-    stop = reading.read("stop_at", whole)
-    if stop:
-        reading.put("steps", stop, "stop_at")
+    if reading.take("steps", "stop_at", whole):
         reading.told("max_duration")
         return
     take_duration(reading, "max_duration", {"": "steps", "ep": "epochs", "t": "tokens"})

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
-from napkin.inputs.launch.names import MASTER, lora_targets, take_attention, take_model
+from napkin.inputs.launch.names import MASTER, take_attention, take_model, take_targets
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import of_openrlhf
 from napkin.inputs.launch.shared import dtype
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import degree, flag, names, natural, number, product, whole
+from napkin.inputs.launch.values import degree, flag, natural, number, product, whole
 
 TASKS = {
     "train_sft": "sft",
@@ -114,7 +114,7 @@ def _setup(reading: Reading) -> None:
         take_attention(reading, "ds.attn_implementation", "attn_implementation")
     elif reading.read("flash_attn", flag):
         reading.put("attention", "flash", "flash_attn")
-    reading.default("optimizer", "adamw", "adam.lr")
+    reading.default("optimizer", "adamw", "adam")
     away = _first(reading, "ds.adam_offload", "adam_offload")
     if reading.read(away, flag):
         reading.put("offload", "optimizer", away)
@@ -123,9 +123,7 @@ def _setup(reading: Reading) -> None:
         (("ds.tensor_parallel_size", "ds_tensor_parallel_size"), "tp"),
     ):
         key = _first(reading, *names_)
-        size = reading.read(key, degree)
-        if size:
-            reading.put(option, size, key)
+        reading.take(option, key, degree)
 
 
 def _adapter(reading: Reading) -> None:
@@ -136,8 +134,7 @@ def _adapter(reading: Reading) -> None:
         reading.put("lora-rank", rank, key)
         targets = reading.find("ds.lora.target_modules", "target_modules")
         if targets is not None:
-            where = _first(reading, "ds.lora.target_modules", "target_modules")
-            reading.put("lora-targets", lora_targets(names(targets.value)), where)
+            take_targets(reading, _first(reading, "ds.lora.target_modules", "target_modules"), targets.value)
         else:
             reading.default("lora-targets", "all", "ds.lora.target_modules")
     four = _first(reading, "ds.load_in_4bit", "load_in_4bit")

@@ -71,9 +71,8 @@ def layout(reading: Reading) -> None:
         ("expert_tensor_parallel_degree", "etp"),
     ):
         name = place(reading, key)
-        size = reading.read(name, degree)
+        size = reading.take(option, name, degree)
         if size:
-            reading.put(option, size, name)
             found[option] = size
     shard_key, copies_key = (
         place(reading, "data_parallel_shard_degree"),
@@ -222,9 +221,7 @@ def optimizer(reading: Reading) -> None:
 
 def compiled(reading: Reading) -> None:
     """Read whether the model is compiled: the loss alone is not the model."""
-    old = reading.read("training.compile", flag)
-    if old is not None:
-        reading.put("compile", old, "training.compile")
+    reading.take("compile", "training.compile", flag)
     on = reading.read("compile.enable", flag)
     if on is None:
         return

@@ -104,12 +104,8 @@ def _layout(reading: Reading) -> None:
         )
         if key in source
     ]
-    size = reading.read("tensor_parallel_dim", degree)
-    if size:
-        reading.put("tp", size, "tensor_parallel_dim")
-    size = reading.read("context_parallel_dim", degree)
-    if size:
-        reading.put("cp", size, "context_parallel_dim")
+    reading.take("tp", "tensor_parallel_dim", degree)
+    reading.take("cp", "context_parallel_dim", degree)
     size = reading.read("data_parallel_shard_dim", lambda value: None if value == -1 else degree(value))
     if size and "data_parallel_shard_dim" in source:
         reading.put("dp-shard", size, "data_parallel_shard_dim")
@@ -157,9 +153,7 @@ def _amount(reading: Reading) -> None:
         reading.derive("steps", int(epochs * most), "epochs", "max_steps_per_epoch")
     elif epochs:
         reading.put("epochs", epochs, "epochs")
-    steps = reading.read("num_steps", whole)
-    if steps:
-        reading.put("steps", steps, "num_steps")
+    reading.take("steps", "num_steps", whole)
 
 
 def _others(reading: Reading) -> None:
@@ -189,9 +183,7 @@ def _others(reading: Reading) -> None:
             reading.put(option, f"{before},{word}" if before and option == "offload" else word, key)
         elif on is False and option == "recompute":
             reading.put(option, "none", key)
-    packs = reading.read("dataset.packed", flag)
-    if packs is not None:
-        reading.put("packing", packs, "dataset.packed")
+    reading.take("packing", "dataset.packed", flag)
     if reading.read("compile", lambda value: flag(value) if not isinstance(value, dict) else None):
         reading.put("compile", True, "compile")
 
