@@ -26,8 +26,10 @@ from napkin.record import replace
 FULL, LORA, DORA = "full", "lora", "dora"
 KINDS = (FULL, LORA, DORA)
 """What is trained as its operations."""
-NO_ADAPTERS = ("galore", "lisa", "llamapro", "longlora", "apollo", "badam")
-"""Kinds that train weights of the network itself, or a part of them at a time."""
+PROJECTED = ("galore", "apollo")
+"""Kinds that are optimizers of all weights."""
+NO_ADAPTERS = ("lisa", "llamapro", "longlora", "badam")
+"""Kinds that train a part of the network's weights at a time, or new layers of it."""
 OTHER_MEMORY, OTHER_TIME = 1.15, 1.8
 """How far memory and time of another kind may be from LoRA's of as many parameters. Assumed: kinds that make a delta as
 large as the weight (LoHa, LoKr, OFT, BOFT) hold it and multiply it out, kinds of vectors and prompts do less."""
@@ -39,8 +41,10 @@ def check_kind(row: RowFields) -> bool:
     kind = row.text("method.kind")
     if not kind:
         raise NapkinError("what is trained is not stated")
+    if kind == FULL or kind in PROJECTED:
+        return False
     if kind in KINDS:
-        return kind != FULL and leaves_adapters_open(row)
+        return leaves_adapters_open(row)
     if kind in NO_ADAPTERS or kind.startswith(FULL):
         raise NapkinError(f"trains by {kind[:40]}: not modeled")
     return True

@@ -60,11 +60,12 @@ def _defers_fsdp2(row: RowFields) -> bool:
     return found is not None and (int(found[1]), int(found[2])) >= (1, 11)
 
 
-def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: str) -> Precision:
-    """Return which type each kind of tensor has: as the row says it, else by the trainer's code."""
+def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: str, usual: str = "bf16") -> Precision:
+    """Return which type each kind of tensor has: as the row says it, else by the trainer's code. usual: the 16-bit
+    format where the row does not say."""
     text = row.text("layout.precision").lower()
     word = text.split(" ")[0].strip("(),")
-    narrow = "fp16" if "fp16" in text else "bf16"
+    narrow = "fp16" if "fp16" in text else "bf16" if "bf16" in text else usual
     autocast = row.flag("layout.autocast")
     if word == "fp32" or (kind == "full" and word in POLICIES and not word.startswith("amp-")):
         return POLICIES[word]
@@ -83,6 +84,10 @@ def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: s
     return replace(found, compute=compute) if low else found
 
 
+EXPERTS_STORED = ("experts", "linearized")
+"""Words of formats, and of checkpoints, whose experts are quantized: as linear layers, where they are named so."""
+
+
 def tuning_of(row: RowFields, rank: int | None = None) -> Tuning:
     """Return the adapters, and how what is frozen is stored. rank: where it is not the row's."""
     said = row.text("method.quantized") or row.text("method.quantised")
@@ -93,7 +98,8 @@ def tuning_of(row: RowFields, rank: int | None = None) -> Tuning:
         raise NapkinError(f"stores frozen weights as {said[:40]}: not modeled")
     rank = rank or row.count("method.lora_rank") or default_rank(row)
     dropout = row.number("method.lora_dropout") or 0.0
-    experts = bool(row.flag("method.quantize_moe_experts")) or "experts" in row.text("method.quantised")
+    named = f"{row.text('method.quantised')} {row.text('model.name')}".lower()
+    experts = bool(row.flag("method.quantize_moe_experts")) or any(word in named for word in EXPERTS_STORED)
     return Tuning("lora", rank, dropout, (), stored, "transformers", experts, saved=saved_of(row))
 
 
@@ -114,8 +120,9 @@ def saved_of(row: RowFields) -> tuple[str, ...]:
 
 
 USUAL_RANK, USUAL_RANKS = 8, {"megatron-core": 32}
-"""LoRA's rank where a row states none: peft's, LLaMA-Factory's and ms-swift's default (peft 0.21, tuners/lora/config.py;
-llamafactory/hparams/finetuning_args.py; swift/arguments/tuner_args.py); by stack, Megatron Bridge's (peft/lora.py)."""
+"""LoRA's rank where a row states none: peft's, LLaMA-Factory's and ms-swift's default (peft 0.21,
+tuners/lora/config.py; llamafactory/hparams/finetuning_args.py; swift/arguments/tuner_args.py); by stack, Megatron
+Bridge's (peft/lora.py)."""
 USUAL_TARGETS = ("q_proj", "v_proj")
 """Modules with adapters where a row does not say: peft's for Llama (peft 0.21, utils/constants.py)."""
 WIDE_TRAINERS = ("ms-swift", "llama-factory", "unsloth")
