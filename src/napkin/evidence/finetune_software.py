@@ -97,7 +97,8 @@ def tuning_of(row: RowFields, rank: int | None = None) -> Tuning:
     if stored is None:
         raise NapkinError(f"stores frozen weights as {said[:40]}: not modeled")
     rank = rank or row.count("method.lora_rank") or default_rank(row)
-    dropout = row.number("method.lora_dropout") or 0.0
+    stated = row.number("method.lora_dropout")
+    dropout = trainer_of(row).dropout if stated is None else stated
     named = f"{row.text('method.quantised')} {row.text('model.name')}".lower()
     experts = bool(row.flag("method.quantize_moe_experts")) or any(word in named for word in EXPERTS_STORED)
     return Tuning("lora", rank, dropout, (), stored, "transformers", experts, saved=saved_of(row))
