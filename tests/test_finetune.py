@@ -199,6 +199,18 @@ def test_formats_of_frozen_weights(quantized: str, each: float) -> None:
     assert found == pytest.approx(layers * each + 2 * rest + 2 * trained, rel=1e-6)
 
 
+def test_dropout_of_adapters_keeps_a_mask_and_its_own_output_next_to_each() -> None:
+    """bf16, LoRA of q and v: both save their input, 2 bytes an element once; with dropout each saves its output (2) and
+    its mask (1), but no mask in the first layer, whose input needs no gradient."""
+    line = "memory llama3.1-8b --lora-rank 16 --lora-targets q,v --precision bf16-pure --seq 1024 --json"
+    saved = [
+        run_line(f"{line} {dropout}").values["memory/activations/saved"]
+        for dropout in ("", "--lora-dropout 0.1", "--dropout 0.1 --lora-dropout 0")
+    ]
+    assert saved[1] - saved[0] == 1024 * 4096 * ((2 * (2 + 1) - 2) * 31 + (2 * 2 - 2))
+    assert saved[2] == saved[0]
+
+
 def test_dora_keeps_what_its_vector_multiplies() -> None:
     """A vector of the outputs for each adapted layer, and in each its result and the adapter's, for the gradient
     (counted with hooks on peft 0.21)."""
@@ -289,7 +301,7 @@ def test_kernels_that_run_a_norm_at_once_make_a_step_faster(tmp_path: pathlib.Pa
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"), [("--adapter dora", "use_dora=True"), ("--dropout 0.1", "lora_dropout != 0")]
+    ("asked", "says"), [("--adapter dora", "use_dora=True"), ("--lora-dropout 0.1", "lora_dropout != 0")]
 )
 def test_what_peft_refuses_next_to_experts_in_one_tensor_is_refused(asked: str, says: str) -> None:
     """peft 0.21.2 raises "lora.ParamWrapper does not work with …" for Mixtral's all-linear; attention alone is fine."""

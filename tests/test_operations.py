@@ -80,8 +80,8 @@ def test_operations_whose_bytes_the_time_of_a_step_does_not_know_yet() -> None:
         if kind.__module__.startswith("napkin.") and "NOT_TIMED" in kind.traffic.__code__.co_names
     }
     elementwise = (
-        "BalanceLoss BlockResidual Cast Clamp AttentionDifference Dropout DynamicMask ExpertScale GroupMean Jitter "
-        "Overwrite Softcap TokenShift"
+        "BalanceLoss BlockResidual Cast Clamp ClassLoss AttentionDifference Dropout DynamicMask ExpertScale GroupMean "
+        "Jitter Overwrite Softcap TokenShift"
     )
     copies = "ConcatTokens Concat HalfHeads Slice Transpose"
     next_to_gemms = (

@@ -14,13 +14,14 @@ import pytest
 from napkin.evidence.decompositions import SEEN
 from napkin.evidence.generic import decoder
 from napkin.evidence.printed import PrintedDecoder
-from napkin.operations.attention import AttentionCore, Rotary
+from napkin.operations.attention import AttentionCore
 from napkin.operations.band_attention import BandAttention
 from napkin.operations.base import Operation
 from napkin.operations.experts import Experts
 from napkin.operations.model import Model
 from napkin.operations.norms import Norm
 from napkin.operations.pointwise import Activation, Add, Multiply
+from napkin.operations.rotary import Rotary
 from napkin.operations.router import Router
 from napkin.operations.shifted_attention import ShiftedAttention
 from napkin.operations.streams_apart import ChunkAttention, NgramAttention

@@ -143,24 +143,7 @@ class Experts(Module):
         first = inner * (2 if self.gated else 1)
         products = ExpertProducts(run, self)
         up, bias = self.grouped(products, sent, (self.d_model, first), offsets, "up")
-        if self.function == "swiglu_oai":
-            hidden = clamped_swiglu(run, up, rows * inner)
-        elif self.gated:
-            gate, other = (tape.slice(up, rows * inner) for _ in range(2))
-            if self.limited:
-                gate, other = (
-                    tape.record("clamp", (t,), tape.new(t.count, t.dtype, "cut"), (t,)) for t in (gate, other)
-                )
-            if self.upcast:
-                gate, other = (tape.cast(part, "fp32") for part in (gate, other))
-                hidden = tape.cast(tape.multiply(run.activated(gate, self.function), other), stored)
-            elif run.implementation.swiglu == "fused":
-                hidden = run.gated(gate, other)
-            else:
-                hidden = tape.multiply(run.activated(gate, self.function), other)
-            tape.hold(gate, other)
-        else:
-            hidden = run.activated(up, self.function)
+        hidden = self._hidden(run, up, rows * inner, stored)
         down, second = self.grouped(products, hidden, (inner, self.d_model), offsets, "down", *bias)
         if self.normed:
             down = scaled_norm(run, down, self.d_model)
@@ -171,6 +154,27 @@ class Experts(Module):
         tape.hold(sent, weight, down, order, offsets, *second)  # local variables
         products.close()
         return Value(tape.cast(total, x.tensor.dtype), self.d_model, x.divided, x.gathered)
+
+    def _hidden(self, run: Lowering, up: Tensor, count: Number, stored: str) -> Tensor:
+        """Return the `count` hidden elements of all experts from what the first product makes. stored: the weights'
+        type."""
+        tape = run.tape
+        if self.function == "swiglu_oai":
+            return clamped_swiglu(run, up, count)
+        if not self.gated:
+            return run.activated(up, self.function)
+        gate, other = (tape.slice(up, count) for _ in range(2))
+        if self.limited:
+            gate, other = (tape.record("clamp", (t,), tape.new(t.count, t.dtype, "cut"), (t,)) for t in (gate, other))
+        if self.upcast:
+            gate, other = (tape.cast(part, "fp32") for part in (gate, other))
+            hidden = tape.cast(tape.multiply(run.activated(gate, self.function), other), stored)
+        elif run.implementation.swiglu == "fused":
+            hidden = run.gated(gate, other)
+        else:
+            hidden = tape.multiply(run.activated(gate, self.function), other)
+        tape.hold(gate, other)
+        return hidden
 
     def grouped(
         self,

@@ -192,13 +192,15 @@ def check_parameters(tuning: Tuning) -> None:
     tuners/lora/layer.py, ParamWrapper)."""
     if not tuning.parameters:
         return
-    for asked, theirs in ((tuning.magnitude, "use_dora=True"), (tuning.dropout, "lora_dropout != 0")):
+    for asked, option, theirs, instead in (
+        (tuning.magnitude, "--adapter dora", "use_dora=True", "--adapter lora"),
+        (tuning.dropout, f"--lora-dropout {tuning.dropout:g}", "lora_dropout != 0", "--lora-dropout 0"),
+    ):
         if asked:
-            option = "--adapter dora" if tuning.magnitude else f"--dropout {tuning.dropout:g}"
             raise NapkinError(
                 f"{option}: {tuning.parameters[0][0]} is a parameter of no linear layer, where peft refuses it: "
                 f"lora.ParamWrapper does not work with {theirs}",
-                "name linear layers alone in --lora-targets, or leave it out",
+                f"name linear layers only in --lora-targets, or {instead}",
             )
 
 

@@ -87,6 +87,9 @@ OPTIONS = (
         default="lora",
     ),
     Option("adapter-block", units.positive_count, "Width of the blocks of oft and boft", metavar="N"),
+    Option(
+        "lora-dropout", units.probability, "Dropout of the adapters' inputs", metavar="P", default="that of --dropout"
+    ),
     Option("lora-targets", lowercase_names, "LoRA target modules, e.g. q,v", metavar="NAME,…", default="all-linear"),
     Option(
         "modules-to-save",
@@ -135,7 +138,10 @@ UNTIMED = ("ema", "offload")
 TASKED = ("task", "reference")
 """What it is trained for."""
 
-ADAPTED = ("lora-rank", "adapter", "adapter-block", "lora-targets", "modules-to-save", "quantized", "quantize-experts")
+ADAPTED = (
+    *("lora-rank", "adapter", "adapter-block", "lora-dropout", "lora-targets", "modules-to-save"),
+    *("quantized", "quantize-experts"),
+)
 FROZEN = ("freeze-layers", "freeze", *ADAPTED)
 """What is trained of a model, and how the rest is stored."""
 

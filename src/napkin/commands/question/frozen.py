@@ -111,7 +111,7 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
 
     library = {"litgpt": "bitsandbytes", "torchtune": "torchao"}.get(word, "transformers")
     experts = _read_quantized_experts(inputs, model, stored)
-    dropout = float(inputs.number_or_none("dropout") or 0.0)
+    dropout = float(inputs.number_or_none("lora-dropout" if inputs.has("lora-dropout") else "dropout") or 0.0)
     weighted = inputs.text("adapter") == "dora"
     if weighted:
         inputs.note("DoRA: the norm of each weight, made of weights alone, takes time and is no part of its FLOPs")

@@ -234,6 +234,14 @@ def take_lora(reading: Reading, rank: str, targets: str, default_rank: int, defa
         reading.ask("lora-targets", targets.split("|")[0])
 
 
+def take_adapter_dropout(reading: Reading, keys: str, usual: float = 0.0) -> None:
+    """Read dropout of the adapters' inputs; `keys`: spellings, separated by |. usual: where the file names none (peft's
+    LoraConfig: 0)."""
+    reading.take("lora-dropout", keys, number)
+    if usual:
+        reading.default("lora-dropout", usual, keys.split("|")[0])
+
+
 def take_saved(reading: Reading, key: str) -> None:
     """Read the modules that are trained in full next to adapters, where a file names any; `key`: spellings."""
     value = reading.find(*key.split("|"))

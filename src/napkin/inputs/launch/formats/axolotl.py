@@ -19,6 +19,7 @@ from napkin.inputs.launch.shared import (
     SHARDING,
     WHY_FSDP,
     adapters,
+    take_adapter_dropout,
     take_amount,
     take_deepspeed_file,
     take_fp8,
@@ -92,6 +93,7 @@ def _adapter(reading: Reading) -> None:
         reading.put("adapter", "dora" if dora else "lora", "adapter", *(["peft_use_dora"] if dora else []))
         rank = reading.read("lora_r", whole)
         reading.put("lora-rank", rank, "lora_r") if rank else reading.ask("lora-rank", "lora_r")
+        take_adapter_dropout(reading, "lora_dropout")
         _targets(reading)
         take_saved(reading, "lora_modules_to_save")
     elif kind:
@@ -256,9 +258,9 @@ FORMAT = LaunchFormat(
         KeyRule("gradient_accumulation_steps batch_size", "grad-accum", "batch_size / micro_batch_size", _accumulation),
         KeyRule("max_steps num_epochs", "steps epochs", "max_steps wins", _amount),
         KeyRule(
-            "adapter lora_r lora_target_linear lora_target_modules lora_modules_to_save load_in_4bit load_in_8bit "
-            "peft_use_dora",
-            "adapter lora-rank lora-targets modules-to-save quantized",
+            "adapter lora_r lora_dropout lora_target_linear lora_target_modules lora_modules_to_save "
+            "load_in_4bit load_in_8bit peft_use_dora",
+            "adapter lora-rank lora-dropout lora-targets modules-to-save quantized",
             "4 bits are nf4 with double quantization",
             _adapter,
         ),
@@ -282,7 +284,7 @@ FORMAT = LaunchFormat(
             _others,
         ),
     ),
-    ignored=f"""model_type tokenizer_type is_llama_derived_model is_mistral_derived_model lora_dropout
+    ignored=f"""model_type tokenizer_type is_llama_derived_model is_mistral_derived_model
         gradient_checkpointing_kwargs fsdp_final_state_dict_type tf32 strict group_by_length.none
         dataset_processes dataset_keep_in_memory dataloader* hf_use_auth_token  special_tokens tokens
         added_tokens_overrides chat_template* weight_decay adam_beta* max_grad_norm curriculum_sampling

@@ -18,6 +18,7 @@ from napkin.inputs.launch.shared import (
     adapters,
     dtype,
     full_policy,
+    take_adapter_dropout,
     take_deepspeed_file,
     take_fsdp,
     take_linked,
@@ -210,6 +211,8 @@ def adapter(reading: Reading) -> None:
         reading.ask("adapter", switch)
     elif on or (on is None and reading.find("lora_r", "lora_rank") is not None):
         take_lora(reading, "lora_r|lora_rank", "lora_target_modules|lora_target|target_modules|trainable", 16, None)
+        # trl/trainer/model_config.py, ModelConfig; peft/tuners/lora/config.py, LoraConfig
+        take_adapter_dropout(reading, "lora_dropout", 0.0 if reading.source.syntax == "python" else 0.05)
         take_saved(reading, "lora_modules_to_save|modules_to_save")
         for key in ("use_peft", "use_lora", "use_qlora"):
             reading.told(key)
@@ -344,9 +347,9 @@ FORMAT = LaunchFormat(
         ),
         KeyRule("max_steps num_train_epochs", "steps epochs", "max_steps wins unless it is -1; 3 epochs", amount),
         KeyRule(
-            "use_peft lora_r lora_target_modules trainable lora_modules_to_save modules_to_save use_dora "
+            "use_peft lora_r lora_dropout lora_target_modules trainable lora_modules_to_save modules_to_save use_dora "
             "load_in_4bit load_in_8bit use_bnb_nested_quant",
-            "adapter lora-rank lora-targets modules-to-save quantized",
+            "adapter lora-rank lora-dropout lora-targets modules-to-save quantized",
             "LoRA of rank 16; nf4-dq with use_bnb_nested_quant",
             adapter,
         ),
@@ -365,7 +368,7 @@ FORMAT = LaunchFormat(
             others,
         ),
     ),
-    ignored="""gradient_checkpointing_kwargs lora_dropout lora_task_type tf32 dataset_batch_size ignore_data_skip
+    ignored="""gradient_checkpointing_kwargs lora_task_type tf32 dataset_batch_size ignore_data_skip
     trackio_space_id chat_template_kwargs chat_template_path num_completions_to_print """
     """weight_decay max_grad_norm adam_beta1 """ + IDLE_FSDP,
     not_modelled={

@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.names import model_of, take_optimizer
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.shared import adapters
+from napkin.inputs.launch.shared import adapters, take_adapter_dropout
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, number, whole, word
 
@@ -126,6 +126,7 @@ def _adapter(reading: Reading) -> None:
     rank = reading.read("lora_r", whole)
     reading.put("adapter", "lora", "lora_r", origin="derived")
     reading.put("lora-rank", rank, "lora_r") if rank else reading.default("lora-rank", 8, "lora_r")
+    take_adapter_dropout(reading, "lora_dropout", 0.05)  # litgpt/finetune/lora.py, setup
     targets: list[str] = []
     keys = []
     for part, (default, words) in LORA.items():
@@ -230,8 +231,8 @@ FORMAT = LaunchFormat(
             _machine,
         ),
         KeyRule(
-            "lora_r lora_query lora_key lora_value lora_projection lora_mlp lora_head quantize",
-            "adapter lora-rank lora-targets quantized",
+            "lora_r lora_dropout lora_query lora_key lora_value lora_projection lora_mlp lora_head quantize",
+            "adapter lora-rank lora-dropout lora-targets quantized",
             "query and value unless told otherwise",
             _adapter,
         ),
@@ -252,6 +253,5 @@ FORMAT = LaunchFormat(
         initial_checkpoint_dir log""",
     not_modelled={
         "train.tie_embeddings": "whether embedding and head are one matrix",
-        "lora_dropout": "dropout inside the adapters",
     },
 )

@@ -11,6 +11,7 @@ from napkin.inputs.launch.shared import (
     NAMED_FSDP,
     WHY_FSDP,
     adapters,
+    take_adapter_dropout,
     take_amount,
     take_deepspeed_file,
     take_fp8,
@@ -73,6 +74,7 @@ def _adapter(reading: Reading) -> None:
             reading.put("adapter", "dora", "use_dora")
         reading.take("lora-rank", "lora_rank", whole)
         reading.default("lora-rank", 8, "lora_rank")
+        take_adapter_dropout(reading, "lora_dropout")
         targets = reading.find("lora_target")
         if targets is not None:
             take_targets(reading, "lora_target", targets.value)
@@ -236,9 +238,9 @@ FORMAT = LaunchFormat(
         KeyRule("cutoff_len packing neat_packing", "seq packing", "2048; the longest sequence unless packed", _seq),
         KeyRule("max_steps num_train_epochs", "steps epochs", "max_steps wins unless -1; 3 epochs", _amount),
         KeyRule(
-            "finetuning_type lora_rank lora_target use_dora additional_target modules_to_save quantization_bit "
-            "quantization_method quantization_type double_quantization freeze_trainable_layers",
-            "adapter lora-rank lora-targets modules-to-save quantized freeze-layers",
+            "finetuning_type lora_rank lora_dropout lora_target use_dora additional_target modules_to_save "
+            "quantization_bit quantization_method quantization_type double_quantization freeze_trainable_layers",
+            "adapter lora-rank lora-dropout lora-targets modules-to-save quantized freeze-layers",
             "LoRA of rank 8 on all linears; 4 bits are nf4 with double quantization",
             _adapter,
         ),
@@ -258,7 +260,7 @@ FORMAT = LaunchFormat(
             _others,
         ),
     ),
-    ignored=f"""lora_dropout  ddp_find_unused_parameters
+    ignored=f"""ddp_find_unused_parameters
         preprocessing_batch_size tokenized_path  interleave_probs mix_strategy
         overwrite_cache new_special_tokens compute_accuracy   data_shared_file_system
         dataset_dir tool_format ignore_pad_token_for_loss val_size {IDLE_FSDP}""",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.names import take_model, take_optimizer, take_targets
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.shared import SHARDING, take_duration
+from napkin.inputs.launch.shared import SHARDING, take_adapter_dropout, take_duration
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, number, whole, word
 
@@ -146,6 +146,7 @@ def _adapter(reading: Reading) -> None:
     reading.put("adapter", "lora", f"{block}.peft_type")
     reading.take("lora-rank", f"{block}.r", whole)
     reading.default("lora-rank", 8, f"{block}.r")
+    take_adapter_dropout(reading, f"{block}.lora_dropout")
     targets = reading.find(f"{block}.target_modules")
     if targets is not None:
         take_targets(reading, f"{block}.target_modules", targets.value)
@@ -200,7 +201,7 @@ FORMAT = LaunchFormat(
             "FULL_SHARD 3, SHARD_GRAD_OP 2",
             _sharding,
         ),
-        KeyRule("model.peft_config", "adapter lora-rank lora-targets", "LoRA", _adapter),
+        KeyRule("model.peft_config", "adapter lora-rank lora-dropout lora-targets", "LoRA", _adapter),
         KeyRule(f"precision {F}.mixed_precision", "precision", "fp32 shards under autocast", _precision),
         KeyRule(
             "optimizer.name model.attn_config.attn_impl model.use_flash_attention_2 train_loader.name",
@@ -219,7 +220,6 @@ FORMAT = LaunchFormat(
         f"{F}.activation_checkpointing_reentrant": "how blocks are checkpointed",
         f"{F}.*": "how FSDP gathers",
         "model.attn_config": "how attention is computed",
-        "model.peft_config.lora_dropout": "dropout inside the adapters",
         "expandable_segments max_split_size_mb": "the allocator's settings",
         "model.loss_fn": "the kernel of the loss",
         "model": "a part of the model",

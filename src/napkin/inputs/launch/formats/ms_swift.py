@@ -18,7 +18,15 @@ from napkin.inputs.launch.names import (
 )
 from napkin.inputs.launch.reading import DEFAULT, FROM_FILE, Reading
 from napkin.inputs.launch.rollouts import of_trl
-from napkin.inputs.launch.shared import adapters, dtype, take_amount, take_deepspeed_file, take_lora, take_saved
+from napkin.inputs.launch.shared import (
+    adapters,
+    dtype,
+    take_adapter_dropout,
+    take_amount,
+    take_deepspeed_file,
+    take_lora,
+    take_saved,
+)
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, whole
 
@@ -132,6 +140,7 @@ def _adapter(reading: Reading) -> None:
         reading.put("adapter", "lora", at, origin=DEFAULT if stated is None else FROM_FILE)
         if reading.value_of("lora-targets") == "default":
             reading.put("lora-targets", "all", reading.named(*TARGETS.split("|")))
+        take_adapter_dropout(reading, "lora_dropout|lora_dropout_p", 0.05)  # swift/llm/argument/tuner_args.py
         take_saved(reading, "modules_to_save|lora_modules_to_save")
         if reading.read("use_dora", flag):
             reading.put("adapter", "dora", "use_dora")
@@ -272,9 +281,9 @@ FORMAT = LaunchFormat(
         KeyRule("nproc_per_node nnodes", "gpus", "NPROC_PER_NODE × NNODES", _gpus),
         KeyRule(f"max_length {ANSWER} packing num_generations", "seq packing", "GRPO: prompt + answer", _seq),
         KeyRule(
-            f"{TUNER} lora_rank target_modules|lora_target_modules|target_regex modules_to_save use_dora quant_bits "
-            "quantization_bit quant_method bnb_4bit_use_double_quant",
-            "adapter lora-rank lora-targets modules-to-save quantized",
+            f"{TUNER} lora_rank lora_dropout|lora_dropout_p target_modules|lora_target_modules|target_regex "
+            "modules_to_save use_dora quant_bits quantization_bit quant_method bnb_4bit_use_double_quant",
+            "adapter lora-rank lora-dropout lora-targets modules-to-save quantized",
             "LoRA of rank 8 on all linears; Megatron trains all",
             _adapter,
         ),
@@ -300,7 +309,7 @@ FORMAT = LaunchFormat(
             _others,
         ),
     ),
-    ignored="""lora_alpha lora_dropout lora_bias model_author model_name system template use_hf use_chat_template
+    ignored="""lora_alpha lora_bias model_author model_name system template use_hf use_chat_template
         agent_template enable_thinking add_non_thinking_prefix split_dataset_ratio load_from_cache_file streaming
         lazy_tokenize strict truncation_strategy gradient_checkpointing_kwargs ddp_timeout acc_strategy no_save_optim
         no_save_rng finetune merge_lora report_to log_completions lr min_lr clip_grad num_workers stop_words

@@ -9,6 +9,7 @@ from napkin.inputs.launch.checks import check_batch, check_gpus
 from napkin.inputs.launch.format import KeyRule, LaunchFormat, apply, open_reading
 from napkin.inputs.launch.names import FP32, MEGATRON
 from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.shared import take_adapter_dropout
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, names, number, whole
 from napkin.inputs.megatron_shape import config_of
@@ -169,6 +170,7 @@ def _inside(reading: Reading) -> None:
         reading.put("lora-rank", rank, "peft.lora_tuning.adapter_dim") if rank else reading.ask(
             "lora-rank", "peft.lora_tuning.adapter_dim"
         )
+        take_adapter_dropout(reading, "peft.lora_tuning.adapter_dropout")
         _targets(reading, "peft.lora_tuning.target_modules")
     elif scheme and scheme not in ("none", "null"):
         reading.refuse("peft.peft_scheme", f"napkin has no adapter {scheme[:40]!r}")

@@ -7,6 +7,7 @@ from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.names import AUTOCAST, FP32, MEGATRON, lora_targets, take_model
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_updates
+from napkin.inputs.launch.shared import take_adapter_dropout
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, names, natural, number, product, whole
 
@@ -204,6 +205,7 @@ def _adapters(reading: Reading) -> None:
     reading.put("adapter", "lora", f"{block}.enabled", origin="derived")
     reading.take("lora-rank", f"{block}.dim", whole)
     reading.default("lora-rank", 8, f"{block}.dim")
+    take_adapter_dropout(reading, f"{block}.dropout")
     wanted = reading.find(f"{block}.target_modules")
     targets = names(wanted.value) if wanted is not None else []
     if targets and not reading.read(f"{block}.match_all_linear", flag):
@@ -244,7 +246,7 @@ FORMAT = LaunchFormat(
         KeyRule(
             f"{M}.activation_checkpointing {M}.peft.* {M}.fp8_cfg.enabled {M}.optimizer.optimizer "
             f"{P}.optimizer.name {P}.precision dpo.reference_policy_kl_penalty",
-            "recompute precision adapter lora-rank lora-targets optimizer",
+            "recompute precision adapter lora-rank lora-dropout lora-targets optimizer",
             "of the same backend",
             _others,
         ),

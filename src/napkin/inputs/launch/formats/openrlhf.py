@@ -6,7 +6,7 @@ from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import MASTER, take_attention, take_model, take_targets
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import of_openrlhf
-from napkin.inputs.launch.shared import dtype
+from napkin.inputs.launch.shared import dtype, take_adapter_dropout
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, natural, number, product, whole
 
@@ -132,6 +132,7 @@ def _adapter(reading: Reading) -> None:
     if rank:
         reading.put("adapter", "lora", key, origin="derived")
         reading.put("lora-rank", rank, key)
+        take_adapter_dropout(reading, "ds.lora.dropout|lora_dropout")
         targets = reading.find("ds.lora.target_modules", "target_modules")
         if targets is not None:
             take_targets(reading, _first(reading, "ds.lora.target_modules", "target_modules"), targets.value)
@@ -198,8 +199,9 @@ FORMAT = LaunchFormat(
             _setup,
         ),
         KeyRule(
-            "ds.lora.rank lora_rank ds.lora.target_modules target_modules ds.param_dtype param_dtype bf16 load_in_4bit",
-            "adapter lora-rank lora-targets quantized precision",
+            "ds.lora.rank lora_rank ds.lora.dropout|lora_dropout ds.lora.target_modules target_modules "
+            "ds.param_dtype param_dtype bf16 load_in_4bit",
+            "adapter lora-rank lora-dropout lora-targets quantized precision",
             "DeepSpeed's bf16; LoRA on all linears",
             _adapter,
         ),
@@ -213,7 +215,7 @@ FORMAT = LaunchFormat(
         KeyRule("data.max_samples max_samples", "samples", "at most this many", _amount),
     ),
     ignored="""ckpt logger eval adam actor.adam critic.adam data algo.kl input_key output_key apply_chat_template
-        chosen_key rejected_key module m learning_rate l2 input_template ds.lora.alpha lora_alpha lora_dropout use_wandb
+        chosen_key rejected_key module m learning_rate l2 input_template ds.lora.alpha lora_alpha use_wandb
         actor_learning_rate critic_learning_rate init_kl_coef normalize_reward save_path ckpt_path save_hf_ckpt
         load_checkpoint prompt_data label_key reward.normalize_enable hostfile working_dir runtime_env_json address
         temperature gamma lambd eps_clip max_ckpt_num""",

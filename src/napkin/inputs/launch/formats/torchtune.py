@@ -7,7 +7,7 @@ import re
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import lora_targets, model_of, take_optimizer
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.shared import adapters, dtype
+from napkin.inputs.launch.shared import adapters, dtype, take_adapter_dropout
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, names, number, whole
 
@@ -46,6 +46,7 @@ def _model(reading: Reading) -> None:
         reading.put("lora-rank", rank, f"{block}.lora_rank") if rank else reading.default(
             "lora-rank", 8, f"{block}.lora_rank"
         )
+        take_adapter_dropout(reading, f"{block}.lora_dropout")
         _targets(reading, block)
     if (method and method.startswith("q")) or reading.read(f"{block}.quantize_base", flag):
         reading.put("quantized", "nf4", key)
@@ -201,9 +202,9 @@ FORMAT = LaunchFormat(
     rules=(
         KeyRule(
             "model._component_ policy_model._component_ model.lora_rank model.lora_attn_modules "
-            "model.apply_lora_to_mlp "
+            "model.lora_dropout model.apply_lora_to_mlp "
             "model.apply_lora_to_output model.quantize_base model.use_dora",
-            "model adapter lora-rank lora-targets quantized",
+            "model adapter lora-rank lora-dropout lora-targets quantized",
             "the builder's name: lora_, qlora_, family, size",
             _model,
         ),
@@ -224,7 +225,7 @@ FORMAT = LaunchFormat(
             _others,
         ),
     ),
-    ignored="""device checkpointer optimizer lr_scheduler clip_grad_norm model.lora_alpha model.lora_dropout
+    ignored="""device checkpointer optimizer lr_scheduler clip_grad_norm model.lora_alpha
         metric_logger log_every_n_steps log_level log_peak_memory_stats profiler dataset_val batch_size_val
         tensor_parallel_plan._component_ shuffle seed cudnn_deterministic_mode collate_fn fsdp""",
     not_modelled={
