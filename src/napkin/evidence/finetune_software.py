@@ -92,7 +92,8 @@ def tuning_of(row: RowFields, rank: int | None = None) -> Tuning:
     rank = rank or row.count("method.lora_rank")
     if rank is None:
         raise NapkinError("the rank of LoRA is not stated")
-    dropout = row.number("method.lora_dropout") or 0.0
+    stated = row.number("method.lora_dropout")
+    dropout = trainer_of(row).dropout if stated is None else stated
     experts = bool(row.flag("method.quantize_moe_experts"))
     return Tuning("lora", rank, dropout, (), stored, "transformers", experts, saved=saved_of(row))
 

@@ -88,7 +88,11 @@ OPTIONS = (
     ),
     Option("adapter-block", units.positive_count, "Width of the blocks of oft and boft", metavar="N"),
     Option(
-        "lora-dropout", units.probability, "Dropout of the adapters' inputs", metavar="P", default="that of --dropout"
+        "lora-dropout",
+        units.probability,
+        "Dropout of the adapters' inputs",
+        metavar="P",
+        default="the trainer's, or --dropout",
     ),
     Option("lora-targets", lowercase_names, "LoRA target modules, e.g. q,v", metavar="NAME,…", default="all-linear"),
     Option(

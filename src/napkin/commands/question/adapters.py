@@ -35,7 +35,7 @@ def read_kind(inputs: Inputs, stored: str) -> tuple[str, int | None]:
     from napkin.operations.adapter_kinds import KINDS
 
     kind = KINDS[word]
-    if inputs.has("lora-dropout") and not kind.drops:
+    if "lora-dropout" in inputs and not kind.drops:
         raise Refused(f"--lora-dropout: dropout of --adapter {word} is not modeled", "leave it out, or --adapter lora")
     if stored and not kind.quantizes:
         raise NapkinError(

@@ -183,6 +183,8 @@ def _read_policy(inputs: Inputs, framework: Framework) -> Precision:
         quantized = bool(read_quantized(inputs))
         usual = trainer.policy_of_adapters(framework, quantized) if adapters else trainer.policy_of_all(framework)
         inputs.redefault("precision", usual.stated)
+        if adapters and trainer.dropout and "dropout" not in inputs:
+            inputs.redefault("lora-dropout", f"{trainer.dropout:g}")
     return precision(inputs.text("precision"))
 
 
