@@ -64,7 +64,7 @@ class Call:
     targets: tuple[str, ...] = ()
 
 
-class Program:
+class TrainingProgram:
     """The calls of a program that state a training run, as keys of TRL's and transformers' arguments."""
 
     def __init__(self, tree: ast.Module, name: str) -> None:

@@ -13,7 +13,7 @@ from napkin.inputs.launch.python_calls import (
     OF_MODEL,
     TRAINERS,
     Call,
-    Program,
+    TrainingProgram,
 )
 from napkin.inputs.launch.python_names import Values, called, owner, shown
 from napkin.inputs.launch.source import LaunchFile, check_size
@@ -36,7 +36,7 @@ QUANTIZED = "quantization_config"
 def program_of(tree: ast.Module, name: str) -> LaunchFile | None:
     """Return what a program trains as keys of its trainer's arguments; None where it makes no such trainer. Refused (3)
     where it makes several, or takes its settings from elsewhere."""
-    program = Program(tree, name)
+    program = TrainingProgram(tree, name)
     configs, trainers = program.of_kind(CONFIGS), program.of_kind(TRAINERS)
     if not configs and not trainers:
         return None
@@ -72,7 +72,7 @@ def program_of(tree: ast.Module, name: str) -> LaunchFile | None:
     return source
 
 
-def _bound(program: Program, node: ast.expr | None, among: list[Call]) -> list[Call]:
+def _bound(program: TrainingProgram, node: ast.expr | None, among: list[Call]) -> list[Call]:
     """Return those calls that an expression is, or that its name is assigned."""
     if isinstance(node, ast.Name):
         return [one for one in among if node.id in one.targets]
@@ -87,7 +87,7 @@ def _argument(call: Call, name: str, at: int | None = None) -> ast.expr | None:
     return found
 
 
-def _configs(program: Program, trainer: Call | None, configs: list[Call]) -> list[Call]:
+def _configs(program: TrainingProgram, trainer: Call | None, configs: list[Call]) -> list[Call]:
     """Return the arguments of a trainer: those that it is given; else the only ones."""
     if trainer is not None:
         given = _bound(program, _argument(trainer, "args", 1), configs)
@@ -96,7 +96,7 @@ def _configs(program: Program, trainer: Call | None, configs: list[Call]) -> lis
     return configs
 
 
-def _take_writes(program: Program, tree: ast.Module, configs: list[Call]) -> None:
+def _take_writes(program: TrainingProgram, tree: ast.Module, configs: list[Call]) -> None:
     """Add what is written into the arguments afterwards: `training_args.max_steps = 100`."""
     names = {name: one for one in configs for name in one.targets}
     for one in ast.walk(tree):
@@ -109,7 +109,7 @@ def _take_writes(program: Program, tree: ast.Module, configs: list[Call]) -> Non
                 program.add(target.attr, f"{target.value.id}.{target.attr}", value, one.lineno)
 
 
-def _take_trainer(program: Program, trainer: Call) -> None:
+def _take_trainer(program: TrainingProgram, trainer: Call) -> None:
     """Add what a trainer is given next to its arguments, as older versions of TRL were: max_seq_length, packing."""
     values = Values((trainer.outer, trainer.names))
     model = _argument(trainer, "model", 0)
@@ -131,7 +131,7 @@ def _loads_model(call: Call) -> bool:
     return called(call.node) == "from_pretrained" and bool(made) and not any(word in made for word in others)
 
 
-def _take_model(program: Program, trainer: Call | None) -> bool:
+def _take_model(program: TrainingProgram, trainer: Call | None) -> bool:
     """Add the model that is trained, and how it is loaded; whether unsloth loads it."""
     every = [one for one in program.calls if _loads_model(one) and owner(one.node)[:1].isupper()]
     if trainer is not None:
@@ -152,7 +152,7 @@ def _take_model(program: Program, trainer: Call | None) -> bool:
     return any(owner(one.node) in FAST for one in every)
 
 
-def _take_adapters(program: Program, trainer: Call | None) -> None:
+def _take_adapters(program: TrainingProgram, trainer: Call | None) -> None:
     """Add LoRA: unsloth's get_peft_model, or a LoraConfig that a trainer or get_peft_model is given."""
     fast = [one for one in program.calls if called(one.node) == "get_peft_model" and owner(one.node) in FAST]
     for one in fast:
@@ -175,7 +175,7 @@ def _take_adapters(program: Program, trainer: Call | None) -> None:
         program.add("use_peft", "peft_config", True if sure else Open(shown(node)), node.lineno)
 
 
-def _take_formats(program: Program) -> None:
+def _take_formats(program: TrainingProgram) -> None:
     """Add the format that the model is loaded in: BitsAndBytesConfig's arguments, or what is not spelled out."""
     configs = [one for one in program.calls if called(one.node) == "BitsAndBytesConfig"]
     stated = program.values.pop(QUANTIZED, None)
@@ -185,7 +185,7 @@ def _take_formats(program: Program) -> None:
         program.add("load_in_4bit", stated.key, Open(str(stated.value)), 1)
 
 
-def _take_checkpointing(program: Program) -> None:
+def _take_checkpointing(program: TrainingProgram) -> None:
     """Add that a program switches on recomputation itself."""
     for one in program.calls:
         word = called(one.node)
