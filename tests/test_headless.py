@@ -79,6 +79,16 @@ def test_nothing_is_tied_to_a_head_that_is_not_there() -> None:
         assert heads or not model.tied, model_type
 
 
+@pytest.mark.parametrize("model_type", ["bart", "deberta-v2", "distilbert", "hrm_text", "openai-gpt"])
+def test_memory_of_a_class_that_ends_with_its_layers(model_type: str) -> None:
+    """Nothing follows the layers, not even a norm: the loss is on the residual stream. In fp32 four bytes for each
+    parameter."""
+    stated = {**dict(DEFAULTS)[model_type], "model_type": model_type, "architectures": ["BareModel"]}
+    answer = run_line("memory - --seq 64 --precision fp32 --json", stdin=json.dumps(stated))
+    assert answer.values["memory/parameters"] == 4 * total(stated)
+    assert answer.values["memory/activations"] > 0
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_bare_recurrent_class_holds_its_table_once(tied: bool) -> None:
     """In fp32 four bytes for each parameter, of which 97 × 48 are the table's."""

@@ -141,7 +141,7 @@ class Lowering(StackInputs):
         return (*self.shared_values(), *((self.zeros.storage,) if shares and self.zeros is not None else ()))
 
     def run(self, program: Program, x: Value | None) -> Value:
-        """Run a program's operations in order and return the last one's output."""
+        """Run a program's operations in order and return the last one's output; x where there is none."""
         self.values = {**self.shared_tensors} if x is None else {**self.shared_tensors, "x": x}
         if x is None:
             self.handed = frozenset()
@@ -184,7 +184,10 @@ class Lowering(StackInputs):
         if x is None:
             self.handed = frozenset(self.shared_tensors)
         self.scopes.close(*(value.tensor for value in (x,) if value is not None))
-        return next(value for op in reversed(program.operations) if self._is_stream(value := self.values[op.name]))
+        values = (self.values[op.name] for op in reversed(program.operations))
+        made = next((value for value in values if self._is_stream(value)), x)
+        assert made is not None  # a network begins with an embedding
+        return made
 
     def _is_stream(self, value: Value) -> bool:
         """Return whether what follows can read a value as its input: it is no table of distances."""

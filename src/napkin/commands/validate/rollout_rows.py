@@ -9,9 +9,12 @@ from typing import TypeVar
 
 from napkin.architectures import build, implementation_of
 from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
+from napkin.commands.validate.rollout_asked import AskedStep
+from napkin.commands.validate.rollout_held import held_in, memory_of
 from napkin.commands.validate.rollout_lengths import STREAMED, behind_of, lengths_of
 from napkin.errors import NapkinError
 from napkin.evidence import single
+from napkin.evidence.finetune_adapters import adapters_of, check_kind
 from napkin.evidence.finetune_rows import card_of, model_of
 from napkin.evidence.finetune_software import framework_of, optimizer_of, precision_of, trainer_of
 from napkin.evidence.margins import widths_of
@@ -23,7 +26,7 @@ from napkin.inputs.model_file import load_config
 from napkin.inputs.presets import is_preset
 from napkin.operations.model import Model
 from napkin.operations.trained import with_score
-from napkin.planning.rollout_memory import moved_away
+from napkin.planning.rollout_memory import RolloutFit, moved_away
 from napkin.planning.rollouts import APART, PARTS, Engine, RolloutLengths, ranks_needed
 from napkin.planning.step_memory import terms_of
 from napkin.planning.verdicts import evaluate
@@ -31,8 +34,9 @@ from napkin.record import record, replace
 from napkin.training.frameworks import Framework
 from napkin.training.layout import Layout
 from napkin.training.recomputation import recompute
-from napkin.training.setup import Setup
+from napkin.training.setup import Setup, keeps_adapters
 from napkin.training.tasks import (
+    ADAPTERS_OFF,
     CRITIC,
     LOGPROBS,
     NONE,
@@ -47,8 +51,10 @@ from napkin.training.tasks import (
 from napkin.training.trainers import Trainer
 
 _Read = TypeVar("_Read")
-COPY = "copy"
-"""Word of a reference model of its own."""
+COPY, OFF = "copy", "switched off"
+"""Words of a reference model of its own, and of the model with its adapters switched off."""
+MEMORY = "memory_"
+WEIGHED = ("peak_bytes", "peak_bytes_per_gpu", "driver_bytes")
 Interval = tuple[float, float, float]
 """A value and the ends of its interval."""
 
@@ -59,6 +65,7 @@ class RolloutRow:
 
     seconds   of a step, with the likely lengths and division of the GPUs, then with the others that the row leaves open
     lengths   the same      gpus  in total      steps  of the whole run, 0 where it does not say
+    held      memory of its phases, where it measured any
     streams   answers are generated while the model is trained      source  that the row is of, which is held out
     """
 
@@ -68,11 +75,15 @@ class RolloutRow:
     steps: tuple[float, ...]
     streams: bool
     source: str
+    held: list[RolloutFit]
 
     def predicted(self, quantity: str, level: float) -> tuple[Interval, str]:
-        """Return a quantity with its interval; no verdict: of which phase its memory is is not stated."""
+        """Return a quantity with its interval; and for memory the verdict on the run's accelerator."""
         if quantity == "gen_seconds" and self.streams:
             raise NapkinError("answers are generated while the model is trained: what is measured is the wait for them")
+        if quantity.startswith(MEMORY):
+            verdict = self.held[0].verdict
+            return memory_of(self.held, quantity.removeprefix(MEMORY)), verdict
         value, path = self.value(quantity, 0)
         lows, highs = [], []
         for place, seconds in enumerate(self.seconds):
@@ -111,8 +122,6 @@ class RolloutRow:
             "tokens_per_second_per_gpu": lengths.tokens / seconds / self.gpus,
             "samples_per_second": samples / seconds,
         }
-        if quantity not in rates:
-            raise NapkinError("of which phase its memory is is not stated")
         return rates[quantity], "step/time"
 
 
@@ -131,14 +140,16 @@ def rollout_row(row: RowFields) -> RolloutRow:
 
     model, hardware, lengths = stated(model_of), stated(_card_of), stated(lengths_of)
     places = stated(_places_of)
-    stated(_check_adapters)
     if model is None or hardware is None or lengths is None or places is None or problems:
         raise NapkinError("; ".join(dict.fromkeys(problem.message for problem in problems)))
     open_ = [(one, places[0]) for one in lengths] + [(lengths[0], one) for one in places[1:]]
-    seconds = tuple(_seconds_of(row, model, hardware, *one) for one in open_)
+    asked = [_asked(row, model, hardware, *one) for one in open_]
+    seconds = tuple(_seconds_of(row, one) for one in asked)
+    weighs = any(row.number(f"measured.{name}") for name in WEIGHED)
+    held = [fit for one in asked for fit in held_in(one)] if weighs else []
     all_lengths = tuple(one for one, _ in open_)
     steps = tuple(_steps_of(row, one) for one in all_lengths)
-    return RolloutRow(seconds, all_lengths, places[0].all, steps, bool(lengths[0].behind), _source_of(row))
+    return RolloutRow(seconds, all_lengths, places[0].all, steps, bool(lengths[0].behind), _source_of(row), held)
 
 
 def _source_of(row: RowFields) -> str:
@@ -151,24 +162,28 @@ def _steps_of(row: RowFields, lengths: RolloutLengths) -> float:
     return row.number("measured.steps") or (row.number("measured.tokens") or 0.0) / lengths.tokens
 
 
-def _seconds_of(
-    row: RowFields, model: Model, hardware: Hardware, lengths: RolloutLengths, places: Places
-) -> RolloutSeconds:
-    """Return the seconds of a step with these lengths."""
+def _asked(row: RowFields, model: Model, hardware: Hardware, lengths: RolloutLengths, places: Places) -> AskedStep:
+    """Return a step with these lengths as a question."""
     trainer = trainer_of(row)
-    setup = _setup_of(row, model, trainer, lengths, places.trainer)
-    software = "megatron-core" if setup.framework.name == "megatron-core" else trainer.software
-    prediction = single.asked(model, setup, hardware, software)
+    setup = _setup_of(row, model, trainer, lengths, places.trainer, _narrow(hardware))
     share = row.number("rl.gpu_memory_utilization") or (APART if places.apart else trainer.share)
     ranks = _ranks_of(row, model, hardware, lengths, places, share)
     said = row.text("rl.engine")
     family = engine_of(said) if said else trainer.engine
     engine = Engine(model, places.engine, ranks, share, places.apart, family=family, broadcast=trainer.broadcast)
+    return AskedStep(model, hardware, trainer, setup, engine, lengths)
+
+
+def _seconds_of(row: RowFields, asked: AskedStep) -> RolloutSeconds:
+    """Return the seconds of a step."""
+    trainer, setup, model, hardware = asked.trainer, asked.setup, asked.model, asked.hardware
+    software = "megatron-core" if setup.framework.name == "megatron-core" else trainer.software
+    prediction = single.asked(model, setup, hardware, software)
     away = None
-    if trainer.away and not places.apart:
+    if trainer.away and not asked.engine.apart:
         kept = evaluate(model, setup, trainer.implementation, hardware.capacity)
         away = moved_away(terms_of(kept, ""), trainer.away)
-    return seconds_of(prediction, engine, lengths, hardware, model, away, _source_of(row))
+    return seconds_of(prediction, asked.engine, asked.lengths, hardware, model, away, _source_of(row))
 
 
 def _ranks_of(
@@ -224,13 +239,6 @@ def _places_of(row: RowFields) -> tuple[Places, ...]:
     return tuple(Places(gpus - part, part, apart=True) for part in found)
 
 
-def _check_adapters(row: RowFields) -> None:
-    """Refuse adapters."""
-    kind = row.text("method.kind")
-    if kind and not kind.startswith("full"):
-        raise NapkinError("how an engine takes adapters is not modeled")
-
-
 def _other_of(row: RowFields, field: str, policy: Model) -> Model | None:
     """Return the model of rewards or values that a row names: of the policy's shape where it only says that there is
     one; None where it says that there is none."""
@@ -254,18 +262,29 @@ def _sampled(row: RowFields, task: Task, policy: Model) -> tuple[ForwardPass, ..
     return tuple(found)
 
 
-def _setup_of(row: RowFields, model: Model, trainer: Trainer, lengths: RolloutLengths, gpus: int) -> Setup:
+def _narrow(hardware: Hardware) -> str:
+    """Return the 16-bit format of a run that states none: bf16, fp16 where the accelerator has no rate of it."""
+    return "bf16" if "bf16" in hardware.peaks else "fp16"
+
+
+def _setup_of(row: RowFields, model: Model, trainer: Trainer, lengths: RolloutLengths, gpus: int, narrow: str) -> Setup:
     """Return what the trainer runs in an optimizer step: one sequence at a time where the row does not say; a reference
-    as its library has it."""
+    as its library has it. narrow: the format of 16 bits where the row does not say."""
     task = TASKS[row.text("task")]
     framework = framework_of(row, row.text("layout.stack").lower(), trainer)
     name = framework.implementation if framework.implementation != "hf" else trainer.implementation
-    precision = framework.formats(precision_of(row, trainer, framework, "full"))
+    kind = "full" if row.text("method.kind").startswith("full") else row.text("method.kind") or "full"
+    adapted = kind != "full"
+    precision = framework.formats(precision_of(row, trainer, framework, kind, narrow))
     layout = _layout_of(row, trainer, framework, lengths, gpus)
     implementation = framework.implements(implementation_of(name, model.family), False, int(layout.tp) > 1)
+    if adapted:
+        tuning = adapters_of(row, model, implementation, check_kind(row))
+        implementation = keeps_adapters(replace(implementation, tuning=tuning), precision)
     optimizer, form = optimizer_of(row)
     said = row.text("rl.reference").lower()
-    reference = SAME if COPY in said or (not said and task.name in trainer.penalizes) else NONE
+    compared = COPY in said or OFF in said or (not said and task.name in trainer.penalizes)
+    reference = (ADAPTERS_OFF if adapted else SAME) if compared else NONE
     return Setup(
         replace(implementation, loss=loss_of(task, implementation.loss, precision)),
         layout,

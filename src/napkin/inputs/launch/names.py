@@ -35,6 +35,8 @@ OPTIMIZERS: dict[str, tuple[str, str | None]] = {
     "adamw_torch_8bit": ("adamw-8bit", None),
     "ao_adamw_8bit": ("adamw-8bit", None),
     "adamw8bit": ("adamw-8bit", None),
+    "adamw_torch_4bit": ("adamw-4bit", None),
+    "ao_adamw_4bit": ("adamw-4bit", None),
     "adamw_bnb_8bit": ("adamw-8bit", None),
     "adam8bit": ("adam-8bit", None),
     "pagedadamw": ("paged-adamw", None),
