@@ -117,7 +117,8 @@ def of_trl(reading: Reading, sizes: tuple[int, int]) -> None:
     if samples:
         reading.put("samples-per-prompt", samples, "num_generations")
     else:
-        reading.default("samples-per-prompt", 8, "num_generations")
+        usual = 2 if reading.value_of("task") == "rloo" else 8
+        reading.default("samples-per-prompt", usual, "num_generations")
     take_longest(reading, "max_prompt_length", "max_completion_length", sizes)
     if reading.read("use_vllm", flag) and str(reading.source.plain("vllm_mode") or "").lower() == "colocate":
         share = reading.read("vllm_gpu_memory_utilization", number) or 0.3
