@@ -256,7 +256,7 @@ def test_megatron_of_swift() -> None:
     [
         ("from xtuner.model import SupervisedFinetune\nbatch_size = 1\nmax_length = 2048\n", "xtuner"),
         ("experiment_name: a\ntrial_name: b\ncluster: {n_nodes: 1}\nactor: {path: c}\n", "AReaL"),
-        ("step_scheduler: {global_batch_size: 8}\nmodel: {_target_: a.b}\n", "Automodel"),
+        ("step_scheduler: {max_steps: 8}\nmodel: {_target_: a.b}\n", "NeMo AutoModel"),
         (
             "python3 train.py --actor-num-gpus-per-node 8 --num-rollout 3 --rollout-batch-size 32 --global-batch-size "
             "256 --tensor-model-parallel-size 2\n",

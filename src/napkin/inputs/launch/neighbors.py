@@ -60,7 +60,7 @@ NEIGHBORS = (
     Neighbor("open-instruct's grpo_fast", _holds("num_unique_prompts_rollout", "total_episodes"), ROLLOUTS),
     Neighbor("DeepSpeed-Chat's launch line", _holds("data_split", "deepspeed", "zero_stage|actor_zero_stage"), SIZES),
     Neighbor("SpecForge's configuration of a draft model", _holds("model.target_model_path"), SIZES),
-    Neighbor("NeMo Automodel's recipe", _holds("step_scheduler", "model._target_|recipe"), SIZES),
+    Neighbor("another recipe of NeMo AutoModel", _holds("step_scheduler", "model._target_|recipe"), SIZES, True),
     Neighbor(
         "neuronx-distributed-training's configuration, for Trainium",
         _holds("distributed_strategy", "model_source|trainer"),

@@ -161,8 +161,13 @@ class Reading:
         self._told.update(keys)
 
     def derive(self, option: str, value: object, *keys: str) -> None:
-        """State an option that several keys, or arithmetic on them, mean."""
-        self.put(option, value, *keys, origin=DERIVED)
+        """State an option that several keys, or arithmetic on them, mean; ask for it where one of them is left to a
+        variable."""
+        stated = [self.source.values[key] for key in keys if key in self.source.values]
+        if any(isinstance(one.value, Open) for one in stated):
+            self.ask(option, *keys)
+        else:
+            self.put(option, value, *keys, origin=DERIVED)
 
     def default(self, option: str, value: object, *keys: str) -> None:
         """State the framework's own default of an option that the file leaves out; ask for the option where one of its

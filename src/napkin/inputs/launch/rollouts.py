@@ -68,9 +68,9 @@ def of_verl(reading: Reading) -> None:
     else:
         reading.default("reference", "none", *penalties)
     if reading.value_of("task") == "ppo":
-        _take_named(reading, "critic", "critic.model.path")
+        take_other_model(reading, "critic", "critic.model.path")
     if reading.read("reward_model.enable", flag):
-        _take_named(reading, "reward", "reward_model.model.path")
+        take_other_model(reading, "reward", "reward_model.model.path")
 
 
 def of_openrlhf(reading: Reading) -> None:
@@ -108,7 +108,7 @@ def of_openrlhf(reading: Reading) -> None:
         reading.derive("reference", used, *[k for k in ("algo.kl.init_coef", "init_kl_coef") if k in reading.source])
     for option, role in (("reward", "reward"), ("critic", "critic")):
         if option == "reward" or reading.value_of("task") == "ppo":
-            _take_named(reading, option, f"{role}.model_name_or_path", f"{role}_pretrain")
+            take_other_model(reading, option, f"{role}.model_name_or_path", f"{role}_pretrain")
 
 
 def of_trl(reading: Reading, sizes: tuple[int, int]) -> None:
@@ -117,7 +117,8 @@ def of_trl(reading: Reading, sizes: tuple[int, int]) -> None:
     if samples:
         reading.put("samples-per-prompt", samples, "num_generations")
     else:
-        reading.default("samples-per-prompt", 8, "num_generations")
+        usual = 2 if reading.value_of("task") == "rloo" else 8
+        reading.default("samples-per-prompt", usual, "num_generations")
     take_longest(reading, "max_prompt_length", "max_completion_length", sizes)
     if reading.read("use_vllm", flag) and str(reading.source.plain("vllm_mode") or "").lower() == "colocate":
         share = reading.read("vllm_gpu_memory_utilization", number) or 0.3
@@ -139,7 +140,7 @@ def _there(reading: Reading, name: str) -> list[str]:
     return [key for key in keys if key in reading.source] or [keys[0]]
 
 
-def _take_named(reading: Reading, option: str, *keys: str) -> None:
+def take_other_model(reading: Reading, option: str, *keys: str) -> None:
     """Read another model, where napkin has a preset of that name; else the key stays what is not modeled."""
     from napkin.inputs.launch.names import model_of
 

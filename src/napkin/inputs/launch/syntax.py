@@ -38,7 +38,12 @@ def source_of(text: str, name: str) -> LaunchFile:
     if start[:1] == "<":
         raise NapkinError(f"{name}: is a web page or XML, not a configuration file", "download the raw file")
     if start[:1] in "{[" and not _is_toml(text):
-        return of_mapping(_json(text, name), "json")
+        document = _json(text, name)
+        if isinstance(document.data, dict) and isinstance(document.data.get("cells"), list):
+            from napkin.inputs.launch import python_words
+
+            return python_words.read(_code_of(document.data["cells"]), name)
+        return of_mapping(document, "json")
     if _is_toml(text):
         return of_mapping(_toml(text, name), "toml")
     if _is_yaml(text):
@@ -70,6 +75,25 @@ def _arguments(document: Document) -> Document:
     return Document(document.name, {str(key).lstrip("-"): value for key, value in block.items()}, lines)
 
 
+def _code_of(cells: list[Any]) -> str:
+    """Return the code of a notebook's cells that are Python, without commands to the shell and to the notebook."""
+    code = [one.get("source", "") for one in cells if isinstance(one, dict) and one.get("cell_type") == "code"]
+    texts = ["".join(map(str, one)) if isinstance(one, list) else str(one) for one in code]
+    plain = [one for one in texts if not one.lstrip().startswith("%%")]
+    python = [re.sub(r"(?m)^([ \t]*)[!%?].*(?:\\\n.*)*$", r"\1pass", one) for one in plain]
+    return "\n".join(one for one in python if _parses(one))
+
+
+def _parses(text: str) -> bool:
+    """Return whether a text is Python."""
+    import ast
+
+    try:
+        return bool(ast.parse(text).body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+
+
 def _is_toml(text: str) -> bool:
     """Whether a text has sections and assignments; or keys with dots, or tables on a line, and TOML reads all of it."""
     if _SECTION.search(text):
@@ -91,14 +115,8 @@ def _is_yaml(text: str) -> bool:
 
 def _is_python(text: str) -> bool:
     """Whether the text parses as Python and begins statements as Python does."""
-    import ast
-
-    if not _PYTHON.search(text) or text.startswith("#!/bin") or "#!/usr/bin/env bash" in text[:40]:
-        return False
-    try:
-        return bool(ast.parse(text).body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
+    shell = text.startswith("#!/bin") or "#!/usr/bin/env bash" in text[:40]
+    return bool(_PYTHON.search(text)) and not shell and _parses(text)
 
 
 def _json(text: str, name: str) -> Document:

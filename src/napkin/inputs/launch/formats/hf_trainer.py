@@ -26,7 +26,7 @@ from napkin.inputs.launch.shared import (
     take_saved,
 )
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import flag, number, whole
+from napkin.inputs.launch.values import Open, flag, number, whole
 
 ARGUMENTS = [
     "per_device_train_batch_size",
@@ -81,7 +81,17 @@ def is_this(source: LaunchFile) -> bool:
 
 WEAK = ("max_seq_length", "max_length", "beta", "loss_type", "dataset_name", "chat_template", "packing")
 """Keys of TRL's that other programs have too: transformers' own examples take a dataset_name and a max_seq_length."""
-PROGRAMS = {"sft": "sft", "dpo": "dpo", "grpo": "grpo", "kto": "kto", "orpo": "orpo", "reward": "rm", "rloo": "rloo"}
+PROGRAMS = {
+    "sft": "sft",
+    "dpo": "dpo",
+    "grpo": "grpo",
+    "kto": "kto",
+    "orpo": "orpo",
+    "reward": "rm",
+    "rloo": "rloo",
+    "ppo": "ppo",
+    "gkd": "gkd",
+}
 """TRL's subcommands, and its scripts by how their names begin (examples/scripts, trl/scripts) → their task."""
 NO_DECODER = re.compile(
     r"run_(glue|qa|ner|swag|mlm|classification|xnli|seq2seq_qa|image|audio|speech|mim|semantic)\w*\.py"
@@ -100,6 +110,8 @@ def _is_trl(reading: Reading) -> bool:
     program."""
     source = reading.source
     marks = OF_TRL
+    if source.syntax == "python":
+        return "trl" in source.command
     if source.syntax == "shell":
         if source.program.startswith("run_"):
             return False
@@ -120,13 +132,13 @@ def _trainer(reading: Reading) -> None:
         reading.derive("trainer", "hf-trainer", *[key for key in ARGUMENTS if key in reading.source][:2])
 
 
-def _task(reading: Reading) -> None:
+def task(reading: Reading) -> None:
     """GRPO has keys of its own; DPO, ORPO and KTO share beta, so that it only tells that it is one of them."""
     grouped = [key for key in GROUPED if key in reading.source]
     stated = _task_of_program(reading.source)
     if reading.source.syntax == "shell" and NO_DECODER.fullmatch(reading.source.program):
         reading.refuse(reading.source.program, "does not train a causal language model", "task")
-    if stated is not None and not grouped:
+    if stated is not None:
         reading.derive("task", stated, "trl")
     elif grouped:
         reading.derive("task", "grpo", *grouped)
@@ -141,7 +153,7 @@ def _task(reading: Reading) -> None:
         reading.derive("task", "rm", "center_rewards_coefficient")
     elif _is_trl(reading):
         reading.assume("task", "sft", *[key for key in OF_TRL if key in reading.source][:2])
-    if reading.value_of("task") == "grpo":
+    if reading.value_of("task") in ("grpo", "rloo"):
         for key in ("num_generations", "reward_funcs", "use_vllm"):
             if key in reading.source and reading.find(key) is not None:
                 reading.told(key)
@@ -152,8 +164,9 @@ def _task(reading: Reading) -> None:
                 reading.omit(key, "how the engine that generates samples runs")
 
 
-def _seq(reading: Reading) -> None:
-    if reading.value_of("task") == "grpo":
+def seq(reading: Reading) -> None:
+    """Read the longest sequence: of prompt and completion together where samples are generated."""
+    if reading.value_of("task") in ("grpo", "rloo"):
         prompt = reading.read("max_prompt_length", whole)
         answer = reading.read("max_completion_length", whole)
         if "max_prompt_length" in reading.source and prompt is None:
@@ -174,13 +187,15 @@ def _seq(reading: Reading) -> None:
         reading.default("seq", 1024, "max_length")
 
 
-def _amount(reading: Reading) -> None:
+def amount(reading: Reading) -> None:
     """Read the amount: a limit on steps wins over epochs unless it is -1."""
     steps = reading.read("max_steps", number)
     if steps and steps > 0:
         reading.put("steps", int(steps), "max_steps")
         reading.told("num_train_epochs")
         return
+    if steps is None and isinstance(getattr(reading.find("max_steps"), "value", None), Open):
+        reading.ask("steps", "max_steps")
     epochs = reading.read("num_train_epochs|num_epochs", number)
     if epochs:
         reading.put("epochs", epochs, "num_train_epochs", "num_epochs")
@@ -188,12 +203,16 @@ def _amount(reading: Reading) -> None:
         reading.default("epochs", 3, "num_train_epochs")
 
 
-def _adapter(reading: Reading) -> None:
-    if reading.read("use_peft|use_lora|use_qlora", flag) or (
-        reading.read("use_peft", flag) is None and reading.read("lora_r|lora_rank", whole)
-    ):
+def adapter(reading: Reading) -> None:
+    """Read LoRA, and the format of the frozen weights."""
+    switch = reading.named("use_peft", "use_lora", "use_qlora")
+    on = reading.read(switch, flag)
+    if on is None and reading.find(switch) is not None:
+        reading.ask("adapter", switch)
+    elif on or (on is None and reading.find("lora_r", "lora_rank") is not None):
         take_lora(reading, "lora_r|lora_rank", "lora_target_modules|lora_target|target_modules|trainable", 16, None)
-        take_adapter_dropout(reading, "lora_dropout", 0.05)  # trl/trainer/model_config.py, ModelConfig
+        # trl/trainer/model_config.py, ModelConfig; peft/tuners/lora/config.py, LoraConfig
+        take_adapter_dropout(reading, "lora_dropout", 0.0 if reading.source.syntax == "python" else 0.05)
         take_saved(reading, "lora_modules_to_save|modules_to_save")
         for key in ("use_peft", "use_lora", "use_qlora"):
             reading.told(key)
@@ -212,9 +231,11 @@ def _adapter(reading: Reading) -> None:
         )
     elif reading.read("load_in_8bit", flag):
         reading.put("quantized", "int8", "load_in_8bit")
+    elif reading.read("load_in_4bit", flag) is None and reading.find("load_in_4bit") is not None:
+        reading.ask("quantized", "load_in_4bit")
 
 
-def _framework(reading: Reading) -> None:
+def framework(reading: Reading) -> None:
     """Read what the launch line and its files say of the machine, and what distributes the model."""
     take_machine(reading)
     reading.take("gpus", "num_processes", whole)
@@ -239,7 +260,8 @@ def _framework(reading: Reading) -> None:
             reading.inputs["zero"] = kept
 
 
-def _precision(reading: Reading) -> None:
+def precision(reading: Reading) -> None:
+    """Read the formats: those that the weights are loaded in, and autocast on top."""
     loaded = reading.read("torch_dtype|dtype", dtype)
     autocast = "bf16" if reading.read("bf16", flag) else "fp16" if reading.read("fp16", flag) else None
     keys = [key for key in ("torch_dtype", "dtype", "bf16", "fp16") if key in reading.source]
@@ -268,7 +290,8 @@ def _precision(reading: Reading) -> None:
         reading.derive("precision", policy, *keys)
 
 
-def _others(reading: Reading) -> None:
+def others(reading: Reading) -> None:
+    """Read optimizer, attention, recomputation, loss, packing and compilation."""
     if reading.source.has_any("optim"):
         take_optimizer(reading, "optim")
     reading.default("optimizer", "adamw", "optim")
@@ -286,6 +309,9 @@ def _others(reading: Reading) -> None:
             reading.put("loss", "fused", key)
     if reading.read("packing", flag) is not None:
         reading.put("packing", reading.read("packing", flag), "packing")
+    if reading.read("activation_offloading", flag):
+        before = reading.value_of("offload")
+        reading.put("offload", f"{before},activations" if before else "activations", "activation_offloading")
     if reading.read("torch_compile", flag):
         reading.put("compile", True, "torch_compile")
 
@@ -311,39 +337,39 @@ FORMAT = LaunchFormat(
             "num_generations reward_funcs beta desirable_weight simpo_gamma loss_type center_rewards_coefficient",
             "task",
             "grpo by its own keys; beta is asked: DPO, ORPO and KTO share it",
-            _task,
+            task,
         ),
         KeyRule(
             "max_length max_seq_length max_prompt_length max_completion_length",
             "seq",
             "longest sequence; GRPO: prompt + completion; TRL's default is 1024",
-            _seq,
+            seq,
         ),
-        KeyRule("max_steps num_train_epochs", "steps epochs", "max_steps wins unless it is -1; 3 epochs", _amount),
+        KeyRule("max_steps num_train_epochs", "steps epochs", "max_steps wins unless it is -1; 3 epochs", amount),
         KeyRule(
             "use_peft lora_r lora_dropout lora_target_modules trainable lora_modules_to_save modules_to_save use_dora "
             "load_in_4bit load_in_8bit use_bnb_nested_quant",
             "adapter lora-rank lora-dropout lora-targets modules-to-save quantized",
             "LoRA of rank 16; nf4-dq with use_bnb_nested_quant",
-            _adapter,
+            adapter,
         ),
-        KeyRule(
-            "deepspeed fsdp fsdp_config", "framework zero offload", "a DeepSpeed file, or FSDP's words", _framework
-        ),
+        KeyRule("deepspeed fsdp fsdp_config", "framework zero offload", "a DeepSpeed file, or FSDP's words", framework),
         KeyRule(
             "torch_dtype dtype bf16 fp16",
             "precision",
             "torch_dtype is what is loaded (left out: fp32), bf16 is autocast on top",
-            _precision,
+            precision,
         ),
         KeyRule(
-            "optim attn_implementation gradient_checkpointing use_liger use_liger_kernel packing torch_compile",
-            "optimizer attention recompute loss packing compile",
+            "optim attn_implementation gradient_checkpointing use_liger use_liger_kernel packing activation_offloading "
+            "torch_compile",
+            "optimizer attention recompute loss packing offload compile",
             "TRL recomputes unless told otherwise; with a key of TRL before 0.20 (max_seq_length) it does not",
-            _others,
+            others,
         ),
     ),
-    ignored="""gradient_checkpointing_kwargs lora_task_type tf32 dataset_batch_size ignore_data_skip """
+    ignored="""gradient_checkpointing_kwargs lora_task_type tf32 dataset_batch_size ignore_data_skip
+    trackio_space_id chat_template_kwargs chat_template_path num_completions_to_print """
     """weight_decay max_grad_norm adam_beta1 """ + IDLE_FSDP,
     not_modelled={
         NAMED_FSDP: WHY_FSDP,
