@@ -16,6 +16,7 @@ import pytest
 from napkin._tables.rollout_errors import STEPS
 from napkin.architectures import build
 from napkin.commands.question.named import named_config
+from napkin.evidence.answers import answers_within, own_length
 from napkin.evidence.rollouts import forward_alone, of_few, page, slower, spread
 from napkin.planning.rollouts import RolloutLengths, held_by_micro_batch, tensors
 from napkin.record import replace
@@ -232,13 +233,14 @@ def test_the_memory_of_the_longest_needs_no_mean() -> None:
 
 
 def test_the_longest_alone_make_a_range_of_means() -> None:
-    """Half of a limit of 3,500 tokens, from a fifth to four fifths; prompts of 200 tokens, 50 to 500."""
+    """Published answers of Llama, 1,060 of 4,096 tokens and 330 of 1,024, have 1 / (1/1,060 - 1/4,096) = 1,430 and 487
+    of their own, 834 in the mean: 673 of 3,500, from 500 to four fifths; prompts of 200, 50 to 500."""
     limits = "--max-prompt-tokens 500 --max-response-tokens 3500"
     line = LINE.replace("--prompt-tokens 200 --response-tokens 1000", limits)
     found = run_line(f"step {line} --json").data
     likely, least, most = (
         run_line(f"step {line} --prompt-tokens {prompt} --response-tokens {answer} --json").data
-        for prompt, answer in ((200, 1750), (50, 500), (500, 2800))
+        for prompt, answer in ((200, 673), (50, 500), (500, 2800))
     )
     for path in ("step/time", "step/generation", "step/update", "step/weight_transfer"):
         assert found["values"][path] == likely["values"][path]
@@ -247,7 +249,18 @@ def test_the_longest_alone_make_a_range_of_means() -> None:
     assert found["high"]["step/update"] == pytest.approx(most["high"]["step/update"])
     said = " ".join(run_line(f"step {line} -v").out.split())
     assert "prompts of 50 to 500 tokens in the mean are in the interval" in said
-    assert "assumed: prompts of 200 tokens and answers of 1,750 tokens" in run_line(f"step {line}").out
+    assert "assumed: prompts of 200 tokens and answers of 673 tokens" in run_line(f"step {line}").out
+
+
+def test_answers_fill_a_tight_limit_and_not_a_generous_one() -> None:
+    """NeMo RL's Qwen3-30B-A3B: 3,200 of 4,096 tokens are 14,630 of its own, its 235B's 5,700 of 8,192 are 18,738."""
+    own = math.sqrt(14_628.6 * 18_737.8)
+    assert own_length("qwen3_moe") == pytest.approx(own, rel=1e-4)
+    for limit in (1024, 8192, 65_536):
+        found = answers_within(limit, "qwen3_moe")
+        assert found.likely == int(1 / (1 / limit + 1 / own))
+        assert found.least < found.likely < found.most <= limit
+    assert own_length("llama") < own_length("a type of which nothing was published") < own
 
 
 def test_a_micro_batch_without_padding_is_shorter_than_its_longest() -> None:

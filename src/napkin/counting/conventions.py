@@ -12,7 +12,7 @@ d_v), h width. Sums over layers run over those that have attention.
     torch              3 × the counted forward over the full square (1 × of what runs without gradient)
                                                                                torch.utils.flop_counter
 A tied head is the input table, which then works as a matrix: nothing is subtracted for it in palm, but for
-tables that are looked up alone.
+tables that are only looked up.
 """
 
 from __future__ import annotations

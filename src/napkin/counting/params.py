@@ -3,7 +3,7 @@
     total          token table + head + everything else; a tied head is the table, counted once
     active         total less the experts that a token does not choose: routers, shared experts and tables are all in
     non_embedding  total less token tables and head; learned positions stay in
-    lookup_embedding  of the tables, those that are looked up alone: of layers' own inputs, and an encoder's where the
+    lookup_embedding  of the tables, those that are only looked up: of layers' own inputs, and an encoder's where the
                    head shares the decoder's
 Buffers are no parameters. Runs of equal layers are counted once and multiplied, so cost does not grow with depth.
 """
@@ -26,7 +26,7 @@ Tree = list[Term]
 class _Found:
     """Terms of a model's weights, by what they are of.
 
-    embedding  tables of tokens             lookup   tables that are looked up alone
+    embedding  tables of tokens             lookup   tables that are only looked up
     positions  learned positions            outside  other weights outside of the layers
     layers     all layers                   each     one layer of each kind
     idle       experts that a token does not choose   of_kind  routers, routed and shared experts

@@ -67,7 +67,7 @@ class HeldWeights:
         return self.wide * (sized(1, "fp32") - width) + self.typed(width)
 
     def typed(self, width: Number) -> Number:
-        """Return the same of those in the frozen weights' type alone."""
+        """Return the same, only of those in the frozen weights' type."""
         return self.saved * (self.saved_width - width)
 
     def gradients(self, width: Number) -> Number:

@@ -15,7 +15,7 @@ def read_untimed(inputs: Inputs) -> None:
 
 
 def check_shards(shard: int, zero: int) -> None:
-    """Refuse groups of ranks that divide states under ZeRO 1 and 2: gathers of ZeRO-3 alone are timed within them."""
+    """Refuse groups of ranks that divide states under ZeRO 1 and 2: only gathers of ZeRO-3 are timed within them."""
     if shard and zero < 3:
         _refuse(("dp-shard",))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.machine import WHICH
+from napkin.commands.question.model import read_model
 from napkin.errors import NapkinError
 from napkin.evidence.answers import TokenRange, answers_within, prompts_within
 from napkin.planning.rollouts import RolloutLengths
@@ -27,13 +28,18 @@ def read_spans(inputs: Inputs) -> tuple[RolloutLengths, ...]:
     for name, (what, within) in SPANS.items():
         longest = inputs.peek(f"max-{name}")
         if name not in inputs and isinstance(longest, (int, float)):
-            spans[name] = found = within(int(longest))
+            spans[name] = found = within(int(longest), _read_model_type(inputs))
             said.append(f"{what} of {found.likely:,} tokens")
             inputs.note(f"{what} of {found.least:,} to {found.most:,} tokens in the mean are in the interval")
     if said:
         inputs.assume(" and ".join(said))
     lengths = read_lengths(inputs, timed=True, known=tuple(spans))
     return _at_each(lengths, spans)
+
+
+def _read_model_type(inputs: Inputs) -> str:
+    """Return the type of the model, "" where none is named yet."""
+    return read_model(inputs).family if inputs.has("model") else ""
 
 
 def _at_each(lengths: RolloutLengths, spans: dict[str, TokenRange]) -> tuple[RolloutLengths, ...]:
@@ -56,7 +62,9 @@ def read_means_below(inputs: Inputs, lengths: RolloutLengths) -> tuple[RolloutLe
     """Return what `read_spans` returns, where only memory is asked for: `lengths` have the longest in place of means
     that are not stated."""
     longest = {"prompt-tokens": max(lengths.longest_prompt, lengths.prompt), "response-tokens": lengths.longest}
-    spans = {name: SPANS[name][1](longest[name]) for name in SPANS if name not in inputs and f"max-{name}" in inputs}
+    kind = _read_model_type(inputs)
+    asked = [name for name in SPANS if name not in inputs and f"max-{name}" in inputs]
+    spans = {name: SPANS[name][1](longest[name], kind) for name in asked}
     return _at_each(lengths, spans)
 
 
