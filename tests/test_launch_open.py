@@ -59,3 +59,10 @@ def test_megatrons_arguments_in_yaml_keep_their_lines() -> None:
     text = "ENV_VARS:\n  A: 1\nMODEL_ARGS:\n  --num-layers: 2\n  --hidden-size: many\n  --micro-batch-size: 1\n"
     with pytest.raises(NapkinError, match=r"file:5: hidden-size: 'many' is not a number"):
         read(text + "  --tensor-model-parallel-size: 1\n")
+
+
+def test_a_script_is_no_description_of_a_model() -> None:
+    """Its sizes stand among other keys, of which a description reads none (transformers' run_clm.py)."""
+    line = "deepspeed run_clm.py --model_type gpt2 --n_layer 3 --n_embd 128 --per_device_train_batch_size 4\n"
+    with pytest.raises(NapkinError, match="of no format that napkin knows"):
+        read(line)

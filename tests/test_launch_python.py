@@ -138,8 +138,20 @@ def test_trainers_and_heads_without_a_task() -> None:
     options, reading = read(text.format("BCOTrainer", "BCOConfig()"))
     assert options["task"] is None
     assert "'bco'" in reading.refused[1].why
+    tuned = "t = GRPOTrainer(model='Qwen/Qwen3-8B', args=GRPOConfig(beta=0.04), peft_config=LoraConfig(r=8))\n"
+    assert of(tuned, "reference", "adapter") == ["adapters-off", "lora"]
     generated = "t = RLOOTrainer(model='Qwen/Qwen3-8B', args=RLOOConfig(max_prompt_length=256, num_generations=4))\n"
     assert of(generated, "task", "samples-per-prompt", "model", "seq") == ["rloo", 4, "qwen3-8b", 512]
+
+
+def test_trls_model_config_and_a_notebooks_commands() -> None:
+    """TRL's ModelConfig has the model and LoRA; a notebook without a program starts one by its commands."""
+    text = "m = ModelConfig(model_name_or_path='Qwen/Qwen2.5-3B', torch_dtype='bfloat16', use_peft=True, lora_r=4)\n"
+    text += "t = SFTTrainer(model=m.model_name_or_path, args=SFTConfig(), peft_config=get_peft_config(m))\n"
+    assert of(text, "model", "adapter", "lora-rank") == ["qwen2.5-3b", "lora", 4]
+    command = "!torchrun --nproc_per_node 2 finetune.py --model_name_or_path Qwen/Qwen3-8B --bf16 True \\\n"
+    cell = {"cell_type": "code", "source": ["import os\n", command, "  --per_device_train_batch_size 3\n"]}
+    assert of(json.dumps({"cells": [cell]}), "gpus", "micro-batch", "model") == [2, 3, "qwen3-8b"]
 
 
 def test_a_notebook_is_its_cells(napkin: Napkin, tmp_path: Path) -> None:

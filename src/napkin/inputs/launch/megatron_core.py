@@ -80,7 +80,10 @@ IGNORED = """manual_gc manual_gc_interval tiktoken_pattern num_workers no_mmap_b
 
 def _take_sharding(reading: Reading, default: int) -> None:
     """Read what data-parallel ranks divide: the distributed optimizer is stage 1, FSDP of torch or Megatron stage 3."""
-    if reading.take("zero", "zero_stage", natural) is not None:
+    stage = reading.take("zero", "zero_stage", natural)
+    if stage == 0 and reading.read("bf16", flag):
+        reading.omit("bf16", "DeepSpeed divides the states of bf16 as stage 1 does: give --zero 1 (bf16_optimizer.py)")
+    if stage is not None:
         reading.derive("framework", "megatron-deepspeed", "zero_stage")
         reading.inputs.pop("implementation", None)
         return

@@ -30,7 +30,7 @@ ADAPTERS = {f"{kind}Config": kind for kind in (
     "AdaLora", "Vera", "IA3", "LoHa", "LoKr", "OFT", "BOFT", "PrefixTuning", "PromptTuning", "PromptEncoder",
     "FourierFT", "LNTuning", "VBLoRA", "Bone", "Miss", "XLora", "HRA", "Poly", "CPT", "RandLora", "Shira")}  # fmt: skip
 """peft's configurations next to LoraConfig → what they are called."""
-QUANTIZED = "quantization_config"
+QUANTIZED, MODEL_CONFIG = "quantization_config", "ModelConfig"
 
 
 def program_of(tree: ast.Module, name: str) -> LaunchFile | None:
@@ -53,6 +53,9 @@ def program_of(tree: ast.Module, name: str) -> LaunchFile | None:
     for one in mine:
         program.take(one)
     _take_writes(program, tree, mine)
+    for one in program.calls:
+        if called(one.node) == MODEL_CONFIG:
+            program.take(one)
     if trainer is not None:
         _take_trainer(program, trainer)
     fast = _take_model(program, trainer)
@@ -147,7 +150,7 @@ def _take_model(program: TrainingProgram, trainer: Call | None) -> bool:
         named = Call(one.node, f"{made}.from_pretrained", one.names, one.outer, one.sure, one.targets)
         program.take(named, words)
         program.add("model_class", made, made, one.node.lineno)
-    if not every and "model_name_or_path" not in program.values:
+    if not every and "model_name_or_path" not in program.values:  # nor does TRL's ModelConfig name one
         program.add("model_name_or_path", "model", Open("the program makes it"), 1)
     return any(owner(one.node) in FAST for one in every)
 
@@ -166,6 +169,8 @@ def _take_adapters(program: TrainingProgram, trainer: Call | None) -> None:
         takers = [one for one in program.calls if called(one.node) == word and one not in fast]
         given += [_argument(one, "peft_config", at) for one in takers]
     stated = [one for one in given if one is not None and not (isinstance(one, ast.Constant) and one.value is None)]
+    if "use_peft" in program.values or any(called(one.node) == MODEL_CONFIG for one in program.calls):
+        stated = [one for one in stated if not (isinstance(one, ast.Call) and called(one) == "get_peft_config")]
     used = [call for one in stated for call in _bound(program, one, configs)]
     for one in used or configs:
         program.take(Call(one.node, "LoraConfig", one.names, one.outer, one.sure), OF_LORA, "peft_config.")

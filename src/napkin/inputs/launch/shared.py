@@ -128,16 +128,21 @@ def take_deepspeed_block(reading: Reading, block: str, optimizer_key: str, param
             reading.contradict(key, f"has no effect in ZeRO stage {stage}: it needs stage {least}", "zero", "offload")
 
 
+FOLDERS_ABOVE = 2
+"""Folders above a launch script in which the files that it names are looked for."""
+
+
 def take_linked(reading: Reading, key: str) -> Reading | None:
     """Return what a file that a key names says; None where it is not there. It is read next to the file that names
-    it, or from where napkin runs."""
+    it, from a folder above, where scripts are started, or from where napkin runs."""
     from napkin.inputs.launch.read import read_launch
 
     value = reading.source.plain(key)
     if not isinstance(value, str) or not value.strip():
         return None
     folder = os.path.dirname(reading.source.name)
-    for path in (os.path.join(folder, value), value):
+    above = [os.path.join(folder, *[os.pardir] * ups, value) for ups in range(FOLDERS_ABOVE + 1)]
+    for path in (*above, value):
         if os.path.isfile(path):
             try:
                 return read_launch(path)

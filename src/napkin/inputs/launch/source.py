@@ -62,6 +62,11 @@ class LaunchFile:
         return key in self.values or any(one.startswith(f"{key}.") for one in self.values)
 
     @property
+    def is_mapping(self) -> bool:
+        """Whether the file is a document of keys, and neither a script nor a program."""
+        return isinstance(self.document.data, dict)
+
+    @property
     def program(self) -> str:
         """The Python program that a launch line starts, without its folder; "" where there is none."""
         return next((one.rsplit("/", 1)[-1] for one in self.command if one.endswith(".py")), "")

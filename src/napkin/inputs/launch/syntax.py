@@ -40,9 +40,7 @@ def source_of(text: str, name: str) -> LaunchFile:
     if start[:1] in "{[" and not _is_toml(text):
         document = _json(text, name)
         if isinstance(document.data, dict) and isinstance(document.data.get("cells"), list):
-            from napkin.inputs.launch import python_words
-
-            return python_words.read(_code_of(document.data["cells"]), name)
+            return _notebook(document.data["cells"], name)
         return of_mapping(document, "json")
     if _is_toml(text):
         return of_mapping(_toml(text, name), "toml")
@@ -75,13 +73,28 @@ def _arguments(document: Document) -> Document:
     return Document(document.name, {str(key).lstrip("-"): value for key, value in block.items()}, lines)
 
 
-def _code_of(cells: list[Any]) -> str:
-    """Return the code of a notebook's cells that are Python, without commands to the shell and to the notebook."""
+_COMMAND = re.compile(r"(?m)^([ \t]*)([!%?])((?:.*\\\n)*.*)$")
+"""A command of a notebook, to the shell (!) or to itself, with its continued lines."""
+
+
+def _notebook(cells: list[Any], name: str) -> LaunchFile:
+    """Return a notebook's program: that of the cells that are Python, else the commands that it gives to the shell."""
+    import ast
+
+    from napkin.inputs.launch import python_program, python_words, shell_options
+
     code = [one.get("source", "") for one in cells if isinstance(one, dict) and one.get("cell_type") == "code"]
     texts = ["".join(map(str, one)) if isinstance(one, list) else str(one) for one in code]
     plain = [one for one in texts if not one.lstrip().startswith("%%")]
-    python = [re.sub(r"(?m)^([ \t]*)[!%?].*(?:\\\n.*)*$", r"\1pass", one) for one in plain]
-    return "\n".join(one for one in python if _parses(one))
+    python = "\n".join(one for one in (_COMMAND.sub(r"\1pass", one) for one in plain) if _parses(one))
+    program = python_program.program_of(ast.parse(python), name)
+    if program is not None:
+        return program
+    commands = "\n".join(match[3] for one in plain for match in _COMMAND.finditer(one) if match[2] == "!")
+    bash = [one.split("\n", 1)[1] for one in texts if re.match(r"\s*%%(?:bash|sh)\b.*\n", one)]
+    if _SHELL.search("\n".join((commands, *bash))):
+        return shell_options.read("\n".join((commands, *bash)), name)
+    return python_words.read(python, name)
 
 
 def _parses(text: str) -> bool:

@@ -189,6 +189,12 @@ FORMAT = LaunchFormat(
             "LoraConfig, get_peft_model, BitsAndBytesConfig; unsloth: 4 bits unless told otherwise",
             _adapter,
         ),
+        KeyRule(
+            "num_generations use_vllm beta",
+            "samples-per-prompt max-prompt-tokens max-response-tokens rollout reference",
+            "GRPO and RLOO: adapters off are the reference",
+            hf_trainer.rollout,
+        ),
         KeyRule("peft_class", "", "peft's other configurations are refused", _refused_adapters),
         KeyRule(
             "deepspeed fsdp fsdp_config",

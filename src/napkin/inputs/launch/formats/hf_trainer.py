@@ -144,8 +144,8 @@ def task(reading: Reading) -> None:
         reading.derive("task", "grpo", *grouped)
     elif reading.source.has_any("desirable_weight", "undesirable_weight"):
         reading.derive("task", "kto", "desirable_weight", "undesirable_weight")
-    elif "simpo_gamma" in reading.source or str(reading.source.plain("loss_type")) == "simpo":
-        reading.derive("task", "simpo", *reading.written("simpo_gamma", "loss_type"))
+    elif reading.source.has_any("simpo_gamma", "gamma_beta_ratio") or str(reading.source.plain("loss_type")) == "simpo":
+        reading.derive("task", "simpo", *reading.written("simpo_gamma", "gamma_beta_ratio", "loss_type"))
     elif reading.source.has_any("beta", "max_prompt_length", "precompute_ref_log_probs"):
         keys = [k for k in ("beta", "max_prompt_length", "precompute_ref_log_probs") if k in reading.source]
         reading.ask("task", *keys)
@@ -153,6 +153,10 @@ def task(reading: Reading) -> None:
         reading.derive("task", "rm", "center_rewards_coefficient")
     elif _is_trl(reading):
         reading.assume("task", "sft", *[key for key in OF_TRL if key in reading.source][:2])
+
+
+def rollout(reading: Reading) -> None:
+    """Read the engine that generates samples, and the reference: adapters off, where there are any."""
     if reading.value_of("task") in ("grpo", "rloo"):
         for key in ("num_generations", "reward_funcs", "use_vllm"):
             if key in reading.source and reading.find(key) is not None:
@@ -233,6 +237,8 @@ def adapter(reading: Reading) -> None:
         reading.put("quantized", "int8", "load_in_8bit")
     elif reading.read("load_in_4bit", flag) is None and reading.find("load_in_4bit") is not None:
         reading.ask("quantized", "load_in_4bit")
+    elif reading.find("q_lora") is not None and reading.read("q_lora", flag) is not False:
+        reading.ask("quantized", "q_lora")  # of programs that quantize in different ways: FastChat's, Qwen's
 
 
 def framework(reading: Reading) -> None:
@@ -334,7 +340,8 @@ FORMAT = LaunchFormat(
         KeyRule("model_name_or_path|model_name|model_id", "model", "a preset's name; a fine-tune's is asked", _model),
         KeyRule(" ".join(OF_TRL), "trainer", "trl where one of TRL's keys is there, else hf-trainer", _trainer),
         KeyRule(
-            "num_generations reward_funcs beta desirable_weight simpo_gamma loss_type center_rewards_coefficient",
+            "num_generations reward_funcs beta desirable_weight simpo_gamma gamma_beta_ratio loss_type "
+            "center_rewards_coefficient",
             "task",
             "grpo by its own keys; beta is asked: DPO, ORPO and KTO share it",
             task,
@@ -348,10 +355,16 @@ FORMAT = LaunchFormat(
         KeyRule("max_steps num_train_epochs", "steps epochs", "max_steps wins unless it is -1; 3 epochs", amount),
         KeyRule(
             "use_peft lora_r lora_dropout lora_target_modules trainable lora_modules_to_save modules_to_save use_dora "
-            "load_in_4bit load_in_8bit use_bnb_nested_quant",
+            "load_in_4bit load_in_8bit use_bnb_nested_quant q_lora",
             "adapter lora-rank lora-dropout lora-targets modules-to-save quantized",
             "LoRA of rank 16; nf4-dq with use_bnb_nested_quant",
             adapter,
+        ),
+        KeyRule(
+            "num_generations use_vllm beta",
+            "samples-per-prompt max-prompt-tokens max-response-tokens rollout reference",
+            "GRPO and RLOO: adapters off are the reference",
+            rollout,
         ),
         KeyRule("deepspeed fsdp fsdp_config", "framework zero offload", "a DeepSpeed file, or FSDP's words", framework),
         KeyRule(
@@ -382,5 +395,8 @@ FORMAT = LaunchFormat(
         "sync_ref_model ref_model* num_iterations generation_batch_size steps_per_generation": "part of post-training",
         "teacher_model* temperature": "part of distillation",
     },
-    refused={"optim_target_modules": "the optimizer's states are smaller in these modules: no optimizer of napkin's"},
+    refused={
+        "spectrum_config_path unfrozen_parameters": "only the parameters that it names are trained",
+        "optim_target_modules": "the optimizer's states are smaller in these modules: no optimizer of napkin's",
+    },
 )
