@@ -156,10 +156,13 @@ def is_unquantized(op: LinearLayer, tuning: Tuning) -> bool:
 
 
 def stored_format(op: Operation, implementation: Implementation, tuning: Tuning) -> str:
-    """Return the format that an operation's frozen matrices are stored in; "" where that is the parameters' own.
+    """Return the format that an operation's frozen matrices are stored in; "" where that is the parameters' own, in all
+    layers.
 
     Experts are quantized where each is a module with linear layers of its own, or where that is asked for."""
     linear = op.linear()
+    if not tuning.narrow(op.module):
+        return ""
     if linear is not None:
         return "" if is_unquantized(linear, tuning) else tuning.quantized
     quantizes = tuning.experts or implementation.looped == "modules"

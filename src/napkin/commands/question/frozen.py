@@ -48,7 +48,7 @@ def read_stored_format(inputs: Inputs, model: Model) -> None:
         return
     inputs.redefault("quantized", stored.format)
     inputs.assume(f"{stored.format} weights, as the file")
-    apart = ", without its exceptions" if stored.kept else ""
+    apart = ", less its exceptions" if stored.kept else ""
     inputs.note(f"frozen weights in {stored.format}, as the checkpoint stores them{apart}; --quantized none: 16 bits")
 
 
@@ -119,7 +119,8 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
     if names and word != "hf":
         raise Refused(f"--modules-to-save: not modeled in {word}", "--implementation hf, or leave it out")
     saved = saved_modules(names, model)
-    tuning = Tuning(method, rank, dropout, (), stored, library, experts, magnitude=weighted, saved=saved)
+    apart = _read_exceptions(inputs, model) if stored else ()
+    tuning = Tuning(method, rank, dropout, (), stored, library, experts, magnitude=weighted, saved=saved, apart=apart)
     tuning = resolved(tuning, inputs.texts("lora-targets"), model, implementation)
     if word == "hf" and method == "lora":
         check_parameters(tuning)
@@ -127,6 +128,15 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
     if library == "transformers":
         _check_counted(inputs, model.family, inputs.texts("lora-targets"))
     return replace(implementation, tuning=tuning)
+
+
+def _read_exceptions(inputs: Inputs, model: Model) -> tuple[tuple[str, float], ...]:
+    """Return the modules that a checkpoint keeps in 16 bits where the weights are stored as its file has them."""
+    if "quantized" in inputs or model.checkpoint is None or not model.checkpoint.kept:
+        return ()
+    from napkin.footprint.stored_modules import narrow_shares  # patterns are slow to load
+
+    return narrow_shares(model, model.checkpoint.kept)
 
 
 def _check_counted(inputs: Inputs, family: str, targets: tuple[str, ...]) -> None:

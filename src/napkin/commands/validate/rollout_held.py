@@ -22,13 +22,16 @@ def held_in(asked: AskedStep) -> list[RolloutFit]:
     ]
 
 
-def memory_of(fits: list[RolloutFit], what: str) -> tuple[float, float, float]:
+def memory_of(fits: list[RolloutFit], what: str, apart: bool) -> tuple[float, float, float]:
     """Return the bytes of a figure, allocated, reserved or used, and their interval; of one that is not said, the most
-    that the driver shows, from what the trainer allocates up."""
-    name = what if what in TRAINERS_OWN else "total"
+    that the driver shows, from what the trainer allocates up. apart: the engine has GPUs of its own, and the figure is
+    of a trainer's."""
+    name = what if what in TRAINERS_OWN else "phase/update" if apart else "total"
     path = f"memory/{name}"
     first = fits[0]
-    middle = first.terms[path] if name in TRAINERS_OWN else first.total
+    middle = (
+        first.terms[path] if name in TRAINERS_OWN else {one.name: one for one in (first.total, *first.phases)}[path]
+    )
     least = "memory/allocated" if what not in (*TRAINERS_OWN, "used") else path
     low = min(float(one.ends[least][0]) for one in fits)
     return float(middle.value), low, max(float(one.ends[path][1]) for one in fits)

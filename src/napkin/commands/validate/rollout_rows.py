@@ -65,7 +65,7 @@ class RolloutRow:
 
     seconds   of a step, with the likely lengths and division of the GPUs, then with the others that the row leaves open
     lengths   the same      gpus  in total      steps  of the whole run, 0 where it does not say
-    held      memory of its phases, where it measured any
+    held      memory of its phases, where it measured any        apart  its engine has GPUs of its own
     streams   answers are generated while the model is trained      source  that the row is of, which is held out
     """
 
@@ -76,6 +76,7 @@ class RolloutRow:
     streams: bool
     source: str
     held: list[RolloutFit]
+    apart: bool = False
 
     def predicted(self, quantity: str, level: float) -> tuple[Interval, str]:
         """Return a quantity with its interval; and for memory the verdict on the run's accelerator."""
@@ -83,7 +84,7 @@ class RolloutRow:
             raise NapkinError("answers are generated while the model is trained: what is measured is the wait for them")
         if quantity.startswith(MEMORY):
             verdict = self.held[0].verdict
-            return memory_of(self.held, quantity.removeprefix(MEMORY)), verdict
+            return memory_of(self.held, quantity.removeprefix(MEMORY), self.apart), verdict
         value, path = self.value(quantity, 0)
         lows, highs = [], []
         for place, seconds in enumerate(self.seconds):
@@ -149,7 +150,16 @@ def rollout_row(row: RowFields) -> RolloutRow:
     held = [fit for one in asked for fit in held_in(one)] if weighs else []
     all_lengths = tuple(one for one, _ in open_)
     steps = tuple(_steps_of(row, one) for one in all_lengths)
-    return RolloutRow(seconds, all_lengths, places[0].all, steps, bool(lengths[0].behind), _source_of(row), held)
+    return RolloutRow(
+        seconds,
+        all_lengths,
+        places[0].all,
+        steps,
+        bool(lengths[0].behind),
+        _source_of(row),
+        held,
+        places[0].apart,
+    )
 
 
 def _source_of(row: RowFields) -> str:
