@@ -66,3 +66,32 @@ def test_a_script_is_no_description_of_a_model() -> None:
     line = "deepspeed run_clm.py --model_type gpt2 --n_layer 3 --n_embd 128 --per_device_train_batch_size 4\n"
     with pytest.raises(NapkinError, match="of no format that napkin knows"):
         read(line)
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        # what several keys make together is asked where one of them is open: 2 × ? GPUs, ? layers of 64
+        (
+            "base_model: Qwen/Qwen3-8B\nsequence_len: 8\nmicro_batch_size: 1\ndp_shard_size: 2\n"
+            "tensor_parallel_size: ${TP}\nload_in_4bit: ${FOUR}\nadapter: qlora\n",
+            ("gpus", "tp", "quantized"),
+        ),
+        (
+            "torchrun pretrain_gpt.py --num-layers $N --hidden-size 64 --num-attention-heads 4 --seq-length 8 "
+            "--micro-batch-size 1 --attention-dropout 0 --hidden-dropout $DROP\n",
+            ("model", "dropout"),
+        ),
+        ("n_layer = count()\nn_head = 4\nn_embd = 64\nbatch_size = 8\nblock_size = 64\n", ("model",)),
+        ('{"zero_optimization": {"stage": 3, "offload_param": {"device": "auto"}}}', ("offload",)),
+    ],
+)
+def test_what_keys_make_together_is_asked_where_one_is_open(text: str, options: tuple[str, ...]) -> None:
+    found, _ = read(text)
+    assert [found.get(name, "absent") for name in options] == [None] * len(options)
+
+
+def test_auto_is_no_number_format_of_a_framework() -> None:
+    text = "model: {_component_: torchtune.models.llama3.llama3_8b}\nbatch_size: 1\ndtype: auto\n"
+    with pytest.raises(NapkinError, match="file:3: dtype: 'auto' is not one of"):
+        read(text)

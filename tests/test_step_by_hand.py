@@ -845,6 +845,14 @@ def test_experts_that_run_one_after_the_other() -> None:
     assert found["moe/launch"] == pytest.approx(seconds * (26 - 3 + 3 * E * 3) / 26)
 
 
+def test_every_expert_runs_every_token_where_nothing_is_routed() -> None:
+    """Three matmuls of h × f forward and two more each backward, 2 FLOP a product, of all E experts and not of K."""
+    found, routed = parts(MOE, unrouted=1), parts(MOE)
+    more = found["step/compute/matmul"] - routed["step/compute/matmul"]
+    assert more == pytest.approx(L * T * (E - K) * 3 * 3 * 2 * H * EF)
+    assert found["step/memory_bound/elementwise"] > routed["step/memory_bound/elementwise"]
+
+
 # --- the host, and what nothing scales ---
 
 

@@ -77,6 +77,11 @@ def _build(config: Config, assumed: Sequence[str], strict: bool) -> Model:
     if len(model.stacks) == 1:
         check_layer_lists(text, model.stacks[0].depth)
     seen = _vision(config, kind, text, model)
+    if architecture.implementation.unrouted and model.experts:
+        config.notes.append(
+            "transformers' class runs every token through all experts, which its steps' time and memory hold; FLOPs "
+            "and MFU count those that a token chooses"
+        )
     settle(config, assumed, strict)
     own = wrapper is not None and wrapper.implementation is not None
     family = config.model_type if own else text.model_type

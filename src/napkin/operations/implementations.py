@@ -153,6 +153,7 @@ class Implementation:
     looped       experts run one after the other on the tokens that chose them, gate and up in one matmul (joined) or in
                  one each (apart) of a tensor of all experts' weights, or each a module of its own (modules); "": on
                  sorted tokens, in grouped matmuls
+    unrouted     every expert runs every token, in batched matmuls; scores of those that were not chosen are 0
     expert_linears  names of both linear layers of each expert, where it is a module of its own
 
     Layouts and tuning
@@ -214,6 +215,7 @@ class Implementation:
     router_apart: bool = False
     fp32_logits: bool = False
     looped: str = ""
+    unrouted: bool = False
     expert_linears: tuple[str, ...] = ()
     drops: str = ALWAYS
     packed: bool = False

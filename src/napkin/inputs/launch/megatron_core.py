@@ -209,7 +209,7 @@ def take_optimizer(reading: Reading, key: str = "optimizer") -> None:
 def take_dropout(reading: Reading, default: float | None = 0.1) -> None:
     """Read dropout, 0.1 in Megatron-LM where it is left out."""
     found = {key: reading.read(key, number) for key in ("hidden_dropout", "attention_dropout")}
-    stated = [key for key, value in found.items() if value is not None]
+    stated = [key for key, value in found.items() if value is not None or reading.open_among(key)]
     if stated:
         reading.put("dropout", max(found[key] or 0 for key in stated), *stated)
     elif default is not None:

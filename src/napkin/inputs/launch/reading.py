@@ -38,6 +38,8 @@ DIMENSIONS = [
     "tied",
 ]
 """Names of a model's dimensions, in the order in which they are shown."""
+BY_PRESENCE = ("adapter", "framework", "implementation", "trainer", "task")
+"""Options that a key may tell by being there, whatever its value is."""
 LONGEST = 4000
 """Characters of an option's value."""
 UNKNOWN = "napkin does not know what it changes"
@@ -74,6 +76,7 @@ class Reading:
     config    the config.json that the file's model has; unbuilt: why napkin builds no such model
     ignored, not_modelled, refused  the other keys
     given_model  the preset that a file around this block names
+    unsized   keys of the model's dimensions that are left to a variable
     """
 
     def __init__(self, source: LaunchFile, format: Tables) -> None:
@@ -87,6 +90,7 @@ class Reading:
         self.config: Mapping[str, object] | None = None
         self.unbuilt: NapkinError | None = None
         self.given_model: str | None = None
+        self.unsized: list[str] = []
         self._told: set[str] = set()
         self._covered: set[str] = set()
         self._said: set[tuple[int, str]] = set()
@@ -145,9 +149,17 @@ class Reading:
 
     # what it means
 
+    def open_among(self, *keys: str) -> list[str]:
+        """Return those of these keys that the file leaves to a variable, or to `auto`."""
+        stated = ((key, self.source.values.get(key)) for key in keys)
+        return [key for key, one in stated if one is not None and (isinstance(one.value, Open) or one.value == "auto")]
+
     def put(self, option: str, value: object, *keys: str, origin: str = FROM_FILE) -> None:
-        """State an option; where: those of the keys that the file has (all, for a default)."""
+        """State an option, or ask for it where one of its keys is left to a variable; where: those of the keys that the
+        file has (all, for a default)."""
         self._check_length(value, *keys)
+        if origin in (FROM_FILE, DERIVED) and option not in BY_PRESENCE and self.open_among(*keys):
+            value = None
         present = self.written(*keys)
         variables: list[str] = []
         for key in keys:
@@ -161,13 +173,8 @@ class Reading:
         self._told.update(keys)
 
     def derive(self, option: str, value: object, *keys: str) -> None:
-        """State an option that several keys, or arithmetic on them, mean; ask for it where one of them is left to a
-        variable."""
-        stated = [self.source.values[key] for key in keys if key in self.source.values]
-        if any(isinstance(one.value, Open) for one in stated):
-            self.ask(option, *keys)
-        else:
-            self.put(option, value, *keys, origin=DERIVED)
+        """State an option that several keys, or arithmetic on them, mean."""
+        self.put(option, value, *keys, origin=DERIVED)
 
     def default(self, option: str, value: object, *keys: str) -> None:
         """State the framework's own default of an option that the file leaves out; ask for the option where one of its
@@ -194,12 +201,16 @@ class Reading:
 
     def dimension(self, name: str, value: int | bool | None, *keys: str) -> None:
         """State a dimension of the model."""
+        self.unsized += self.open_among(*keys)
         if value is not None:
             self.shape[name] = value
         self._told.update(keys)
 
     def describe(self, *keys: str, origin: str = FROM_FILE) -> None:
-        """State the model by its dimensions."""
+        """State the model by its dimensions; ask for it where one of them is left to a variable."""
+        if self.unsized:
+            self.ask("model", *self.unsized)
+            return
         layers, hidden = self.shape.get("layers"), self.shape.get("hidden")
         words = f"{layers or '?'} layers of {hidden or '?'}"
         if self.shape.get("experts"):
@@ -208,6 +219,8 @@ class Reading:
 
     def build(self, how: Callable[[], Mapping[str, object] | None]) -> None:
         """Keep the config.json of the file's model, or why napkin builds no such model."""
+        if self.unsized:
+            return
         try:
             self.config = how()
         except NapkinError as problem:

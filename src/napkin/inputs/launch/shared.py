@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from napkin.errors import NapkinError
 from napkin.inputs.launch import values
 from napkin.inputs.launch.names import AUTOCAST, MASTER, PURE, take_targets
+from napkin.inputs.launch.reading import ASSUMED
 from napkin.inputs.launch.values import Open, calculated, flag, names, number, whole, word
 from napkin.units import Unreadable
 
@@ -123,6 +124,11 @@ def take_deepspeed_block(reading: Reading, block: str, optimizer_key: str, param
             one for _, key in away for one in (f"{key}.device", f"{key}_device", key) if one in reading.source.values
         ]
         reading.put("offload", ",".join(what for what, _ in away), *(keys or [block]))
+    left = reading.open_among(
+        *(f"{key}{end}" for key in (optimizer_key, param_key) for end in ("", ".device", "_device"))
+    )
+    if left and stage != 0:
+        reading.ask("offload", *left)
     for key, least in ((optimizer_key, 1), (param_key, 3)):
         if device_of(reading, key) and stage is not None and stage < least:
             reading.contradict(key, f"has no effect in ZeRO stage {stage}: it needs stage {least}", "zero", "offload")
@@ -295,7 +301,8 @@ def take_fp8(reading: Reading, key: str) -> None:
         return
     before = reading.inputs.get("precision")
     if before is not None and str(before.value) in IN_8_BITS:
-        reading.derive("precision", IN_8_BITS[str(before.value)], key, *before.where.split(", "))
+        state = reading.assume if before.origin == ASSUMED else reading.derive
+        state("precision", IN_8_BITS[str(before.value)], key, *before.where.split(", "))
     else:
         reading.omit(key, "the linears of adapters and of these formats are not modeled in 8 bits")
 
@@ -317,3 +324,5 @@ DTYPES = {
     "auto": "auto",
 }
 dtype = word(DTYPES)
+fixed_dtype = word({name: kind for name, kind in DTYPES.items() if kind != "auto"})
+"""Of libraries in which `auto` names no format."""

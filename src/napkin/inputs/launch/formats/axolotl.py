@@ -58,7 +58,7 @@ def _task(reading: Reading) -> None:
             reading.put("task", task, "rl")
     elif reading.read("reward_model|process_reward_model", flag):
         reading.put("task", "rm", *reading.written("reward_model", "process_reward_model"))
-    elif "pretraining_dataset" in reading.source and reading.source.plain("pretraining_dataset"):
+    elif reading.source.states("pretraining_dataset"):
         reading.derive("task", "pretrain", "pretraining_dataset")
     else:
         reading.default("task", "sft", "rl")
@@ -100,7 +100,8 @@ def _adapter(reading: Reading) -> None:
         reading.refuse("adapter", f"napkin has no adapter {kind[:40]!r}")
     four, eight = reading.read("load_in_4bit", flag), reading.read("load_in_8bit", flag)
     if four or (kind == "qlora" and four is None and not eight):
-        reading.put("quantized", "nf4-dq", *(["load_in_4bit"] if four else ["adapter"]))
+        left = reading.open_among("load_in_4bit", "load_in_8bit")
+        reading.put("quantized", "nf4-dq", *(["load_in_4bit"] if four else left or ["adapter"]))
     elif eight:
         reading.put("quantized", "int8", "load_in_8bit")
     if reading.source.plain("gptq") is True:
@@ -128,7 +129,7 @@ def _layout(reading: Reading) -> None:
     shard, copies = reading.read("dp_shard_size", degree), reading.read("dp_replicate_size", degree)
     if shard:
         reading.put("dp-shard", shard, "dp_shard_size")
-        keys = ("dp_shard_size", "dp_replicate_size", *found)
+        keys = ("dp_shard_size", "dp_replicate_size", *found, *(key for key, _ in DEGREES if reading.open_among(key)))
         dense = [size for key, size in found.items() if not key.startswith("expert")]
         reading.derive("gpus", product([shard, copies or 1, *dense]), *[k for k in keys if k in reading.source])
     if take_deepspeed_file(reading):
@@ -169,19 +170,20 @@ def _precision(reading: Reading) -> None:
             return
     if str(half).lower() == "full":
         pure = True
+    state = reading.assume if str(half).lower() == "auto" else reading.derive  # true on Ampere and later
     framework = reading.value_of("framework")
     keys = keys or ["bf16"]
     if reading.value_of("adapter"):
         frozen = reading.value_of("quantized") or narrow
-        reading.derive("precision", adapters(frozen, "fp32", narrow), *keys)
+        state("precision", adapters(frozen, "fp32", narrow), *keys)
     elif framework == "deepspeed":
-        reading.derive("precision", MASTER if narrow == "bf16" else "fp16-mixed", *keys)
+        state("precision", MASTER if narrow == "bf16" else "fp16-mixed", *keys)
     elif framework == "fsdp" and not pure:
         policy = AUTOCAST if narrow == "bf16" else "param=fp32,grad=fp32,compute=fp16,state=fp32"
-        reading.derive("precision", policy, *keys)
+        state("precision", policy, *keys)
     else:
         policy = PURE if narrow == "bf16" else "param=fp16,grad=fp16,compute=fp16,state=fp16"
-        reading.derive("precision", policy, *keys)
+        state("precision", policy, *keys)
 
 
 def _formats(reading: Reading) -> None:

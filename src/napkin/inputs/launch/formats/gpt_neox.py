@@ -133,7 +133,9 @@ def _precision(reading: Reading) -> None:
     if kind == "fp32" or reading.read("fp32.enabled", flag):
         reading.put("precision", "fp32", "precision")
     elif "train_micro_batch_size_per_gpu" in reading.source:
-        reading.default("precision", "fp32", "precision")  # arguments.py, calculate_derived
+        reading.default(
+            "precision", "fp32", "precision", "fp16.enabled", "bf16.enabled"
+        )  # arguments.py, calculate_derived
 
 
 def _others(reading: Reading) -> None:

@@ -117,7 +117,10 @@ def _machine(reading: Reading) -> None:
             reading.ask("dp-shard", "devices")
     elif known:
         reading.derive("zero", 3 if many else 0, "devices")
-    reading.derive("recompute", "full" if full and many and known else "none", "devices")
+    if full:
+        reading.derive("recompute", "full" if many and known else "none", "devices")
+    else:
+        reading.derive("recompute", "none", "model_name" if _pretrains(reading) else "lora_r")
 
 
 def _adapter(reading: Reading) -> None:

@@ -67,7 +67,9 @@ def _amount(reading: Reading) -> None:
 
 def _adapter(reading: Reading) -> None:
     kind = str(reading.source.plain("finetuning_type") or "lora").lower()
-    if kind == "lora":
+    if reading.open_among("finetuning_type"):
+        reading.ask("adapter", "finetuning_type")
+    elif kind == "lora":
         here = "finetuning_type" in reading.source
         reading.put("adapter", "lora", "finetuning_type", origin="from file" if here else "default")
         if reading.read("use_dora", flag):
@@ -152,7 +154,7 @@ def _of_megatron(reading: Reading) -> None:
         on = bool(reading.read("sequence_parallel", flag)) and (reading.value_of("tp") or 1) > 1
         reading.put("sp", on, "sequence_parallel")
     sharded = reading.read("use_distributed_optimizer", flag)
-    if sharded is not None:
+    if sharded is not None or reading.open_among("use_distributed_optimizer"):
         reading.put("zero", 1 if sharded else 0, "use_distributed_optimizer")
     kind = reading.source.plain("recompute_granularity")
     if kind is not None:

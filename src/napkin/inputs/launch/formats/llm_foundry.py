@@ -47,6 +47,8 @@ def _model(reading: Reading) -> None:
     for name, key in (("layers", "n_layers"), ("hidden", "d_model"), ("heads", "n_heads"), ("vocab", "vocab_size")):
         reading.dimension(name, reading.read(f"model.{key}", whole), f"model.{key}")
     if "layers" not in reading.shape:
+        if reading.unsized:
+            reading.describe()
         return
     ratio = reading.read("model.expansion_ratio", number) or 4
     hidden = reading.shape.get("hidden")
@@ -138,6 +140,9 @@ def _precision(reading: Reading) -> None:
 def _adapter(reading: Reading) -> None:
     block = "model.peft_config"
     if block not in reading.source or reading.source.plain(block) == {}:
+        return
+    if reading.open_among(f"{block}.peft_type"):
+        reading.ask("adapter", f"{block}.peft_type")
         return
     kind = str(reading.source.plain(f"{block}.peft_type") or "LORA").upper()
     if kind != "LORA":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.maxtext_model import EXPERTS, SIZES, read_model
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.shared import dtype
+from napkin.inputs.launch.shared import fixed_dtype
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, number, product, whole, word
 
@@ -120,9 +120,9 @@ def precision(reading: Reading, weights: str = "fp32") -> None:
     """Read the formats of base.yml: fp32 weights, gradients and moments, bf16 activations."""
     if not trains(reading):
         return
-    kept = reading.read("weight_dtype", dtype)
-    compute = reading.read("dtype", dtype)
-    grads, moments = reading.read("grad_dtype", dtype), reading.read("mu_dtype", dtype)
+    kept = reading.read("weight_dtype", fixed_dtype)
+    compute = reading.read("dtype", fixed_dtype)
+    grads, moments = reading.read("grad_dtype", fixed_dtype), reading.read("mu_dtype", fixed_dtype)
     keys = [
         key
         for key in ("weight_dtype", "dtype", "grad_dtype", "mu_dtype", "quantization")

@@ -39,6 +39,8 @@ def _program(reading: Reading) -> None:
 def _model(reading: Reading) -> None:
     core.take_shape(reading)
     if not reading.shape.get("layers") and "hybrid_layer_pattern" not in reading.source:
+        if reading.unsized:
+            reading.describe()
         return
     reading.describe("num_layers", "hidden_size", "num_attention_heads", "hybrid_layer_pattern")
     if "vocab" not in reading.shape and "tokenizer_type" in reading.source:

@@ -6,7 +6,7 @@ from napkin.inputs.launch.checks import check_batch
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import MEGATRON, take_optimizer
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.shared import dtype
+from napkin.inputs.launch.shared import fixed_dtype
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, natural, product, whole, word
 
@@ -109,7 +109,7 @@ def _optimizer(reading: Reading) -> None:
 
 def _precision(reading: Reading) -> None:
     """bf16 weights; an fp32 copy and fp32 gradients where they are accumulated in fp32."""
-    kind = reading.read("model.dtype", dtype) or "bf16"
+    kind = reading.read("model.dtype", fixed_dtype) or "bf16"
     wide = reading.read(f"{S}.accumulate_grad_in_fp32", flag)
     keys = [key for key in ("model.dtype", f"{S}.accumulate_grad_in_fp32") if key in reading.source]
     if kind == "fp32":

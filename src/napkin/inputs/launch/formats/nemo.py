@@ -30,7 +30,7 @@ def _machine(reading: Reading) -> None:
         reading.ask("gpus", "trainer.devices")
     steps = reading.read("trainer.max_steps", lambda value: None if value == -1 else whole(value))
     epochs = reading.read("trainer.max_epochs", lambda value: None if value == -1 else number(value))
-    if steps:
+    if steps or reading.open_among("trainer.max_steps"):
         reading.put("steps", steps, "trainer.max_steps")
     elif epochs:
         reading.put("epochs", epochs, "trainer.max_epochs")
@@ -124,7 +124,7 @@ def _inside(reading: Reading) -> None:
         reading.build(lambda: config_of(_flags(reading), reading.value_of("seq")))
     else:
         reading.ask("model", "restore_from_path")
-    if reading.value_of("seq") is None:
+    if reading.value_of("seq") is None and not reading.open_among("encoder_seq_length", "seq_length"):
         reading.inputs.pop("seq", None)
         reading.take("seq", "data.train_ds.max_seq_length", whole)
     core.take_sp(reading)
@@ -146,6 +146,9 @@ def _inside(reading: Reading) -> None:
         "megatron_fused_adam": 0,
     }
     sharded = reading.read("fsdp", flag)
+    if reading.open_among("optim.name"):
+        reading.ask("optimizer", "optim.name")
+        reading.ask("zero", "optim.name")
     if name == "sgd":
         reading.put("optimizer", "sgd-momentum", "optim.name")
     elif name in known:

@@ -71,7 +71,7 @@ def _sharding(reading: Reading) -> None:
     reading.put("framework", "fsdp", *(keys or ["fsdp"]), origin="derived" if keys else "default")
     stage = reading.read("fsdp.sharding_strategy", word(SHARDING))
     key = "fsdp.sharding_strategy"
-    reading.put("zero", stage, key) if stage is not None else reading.default("zero", 3, key)
+    reading.put("zero", stage, key) if stage is not None else reading.default("zero", 3, key, "distributed_strategy")
     if stage is not None and "hybrid" in str(reading.source.plain(key)).lower():
         replicas = "fsdp.hybrid_sharding_num_model_replicas"
         reading.ask("dp-shard", replicas if replicas in reading.source else key)

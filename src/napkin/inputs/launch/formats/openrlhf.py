@@ -6,7 +6,7 @@ from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import MASTER, take_attention, take_model, take_targets
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import of_openrlhf
-from napkin.inputs.launch.shared import dtype, take_adapter_dropout
+from napkin.inputs.launch.shared import fixed_dtype, take_adapter_dropout
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, natural, number, product, whole
 
@@ -129,6 +129,8 @@ def _setup(reading: Reading) -> None:
 def _adapter(reading: Reading) -> None:
     key = _first(reading, "ds.lora.rank", "lora_rank")
     rank = reading.read(key, natural)
+    if reading.open_among(key):
+        reading.ask("adapter", key)
     if rank:
         reading.put("adapter", "lora", key, origin="derived")
         reading.put("lora-rank", rank, key)
@@ -142,7 +144,7 @@ def _adapter(reading: Reading) -> None:
     if reading.read(four, flag):
         reading.put("quantized", "nf4-dq", four)
     kind = _first(reading, "ds.param_dtype", "param_dtype")
-    narrow = reading.read(kind, dtype)
+    narrow = reading.read(kind, fixed_dtype)
     there = kind if kind in reading.source else "bf16" if "bf16" in reading.source else ""
     policy = {"bf16": MASTER, None: MASTER, "fp16": "fp16-mixed"}.get(narrow, "fp32")
     if rank:

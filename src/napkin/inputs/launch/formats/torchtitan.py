@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import model_of, take_optimizer
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.shared import dtype
+from napkin.inputs.launch.shared import fixed_dtype
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, names, product, whole, word
 
@@ -100,13 +100,10 @@ def layout(reading: Reading) -> None:
         reading.ask("gpus", shard_key)
     reshard = place(reading, "fsdp_reshard_after_forward")
     how = str(reading.source.plain(reshard) or "default").lower()
-    pipelined = found.get("pp", 1) > 1
+    pipelined, pipe = found.get("pp", 1) > 1, place(reading, "pipeline_parallel_degree")
+    pipelines = [pipe] if pipelined or reading.open_among(pipe) else []
     stage = 0 if shard == 1 else 2 if how == "never" or (how == "default" and pipelined) else 3
-    keys = [
-        key
-        for key in (shard_key, reshard, *([place(reading, "pipeline_parallel_degree")] if pipelined else ()))
-        if key in reading.source
-    ]
+    keys = [key for key in (shard_key, reshard, *pipelines) if key in reading.source]
     reading.derive("zero", stage, *keys) if keys else reading.default("zero", stage, shard_key)
     if reading.read(place(reading, "enable_async_tensor_parallel"), flag):
         reading.put("async-tp", True, place(reading, "enable_async_tensor_parallel"))
@@ -166,8 +163,8 @@ def checkpointing(reading: Reading) -> None:
 
 def precision(reading: Reading) -> None:
     """Read the formats: fp32 shards, bf16 compute; a float8 converter makes linears fp8 over them."""
-    kept = reading.read("training.dtype", dtype) or "fp32"
-    compute = reading.read("training.mixed_precision_param", dtype) or "bf16"
+    kept = reading.read("training.dtype", fixed_dtype) or "fp32"
+    compute = reading.read("training.mixed_precision_param", fixed_dtype) or "bf16"
     converters = [one.lower() for one in names(reading.source.plain("model.converters") or [])]
     eight = [one for one in converters if "float8" in one or "mx" in one]
     old = reading.read("float8.enable_float8_linear|training.enable_float8_linear", flag)

@@ -7,7 +7,7 @@ import re
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import lora_targets, model_of, take_optimizer
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.shared import adapters, dtype, take_adapter_dropout
+from napkin.inputs.launch.shared import adapters, fixed_dtype, take_adapter_dropout
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, names, number, whole
 
@@ -136,7 +136,7 @@ def _one_device(reading: Reading) -> bool:
 
 def _precision(reading: Reading) -> None:
     """Everything is in the recipe's dtype, states too."""
-    kind = reading.read("dtype", dtype) or "bf16"
+    kind = reading.read("dtype", fixed_dtype) or "bf16"
     put = reading.put if "dtype" in reading.source else reading.default
     if kind == "fp16":
         reading.refuse("dtype", "torchtune's recipes refuse fp16")

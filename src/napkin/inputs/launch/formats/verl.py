@@ -7,7 +7,7 @@ from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.names import AUTOCAST, MEGATRON, take_model, take_targets
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import of_verl
-from napkin.inputs.launch.shared import dtype
+from napkin.inputs.launch.shared import fixed_dtype
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, natural, number, product, whole
 
@@ -70,7 +70,7 @@ def _machine(reading: Reading) -> None:
     epochs, steps = reading.read("trainer.total_epochs", number), reading.read("trainer.total_training_steps", whole)
     if steps:
         reading.put("steps", steps, "trainer.total_training_steps")
-    elif epochs:
+    elif epochs or reading.open_among("trainer.total_epochs"):
         reading.put("epochs", epochs, "trainer.total_epochs")
 
 
@@ -217,7 +217,7 @@ def _others(reading: Reading) -> None:
         reading.default("precision", MEGATRON, f"{A}.megatron.dtype")
         return
     keys = (f"{A}.fsdp_config.model_dtype", "model.fsdp_config.model_dtype", "engine.model_dtype")
-    kept = reading.read("|".join(keys), dtype)
+    kept = reading.read("|".join(keys), fixed_dtype)
     if kept == "bf16":
         reading.put("precision", "bf16-pure", *[one for one in keys if one in source])
     else:
