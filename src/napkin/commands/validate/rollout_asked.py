@@ -12,11 +12,12 @@ from napkin.training.trainers import Trainer
 
 @record
 class AskedStep:
-    """A step with certain lengths. setup: of the trainer, over sequences of the mean length."""
+    """A step with certain lengths. setup: of the trainer, over sequences of the mean length; engine: None where the
+    model itself generates."""
 
     model: Model
     hardware: Hardware
     trainer: Trainer
     setup: Setup
-    engine: Engine
+    engine: Engine | None
     lengths: RolloutLengths

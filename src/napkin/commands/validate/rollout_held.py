@@ -14,7 +14,8 @@ def held_in(asked: AskedStep) -> list[RolloutFit]:
     """Return the memory of each phase over the longest sequences."""
     capacity = asked.hardware.term("capacity", "memory/capacity", "byte")
     setup = over(asked.setup, asked.lengths.most)
-    away = () if asked.engine.apart else asked.trainer.away
+    shares = asked.engine is not None and not asked.engine.apart
+    away = asked.trainer.away if shares else ()
     sharing = Sharing(asked.engine, asked.trainer.sleeps, away)
     return [
         weigh(asked.model, one, asked.trainer.implementation, sharing, capacity)

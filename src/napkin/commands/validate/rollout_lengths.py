@@ -86,6 +86,7 @@ def _lengths(
         prompt=round(prompt),
         response=round(answer),
         longest=max(limit or 0, round(answer)),
+        longest_prompt=row.count("rl.prompt_length_max") or 0,
         answers=group,
         prompts=samples // group,
         updates=max(samples // step, 1) if step else 1,

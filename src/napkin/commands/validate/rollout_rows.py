@@ -53,6 +53,10 @@ from napkin.training.trainers import Trainer
 _Read = TypeVar("_Read")
 COPY, OFF = "copy", "switched off"
 """Words of a reference model of its own, and of the model with its adapters switched off."""
+OWN = ("none", "transformers")
+"""Words of runs in which the model itself generates, without an engine."""
+NO_PASS = "the engine gives the log-probabilities: no pass of the trainer does"
+NO_ENGINE = "the time of answers that a model generates without an engine is not modeled"
 MEMORY = "memory_"
 WEIGHED = ("peak_bytes", "peak_bytes_per_gpu", "driver_bytes")
 Interval = tuple[float, float, float]
@@ -111,12 +115,14 @@ class RolloutRow:
         if quantity in phases:
             path = f"step/{phases[quantity]}"
             if path not in parts:
-                raise NapkinError("the engine gives the log-probabilities: no pass of the trainer does")
+                raise NapkinError(NO_PASS if quantity != "gen_seconds" else NO_ENGINE)
             return parts[path], path
         if quantity == "run_seconds":
             if not steps:
                 raise NapkinError("how many steps the run took is not stated")
             return seconds * steps, "step/time"
+        if "step/generation" not in parts:
+            raise NapkinError(NO_ENGINE)
         samples = lengths.prompts * lengths.answers
         rates = {
             "step_seconds": seconds,
@@ -176,9 +182,11 @@ def _asked(row: RowFields, model: Model, hardware: Hardware, lengths: RolloutLen
     """Return a step with these lengths as a question."""
     trainer = trainer_of(row)
     setup = _setup_of(row, model, trainer, lengths, places.trainer, _narrow(hardware))
+    said = row.text("rl.engine")
+    if said in OWN:
+        return AskedStep(model, hardware, trainer, setup, None, lengths)
     share = row.number("rl.gpu_memory_utilization") or (APART if places.apart else trainer.share)
     ranks = _ranks_of(row, model, hardware, lengths, places, share)
-    said = row.text("rl.engine")
     family = engine_of(said) if said else trainer.engine
     engine = Engine(model, places.engine, ranks, share, places.apart, family=family, broadcast=trainer.broadcast)
     return AskedStep(model, hardware, trainer, setup, engine, lengths)
@@ -190,7 +198,7 @@ def _seconds_of(row: RowFields, asked: AskedStep) -> RolloutSeconds:
     software = "megatron-core" if setup.framework.name == "megatron-core" else trainer.software
     prediction = single.asked(model, setup, hardware, software)
     away = None
-    if trainer.away and not asked.engine.apart:
+    if trainer.away and asked.engine is not None and not asked.engine.apart:
         kept = evaluate(model, setup, trainer.implementation, hardware.capacity)
         away = moved_away(terms_of(kept, ""), trainer.away)
     return seconds_of(prediction, asked.engine, asked.lengths, hardware, model, away, _source_of(row))
