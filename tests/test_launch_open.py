@@ -95,3 +95,25 @@ def test_auto_is_no_number_format_of_a_framework() -> None:
     text = "model: {_component_: torchtune.models.llama3.llama3_8b}\nbatch_size: 1\ndtype: auto\n"
     with pytest.raises(NapkinError, match="file:3: dtype: 'auto' is not one of"):
         read(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("base_model: Qwen/Qwen3-8B\nsequence_len: 8\nmicro_batch_size: 1\nbf16: florble\n", "bf16"),
+        (
+            '{"zero_optimization": {"stage": 3, "offload_param": {"device": "gpu"}}}',
+            "zero_optimization.offload_param.device",
+        ),
+        (
+            "[model]\nname='llama3'\nflavor='8B'\n[training]\nseq_len=8\n[activation_checkpoint]\n"
+            "mode='selective'\nselective_ac_option='some'\n",
+            "activation_checkpoint.selective_ac_option",
+        ),
+        ("model: {name: mpt_causal_lm}\nglobal_train_batch_size: 8\nmax_duration: 1ba\nprecision: half\n", "precision"),
+    ],
+)
+def test_a_word_that_its_framework_does_not_know_is_an_error(text: str, key: str) -> None:
+    """Each was read as the framework's default, or as another word."""
+    with pytest.raises(NapkinError, match=rf"{key}: '\w+' is not (one of|a number)"):
+        read(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.architectures import implementation_of
 from napkin.commands.inputs import Inputs
-from napkin.commands.question.adapters import read_kind
+from napkin.commands.question.adapters import read_kind, read_whether_adapted
 from napkin.commands.question.tasks import read_forwards
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.operations.frameworks import IMPLEMENTATIONS
@@ -90,8 +90,10 @@ def _check_freezable(inputs: Inputs, model: Model, frozen: int) -> None:
     depth = model.stacks[-1].depth
     if frozen > depth:
         raise NapkinError(f"--freeze-layers {frozen:,}: {model.name} has {depth:,} layers", f"at most {depth:,}")
-    if "lora-rank" in inputs:
-        raise NapkinError("--freeze-layers and --lora-rank cannot be combined", "LoRA freezes every layer")
+    if read_whether_adapted(inputs):
+        option = "lora-rank" if inputs.has("lora-rank") else "adapter"
+        kind = "LoRA freezes" if option == "lora-rank" else f"{inputs.text(option)} freezes"
+        raise NapkinError(f"--freeze-layers and --{option} cannot be combined", f"{kind} every layer")
     if len(model.stacks) > 1:
         raise Refused(f"--freeze-layers: {model.name}: it has an encoder", "a model without one, or --lora-rank")
     head = head_of(model)

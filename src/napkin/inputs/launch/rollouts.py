@@ -61,7 +61,8 @@ def of_verl(reading: Reading) -> None:
     reading.take("rollout-tp", f"{R}.tensor_model_parallel_size", degree)
     penalties = (f"{A}.use_kl_loss", "algorithm.use_kl_in_reward")
     stated = [key for key in penalties if key in source]
-    if any(reading.read(key, flag) for key in penalties):
+    used = [reading.read(key, flag) for key in penalties]
+    if any(used):
         reading.derive("reference", _reference(reading), *stated)
     elif stated:
         reading.derive("reference", "none", *stated)

@@ -33,7 +33,13 @@ SHARDING = {
 """torch.distributed.fsdp.ShardingStrategy, by name and by number → ZeRO stage."""
 DURATION = re.compile(r"(\d[\d_]*(?:\.\d*)?(?:[eE]\+?\d+)?)\s*([a-zA-Z]*)")
 """A number and its unit: `4800ba`, `2e12T`, `1_000`."""
-OFF_DEVICE = ("cpu", "nvme")
+PLACES = {
+    "cpu": True,
+    "nvme": True,
+    "true": True,
+    **dict.fromkeys(("none", "false", "null", "cuda", "", "auto"), False),
+}
+"""Where DeepSpeed keeps what it offloads → whether that is off the device."""
 NAMED_FSDP = """fsdp_forward_prefetch fsdp_backward_prefetch fsdp_transformer_layer_cls_to_wrap fsdp_auto_wrap_policy
     fsdp_min_num_params fsdp_use_orig_params fsdp_limit_all_gathers fsdp_ignored_modules fsdp_config.*prefetch*
     fsdp_config.*layer_cls_to_wrap fsdp_config.*auto_wrap_policy fsdp_config.*use_orig_params
@@ -107,7 +113,7 @@ def device_of(reading: Reading, key: str) -> bool:
     for one in (f"{key}.device", f"{key}_device", key):
         value = reading.source.plain(one)
         if value is not None and not isinstance(value, dict):
-            return str(value).lower() in (*OFF_DEVICE, "true")
+            return bool(reading.read(one, word(PLACES)))
     return False
 
 

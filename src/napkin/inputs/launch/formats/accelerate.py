@@ -109,6 +109,8 @@ def _precision(reading: Reading) -> None:
     if kind == "no":
         reading.told("mixed_precision")
         reading.ignore("mixed_precision")
+    elif kind not in ("bf16", "fp16", "fp8"):
+        reading.ask("precision", "mixed_precision")
     elif kind == "fp8":
         reading.ask("precision", "mixed_precision", "fp8_config")
         reading.omit("fp8_config", "fp8 layers over parameters as they are loaded: give --precision")

@@ -27,7 +27,7 @@ from napkin.inputs.launch.shared import (
     take_saved,
 )
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import degree, flag, names, product, whole
+from napkin.inputs.launch.values import degree, flag, names, product, whole, word
 
 TASKS = {"dpo": "dpo", "ipo": "dpo", "kto": "kto", "orpo": "orpo", "simpo": "simpo", "grpo": "grpo", "gdpo": "grpo"}
 DEGREES = (
@@ -36,6 +36,10 @@ DEGREES = (
     ("sequence_parallel_degree", "cp"),
     ("expert_parallel_size", "ep"),
 )
+
+
+HALF = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False, "full": "full", "auto": "auto"}
+"""Values of bf16 (src/axolotl/utils/schemas/config.py)."""
 
 
 def is_this(source: LaunchFile) -> bool:
@@ -155,7 +159,7 @@ def _precision(reading: Reading) -> None:
         for key in ("bf16", "fp16", "bfloat16", "float16", "adapter", "fsdp_config", "deepspeed")
         if key in reading.source and reading.source.plain(key) not in (None, False)
     ]
-    half, narrow = reading.source.plain("bf16"), "bf16"
+    half, narrow = reading.read("bf16", word(HALF)), "bf16"
     brain, short = reading.read("bfloat16", flag), reading.read("float16", flag)
     pure = brain or short
     if half in (None, False) and not brain:

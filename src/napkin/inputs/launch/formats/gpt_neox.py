@@ -8,7 +8,7 @@ from napkin.inputs.launch.names import MASTER, take_optimizer
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import take_deepspeed_block
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import degree, flag, natural, number, whole
+from napkin.inputs.launch.values import degree, flag, natural, number, whole, word
 
 Z = "zero_optimization"
 GATED = ("swiglu", "geglu", "reglu", "bilinear", "glu")
@@ -121,7 +121,7 @@ def _layout(reading: Reading) -> None:
 
 
 def _precision(reading: Reading) -> None:
-    kind = str(reading.source.plain("precision") or "").lower()
+    kind = reading.read("precision", word({one: one for one in ("fp16", "bf16", "bfloat16", "fp32")})) or ""
     if str(reading.source.plain("fp16.type") or "").lower() == "bfloat16":  # until 2023: {"fp16": {"type": "bfloat16"}}
         reading.put("precision", MASTER, "fp16.type")
         return

@@ -156,11 +156,8 @@ def _of_megatron(reading: Reading) -> None:
     sharded = reading.read("use_distributed_optimizer", flag)
     if sharded is not None or reading.open_among("use_distributed_optimizer"):
         reading.put("zero", 1 if sharded else 0, "use_distributed_optimizer")
-    kind = reading.source.plain("recompute_granularity")
-    if kind is not None:
-        reading.put("recompute", str(kind).lower(), "recompute_granularity")
-    else:
-        reading.default("recompute", "none", "recompute_granularity")
+    reading.take("recompute", "recompute_granularity", word({"full": "full", "selective": "selective"}))
+    reading.default("recompute", "none", "recompute_granularity")
     reading.default("optimizer", "adamw", "optim")
 
 

@@ -124,7 +124,8 @@ def _sharding(reading: Reading) -> None:
 
 def _precision(reading: Reading) -> None:
     """fp32 shards; mixed_precision says in what they are gathered and reduced (Composer, mosaic_fsdp_utils.py)."""
-    kind = str(reading.source.plain("precision") or "amp_bf16").lower()
+    known = ("fp32", "fp16", "bf16", "amp", "amp_fp16", "amp_bf16", "amp_fp8")
+    kind = reading.read("precision", word({one: one for one in known})) or "amp_bf16"
     keys = [key for key in ("precision", f"{F}.mixed_precision") if key in reading.source]
     narrow = "bf16" if "bf16" in kind or "fp8" in kind else "fp16" if "fp16" in kind else None
     if narrow is None:

@@ -101,7 +101,7 @@ def _task(reading: Reading) -> None:
         reading.omit("student_overrides", "the student is another model than the one named")
     elif reading.read("use_dpo", flag):
         algo = str(reading.source.plain("dpo.algo") or "dpo").lower()
-        reading.put("task", algo if algo in ("dpo", "orpo") else "dpo", "use_dpo", "dpo.algo")
+        reading.put("task", algo, "use_dpo", "dpo.algo") if algo in ("dpo", "orpo") else reading.ask("task", "dpo.algo")
     elif reading.read("use_sft", flag):
         reading.put("task", "sft", "use_sft")
     elif reading.read("use_grpo", flag):

@@ -40,6 +40,9 @@ def _precision(reading: Reading) -> None:
     """precision 32 is fp32; bf16 has fp32 main parameters under O2, and is autocast over fp32 weights without it."""
     kind = str(reading.source.plain("trainer.precision") or "32").lower()
     keys = [key for key in ("trainer.precision", "model.megatron_amp_O2", "model.fp8") if key in reading.source]
+    if not re.fullmatch(r"(bf16|16|32|fp16|fp32)(-(mixed|true))?", kind):
+        reading.ask("precision", "trainer.precision")
+        return
     main = reading.read("model.megatron_amp_O2", flag)
     if reading.read("model.fp8", flag):
         policy = MEGATRON.replace("compute=bf16", "compute=fp8")

@@ -63,7 +63,7 @@ def _amount(reading: Reading) -> None:
 
 
 def _sharding(reading: Reading) -> None:
-    kind = str(reading.source.plain("distributed_strategy") or "fsdp").lower()
+    kind = reading.read("distributed_strategy", word({one: one for one in ("fsdp", "ddp", "single")}))
     if kind in ("ddp", "single"):
         reading.put("zero", 0, "distributed_strategy")
         return

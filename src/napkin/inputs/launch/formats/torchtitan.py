@@ -99,7 +99,7 @@ def layout(reading: Reading) -> None:
     elif shard_key in reading.source:
         reading.ask("gpus", shard_key)
     reshard = place(reading, "fsdp_reshard_after_forward")
-    how = str(reading.source.plain(reshard) or "default").lower()
+    how = reading.read(reshard, word({one: one for one in ("default", "always", "never")})) or "default"
     pipelined, pipe = found.get("pp", 1) > 1, place(reading, "pipeline_parallel_degree")
     pipelines = [pipe] if pipelined or reading.open_among(pipe) else []
     stage = 0 if shard == 1 else 2 if how == "never" or (how == "default" and pipelined) else 3
@@ -141,7 +141,12 @@ def batch(reading: Reading) -> None:
 def checkpointing(reading: Reading) -> None:
     """Read what is recomputed: selective is every second layer unless the option is op."""
     mode = str(reading.source.plain("activation_checkpoint.mode") or "selective").lower()
-    option = str(reading.source.plain("activation_checkpoint.selective_ac_option") or "2").lower()
+    chosen = reading.source.plain("activation_checkpoint.selective_ac_option")
+    option = (
+        "op"
+        if str(chosen).lower() == "op"
+        else str(reading.read("activation_checkpoint.selective_ac_option", whole) or 2)
+    )
     keys = [
         key
         for key in ("activation_checkpoint.mode", "activation_checkpoint.selective_ac_option")
@@ -167,6 +172,9 @@ def precision(reading: Reading) -> None:
     compute = reading.read("training.mixed_precision_param", fixed_dtype) or "bf16"
     converters = [one.lower() for one in names(reading.source.plain("model.converters") or [])]
     eight = [one for one in converters if "float8" in one or "mx" in one]
+    for one in converters:
+        if one not in eight:
+            reading.omit("model.converters", f"napkin does not know the converter {one[:40]!r}")
     old = reading.read("float8.enable_float8_linear|training.enable_float8_linear", flag)
     keys = [key for key in ("training.dtype", "training.mixed_precision_param") if key in reading.source]
     if eight or old:
