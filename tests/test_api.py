@@ -385,5 +385,5 @@ def test_values_whose_own_methods_fail_are_refused() -> None:
         for arguments in ({"model": value}, {"model": "gpt2", "precision": value}):
             with pytest.raises(NapkinError):
                 napkin.memory(hardware="h100", **arguments)
-    with pytest.raises(KeyError, match="a path is a text"):
+    with pytest.raises(KeyError, match="a path is a string"):
         napkin.params("gpt2")[None]  # type: ignore[index]

@@ -134,6 +134,28 @@ def test_an_answer_goes_whole_to_a_file(napkin: Napkin, tmp_path: pathlib.Path) 
     assert napkin(f"{LECTURE} -o {tmp_path}/none/answer.txt").status == 74
 
 
+@pytest.mark.parametrize(
+    ("options", "holds"),
+    [
+        ("-o a.json", '{\n  "napkin": 1'),
+        ("-o A.CSV", "path,value,unit\n"),
+        ("-o a.md", "\n| "),
+        ("-o a.txt", "  143.9 days"),
+        ("--csv -o a.json", "path,value,unit\n"),
+        ("--quiet -o a.json", "143.9 days"),
+        ("-v -o a.md", "  143.9 days"),
+    ],
+)
+def test_the_name_of_the_file_asks_for_its_form(
+    napkin: Napkin, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, options: str, holds: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert napkin(f"{LECTURE} {options}").status == 0
+    written = next(tmp_path.iterdir()).read_text()
+    assert holds in written
+    assert ("\n| " in written) == (holds == "\n| ")
+
+
 def in_a_process(words: Sequence[str], **more: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*NAPKIN, *words], capture_output=True, text=True, timeout=60, **more)
 

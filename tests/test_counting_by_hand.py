@@ -9,9 +9,10 @@ import pytest
 from napkin import formats
 from napkin.counting import flops, utilization
 from napkin.counting.init import truncated_std
-from napkin.counting.linear_stack import EqualLayers, chain, deep, product_term, saved, weights
+from napkin.counting.linear_stack import EqualLayers, chain, deep, saved, weights
 from napkin.counting.linear_stack import step as step_of_stack
 from napkin.counting.params import params, weight_params
+from napkin.counting.products import product_term
 from napkin.counting.six_n import against_count
 from napkin.counting.tensor_bytes import allocated
 from napkin.operations.attention import AttentionCore
@@ -142,7 +143,7 @@ def test_an_optimizer_without_states_keeps_none() -> None:
 
 def test_a_product_s_factors_are_those_it_has() -> None:
     """2·m·k·n; a batch of products where there is one."""
-    one, several = (product_term(Gemm("one", n, 2, 3, 5, 0), "one") for n in (1, 7))
+    one, several = (product_term("one", Gemm("one", n, 2, 3, 5, 0)) for n in (1, 7))
     assert [(part.name, part.value) for part in one.parts] == [("2", 2), ("m", 2), ("k", 3), ("n", 5)]
     assert [part.name for part in several.parts] == ["2", "batch", "m", "k", "n"]
     assert (one.value, several.value) == (60, 420)

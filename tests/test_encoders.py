@@ -175,7 +175,7 @@ def test_windows_of_modernbert_reach_to_both_sides() -> None:
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"architectures": ["BertForSequenceClassification"]}, "architectures"),
+        ({"architectures": ["BertForNothing"]}, "architectures"),
         ({"model_type": "deberta-v2", "pos_att_type": ["p2p"]}, "pos_att_type"),
         ({"model_type": "deberta", "pos_att_type": 3}, "pos_att_type"),
         ({"model_type": "t5", "feed_forward_proj": "gated-cubic"}, "feed_forward_proj"),

@@ -21,10 +21,11 @@ from napkin.inputs.load import Document
 from napkin.inputs.model_file import config_from
 from napkin.inputs.presets import presets
 from napkin.inputs.unread import settle
-from napkin.operations.attention import AttentionCore, Rotary
+from napkin.operations.attention import AttentionCore
 from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.roles import SHARED_TENSOR
+from napkin.operations.rotary import Rotary
 from napkin.operations.views import Share
 from napkin.operations.work import Work
 from napkin.planning.enlarge import with_layers
@@ -159,7 +160,7 @@ def test_quantised_checkpoints_count_their_logical_parameters() -> None:
 def test_a_class_without_a_head_has_none() -> None:
     bare = params(model_of({**LLAMA, "architectures": ["LlamaModel"]}))
     assert bare["params/lm_head"].value == 0
-    assert refusal({**LLAMA, "architectures": ["LlamaForSequenceClassification"]}).status == REFUSED
+    assert refusal({**LLAMA, "architectures": ["LlamaForAnything"]}).status == REFUSED
 
 
 # --- fail closed -----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from napkin import formats
 from napkin.bench import formats as bench_formats
+from napkin.counting.tensor_bytes import allocated
 from napkin.errors import NapkinError
 from napkin.formats import FORMATS, Format, Integer
 from napkin.formats.figures import figures_of
@@ -175,10 +176,16 @@ def test_a_normal_number_is_off_by_half_an_epsilon_at_most(value: Fraction, name
 
 
 def test_bytes_of_packed_tensors() -> None:
-    assert formats.bytes_of(FORMATS["fp4_e2m1"], (3, 3)) == 5
-    assert formats.bytes_of(FORMATS["mxfp8"], (4, 33)) == 4 * 33 + 4 * 2
-    assert formats.bytes_of(FORMATS["nvfp4"], (4, 32)) == 64 + 8 + 4
-    assert formats.bytes_of(FORMATS["bf16"], (3, 5)) == 30
+    """Elements without gaps, a byte for each block of a row, and four for NVFP4's scale of the tensor."""
+
+    def bytes_of(name: str, shape: tuple[int, ...]) -> float:
+        form = FORMATS[name]
+        return float(allocated(form, shape, formats.element_bytes(form), "bytes").value)
+
+    assert bytes_of("fp4_e2m1", (3, 3)) == 5
+    assert bytes_of("mxfp8", (4, 33)) == 4 * 33 + 4 * 2
+    assert bytes_of("nvfp4", (4, 32)) == 64 + 8 + 4
+    assert bytes_of("bf16", (3, 5)) == 30
 
 
 def test_names() -> None:

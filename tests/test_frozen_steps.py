@@ -180,3 +180,13 @@ def test_recomputation_by_operations_takes_time_and_flops() -> None:
     more = (some["hfu"] - some["mfu"]) * some["step/time"] * PEAK
     assert more == pytest.approx(linear / 2, rel=1e-4)
     assert some["step/compute/matmul"] > none["step/compute/matmul"] * 1.1
+
+
+@pytest.mark.parametrize("adapters", ["--lora-rank 4", "--adapter ia3", "--adapter oft"])
+@pytest.mark.parametrize("command", ["memory", "step", "flops"])
+def test_adapters_freeze_every_layer(command: str, adapters: str) -> None:
+    """With a rank or without one: --freeze-layers says nothing next to them."""
+    machine = "--hardware h100" if command == "step" else ""
+    found = run_line(f"{command} qwen3-0.6b --seq 64 {machine} {adapters} --freeze-layers 2")
+    assert found.status == 2
+    assert f"--freeze-layers and {adapters.split()[0]} cannot be combined" in found.err

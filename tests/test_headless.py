@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from napkin.counting.params import params
-from tests.conftest import model_of
+from napkin.errors import NapkinError
+from napkin.operations.roles import LM_HEAD
+from tests.conftest import ROOT, model_of, run_line
 
 SIZES = {
     "hidden_size": 48,
@@ -58,3 +62,37 @@ def test_a_head_that_the_class_never_ties_is_said() -> None:
     model = model_of(fields | {"tie_word_embeddings": True})
     assert not model.tied
     assert any("tie_word_embeddings is without effect" in note for note in model.notes)
+
+
+DEFAULTS = json.loads(Path(ROOT, "tests/data/default_configs.json").read_text(encoding="utf-8"))["rows"]
+
+
+def test_nothing_is_tied_to_a_head_that_is_not_there() -> None:
+    """Of every type's default configuration under a class without a head: memory would count one table less."""
+    for model_type, fields in DEFAULTS:
+        stated = {**fields, "model_type": model_type, "architectures": ["BareModel"], "tie_word_embeddings": True}
+        try:
+            model = model_of(stated)
+        except NapkinError:  # no such class, or nothing to tie
+            continue
+        heads = [op for stack in model.stacks for op in stack.after if op.role == LM_HEAD]
+        assert heads or not model.tied, model_type
+
+
+@pytest.mark.parametrize("model_type", ["bart", "deberta-v2", "distilbert", "hrm_text", "openai-gpt"])
+def test_memory_of_a_class_that_ends_with_its_layers(model_type: str) -> None:
+    """Nothing follows the layers, not even a norm: the loss is on the residual stream. In fp32 four bytes for each
+    parameter."""
+    stated = {**dict(DEFAULTS)[model_type], "model_type": model_type, "architectures": ["BareModel"]}
+    answer = run_line("memory - --seq 64 --precision fp32 --json", stdin=json.dumps(stated))
+    assert answer.values["memory/parameters"] == 4 * total(stated)
+    assert answer.values["memory/activations"] > 0
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_bare_recurrent_class_holds_its_table_once(tied: bool) -> None:
+    """In fp32 four bytes for each parameter, of which 97 × 48 are the table's."""
+    fields = {"model_type": "mamba", "hidden_size": 48, "num_hidden_layers": 2, "vocab_size": 97}
+    stated = {**fields, "architectures": ["MambaModel"], "tie_word_embeddings": tied}
+    answer = run_line("memory - --seq 64 --precision fp32 --json", stdin=json.dumps(stated))
+    assert answer.values["memory/parameters"] == 4 * total(stated)

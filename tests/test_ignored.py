@@ -95,6 +95,7 @@ accelerator=b200
 active-params=2B
 adapter=dora
 adapter-block=4|8
+lora-dropout=0.1
 against=mfu=0.5
 assume-ignorable=no_such_field
 attention=eager|efficient

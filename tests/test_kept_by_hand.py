@@ -176,6 +176,8 @@ def test_what_a_layer_returns_next_to_the_stream_lives_until_the_next() -> None:
     assert at == [0, 0, *(10**5 * (TYPES[i - 1] and i - 1 in CHECKPOINTED) for i in range(2, 8))]
     none = step(EVERY, layers=((3, FIRST), (4, replace(SECOND, returned=()))))
     assert returned_bytes(none, stage(none), 4) == 0
+    first = step(EVERY, frozen=0, layers=((3, replace(FIRST, returned=(RETURNED,))), (4, SECOND)))
+    assert [returned_bytes(first, stage(first), i) for i in (0, 1)] == [0, 10**5]
 
 
 @pytest.mark.parametrize(("low", "high"), PARTS)
@@ -220,6 +222,9 @@ def test_shared_tensors_go_with_their_last_reader() -> None:
         if not variant.no_grad:
             assert reads_table
             assert reads_given is (variant.checkpointed and variant.kind == 1)
+    own = storage("of the second type", 10**3)
+    other = step(EVERY, layers=((3, FIRST), (4, replace(SECOND, shared=(own,)))))
+    assert [one.size for one in shared_storages(other, stage(other, 3, 4))] == [10**6, 0, 0]  # a layer of the first
     left = of.order.between(0, 5)
     assert freed_bytes(found, left) == 0
     assert freed_bytes(found, of.order.between(0, 2)) == 10**9  # layers 2, 4 and 6 are done

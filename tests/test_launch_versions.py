@@ -22,6 +22,12 @@ micro_batch_size: 2
 sequence_len: 4096
 bf16: auto
 """
+TRL = """model_name_or_path: mistralai/Mistral-7B-v0.1
+dataset_name: HuggingFaceH4/ultrachat_200k
+max_length: 2048
+per_device_train_batch_size: 2
+bf16: true
+"""
 SWIFT = """#!/bin/bash
 NPROC_PER_NODE=4 \\
 CUDA_VISIBLE_DEVICES=0,1,2,3 \\
@@ -250,7 +256,7 @@ def test_megatron_of_swift() -> None:
     [
         ("from xtuner.model import SupervisedFinetune\nbatch_size = 1\nmax_length = 2048\n", "xtuner"),
         ("experiment_name: a\ntrial_name: b\ncluster: {n_nodes: 1}\nactor: {path: c}\n", "AReaL"),
-        ("step_scheduler: {global_batch_size: 8}\nmodel: {_target_: a.b}\n", "Automodel"),
+        ("step_scheduler: {max_steps: 8}\nmodel: {_target_: a.b}\n", "NeMo AutoModel"),
         (
             "python3 train.py --actor-num-gpus-per-node 8 --num-rollout 3 --rollout-batch-size 32 --global-batch-size "
             "256 --tensor-model-parallel-size 2\n",
@@ -269,3 +275,17 @@ def test_megatron_of_swift() -> None:
 def test_files_of_neighbors_are_named(text: str, says: str) -> None:
     with pytest.raises(Refused, match=says):
         read(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "dropout"),
+    [
+        (AXOLOTL + "adapter: lora\nlora_r: 8\nlora_target_linear: true\nlora_dropout: 0.1\n", 0.1),
+        (AXOLOTL + "adapter: lora\nlora_r: 8\nlora_target_linear: true\n", None),
+        (TRL + "use_peft: true\nlora_r: 8\nlora_target_modules: [q_proj]\n", 0.05),
+        (TRL + "use_peft: true\nlora_r: 8\nlora_target_modules: [q_proj]\nlora_dropout: 0.0\n", 0.0),
+    ],
+)
+def test_dropout_of_adapters_is_the_files_or_the_librarys(text: str, dropout: float | None) -> None:
+    """TRL's ModelConfig drops 0.05, peft's LoraConfig, which axolotl fills, nothing."""
+    assert read(text).get("lora-dropout") == dropout

@@ -320,8 +320,7 @@ def test_modules_to_save_have_a_gradient_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("modules", "status", "says"),
     [
-        ("q_proj", 3, "not modeled"),
-        ("wte", 2, "has no module 'wte'"),
+        ("wte", 2, "has no linear layer or embedding in 'wte'"),
         ("lm_hed", 2, "lm_head"),
     ],
 )
@@ -329,3 +328,11 @@ def test_modules_that_are_not_saved(modules: str, status: int, says: str) -> Non
     found = run_line(f"memory llama3.1-8b --lora-rank 8 --hardware h100 --modules-to-save {modules}")
     assert found.status == status
     assert says in found.err
+
+
+def test_experts_are_not_saved_and_a_linear_layer_is() -> None:
+    found = run_line("memory mixtral-8x7b --lora-rank 8 --hardware h100 --modules-to-save experts")
+    assert (found.status, "not modeled" in found.err) == (3, True)
+    line = "memory llama3.1-8b --lora-rank 8 --precision fp32 --optimizer sgd-momentum --lora-targets v_proj"
+    more = values(f"{line} --modules-to-save q_proj")["memory/optimizer"] - values(line)["memory/optimizer"]
+    assert more == 4 * 32 * 4096 * 4096

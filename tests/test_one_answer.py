@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import run_line
+from tests.conftest import ROOT, run_line
 
 FROZEN = "llama3-8b --gpus 8 --hardware h100 --zero 3 --freeze-layers 16 --seq 4096 --global-batch 8"
 
@@ -158,3 +158,24 @@ def test_a_usual_choice_that_is_no_layout_is_not_said_to_take_too_much_memory() 
 def test_markdown_joins_the_question_as_the_screen_does() -> None:
     line = "memory llama3-8b --gpus 8 --hardware h100 --zero 3"
     assert run_line(f"{line} --markdown").out.splitlines()[0] == run_line(line).out.splitlines()[0]
+
+
+@pytest.mark.parametrize("model_type", ["t5gemma", "led"])
+def test_a_plan_of_adapters_on_an_encoder_and_a_decoder_has_memory_s_bytes(model_type: str) -> None:
+    """The search evaluates layouts as arrays: the gradients of tables meet only where the encoder's end is next, and
+    frozen tables have none."""
+    rows = json.loads(Path(ROOT, "tests/data/default_configs.json").read_text(encoding="utf-8"))["rows"]
+    fields = json.dumps({**dict(rows)[model_type], "model_type": model_type})
+    asked = "- --seq 64 --hardware h100 --lora-rank 4 --json"
+    found = run_line(f"plan {asked} --gpus 16 --max-micro-batch 8 --rows 3", stdin=fields).data["rows"]
+    assert found
+    for row in found:
+        line = row["command"].removeprefix("napkin step").replace(f"--stack {row_stack(row)}", "")
+        same = run_line(f"memory {line} --json", stdin=fields).values
+        assert row["memory"] == pytest.approx(same["memory/total"], rel=1e-9)
+
+
+def row_stack(row: dict[str, object]) -> str:
+    """Return the software that a row's line names."""
+    words = str(row["command"]).split()
+    return words[words.index("--stack") + 1]

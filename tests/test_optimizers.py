@@ -82,6 +82,11 @@ def test_eight_bit_states() -> None:
     # bitsandbytes: a byte an element and an fp32 scale for 256; fp32 below 4096 elements
     assert kept("adamw-8bit", (96, 64), 2) == {"state1": 6144 + 4 * 24, "state2": 6144 + 4 * 24}
     assert kept("adamw-8bit", (4095,), 2) == {"state1": 4 * 4095, "state2": 4 * 4095}
+    assert kept("adamw-4bit", (96, 64), 2) == {
+        "step": 4,
+        **dict.fromkeys(("exp_avg", "exp_avg_sq"), 3072 + 4 * 48 + 64),  # torchao: blocks of 128, a book of 16 codes
+    }
+    assert kept("adamw-4bit", (4095,), 2)["exp_avg"] == 2 * 4095
     assert kept("lion-8bit", (4097,), 4) == {"state1": 4097 + 4 * 17}
 
 

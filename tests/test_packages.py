@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
 import os
 import subprocess
 import sys
@@ -144,6 +145,35 @@ def test_no_two_classes_have_one_name() -> None:
         for name in names:
             where.setdefault(name, []).append(path)
     assert {name: paths for name, paths in where.items() if len(paths) > 1 and not name.startswith("_")} == {}
+
+
+def kinds_of_operation() -> set[str]:
+    """Return the names of all classes of operations."""
+    folder = os.path.join(SOURCE, "operations")
+    for file in sorted(os.listdir(folder)):
+        if file.endswith(".py") and not file.startswith("_"):
+            importlib.import_module(f"napkin.operations.{file.removesuffix('.py')}")
+    from napkin.operations.base import Operation
+
+    found: list[type] = [Operation]
+    for kind in found:
+        found += kind.__subclasses__()
+    return {kind.__name__ for kind in found}
+
+
+def test_no_one_asks_which_kind_of_operation_it_has() -> None:
+    """An operation states everything about itself; what others do with it they ask of its methods."""
+    kinds = kinds_of_operation()
+    assert {"Matmul", "AttentionCore", "RelativeScores"} <= kinds
+    asks = []
+    for path in modules():
+        with open(os.path.join(SOURCE, path), encoding="utf-8") as file:
+            tree = ast.parse(file.read())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+                named = {one.id for one in ast.walk(node.args[1]) if isinstance(one, ast.Name)}
+                asks += [f"{path}:{node.lineno}: {name}" for name in named & kinds]
+    assert asks == []
 
 
 READS = ("run", "read", "record", "check", "note")

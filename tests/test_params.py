@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from napkin.counting.params import params
-from napkin.errors import Refused
 from napkin.operations.model import Model
 from napkin.term import fold
 from tests.conftest import model, preset, run_line
@@ -208,17 +207,3 @@ def test_command() -> None:
     assert outcome.values["params/total"] == 46_702_792_704
     assert outcome.data["units"]["params/total"] == "param"
     assert any("tied" in note for note in run_line("params gpt2 --json").data["notes"])
-
-
-def test_levels_of_a_multimodal_config_must_agree_on_tying() -> None:
-    inner: dict[str, Any] = {"model_type": "qwen2", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 100}
-    inner |= {"num_attention_heads": 4, "num_key_value_heads": 2}
-    agreed = {"model_type": "internvl", "text_config": {**inner, "tie_word_embeddings": True}, "vision_config": {}}
-    assert params(model(**agreed, tie_word_embeddings=True))["params/lm_head"].value == 0
-    with pytest.raises(Refused, match="tie_word_embeddings"):
-        model(**agreed, tie_word_embeddings=False)
-    for release, head in (("4.57.1", 0), ("5.0.0", 100 * 64)):  # the whole's word counts since transformers 5
-        written = model(**agreed, tie_word_embeddings=False, transformers_version=release)
-        assert params(written)["params/lm_head"].value == head
-    from_outside = {**agreed, "text_config": inner}
-    assert params(model(**from_outside, tie_word_embeddings=False))["params/lm_head"].value == 100 * 64

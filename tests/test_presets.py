@@ -214,7 +214,7 @@ def test_a_vision_language_file_counts_its_language_model() -> None:
         assert counted(replace(qwen, config={**flat, "model_type": kind})) == counted(qwen)
     mistral = preset("mistral-small-24b")
     nested = {"text_config": dict(mistral.config), "vision_config": {}, "spatial_merge_size": 2}
-    outer = {"model_type": "mistral3", "image_token_index": 10, "projector_hidden_act": "gelu", **nested}
+    outer = {"model_type": "mistral3", "image_token_index": 10, "tie_word_embeddings": False, **nested}
     assert counted(replace(mistral, config=outer)) == counted(mistral)
 
 

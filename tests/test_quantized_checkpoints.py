@@ -111,3 +111,23 @@ def test_adapters_are_trained_on_the_weights_as_they_are_stored(tmp_path: Path) 
     path.write_text(json.dumps({**SHAPE, "quantization_config": gptq}))
     assert "int4 weights, as the file" in run_line(LORA.format(path)).out
     assert run_line(f"flops {path} --lora-rank 4").status == 0
+
+
+@pytest.mark.parametrize(
+    ("exceptions", "narrow"),
+    [
+        (["lm_head"], LAYERS * (ATTENTION + MLP)),
+        (["self_attn"], LAYERS * MLP),
+        (["model.layers.0.mlp", "model.layers.1.self_attn.o_proj"], LAYERS * (ATTENTION + MLP) - MLP - HIDDEN**2),
+    ],
+)
+def test_adapters_are_trained_next_to_the_exceptions_of_a_checkpoint(
+    tmp_path: Path, exceptions: list[str], narrow: int
+) -> None:
+    """Unsloth's copies leave modules of some layers in 16 bits: 2 bytes each; LoRA of rank 4 on q and v in fp32."""
+    quantization = {"quant_method": "bitsandbytes", "load_in_4bit": True, "llm_int8_skip_modules": exceptions}
+    more = "--lora-targets q,v --precision frozen=bf16,param=fp32"
+    found = served(tmp_path, quantization, LORA, more).values["memory/parameters"]
+    whole = LAYERS * (ATTENTION + MLP)
+    adapters = LAYERS * 2 * 4 * (HIDDEN + HIDDEN)
+    assert found == pytest.approx(narrow * 0.5625 + 2 * (whole - narrow + OTHERS) + 4 * adapters, abs=1)

@@ -16,6 +16,7 @@ import pytest
 from napkin._tables.rollout_errors import STEPS
 from napkin.architectures import build
 from napkin.commands.question.named import named_config
+from napkin.evidence.answers import answers_within, own_length
 from napkin.evidence.rollouts import forward_alone, of_few, page, slower, spread
 from napkin.planning.rollouts import RolloutLengths, held_by_micro_batch, tensors
 from napkin.record import replace
@@ -128,6 +129,49 @@ def test_the_engine_has_its_share_of_each_gpu() -> None:
     assert away["memory/phase/rollout"] == pytest.approx(found["memory/capacity"] / 2 + found["memory/overhead"])
 
 
+def test_activations_leave_in_the_passes_and_states_between_them() -> None:
+    """Activations are the update's: while answers are generated there are none, so that phase holds the same (but for
+    overhead), nothing is moved between phases, and the host holds what the GPU does not keep in the update."""
+    found, away = (values(f"memory {LINE}{more}") for more in ("", " --offload activations"))
+    moved = found["memory/activations/saved"] - away["memory/activations/saved"]
+    assert away["memory/host"] == 8 * away["memory/host/activations"] == 8 * moved > 0
+    assert away["memory/phase/update"] < found["memory/phase/update"]
+    rollout, overhead = (one["memory/phase/rollout"] - one["memory/overhead"] for one in (away, found))
+    assert rollout == pytest.approx(overhead)
+    both = values(f"memory {LINE} --offload optimizer,activations")
+    assert both["memory/host"] == 8 * (both["memory/host/activations"] + both["memory/optimizer"])
+    refused = run_line(f"step {LINE} --offload optimizer,activations")
+    assert (refused.status, "the time of a step with it is not modeled" in refused.err) == (3, True)
+
+
+def test_the_memory_of_a_phase_is_at_the_level_that_is_asked_for() -> None:
+    """The update's ends are those of the same step of training at that level."""
+    wide, narrow = (run_line(f"memory {LINE} --confidence {level} --json").data for level in (90, 50))
+    update = "memory/phase/update"
+    for name in ("low", "high"):
+        assert narrow[name][update] == narrow[name]["memory/used"]
+        assert wide[name][update] == wide[name]["memory/used"]
+    assert wide["low"][update] < narrow["low"][update] < narrow["high"][update] < wide["high"][update]
+
+
+def test_ranks_of_context_parallelism_divide_the_mean_sequence_evenly() -> None:
+    """1,201 tokens over two ranks are 601 on each, as many as of 1,202."""
+    line = f"step {LINE} --cp 2 --max-prompt-tokens 400 --max-response-tokens 2000"
+    odd, even = (values(line.replace("--prompt-tokens 200", f"--prompt-tokens {one}")) for one in (201, 202))
+    assert odd["step/update"] == even["step/update"]
+
+
+def test_verl_divides_states_as_its_launch_files_say() -> None:
+    """FSDP shards everything; Megatron has its distributed optimizer."""
+    line = "memory llama3-8b --gpus 8 --hardware h100 --tp 2 --trainer verl --json"
+    assert [
+        run_line(f"{line}{more}").data["inputs"]["zero"]["value"] for more in ("", " --framework megatron-core")
+    ] == [
+        "3",
+        "1",
+    ]
+
+
 def test_an_engine_that_does_not_sleep_keeps_its_share() -> None:
     """TRL's does not unless it is asked to."""
     found = values(f"memory {LINE} --trainer trl --precision bf16-mixed")
@@ -189,13 +233,14 @@ def test_the_memory_of_the_longest_needs_no_mean() -> None:
 
 
 def test_the_longest_alone_make_a_range_of_means() -> None:
-    """Half of a limit of 3,500 tokens, from a fifth to four fifths; prompts of 200 tokens, 50 to 500."""
+    """Published answers of Llama, 1,060 of 4,096 tokens and 330 of 1,024, have 1 / (1/1,060 - 1/4,096) = 1,430 and 487
+    of their own, 834 in the mean: 673 of 3,500, from 500 to four fifths; prompts of 200, 50 to 500."""
     limits = "--max-prompt-tokens 500 --max-response-tokens 3500"
     line = LINE.replace("--prompt-tokens 200 --response-tokens 1000", limits)
     found = run_line(f"step {line} --json").data
     likely, least, most = (
         run_line(f"step {line} --prompt-tokens {prompt} --response-tokens {answer} --json").data
-        for prompt, answer in ((200, 1750), (50, 500), (500, 2800))
+        for prompt, answer in ((200, 673), (50, 500), (500, 2800))
     )
     for path in ("step/time", "step/generation", "step/update", "step/weight_transfer"):
         assert found["values"][path] == likely["values"][path]
@@ -204,7 +249,18 @@ def test_the_longest_alone_make_a_range_of_means() -> None:
     assert found["high"]["step/update"] == pytest.approx(most["high"]["step/update"])
     said = " ".join(run_line(f"step {line} -v").out.split())
     assert "prompts of 50 to 500 tokens in the mean are in the interval" in said
-    assert "assumed: prompts of 200 tokens and answers of 1,750 tokens" in run_line(f"step {line}").out
+    assert "assumed: prompts of 200 tokens and answers of 673 tokens" in run_line(f"step {line}").out
+
+
+def test_answers_fill_a_tight_limit_and_not_a_generous_one() -> None:
+    """NeMo RL's Qwen3-30B-A3B: 3,200 of 4,096 tokens are 14,630 of its own, its 235B's 5,700 of 8,192 are 18,738."""
+    own = math.sqrt(14_628.6 * 18_737.8)
+    assert own_length("qwen3_moe") == pytest.approx(own, rel=1e-4)
+    for limit in (1024, 8192, 65_536):
+        found = answers_within(limit, "qwen3_moe")
+        assert found.likely == int(1 / (1 / limit + 1 / own))
+        assert found.least < found.likely < found.most <= limit
+    assert own_length("llama") < own_length("a type of which nothing was published") < own
 
 
 def test_a_micro_batch_without_padding_is_shorter_than_its_longest() -> None:
@@ -347,7 +403,7 @@ PLAN = f"plan {LINE} --max-pp 1 --max-cp 1".replace(" --zero 3 --recompute full"
 RUN = "--trainer nemo-rl --steps 100 --price 2 --goodput 1"
 
 
-@pytest.mark.parametrize("more", ["", RUN, "--off-policy-steps 1 --rollout separate:4"])
+@pytest.mark.parametrize("more", ["", RUN, "--off-policy-steps 1 --rollout separate:4", "--offload optimizer"])
 def test_each_way_of_a_plan_is_what_step_and_memory_answer(more: str) -> None:
     found = run_line(f"{PLAN} {more} --json").data
     ways = found["rows"]

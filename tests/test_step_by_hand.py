@@ -14,7 +14,7 @@ import pytest
 from napkin.evidence.decompositions import SEEN
 from napkin.evidence.generic import decoder
 from napkin.evidence.printed import PrintedDecoder
-from napkin.operations.attention import AttentionCore, Rotary
+from napkin.operations.attention import AttentionCore
 from napkin.operations.band_attention import BandAttention
 from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
@@ -29,6 +29,7 @@ from napkin.operations.pointwise import Activation, Add, Clamp, GroupMean, Jitte
 from napkin.operations.relative import SharedExperts
 from napkin.operations.retrieval import RetrievedExperts
 from napkin.operations.roles import POSITION
+from napkin.operations.rotary import Rotary
 from napkin.operations.router import Router
 from napkin.operations.shifted_attention import ShiftedAttention
 from napkin.operations.streams import ExpertScale
@@ -936,6 +937,14 @@ def test_experts_that_run_one_after_the_other() -> None:
     found = parts(MOE, {"host_layer": seconds}, looped=1)
     # 26 launches of the layer (see below), of which the experts are 1 forward and 2 backward
     assert found["moe/launch"] == pytest.approx(seconds * (26 - 3 + 3 * E * 3) / 26)
+
+
+def test_every_expert_runs_every_token_where_nothing_is_routed() -> None:
+    """Three matmuls of h × f forward and two more each backward, 2 FLOP a product, of all E experts and not of K."""
+    found, routed = parts(MOE, unrouted=1), parts(MOE)
+    more = found["step/compute/matmul"] - routed["step/compute/matmul"]
+    assert more == pytest.approx(L * T * (E - K) * 3 * 3 * 2 * H * EF)
+    assert found["step/memory_bound/elementwise"] > routed["step/memory_bound/elementwise"]
 
 
 # --- the host, and what nothing scales ---

@@ -244,3 +244,46 @@ def test_advice_names_each_change_once(napkin: Napkin) -> None:
         for one in napkin("memory llama3-8b --task dpo --hardware h100 --lora-rank 16 --json").data["suggestions"]
     ]
     assert len(changes) == len(set(changes)) > 1
+
+
+def test_gkd_holds_what_distillation_does_and_has_no_time(napkin: Napkin) -> None:
+    """TRL's GKD generates with the model itself before some steps; the step is distillation's."""
+    line = "memory qwen2.5-0.5b --reference qwen2.5-1.5b --seq 1024 --json --task"
+    assert napkin(f"{line} gkd").values == napkin(f"{line} distill").values
+    for command in ("step", "plan"):
+        refused = napkin(f"{command} qwen2.5-0.5b --task gkd --reference qwen2.5-1.5b --gpus 1 --hardware h100")
+        assert refused.status == 3
+        assert "generates answers is not modeled" in refused.err
+
+
+def test_plan_advises_what_memory_does_where_no_layout_of_a_task_fits(napkin: Napkin) -> None:
+    """On one card of 24 GB: adapters first, each with the layout that `plan` then recommends; then the host, which must
+    hold weights, gradients, master copies and moments of 16 bytes a parameter, and what the pass keeps."""
+    line = "plan llama3-8b --gpus 1 --hardware rtx4090 --task sft --seq 2048"
+    found = napkin(f"{line} --json")
+    assert found.data["verdict"] == "impossible"
+    rows = found.data["suggestions"]
+    assert [row["change"].partition(" --offload")[0] for row in rows[:2]] == [
+        "--lora-rank 16",
+        "--lora-rank 16 --quantized nf4",
+    ]
+    for row in rows[:2]:
+        again = napkin(row["command"].removeprefix("napkin ") + " --json")
+        assert again.data["verdict"] == "fits"
+        assert again.values["memory/total"] == row["used"]
+        assert again.values["step/time"] == row["step/time"]
+    offloaded = next(row for row in rows if "--offload" in row["change"])
+    assert offloaded["host"] > 16 * 8.03e9
+    there = napkin(f"{line} --host-memory 128GB --json").data["suggestions"]
+    assert [row["change"] for row in there] == [row["change"] for row in rows if row is not offloaded]
+    assert "suggestions" not in napkin(f"{line} --json".replace("--task sft ", "")).data
+    assert "nothing is kept" in napkin(f"{line} --lora-rank 16 --host-memory 128GB").err
+
+
+def test_plan_judges_the_host_of_what_is_paged(napkin: Napkin) -> None:
+    """bitsandbytes' paged states of 8 bits: 2 bytes a parameter and their scales, which ZeRO divides over two GPUs."""
+    line = "plan llama3-8b --gpus 2 --hardware h100 --task sft --seq 2048 --optimizer paged-adamw-8bit --json"
+    small, large = (napkin(f"{line} --host-memory {size}") for size in ("10GB", "100GB"))
+    assert small.data["verdict"] == "does not fit"
+    assert large.data["verdict"] == "fits"
+    assert 2 * 8.03e9 < small.values["memory/host"] < 2.2 * 8.03e9 * 2

@@ -16,7 +16,10 @@ LINE = "memory llama3-8b --seq 2048 --json"
     [
         ("hf-trainer", "--precision bf16-pure"),
         ("llama-factory", "--precision amp-bf16 --recompute full"),
-        ("ms-swift --lora-rank 8", "--lora-rank 8 --precision frozen=bf16,param=fp32,compute=bf16 --recompute full"),
+        (
+            "ms-swift --lora-rank 8",
+            "--lora-rank 8 --lora-dropout 0.05 --precision frozen=bf16,param=fp32,compute=bf16 --recompute full",
+        ),
         ("none --lora-rank 8", "--lora-rank 8 --precision frozen=bf16,param=fp32"),
         ("hf-trainer --lora-rank 8 --quantized nf4", "--lora-rank 8 --quantized nf4 --precision amp-bf16"),
         ("trl --lora-rank 8 --quantized nf4", "--lora-rank 8 --quantized nf4 --precision bf16-pure --recompute full"),

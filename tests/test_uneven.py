@@ -9,11 +9,12 @@ import pytest
 from napkin.architectures import WRAPPERS
 from napkin.counting.params import params
 from napkin.errors import REFUSED, USAGE, NapkinError
-from napkin.operations.attention import AttentionCore, Rotary
+from napkin.operations.attention import AttentionCore
 from napkin.operations.base import Operation
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer
 from napkin.operations.pointwise import Activation
+from napkin.operations.rotary import Rotary
 from tests.conftest import model_of, preset
 from tests.test_families import check_dataflow
 
@@ -170,8 +171,9 @@ def test_what_the_holding_class_does_otherwise_is_its_own() -> None:
 
 @pytest.mark.parametrize("holder", ["idefics2", "video_llava", "lighton_ocr", "janus", "ovis2", "exaone4_5"])
 def test_a_holder_says_what_its_language_model_is(holder: str) -> None:
-    text = {k: v for k, v in SMALL.items() if k not in EXPERTS}
-    held = model_of({"model_type": holder, "text_config": text, "vision_config": {"hidden_size": 9}})
+    text = {k: v for k, v in SMALL.items() if k not in EXPERTS} | {"tie_word_embeddings": False}
+    fields = {"text_config": text, "vision_config": {"hidden_size": 9}, "tie_word_embeddings": False}
+    held = model_of({"model_type": holder, **fields})
     assert held.family == WRAPPERS[holder]
     assert (
         params(held)["params/total"].value

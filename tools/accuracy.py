@@ -187,7 +187,7 @@ def megatron(found: accuracy.Errors) -> str:
 
 def whole_runs() -> str:
     answers = [
-        (row, found, math.log(runs.hours(row.active, row.tokens, peak, found.mfu) / row.hours))
+        (row, found, math.log(runs.hours(runs.flops_of(row), peak, found.mfu) / row.hours))
         for row, found, peak in validate_runs.validated(facts.runs())
         if found is not None and row.hours
     ]

@@ -124,6 +124,10 @@ def _python(keys: Mapping[str, Any], head: str) -> str:
     return "".join(f"{key} = {value!r}\n" for key, value in keys.items())
 
 
+def _calls(keys: Mapping[str, Any], head: str) -> str:
+    return f"{head}trainer = SFTTrainer(model=MODEL, args=SFTConfig(**{dict(keys)!r}), peft_config=LoraConfig(r=8))\n"
+
+
 def _options(keys: Mapping[str, Any], head: str) -> str:
     words = [f"--{key}" + ("" if value is True else f" {_word(value)}") for key, value in keys.items()]
     return "#!/bin/bash\nX=4\n" + " \\\n  ".join([head, *words]) + "\n"
@@ -139,4 +143,12 @@ def _word(value: Any) -> str:
     return text if "$" in text else shlex.quote(text)
 
 
-FORMS = {"yaml": _yaml, "json": _json, "toml": _toml, "python": _python, "options": _options, "pairs": _pairs}
+FORMS = {
+    "yaml": _yaml,
+    "json": _json,
+    "toml": _toml,
+    "python": _python,
+    "calls": _calls,
+    "options": _options,
+    "pairs": _pairs,
+}

@@ -50,6 +50,8 @@ BY_HAND = (
     Step("traced_steps.py --write", ("src/napkin/_tables/traced_steps.py",), "live bytes of traced training steps"),
     Step("lora_counts.py --write", ("src/napkin/_tables/adapter_targets.py",), "what peft adapts by default"),
     Step("class_fields.py", ("src/napkin/_tables/class_fields.py",), "the config fields that each class reads"),
+    Step("class_heads.py --write", ("src/napkin/_tables/class_heads.py",), "heads of classes that score labels"),
+    Step("class_ties.py", ("src/napkin/_tables/class_ties.py",), "whose tie_word_embeddings a class follows"),
     Step("class_counts.py --write MODEL_TYPE…", (), "parameters and FLOPs of transformers' classes"),
 )
 """Need transformers; a few minutes for each model type."""

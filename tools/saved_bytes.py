@@ -233,6 +233,8 @@ def network(fields: dict[str, Any], precision: str, kernel: str) -> Any:
 
 ADAPTER = "lora"
 """Kind of the adapters, by peft's name."""
+ADAPTER_DROPOUT = 0.0
+"""Dropout of LoRA's inputs."""
 SIZED: dict[str, dict[str, int]] = {
     "ia3": {},
     "adalora": {"init_r": RANK, "total_step": 10},
@@ -264,7 +266,9 @@ def adapted(model: Any, targets: str) -> Any:
     modules = [name for name in names if name not in parameters]
     wanted = "all-linear" if modules == ["all-linear"] else modules
     if ADAPTER == "lora":
-        config = peft.LoraConfig(r=RANK, target_modules=wanted, target_parameters=parameters)
+        config = peft.LoraConfig(
+            r=RANK, target_modules=wanted, target_parameters=parameters, lora_dropout=ADAPTER_DROPOUT
+        )
     else:
         config = peft_config(ADAPTER, wanted)
     if ADAPTER == "lora":
@@ -383,7 +387,10 @@ def said(
     implementation = implementation_of("hf", model.family)
     if lora:
         tuning = resolved(
-            Tuning(ADAPTER, RANK, 0.0, library="transformers"), tuple(lora.split(",")), model, implementation
+            Tuning(ADAPTER, RANK, ADAPTER_DROPOUT, library="transformers"),
+            tuple(lora.split(",")),
+            model,
+            implementation,
         )
         implementation = replace(implementation, tuning=tuning)
     policy, optimizer, woken = POLICIES[POLICY[precision]], find("adamw")[0], lora != ""
@@ -579,11 +586,12 @@ def main() -> int:
     parser.add_argument("--show", action="store_true", help="the tensors of what differs")
     parser.add_argument("--lora", default="", help="targets of adapters next to the frozen network: q_proj,v_proj")
     parser.add_argument("--adapter", default="lora", help="their kind, by peft's name: ia3, loha, oft")
+    parser.add_argument("--lora-dropout", type=float, default=0.0, help="dropout of LoRA's inputs")
     parser.add_argument("--config", help="a config.json in place of drawn ones")
     parser.add_argument("--shape", default="2x64", help="its sequences and their length")
     parser.add_argument("--write", action="store_true", help="keep the verdicts and some cases")
     asked = parser.parse_args()
-    globals()["ADAPTER"] = asked.adapter
+    globals().update(ADAPTER=asked.adapter, ADAPTER_DROPOUT=asked.lora_dropout)
     emulate()
     if asked.config:
         fields = json.loads(Path(asked.config).read_text(encoding="utf-8"))

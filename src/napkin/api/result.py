@@ -123,7 +123,7 @@ class Result:
 
     def __getitem__(self, path: str) -> Quantity:
         if not isinstance(path, str):
-            raise KeyError(f"a path is a text, not {type(path).__name__}: see .values for the paths")
+            raise KeyError(f"a path is a string, not {type(path).__name__}: see .values for the paths")
         found = self._found.by_path().get(path)
         if found is None:
             published = self._numbers

@@ -98,7 +98,8 @@ def _config(value: Mapping[object, object]) -> str:
         return json.dumps(value)
     except Exception as problem:  # also of a value's own methods
         raise NapkinError(
-            f"model: its fields are no JSON: {type(problem).__name__}", "give numbers, texts, lists and mappings"
+            f"model: its fields cannot be written as JSON ({type(problem).__name__})",
+            "give numbers, texts, lists and mappings",
         ) from None
 
 
@@ -115,7 +116,7 @@ def text_of(name: str, value: object) -> str:
         try:
             return ",".join(text_of(name, one) for one in value)
         except RecursionError:
-            raise NapkinError(f"{name}: a list is within itself", "give a flat list") from None
+            raise NapkinError(f"{name}: the list contains itself", "give a flat list") from None
     try:
         found = _number_text(value)
     except Exception:  # a value's own methods may raise anything: an array of two, a class

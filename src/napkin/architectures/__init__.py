@@ -14,6 +14,7 @@ from napkin._tables import architectures as _index
 from napkin.architectures.module_paths import located
 from napkin.architectures.reading import check_layer_lists
 from napkin.architectures.record import Architecture, Wrapper
+from napkin.architectures.tying import settle_tie
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.inputs.class_facts import class_facts, registered
 from napkin.inputs.load import printable
@@ -32,6 +33,9 @@ WRAPPERS: dict[str, str] = _index.WRAPPERS
 _PREDICTION = "mtp_config"
 QUANTIZED = "quantization_config"
 """Where a published file describes its multi-token prediction layers, outside of the language model's fields."""
+
+_SCORING = ("Classification", "QuestionAnswering", "QuestionAnsweringSimple", "MultipleChoice")
+"""Ends of the names of classes that score labels, in place of a language model's head."""
 
 _OTHER_MODALITIES = (
     *("vision", "visual", "image", "video", "audio", "speech", "mm", "boi", "eoi", "boa", "eoa", "projector"),
@@ -60,11 +64,24 @@ def build(config: Config, assumed: Sequence[str] = (), strict: bool = False) -> 
 def _build(config: Config, assumed: Sequence[str], strict: bool) -> Model:
     """Return the model, or raise the first problem that is found."""
     kind, text = config.model_type, text_model(config)  # which is the config itself where its fields are on one level
-    architecture, wrapper = architecture_of(text), _wrapper(config.model_type)
-    model = located(architecture.build(text), architecture.modules, wrapper.path if wrapper is not None else "")
+    architecture, wrapper = architecture_of(text), wrapper_of(config.model_type)
+    names = config.fields.get("architectures")
+    headed = isinstance(names, list) and any(isinstance(name, str) and name.endswith(_SCORING) for name in names[:1])
+    if headed:
+        from napkin.architectures.heads import with_class_head
+
+        model = with_class_head(config, text, architecture.build)
+    else:
+        model = architecture.build(text)
+    model = located(model, architecture.modules, wrapper.path if wrapper is not None else "")
     if len(model.stacks) == 1:
         check_layer_lists(text, model.stacks[0].depth)
     seen = _vision(config, kind, text, model)
+    if architecture.implementation.unrouted and model.experts:
+        config.notes.append(
+            "transformers' class runs every token through all experts, which its steps' time and memory hold; FLOPs "
+            "and MFU count those that a token chooses"
+        )
     settle(config, assumed, strict)
     own = wrapper is not None and wrapper.implementation is not None
     family = config.model_type if own else text.model_type
@@ -95,10 +112,9 @@ def _vision(config: Config, kind: str, text: Config, model: Model) -> Vision | N
     if found is not None:
         told = f"only the language model of {printable(kind, 40)} is counted"
         config.notes[:] = [note for note in config.notes if not note.startswith(told)]
-        memory = "memory counts them in" if len(model.stacks) == 1 else "memory leaves them out"
         config.notes.append(
             f"totals are those of the language model of {printable(kind, 40)}; its vision tower and projector are in "
-            f"params/vision and flops/vision, and {memory}"
+            "params/vision and flops/vision, and memory counts them in"
         )
     return found
 
@@ -123,7 +139,7 @@ def implementation_of(implementation: str, model_type: str) -> Implementation:
     """Return how an implementation runs a model_type: `hf` differs from one to the next, frameworks do not."""
     if implementation != "hf":
         return FRAMEWORKS[implementation]
-    wrapper = _wrapper(model_type)
+    wrapper = wrapper_of(model_type)
     if wrapper is not None:
         return wrapper.implementation or HF
     return _record(model_type).implementation if model_type in MODULES else HF
@@ -134,7 +150,8 @@ def _record(model_type: str) -> Architecture:
     return next(one for one in records if one.model_type == model_type)
 
 
-def _wrapper(model_type: str) -> Wrapper | None:
+def wrapper_of(model_type: str) -> Wrapper | None:
+    """Return the record of a multimodal model_type; None for any other."""
     if model_type not in WRAPPERS:
         return None
     return next(one for one in _record(WRAPPERS[model_type]).wrappers if one.model_type == model_type)
@@ -148,7 +165,7 @@ def text_model(config: Config) -> Config:
         method = stored.get("quant_method") if isinstance(stored, dict) else None
         how = f", stored as {printable(method, 40)}" if isinstance(method, str) else ""
         config.notes.append(f"a quantized checkpoint{how}: its logical parameters are counted")
-    wrapper = _wrapper(config.model_type)
+    wrapper = wrapper_of(config.model_type)
     if wrapper is None and (config.model_type in MODULES or not config.has("text_config")):
         return config
     name = printable(config.model_type, 40)
@@ -169,8 +186,9 @@ def text_model(config: Config) -> Config:
     if wrapper is not None:
         config.ignore(*wrapper.ignored)
     if wrapper is not None and wrapper.flat and not config.has("text_config"):
-        config.model_type = WRAPPERS[config.model_type]
+        kind, config.model_type = config.model_type, WRAPPERS[config.model_type]
         config.defaults, config.aliases = class_facts(config.model_type)
+        settle_tie(config, config, kind)
         return config
     if config.raw(_PREDICTION, required=False) is not None:
         config.notes.append("multi-token prediction layers of the checkpoint not counted")
@@ -181,41 +199,9 @@ def text_model(config: Config) -> Config:
     vision = config.raw("vision_config", required=False)
     if wrapper is not None and wrapper.sees and isinstance(vision, dict) and "hidden_size" in vision:
         text.restate(wrapper.sees, vision["hidden_size"])
-    _settle_tie(config, text)
+    settle_tie(config, text, config.model_type)
     config.ignore(*(f for f, value in config.fields.items() if f in text.fields and text.fields[f] == value))
     return text
-
-
-def _settle_tie(config: Config, text: Config) -> None:
-    """Settle tie_word_embeddings, which either level may have; where neither says it, both classes must agree."""
-    field = "tie_word_embeddings"
-    outer = config.raw(field, required=False)
-    if config.has(field) and text.has(field) and text.raw(field) != outer:
-        release = _release(config)
-        if release is None:
-            raise config.refuse(
-                field, "contradicts text_config's, and releases differ in which they follow", "make them agree"
-            )
-        if release >= 5:  # the whole's since transformers 5, the language model's before
-            text.origins[field] = config.origins[field]
-            text.fields = {**text.fields, field: outer}
-        return
-    if outer is None or text.has(field):
-        return
-    if not config.has(field) and text.defaults.get(field) not in (None, outer):
-        raise config.refuse(field, "is missing, and the two classes' defaults differ", f"add {field}: true or false")
-    text.origins[field] = (outer, config.origins[field][1])
-    text.fields = {**text.fields, field: outer}
-    text.used.add(field)
-
-
-def _release(config: Config) -> int | None:
-    """Return the major version of transformers that wrote the file, where it says so."""
-    written = config.raw("transformers_version", required=False)
-    if written is None and isinstance(config.document.data, dict):
-        written = config.document.data.get("transformers_version")
-    major, dot, _ = written.partition(".") if isinstance(written, str) else ("", "", "")
-    return int(major) if dot and major.isdecimal() and len(major) <= 3 else None
 
 
 def _other_modality(field: str) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from napkin.architectures.blocks import NormStyle, Operations
-from napkin.operations.attention import Rotary
 from napkin.operations.base import Operation
 from napkin.operations.linear import Matmul
 from napkin.operations.pointwise import Activation, Add, Multiply
 from napkin.operations.roles import COLUMN
+from napkin.operations.rotary import Rotary
 from napkin.operations.views import Cast
 from napkin.record import record
 
@@ -93,7 +93,7 @@ class QkNorm:
 
 @record
 class Rope:
-    """Rotary embedding of the first `dim` elements of each head (fields as in operations.attention.Rotary)."""
+    """Rotary embedding of the first `dim` elements of each head (fields as in operations.rotary.Rotary)."""
 
     dim: int
     pairing: str = "half"

@@ -24,7 +24,7 @@ Vary = Callable[[Attention, Plan], Attention]
 @record
 class RotaryPositions:
     """Rotary positions: how elements are paired, the part of a head that rotates where no field says so, and whether
-    the rotation runs in fp32 (`once` as in operations.attention.Rotary)."""
+    the rotation runs in fp32 (`once` as in operations.rotary.Rotary)."""
 
     pairing: str = "half"
     part: float = 1.0

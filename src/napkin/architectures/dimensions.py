@@ -75,8 +75,10 @@ def dimensions_of(
     kv_heads: int,
     head_dim: int,
     max_length: int | None = None,
+    tie: bool | None = None,
 ) -> Dimensions:
-    """Return dimensions of which those of attention are known, with vocabulary and head read."""
+    """Return dimensions of which those of attention are known, with vocabulary and head read. tie: whether the head's
+    weight is the embedding's, where no field says it; nothing is tied where there is no head."""
     none = headless(config)
     return Dimensions(
         config.name,
@@ -88,7 +90,7 @@ def dimensions_of(
         head_dim,
         config.integer("vocab_size"),
         max_length,
-        not none and tied(config),
+        not none and (tied(config) if tie is None else tie),
         none,
     )
 

@@ -12,7 +12,7 @@ from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul, PerSequence
 from napkin.operations.model import Model, Parts, stack_of
 from napkin.operations.pointwise import Activation
-from napkin.operations.roles import LM_HEAD, REPLICATED, VOCABULARY
+from napkin.operations.roles import LM_HEAD, POOLER, REPLICATED, VOCABULARY
 from napkin.record import record, replace
 
 BARE, MASKED, PRETRAINING = "bare", "masked", "pretraining"
@@ -65,8 +65,8 @@ def masked_head(
 def pooler(hidden: int, source: str, *, used: bool = True) -> Operations:
     """Return the layer that reads a sequence's first token. `used`: the loss depends on it."""
     return (
-        PerSequence("pooler", (source,), hidden, hidden, True, first=True, used=used),
-        Activation("pooler_activation", ("pooler",), hidden, "tanh"),
+        PerSequence("pooler", (source,), hidden, hidden, True, first=True, used=used, role=POOLER),
+        Activation("pooler_activation", ("pooler",), hidden, "tanh", role=POOLER),
     )
 
 

@@ -15,8 +15,8 @@ from napkin.architectures.assembly import embedding, head, runs_of
 from napkin.architectures.attention import Attention
 from napkin.architectures.attention_parts import Heads, QkvProjections, Rope
 from napkin.architectures.blocks import RMS, Block, NormStyle
-from napkin.architectures.dimensions import Dimensions, decoder_only, prediction_modules
-from napkin.architectures.reading import FULL, depth, head_size, headless, kv_heads_of, tied, width
+from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of, prediction_modules
+from napkin.architectures.reading import FULL, checked, depth, head_size, kv_heads_of, width
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
 from napkin.operations.base import Operation
@@ -51,10 +51,7 @@ def kinds(
     if not listed:
         raise config.wrong(field, "is empty")
     renamed = [_OLDER_NAMES.get(entry, entry) if isinstance(entry, str) else entry for entry in listed]
-    for entry in renamed:
-        if entry not in known:
-            raise config.refuse(field, f"napkin does not know {printable(repr(entry), 60)}")
-    return renamed
+    return checked(config, field, renamed, len(renamed), known)
 
 
 def positive(config: Config, field: str, value: int, what: str) -> int:
@@ -104,19 +101,9 @@ def sizes_of(
     tie        whether the head's weight is the embedding's, where no field says it
     positions  the class says how many it was trained for
     """
-    return Dimensions(
-        config.name,
-        config.model_type,
-        width(config),
-        depth(config) if layers is None else layers,
-        heads,
-        kv_heads,
-        head_dim,
-        config.integer("vocab_size"),
-        config.optional_integer("max_position_embeddings") if positions else None,
-        tied(config) if tie is None else tie,
-        headless(config),
-    )
+    hidden, count = width(config), depth(config) if layers is None else layers
+    most = config.optional_integer("max_position_embeddings") if positions else None
+    return dimensions_of(config, hidden, count, heads, kv_heads, head_dim, most, tie)
 
 
 def grouped_sizes(config: Config, *, layers: int | None = None, tie: bool | None = None) -> Dimensions:

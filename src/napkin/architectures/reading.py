@@ -144,16 +144,8 @@ def layer_types(
     config: Config, layers: int, otherwise: Callable[[int], str], field: str = "layer_types"
 ) -> Sequence[str]:
     """Read the attention of each layer as config.json lists it, or as the class lays it out where it does not."""
-    known = (WINDOWED, FULL, CHUNKED)
-    given = config.items(field, required=False)
-    if given is None:
-        return [otherwise(i) for i in range(layers)]
-    if len(given) != layers:
-        raise config.wrong(field, f"has {len(given)} entries for {layers} layers")
-    for entry in given:
-        if entry not in known:
-            raise config.refuse(field, f"napkin does not know {printable(repr(entry), 60)}")
-    return given
+    given = listed(config, field, layers, (WINDOWED, FULL, CHUNKED))
+    return [otherwise(i) for i in range(layers)] if given is None else given
 
 
 def indices(config: Config, field: str, layers: int) -> frozenset[int]:

@@ -9,7 +9,7 @@ from napkin.autograd.tensors import INPUT_LABEL, WEIGHT_COPY, Node, Storage, Ten
 from napkin.elementwise import Number, is_zero, maximum, minimum, product
 
 PRODUCTS = ("linear", "frozen", "grouped_mm", "bmm", "matmul", "mul", "gather", "index", "where", "masked_fill")
-"""Primitives that save their operands alone, indices and conditions among them."""
+"""Primitives that save only their operands, indices and conditions among them."""
 
 
 def forward_peaks(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]]) -> tuple[Number, Number, Number]:
@@ -37,8 +37,8 @@ def _passes(
     nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]], end: int | None = None
 ) -> list[tuple[Node, _Parts, _Parts]]:
     """Return the nodes that run, each with what it makes and with what nothing reads after it. end: the pass ends
-    before this node, as soon as the last one has saved what it needs, before its output exists where that is its inputs
-    alone."""
+    before this node, as soon as the last one has saved what it needs, before its output exists where that is only
+    its inputs."""
     makes = [[id(storage) for _, storage in node.output.storages] for node in nodes]
     reads = [
         [id(storage) for tensor in node.inputs for _, storage in tensor.storages] + [id(s) for _, s in node.kept]

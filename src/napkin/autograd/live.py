@@ -1,10 +1,10 @@
 """Compute live bytes while a tape runs backward, as a dispatch mode that traces every tensor measures them (forward:
 forward_peaks.py).
 
-Autograd's engine runs the nodes in reverse order. Each computes
-the gradients of its inputs (an addition passes on the one that it received), then frees the gradient that it read and
-its saved tensors; weight gradients stay. Accumulating into an existing gradient allocates a new tensor: under a
-dispatch mode autograd does not accumulate in place (torch/csrc/autograd/input_buffer.cpp, accumulate).
+Autograd's engine runs the nodes in reverse order. Each computes the gradients of its inputs (an addition passes on the
+one that it received), then frees the gradient that it read and its saved tensors; weight gradients stay. Accumulating
+into an existing gradient allocates a new tensor: under a dispatch mode autograd does not accumulate in place
+(torch/csrc/autograd/input_buffer.cpp, accumulate).
 """
 
 from __future__ import annotations

@@ -18,12 +18,12 @@ from torch.utils.checkpoint import checkpoint
 from napkin import record
 from napkin.bench.torch_operations import ForwardContext, TorchOperation, of_kind
 from napkin.errors import Refused
-from napkin.operations.attention import Rotary
 from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.model import Model
 from napkin.operations.pointwise import Add
 from napkin.operations.roles import TOKEN
+from napkin.operations.rotary import Rotary
 from napkin.operations.views import Slice
 
 ROPE_BASE = 10000.0

@@ -16,13 +16,14 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from napkin.errors import Refused
-from napkin.operations.attention import AttentionCore, Rotary
+from napkin.operations.attention import AttentionCore
 from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.experts import Experts
 from napkin.operations.linear import Matmul
 from napkin.operations.norms import Norm
 from napkin.operations.pointwise import Activation, Add, Dropout, Jitter, Multiply, Scale, Softcap
+from napkin.operations.rotary import Rotary
 from napkin.operations.router import Router
 from napkin.operations.views import Concat, Slice
 

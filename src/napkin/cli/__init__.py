@@ -150,11 +150,11 @@ def _main(argv: list[str]) -> int:
 
 def _answer(command: Command, line: Line) -> int:
     given, launch = options_of(command, line)
-    forms = _forms(line.given) or _forms(given)  # the command line wins
+    target = str(given["output"].text) if "output" in given and not command.keeps else "-"
+    forms = _forms(line.given) or _forms(given) or _forms_by_name(target, given)  # the command line wins
     clash = _clash(given, forms)
     if clash:
         raise NapkinError(f"--{clash[0]} and --{clash[1]} cannot be combined", "choose one")
-    target = str(given["output"].text) if "output" in given and not command.keeps else "-"
     answer = answer_of(command, given, launch, line.unused, forms[:1] == ["json"])
     if "plot" in given:
         from napkin.render.plot import draw
@@ -227,11 +227,20 @@ def _impossible(command: Command, given: dict[str, OptionText], problem: NapkinE
 
 _SEEN = ("verbose", "quiet", "paths")
 """Options of the text that a person reads."""
+_ENDS = {".json": "json", ".csv": "csv", ".md": "markdown"}
+"""Ends of an output file's name, and the form that they ask for."""
 
 
 def _forms(given: dict[str, OptionText]) -> list[str]:
     """Return the forms other than text that are asked for."""
     return [form for form in ("json", "csv", "markdown") if form in given and given[form].text]
+
+
+def _forms_by_name(target: str, given: dict[str, OptionText]) -> list[str]:
+    """Return the form that the output file's name ends with, unless an option of the text is given."""
+    if any(name in given and given[name].text for name in _SEEN):
+        return []
+    return [form for end, form in _ENDS.items() if target.lower().endswith(end)]
 
 
 def _clash(given: dict[str, OptionText], forms: list[str]) -> tuple[str, str] | None:

@@ -59,7 +59,8 @@ def read(inputs: Inputs) -> CheckpointQuestion:
         mtbf = _read_mtbf(inputs)
         if gpus is not None and mtbf is None:
             inputs.assume("failures at the rate of published runs")
-            mtbf = interruptions.mtbf_of(failures.published_mtbf(), gpus)
+            gpu_mtbf, _ = failures.published_mtbf()
+            mtbf = interruptions.mtbf_of(gpu_mtbf, gpus)
         if gpus is not None and write is None:
             inputs.assume("storage as in published runs")
         return CheckpointQuestion(count, policy, optimizer, write, mtbf, gpus)

@@ -92,9 +92,9 @@ class Inputs:
     def _name(self, spelling: str) -> str:
         return spelled(spelling, self.command.names) or spelling
 
-    def changed(self, changes: Mapping[str, str | bool]) -> Inputs:
-        """Return the inputs of the same question with other texts for some options."""
-        texts = {self._name(name): OptionText(text) for name, text in changes.items()}
+    def changed(self, changes: Mapping[str, str | bool | None]) -> Inputs:
+        """Return the inputs of the same question with other texts for some options; None leaves one out."""
+        texts = {self._name(name): None if text is None else OptionText(text) for name, text in changes.items()}
         return Inputs(self.command, changed(self.given, texts), self._only)
 
     def texts_given(self) -> dict[str, Text]:

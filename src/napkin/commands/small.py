@@ -10,6 +10,7 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.question.machine import WHICH, read_dtype, read_hardware
 from napkin.commands.screens import linear as screen
 from napkin.counting import linear_stack as linear
+from napkin.counting.products import product_term
 from napkin.counting.utilization import mfu_of_matmul, verdict_of
 from napkin.errors import BROKEN, OK, NapkinError
 from napkin.footprint.linear_memory import linear_memory
@@ -146,7 +147,7 @@ def matmul_words(one: Gemm) -> str:
 
 def _flops_of_matmul(one: Gemm) -> Answer:
     """Answer with the FLOP of one matmul: 2·m·k·n."""
-    flops = linear.product_term(one, "flops/forward")
+    flops = product_term("flops/forward", one)
     training = linear.training_flops(flops)
     note = "one matmul is counted; in training, backward makes two more of the same size"
     return Answer(
@@ -196,7 +197,7 @@ def _flops_of_stack(stack: LinearStack) -> Answer:
 def _mfu_of_matmul(question: MeasuredMatmul) -> Answer:
     """Answer with the FLOP/s of a measured matmul over the dense peak of its number format."""
     one, hardware, dtype = question.one, question.hardware, question.dtype
-    flops = linear.product_term(one, "flops/total")
+    flops = product_term("flops/total", one)
     peak = hardware.term(f"peak/{peak_name(dtype)}", "peak")
     mfu, rate = mfu_of_matmul(flops, question.time, peak)
     word = verdict_of(mfu.value)

@@ -12,7 +12,7 @@ d_v), h width. Sums over layers run over those that have attention.
     torch              3 × the counted forward over the full square (1 × of what runs without gradient)
                                                                                torch.utils.flop_counter
 A tied head is the input table, which then works as a matrix: nothing is subtracted for it in palm, but for
-tables that are looked up alone.
+tables that are only looked up.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _length(model: Model, over: Works) -> Number:
 
 
 def heads_width(model: Model) -> int:
-    """Σ over layers of heads · (d_qk + d_v): twice L·a·d where keys and values are alike."""
+    """Return Σ over layers of heads · (d_qk + d_v): twice L·a·d where keys and values are alike."""
     return sum(
         int(count * op.attention_width())
         for stack in model.stacks
@@ -123,13 +123,14 @@ def heads_width(model: Model) -> int:
 
 
 def _square(path: str, model: Model, pairs: int, seq: Term) -> Term:
-    """`pairs`·Σ a·(d_qk + d_v)·s: 6 for the full square (2 FLOP in each of 3 passes), 3 for half of it."""
+    """Return the FLOP/token `pairs`·Σ a·(d_qk + d_v)·s. pairs: 6 for the full square (2 FLOP in each of 3 passes), 3
+    for half of it."""
     wide = leaf("heads_times_sizes", heads_width(model), "1", GIVEN)
     return multiply(f"{path}/attention", constant(str(pairs), pairs, "FLOP/token^2"), wide, seq)
 
 
 def _matrices(path: str, model: Model, over: Works, mtp: bool) -> Term:
-    """Three passes through the matrices of parameters, per token."""
+    """Return the FLOP/token of three passes through the matrices of parameters."""
     terms = list(flops.by_operation(model, over, mtp=mtp, which=lambda product: product.weight).values())
     ahead = add(f"{path}/forward", *terms)
     three = constant("3", 3, "1", "forward, and twice it backward")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from napkin.counting.products import BACKWARD, MULTIPLY_ADD, product_term
 from napkin.elementwise import Number
 from napkin.operations.base import Operation
 from napkin.operations.model import Layer, Model, Stack
@@ -20,9 +21,6 @@ from napkin.record import replace
 from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply
 from napkin.training.layout import Layout
 from napkin.training.tasks import Passes
-
-MULTIPLY_ADD = "a multiply-add is 2 FLOP"
-BACKWARD = "backward makes two products of the forward's size: one for the input's gradient, one for the weight's"
 
 ONE_GRADIENT = "one product: frozen weights have no gradient, or inputs that nothing trained depends on"
 
@@ -41,7 +39,7 @@ def works(
     documents: tuple[tuple[int, int], ...] = (),
     indexer_loss: bool = False,
 ) -> dict[str, Work]:
-    """`batch` sequences of `seq` tokens; `target` tokens for the second stack of an encoder-decoder."""
+    """Return the work of `batch` sequences of `seq` tokens; of `target` tokens in an encoder-decoder's second stack."""
     first, *others = model.stacks
     found = {first.name: Work(batch, seq, pairs, documents, indexer_loss=indexer_loss)}
     for stack in others:
@@ -66,19 +64,14 @@ def tokens(over: Works) -> Number:
 
 
 def _product(name: str, product: Gemm) -> Term:
-    """2·batch·m·k·n FLOP; of attention's GEMMs 2·pairs·heads·d in the convention of counting pairs."""
+    """Return the FLOPs of a product; of attention's 2·pairs·heads·d in the convention of counting pairs."""
     if product.pairs is not None:
         return _attention(name, product.pairs)
-    factors = [constant("2", 2, "FLOP", MULTIPLY_ADD)]
-    batch = product.batch
-    if not isinstance(batch, int) or batch != 1:
-        factors.append(leaf(f"{name}/batch", batch, "1", GIVEN))
-    factors += [leaf(f"{name}/{axis}", getattr(product, axis), "1", GIVEN) for axis in ("m", "k", "n")]
-    return multiply(name, *factors)
+    return product_term(name, product, f"{name}/")
 
 
 def _attention(name: str, pairs: Pairs) -> Term:
-    """Scores q·kᵀ or values: 2·pairs·heads·d FLOP."""
+    """Return the 2·pairs·heads·d FLOP of scores q·kᵀ, or of values."""
     path = name.rpartition("/")[0]
     count, heads = leaf(f"{path}/pairs", pairs.count, "1", GIVEN), leaf(f"{path}/heads", pairs.heads, "1", GIVEN)
     per_pair = constant("2", 2, "FLOP", MULTIPLY_ADD)
@@ -122,7 +115,8 @@ def summed(name: str, parts: Sequence[Term]) -> Term:
 
 
 def _operations(model: Model, stack: Stack, mtp: bool) -> list[tuple[str, Number, Operation]]:
-    """(kind of layer, how many, operation) of a stack, layers of a kind once; the prediction modules where asked."""
+    """Return (kind of layer, how many, operation) of a stack, layers of a kind once; with the multi-token prediction
+    modules where `mtp` asks for them."""
     found: list[tuple[str, Number, Operation]] = [("", 1, op) for op in stack.before]
     for kind, count, layer in stack.kinds():
         found += [(kind, count, op) for op in layer.operations]
@@ -142,8 +136,8 @@ def by_operation(
     only: Callable[[Operation], bool] | None = None,
     which: Callable[[Gemm], bool] | None = None,
 ) -> dict[str, Term]:
-    """Forward FLOPs summed by the operation's name, over all layers that have it; of those that `only` lets pass.
-    `which`: the products that count; else all."""
+    """Return the forward FLOPs by the operation's name, summed over all layers that have it. only: which operations
+    count, which: which of their products do; else all."""
     parts: dict[str, list[Term]] = {}
     for stack in model.stacks:
         prefix = f"{stack.name}/" if len(model.stacks) > 1 else ""
@@ -162,7 +156,7 @@ def by_operation(
 
 
 def layer_forward(path: str, layer: Layer, work: Work) -> Term:
-    """Forward FLOPs of one layer."""
+    """Return the forward FLOPs of one layer."""
     return summed(path, [term for operation in layer.operations for term in operation_flops(path, operation, work)])
 
 
@@ -180,8 +174,8 @@ def runs_backward(model: Model, over: Works) -> set[int]:
 def backward(
     model: Model, over: Works, ahead: Term, mtp: bool = False, only: Callable[[Operation], bool] | None = None
 ) -> Term:
-    """FLOPs of the backward pass: twice the forward's, `ahead`, without what runs without gradient; of the operations
-    that `only` lets pass."""
+    """Return the FLOPs of the backward pass: twice the forward's, `ahead`, without what runs without gradient. only:
+    which operations count; else all."""
     found = runs_backward(model, over)
     if found <= {2}:
         return multiply("flops/backward", constant("2", 2), ahead, source=BACKWARD)
@@ -197,7 +191,7 @@ def backward(
 
 
 def passes(name: str, model: Model, over: Works, mtp: bool = False) -> Term:
-    """FLOPs of the forward and the backward pass."""
+    """Return the FLOPs of the forward and the backward pass."""
     ahead = forward(model, over, mtp)
     if runs_backward(model, over) <= {2}:
         return multiply(name, constant("3", 3, "1", "forward, and twice it backward"), ahead)
@@ -215,7 +209,7 @@ def is_attention(operation: Operation) -> bool:
 
 
 def attention(model: Model, over: Works, pairs: str, mtp: bool = False) -> Term:
-    """Forward and backward FLOPs of scores and values in a convention of counting pairs."""
+    """Return the forward and backward FLOPs of scores and values in a convention of counting pairs."""
     name = "flops/attention" if pairs == FULL else f"flops/attention/{pairs}"
     counted = with_pairs(over, pairs)
     parts = list(by_operation(model, counted, mtp=mtp, only=is_attention).values())
@@ -270,7 +264,7 @@ def remarks(model: Model) -> list[str]:
 
 
 def packed(lengths: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Documents that fill a sequence, as (length, how many)."""
+    """Return the documents that fill a sequence, as (length, how many)."""
     counts: dict[int, int] = {}
     for length in lengths:
         counts[length] = counts.get(length, 0) + 1

@@ -13,7 +13,7 @@ SOURCE = "Glorot and Bengio 2010, proceedings.mlr.press/v9/glorot10a.html; LeCun
 
 
 def scaled_std(fan_in: Term) -> Term:
-    """1/√d."""
+    """Return 1/√d, the standard deviation of weights over `fan_in` inputs."""
     return divide("init/std", constant("1", 1), square_root("root_of_fan_in", fan_in), source=SOURCE)
 
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby, pairwise
 
+from napkin.counting.products import BACKWARD, product_term
 from napkin.elementwise import Number
 from napkin.operations.linear import Matmul
-from napkin.operations.work import Gemm, Work
+from napkin.operations.work import Work
 from napkin.record import record
 from napkin.term import TRUE, Term, add, constant, divide, leaf, multiply, subtract
-
-TWICE = "backward makes two products of the forward's size: one for the input's gradient, one for the weight's"
 
 
 @record
@@ -61,31 +60,22 @@ def deep(width: int, depth: int) -> tuple[EqualLayers, ...]:
     return EqualLayers(1, depth, width, width), EqualLayers(depth + 1, 1, width, 1)
 
 
-def product_term(product: Gemm, name: str) -> Term:
-    """2 · batch · m · k · n FLOP of one product."""
-    factors = [constant("2", 2, "FLOP", "a multiply-add is 2 FLOP")]
-    if product.batch != 1:
-        factors.append(leaf("batch", product.batch, "1"))
-    factors += [leaf(axis, size, "1") for axis, size in (("m", product.m), ("k", product.k), ("n", product.n))]
-    return multiply(name, *factors)
-
-
 def forward(runs: Sequence[EqualLayers], batch: int) -> Term:
     """Return the FLOP of one forward pass over `batch` examples, a part for each run of equal layers."""
     work = Work(1, batch)
-    parts = [run.all(product_term(p, f"flops/forward/{run.name}")) for run in runs for p in run.one.gemms(work)]
+    parts = [run.all(product_term(f"flops/forward/{run.name}", p)) for run in runs for p in run.one.gemms(work)]
     return add("flops/forward", *parts)
 
 
 def backward(forward_flops: Term) -> Term:
-    """Twice the forward pass."""
-    return multiply("flops/backward", constant("2", 2), forward_flops, source=TWICE)
+    """Return the FLOP of the backward pass: twice the forward's."""
+    return multiply("flops/backward", constant("2", 2), forward_flops, source=BACKWARD)
 
 
 def input_gradient(runs: Sequence[EqualLayers], batch: int) -> Term:
     """Return the FLOP of the first layer's input gradient, which plain data does not ask for."""
     first = runs[0].one.gemms(Work(1, batch))[0]
-    return product_term(first, "flops/backward/input_gradient")
+    return product_term("flops/backward/input_gradient", first)
 
 
 def backward_of_data(backward_flops: Term, first: Term) -> Term:

@@ -3,12 +3,14 @@
     total          token table + head + everything else; a tied head is the table, counted once
     active         total less the experts that a token does not choose: routers, shared experts and tables are all in
     non_embedding  total less token tables and head; learned positions stay in
-    lookup_embedding  of the tables, those that are looked up alone: of layers' own inputs, and an encoder's where the
+    lookup_embedding  of the tables, those that are only looked up: of layers' own inputs, and an encoder's where the
                    head shares the decoder's
 Buffers are no parameters. Runs of equal layers are counted once and multiplied, so cost does not grow with depth.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from napkin.operations.base import Operation
 from napkin.operations.model import Layer, Model
@@ -21,87 +23,96 @@ _DIMENSIONS = {1: ("entries",), 2: ("rows", "columns"), 3: ("blocks", "rows", "c
 Tree = list[Term]
 
 
-def params(model: Model, mtp: bool = False) -> dict[str, Term]:
-    """Return every published count of parameters, by path. `mtp`: with the multi-token prediction modules."""
-    embedding: Tree = []
-    positions: Tree = []
-    inputs: Tree = []
-    outside: Tree = []
-    head: Tree = []
-    layers: Tree = []
-    one_layer: Tree = []
-    idle: Tree = []
-    of_kind: dict[str, Tree] = {"router": [], "experts": [], "shared_experts": []}
-    for stack in model.stacks:
-        prefix = f"{stack.name}/" if len(model.stacks) > 1 else ""
-        own = bool(model.stacks[-1].before[0].embeds())  # a decoder's table, which its head may share
-        tokens = inputs if model.tied and own and stack is not model.stacks[-1] else embedding
-        for operation in stack.before:
-            path = f"params/{prefix}{operation.name}"
-            into = {TOKEN: tokens, POSITION: positions, LAYERS: inputs}.get(operation.embeds(), outside)
-            into += [weight_params(path, w) for w in operation.weights()]
-        for name, count, layer in stack.kinds():
-            times = leaf(f"{prefix}{name}_layers", count, "1", GIVEN)
-            one = layer_params(f"params/layer/{prefix}{name}", layer)
-            one_layer.append(one)
-            layers.append(multiply(f"params/layers/{prefix}{name}", times, one))
-            for kind, parts in _kinds(f"params/layer/{prefix}{name}", layer).items():
-                if parts:
-                    each = _sum(f"params/{kind}/{prefix}{name}/each", parts)
-                    of_kind[kind].append(multiply(f"params/{kind}/{prefix}{name}", times, each))
-            unused = _idle(f"params/layer/{prefix}{name}", layer)
-            if unused:
-                each = _sum(f"params/idle/{prefix}{name}/each", unused)
-                idle.append(multiply(f"params/idle/{prefix}{name}", times, each))
-        for operation in stack.after:
+class _Found:
+    """Terms of a model's weights, by what they are of.
+
+    embedding  tables of tokens             lookup   tables that are only looked up
+    positions  learned positions            outside  other weights outside of the layers
+    layers     all layers                   each     one layer of each kind
+    idle       experts that a token does not choose   of_kind  routers, routed and shared experts
+    """
+
+    def __init__(self) -> None:
+        self.embedding: Tree = []
+        self.lookup: Tree = []
+        self.positions: Tree = []
+        self.outside: Tree = []
+        self.head: Tree = []
+        self.layers: Tree = []
+        self.each: Tree = []
+        self.idle: Tree = []
+        self.of_kind: dict[str, Tree] = {"router": [], "experts": [], "shared_experts": []}
+
+    def add_before(self, path: str, operations: Iterable[Operation], alone: bool) -> None:
+        """Add what precedes the layers. alone: its token table is looked up, and is no head's."""
+        tokens = self.lookup if alone else self.embedding
+        of_table = {TOKEN: tokens, POSITION: self.positions, LAYERS: self.lookup}
+        for operation in operations:
+            into = of_table.get(operation.embeds(), self.outside)
+            into += [weight_params(f"{path}{operation.name}", weight) for weight in operation.weights()]
+
+    def add_layers(self, name: str, times: Term, layer: Layer) -> Term:
+        """Add equal layers, and return the parameters of one."""
+        path = f"params/layer/{name}"
+        one = layer_params(path, layer)
+        self.layers.append(multiply(f"params/layers/{name}", times, one))
+        for kind, parts in _kinds(path, layer).items():
+            if parts:
+                each = _sum(f"params/{kind}/{name}/each", parts)
+                self.of_kind[kind].append(multiply(f"params/{kind}/{name}", times, each))
+        if unused := _idle(path, layer):
+            each = _sum(f"params/idle/{name}/each", unused)
+            self.idle.append(multiply(f"params/idle/{name}", times, each))
+        return one
+
+    def add_after(self, path: str, operations: Iterable[Operation], tied: bool) -> None:
+        """Add what follows the layers. tied: the head's matrix is the token table."""
+        for operation in operations:
             for weight in operation.weights():
                 is_head = operation.role == LM_HEAD and weight.name == "weight"
-                if is_head and model.tied:
-                    continue
-                (head if is_head else outside).append(weight_params(f"params/{prefix}{operation.name}", weight))
-    layers += [weight_params(f"params/shared_layers/{op.name}", w) for op in model.shared for w in op.weights()]
-    if mtp:
-        layers += _predicting(model, idle, of_kind)
-    return _published(model, embedding, head, positions, inputs, outside, layers, one_layer, idle, of_kind)
+                if not (is_head and tied):
+                    into = self.head if is_head else self.outside
+                    into.append(weight_params(f"{path}{operation.name}", weight))
 
 
-def _published(
-    model: Model,
-    embedding: Tree,
-    head: Tree,
-    positions: Tree,
-    inputs: Tree,
-    outside: Tree,
-    layers: Tree,
-    one_layer: Tree,
-    idle: Tree,
-    of_kind: dict[str, Tree],
-) -> dict[str, Term]:
-    tied = "the head's matrix is the token table" if model.tied else "no head"
-    alone = [_sum("params/lookup_embedding", inputs)] if inputs else []
-    found: list[Term] = [
-        _sum("params/embedding", [*embedding, *alone], "no token table"),
-        _sum("params/lm_head", head, tied),
-        _sum("params/layers", layers, "no layers"),
-    ]
-    if positions:
-        found.append(_sum("params/position_embedding", positions))
-        outside = [*outside, found[-1]]
-    if outside:
-        found.append(_sum("params/outside_layers", outside))
-    rest = [term for term in found if term.name in ("params/layers", "params/outside_layers")]
-    non_embedding = _sum("params/non_embedding", rest)
-    total = add("params/total", found[0], found[1], non_embedding)
-    if idle:
-        unused = _sum("params/idle_experts", idle)
-        active = subtract("params/active", total, unused)
-    else:
-        active = total.renamed("params/active")
-    found = [total, active, non_embedding, *found, *alone]
-    found += [_sum(f"params/{kind}", parts) for kind, parts in of_kind.items() if parts]
-    found += [term for term in layers if term.name.startswith("params/layers/")]
-    found += one_layer
-    return {term.name: term for term in found}
+def params(model: Model, mtp: bool = False) -> dict[str, Term]:
+    """Return every published count of parameters, by path. `mtp`: with the multi-token prediction modules."""
+    found = _Found()
+    last = model.stacks[-1]
+    own = bool(last.before[0].embeds())  # a decoder's table, which its head may share
+    for stack in model.stacks:
+        prefix = f"{stack.name}/" if len(model.stacks) > 1 else ""
+        found.add_before(f"params/{prefix}", stack.before, alone=model.tied and own and stack is not last)
+        for name, count, layer in stack.kinds():
+            times = leaf(f"{prefix}{name}_layers", count, "1", GIVEN)
+            found.each.append(found.add_layers(f"{prefix}{name}", times, layer))
+        found.add_after(f"params/{prefix}", stack.after, model.tied)
+    shared = [weight_params(f"params/shared_layers/{op.name}", w) for op in model.shared for w in op.weights()]
+    found.layers += shared
+    if mtp and model.extra:
+        times = leaf("prediction_modules", len(model.extra), "1", GIVEN)
+        found.add_layers("multi_token_prediction", times, model.extra[0])
+    return _published(found, model.tied)
+
+
+def _published(of: _Found, tied: bool) -> dict[str, Term]:
+    """Return the published terms, the total first."""
+    alone = [_sum("params/lookup_embedding", of.lookup)] if of.lookup else []
+    embedding = _sum("params/embedding", [*of.embedding, *alone], "no token table")
+    head = _sum("params/lm_head", of.head, "the head's matrix is the token table" if tied else "no head")
+    layers = _sum("params/layers", of.layers, "no layers")
+    positions = [_sum("params/position_embedding", of.positions)] if of.positions else []
+    around = [*of.outside, *positions]
+    outside = [_sum("params/outside_layers", around)] if around else []
+    non_embedding = _sum("params/non_embedding", [layers, *outside])
+    total = add("params/total", embedding, head, non_embedding)
+    active = total.renamed("params/active")
+    if of.idle:
+        active = subtract("params/active", total, _sum("params/idle_experts", of.idle))
+    kinds = [_sum(f"params/{kind}", parts) for kind, parts in of.of_kind.items() if parts]
+    runs = [term for term in of.layers if term.name.startswith("params/layers/")]
+    published = (total, active, non_embedding, embedding, head, layers, *positions, *outside, *alone, *kinds, *runs)
+    return {term.name: term for term in (*published, *of.each)}
 
 
 def _sum(name: str, parts: Tree, where_none: str = "") -> Term:
@@ -139,7 +150,7 @@ def layer_params(path: str, layer: Layer) -> Term:
 
 
 def _kinds(path: str, layer: Layer) -> dict[str, Tree]:
-    """Routers, routed experts and shared experts of one layer."""
+    """Return the parameters of one layer's routers, routed experts and shared experts."""
     found: dict[str, Tree] = {"router": [], "experts": [], "shared_experts": []}
     for operation in layer.operations:
         kind = operation.expert_part()
@@ -162,17 +173,3 @@ def _idle(path: str, layer: Layer) -> Tree:
                 idle = subtract(f"{name}/idle", experts, chosen)
                 found.append(weight_params(f"{path}/{operation.name}", weight, idle))
     return found
-
-
-def _predicting(model: Model, idle: Tree, of_kind: dict[str, Tree]) -> Tree:
-    """Return the parameters of the multi-token prediction modules, all alike."""
-    if not model.extra:
-        return []
-    path, layer = "params/layer/multi_token_prediction", model.extra[0]
-    times = leaf("prediction_modules", len(model.extra), "1", GIVEN)
-    for kind, parts in (*_kinds(path, layer).items(), ("", _idle(path, layer))):
-        if parts:
-            name = f"params/{kind or 'idle'}/multi_token_prediction"
-            each = _sum(f"{name}/each", parts)
-            (of_kind[kind] if kind else idle).append(multiply(name, times, each))
-    return [multiply("params/layers/multi_token_prediction", times, layer_params(path, layer))]

@@ -55,13 +55,10 @@ def elements_of(name: str, shape: tuple[int, ...], kind: str) -> Term:
 def allocated(form: Format | Integer, shape: tuple[int, ...], width: Term, name: str) -> Term:
     """Return the bytes of a new tensor: whole bytes for packed formats, and block scales."""
     elements = elements_of("storage/elements", shape, GIVEN)
-    scaled = isinstance(form, Format) and form.scale
-    if not scaled and form.element_bits % 8 == 0:
-        return multiply(name, elements, width)
     bits = multiply("storage/bits", elements, leaf("element_bits", form.element_bits, "1", TRUE, form.source))
     packed = ceil_divide("storage/packed", bits, constant("8", 8, "1/byte"))
     if not isinstance(form, Format) or not form.scale:
-        return packed.renamed(name)
+        return multiply(name, elements, width) if form.element_bits % 8 == 0 else packed.renamed(name)
     last = leaf(f"size/{len(shape) - 1}", shape[-1], "1")
     blocks = ceil_divide("blocks_of_a_row", last, constant("elements_of_a_block", form.block, "1", form.source))
     one = constant("scale", 1, "byte", form.source)

@@ -77,7 +77,7 @@ def new(shape: tuple[int, ...]) -> TensorView:
 
 
 def permute(view: TensorView, order: tuple[int, ...]) -> TensorView:
-    """Dimensions in another order: no copy."""
+    """Return a view with the dimensions in another order: no copy."""
     count = len(view.shape)
     wanted = tuple(d % count if -count <= d < count else -1 for d in order)
     if sorted(wanted) != list(range(count)):
@@ -130,7 +130,7 @@ def contiguous(view: TensorView) -> TensorView:
 
 
 def reshape_view(view: TensorView, shape: tuple[int, ...]) -> TensorView:
-    """Another shape on the same storage (torch's `.view`). Refused where the strides do not allow it."""
+    """Return another shape on the same storage (torch's `.view`). Refused where the strides do not allow it."""
     if product(shape) != view.elements:
         raise NapkinError(
             f"{written(shape)} has {product(shape):,} elements, the tensor {view.elements:,}",

@@ -1,4 +1,4 @@
-"""Model and hardware FLOPs utilisation of a measured rate.
+"""Model and hardware FLOPs utilization of a measured rate.
 
     MFU = tokens/s/GPU · FLOP/token / peak          HFU = MFU · (1 + recomputed FLOPs / FLOPs of a step)
 Recomputation counts towards HFU, never MFU. The peak is the datasheet's dense one.
@@ -33,12 +33,12 @@ def verdict_of(used: float) -> str:
 
 
 def achieved(name: str, rate: Term, per_token: Term) -> Term:
-    """FLOP/s of one GPU: tokens/s/GPU × FLOP/token."""
+    """Return the FLOP/s of one GPU: tokens/s/GPU × FLOP/token."""
     return multiply(f"flops_per_second/{name}", rate, per_token)
 
 
 def mfu(name: str, done: Term, peak: Term) -> Term:
-    """Achieved FLOP/s over the dense peak."""
+    """Return the MFU: achieved FLOP/s over the dense peak."""
     return divide(f"mfu/{name}", done, peak, source=PALM)
 
 
@@ -48,9 +48,9 @@ def mfu_of_matmul(done: Term, time: Term, peak: Term) -> tuple[Term, Term]:
     return divide("mfu", rate, peak), rate
 
 
-def hfu(name: str, model_utilisation: Term, repeated: Term) -> Term:
+def hfu(name: str, model_utilization: Term, repeated: Term) -> Term:
     """Return HFU: MFU with the recomputed share on top."""
-    return multiply(f"hfu/{name}", model_utilisation, repeated, source=PALM)
+    return multiply(f"hfu/{name}", model_utilization, repeated, source=PALM)
 
 
 def repeated(model: Model, run: Model, over: Works, recompute: Recompute, others: Sequence[Term] = ()) -> Term:
@@ -105,7 +105,7 @@ def _learning(model: Model, over: Works, only: Callable[[Operation], bool]) -> l
 
 
 def _blocks(model: Model, name: str, over: Works, recompute: Recompute) -> list[tuple[str, Number, Term]]:
-    """(kind, how many of them run again, FLOPs of one) of a stack's layers; groups run again whole."""
+    """Return (kind, how many of them run again, FLOPs of one) of a stack's layers; groups run again whole."""
     stack = next(stack for stack in model.stacks if stack.name == name)
     order = order_of(stack.numbered, recompute)
     again: list[Number] = [0] * len(stack.layers)

@@ -1,15 +1,36 @@
-"""How long answers are where only their limit is known: the range of published practice.
+"""How long answers are where only their limit is known: what was published of models of the same kind.
 
-Mean over limit, as published: 0.25 to 0.27 (Llama 3.1 8B), 0.46 to 0.65 (DeepSeek-V3), 0.70 (Qwen3-235B-A22B), 0.78
-(Qwen3-30B-A3B), 0.79 (Qwen3-32B) of 1,536 to 8,192 tokens (NVIDIA NeMo RL, docs/about/performance-summary.md, v0.5 and
-v0.6); 0.37 to 0.41 (Qwen3.5-35B-A3B) of 32,768 (verl docs/advance/v1_async_trainer.md); 0.31 to 0.34 (Llama 3 70B) of
-1,024 (NeMo-Aligner docs/user-guide/rlhf.rst). Models that do not reason at length stay far below a limit that is
-generous.
+A model whose answers have a length of their own, L tokens, fills a limit far above it hardly at all and one far below
+it nearly whole: the mean is taken to be limit · L / (limit + L). The published means below make L 15,000 to 21,000 for
+models that reason before they answer, whatever the limit, and a tenth of that for most others.
 """
 
 from __future__ import annotations
 
+import math
+
 from napkin.record import record
+
+NEMO_RL = "NVIDIA NeMo RL, docs/about/performance-summary.md, v0.5 and v0.6: sequences of OpenMathInstruct-2"
+PUBLISHED: tuple[tuple[str, str, float, float], ...] = (
+    ("llama", f"{NEMO_RL}: Llama 3.1 8B", 4096, 1060),
+    ("llama", "NeMo-Aligner, docs/user-guide/rlhf.rst: Llama 3 70B, 0.31 to 0.34 of the limit", 1024, 330),
+    ("deepseek_v3", f"{NEMO_RL}: DeepSeek-V3", 1536, 710),
+    ("qwen3_moe", f"{NEMO_RL}: Qwen3-30B-A3B", 4096, 3200),
+    ("qwen3_moe", f"{NEMO_RL}: Qwen3-235B-A22B", 8192, 5700),
+    ("qwen3", f"{NEMO_RL}: Qwen3-32B", 4096, 3235),
+    ("qwen3", "verl-project/verl#7412: Qwen3-4B-Instruct, DAPO-Math-17k; tokens from times per token", 3072, 1176),
+    ("qwen3_5_moe_text", "verl, docs/advance/v1_async_trainer.md: Qwen3.5-35B-A3B, DAPO-Math-17k", 32768, 12_800),
+    ("qwen2", "huggingface/trl#5697: Qwen2.5-0.5B-Instruct, DeepMath-103K, 600 to 700 tokens", math.inf, 650),
+    (
+        "qwen2",
+        "huggingface/trl#6263: Qwen2.5-0.5B and Math-1.5B-Instruct, GSM8K, medians 274 and 315",
+        math.inf,
+        295,
+    ),
+    ("qwen2", "DeepScaleR-1.5B (long8v/PTIR#225): R1's distilled model, from 5,500 to 3,500 tokens", 8192, 4400),
+)
+"""model_type, source, limit and mean tokens of answers; each source and model once."""
 
 
 @record
@@ -25,14 +46,25 @@ class TokenRange:
         return self.likely, self.least, self.most
 
 
-def answers_within(limit: int) -> TokenRange:
-    """Return the mean tokens of answers of at most `limit`. Assumed: half of a limit that answers fill, 2,000 where it
-    is generous; from 500 or a fifth of it to 16,000 or four fifths."""
-    return TokenRange(
-        *(max(1, int(one)) for one in (min(2000, limit / 2), min(500, limit / 5), min(16_000, limit * 0.8)))
-    )
+def own_length(model_type: str) -> float:
+    """Return L of models of this type, in tokens: the geometric mean of what was published of them; of a type of which
+    nothing was, that over the types."""
+    by_type: dict[str, list[float]] = {}
+    for name, _, limit, mean in PUBLISHED:
+        by_type.setdefault(name, []).append(-math.log(1 / mean - 1 / limit))
+    means = {name: sum(values) / len(values) for name, values in by_type.items()}
+    return math.exp(means.get(model_type, sum(means.values()) / len(means)))
 
 
-def prompts_within(limit: int) -> TokenRange:
-    """Return the mean tokens of prompts of at most `limit`. Assumed: questions of 200 tokens, 50 to 1,000."""
+def answers_within(limit: int, model_type: str = "") -> TokenRange:
+    """Return the mean tokens of answers of at most `limit`. Assumed: the least are 500 or a fifth of the limit, the
+    most 16,000 or four fifths of it."""
+    likely = 1 / (1 / limit + 1 / own_length(model_type))
+    most = max(min(16_000, limit * 0.8), min(limit, 1.2 * likely))
+    return TokenRange(*(max(1, int(one)) for one in (likely, min(500, limit / 5, likely / 1.2), most)))
+
+
+def prompts_within(limit: int, model_type: str = "") -> TokenRange:
+    """Return the mean tokens of prompts of at most `limit`, whatever the model. Assumed: questions of 200 tokens, 50 to
+    1,000."""
     return TokenRange(*(min(one, limit) for one in (200, 50, 1000)))

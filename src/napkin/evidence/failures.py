@@ -99,20 +99,20 @@ def written() -> tuple[CheckpointWrite, float]:
     return write, max(of_rate, of_fixed)
 
 
-def published_mtbf() -> Term:
-    """Return the mean time between interruptions of one GPU in published runs."""
-    gpu_mtbf, _ = middle(row.gpu_hours * HOUR / row.failures for row in FAILURES)
-    return leaf("gpu_mtbf", gpu_mtbf, "GPU-second", SEEN, f"geometric mean of {len(FAILURES)} published runs")
+def published_mtbf() -> tuple[Term, float]:
+    """Return the mean time between interruptions of one GPU in published runs, and σ of its logarithm."""
+    gpu_mtbf, spread = middle(row.gpu_hours * HOUR / row.failures for row in FAILURES)
+    return leaf("gpu_mtbf", gpu_mtbf, "GPU-second", SEEN, f"geometric mean of {len(FAILURES)} published runs"), spread
 
 
 def published(whole: Term, spare: bool) -> Interruptions:
     """Return the failures of published runs; whole: their share of training; spare: whether machines stand by."""
-    _, of_mtbf = middle(row.gpu_hours * HOUR / row.failures for row in FAILURES)
+    gpu_mtbf, of_mtbf = published_mtbf()
     restart, of_restart = middle(seconds for seconds, _ in (SWAPPED if spare else RESTARTED))
     usual, _ = middle(seconds for seconds, _ in RESTARTED)
     write, of_write = written()
     failing = Interruptions(
-        published_mtbf(),
+        gpu_mtbf,
         write,
         leaf("restart", usual, "second", SEEN, "ByteRobust, arXiv:2509.16293; Minder, arXiv:2411.01791"),
         leaf("goodput/rest", 1, "1"),

@@ -4,7 +4,14 @@ to the same modules, which its memory and its time are near to, with a wider int
 from __future__ import annotations
 
 from napkin.errors import NapkinError
-from napkin.evidence.finetune_software import experts_of, targets_of, tuning_of
+from napkin.evidence.finetune_software import (
+    USUAL_TARGETS,
+    default_rank,
+    experts_of,
+    leaves_adapters_open,
+    targets_of,
+    tuning_of,
+)
 from napkin.evidence.rows import RowFields
 from napkin.operations.adapter_kinds import KINDS as OTHER_KINDS
 from napkin.operations.frozen import Frozen
@@ -19,30 +26,33 @@ from napkin.record import replace
 FULL, LORA, DORA = "full", "lora", "dora"
 KINDS = (FULL, LORA, DORA)
 """What is trained as its operations."""
-NO_ADAPTERS = ("galore", "lisa", "llamapro", "longlora", "apollo", "badam")
-"""Kinds that train weights of the network itself, or a part of them at a time."""
-USUAL = ("q_proj", "v_proj")
-"""Modules where a kind has none of its own, or a row does not say: LoRA's for Llama (peft 0.21, utils/constants.py)."""
+PROJECTED = ("galore", "apollo")
+"""Kinds that are optimizers of all weights."""
+NO_ADAPTERS = ("lisa", "llamapro", "longlora", "badam")
+"""Kinds that train a part of the network's weights at a time, or new layers of it."""
 OTHER_MEMORY, OTHER_TIME = 1.15, 1.8
 """How far memory and time of another kind may be from LoRA's of as many parameters. Assumed: kinds that make a delta as
 large as the weight (LoHa, LoKr, OFT, BOFT) hold it and multiply it out, kinds of vectors and prompts do less."""
 
 
 def check_kind(row: RowFields) -> bool:
-    """Return whether a row trains adapters of another kind than LoRA. Refused where it says too little of them."""
+    """Return whether a row trains adapters of another kind than LoRA, or leaves LoRA's open. Refused where what it
+    trains is neither."""
     kind = row.text("method.kind")
     if not kind:
         raise NapkinError("what is trained is not stated")
-    if kind in KINDS:
+    if kind == FULL or kind in PROJECTED:
         return False
-    if kind in NO_ADAPTERS or not row.count("method.trainable_params") or kind.startswith(FULL):
+    if kind in KINDS:
+        return leaves_adapters_open(row)
+    if kind in NO_ADAPTERS or kind.startswith(FULL):
         raise NapkinError(f"trains by {kind[:40]}: not modeled")
     return True
 
 
 def adapters_of(row: RowFields, model: Model, implementation: Implementation, other: bool) -> Tuning:
     """Return the adapters of a row. other: of a kind that is taken for LoRA."""
-    if other:
+    if other and row.text("method.kind") not in KINDS:
         return _of_kind(row, model, implementation) or _like_lora(row, model, implementation)
     tuning = replace(tuning_of(row), magnitude=row.text("method.kind") == DORA)
     targets = targets_of(row)
@@ -68,7 +78,7 @@ def _of_kind(row: RowFields, model: Model, implementation: Implementation) -> Tu
 
 
 def _targets_of_kind(row: RowFields) -> tuple[str, ...]:
-    return targets_of(row) if row.text("method.lora_targets_canonical") else USUAL
+    return targets_of(row) if row.text("method.lora_targets_canonical") else USUAL_TARGETS
 
 
 def _trained_elements(model: Model, implementation: Implementation, tuning: Tuning) -> int:
@@ -87,5 +97,7 @@ def _trained_elements(model: Model, implementation: Implementation, tuning: Tuni
 def _like_lora(row: RowFields, model: Model, implementation: Implementation) -> Tuning:
     """Return LoRA of the rank that has as many parameters as the row states."""
     one = resolved(replace(tuning_of(row, rank=1), rank=1), _targets_of_kind(row), model, implementation)
-    stated = row.count("method.trainable_params") or 0
+    stated = row.count("method.trainable_params")
+    if stated is None:
+        return replace(one, rank=default_rank(row))
     return replace(one, rank=max(round(stated / _trained_elements(model, implementation, one)), 1))

@@ -10,6 +10,8 @@ from napkin.training.layout import Layout
 from napkin.training.recomputation import recompute
 
 DEGREES = ("tp", "pp", "cp", "ep")
+MOST_TOGETHER = 4
+"""Sequences of a pass where a row says nothing of them: one, to so many. Assumed."""
 UNSHARED = ("", "none", "ddp", "fsdp", "deepspeed")
 """Stacks that give each GPU micro-batches of its own, unless a row states otherwise."""
 
@@ -22,6 +24,7 @@ def _degrees_of(row: RowFields) -> tuple[int, int, int, int]:
     """Return the tensor, pipeline, context and expert parallel degrees: where none is stated and the batch is of fewer
     micro-batches than there are GPUs, as many as possible of those that share one divide tensors within a node."""
     tp, pp, cp, ep = (row.count(f"layout.{name}") or 1 for name in DEGREES)
+    cp = cp * (row.count("layout.ulysses") or 1)
     shared = _sharing(row)
     if shared > 1:
         tp = max(one for one in range(1, _per_node(row) + 1) if shared % one == 0)
@@ -59,6 +62,10 @@ def layout_of(row: RowFields, rows: int) -> tuple[Layout, RowLengths]:
         raise NapkinError(f"its degrees do not divide {gpus} GPUs")
     micro, sums = _batch_of(row, gpus, dp)
     lengths = lengths_of(row, micro, micro * sums * dp)
+    if _leaves_batch_open(row):
+        if gpus > 1 and row.text("layout.stack").lower() not in UNSHARED and tp * pp * cp * ep == 1:
+            raise NapkinError(f"how its {gpus} GPUs divide the model and the batch is not stated")
+        lengths = lengths.several(MOST_TOGETHER, "the micro-batch is not stated")
     usual = "full" if trainer_of(row).recomputes(row.text("layout.versions")) else "none"
     chunks = row.count("layout.vp") or 1
     stack = row.text("layout.stack").lower()
@@ -84,14 +91,20 @@ def layout_of(row: RowFields, rows: int) -> tuple[Layout, RowLengths]:
     return layout, lengths
 
 
+def _leaves_batch_open(row: RowFields) -> bool:
+    """Return whether nothing says how many sequences a pass runs over."""
+    return not any(row.part("layout").get(name) for name in ("micro_batch", "global_batch", "batch", "local_batch"))
+
+
 def _batch_of(row: RowFields, gpus: int, dp: int) -> tuple[int, int]:
     """Return the micro-batch, and how many of them a step has on each rank."""
     batch, sums = row.count("layout.global_batch"), row.count("layout.grad_accum")
     micro = row.count("layout.micro_batch")
     if micro is None and batch is not None and batch % (dp * (sums or 1)) == 0:
         micro = batch // (dp * (sums or 1)) if sums else 1
-    if micro is None:
+    if micro is None and batch is not None:
         raise NapkinError("the micro-batch is not stated")
+    micro = micro or 1
     if batch is not None and batch < dp * micro:
         raise NapkinError(f"how its {gpus} GPUs divide a batch of {batch} is not stated")
     return micro, sums or (max(1, batch // (dp * micro)) if batch else 1)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 
 from napkin.evidence.rows import RowFields
-from napkin.record import record
+from napkin.record import record, replace
 
 LONGER = 4.0
 """The longest sequence of a data set over its mean one. Assumed."""
@@ -31,6 +31,11 @@ class RowLengths:
     untimed: str = ""
     varied: bool = False
     padded: bool = False
+
+    def several(self, most: int, untimed: str) -> RowLengths:
+        """Return lengths of a pass over one to so many sequences, as one sequence of all their tokens."""
+        likely, least, longest = self.longest
+        return replace(self, longest=(likely, least, longest * most), untimed=untimed)
 
     def waits(self, ranks: int, micro: int, sums: int) -> tuple[float, float, float]:
         """Return how much longer a step takes because the ranks wait for the one with the most tokens: the likely

@@ -7,7 +7,7 @@ import re
 
 from napkin.architectures import build, implementation_of
 from napkin.errors import NapkinError
-from napkin.evidence.finetune_adapters import adapters_of, check_kind
+from napkin.evidence.finetune_adapters import PROJECTED, adapters_of, check_kind
 from napkin.evidence.finetune_layout import divisions_of, layout_of, steps_of
 from napkin.evidence.finetune_lengths import RowLengths
 from napkin.evidence.finetune_software import (
@@ -23,6 +23,7 @@ from napkin.evidence.finetune_software import (
 from napkin.evidence.margins import widths_of
 from napkin.evidence.published import run_kind_of
 from napkin.evidence.rows import RowFields
+from napkin.footprint.legs import VISION
 from napkin.inputs import hardware
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.model_file import load_config
@@ -34,7 +35,13 @@ from napkin.training.recomputation import recompute
 from napkin.training.setup import Setup, keeps_adapters
 from napkin.training.tasks import ADAPTERS_OFF, NONE, SAME, TASKS, Task, forward_passes, loss_of
 
-PREFERENCES = ("dpo", "orpo", "simpo", "kto", "rm")
+SCORED = Task("seq_cls", scalar=True)
+"""One answer for a whole sequence: a head of one output, as the reward model's, and sequences by themselves."""
+PREDICTED = {
+    SCORED.name: SCORED,
+    **{name: TASKS[name] for name in ("sft", "dpo", "orpo", "simpo", "kto", "rm", "gkd")},
+}
+"""Tasks of rows that train on samples."""
 REFERENCES = {"second copy": SAME, "adapters switched off": ADAPTERS_OFF, "none": NONE}
 """What rows call where a reference's log-probabilities come from."""
 
@@ -71,15 +78,15 @@ class FineTuning:
 
 
 READ = {
-    "model": "name preset params_nominal params shape",
+    "model": "name preset params_nominal params shape multimodal",
     "hardware": "chip accelerator count per_node nodes",
     "method": """kind lora_rank lora_alpha lora_dropout lora_targets lora_targets_canonical lora_target_parameters
         quantised quantized quantize_moe_experts experts_targeted base_dtype adapter_dtype trainable_params
-        modules_to_save load""",
+        modules_to_save load freeze_vit""",
     "layout": """framework trainer stack versions micro_batch grad_accum global_batch local_batch batch seq seq_max
         seq_stated packed padded padding_free tokens_per_micro_batch tokens_per_step precision autocast recompute
         recompute_detail optimizer optimizer_form attention loss kernels lora_kernels compile offload zero tp pp dp cp
-        ep vp sp distributed_optimizer""",
+        ep vp sp ulysses distributed_optimizer vit_recompute""",
 }
 """Fields of a row that are read here, or that neither memory nor time depends on."""
 
@@ -96,9 +103,13 @@ def fine_tuning(row: RowFields) -> FineTuning:
     """Return a row as a question. Refused where something is missing, or stated and not understood."""
     check_understood(row)
     task, kind = row.text("task"), row.text("method.kind")
-    if task not in ("sft", *PREFERENCES):
+    if kind in PROJECTED:  # an optimizer of all weights
+        kind = "full"
+    asked = PREDICTED.get(task)
+    if asked is None:
         raise NapkinError(f"the task {task[:40]} is not predicted")
-    asked = TASKS[task]
+    if asked.generates and "colocate" in row.text("rl.mode"):
+        raise NapkinError("what an engine on the same GPUs takes is not stated")
     other = check_kind(row)
     model, trainer = model_of(row), trainer_of(row)
     stack = row.text("layout.stack").lower()
@@ -125,8 +136,9 @@ def fine_tuning(row: RowFields) -> FineTuning:
         framework=framework,
         offload=offload_of(row, trainer, layout.recompute),
         task=asked,
-        forwards=forward_passes(asked, reference_of(row, asked), None, framework.reference_first),
+        forwards=forward_passes(asked, reference_of(row, asked), teacher_of(row, asked), framework.reference_first),
         widths=widths_of(framework.name),
+        asleep=VISION if row.text("method.freeze_vit") == "true" and kind == "full" else "",
     )
     card = card_of(row)
     software = "megatron-core" if framework.name == "megatron-core" else trainer.software
@@ -153,10 +165,22 @@ def fine_tuning(row: RowFields) -> FineTuning:
 
 def reference_of(row: RowFields, task: Task) -> str:
     """Return where the log-probabilities of a reference come from."""
+    if task.teacher:
+        return row.text("rl.teacher")
     said = row.text("rl.reference").partition(" (")[0]
     if task.reference and said not in REFERENCES:
         raise NapkinError(f"where the reference is: {said[:60]}" if said else "where the reference is is not stated")
     return REFERENCES.get(said, NONE)
+
+
+def teacher_of(row: RowFields, task: Task) -> Model | None:
+    """Return the model whose distribution is learned; None where a task has none."""
+    if not task.teacher:
+        return None
+    name = row.text("rl.teacher").rpartition("/")[2]
+    if not is_preset(name):
+        raise NapkinError(f"no preset has the shape of its teacher: {name[:60] or 'not stated'}")
+    return build(load_config(name))
 
 
 def _otherwise(row: RowFields, setup: Setup) -> tuple[Setup, ...]:

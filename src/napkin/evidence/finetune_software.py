@@ -23,9 +23,11 @@ from napkin.training.trainers import LOOP, TRAINERS, Trainer
 STORED = {
     **{name: name for name in ("", *FROZEN_FORMATS)},
     **dict.fromkeys(("gptq-int4", "awq-int4"), "int4"),
-    "4 bit": "nf4",
+    **dict.fromkeys(("4 bit", "hqq-4", "nvfp4", "nvfp4 experts"), "nf4"),
+    "eetq": "int8",
 }
-"""What rows call formats of frozen weights."""
+"""What rows call formats of frozen weights. As many bits as nf4, 4.5 a weight: HQQ's groups of 64 with a 16-bit scale
+and zero (mobiusml/hqq, BaseQuantizeConfig), NVFP4's of 16 with an 8-bit scale; EETQ's 8 bits have scales of rows."""
 
 
 def trainer_of(row: RowFields) -> Trainer:
@@ -58,11 +60,12 @@ def _defers_fsdp2(row: RowFields) -> bool:
     return found is not None and (int(found[1]), int(found[2])) >= (1, 11)
 
 
-def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: str) -> Precision:
-    """Return which type each kind of tensor has: as the row says it, else by the trainer's code."""
+def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: str, usual: str = "bf16") -> Precision:
+    """Return which type each kind of tensor has: as the row says it, else by the trainer's code. usual: the 16-bit
+    format where the row does not say."""
     text = row.text("layout.precision").lower()
     word = text.split(" ")[0].strip("(),")
-    narrow = "fp16" if "fp16" in text else "bf16"
+    narrow = "fp16" if "fp16" in text else "bf16" if "bf16" in text else usual
     autocast = row.flag("layout.autocast")
     if word == "fp32" or (kind == "full" and word in POLICIES and not word.startswith("amp-")):
         return POLICIES[word]
@@ -81,6 +84,10 @@ def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: s
     return replace(found, compute=compute) if low else found
 
 
+EXPERTS_STORED = ("experts", "linearized")
+"""Words of formats, and of checkpoints, whose experts are quantized: as linear layers, where they are named so."""
+
+
 def tuning_of(row: RowFields, rank: int | None = None) -> Tuning:
     """Return the adapters, and how what is frozen is stored. rank: where it is not the row's."""
     said = row.text("method.quantized") or row.text("method.quantised")
@@ -89,11 +96,11 @@ def tuning_of(row: RowFields, rank: int | None = None) -> Tuning:
         stored = "fp8"
     if stored is None:
         raise NapkinError(f"stores frozen weights as {said[:40]}: not modeled")
-    rank = rank or row.count("method.lora_rank")
-    if rank is None:
-        raise NapkinError("the rank of LoRA is not stated")
-    dropout = row.number("method.lora_dropout") or 0.0
-    experts = bool(row.flag("method.quantize_moe_experts"))
+    rank = rank or row.count("method.lora_rank") or default_rank(row)
+    stated = row.number("method.lora_dropout")
+    dropout = trainer_of(row).dropout if stated is None else stated
+    named = f"{row.text('method.quantised')} {row.text('model.name')}".lower()
+    experts = bool(row.flag("method.quantize_moe_experts")) or any(word in named for word in EXPERTS_STORED)
     return Tuning("lora", rank, dropout, (), stored, "transformers", experts, saved=saved_of(row))
 
 
@@ -113,19 +120,44 @@ def saved_of(row: RowFields) -> tuple[str, ...]:
     return tuple(dict.fromkeys(SAVED[name] for name in names))
 
 
-def targets_of(row: RowFields) -> tuple[str, ...]:
-    """Return the names of the modules with adapters."""
+USUAL_RANK, USUAL_RANKS = 8, {"megatron-core": 32}
+"""LoRA's rank where a row states none: peft's, LLaMA-Factory's and ms-swift's default (peft 0.21,
+tuners/lora/config.py; llamafactory/hparams/finetuning_args.py; swift/arguments/tuner_args.py); by stack, Megatron
+Bridge's (peft/lora.py)."""
+USUAL_TARGETS = ("q_proj", "v_proj")
+"""Modules with adapters where a row does not say: peft's for Llama (peft 0.21, utils/constants.py)."""
+WIDE_TRAINERS = ("ms-swift", "llama-factory", "unsloth")
+"""Libraries whose adapters are on all linear layers unless told otherwise, as Megatron Bridge's are."""
+
+
+def default_rank(row: RowFields) -> int:
+    """Return the rank of LoRA that a row's library takes by default."""
+    return USUAL_RANKS.get(row.text("layout.stack").lower(), USUAL_RANK)
+
+
+def leaves_adapters_open(row: RowFields) -> bool:
+    """Return whether a row does not state the rank of LoRA, or on which modules it is."""
+    return row.count("method.lora_rank") is None or not _targets_text(row)
+
+
+def _targets_text(row: RowFields) -> str:
+    """Return what a row says of the modules with adapters; "" where it only points elsewhere."""
     text = row.text("method.lora_targets_canonical") or row.text("method.lora_targets")
+    return "" if text.startswith(("see ", "default")) else text
+
+
+def targets_of(row: RowFields) -> tuple[str, ...]:
+    """Return the names of the modules with adapters: of those that a row leaves open, its library's."""
+    text = _targets_text(row).replace(" (+ head)", ",lm_head")
+    if not text and not row.text("method.lora_target_parameters"):
+        wide = row.text("layout.stack").lower() == "megatron-core" or trainer_of(row).name in WIDE_TRAINERS
+        return (ALL_LINEAR,) if wide else USUAL_TARGETS
     if text in ("*_proj", ALL_LINEAR) or text.startswith("all"):
         return (ALL_LINEAR,)
     parameters = row.text("method.lora_target_parameters")
     names = tuple(name.strip() for name in ",".join(filter(None, (text, parameters))).split(","))
-    if not text or any(not name or not name.replace("_", "").replace(".", "").isalnum() for name in names):
-        raise NapkinError(
-            f"which modules have adapters is not understood: {text[:60]}"
-            if text
-            else "which modules have adapters is not stated"
-        )
+    if any(not name or not name.replace("_", "").replace(".", "").isalnum() for name in names):
+        raise NapkinError(f"which modules have adapters is not understood: {text[:60]}")
     return names
 
 
@@ -187,7 +219,7 @@ def attention_of(row: RowFields) -> str:
 
 def offload_of(row: RowFields, trainer: Trainer, again: Recompute) -> tuple[str, ...]:
     """Return what is kept in the host's memory."""
-    text = row.text("layout.offload")
+    text = row.text("layout.offload").replace(" (fraction 1)", "")
     names = tuple(name.strip() for name in text.split(",")) if text else ()
     if any(name not in ("activations", "optimizer", "parameters") for name in names):
         raise NapkinError(f"the offload {text[:40]} is not modeled")

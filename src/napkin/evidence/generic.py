@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from napkin.operations.attention import AttentionCore, Rotary
+from napkin.operations.attention import AttentionCore
 from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.experts import Experts
@@ -17,6 +17,7 @@ from napkin.operations.model import Layer, Model, Stack
 from napkin.operations.norms import Norm
 from napkin.operations.pointwise import Activation, Add, Multiply
 from napkin.operations.roles import COLUMN, LM_HEAD, ROW, VOCABULARY
+from napkin.operations.rotary import Rotary
 from napkin.operations.router import Router
 from napkin.record import fields
 

@@ -2,7 +2,7 @@
 from that: a step's prediction and its interval.
 
 Two factors are all that is fitted: the mean over models, each of which weighs the same, and what passes without
-gradients take besides. A row is predicted and judged with the rows of other sources alone; versions of one page are one
+gradients take besides. A row is predicted and judged with the rows of other sources only; versions of one page are one
 source.
 """
 
@@ -33,11 +33,10 @@ def forward_alone(without: str = "") -> Term:
     by_page: dict[str, list[float]] = {}
     for source, ratios in UPDATE_TO_LOGPROBS:
         if page(source) != page(without):
-            by_page.setdefault(page(source), []).append(sum(math.log(COUNTED / one) for one in ratios) / len(ratios))
-    means = [sum(tables) / len(tables) for tables in by_page.values()]
+            by_page.setdefault(page(source), []).append(_mean([math.log(COUNTED / one) for one in ratios]))
     return leaf(
         "rollout/forward_alone",
-        math.exp(sum(means) / len(means)),
+        math.exp(_mean([_mean(tables) for tables in by_page.values()])),
         "1",
         SEEN,
         "published updates over log-probabilities",
@@ -56,7 +55,8 @@ def spread(deviations: float, without: str = "") -> float:
     of one model do. deviations: of a normal spread at the confidence level; without: a source that is held out."""
     models = _by_model(without)
     means = [_mean(errors) for errors in models]
-    between = sum((one - _mean(means)) ** 2 for one in means) / (len(means) - 1)
+    middle = _mean(means)
+    between = sum((one - middle) ** 2 for one in means) / (len(means) - 1)
     squares = sum((one - mean) ** 2 for errors, mean in zip(models, means, strict=True) for one in errors)
     within = squares / max(sum(len(errors) - 1 for errors in models), 1)
     return of_few(deviations, len(means)) * math.sqrt(between * (1 + 1 / len(means)) + within)
@@ -95,6 +95,6 @@ def said() -> str:
     sources = sorted({page(source) for _, source, _, _ in STEPS})
     models = len({model for _, _, model, _ in STEPS})
     return (
-        f"{len(STEPS)} published steps of {models} models ({', '.join(sources)}) took {float(slower().value):.1f} × "
-        "what is counted of them in the mean, which is in the times; the interval is assumed from how they differ"
+        f"times include a factor of {float(slower().value):.1f}: {len(STEPS)} published steps of {models} models took "
+        f"so many times what is counted of them ({', '.join(sources)}); the interval is assumed from how they differ"
     )

@@ -84,9 +84,14 @@ def peak_of(card: Hardware, dtype: str) -> float:
     return card.peaks.get(dtype) or card.peaks.get("bf16") or card.peak("fp16")
 
 
-def hours(active: float, tokens: float, peak: float, utilization: float) -> float:
-    """Return H = 6·A·D / (3600·P·u)."""
-    return 6 * active * tokens / (3600 * peak * utilization)
+def hours(flops: float, peak: float, utilization: float) -> float:
+    """Return the device-hours of a run, H = C / (3600·P·u). peak: FLOP/s of one device."""
+    return flops / (3600 * peak * utilization)
+
+
+def flops_of(row: RunRow) -> float:
+    """Return C = 6·A·D, the FLOPs of a published run."""
+    return 6 * row.active * row.tokens
 
 
 def run_of(row: RunRow) -> PublishedRun | None:
@@ -95,7 +100,7 @@ def run_of(row: RunRow) -> PublishedRun | None:
         return None
     card = hardware.find(row.chip)
     era = constants_of(card)
-    used = 6 * row.active * row.tokens / (row.hours * 3600 * peak_of(card, row.dtype))
+    used = flops_of(row) / (row.hours * 3600 * peak_of(card, row.dtype))
     hopper = era == "hopper" and is_cluster(row.gpus) and row.run_kind == PRODUCTION
     inputs = features_of_benchmark(row.gpus) if row.run_kind == BENCHMARK else features(hopper, row.active, row.year)
     return PublishedRun(row, hopper, era, math.log(used), inputs)
@@ -114,16 +119,12 @@ SAME = 0.02
 
 def published(flops: float, tokens: float, card: Hardware) -> list[RunRow]:
     """Return the published runs of as many FLOPs and tokens on the same accelerator, with their hours."""
-    from napkin.evidence import facts
-
     return [
-        row
-        for row in facts.runs()
-        if row.hours
-        and not row.why
-        and abs(6 * row.active * row.tokens / flops - 1) < SAME
-        and abs(row.tokens / tokens - 1) < SAME
-        and hardware.find(row.chip).slug == card.slug
+        run.row
+        for run in evidence()
+        if abs(flops_of(run.row) / flops - 1) < SAME
+        and abs(run.row.tokens / tokens - 1) < SAME
+        and hardware.find(run.row.chip).slug == card.slug
     ]
 
 

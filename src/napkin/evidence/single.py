@@ -124,6 +124,7 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
         gathers_modules=_units(setup.framework.unit_of_module, layout.zero),
         elementary=1 if stack.eager and setup.implementation.norms == "reference" else 0,
         looped=1 if setup.implementation.looped else 0,
+        unrouted=1 if setup.implementation.unrouted else 0,
         wide_stream=where(layout.zero >= 3, 0, 1 if setup.precision.network.autocast else 0),
         target=layout.target,
         layers_before=before,

@@ -55,7 +55,7 @@ def compared(rows: Sequence[RunRow], level: float, inside: bool) -> list[Compare
                 Compared(row.id, "device_hours", None, None, None, row.hours, group, row.why, "", row.suspect, group)
             )
             continue
-        middle, low, high = (runs.hours(row.active, row.tokens, peak, u) for u in (found.mfu, found.high, found.low))
+        middle, low, high = (runs.hours(runs.flops_of(row), peak, u) for u in (found.mfu, found.high, found.low))
         why = "" if row.hours else "its hours are not published"
         answers.append(
             Compared(row.id, "device_hours", middle, low, high, row.hours, group, why, "", row.suspect, group)

@@ -6,7 +6,7 @@ labels). Exact for the named versions of the implementations (implementations.py
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from napkin.autograd.forward_peaks import forward_peak, forward_peaks
 from napkin.autograd.live import before_recomputation
@@ -19,7 +19,7 @@ from napkin.footprint.loss_tape import STREAM, body_output, run_head
 from napkin.footprint.pieces import Pass, Piece, piece, saved_upstream, unread
 from napkin.operations.lowering import Lowering
 from napkin.operations.model import Layer, Numbered, Stack
-from napkin.operations.rewrite import rewrite
+from napkin.operations.rewrite import Operations, rewrite
 from napkin.operations.roles import MEMORY
 from napkin.operations.shapes import Value
 from napkin.record import replace
@@ -54,9 +54,7 @@ def forward(
     lowering = Lowering(tape, first.implementation, first.shape, first.split, attention, dropout, selective)
     made = _run_before(lowering, legs)
     before = piece("before", tape, 0, 0, 0)
-    x = made[0] if first.encodes else next(value for value in reversed(made) if value is not None)
-    assert x is not None  # a network begins with an embedding
-    looked_up = stack.before if first.encodes else next(leg.before for leg in reversed(legs) if leg.before)
+    looked_up, x = _looked_up(legs, made)
     embedded, stream = embedded_bytes(lowering, looked_up, x)
     leaf = leaf_bytes(lowering, looked_up, x)
     kept_there = total(s.size * minimum(s.kept, weight) for weight, s in x.tensor.storages)
@@ -109,6 +107,15 @@ def _run_before(lowering: Lowering, legs: list[Leg]) -> list[Value | None]:
         made.append(lowering.run(rewrite(leg.before, leg.implementation), reads) if leg.before else reads)
         lowering.tape = tape
     return made
+
+
+def _looked_up(legs: Sequence[Leg], made: Sequence[Value | None]) -> tuple[Operations, Value]:
+    """Return the operations that look up tokens, an encoder's and its decoder's, and what the first of them make."""
+    ends = next((place + 1 for place, leg in enumerate(legs) if leg.encodes), len(legs))
+    first = next(place for place in reversed(range(ends)) if legs[place].before)
+    x = made[first]
+    assert x is not None  # a network begins with an embedding
+    return tuple(op for leg in legs[first:] for op in leg.before), x
 
 
 def _run_layers(

@@ -10,6 +10,8 @@ integers: a share of bytes is rounded up, the ends of an interval outwards.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from napkin.elementwise import Number, ceiling, floor, maximum, minimum, where
 from napkin.record import record, replace
 from napkin.term import ASSUMED, SEEN, TRUE, Term, add, leaf, multiply
@@ -139,28 +141,38 @@ def reported(
     buffers = multiply("memory/communication", groups, each)
     used = add("memory/used", reserved, context, buffers)
     overhead = add("memory/overhead", rounding, workspace, cache, context, buffers)
-    value = live.value
-    seen = {name: {"low": low, "high": high} for name, low, high in width.figures}
+    figures = allocated, reserved, used
     ends: dict[str, tuple[Number, Number]] = {}
     least: Number = 0
-    for end in bounds:
-        margin = width.live[end == "high"]
-        mine = value * (1 + margin) * (1 + getattr(ROUNDING, end)) + getattr(WORKSPACE, end)
-        kept = mine + (flow.apart(value) + flow.passing * (getattr(caching, end) - 1)) * (1 + margin)
+    for place, end in enumerate(("low", "high")):
+        if end not in bounds:
+            continue
+        margin = width.live[place]
+        mine = live.value * (1 + margin) * (1 + getattr(ROUNDING, end)) + getattr(WORKSPACE, end)
+        kept = mine + (flow.apart(live.value) + flow.passing * (getattr(caching, end) - 1)) * (1 + margin)
         beyond = getattr(outside, end) + flow.groups * getattr(COMMUNICATION, end)
-        if end == "low":
-            least = mine + beyond
-        # a figure that runs measured has its own ends; the others follow from it, each within the next
-        if "memory/reserved" in seen:
-            kept = reserved.value * seen["memory/reserved"][end]
-        whole = used.value * seen["memory/used"][end] if "memory/used" in seen else kept + beyond
-        if "memory/allocated" in seen:
-            mine = allocated.value * seen["memory/allocated"][end]
-        kept = minimum(kept, whole)
-        for name, size in (("allocated", minimum(mine, kept)), ("reserved", kept), ("used", whole)):
-            before = ends.get(f"memory/{name}", (floor(size), size))
-            ends[f"memory/{name}"] = (before[0], ceiling(size))
-    return Reported(allocated, reserved, used, overhead, ends, least)
+        least = least if place else mine + beyond
+        measured = {name: factors[place] for name, *factors in width.figures}
+        for figure, size in zip(figures, _within_each_other(figures, measured, mine, kept, beyond), strict=True):
+            before = ends.get(figure.name, (floor(size), size))
+            ends[figure.name] = (before[0], ceiling(size))
+    return Reported(*figures, overhead, ends, least)
+
+
+def _within_each_other(
+    figures: tuple[Term, Term, Term], measured: Mapping[str, float], mine: Number, kept: Number, beyond: Number
+) -> tuple[Number, Number, Number]:
+    """Return one end of allocated, reserved and used bytes, each within the next. A figure that runs measured has its
+    own (`measured`: the factor, by name); the others follow from it. mine, kept: allocated and reserved bytes by what
+    they consist of; beyond: used ones less reserved ones."""
+    allocated, reserved, used = figures
+    if reserved.name in measured:
+        kept = reserved.value * measured[reserved.name]
+    whole = used.value * measured[used.name] if used.name in measured else kept + beyond
+    if allocated.name in measured:
+        mine = allocated.value * measured[allocated.name]
+    kept = minimum(kept, whole)
+    return minimum(mine, kept), kept, whole
 
 
 def within(found: Reported, capacity: Number) -> Reported:

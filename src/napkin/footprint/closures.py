@@ -22,7 +22,7 @@ EMBEDDINGS = "embeddings"
 
 def embedded_bytes(lowering: Lowering, operations: Iterable[Operation], x: Value) -> tuple[Number, Number]:
     """Return the bytes of embeddings that the forward function holds, and those that are the residual stream. Of a
-    module of embeddings, whose variables go as it returns, it holds the result alone."""
+    module of embeddings, whose variables go as it returns, it holds only the result."""
     if not lowering.implementation.embeddings:
         return 0, 0
     operations = tuple(operations)

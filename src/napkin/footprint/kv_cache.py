@@ -133,9 +133,7 @@ def cache(
     """Return the bytes that `sequences` sequences of `context` tokens keep on one of `ranks` ranks: `memory/kv_cache`.
     `source`: tokens of the encoder's sequences, whose keys the decoder reads (0: as many)."""
     parts: list[Term] = []
-    for stack in model.stacks:
-        if stack.name == "encoder":
-            continue
+    for stack in model.decoders:
         for name, count, layer in stack.kinds():
             growing, fixed = cached_numbers(layer, context, ranks, source)
             if isinstance(growing, int) and isinstance(fixed, int) and growing + fixed == 0:
@@ -192,7 +190,7 @@ def unread(model: Model, context: Number, ranks: Number = 1, source: Number = 0)
 
 def _caches(model: Model, over: Served) -> list[tuple[int, Mapping[str, Operation], Cache]]:
     """Return (layers, operations by name, cache) of what layers keep or read of each other's."""
-    layers = [kind for stack in model.stacks if stack.name != "encoder" for kind in stack.kinds()]
+    layers = [kind for stack in model.decoders for kind in stack.kinds()]
     return [
         (int(count), names, kept)
         for _, count, layer in layers
@@ -209,6 +207,5 @@ def _read_again(kept: Cache, by_name: Mapping[str, Operation], ranks: Number) ->
 
 def _kept(model: Model, context: Number, ranks: Number, source: Number, which: int) -> Number:
     """Return what all layers keep of one sequence: `which` of the two numbers of `cached_numbers`."""
-    stacks = [stack for stack in model.stacks if stack.name != "encoder"]
-    kinds = [kind for stack in stacks for kind in stack.kinds()]
+    kinds = [kind for stack in model.decoders for kind in stack.kinds()]
     return sum((count * cached_numbers(layer, context, ranks, source)[which] for _, count, layer in kinds), 0)

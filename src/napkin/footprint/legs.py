@@ -49,7 +49,7 @@ def joined(model: Model) -> Stack:
         patterns += stack.patterns
         if stack.after:
             patterns.append((1, ((1, Layer(f"end of the {stack.name}", stack.after, block=False)),)))
-    if model.vision is not None and len(model.stacks) == 1:
+    if model.vision is not None:
         from napkin.operations.images import PlaceImages
 
         (patches,), (tower,), (projector,) = (part.stacks for part in model.vision.parts)
@@ -90,9 +90,8 @@ class TowerPart:
 
 
 def tower_part(model: Model) -> TowerPart:
-    """Return what of the joined stack precedes the language model; nothing without a tower, nor where an encoder sees:
-    its tower is left out."""
-    if model.vision is None or len(model.stacks) > 1:
+    """Return what of the joined stack precedes the language model; nothing without a tower."""
+    if model.vision is None:
         return TowerPart()
     (patches,), (tower,), _ = (part.stacks for part in model.vision.parts)
     depth = model.vision.tower.depth
@@ -105,14 +104,14 @@ def legs_of(
     """Return the stretches in order. `tower`: how the vision tower is run; `frozen`: the last part that is neither
     trained nor passed by a gradient, "" for none."""
     last = model.stacks[-1]
-    text = Leg(last.before, len(last.patterns), shape, implementation, split)
+    text = [Leg(last.before, len(last.patterns), shape, implementation, split)]
     if len(model.stacks) > 1:
         first = model.stacks[0]
         own = Shape(shape.sequences, shape.source)
         patterns = sum(len(stack.patterns) + bool(stack.after) for stack in model.stacks[:-1])
-        return [Leg(first.before, patterns, own, implementation, split, encodes=True), text]
+        text = [Leg(first.before, patterns, own, implementation, split, encodes=True), *text]
     if model.vision is None:
-        return [text]
+        return text
     vision, whole = model.vision, replace(split, context=1, sequence=1)
     patches, tokens, features = shape.lengths
     count = tower_part(model).patterns - 1
@@ -122,6 +121,6 @@ def legs_of(
         Leg(vision.patches.stacks[0].before, 0, Shape(images, patches), tower, whole, asleep=asleep or idle),
         Leg(vision.tower.stacks[0].before, count, Shape(images, tokens), tower, whole, asleep=asleep or idle),
         Leg((), 1, Shape(images, features), tower, whole, width=vision.merged, asleep=frozen == PROJECTOR),
-        replace(text, patterns=1),
+        replace(text[0], patterns=1, encodes=False),
     ]
-    return [*(replace(leg, idle=idle) for leg in found), replace(text, before=())]
+    return [*(replace(leg, idle=idle) for leg in found), replace(text[0], before=()), *text[1:]]

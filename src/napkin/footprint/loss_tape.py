@@ -11,7 +11,7 @@ from napkin.operations.losses import LOSSES, Loss
 from napkin.operations.lowering import Lowering
 from napkin.operations.model import Stack
 from napkin.operations.rewrite import rewrite
-from napkin.operations.roles import LM_HEAD
+from napkin.operations.roles import LM_HEAD, LOSS
 from napkin.operations.shapes import Value
 from napkin.operations.work import Work
 
@@ -25,7 +25,9 @@ def run_head(lowering: Lowering, stack: Stack, residual: Value) -> Number:
     """Run what follows the layers, and the loss; return the bytes of logits that the training loop keeps."""
     form = LOSSES.get(lowering.implementation.loss)
     kept_on: Number = 0
-    if form is not None and form.fused:
+    if stack.after and stack.after[-1].role == LOSS:  # a head of another kind, with a loss of its own
+        lowering.run(rewrite(stack.after, lowering.implementation), residual)
+    elif form is not None and form.fused:
         fused_loss(lowering, stack.after, residual, form)
     else:
         logits = lowering.run(rewrite(stack.after, lowering.implementation), residual)

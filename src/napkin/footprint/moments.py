@@ -6,7 +6,7 @@ from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, is_array, is_zero, maximum, product, total, where
 from napkin.footprint.gathers import gathered_bytes
 from napkin.footprint.kept import dot, returned_bytes
-from napkin.footprint.optimizer_buffers import optimizer_temporaries, table_elements
+from napkin.footprint.optimizer_buffers import optimizer_temporaries
 from napkin.footprint.peaks import LayerPeak, StageLayers, layer_peaks
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import Made, Moment, MomentSums, Rank, larger
@@ -175,12 +175,15 @@ class Moments:
         )
         return self.moment("backward", made, kept, casts, temporaries, peak.left)
 
+    @property
+    def of_table(self) -> Number:
+        """Return the bytes of the gradient of the token embedding on a single stage, 0 where it is frozen."""
+        return where(self.step.setup.layout.pp == 1, self.step.weights.table.all * self.gradients.width, 0)
+
     def at_seam(self, peak: LayerPeak) -> Moment:
         """Return the moment between a decoder and its encoder: the gradient of the decoder's embedding, which is added
         to a tied head's."""
-        table = where(self.step.setup.layout.pp == 1, table_elements(self.step) * self.gradients.width, 0)
-        tables = table * (1 + self.step.model.tied)
-        return self.backward(replace(peak, needs=peak.seam + tables))
+        return self.backward(replace(peak, needs=peak.seam + self.of_table * (1 + self.step.model.tied)))
 
     def end_of_backward(self) -> Moment:
         """Return the moment of the backward pass of what precedes the layers."""
@@ -195,7 +198,7 @@ class Moments:
             if not (variant.checkpointed or variant.no_grad)
         )
         # the two gradients of a tied embedding are added into a third
-        both = where(setup.layout.pp == 1, table_elements(step) * gradients.width, 0) if step.model.tied else 0
+        both = self.of_table if step.model.tied else 0
         own = product(both, setup.lets_go)  # freed in the replay
         before = maximum(step.before.peak, step.before.end + own + both) * (setup.frozen is None)
         # what layers share has gone with the first of them
@@ -247,7 +250,7 @@ def moments_of(step: PreparedStep, rank: Rank, parts: Parts) -> tuple[tuple[Mome
             forward = larger(forward, moments.bursting(peak), peak.valid)
         backward = larger(backward, moments.backward(peak), peak.valid)
         if is_array(peak.seam) or peak.seam:
-            backward = larger(backward, moments.at_seam(peak), peak.valid)
+            backward = larger(backward, moments.at_seam(peak), peak.valid * (peak.seam > 0))
     backward = larger(backward, moments.end_of_backward())
     alone: Number = 0
     if step.setup.forwards:

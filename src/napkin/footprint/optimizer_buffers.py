@@ -8,7 +8,6 @@ from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, ceil_div, maximum, total, where
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import Rank
-from napkin.footprint.rank_weights import table_of
 from napkin.footprint.states import divided, optimizer_of, weights_of
 from napkin.operations.base import Operation
 from napkin.operations.roles import VOCABULARY
@@ -52,8 +51,3 @@ def tensor_sizes(step: PreparedStep) -> Iterator[tuple[Number, tuple[int, ...], 
     for weight in (one for one in weights_of([*stack.before, *layers, *after]) if one.trained):
         shape = weight.shape if weight.copies == 1 else (weight.copies, *weight.shape)
         yield ceil_div(weight.count, divided(weight, setup.layout)), shape, optimizer_of(weight, setup.optimizer)
-
-
-def table_elements(step: PreparedStep) -> Number:
-    """Return the elements of the token embedding on a rank."""
-    return total(ceil_div(w.count, divided(w, step.setup.layout)) for w in table_of(step.stack).weights())

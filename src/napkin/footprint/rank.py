@@ -50,7 +50,7 @@ class Moment:
 
 
 class MomentSums(Moment):
-    """A moment of layouts that are arrays, of which the sums alone are read."""
+    """A moment of layouts that are arrays, of which only the sums are read."""
 
     def __init__(self, name: str, passing: Number, live: Number) -> None:
         self.__dict__.update(name=name, made=NOTHING, _passing=passing, _live=live)

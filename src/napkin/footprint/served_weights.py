@@ -190,9 +190,7 @@ def weights_read(model: Model, tokens: Number, how: StoredWeights, encodes: bool
     all are equally likely: k for one token. encodes: the encoder runs too."""
     experts: Number = 0
     others: Number = 0
-    for stack in model.stacks:
-        if stack.name == "encoder" and not encodes:
-            continue
+    for stack in model.stacks if encodes else model.decoders:
         runs = [("", 1, stack.before), *((kind, n, layer.operations) for kind, n, layer in stack.kinds())]
         for kind, count, operations in (*runs, ("", 1, stack.after)):
             for op in operations:

@@ -67,7 +67,7 @@ class HeldWeights:
         return self.wide * (sized(1, "fp32") - width) + self.typed(width)
 
     def typed(self, width: Number) -> Number:
-        """Return the same of those in the frozen weights' type alone."""
+        """Return the same, only of those in the frozen weights' type."""
         return self.saved * (self.saved_width - width)
 
     def gradients(self, width: Number) -> Number:
@@ -160,13 +160,15 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
             holder = module_of(op)  # a module with tied weights has adapters of its own
         linear = holder.linear()
         narrow = stored_format(op if linear is None else owner, setup.implementation, tuning) != ""
-        saved += op.weights() if op.role in tuning.saved else ()
+        share = tuning.narrow(op.module) if narrow else 0.0
+        saved += op.weights() if tuning.saves(op.role, op.module) else ()
         for weight in op.weights():
             if tuning.method == "adapter_v2" and op.normalizes():
                 continue  # it is trained
             part = ceil_div(weight.count, divided(weight, setup.layout))
             kept = sized(1, "fp32") if stays_wide(op, weight, setup) else width
-            frozen = frozen + part * (stored if narrow and len(weight.shape) > 1 else kept)
+            matrix = len(weight.shape) > 1
+            frozen = frozen + part * (stored * share + kept * (1 - share) if narrow and matrix else kept)
         frozen = frozen + _buffers(holder.linear(), setup.implementation) * runs
         added = [
             *_added(op, holder.linear(), operations, setup.implementation, tuning),

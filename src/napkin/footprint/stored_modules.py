@@ -38,6 +38,20 @@ def narrow_layers(model: Model, kept: tuple[str, ...]) -> Mapping[tuple[str, str
     return found
 
 
+def narrow_shares(model: Model, kept: tuple[str, ...]) -> tuple[tuple[str, float], ...]:
+    """Return the modules of layers that are not stored in the narrow format everywhere, and the share of the layers
+    with such a module in which they are."""
+    counts: dict[str, list[int]] = {}
+    narrow = narrow_layers(model, kept)
+    for stack in model.stacks:
+        for kind, count, layer in stack.kinds():
+            for op in layer.operations:
+                both = counts.setdefault(op.module, [0, 0])
+                both[0] += narrow[stack.name, kind, op.name]
+                both[1] += count
+    return tuple((name, some / all_) for name, (some, all_) in counts.items() if some < all_)
+
+
 @record
 class _Kept:
     """Modules that stay in 16 bits.

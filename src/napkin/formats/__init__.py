@@ -15,7 +15,6 @@ from napkin.formats.table import (
     TRAINED,
     Format,
     Integer,
-    bytes_of,
     element_bytes,
     find,
     in_groups,
@@ -24,5 +23,5 @@ from napkin.formats.table import (
 
 __all__ = [
     "BYTES", "COMPUTE_BITS", "EXACT_KEPT", "FORMATS", "GGUF", "INTEGERS", "QUANTIZED", "RECIPES",
-    "SIXTEENTHS", "TRAINED", "Format", "Integer", "bytes_of", "element_bytes", "find", "in_groups", "stored_bytes",
+    "SIXTEENTHS", "TRAINED", "Format", "Integer", "element_bytes", "find", "in_groups", "stored_bytes",
 ]  # fmt: skip

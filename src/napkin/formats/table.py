@@ -231,17 +231,3 @@ def element_bytes(form: Format | Integer, name: str = "bytes_per_element") -> Te
         elements = multiply("bits_of_elements", leaf("element_bits", form.bits, "1", TRUE, form.source), of_block)
         return divide(name, add("bits_of_a_block", elements, scale), of_block, eight)
     return divide(name, leaf("element_bits", form.element_bits, "1", TRUE, form.source), eight)
-
-
-def bytes_of(form: Format | Integer, shape: tuple[int, ...]) -> int:
-    """Return the bytes of a contiguous tensor: elements packed, and one scale (1 byte) for each block along the last
-    dimension."""
-    elements = 1
-    for size in shape:
-        elements *= size
-    packed = -(-elements * form.element_bits // 8)
-    if not isinstance(form, Format) or not form.scale:
-        return packed
-    last = shape[-1] if shape else 1
-    scales = elements // last * -(-last // form.block)
-    return packed + scales + (4 if form.scale == "fp8_e4m3" else 0)

@@ -36,6 +36,14 @@ def registered(model_type: str) -> bool:
     return f" {model_type} " in f" {REGISTERED} "
 
 
+def tie_rule(model_type: str) -> tuple[str, bool] | None:
+    """Return whose tie_word_embeddings a multimodal class follows, as `architectures.tying` names the rules, and its
+    own level's where the file states none; None where no class was seen."""
+    from napkin._tables.class_ties import TIES
+
+    return TIES.get(model_type)
+
+
 def measured_modes(model_type: str) -> tuple[str, ...]:
     """Return the modes of a model_type's training step whose bytes kept for backward were measured, as
     `operations.implementations.mode` names them."""

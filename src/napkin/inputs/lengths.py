@@ -108,7 +108,7 @@ def _length(line: bytes, where: str, field: str | None) -> int:
     try:
         sample = json.loads(line, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as problem:
-        what = str(problem) if isinstance(problem, _Twice) else "is no JSON"
+        what = str(problem) if isinstance(problem, _Twice) else "is not a JSON object"
         raise NapkinError(f"{where}: {what}", "one JSON object a line, as `datasets` writes them") from None
     found, what = sample, "it"
     if isinstance(sample, dict):

@@ -13,9 +13,10 @@ from napkin.integrations.step_clock import StepClock
 from napkin.record import record
 from napkin.units import Unreadable, human, positive_count
 
-MOST_STEPS = 10**6
 WARM_UP, WINDOW = 5, 20
 """Steps that are not timed at first, and over how many the last ones are averaged."""
+LARGEST_WINDOW = 10**6
+"""Steps that may be asked to be averaged."""
 
 LOGGED = (
     "tokens_per_second", "tokens_per_second_per_gpu", "mfu", "hfu", "step_seconds", "predicted", "deviation",
@@ -139,7 +140,7 @@ class Meter:
         self.last: MeterReading | None = None
         self._total_steps = None if total_steps is None else _whole("total_steps", total_steps, 1)
         self._total_tokens = None if total_tokens is None else _tokens(total_tokens)
-        self._pace = StepClock(clock, _whole("warm_up", warm_up), _whole("window", window, 1, MOST_STEPS))
+        self._pace = StepClock(clock, _whole("warm_up", warm_up), _whole("window", window, 1, LARGEST_WINDOW))
         self._forecaster = Forecaster(model, hardware, self.gpus, convention, predict, options)
         self._added = self._steps_before = self._tokens_before = 0
 
@@ -282,7 +283,7 @@ def _whole(name: str, value: object, least: int = 0, most: int = 10**18) -> int:
         said = repr(value[:60]) if isinstance(value, str) else type(value).__name__
         if type(value) is float or (type(value) is int and abs(value) <= most):
             said = str(value)
-        raise NapkinError(f"{name}: {escaped(said)} is not a number from {least} to {most:.0e}", "give a whole number")
+        raise NapkinError(f"{name}: {escaped(said)} is not a whole number from {least} to {most:.0e}", "give one")
     return found
 
 

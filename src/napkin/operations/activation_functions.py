@@ -59,7 +59,7 @@ def _computed(tape: Tape, written: bool, x: Tensor, function: str, learned: Make
     if function == "xielu":
         return xielu(tape, x, learned)
     if function == "swiglu_oai":
-        raise Refused("swiglu_oai stands in experts alone")
+        raise Refused("swiglu_oai is known in experts only")
     return tape.smooth(x, function, function == "bloom_gelu")
 
 

@@ -111,6 +111,7 @@ class AdapterKind:
     sized      the option that gives its size, "" where it has none        usual  peft's default of it
     measure    what the size is, for people
     quantizes  peft runs it on quantized weights (a delta of the weight's own shape needs that shape)
+    drops      its input passes dropout, as LoRA's does
     """
 
     name = ""
@@ -119,6 +120,7 @@ class AdapterKind:
     measure = "rank"
     usual = 8
     quantizes = True
+    drops = False
 
     def weights(self, at: Beside) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Yield the name and the shape of each trained tensor."""
@@ -172,6 +174,7 @@ class AdaLora(AdapterKind):
 
     name, title = "adalora", "AdaLoRA"
     usual = 12
+    drops = True
 
     def weights(self, at: Beside) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield "A", (at.size, at.d_in)
@@ -202,6 +205,7 @@ class VeRA(AdapterKind):
 
     name, title = "vera", "VeRA"
     usual = 256
+    drops = True
 
     def weights(self, at: Beside) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield "lambda_b", (at.d_out,)

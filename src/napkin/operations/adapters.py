@@ -125,7 +125,7 @@ class Reparameterized(Ordinary):
         return Learning(product.weights, self.learning.inputs if product.inputs < 0 else product.inputs)
 
     def of(self, work: Work, of_tokens: bool) -> tuple[Gemm, ...]:
-        """Return the matmuls with tokens, or those of weights alone."""
+        """Return the matmuls with tokens, or those of weights only."""
         found = []
         for one in self.own.products(self.at):
             if (one.m == 0) == of_tokens:

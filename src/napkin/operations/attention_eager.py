@@ -59,29 +59,7 @@ def eager(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Numb
         scores = tape.record("matmul", (q, k), tape.new(scores_count, "fp32", "scores"), (q, k))
     else:
         scores = batched(run, q, k, heads, scores_count, "scores")
-    relative = [run.values[name].tensor for name in run.program.relative]
-    for other in relative:
-        scores = tape.add(scores, other)
-    scores = scores if relative else tape.scale(scores)
-    if SCORES in implementation.variables:
-        run.scopes.local(scores)
-    if op.softcap:
-        scores = run.capped(scores)
-    if op.position == "relative":
-        scores = tape.add(scores, no_bias(run, op, heads) if op.cross else position_bias(run, op, heads))
-    if op.position == "distance":
-        scores = tape.add(scores, run.read(op, 3).tensor)
-    if op.position == "dynamic":
-        scores = tape.add(scores, run.read(op, 3).tensor)
-    elif implementation.mask:
-        mask = causal_mask(run)
-        scores = tape.record("masked_fill", (scores,), tape.new(scores.count, scores.dtype, "masked"), (mask,))
-    elif op.position != "relative" or op.causal:
-        scores = tape.shift(scores, "masked", "fp32" if tape.autocast else "")
-    if MASKED in implementation.variables:
-        run.scopes.local(scores)
-    if implementation.masked_scores is not None:
-        scores = implementation.masked_scores(run, scores)
+    scores = _masked(run, op, _scaled(run, op, scores), heads)
     if (op.sinks and implementation.sinks != "scaled") or implementation.sinks == "always shifted":
         return with_sinks(run, scores, v, heads, scores_count, op)
     share = beside_sink(run, scores, heads) if op.sinks else None
@@ -101,6 +79,35 @@ def eager(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Numb
     out = tape.copy(out, "attended")
     tape.hold(*repeated)
     return out
+
+
+def _scaled(run: Lowering, op: AttentionCost, scores: Tensor) -> Tensor:
+    """Return the products over √d, or with the layer's scores of relative positions, which are divided already."""
+    relative = [run.values[name].tensor for name in run.program.relative]
+    for other in relative:
+        scores = run.tape.add(scores, other)
+    scores = scores if relative else run.tape.scale(scores)
+    if SCORES in run.implementation.variables:
+        run.scopes.local(scores)
+    return run.capped(scores) if op.softcap else scores
+
+
+def _masked(run: Lowering, op: AttentionCost, scores: Tensor, heads: Number) -> Tensor:
+    """Return the scores with the positions' biases and the mask."""
+    tape, implementation = run.tape, run.implementation
+    if op.position == "relative":
+        scores = tape.add(scores, no_bias(run, op, heads) if op.cross else position_bias(run, op, heads))
+    if op.position in ("distance", "dynamic"):
+        scores = tape.add(scores, run.read(op, 3).tensor)
+    unmasked = op.position != "dynamic"  # else a mask was added
+    if unmasked and implementation.mask:
+        mask = causal_mask(run)
+        scores = tape.record("masked_fill", (scores,), tape.new(scores.count, scores.dtype, "masked"), (mask,))
+    elif unmasked and (op.position != "relative" or op.causal):
+        scores = tape.shift(scores, "masked", "fp32" if tape.autocast else "")
+    if MASKED in implementation.variables:
+        run.scopes.local(scores)
+    return scores if implementation.masked_scores is None else implementation.masked_scores(run, scores)
 
 
 def beside_sink(run: Lowering, scores: Tensor, heads: Number) -> Tensor:

@@ -72,51 +72,6 @@ class Timer:
         raise NotImplementedError
 
 
-REQUIRED = (
-    "weights",
-    "gemms",
-    "lower",
-    "traffic",
-    "elementary",
-    "division",
-    "time",
-    "linear",
-    "linear_parts",
-    "holds",
-    "attention_width",
-    "scores",
-    "elements_moved",
-    "ring",
-    "launches",
-    "launch_counts",
-    "cache",
-    "fused_into_multiplication",
-    "multiplies",
-    "residual",
-    "attends",
-    "embeds",
-    "buffers",
-    "gives_logits",
-    "angles",
-    "normalizes",
-    "replaces",
-    "inverts_mask",
-    "owner",
-    "runs_again",
-    "depends_on_shapes",
-    "cropped",
-    "padded",
-    "remark",
-    "expert_part",
-    "routed",
-    "chooses_among",
-    "scans",
-    "sliced",
-    "pattern",
-)
-"""Methods that every class of operation must define, itself or in an intermediate base (ordinary.py)."""
-
-
 @record
 class Operation:
     """One step of a layer.
@@ -334,3 +289,9 @@ class Operation:
     def pattern(self) -> str:
         """Return what the operation is where its neighbors matter (a constant of facts.py), or ""."""
         raise NotImplementedError
+
+
+REQUIRED = tuple(
+    name for name, one in vars(Operation).items() if callable(one) and name[0] != "_" and name != "products"
+)
+"""Methods that every class of operation must define, itself or in an intermediate base (ordinary.py)."""

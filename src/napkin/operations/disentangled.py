@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from napkin.autograd.tensors import Tensor, select
 from napkin.elementwise import Number
 from napkin.operations.adapted import linear
@@ -99,7 +101,8 @@ class RelativeScores(Ordinary):
         return work.tokens * self.heads * work.length
 
     def lower(self, run: Lowering) -> Value:
-        if self.by_heads:  # attention makes them itself, after its own
+        if self.by_heads:
+            run.scores.append(partial(self.made, run))
             return Value(run.tape.new(0, run.tape.compute, "made in attention", no_grad=True), self.heads * self.rows)
         return Value(self.made(run)[0], self.heads * self.rows)
 
@@ -142,14 +145,13 @@ class HeadMajorAttention(AttentionCore):
         scores = tape.matmul(q, _over_constant(run, k), count, "scores")
         positions: Tensor | None = None
         variables: list[Tensor] = []
-        for op in run.program.operations:
-            if isinstance(op, RelativeScores):
-                part, *others = op.made(run)
-                variables += others
-                if positions is None:  # 0 and the first are a new tensor, to which the others are added in place
-                    positions = tape.shift(part)
-                else:
-                    positions = tape.record("add", (positions, part), positions.view(), alias=True)
+        for make in run.scores:
+            part, *others = make()
+            variables += others
+            if positions is None:  # 0 and the first are a new tensor, to which the others are added in place
+                positions = tape.shift(part)
+            else:
+                positions = tape.record("add", (positions, part), positions.view(), alias=True)
         if positions is not None:
             tape.hold(*variables)
             scores = tape.add(scores, positions)

@@ -78,7 +78,7 @@ def clamped_swiglu(run: Lowering, up: Tensor, count: Number) -> Tensor:
     return out
 
 
-def weighted_experts(run: Lowering, op: RoutedExperts) -> Value:
+def unrouted_experts(run: Lowering, op: RoutedExperts) -> Value:
     """Every expert runs every token, its score multiplied in first: batched matmuls, and a sum (Llama 4)."""
     x, weights = run.read(op), run.read(op, 1)
     tape = run.tape

@@ -10,7 +10,7 @@ from napkin.operations.expert_kernels import (
     clamped_swiglu,
     looped_experts,
     sorted_tokens,
-    weighted_experts,
+    unrouted_experts,
 )
 from napkin.operations.facts import LinearPart
 from napkin.operations.implementations import Implementation
@@ -125,8 +125,8 @@ class Experts(Module):
         transformers 5 calls torch's grouped matmul in every precision: on CUDA it takes bf16, fp16 and fp32
         (aten/src/ATen/native/GroupedMMUtils.h) and autocast leaves it alone, so that tokens are cast to the weights'
         type. Below compute capability 8.0 an operator of its own keeps the same (integrations/moe.py)."""
-        if self.weighted_input:
-            return weighted_experts(run, self)
+        if run.implementation.unrouted:
+            return unrouted_experts(run, self)
         if run.implementation.looped:
             return looped_experts(run, self)
         x, weights = run.read(self), run.read(self, 1)
@@ -139,38 +139,42 @@ class Experts(Module):
         sent = tape.record("gather", (x.tensor,), sent, (pick,), scratch=x.tensor.size)
         weight = tape.record("gather", (weights.tensor,), tape.new(rows, weights.tensor.dtype, "weight"), (order,))
         stored = "fp32" if tape.autocast else tape.compute
-        sent = tape.cast(sent, stored)
+        sent = tape.cast(tape.multiply(sent, weight) if self.weighted_input else sent, stored)
         first = inner * (2 if self.gated else 1)
         products = ExpertProducts(run, self)
         up, bias = self.grouped(products, sent, (self.d_model, first), offsets, "up")
-        if self.function == "swiglu_oai":
-            hidden = clamped_swiglu(run, up, rows * inner)
-        elif self.gated:
-            gate, other = (tape.slice(up, rows * inner) for _ in range(2))
-            if self.limited:
-                gate, other = (
-                    tape.record("clamp", (t,), tape.new(t.count, t.dtype, "cut"), (t,)) for t in (gate, other)
-                )
-            if self.upcast:
-                gate, other = (tape.cast(part, "fp32") for part in (gate, other))
-                hidden = tape.cast(tape.multiply(run.activated(gate, self.function), other), stored)
-            elif run.implementation.swiglu == "fused":
-                hidden = run.gated(gate, other)
-            else:
-                hidden = tape.multiply(run.activated(gate, self.function), other)
-            tape.hold(gate, other)
-        else:
-            hidden = run.activated(up, self.function)
+        hidden = self._hidden(run, up, rows * inner, stored)
         down, second = self.grouped(products, hidden, (inner, self.d_model), offsets, "down", *bias)
         if self.normed:
             down = scaled_norm(run, down, self.d_model)
-        out = tape.multiply(down, weight)
+        out = down if self.weighted_input else tape.multiply(down, weight)
         ordered = tape.new(out.count, out.dtype, "ordered")
         out = tape.record("gather", (out,), ordered, (back,), scratch=out.size)
         total = tape.record("sum", (out,), tape.new(x.tensor.count, out.dtype, "summed"))
         tape.hold(sent, weight, down, order, offsets, *second)  # local variables
         products.close()
         return Value(tape.cast(total, x.tensor.dtype), self.d_model, x.divided, x.gathered)
+
+    def _hidden(self, run: Lowering, up: Tensor, count: Number, stored: str) -> Tensor:
+        """Return the `count` hidden elements of all experts from what the first product makes. stored: the weights'
+        type."""
+        tape = run.tape
+        if self.function == "swiglu_oai":
+            return clamped_swiglu(run, up, count)
+        if not self.gated:
+            return run.activated(up, self.function)
+        gate, other = (tape.slice(up, count) for _ in range(2))
+        if self.limited:
+            gate, other = (tape.record("clamp", (t,), tape.new(t.count, t.dtype, "cut"), (t,)) for t in (gate, other))
+        if self.upcast:
+            gate, other = (tape.cast(part, "fp32") for part in (gate, other))
+            hidden = tape.cast(tape.multiply(run.activated(gate, self.function), other), stored)
+        elif run.implementation.swiglu == "fused":
+            hidden = run.gated(gate, other)
+        else:
+            hidden = tape.multiply(run.activated(gate, self.function), other)
+        tape.hold(gate, other)
+        return hidden
 
     def grouped(
         self,

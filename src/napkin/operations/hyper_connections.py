@@ -49,7 +49,7 @@ class ReadStreams(Ordinary):
     and the n weights of the branch's result; where the streams `mix`, n² more, which `iterations` of dividing by the
     sums of columns and rows (Sinkhorn and Knopp 1967) make doubly stochastic. FLOP: 2·T·n·h·(2·n or 2·n + n²).
 
-    last    after the last layer: the n weights of the reading alone
+    last    after the last layer: only the n weights of the reading
     behind  the streams' reciprocal root mean square multiplies the linear layer's result, outside of autocast"""
 
     width: int

@@ -153,6 +153,7 @@ class Implementation:
     looped       experts run one after the other on the tokens that chose them, gate and up in one matmul (joined) or in
                  one each (apart) of a tensor of all experts' weights, or each a module of its own (modules); "": on
                  sorted tokens, in grouped matmuls
+    unrouted     every expert runs every token, in batched matmuls; scores of those that were not chosen are 0
     expert_linears  names of both linear layers of each expert, where it is a module of its own
 
     Layouts and tuning
@@ -177,8 +178,8 @@ class Implementation:
     checkpoints  the class supports activation checkpointing
     late         a checkpointed layer is recomputed when its backward pass first needs a tensor (use_reentrant=False)
     wakes        with checkpointing, the embedding's output requires a gradient, though nothing before it is trained
-    fp32_weights weights (`module/weight`, the module's end alone; norm for a norm's, nothing where none is named) that
-                 loading a checkpoint in a 16-bit type leaves in fp32 (_keep_in_fp32_modules_strict)
+    fp32_weights weights (`module/weight`, of the module only the end; norm for a norm's, nothing where none is named)
+                 that loading a checkpoint in a 16-bit type leaves in fp32 (_keep_in_fp32_modules_strict)
     fp16_excepts those that only loading in fp16 leaves in fp32 (_keep_in_fp32_modules)
     norms_last   a layer registers its norms after its linear layers
     registers_first  modules of a layer, by the last part of their path, that register their weights before those that
@@ -214,6 +215,7 @@ class Implementation:
     router_apart: bool = False
     fp32_logits: bool = False
     looped: str = ""
+    unrouted: bool = False
     expert_linears: tuple[str, ...] = ()
     drops: str = ALWAYS
     packed: bool = False

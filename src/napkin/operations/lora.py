@@ -53,7 +53,7 @@ def lora_pairs(
 ) -> tuple[int, int]:
     """Return how many of LoRA's pairs of matrices a linear layer has, and how many elements they make per token. A
     fused projection has those of all its parts, with one dropout of their common input."""
-    if tuning.method != "lora" or op.bare or op.role in tuning.saved:
+    if tuning.method != "lora" or op.bare or tuning.saves(op.role, op.module):
         return 0, 0
     if implementation.qkv == "joined" and op.role in JOINED:
         if op.role in (KEY, VALUE):
@@ -85,7 +85,7 @@ def kind_on(op: LinearLayer, implementation: Implementation) -> tuple[AdapterKin
     """Return the kind of the adapter on a linear layer, where it is none of LoRA's, and the layer as it sees it; None
     where no target names it."""
     tuning = implementation.tuning
-    if tuning is None or tuning.method == "lora" or not tuning.targeted or op.bare or op.role in tuning.saved:
+    if tuning is None or tuning.method == "lora" or not tuning.targeted or op.bare or tuning.saves(op.role, op.module):
         return None
     every = op.shard != VOCABULARY or implementation.head_is_layer
     if not (every if tuning.everything else is_target(op, tuning.targets)):
@@ -143,7 +143,7 @@ def _on_parts(op: Operation, implementation: Implementation, tuning: Tuning, par
 
 def adapted_lookups(op: Operation, tuning: Tuning) -> Iterator[Adapted]:
     """Yield adapters on embeddings, whose rows are their input; what is trained in full has none."""
-    if tuning.method != "lora" or tuning.everything or op.role in tuning.saved:
+    if tuning.method != "lora" or tuning.everything or tuning.saves(op.role, op.module):
         return
     if op.embeds() and is_target(op, tuning.targets):
         for rows, width in (weight.shape for weight in op.weights()):
@@ -156,10 +156,13 @@ def is_unquantized(op: LinearLayer, tuning: Tuning) -> bool:
 
 
 def stored_format(op: Operation, implementation: Implementation, tuning: Tuning) -> str:
-    """Return the format that an operation's frozen matrices are stored in; "" where that is the parameters' own.
+    """Return the format that an operation's frozen matrices are stored in; "" where that is the parameters' own, in all
+    layers.
 
     Experts are quantized where each is a module with linear layers of its own, or where that is asked for."""
     linear = op.linear()
+    if not tuning.narrow(op.module):
+        return ""
     if linear is not None:
         return "" if is_unquantized(linear, tuning) else tuning.quantized
     quantizes = tuning.experts or implementation.looped == "modules"

@@ -142,28 +142,39 @@ def found_targets(targets: tuple[str, ...], model: Model, implementation: Implem
     return found or targets
 
 
-def saved_roles(names: tuple[str, ...], model: Model) -> tuple[str, ...]:
-    """Return the roles of modules that are trained in full next to adapters, as peft matches their names: by the ends
-    of paths. Raises where a name matches nothing, or what is not modeled."""
+HEAD_MODULES = ("classifier", "score", "qa_outputs")
+"""What peft trains in full by itself where its task is classification or question answering (peft 0.21, peft_model.py,
+PeftModelForSequenceClassification, PeftModelForTokenClassification, PeftModelForQuestionAnswering)."""
+
+
+def saved_modules(names: tuple[str, ...], model: Model) -> tuple[str, ...]:
+    """Return what is trained in full next to adapters: the modules named, as peft matches them, by a part of their
+    paths, and the head of a class that scores labels. The embedding and the head of a language model are given by their
+    roles. Raises where a name matches nothing, or what is not modeled."""
+    operations = all_operations(model)
+    heads = [name for name in HEAD_MODULES if model.outputs and any(_inside(op.module, name) for op in operations)]
     if not names:
-        return ()
+        return tuple(heads)
     if len(model.stacks) > 1 or model.vision is not None:
         raise Refused(f"--modules-to-save: {model.name} is no decoder by itself", "leave it out")
-    stack = model.stacks[0]
-    paths = {op.module: op.role for op in (*stack.before, *stack.after) if op.role in SAVEABLE and op.module}
-    found = []
-    others = [op.module for op in all_operations(model) if op.module and op.module not in paths]
+    found: list[str] = []
     for name in names:
-        role = next((paths[path] for path in paths if path_ends(path, name)), None)
-        if any(path_ends(path, name) for path in others):
-            raise Refused(f"--modules-to-save {name[:40]}: not modeled", f"one of {', '.join(paths)}")
-        if role is None:
+        inside = [op for op in operations if _inside(op.module, name)]
+        if not inside:
+            known = sorted({op.module.rpartition(".")[2] for op in operations if _is_module(op)})
             raise NapkinError(
-                f"--modules-to-save: {model.name} has no module {name[:40]!r}",
-                did_you_mean(name, paths) or f"one of {', '.join(paths)}",
+                f"--modules-to-save: {model.name} has no linear layer or embedding in {name[:40]!r}",
+                did_you_mean(name, known) or f"one of {', '.join(known)}",
             )
-        found.append(role)
-    return tuple(dict.fromkeys(found))
+        if any(not _is_module(op) for op in inside):
+            raise Refused(f"--modules-to-save {name[:40]}: not modeled", "name linear layers or embeddings")
+        found.append(inside[0].role if inside[0].role in SAVEABLE and not model.outputs else name)
+    return tuple(dict.fromkeys((*found, *heads)))
+
+
+def _inside(path: str, name: str) -> bool:
+    """Return whether a part of a path is named so."""
+    return f".{name}." in f".{path}."
 
 
 def _check_fused(named: dict[str, set[str]], mapped: dict[str, str]) -> None:
@@ -181,13 +192,15 @@ def check_parameters(tuning: Tuning) -> None:
     tuners/lora/layer.py, ParamWrapper)."""
     if not tuning.parameters:
         return
-    for asked, theirs in ((tuning.magnitude, "use_dora=True"), (tuning.dropout, "lora_dropout != 0")):
+    for asked, option, theirs, instead in (
+        (tuning.magnitude, "--adapter dora", "use_dora=True", "--adapter lora"),
+        (tuning.dropout, f"--lora-dropout {tuning.dropout:g}", "lora_dropout != 0", "--lora-dropout 0"),
+    ):
         if asked:
-            option = "--adapter dora" if tuning.magnitude else f"--dropout {tuning.dropout:g}"
             raise NapkinError(
                 f"{option}: {tuning.parameters[0][0]} is a parameter of no linear layer, where peft refuses it: "
                 f"lora.ParamWrapper does not work with {theirs}",
-                "name linear layers alone in --lora-targets, or leave it out",
+                f"name linear layers only in --lora-targets, or {instead}",
             )
 
 

@@ -115,6 +115,9 @@ class Lowering(StackInputs):
         """What rotary embeddings that are still to run have cast to fp32 for them, by name."""
         self.uncast: list[Callable[[], None]] = []
         """What is left to do for rotary embeddings: results to cast back."""
+        self.scores: list[Callable[[], tuple[Tensor, ...]]] = []
+        """What attention makes itself, after its own scores: scores of positions, and what else their function's
+        variables hold."""
         self.values: dict[str, Value] = {}
         self.shared_tensors: dict[str, Value] = {}
         self.gathered: dict[int, Tensor] = {}
@@ -138,7 +141,7 @@ class Lowering(StackInputs):
         return (*self.shared_values(), *((self.zeros.storage,) if shares and self.zeros is not None else ()))
 
     def run(self, program: Program, x: Value | None) -> Value:
-        """Run a program's operations in order and return the last one's output."""
+        """Run a program's operations in order and return the last one's output; x where there is none."""
         self.values = {**self.shared_tensors} if x is None else {**self.shared_tensors, "x": x}
         if x is None:
             self.handed = frozenset()
@@ -156,6 +159,7 @@ class Lowering(StackInputs):
         self.orders = {}
         self.derived = {}
         self.raised = {}
+        self.scores = []
         held = self.implementation.weights_to, self.implementation.variables
         self.scopes = Scopes(self.tape, program.scopes, x is not None, *held)
         for op in program.operations:
@@ -180,7 +184,10 @@ class Lowering(StackInputs):
         if x is None:
             self.handed = frozenset(self.shared_tensors)
         self.scopes.close(*(value.tensor for value in (x,) if value is not None))
-        return next(value for op in reversed(program.operations) if self._is_stream(value := self.values[op.name]))
+        values = (self.values[op.name] for op in reversed(program.operations))
+        made = next((value for value in values if self._is_stream(value)), x)
+        assert made is not None  # a network begins with an embedding
+        return made
 
     def _is_stream(self, value: Value) -> bool:
         """Return whether what follows can read a value as its input: it is no table of distances."""
@@ -201,7 +208,7 @@ class Lowering(StackInputs):
         tuning = self.implementation.tuning
         if tuning is None:
             return not op.learning.trained
-        return not (tuning.method == "adapter_v2" and op.normalizes()) and op.role not in tuning.saved
+        return not (tuning.method == "adapter_v2" and op.normalizes()) and not tuning.saves(op.role, op.module)
 
     def read(self, op: Readable, index: int = 0) -> Value:
         return self.values[op.reads[index]]

@@ -36,6 +36,8 @@ Numbered = tuple[int, tuple[tuple[int, int], ...]]
 """The same with each layer type by its number."""
 Parts = tuple[tuple[int, Layer | Runs], ...]
 """Runs and patterns of them in order."""
+ENCODER = "encoder"
+"""Name of a stack that reads all tokens at once."""
 LONGEST_PERIOD = 64
 """Runs of a pattern that is looked for; networks alternate in far fewer."""
 
@@ -207,6 +209,11 @@ class Model:
     @property
     def depth(self) -> int:
         return sum(stack.depth for stack in self.stacks)
+
+    @property
+    def decoders(self) -> tuple[Stack, ...]:
+        """The stacks that run for each token that is generated: all but an encoder."""
+        return tuple(stack for stack in self.stacks if stack.name != ENCODER)
 
     @property
     def operations(self) -> list[Operation]:

@@ -89,6 +89,7 @@ class Norm(Elementwise):
         return Value(out, x.width, x.divided, x.gathered, x.heads_first)
 
     def normalized(self, run: Lowering, x: Tensor, divided: bool) -> Tensor:
+        """Return the norm of x, as the implementation makes it: by one kernel, or in elementary operations."""
         tape = run.tape
         if self.kind == "affine":
             scaled = tape.multiply(x, run.weight(self.width))
@@ -107,10 +108,17 @@ class Norm(Elementwise):
             return self.in_one_kernel(run, x, rows, size, learned)
         if arithmetic == "fused_fp32":
             return tape.cast(self.in_one_kernel(run, tape.cast(x, "fp32"), rows, size, learned), out_dtype)
-        given, x = x, tape.cast(x, "fp32")
         if arithmetic == "cast_rstd":
-            rstd = tape.rsqrt(tape.shift(tape.mean(tape.power(x), rows)))
-            return tape.multiply(given, tape.cast(rstd, out_dtype), "normalized")
+            rstd = tape.rsqrt(tape.shift(tape.mean(tape.power(tape.cast(x, "fp32")), rows)))
+            return tape.multiply(x, tape.cast(rstd, out_dtype), "normalized")
+        return self.written_out(run, x, rows, size, arithmetic, out_dtype)
+
+    def written_out(
+        self, run: Lowering, x: Tensor, rows: Number, size: Number, arithmetic: str, out_dtype: str
+    ) -> Tensor:
+        """Return the norm in elementary operations, in fp32. size: elements of the weight."""
+        tape = run.tape
+        given, x = x, tape.cast(x, "fp32")
         if self.kind == "layer":
             mean = tape.mean(x, rows)
             deviation = tape.add(x, mean)

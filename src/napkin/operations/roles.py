@@ -37,6 +37,8 @@ ADAPTER, MERGED = "adapter", "merged"
 """Roles of adapters: next to a layer, and merged into the weights of experts in every pass."""
 DOWN, SHARED_EXPERT, LM_HEAD = "down", "shared_expert", "lm_head"
 """Roles of an MLP's last linear layer, of the operations of a shared expert, and of the language model's head."""
+POOLER, LOSS = "pooler", "loss"
+"""Roles of what reads one token of each sequence, and of a loss that a head ends with."""
 MIXER_INPUT, MIXER_GATE, SCAN_PARAMETERS, MIXER = "mixer_input", "mixer_gate", "scan_parameters", "mixer"
 """Roles in a recurrent mixer: its input projection, the gate sliced from that, the projection to Δ, B and C, and the
 other operations that a fused kernel runs."""

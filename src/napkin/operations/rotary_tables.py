@@ -15,7 +15,7 @@ else:
 
 
 class Rotation(Protocol):
-    """A rotary embedding (attention.Rotary)."""
+    """A rotary embedding (rotary.Rotary)."""
 
     @property
     def name(self) -> str: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from napkin.autograd.tensors import Tensor
 from napkin.elementwise import Number
 from napkin.operations.adapted import linear
 from napkin.operations.expert_kernels import (
@@ -101,30 +102,13 @@ class Router(Module):
             logits = run.capped(tape.cast(logits, "fp32"))
         if implementation.router == "sparsemixer":
             return Value(sparsemixer(run, logits, rows, k, e), k)
-        chosen = tape.new(rows * k, "int64", "chosen", no_grad=True)
-        wide = logits if implementation.native_scores else tape.cast(logits, "fp32")
-        kept = [chosen]
+        kept = [tape.new(rows * k, "int64", "chosen", no_grad=True)]
         if self.masked:
             kept.append(tape.new(rows * e, "bool", "outside the groups", no_grad=True))
         merged = part.parameter and times_rank(part, implementation.tuning)  # the matmul keeps its cast
         if self.upcast and not implementation.fp32_router and tape.compute != "fp32" and not merged:
             kept.append(tape.new(self.d_in * e, "fp32", "wide weight", no_grad=True))
-        if self.score.endswith("_top_k"):
-            read = logits if self.score == "sigmoid_top_k" else wide
-            if self.balanced:  # gathered by a choice with a bias: gather keeps what it reads
-                kept.append(read)
-            best = tape.record("topk", (read,), tape.new(rows * k, read.dtype, "best"), kept)
-            if self.score == "sigmoid_top_k":
-                weights = tape.sigmoid(best)
-            else:
-                weights = tape.softmax(best, "" if implementation.native_scores == "raised" else best.dtype)
-        else:
-            asked = wide.dtype if implementation.native_scores == "kept" else ""
-            if self.score == "sqrtsoftplus":
-                scores = root_softplus(run, wide)
-            else:
-                scores = tape.sigmoid(wide) if self.score == "sigmoid" else tape.softmax(wide, asked)
-            weights = tape.record("topk", (scores,), tape.new(rows * k, scores.dtype, "weights"), kept)
+        weights = self._weights(run, logits, rows * k, kept)
         if self.normalize:
             weights = shares(run, weights, rows)
         if implementation.chosen is not None:
@@ -133,6 +117,27 @@ class Router(Module):
         if implementation.router != "scores":
             weights = tape.cast(weights, x.tensor.dtype if implementation.router == "tokens" else made_in)
         return Value(weights, k)
+
+    def _weights(self, run: Lowering, logits: Tensor, count: Number, kept: list[Tensor]) -> Tensor:
+        """Return the scores of the `count` chosen experts: of their logits alone, or of all, from which they are taken.
+        kept: what the choice saves."""
+        tape, native = run.tape, run.implementation.native_scores
+        wide = logits if native else tape.cast(logits, "fp32")
+        if self.score.endswith("_top_k"):
+            read = logits if self.score == "sigmoid_top_k" else wide
+            if self.balanced:  # gathered by a choice with a bias: gather keeps what it reads
+                kept = [*kept, read]
+            best = tape.record("topk", (read,), tape.new(count, read.dtype, "best"), kept)
+            if self.score == "sigmoid_top_k":
+                return tape.sigmoid(best)
+            return tape.softmax(best, "" if native == "raised" else best.dtype)
+        if self.score == "sqrtsoftplus":
+            scores = root_softplus(run, wide)
+        elif self.score == "sigmoid":
+            scores = tape.sigmoid(wide)
+        else:
+            scores = tape.softmax(wide, wide.dtype if native == "kept" else "")
+        return tape.record("topk", (scores,), tape.new(count, scores.dtype, "weights"), kept)
 
 
 @record

@@ -33,7 +33,7 @@ Read = list[Tensor]
 
 
 def selective(run: Lowering, op: Recurrence, read: Read, size: MixerSizes) -> Tensor:
-    """Run one kernel from the input projection to the output's, or one for the scan alone."""
+    """Run one kernel from the input projection to the output's, or one for the scan only."""
     if run.implementation.mixer == "whole":
         return mixers.inner(run.tape, run.made(MIXER_INPUT).tensor, run.made(SCAN_PARAMETERS).tensor, size)
     u, delta, b, c = read[:4]

@@ -188,7 +188,7 @@ def _operations(
             learns = has_weights and not asleep
         else:
             merged = any(one.role == MERGED for one in adapters)
-            saved = op.role in tuning.saved
+            saved = tuning.saves(op.role, op.module)
             stored = "" if saved else stored_format(op, frozen.implementation, tuning)
             learning = Learning(int(merged or saved), int(inputs), saved, stored)
             learns = bool(adapters) or saved

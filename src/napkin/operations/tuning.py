@@ -24,8 +24,11 @@ class Tuning:
                (peft 0.21, tuners/lora/layer.py, _cast_input_dtype)
     magnitude  each adapted weight is divided by its norm and multiplied by a learned vector of its outputs (DoRA:
                Liu et al. 2024, arXiv:2402.09353, section 4.1; peft 0.21, tuners/lora/dora.py)
-    saved      roles of what is trained in full next to the adapters, as copies in the type of the frozen weights, which
-               stay (peft 0.21, utils/other.py, ModulesToSaveWrapper; cast_adapter_dtype casts adapters only)
+    saved      names of modules, or roles, of what is trained in full next to the adapters, as copies in the type of
+               the frozen weights, which stay (peft 0.21, utils/other.py, ModulesToSaveWrapper; cast_adapter_dtype casts
+               adapters only)
+    apart      modules that a quantized checkpoint keeps in 16 bits in some layers → the share of the layers in
+               which it does not
     shared     elements of frozen tensors that all adapters share
     experts    whether experts whose weights are one tensor are quantized too. Transformers 5 quantizes linear layers
                alone; in transformers 4 most experts were linear layers, and axolotl quantizes while it loads
@@ -44,6 +47,16 @@ class Tuning:
     autocast: bool = False
     saved: tuple[str, ...] = ()
     shared: int = 0
+    apart: tuple[tuple[str, float], ...] = ()
+
+    def saves(self, role: str, module: str) -> bool:
+        """Return whether an operation is trained in full: by its role, or by a part of its module's path (peft 0.21,
+        tuners/tuners_utils.py, check_target_module_exists)."""
+        return bool(self.saved) and (role in self.saved or any(f".{name}." in f".{module}." for name in self.saved))
+
+    def narrow(self, module: str) -> float:
+        """Return the share of the layers in which a module's matrices are quantized, where such modules are."""
+        return next((share for name, share in self.apart if name == module), 1.0)
 
     @property
     def targeted(self) -> bool:

@@ -45,11 +45,12 @@ def option_piece(name: str, text: Text) -> str:
     return f"--{name} {_words(text)}"
 
 
-def changed(given: Mapping[str, Given], changes: Mapping[str, Given]) -> dict[str, Given]:
+def changed(given: Mapping[str, Given], changes: Mapping[str, Given | None]) -> dict[str, Given]:
     """Return the options of a question with others in place of some and of those that say the same in another way; None
     leaves one out."""
     kept = {name: one for name, one in given.items() if OVERRULED.get(name) not in changes}
-    return {name: one for name, one in {**kept, **changes}.items() if one is not None}
+    both: dict[str, Given | None] = {**kept, **changes}
+    return {name: one for name, one in both.items() if one is not None}
 
 
 def texts_of(given: Texts, changes: Texts, keep: Container[str] | None) -> dict[str, Text]:

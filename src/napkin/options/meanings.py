@@ -219,7 +219,7 @@ MEANS: dict[str, Mapping[str, str]] = {
     "kto": {"": "--task kto"},
     "orpo": {"": "--task orpo"},
     "simpo": {"": "--task simpo"},
-    "reward-model reward-modeling": {"": "--task rm"},
+    "reward-modeling rm": {"": "--task rm"},
     "grpo": {"": "--task grpo"},
     "ppo": {"": "--task ppo"},
     "rloo": {"": "--task rloo"},
@@ -239,6 +239,21 @@ MEANS: dict[str, Mapping[str, str]] = {
     "total-batch-size tokens-per-batch tokens-per-step batch-tokens global-batch-tokens batch-size-in-tokens "
     "global-batch-size-tokens tokens-per-iter": {
         "*": "!--global-batch counts sequences: the tokens of a step over the sequence length"
+    },
+    "prompts num-prompts n-prompts prompts-per-step num-prompts-per-step prompts-per-batch rollout-batch-size": {
+        "*": "!--global-batch: the prompts of a step, for all GPUs"
+    },
+    "ppo-mini-batch-size num-ppo-epochs ppo-epochs ppo-epoch mini-batches": {
+        "*": "!--updates: optimizer steps on the answers of a step, each on its part of them"
+    },
+    "beta kl-coef kl-loss-coef init-kl-coef init-kl-coeff kl-beta": {
+        "*": "!leave it out; in reinforcement learning 0 is --reference none, as no reference model runs then"
+    },
+    "use-vllm vllm-mode use-sglang": {
+        "": "!--rollout colocated:SHARE or separate:GPUS",
+        "colocate": "--rollout colocated",
+        "colocated": "--rollout colocated",
+        "*": "!--rollout colocated:SHARE or separate:GPUS",
     },
     "mini-batch mini-batch-size minibatch minibatch-size": {
         "*": "!--micro-batch (one pass of one GPU) or --global-batch (one optimizer step)"

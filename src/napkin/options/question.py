@@ -77,5 +77,12 @@ OF_FAILURES = ("gpu-mtbf", "restart-time", "spares", "write-bandwidth", "checkpo
 
 MEASURED_TOKENS = ("tokens-per-second", "tokens-per-second-per-gpu", "log")
 """Options that state how many tokens a second a run was measured to train on."""
-MEASURED_RATES = (*MEASURED_TOKENS[:2], "samples-per-second", "step-time", "tflops", *MEASURED_TOKENS[2:])
+MEASURED_RATES = (
+    "tokens-per-second",
+    "tokens-per-second-per-gpu",
+    "samples-per-second",
+    "step-time",
+    "tflops",
+    "log",
+)
 """Options that state a measured rate of training."""

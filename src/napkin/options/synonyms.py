@@ -86,6 +86,7 @@ SAME = {
     "implementation": "impl model-implementation model-impl",
     "compile": "torch-compile use-compile use-torch-compile compile-model enable-compile torchcompile jit",
     "async-tp": "enable-async-tensor-parallel async-tensor-parallel",
+    "lora-dropout": "lora-dropout-p peft-lora-dropout adapter-dropout lora.dropout",
     "lora-rank": "lora-r lora-dim peft-lora-rank adapter-rank lora.rank lora-matrix-rank",
     "quantized": """quantised quantize quantise quant quant-type quantization quantisation quantization-type
         bnb-4bit-quant-type base-quantization""",
@@ -142,6 +143,17 @@ SAME = {
     "law": "scaling-law",
     "prompt-tokens": """input-tokens input-len input-length isl prompt-len prompt-length max-input-tokens
         input-sequence-length mean-input-tokens""",
+    "max-response-tokens": """max-completion-length max-response-length max-completion-tokens generate-max-len
+        max-generation-length response-length-max max-resp-len""",
+    "max-prompt-tokens": "max-prompt-length prompt-max-len prompt-length-max",
+    "samples-per-prompt": """num-generations num-generations-per-prompt generations-per-prompt n-samples-per-prompt
+        num-samples-per-prompt samples-per-question rollout-n rollout.n group-size num-return-sequences
+        answers-per-prompt responses-per-prompt""",
+    "rollout-tp": "vllm-tensor-parallel-size rollout-tensor-parallel-size vllm-tp",
+    "reward": "reward-model reward-model-path reward-model-name reward-pretrain",
+    "critic": "value-model critic-model critic-pretrain critic-model-path value-model-name",
+    "reference": "ref-model reference-model ref ref-model-path ref-pretrain",
+    "updates": "num-mini-batches updates-per-step",
     "response-tokens": """output-tokens output-len output-length osl max-new-tokens gen-len gen-tokens
         output-sequence-length mean-output-tokens answer-tokens""",
     "concurrency": "max-concurrency in-flight concurrent-requests num-concurrent users",

@@ -10,7 +10,7 @@ from napkin.options.parsers import frozen_parts, lowercase_names, offloads
 GROUP = "Training"
 TORCH_LOSS = "torch"
 """The form of cross entropy that torch has: log-softmax, then the likelihood."""
-TASKS = ("pretrain", "sft", "dpo", "orpo", "simpo", "kto", "rm", "distill", "grpo", "rloo", "ppo")
+TASKS = ("pretrain", "sft", "dpo", "orpo", "simpo", "kto", "rm", "distill", "gkd", "grpo", "rloo", "ppo")
 """What a model can be trained for."""
 ADAPTERS = ("lora", "dora", "adalora", "vera", "ia3", "loha", "lokr", "oft", "boft")
 """Kinds of adapters, as peft names them; dora is its LoRA with use_dora."""
@@ -87,6 +87,13 @@ OPTIONS = (
         default="lora",
     ),
     Option("adapter-block", units.positive_count, "Width of the blocks of oft and boft", metavar="N"),
+    Option(
+        "lora-dropout",
+        units.probability,
+        "Dropout of the adapters' inputs",
+        metavar="P",
+        default="the trainer's, or --dropout",
+    ),
     Option("lora-targets", lowercase_names, "LoRA target modules, e.g. q,v", metavar="NAME,…", default="all-linear"),
     Option(
         "modules-to-save",
@@ -116,8 +123,14 @@ OPTIONS = (
 )
 
 POLICY_OPTIONS = (
-    *("precision", "optimizer", "optimizer-form", "optimizer-in-backward", "momentum"),
-    *("implementation", "attention", "dropout"),
+    "precision",
+    "optimizer",
+    "optimizer-form",
+    "optimizer-in-backward",
+    "momentum",
+    "implementation",
+    "attention",
+    "dropout",
 )
 SEQUENCE_OPTIONS = ("seq", "target-seq", "images", "image-tokens")
 SETUP_OPTIONS = (*DEGREES, "distributed-optimizer", *SEQUENCE_OPTIONS, "recompute", *POLICY_OPTIONS)
@@ -129,7 +142,10 @@ UNTIMED = ("ema", "offload")
 TASKED = ("task", "reference")
 """What it is trained for."""
 
-ADAPTED = ("lora-rank", "adapter", "adapter-block", "lora-targets", "modules-to-save", "quantized", "quantize-experts")
+ADAPTED = (
+    *("lora-rank", "adapter", "adapter-block", "lora-dropout", "lora-targets", "modules-to-save"),
+    *("quantized", "quantize-experts"),
+)
 FROZEN = ("freeze-layers", "freeze", *ADAPTED)
 """What is trained of a model, and how the rest is stored."""
 

@@ -59,15 +59,23 @@ TOO_LARGE = "states"
 """Of a combination whose states by themselves are larger than a GPU: it is not evaluated further."""
 
 
+HOST_TOO_SMALL = "host"
+"""Of a combination that fits but for what it keeps in the memory of a node's host."""
+
+
 class RemedySearch:
     """What fits among the combinations of some axes, evaluated only where earlier evaluations do not tell.
 
-    evaluate  returns the memory of a combination, TOO_LARGE, or None where it cannot be asked"""
+    evaluate  returns the memory of a combination, TOO_LARGE or HOST_TOO_SMALL, or None where it cannot be asked"""
 
     def __init__(self, found: Sequence[Axis], evaluate: Callable[[Options], Fit | str | None]) -> None:
         self.axes = [axis for axis in found if axis.levels]
         self._evaluate = evaluate
         self._known: dict[Choice, Fit | str | None] = {}
+
+    def met(self, why: str) -> bool:
+        """Return whether a combination was found not to fit for this reason."""
+        return why in self._known.values()
 
     @property
     def evaluations(self) -> int:

@@ -7,7 +7,7 @@ from napkin.errors import UNDECIDED
 from napkin.operations.model import Model
 from napkin.planning import verdicts
 from napkin.planning.rollouts import Engine, held_by_rollout
-from napkin.planning.step_memory import terms_of
+from napkin.planning.step_memory import terms_of, with_wider_ends
 from napkin.planning.verdicts import FITS, NOT, Fit
 from napkin.record import record, replace
 from napkin.term import TRUE, Term, add, largest, leaf, subtract
@@ -16,6 +16,9 @@ from napkin.training.setup import Setup
 ENGINE = ("engine/", "memory/engine")
 SHARE = ("engine/memory", "memory/engine")
 """Of those, its whole share of the memory."""
+STATES = {"optimizer": ("memory/optimizer",), "parameters": ("memory/parameters", "memory/models")}
+"""What a trainer can move to the host while answers are generated → its terms. Gradients and activations are not there
+then."""
 OUTSIDE = 2 * 2**30
 """assumed: most bytes of CUDA graphs and communication that an engine takes outside of its share."""
 
@@ -23,7 +26,8 @@ OUTSIDE = 2 * 2**30
 @record
 class Sharing:
     """How a trainer and an engine share GPUs. engine: None where answers are not generated here; asleep: it gives its
-    memory back while the trainer runs; away: what the trainer moves to the host while answers are generated."""
+    memory back while the trainer runs; away: the STATES that the trainer moves to the host while answers are
+    generated."""
 
     engine: Engine | None
     asleep: bool
@@ -47,10 +51,18 @@ class RolloutFit:
 
 
 def weigh(
-    model: Model, setup: Setup, implementation: str, sharing: Sharing, capacity: Term, source: str = ""
+    model: Model,
+    setup: Setup,
+    implementation: str,
+    sharing: Sharing,
+    capacity: Term,
+    source: str = "",
+    times: float = 1.0,
 ) -> RolloutFit:
-    """Return the memory of each phase of a step on a GPU. source: whose implementation the activations are of."""
-    fit = verdicts.evaluate(model, setup, implementation, int(capacity.value))
+    """Return the memory of each phase of a step on a GPU. source: whose implementation the activations are of; times:
+    how many times as far away the ends of the update's interval are."""
+    most = int(capacity.value)
+    fit = with_wider_ends(verdicts.evaluate(model, setup, implementation, most), times, most)
     terms = terms_of(fit, source)
     used = terms.pop("memory/total").renamed("update/used")
     phases = _phases(sharing, terms, used, capacity)
@@ -78,23 +90,19 @@ def verdict_of(low: Number, high: Number, capacity: Term) -> str:
     return FITS if high <= capacity.value else NOT if low > capacity.value else UNDECIDED
 
 
-def moved_away(terms: dict[str, Term], away: tuple[str, ...]) -> Term:
-    """Return the bytes of the trainer that leave a GPU while answers are generated there. terms: of its memory."""
-    paths = [f"memory/{one}" for one in away] + ["memory/models"] * ("parameters" in away)
-    return add("offload/bytes", *(terms[path] for path in paths if path in terms))
-
-
 def hosted_between(terms: dict[str, Term], away: tuple[str, ...]) -> dict[str, Term]:
-    """Return what a GPU's trainer keeps in the host's memory while answers are generated, by path. terms: of its memory
-    on the GPU."""
+    """Return the bytes of a GPU's trainer that are in the host's memory while answers are generated, by path. terms: of
+    its memory on the GPU; away: which STATES leave it."""
     found = {}
     for name in away:
-        paths = [f"memory/{name}", *(["memory/models"] if name == "parameters" else [])]
-        parts = [terms[path] for path in paths if path in terms]
-        if parts:
-            path = f"memory/host/{name}"
-            found[path] = parts[0].renamed(path) if len(parts) == 1 else add(path, *parts)
+        path, parts = f"memory/host/{name}", [terms[one] for one in STATES[name] if one in terms]
+        found[path] = parts[0].renamed(path) if len(parts) == 1 else add(path, *parts)
     return found
+
+
+def moved_away(terms: dict[str, Term], away: tuple[str, ...]) -> Term | None:
+    """Return the bytes that leave a GPU for the time of generation, as in `hosted_between`; None where nothing does."""
+    return add("offload/bytes", *hosted_between(terms, away).values()) if away else None
 
 
 def _ends(
@@ -137,11 +145,8 @@ def _phases(sharing: Sharing, terms: dict[str, Term], used: Term, capacity: Term
 
 
 def _kept(away: tuple[str, ...], terms: dict[str, Term]) -> Term:
-    """Return the bytes of the trainer that stay on a GPU while answers are generated: weights, states and its
-    context."""
-    parts = [leaf("overhead", terms["memory/overhead"].value, "byte", TRUE, "context and communication")]
-    if "optimizer" not in away:
-        parts.append(terms["memory/optimizer"])
-    if "parameters" not in away:
-        parts += [terms["memory/parameters"], *([terms["memory/models"]] if "memory/models" in terms else [])]
-    return add("memory/kept", *parts)
+    """Return the bytes of the trainer that stay on a GPU while answers are generated: its context, and the STATES that
+    do not leave it."""
+    context = leaf("overhead", terms["memory/overhead"].value, "byte", TRUE, "context and communication")
+    staying = [path for name, paths in STATES.items() if name not in away for path in paths]
+    return add("memory/kept", context, *(terms[path] for path in staying if path in terms))

@@ -4,16 +4,18 @@ generates at a time."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from napkin.errors import Refused
 from napkin.footprint import served_weights
 from napkin.operations.facts import LinearLayer
 from napkin.operations.model import Model
 from napkin.planning.generation import MOST_AT_ONCE, ServingSetup, Tokens, cache_of, decode_passes, prefill_passes
-from napkin.record import record
+from napkin.record import record, replace
 from napkin.term import GIVEN, TRUE, Term, leaf, multiply, subtract
 from napkin.timing.generation import EngineRanks
 from napkin.timing.rollout import Rollout, decoding_steps
+from napkin.training.setup import Setup
 
 ELEMENT, FORMAT = 2, "bf16"
 """Bytes of an element of weights and cache, and their number format."""
@@ -23,6 +25,11 @@ CHUNK, LOGITS = 8192, 4
 
 APART = 0.9
 """Share of the memory that an engine on GPUs of its own takes (vLLM, config/cache.py, gpu_memory_utilization)."""
+
+PARTS = (0.5, 0.25, 0.75)
+"""Shares of the GPUs that an engine on GPUs of its own may have where nothing says how many. The half is in NeMo RL's
+recipes (examples/configs/recipes/llm/performance/*async*.yaml: all but two) and verl's (docs/advance/fully_async.md:
+all tables but one)."""
 
 
 @record
@@ -83,6 +90,22 @@ def held_by_micro_batch(lengths: RolloutLengths, micro: int) -> int:
         return lengths.most
     each = min(lengths.mean * (1 + LARGEST * DEVIATION / math.sqrt(others)), lengths.most)
     return math.ceil((lengths.most + others * each) / micro)
+
+
+def over(setup: Setup, seq: int) -> Setup:
+    """Return a setup over sequences of `seq` tokens, rounded up to what context-parallel ranks divide evenly."""
+    cp = int(setup.layout.cp)
+    return replace(setup, layout=setup.layout.replaced(seq=-(-seq // cp) * cp))
+
+
+def unpadded(setup: Setup, means: Sequence[RolloutLengths], unpads: bool) -> list[Setup]:
+    """Return the setups of a trainer's largest micro-batch. A micro-batch of one sequence, or with padding, has the
+    longest length: that is `setup`. Where several sequences have no padding (`unpads`), there is one for each of
+    `means`."""
+    micro = int(setup.layout.micro)
+    if not unpads or micro == 1:
+        return [setup]
+    return [over(setup, held_by_micro_batch(one, micro)) for one in means]
 
 
 @record

@@ -42,6 +42,8 @@ def activation_budget(capacity: Term, terms: dict[str, Term]) -> Term:
 
 def with_wider_ends(found: Fit, times: float, capacity: int | None) -> Fit:
     """Return the fit with the ends of its intervals `times` as many deviations away, rounded outwards."""
+    if times == 1:
+        return found
     ends = {}
     for path, (low, high) in found.reported.ends.items():
         middle = getattr(found.reported, path.removeprefix("memory/")).value

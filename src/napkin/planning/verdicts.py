@@ -42,14 +42,14 @@ def mode_of(setup: Setup) -> str:
 
 def is_measured(model: Model, setup: Setup) -> bool:
     """Return whether what this step keeps for backward was counted on the code itself: never with 8-bit products, nor
-    compiled, nor with what is trained next to frozen weights or a loss of its own, whose libraries were not run."""
+    compiled, nor with what is trained next to frozen weights, a loss of its own or another head: they were not run."""
     numbers = setup.precision
     operations = model.operations
     if not all(op.depends_on_shapes(int(setup.layout.seq)) for op in operations):
         return False
     if numbers.compute not in EXACT_KEPT or setup.implementation.tuning is not None or setup.implementation.loss:
         return False
-    if setup.compiled:
+    if setup.compiled or model.outputs:
         return False
     if setup.layout.images and not _is_traced_with_images(model, setup):
         return False

@@ -140,6 +140,12 @@ def number_in(row: Row, name: str) -> float:
     return float(value) if isinstance(value, (int, float)) else 0.0
 
 
+def suggested(answer: Answer) -> list[Row]:
+    """Return the changes that would make it fit, as the answer has them."""
+    rows = answer.extra.get("suggestions")
+    return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+
+
 def reasons_in(answer: Answer) -> str:
     """Return why an answer has none of what was asked for; "" where it says nothing of that."""
     found = answer.extra.get("reasons")

@@ -6,7 +6,8 @@ import io
 import os
 from typing import Any
 
-from napkin.errors import ABSENT, WRITE_FAILED, NapkinError, escaped
+from napkin.errors import ABSENT, WRITE_FAILED, NapkinError
+from napkin.inputs.load import printable
 from napkin.render.answer import Answer
 from napkin.render.chart import Chart
 from napkin.render.files import write_whole
@@ -24,7 +25,7 @@ SIDE_BY_SIDE = 3
 
 def checked(path: str) -> str:
     """Return the file's format, refused (2) before anything is computed if it cannot be drawn."""
-    ending, shown = os.path.splitext(path)[1].lower(), escaped(path)[:200]
+    ending, shown = os.path.splitext(path)[1].lower(), printable(path)
     if ending not in FORMATS:
         raise NapkinError(f"--plot: '{shown}' is neither .svg nor .png", "name a file such as picture.svg")
     if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
@@ -90,7 +91,7 @@ def draw(answer: Answer, path: str, theme: str = "light") -> None:
         write_whole(path, out.getvalue())
     except OSError as problem:
         raise NapkinError(
-            f"--plot: {escaped(path)[:200]}: {problem.strerror or 'cannot be written'}", "check the path", WRITE_FAILED
+            f"--plot: {printable(path)}: {problem.strerror or 'cannot be written'}", "check the path", WRITE_FAILED
         ) from None
 
 

@@ -11,7 +11,7 @@ from napkin.operations.base import Operation
 from napkin.operations.learning import ALL
 from napkin.operations.model import Model
 from napkin.operations.rewrite import fuse_linears
-from napkin.operations.roles import ADAPTER, VOCABULARY
+from napkin.operations.roles import ADAPTER, REPLICATED, VOCABULARY
 from napkin.operations.trained import head_of
 from napkin.term import Term
 from napkin.timing.clock import BYTE, PER_PARAM, Clock, size, total, zero
@@ -81,7 +81,7 @@ def head_time(clock: Clock, model: Model) -> LayerTime:
     loss = clock.rate("loss_bytes", clock.rates.loss_bytes, BYTE)
     read = clock.move("head/loss", term.multiply("head/loss/bytes", loss, clock.tokens, local))
     own.add({"matmul": forward, "elementwise": read}, {"matmul": backward})
-    if learning.inputs:  # the logits are divided by columns
+    if learning.inputs and (head is None or head.division() != REPLICATED):  # the logits are divided by columns
         own.add({}, {"tensor": all_reduce_time(clock, "head", model.hidden)})
     if learning.trained:
         each = clock.rate("accumulation_bytes", clock.rates.accumulation_bytes, PER_PARAM)

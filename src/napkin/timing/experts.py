@@ -33,8 +33,9 @@ def expert_time(clock: Clock, op: RoutedExperts, name: str) -> tuple[dict[str, T
     """Return the seconds of routed experts by group, forward and backward."""
     rates, layout = clock.rates, clock.layout
     per_rank = term.divide(f"{name}/tokens", clock.tokens, clock.tp)
-    top_k, hidden_size, inner = (size(f"{name}/{what}", getattr(op, what)) for what in ("top_k", "d_model", "d_ff"))
-    routed = term.multiply(f"{name}/routed", per_rank, top_k)
+    hidden_size, inner = (size(f"{name}/{what}", getattr(op, what)) for what in ("d_model", "d_ff"))
+    ran = size(f"{name}/experts_of_a_token", where(clock.layout.unrouted > 0, op.experts, op.top_k))
+    routed = term.multiply(f"{name}/routed", per_rank, ran)
     gemms = gemm_time(clock, op, name, routed)
     work = term.multiply(f"{name}/inner_elements", routed, inner, clock.rate("elementwise", rates.elementwise))
     permuted = term.multiply(

@@ -147,9 +147,9 @@ class Interruptions:
         slower = CheckpointWrite(seconds, self.write.rate, leaf("none", 0, "byte/GPU"))
         at = replace(self, write=slower)
         ways = zip(("gpu_mtbf", "write", "restart"), (self.gpu_mtbf, seconds, self.restart), self.spreads, strict=True)
-        return math.hypot(*(at.moved(gpus, name, term, spread) for name, term, spread in ways))
+        return math.hypot(*(at._moved(gpus, name, term, spread) for name, term, spread in ways))
 
-    def moved(self, gpus: Term, name: str, at: Term, spread: float) -> float:
+    def _moved(self, gpus: Term, name: str, at: Term, spread: float) -> float:
         """Return by how much the logarithm of the available share moves with one of what it is computed from."""
         if not spread:
             return 0.0

@@ -17,8 +17,8 @@ from napkin.training.optimizer_work import EIGENVECTORS, ORTHOGONAL, SINGULAR, P
 
 
 def work_of(clock: Clock, operations: Sequence[Operation], kind: str) -> Term:
-    """Return the seconds of one layer's matrices on one GPU, before ZeRO divides them. Experts in one tensor are none,
-    as of the optimizers' own packages (training/optimizers.py, only_matrices)."""
+    """Return the seconds of one layer's matrices on one GPU, before ZeRO divides them. Experts stacked in one tensor
+    are not counted: the optimizers' own packages leave them out (training/optimizers.py, only_matrices)."""
     name = f"{kind}/works"
     if clock.layout.works is None:
         return zero(name)

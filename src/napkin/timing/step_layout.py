@@ -31,6 +31,7 @@ class StepLayout:
                         1 where each matrix of an adapter, and each module with weights, is gathered by itself
     elementary          1 where norms run as the elementary kernels of a reference class
     looped              1 where experts run one after the other, each as a linear layer of its own
+    unrouted            1 where every expert runs every token
     wide_stream         1 where autocast over fp32 weights keeps the residual stream and its norms in fp32
     target, source      tokens of the decoder's sequences and of those that its cross-attention reads, in an
                         encoder-decoder (0: `sequence`)
@@ -72,6 +73,7 @@ class StepLayout:
     gathers_modules: Number = 0
     elementary: Number = 0
     looped: Number = 0
+    unrouted: Number = 0
     wide_stream: Number = 0
     target: Number = 0
     source: Number = 0

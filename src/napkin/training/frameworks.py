@@ -56,12 +56,12 @@ class Framework:
     keeps_stage   with a pipeline the stage's parameters stay gathered and its gradients unsharded
     unsynced      gradients of a layer's flat parameter, with its frozen weights, stay unsharded until the last
                   micro-batch
-    defers        gradients stay unsharded, as they are computed, until the last micro-batch of a step, which alone
-                  reduces them (torch's no_sync and set_requires_gradient_sync)
+    defers        gradients stay unsharded, as they are computed, until the last micro-batch of a step, the only one
+                  that reduces them (torch's no_sync and set_requires_gradient_sync)
     retains       a checkpointed block whose parameters are frozen leaves its input, and the gradient of that, until the
                   backward pass is over: FSDP's hook on the recomputed input (torch/distributed/fsdp/_runtime_utils.py,
                   _register_post_backward_reshard_only_hook) refers to it, where checkpoints are reentrant
-    experts_apart  experts are divided over expert-parallel ranks alone, and whole on each group of them: FSDP is told
+    experts_apart  experts are divided over expert-parallel ranks only, and whole on each group of them: FSDP is told
                   to ignore their modules (foundation-model-stack/fms-acceleration at 876e2ed6, plugins/accelerated-moe,
                   framework_plugin_scattermoe.py, fsdp_plugin.ignored_modules; scattermoe_prepare.py replicates them
                   over world_size // ep_degree)

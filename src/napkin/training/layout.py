@@ -18,7 +18,8 @@ def with_experts(ranks: Number, tp: Number, ep: Number, etp: Number) -> Number:
 class Layout:
     """How the work is divided. Every field may be an array with one entry per layout (zero, sp too), but stages.
 
-    tp pp dp cp ep etp   tensor, pipeline, data, context, expert and expert-tensor parallel degrees (ep inside dp)
+    tp pp dp cp ep etp   tensor, pipeline, data, context, expert and expert-tensor parallel degrees: ep·etp divides
+              the tp·cp·dp ranks of a stage
     vp        model chunks a stage (1: none)      sp  sequence parallelism (0 or 1)     zero  ZeRO stage 0..3
     micro     samples in one forward pass         micro_batches  forward passes of one rank in one step
     rows      sequences of a sample: 2 where an answer that is preferred is paired with another

@@ -25,12 +25,13 @@ BY_SHAPE = (ROWS, COLUMNS, GRAMS, CUT_GRAMS, LOW_RANK, PROJECTION, LOW_RANK_BLOC
 @record
 class State:
     """One tensor that is kept for each parameter tensor. `fp32`: in fp32 whatever the parameter's dtype; `size`: the
-    longest side that has a Gram matrix, or the rank of a projection."""
+    longest side that has a Gram matrix, or the rank of a projection; `bits`: of an element in blocks."""
 
     name: str
     layout: str = WHOLE
     fp32: bool = False
     size: int = 0
+    bits: int = 8
 
 
 @record
@@ -94,7 +95,8 @@ class Optimizer:
 
     @property
     def code_books(self) -> int:
-        return sum(s.layout in (BLOCKS, LOW_RANK_BLOCKS) for s in self.states)
+        """8-bit states: all tensors share a book of codes for each."""
+        return sum(s.layout in (BLOCKS, LOW_RANK_BLOCKS) and s.bits == 8 for s in self.states)
 
     @property
     def copies(self) -> int:

@@ -11,6 +11,8 @@ _SPELLINGS = {
     "adamw-torch": "adamw",
     "adamw-hf": "adamw",
     "adamw-bnb-8bit": "adamw-8bit",
+    "adamw-torch-4bit": "adamw-4bit",
+    "adamw4bit": "adamw-4bit",
     "lion-bnb-8bit": "lion-8bit",
     "paged-adamw8bit": "paged-adamw-8bit",
     "paged-adamw-32bit": "paged-adamw",

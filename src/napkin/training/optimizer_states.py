@@ -5,7 +5,8 @@ Of a state of a tensor of n elements, whose format has w bytes an element:
     rows      n / last · w   one number a row, for tensors of two or more dimensions (factored second moments)
     columns   n / second-last · w
     scalar    4              a step counter
-    blocks    n + 4·⌈n/256⌉  one byte an element and an fp32 scale a block; 4·n for n < 4096
+    blocks    n + 4·⌈n/256⌉  one byte an element and an fp32 scale a block; 4·n for n < 4096;
+              n/2 + 4·⌈n/128⌉ + 64 in 4 bits, w·n for n < 4096
     one       w              a single number
     grams     Σ a² · w       over the sides a of a matrix (cut: of its blocks), a factor of Shampoo or SOAP
     low rank  r · max side   moments of a gradient that is projected to rank r; as blocks too
@@ -40,7 +41,8 @@ from napkin.training.optimizer_step import FP32_BYTES
 from napkin.training.optimizer_work import sums_of_squares
 
 COUNTER_BYTES = 4
-BLOCK = 256
+BLOCK = {8: 256, 4: 128}
+"""Elements that share a scale, by the bits of each."""
 SMALLEST_QUANTIZED = 4096
 MAP_BYTES = 1024
 """An 8-bit state's code book: 256 fp32 numbers, one for all tensors."""
@@ -68,10 +70,11 @@ def elements_of(state: State, shape: tuple[int, ...]) -> int:
     return min(state.size, least) * least if state.layout in (PROJECTION, PROJECTION_INT4) else n
 
 
-def quantized_bytes(n: Number) -> Number:
-    """Return the bytes of one 8-bit state of n elements: a byte each and an fp32 scale for 256; below 4096 elements
-    fp32."""
-    return where(n < SMALLEST_QUANTIZED, 4 * n, n + 4 * ceil_div(n, BLOCK))
+def quantized_bytes(n: Number, bits: int, width: Number) -> Number:
+    """Return the bytes of one state of n elements in blocks: their bits, an fp32 scale for each block, and in 4 bits a
+    book of the 16 codes; below 4096 elements as `width` bytes each."""
+    blocks = ceil_div(n * bits, 8) + 4 * ceil_div(n, BLOCK[bits]) + (4 * 16 if bits == 4 else 0)
+    return where(n < SMALLEST_QUANTIZED, width * n, blocks)
 
 
 def state_bytes(state: State, shape: tuple[int, ...], width: Number) -> Number:
@@ -81,9 +84,9 @@ def state_bytes(state: State, shape: tuple[int, ...], width: Number) -> Number:
     if state.layout == SCALAR:
         return COUNTER_BYTES
     if state.layout in (BLOCKS, LOW_RANK_BLOCKS):
-        return quantized_bytes(n)
+        return quantized_bytes(n, state.bits, FP32_BYTES if state.bits == 8 else width)
     if state.layout == PROJECTION_INT4:
-        return ceil_div(n, 2) + 2 * ceil_div(n, BLOCK) * width
+        return ceil_div(n, 2) + 2 * ceil_div(n, BLOCK[8]) * width
     return n * (FP32_BYTES if state.fp32 else width)
 
 
@@ -106,10 +109,9 @@ def per_param(optimizer: Optimizer, width: Term, name: str = "optimizer") -> Ter
         if state.layout == WHOLE:
             parts.append(width.renamed(f"{name}/{state.name}"))
         elif state.layout == BLOCKS:
-            code = leaf("code", 1, "byte/param", TRUE, optimizer.source)
-            share = divide(
-                "scale_share", leaf("scale", 4, "byte", TRUE, optimizer.source), constant("block", BLOCK, "param")
-            )
+            code = leaf("code", state.bits / 8, "byte/param", TRUE, optimizer.source)
+            block = constant("block", BLOCK[state.bits], "param")
+            share = divide("scale_share", leaf("scale", 4, "byte", TRUE, optimizer.source), block)
             parts.append(add(f"{name}/{state.name}", code, share, source=optimizer.source))
     if not parts:
         return leaf(name, 0, "byte/param", TRUE, optimizer.source)

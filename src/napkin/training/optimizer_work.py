@@ -3,9 +3,9 @@
 With m ≤ n the sides of a matrix, a and b those of a block of it, r the rank of a projection:
     Muon      5 iterations of (m×n)(n×m), (m×m)(m×m), (m×m)(m×n), in bf16 (torch/optim/_muon.py)
     Shampoo   Gram matrices (a×b)(b×a) and (b×a)(a×b), the block between their roots (a×a)(a×b) and (a×b)(b×b); each
-              root is an eigendecomposition, every tenth step
+              root is an eigendecomposition, recomputed every ten steps
     SOAP      the Gram matrices; gradient and momentum into their eigenvectors' basis and the update back, three times
-              both sides; each basis by a product and a QR decomposition, every tenth step
+              both sides; each basis is recomputed by a product and a QR decomposition every ten steps
     GaLore    the gradient down to r columns or rows and the update back; a singular value decomposition every 200 steps
     APOLLO    the gradient down to r by random numbers
 All but Muon's are of fp32 numbers. A decomposition is counted in cubes: m³ of an m×m matrix, m²·n of an m×n one.

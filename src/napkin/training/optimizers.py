@@ -47,6 +47,8 @@ _BITSANDBYTES = (
     "bitsandbytes/optim/optimizer.py, init_state: blocks of 256 since release 0.44, tensors under 4096 elements in fp32"
 )
 
+_TORCHAO = "torchao/optim/adam.py and subclass_4bit.py: blocks of 128, tensors under 4096 elements as the parameter is"
+
 
 def _torch(
     name: str,
@@ -65,6 +67,12 @@ def _torch(
 def _eight_bit(name: str, *states: str) -> Optimizer:
     note = "tensors under 4,096 elements keep fp32 states; the step is a number of the host program"
     return Optimizer(name, tuple(State(s, BLOCKS) for s in states), _BITSANDBYTES, forms=("fused",), note=note)
+
+
+def _four_bit(name: str) -> Optimizer:
+    note = "tensors under 4,096 elements keep fp32 states; its step is compiled"
+    kept = (_STEP, *(State(one, BLOCKS, bits=4) for one in ("exp_avg", "exp_avg_sq")))
+    return Optimizer(name, kept, _TORCHAO, forms=("fused",), note=note)
 
 
 def _paged(name: str, *states: str, eight: bool) -> Optimizer:
@@ -256,7 +264,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
             only_matrices=True,
             whole=True,
             works=preconditioning(LONGEST_CUT),
-            note=f"{_MATRICES}; blocks of at most {LONGEST_CUT:,}, roots every tenth step; {_ONE_STEP}",
+            note=f"{_MATRICES}; blocks of at most {LONGEST_CUT:,}, roots are recomputed every ten steps; {_ONE_STEP}",
             update=elementwise_update(3, ((3, 1),)),
         ),
         Optimizer(
@@ -272,7 +280,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
             forms=("forloop",),
             whole=True,
             works=rotating(LONGEST_ROTATED),
-            note=f"sides above {LONGEST_ROTATED:,} are left as they are; bases are new every tenth step; {_ONE_STEP}",
+            note=f"sides above {LONGEST_ROTATED:,} stay as they are; bases are recomputed every ten steps; {_ONE_STEP}",
             update=elementwise_update(forloop=((3, 1),)),
         ),
         Optimizer(
@@ -288,6 +296,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
         _projected("apollo-mini", _APOLLO, 1, random=True, any_rank=False),
         _eight_bit("adam-8bit", "state1", "state2"),
         _eight_bit("adamw-8bit", "state1", "state2"),
+        _four_bit("adamw-4bit"),
         _eight_bit("sgd-momentum-8bit", "state1"),
         _eight_bit("rmsprop-8bit", "state1"),
         _eight_bit("adagrad-8bit", "state1"),

@@ -22,6 +22,7 @@ class Trainer:
     implementation  of the model that it trains, by name
     full      the policy of training all weights where a run says no more than "16 bits"
     adapters  number format of adapters next to 16-bit weights      beside_quantized  next to quantized ones
+    dropout   of the adapters' inputs unless a run says otherwise
     autocast  the step runs under autocast
     widens    what is not quantized is cast to fp32 (peft's prepare_model_for_kbit_training)
     checkpoints  every block is checkpointed unless a run says otherwise, from version `since` on
@@ -50,6 +51,7 @@ class Trainer:
     full: str = "bf16-pure"
     adapters: str = "fp32"
     beside_quantized: str = "fp32"
+    dropout: float = 0.0
     autocast: bool = True
     widens: bool = False
     checkpoints: bool = False
@@ -180,7 +182,8 @@ TRAINERS: dict[str, Trainer] = {
         ),
         Trainer(
             "ms-swift",
-            "modelscope/ms-swift swift/llm/argument: torch_dtype bf16, lora_dtype None: peft's",
+            "modelscope/ms-swift swift/llm/argument: torch_dtype bf16, lora_dtype None: peft's; lora_dropout 0.05",
+            dropout=0.05,
             checkpoints=True,
             defers=True,
         ),
@@ -231,7 +234,7 @@ TRAINERS: dict[str, Trainer] = {
             unpads=True,
             broadcast=2.6e9,
             framework="fsdp",
-            divides=(("fsdp", 3),),
+            divides=(("fsdp", 3), ("megatron-core", 1)),
         ),
         Trainer(
             "openrlhf",

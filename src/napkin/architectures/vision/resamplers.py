@@ -20,7 +20,6 @@ from napkin.architectures.masked import BIDIRECTIONAL
 from napkin.architectures.reading import DEEPEST
 from napkin.architectures.vision.projectors import Projected, Sees
 from napkin.inputs.model import Config
-from napkin.operations.attention import AttentionCore
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer
@@ -64,9 +63,8 @@ def _joined(made: Block, normed: NormStyle | None, width: int, source: str) -> O
     to; `normed`: a norm of the latter."""
     *ahead, core, out = made(source)
     own = {op.name: op for op in ahead}
-    assert isinstance(core, AttentionCore)
-    keys = own["k"]
-    assert isinstance(keys, Matmul)
+    keys = own["k"].linear()
+    assert keys is not None
     return (
         *((normed("context_norm", MEMORY, width),) if normed is not None else ()),
         *ahead,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.memory import host
@@ -26,7 +24,6 @@ from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.planning.step_memory import activation_budget, kept_tensors, terms_of
 from napkin.planning.verdicts import FITS, NOT, VERDICTS, Fit
 from napkin.render.answer import Answer
-from napkin.term import Term
 
 
 def run(inputs: Inputs) -> Answer:
@@ -92,7 +89,7 @@ def _account(question: MemoryQuestion, found: Fit) -> Answer:
     if capacity is not None:
         answer.terms = (*answer.terms, capacity, activation_budget(capacity, terms))
         answer.verdict = found.verdict
-    _judge_host(question, answer, terms)
+    host.judge(answer, terms, question.node, question.host_memory)
     if capacity is not None and question.must_fit:
         answer.status = STATUS[answer.verdict or found.verdict]
     show(answer, found, terms, capacity, question.hardware.name if question.hardware is not None else "")
@@ -105,18 +102,6 @@ def _account(question: MemoryQuestion, found: Fit) -> Answer:
     if question.tensors:
         _list_tensors(answer, found)
     return answer
-
-
-def _judge_host(question: MemoryQuestion, answer: Answer, terms: Mapping[str, Term]) -> None:
-    """Add what a node's host holds, against its memory where that is given."""
-    found = host.host_of(terms, question.node)
-    if found is None:
-        return
-    answer.terms = (*answer.terms, found)
-    if question.host_memory is not None:
-        verdict, there = host.judged(found, question.host_memory)
-        answer.terms = (*answer.terms, there)
-        answer.verdict = verdict if verdict == NOT else answer.verdict or verdict
 
 
 def _list_tensors(answer: Answer, found: Fit) -> None:

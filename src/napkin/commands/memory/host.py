@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from napkin._tables.takes import TAKES
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError, Refused
 from napkin.footprint.saving import FULL, SHARDED
 from napkin.inputs.hardware import Hardware
 from napkin.planning.verdicts import FITS, NOT
+from napkin.render.answer import Answer
 from napkin.term import GIVEN, Term, add, constant, leaf, multiply
 from napkin.training.setup import Setup
 
@@ -32,17 +34,32 @@ def read_save(inputs: Inputs, setup: Setup) -> str:
     return how
 
 
+def keeps(setup: Setup) -> bool:
+    """Return whether a step keeps anything in the host's memory."""
+    return bool(setup.offload) or setup.optimizer.paged or setup.save == FULL
+
+
 def read_host(
     inputs: Inputs, setup: Setup, hardware: Hardware | None, away: tuple[str, ...] = ()
 ) -> tuple[int, float | None]:
     """Return the GPUs of a node, and the bytes of its host's memory where they are given. away: what is there between
     phases of a step."""
+    kept = bool(away) or keeps(setup)
+    read_whether_kept(inputs, kept)
+    return read_node(inputs, setup, hardware) if kept else (1, None)
+
+
+def read_whether_kept(inputs: Inputs, kept: bool) -> None:
+    """Refuse --host-memory where nothing is kept there."""
+    hint = (
+        "--offload, or --save full, keeps something there" if "save" in TAKES[inputs.command.name] else "leave it out"
+    )
+    inputs.depends(("host-memory",), kept, "nothing is kept in the host's memory", hint)
+
+
+def read_node(inputs: Inputs, setup: Setup, hardware: Hardware | None) -> tuple[int, float | None]:
+    """Return the GPUs of a node, and the bytes of its host's memory where they are given."""
     given = inputs.number_or_none("host-memory")
-    kept = bool(setup.offload or away) or setup.optimizer.paged or setup.save == FULL
-    why = "nothing is kept in the host's memory"
-    inputs.depends(("host-memory",), kept, why, "--offload, or --save full, keeps something there")
-    if not kept:
-        return 1, None
     from napkin.evidence.rates import NODE, RACK, gpus_per_node  # only where something is kept there
 
     stated = inputs.integer("gpus-per-node") if inputs.has("gpus-per-node") else NODE
@@ -67,7 +84,20 @@ def host_of(terms: Mapping[str, Term], node: int) -> Term | None:
     return add("memory/host", *parts) if parts else None
 
 
-def judged(host: Term, capacity: float) -> tuple[str, Term]:
-    """Return whether the host's memory suffices, and that memory."""
-    there = leaf("memory/host/capacity", capacity, "byte", GIVEN, "--host-memory")
-    return FITS if host.value <= capacity else NOT, there
+def holds(terms: Mapping[str, Term], node: int, capacity: float | None) -> bool:
+    """Return whether a node's host holds what is kept there; one that is not given holds everything."""
+    host = host_of(terms, node)
+    return host is None or capacity is None or float(host.value) <= capacity
+
+
+def judge(answer: Answer, terms: Mapping[str, Term], node: int, capacity: float | None) -> None:
+    """Add what the host of a node of so many GPUs holds, and its memory in bytes where that is given: the verdict is
+    that on both. terms: of a GPU."""
+    held = host_of(terms, node)
+    if held is None:
+        return
+    answer.terms = (*answer.terms, held)
+    if capacity is not None:
+        answer.terms = (*answer.terms, leaf("memory/host/capacity", capacity, "byte", GIVEN, "--host-memory"))
+        verdict = FITS if held.value <= capacity else NOT
+        answer.verdict = verdict if verdict == NOT else answer.verdict or verdict

@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.commands.inputs import Inputs
 from napkin.commands.memory.host import read_host, read_save
 from napkin.commands.memory.notes import source_of
-from napkin.commands.question.confidence import read_confidence
+from napkin.commands.question.confidence import read_confidence, widening
 from napkin.commands.question.frozen import read_implementation
 from napkin.commands.question.layout import divisions
 from napkin.commands.question.machine import check_dtype, read_hardware
@@ -77,11 +77,7 @@ class MemoryQuestion:
         """Return a step's memory against the accelerator, intervals at the confidence asked for."""
         capacity = None if self.hardware is None else self.hardware.capacity
         found = verdicts.evaluate(model, setup, self.implementation, capacity)
-        if self.confidence == 0.9:
-            return found
-        from napkin.evidence.constants import NORMAL_90, deviations  # only where another level is asked for
-
-        return with_wider_ends(found, deviations(self.confidence) / NORMAL_90, capacity)
+        return with_wider_ends(found, widening(self.confidence), capacity)
 
 
 def read(inputs: Inputs, model: Model) -> MemoryQuestion:

@@ -5,20 +5,26 @@ from __future__ import annotations
 
 import math
 
+from napkin.commands.inputs import Inputs
+from napkin.commands.memory.host import holds, host_of, keeps, read_node
 from napkin.commands.memory.question import MemoryQuestion
 from napkin.commands.question.setup import read_setup
 from napkin.errors import NapkinError
 from napkin.evidence.rates import gpus_per_node
 from napkin.footprint.memory import least_states
 from napkin.inputs.hardware import Hardware
+from napkin.operations.model import Model
 from napkin.options.command_line import option_piece
-from napkin.planning.remedies import TOO_LARGE, Remedy, RemedySearch, advice, remedies, with_more_gpus
-from napkin.planning.remedy_axes import Options, axes
-from napkin.planning.verdicts import Fit
+from napkin.planning.remedies import HOST_TOO_SMALL, TOO_LARGE, Remedy, RemedySearch, advice, remedies, with_more_gpus
+from napkin.planning.remedy_axes import Axis, Options, axes
+from napkin.planning.step_memory import terms_of
+from napkin.planning.verdicts import FITS, Fit
 from napkin.record import record
 from napkin.render.answer import Answer, Row
 from napkin.training.setup import Setup
 from napkin.training.tasks import PRETRAIN
+
+TRAINS_LORA = "LoRA matrices, not all weights"
 
 
 @record
@@ -32,23 +38,16 @@ class Pace:
 def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> None:
     """Add what would make it fit: on the same GPUs the fastest first, in fine-tuning what people try first; then with
     more GPUs."""
-
-    def evaluate(options: Options) -> Fit | str | None:
-        try:
-            setup = read_setup(question.asked.changed(options), question.model)
-        except NapkinError:  # the options do not go together
-            return None
-        if not setup.offload and least_states(question.model, setup) > hardware.capacity:
-            return TOO_LARGE
-        return question.evaluate(question.model, setup)
-
-    given = {name: one.text for name, one in question.asked.given.items() if isinstance(one.text, (str, bool))}
-    search = RemedySearch(axes(question.model, question.setup, given, gpus_per_node(hardware)), evaluate)
+    search = RemedySearch(
+        read_axes(question.asked, question.model, question.setup, hardware),
+        lambda options: evaluated(question, options, hardware),
+    )
     tuned = question.setup.task != PRETRAIN
     here = list(advice(search) if tuned else remedies(search))
     more = with_more_gpus(search, fewest=not here)
     before, why = _pace(question, {}, hardware, question.setup)
     rows = [_row(question, hardware, one, before, why) for one in here]
+    question.asked.depends(("host-memory",), search.met(HOST_TOO_SMALL) or any("host" in row for row in rows))
     if not tuned:
         rows.sort(key=_extra)
     if more is not None:
@@ -62,6 +61,29 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
         )
 
 
+def read_axes(asked: Inputs, model: Model, setup: Setup, hardware: Hardware) -> list[Axis]:
+    """Read what is free, and return every way in which the step of a question can use less memory."""
+    given = {name: one.text for name, one in asked.given.items() if isinstance(one.text, (str, bool))}
+    return axes(model, setup, given, gpus_per_node(hardware))
+
+
+def evaluated(question: MemoryQuestion, options: Options, hardware: Hardware) -> Fit | str | None:
+    """Return the memory of the question with these options; TOO_LARGE where its states alone are more than a GPU has,
+    HOST_TOO_SMALL where only the host lacks room; None where the options do not go together."""
+    asked = question.asked.changed(options)
+    try:
+        setup = read_setup(asked, question.model)
+        node, there = read_node(asked, setup, hardware) if keeps(setup) else (1, None)
+    except NapkinError:
+        return None
+    if not setup.offload and least_states(question.model, setup) > hardware.capacity:
+        return TOO_LARGE
+    found = question.evaluate(question.model, setup)
+    if found.verdict == FITS and not holds(terms_of(found, question.source), node, there):
+        return HOST_TOO_SMALL
+    return found
+
+
 def _extra(row: Row) -> float:
     """Return the time that a suggestion adds, for sorting: those without a prediction come last."""
     extra = row.get("extra_time")
@@ -70,7 +92,7 @@ def _extra(row: Row) -> float:
 
 def _pace(question: MemoryQuestion, options: Options, hardware: Hardware, setup: Setup) -> tuple[Pace | None, str]:
     """Return what `napkin step` says of the question with these options; or why it says nothing."""
-    why = _untimed(setup)
+    why = untimed(setup)
     if why:
         return None, why
     from napkin.commands.question.step_model import read_prediction
@@ -86,11 +108,28 @@ def _pace(question: MemoryQuestion, options: Options, hardware: Hardware, setup:
     return Pace(seconds / float(layout.global_batch * layout.seq), half), ""
 
 
-def _untimed(setup: Setup) -> str:
+def untimed(setup: Setup) -> str:
     """Return why the step model does not time a setup, else ""."""
     if setup.offload:
         return "the step model does not time transfers to the host"
     return ""
+
+
+def command_line(question: MemoryQuestion, one: Remedy) -> str:
+    """Return the question with a suggestion as a line to paste; a host that keeps nothing is no part of it."""
+    asked = question.asked
+    if not keeps(one.fit.step.setup):
+        asked = Inputs(asked.command, asked.without("host-memory"))
+    return asked.command_line("memory", one.options)
+
+
+def on_host(question: MemoryQuestion, one: Remedy, hardware: Hardware) -> dict[str, int]:
+    """Return the bytes that a suggestion keeps in the memory of a node's host, and those that there are, where they
+    are given."""
+    node, there = read_node(question.asked.changed(one.options), one.fit.step.setup, hardware)
+    found = host_of(terms_of(one.fit, question.source), node)
+    kept = {"host": 0 if found is None else int(found.value)}
+    return kept if there is None else {**kept, "host_capacity": int(there)}
 
 
 def _row(question: MemoryQuestion, hardware: Hardware, one: Remedy, before: Pace | None, why: str) -> Row:
@@ -99,10 +138,12 @@ def _row(question: MemoryQuestion, hardware: Hardware, one: Remedy, before: Pace
         "change": " ".join(option_piece(name, text) for name, text in one.options.items()),
         "used": int(one.fit.reported.used.value),
         "costs": list(one.costs),
-        "command": question.asked.command_line("memory", one.options),
+        "command": command_line(question, one),
     }
+    if "offload" in one.options:
+        row |= on_host(question, one, hardware)
     if "lora-rank" in one.options and question.setup.implementation.tuning is None:
-        row["trains"] = "LoRA matrices, not all weights"
+        row["trains"] = TRAINS_LORA
     after, problem = _pace(question, one.options, hardware, one.fit.step.setup)
     if before is None or after is None:
         return {**row, "untimed": problem or why}

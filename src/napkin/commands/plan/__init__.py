@@ -110,6 +110,7 @@ COMMAND = Command(
         "async-tp",
         "factor",
         "profile",
+        "host-memory",
         "confidence",
         "rows",
         "pareto",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from napkin.commands.memory.host import judge as judge_node
+from napkin.commands.memory.host import keeps, read_node, read_whether_kept
 from napkin.commands.plan.compared import front_line, front_row, says_recommended, usual_row, why
 from napkin.commands.plan.pictures import scatter
 from napkin.commands.plan.question import PlanQuestion
@@ -26,7 +28,9 @@ from napkin.planning.alternatives import nearest, reasons
 from napkin.planning.found import Found
 from napkin.planning.grid import Request
 from napkin.planning.layouts import Scored, best, chosen_on, listed, recommended, scored
+from napkin.planning.step_memory import terms_of
 from napkin.planning.usual import usual_choices
+from napkin.planning.verdicts import evaluate
 from napkin.render.answer import Answer
 from napkin.term import TRUE, Term, leaf
 from napkin.training.layout import Layout
@@ -42,7 +46,20 @@ def on_one(question: PlanQuestion, request: Request) -> Answer:
             return impossible(question, request, question.layouts.find_least(request) if found.layouts else found)
         answer, chosen = ranked_answer(question, found)
     judge(question, answer, chosen.fit)
+    judge_host(question, answer, chosen.layout)
     return answer
+
+
+def judge_host(question: PlanQuestion, answer: Answer, layout: Layout) -> None:
+    """Add what a node's host holds of the recommended layout, against its memory where that is given."""
+    layouts, inputs = question.layouts, question.asked
+    request, setup = layouts.request, layouts.setup(layout)
+    read_whether_kept(inputs, keeps(setup))
+    if not keeps(setup) or question.brief:
+        return
+    found = evaluate(request.model, setup, request.implementation, layouts.hardware.capacity)
+    node, there = read_node(inputs, setup, layouts.hardware)
+    judge_node(answer, terms_of(found, ""), node, there)
 
 
 def judge(question: PlanQuestion, answer: Answer, fit: str) -> None:
@@ -69,6 +86,10 @@ def impossible(question: PlanQuestion, request: Request, found: Found | None) ->
     answer.status, answer.verdict = BROKEN, IMPOSSIBLE
     answer.extra["reasons"] = why
     answer.extra["nearest"] = what
+    if not question.brief and question.counts:
+        from napkin.commands.plan.remedies import suggest
+
+        suggest(answer, question, request.gpus)
     return answer
 
 

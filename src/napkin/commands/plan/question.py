@@ -36,6 +36,7 @@ class PlanQuestion:
     several    whether each machine's best is asked    peak        dense peak of one accelerator
     brief      whether only the recommended layout's quantities are read
     weighed    whether its memory is one of them
+    asked    the options as given, from which the same question with other options is read
     given      options that a line for `napkin step` repeats
     """
 
@@ -54,6 +55,7 @@ class PlanQuestion:
     peak: Term
     brief: bool
     weighed: bool
+    asked: Inputs
     given: Texts
 
     @property
@@ -103,6 +105,7 @@ def read(inputs: Inputs) -> PlanQuestion:
         peak=prediction.peak,
         brief=not inputs.wants("layouts/fit"),
         weighed=inputs.wants("memory/total"),
+        asked=inputs,
         given=read_given(inputs),
     )
 

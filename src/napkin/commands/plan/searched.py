@@ -12,11 +12,11 @@ from napkin.commands.question.layout import read_zero
 from napkin.commands.question.machine import RATES, WHICH, read_hardware
 from napkin.commands.question.model import read_images_of_sequence, read_model, read_sequence
 from napkin.commands.question.setup import read_setup_around, read_trainer_recompute
-from napkin.commands.question.step_model import read_rates_profile, read_stack
+from napkin.commands.question.step_model import read_rates_profile, read_unmeasured
 from napkin.commands.question.tasks import read_task
 from napkin.counting import flops
 from napkin.evidence import single
-from napkin.evidence.rates import generation_note, machine
+from napkin.evidence.rates import machine
 from napkin.evidence.single import StepPrediction
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.profile import Profile
@@ -51,17 +51,14 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     inputs.need_all({"model": "which model?", "hardware": WHICH})
     model = read_model(inputs)
     hardware = read_hardware(inputs, (*RATES, "memory-size"))
-    if note := generation_note(hardware):
-        inputs.note(note)
     seq = read_sequence(inputs, model)
     images, image_tokens = read_images_of_sequence(inputs, model, seq)
     read_trainer_recompute(inputs)
     setup = read_setup_around(
         inputs, model, Layout(seq=seq, rows=read_task(inputs).rows, images=images, image_tokens=image_tokens)
     )
-    overlapped, factor = inputs.flag("async-tp"), float(inputs.number_or_none("factor") or 1.0)
-    kernel = inputs.text("attention") if "attention" in inputs else None
-    prediction = single.asked(model, setup, hardware, read_stack(inputs, setup), kernel, overlapped, factor)
+    overlapped = inputs.flag("async-tp")
+    prediction = read_unmeasured(inputs, model, setup, hardware)
     profile = read_rates_profile(inputs, hardware)
     if profile is not None:
         for what in single.with_profile(prediction.rates, hardware, profile, setup.compute)[1]:

@@ -35,6 +35,8 @@ def read_kind(inputs: Inputs, stored: str) -> tuple[str, int | None]:
     from napkin.operations.adapter_kinds import KINDS
 
     kind = KINDS[word]
+    if "lora-dropout" in inputs and not kind.drops:
+        raise Refused(f"--lora-dropout: dropout of --adapter {word} is not modeled", "leave it out, or --adapter lora")
     if stored and not kind.quantizes:
         raise NapkinError(
             f"--adapter {word}: peft adds a delta of the weight's own shape, which quantized weights do not have",

@@ -12,3 +12,12 @@ def read_confidence(inputs: Inputs) -> float:
     if not inputs.has("confidence"):
         inputs.default("confidence", "90")
     return parsed(confidence, inputs.text("confidence"), "--confidence")
+
+
+def widening(level: float) -> float:
+    """Return how many times as many deviations as at 90 % a level is away."""
+    if level == 0.9:
+        return 1.0
+    from napkin.evidence.constants import NORMAL_90, deviations  # only where another level is asked for
+
+    return deviations(level) / NORMAL_90

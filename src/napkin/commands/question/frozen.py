@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.architectures import implementation_of
 from napkin.commands.inputs import Inputs
-from napkin.commands.question.adapters import read_kind
+from napkin.commands.question.adapters import read_kind, read_whether_adapted
 from napkin.commands.question.tasks import read_forwards
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.operations.frameworks import IMPLEMENTATIONS
@@ -48,7 +48,7 @@ def read_stored_format(inputs: Inputs, model: Model) -> None:
         return
     inputs.redefault("quantized", stored.format)
     inputs.assume(f"{stored.format} weights, as the file")
-    apart = ", without its exceptions" if stored.kept else ""
+    apart = ", less its exceptions" if stored.kept else ""
     inputs.note(f"frozen weights in {stored.format}, as the checkpoint stores them{apart}; --quantized none: 16 bits")
 
 
@@ -90,8 +90,10 @@ def _check_freezable(inputs: Inputs, model: Model, frozen: int) -> None:
     depth = model.stacks[-1].depth
     if frozen > depth:
         raise NapkinError(f"--freeze-layers {frozen:,}: {model.name} has {depth:,} layers", f"at most {depth:,}")
-    if "lora-rank" in inputs:
-        raise NapkinError("--freeze-layers and --lora-rank cannot be combined", "LoRA freezes every layer")
+    if read_whether_adapted(inputs):
+        option = "lora-rank" if inputs.has("lora-rank") else "adapter"
+        kind = "LoRA freezes" if option == "lora-rank" else f"{inputs.text(option)} freezes"
+        raise NapkinError(f"--freeze-layers and --{option} cannot be combined", f"{kind} every layer")
     if len(model.stacks) > 1:
         raise Refused(f"--freeze-layers: {model.name}: it has an encoder", "a model without one, or --lora-rank")
     head = head_of(model)
@@ -107,19 +109,20 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
     method, rank = read_kind(inputs, stored)
     if rank is None:
         return implementation
-    from napkin.operations.lora_targets import check_parameters, check_runs, resolved, saved_roles
+    from napkin.operations.lora_targets import check_parameters, check_runs, resolved, saved_modules
 
     library = {"litgpt": "bitsandbytes", "torchtune": "torchao"}.get(word, "transformers")
     experts = _read_quantized_experts(inputs, model, stored)
-    dropout = float(inputs.number_or_none("dropout") or 0.0)
+    dropout = float(inputs.number_or_none("lora-dropout" if inputs.has("lora-dropout") else "dropout") or 0.0)
     weighted = inputs.text("adapter") == "dora"
     if weighted:
         inputs.note("DoRA: the norm of each weight, made of weights alone, takes time and is no part of its FLOPs")
     names = inputs.texts("modules-to-save")
     if names and word != "hf":
         raise Refused(f"--modules-to-save: not modeled in {word}", "--implementation hf, or leave it out")
-    saved = saved_roles(names, model)
-    tuning = Tuning(method, rank, dropout, (), stored, library, experts, magnitude=weighted, saved=saved)
+    saved = saved_modules(names, model)
+    apart = _read_exceptions(inputs, model) if stored else ()
+    tuning = Tuning(method, rank, dropout, (), stored, library, experts, magnitude=weighted, saved=saved, apart=apart)
     tuning = resolved(tuning, inputs.texts("lora-targets"), model, implementation)
     if word == "hf" and method == "lora":
         check_parameters(tuning)
@@ -127,6 +130,15 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
     if library == "transformers":
         _check_counted(inputs, model.family, inputs.texts("lora-targets"))
     return replace(implementation, tuning=tuning)
+
+
+def _read_exceptions(inputs: Inputs, model: Model) -> tuple[tuple[str, float], ...]:
+    """Return the modules that a checkpoint keeps in 16 bits where the weights are stored as its file has them."""
+    if "quantized" in inputs or model.checkpoint is None or not model.checkpoint.kept:
+        return ()
+    from napkin.footprint.stored_modules import narrow_shares  # patterns are slow to load
+
+    return narrow_shares(model, model.checkpoint.kept)
 
 
 def _check_counted(inputs: Inputs, family: str, targets: tuple[str, ...]) -> None:

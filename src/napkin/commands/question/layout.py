@@ -7,7 +7,7 @@ import math
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.model import read_images_of_sequence, read_sequence, read_target
 from napkin.commands.question.nodes import read_gpus
-from napkin.commands.question.stages import read_pipeline
+from napkin.commands.question.stages import Pipeline, read_pipeline
 from napkin.commands.question.tasks import read_task
 from napkin.errors import NapkinError, Refused
 from napkin.operations.model import Model
@@ -69,21 +69,8 @@ def read_layout(inputs: Inputs, model: Model) -> Layout:
     images, image_tokens = read_images_of_sequence(inputs, model, seq)
     check_divides("cp", cp, seq, "the sequence")
     check_divides("ep", ep, max(tp * cp * dp // etp, 1), "the ranks of a stage that hold its experts")
-    if ep > 1 and not model.experts:
-        raise NapkinError(f"--ep {ep}: {model.name} has no experts", "leave it out")
-    for number in sorted(model.experts):
-        check_divides("ep", ep, number, "the experts")
-    if etp > 1:
-        _check_expert_tensor_parallel(model, tp, etp)
-    elif model.experts and tp > 1 and "etp" not in inputs:
-        inputs.note(f"each tensor-parallel rank holds whole experts (--etp 1); Megatron's default is --etp {tp}")
-    depth = model.stacks[-1].depth
-    if pp > 1 and model.shares_tensors:
-        raise Refused(f"--pp {pp:,}: layers of {model.name} read what layers of other stages compute", "--pp 1")
-    if pp * vp > depth:
-        raise NapkinError(f"--pp {pp:,} × --vp {vp:,} is more than the {depth:,} layers", f"at most {depth:,}")
-    if vp > 1 and depth % pp == 0 and not pipeline.stages:
-        check_divides("vp", vp, depth // pp, "the layers of a stage")
+    _check_experts(inputs, model, tp, ep, etp)
+    _check_stages(model, pipeline)
     inputs.default("sp", tp > 1)
     sp = inputs.flag("sp")
     if sp and tp > 1:
@@ -115,6 +102,29 @@ def read_layout(inputs: Inputs, model: Model) -> Layout:
         recompute=recompute(inputs.text("recompute")),
         stages=pipeline.stages,
     )
+
+
+def _check_experts(inputs: Inputs, model: Model, tp: int, ep: int, etp: int) -> None:
+    """Raise an error where ranks cannot divide the experts; note how tensor-parallel ranks hold them."""
+    if ep > 1 and not model.experts:
+        raise NapkinError(f"--ep {ep}: {model.name} has no experts", "leave it out")
+    for number in sorted(model.experts):
+        check_divides("ep", ep, number, "the experts")
+    if etp > 1:
+        _check_expert_tensor_parallel(model, tp, etp)
+    elif model.experts and tp > 1 and "etp" not in inputs:
+        inputs.note(f"each tensor-parallel rank holds whole experts (--etp 1); Megatron's default is --etp {tp}")
+
+
+def _check_stages(model: Model, pipeline: Pipeline) -> None:
+    """Raise an error where a pipeline cannot divide the layers."""
+    pp, vp, depth = pipeline.pp, pipeline.vp, model.stacks[-1].depth
+    if pp > 1 and model.shares_tensors:
+        raise Refused(f"--pp {pp:,}: layers of {model.name} read what layers of other stages compute", "--pp 1")
+    if pp * vp > depth:
+        raise NapkinError(f"--pp {pp:,} × --vp {vp:,} is more than the {depth:,} layers", f"at most {depth:,}")
+    if vp > 1 and depth % pp == 0 and not pipeline.stages:
+        check_divides("vp", vp, depth // pp, "the layers of a stage")
 
 
 def _check_divided(inputs: Inputs, tp: int, pp: int, replicas: int) -> None:

@@ -11,7 +11,6 @@ from napkin.inputs.load import printable
 from napkin.inputs.model import CLASS_DEFAULT, LARGEST_DIMENSION, PRESET, Config
 from napkin.operations.model import Model
 from napkin.options.training import FROZEN, TASKED
-from napkin.record import replace
 from napkin.term import Term
 from napkin.training.tasks import Passes
 
@@ -40,8 +39,6 @@ def read_model(inputs: Inputs) -> Model:
         inputs.note(note)
     if ignorable:
         inputs.note(f"config fields ignored: {', '.join(ignorable)}")
-    if len(model.stacks) > 1 and inputs.command.name not in COUNTS:
-        model = replace(model, vision=None)  # an encoder's images are counted, and run in no step
     return read_as_trained(inputs, _read_padded(inputs, model))
 
 
@@ -168,21 +165,21 @@ def read_images(inputs: Inputs, model: Model) -> tuple[int, int]:
     images, tokens = inputs.integer_or_none("images") or 0, inputs.integer_or_none("image-tokens") or 0
     if not images and not tokens:
         return 0, 0
+    option = "--images" if images else "--image-tokens"
     if model.vision is None:
         raise NapkinError(
-            f"--{'images' if images else 'image-tokens'}: {model.name} has no vision tower that napkin knows",
+            f"{option}: {model.name} has no vision tower that napkin knows",
             "leave it out",
         )
     if model.vision.across:
         raise Refused(
-            f"--{'images' if images else 'image-tokens'}: layers of {model.name} attend to images; they are counted as "
+            f"{option}: layers of {model.name} attend to images; they are counted as "
             "parameters, and a step on text alone",
             "leave it out: flops MODEL has what an image takes in the vision tower",
         )
     if model.vision.queries:
         raise Refused(
-            f"--{'images' if images else 'image-tokens'}: learned queries of {model.name} attend to patches, and what "
-            "a step keeps of them is not counted",
+            f"{option}: learned queries of {model.name} attend to patches; what a step keeps of them is not counted",
             "leave it out: flops MODEL has what an image takes, params MODEL its parameters",
         )
     lengths = model.vision.lengths(tokens)
@@ -200,6 +197,11 @@ def read_images_of_sequence(inputs: Inputs, model: Model, seq: int) -> tuple[int
         if model.vision is not None:
             inputs.assume("no images")
         return 0, 0
+    if len(model.stacks) > 1:
+        raise Refused(
+            f"--images: how a step of {model.name} runs images, which its encoder reads, is not modeled",
+            "leave it out: flops MODEL --images has what they take",
+        )
     each = (model.vision.lengths(tokens) or (0, 0, 0))[2]
     if images * each > seq:
         raise NapkinError(

@@ -59,37 +59,18 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     policy = _read_policy(inputs, framework)
     if "fp64" in (policy.param, policy.compute):
         raise Refused("--precision: what training in fp64 keeps is not modeled", "fp32, or a 16-bit policy")
-    optimizer, form = _read_optimizer_form(inputs)
+    optimizer, form = _read_optimizer_form(inputs, int(layout.tp))
     _note_padding(inputs, model, framework, int(layout.tp))
     policy = _read_formats(inputs, framework, policy)
     word = read_implementation(inputs)
-    if optimizer.paged or optimizer.whole:
-        inputs.note(f"{optimizer.name} {optimizer.note}")
-    if optimizer.whole and int(layout.tp) > 1:
-        raise NapkinError(
-            f"--optimizer {optimizer.name} works on whole matrices, which --tp {layout.tp} divides", "--tp 1"
-        )
     compiled = inputs.flag("compile")
     implementation = framework.implements(implementation_of(word, model.family), compiled, int(layout.tp) > 1)
     _check_ranks(model, implementation, word, int(layout.tp))
-    shard = _read_shard(inputs, layout)
-    offload, trainer = inputs.texts("offload"), _read_trainer(inputs)
-    if trainer is not None:
-        offload = trainer.moves(layout.recompute, offload)
-    if "parameters" in offload and int(layout.zero) != 3:
-        raise NapkinError(
-            "--offload parameters needs --zero 3", "which gathers a layer's parameters for its pass only; --zero 3"
-        )
+    shard, offload = _read_shard(inputs, layout), _read_offload(inputs, layout)
     frozen = read_frozen(inputs, model, read_loss(inputs, implementation, policy), word)
     if policy.frozen and not frozen.anything:
         raise NapkinError("--precision: frozen= needs weights that are not trained", "--lora-rank, or --freeze-layers")
     implementation = keeps_adapters(frozen.implementation, policy)
-    in_backward = inputs.flag("optimizer-in-backward")
-    if in_backward and int(layout.micro_batches) > 1:
-        raise NapkinError(
-            f"--optimizer-in-backward takes a step with each micro-batch: this layout has {layout.micro_batches}",
-            "a global batch of one micro-batch on each rank, or leave it out",
-        )
     return Setup(
         implementation,
         layout,
@@ -102,7 +83,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         inputs.flag("ema"),
         offload,
         framework,
-        in_backward=in_backward,
+        in_backward=_read_in_backward(inputs, layout),
         frozen=frozen.layers,
         tower=_tower(model, implementation, word),
         asleep=frozen.part,
@@ -111,6 +92,29 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         forwards=(*read_sampled(inputs, model), *read_forwards(inputs, framework)),
         widths=widths_of(framework.name),
     )
+
+
+def _read_offload(inputs: Inputs, layout: Layout) -> tuple[str, ...]:
+    """Return what is kept in the host's memory: what is asked for, and what the trainer moves by itself."""
+    offload, trainer = inputs.texts("offload"), _read_trainer(inputs)
+    if trainer is not None:
+        offload = trainer.moves(layout.recompute, offload)
+    if "parameters" in offload and int(layout.zero) != 3:
+        raise NapkinError(
+            "--offload parameters needs --zero 3", "which gathers a layer's parameters for its pass only; --zero 3"
+        )
+    return offload
+
+
+def _read_in_backward(inputs: Inputs, layout: Layout) -> bool:
+    """Return whether each weight is updated as soon as it has its gradient."""
+    found = inputs.flag("optimizer-in-backward")
+    if found and int(layout.micro_batches) > 1:
+        raise NapkinError(
+            f"--optimizer-in-backward takes a step with each micro-batch: this layout has {layout.micro_batches}",
+            "a global batch of one micro-batch on each rank, or leave it out",
+        )
+    return found
 
 
 def _tower(model: Model, implementation: Implementation, word: str) -> Implementation:
@@ -151,12 +155,16 @@ def read_optimizer(inputs: Inputs, form: str | None = None) -> tuple[Optimizer, 
     return optimizer, form
 
 
-def _read_optimizer_form(inputs: Inputs) -> tuple[Optimizer, str]:
+def _read_optimizer_form(inputs: Inputs, tp: int) -> tuple[Optimizer, str]:
     """Return the optimizer and the form in which torch runs its step."""
     optimizer, form = read_optimizer(inputs, inputs.text_or_none("optimizer-form"))
     if form is None:
         form = "fused" if "fused" in optimizer.forms else optimizer.forms[0]
         inputs.default("optimizer-form", form)
+    if optimizer.paged or optimizer.whole:
+        inputs.note(f"{optimizer.name} {optimizer.note}")
+    if optimizer.whole and tp > 1:
+        raise NapkinError(f"--optimizer {optimizer.name} works on whole matrices, which --tp {tp} divides", "--tp 1")
     return optimizer, form
 
 
@@ -183,6 +191,8 @@ def _read_policy(inputs: Inputs, framework: Framework) -> Precision:
         quantized = bool(read_quantized(inputs))
         usual = trainer.policy_of_adapters(framework, quantized) if adapters else trainer.policy_of_all(framework)
         inputs.redefault("precision", usual.stated)
+        if adapters and trainer.dropout and "dropout" not in inputs:
+            inputs.redefault("lora-dropout", f"{trainer.dropout:g}")
     return precision(inputs.text("precision"))
 
 

@@ -9,7 +9,7 @@ from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.frozen import read_implementation
 from napkin.commands.question.machine import RATES, read_hardware, record_rates
 from napkin.commands.question.setup import read_setup
-from napkin.commands.question.untimed import check_shards, read_untimed
+from napkin.commands.question.untimed import check_generates, check_shards, read_untimed
 from napkin.errors import NapkinError, Refused
 from napkin.evidence import single
 from napkin.evidence.software import stack
@@ -71,13 +71,14 @@ def read_step(inputs: Inputs, model: Model, uses: Iterable[str] = RATES) -> Step
     return StepQuestion(model, setup, hardware, prediction, "stack" in inputs, confidence, read_implementation(inputs))
 
 
-def read_prediction(inputs: Inputs, model: Model, setup: Setup, hardware: Hardware) -> StepPrediction:
-    """Return plan and rates: software, attention's kernel, overlap, factor and profile as the options say."""
+def read_unmeasured(inputs: Inputs, model: Model, setup: Setup, hardware: Hardware) -> StepPrediction:
+    """Return plan and rates before a profile's: software, attention's kernel, overlap and factor as the options say."""
+    check_generates(setup.task)
     from napkin.evidence.rates import generation_note
 
     if note := generation_note(hardware):
         inputs.note(note)
-    asked = single.asked(
+    return single.asked(
         model,
         setup,
         hardware,
@@ -86,6 +87,11 @@ def read_prediction(inputs: Inputs, model: Model, setup: Setup, hardware: Hardwa
         inputs.flag("async-tp"),
         float(inputs.number_or_none("factor") or 1.0),
     )
+
+
+def read_prediction(inputs: Inputs, model: Model, setup: Setup, hardware: Hardware) -> StepPrediction:
+    """Return plan and rates as the options say, with what --profile measured."""
+    asked = read_unmeasured(inputs, model, setup, hardware)
     profile = read_rates_profile(inputs, hardware)
     if profile is None:
         return asked

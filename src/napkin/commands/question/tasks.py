@@ -61,11 +61,25 @@ def read_whether_rollout(inputs: Inputs) -> bool:
 
 def read_as_trained(inputs: Inputs, model: Model) -> Model:
     """Return the model as the task trains it: with a score in place of the language model's head."""
-    if not read_task(inputs).scalar:
+    task = read_task(inputs)
+    if model.outputs:
+        _check_scored(inputs, model, task)
+    if not task.scalar:
         return model
     from napkin.operations.trained import with_score
 
     return with_score(model)
+
+
+def _check_scored(inputs: Inputs, model: Model, task: Task) -> None:
+    """Raise an error for what needs the logits of a language model, where the model's head scores labels."""
+    hint = "a file whose architectures names the class with the language model's head"
+    if task.preference or task.teacher:
+        raise NapkinError(f"--task {task.name}: {model.name} scores labels, and has no logits of tokens", hint)
+    if inputs.command.name == "serve":
+        raise Refused(f"{model.name} scores labels: it generates nothing to serve", hint)
+    if "loss" in inputs.command.names and inputs.has("loss"):
+        raise NapkinError(f"--loss: the loss of {model.name} is over its labels", "leave it out")
 
 
 def read_forwards(inputs: Inputs, framework: Framework) -> tuple[ForwardPass, ...]:
@@ -79,7 +93,7 @@ def read_forwards(inputs: Inputs, framework: Framework) -> tuple[ForwardPass, ..
         return ()
     adapters = read_whether_adapted(inputs)
     usual = ADAPTERS_OFF if adapters else SAME
-    if task.rollout and task.name not in _read_trainer(inputs).penalizes:
+    if task.rollout and task.name not in read_trainer(inputs).penalizes:
         usual = NONE
     if task.teacher:
         return _read_teacher(inputs, task)
@@ -120,7 +134,7 @@ def read_sampled(inputs: Inputs, model: Model) -> tuple[ForwardPass, ...]:
     return tuple(found)
 
 
-def _read_trainer(inputs: Inputs) -> Trainer:
+def read_trainer(inputs: Inputs) -> Trainer:
     """Return the library that trains; a plain loop where none is named."""
     from napkin.training.trainers import LOOP, find
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
-from napkin.commands.memory.host import host_of, judged, read_host
+from napkin.commands.memory.host import judge, read_host
 from napkin.commands.memory.notes import source_of
 from napkin.commands.memory.question import STATUS
+from napkin.commands.question.machine import RATES
 from napkin.commands.rollout.amount import read_steps, run_of
 from napkin.commands.rollout.question import RolloutQuestion, read
+from napkin.commands.rollout.seconds import spanned
 from napkin.commands.screens import rollout as screen
 from napkin.counting.params import params
 from napkin.errors import DOES_NOT_FIT
-from napkin.planning.rollout_memory import hosted_between
+from napkin.planning.rollout_memory import RolloutFit, hosted_between
 from napkin.render.answer import Answer
 from napkin.term import TRUE, divide, leaf, multiply
 
@@ -22,6 +24,8 @@ def run_memory(inputs: Inputs) -> Answer:
         inputs.depends((name,), name == "must-fit", "it belongs to a step of training alone", "leave it out")
     question = read(inputs, timed=False)
     inputs.depends(("suggestions", "updates", "off-policy-steps"), True)
+    inputs.minor.update(RATES)
+    inputs.because(RATES, "no time is asked for")
     found = question.weighed(source_of(question.model, question.implementation))
     engine, capacity = question.sharing.engine, question.capacity
     own = [] if engine is None else [engine.weights(), engine.cache(capacity)]
@@ -31,13 +35,7 @@ def run_memory(inputs: Inputs) -> Answer:
     answer.intervals = dict(found.ends)
     answer.verdict = found.verdict
     node, there = read_host(inputs, question.setup, question.hardware, tuple(between))
-    on_host = host_of(shown, node)
-    if on_host is not None:
-        answer.terms = (*answer.terms, on_host)
-    if on_host is not None and there is not None:
-        verdict, limit = judged(on_host, there)
-        answer.terms = (*answer.terms, limit)
-        answer.verdict = verdict if verdict == DOES_NOT_FIT else answer.verdict
+    judge(answer, shown, node, there)
     if inputs.flag("must-fit"):
         answer.status = STATUS[answer.verdict]
     answer.screen = screen.of_memory(question, answer, found.phases)
@@ -47,18 +45,19 @@ def run_memory(inputs: Inputs) -> Answer:
 def run_step(inputs: Inputs) -> Answer:
     """Answer with the seconds of a step: generation, log-probabilities, update, weight transfer."""
     question = read(inputs)
-    return answer_step(question)
+    return answer_step(question, question.weighed())
 
 
-def answer_step(question: RolloutQuestion) -> Answer:
-    """Answer with a step's seconds and the tokens that it trains on."""
-    found, fit = question.timed(), question.weighed()
+def answer_step(question: RolloutQuestion, fit: RolloutFit) -> Answer:
+    """Answer with a step's seconds and the tokens that it trains on. fit: its memory."""
+    times = question.timed(fit)
+    found = times[0]
     gpus = leaf("gpus", question.gpus, "GPU", TRUE)
     tokens = leaf("tokens", question.lengths.tokens, "token", TRUE, "prompts and answers")
     rate = divide("tokens_per_second_per_gpu", tokens, found.time, gpus)
     outer = {term.name: term for term in (found.time, *found.time.parts, *found.phases)}
     answer = Answer("step", [*outer.values(), *found.inner, rate, fit.total, question.capacity])
-    answer.intervals.update(question.spanned())
+    answer.intervals.update(spanned(times, question.confidence, question.stack_named))
     answer.intervals["memory/total"] = fit.ends["memory/total"]
     low, high = answer.intervals["step/time"]
     scale = float(rate.value) * float(found.time.value)
@@ -73,7 +72,8 @@ def run_time(inputs: Inputs) -> Answer:
     from napkin.commands.question.goodput import read_goodput
 
     question = read(inputs)
-    found = answer_step(question)
+    fit = question.weighed()
+    found = answer_step(question, fit)
     steps = read_steps(inputs, question.lengths)
     step = found.by_path()["step/time"]
     price = inputs.term("price") if inputs.has("price") else None
@@ -88,12 +88,11 @@ def run_time(inputs: Inputs) -> Answer:
     answer = Answer("train-time", terms)
     low, high = (end / float(step.value) for end in found.intervals["step/time"])
     answer.intervals["memory/total"] = found.intervals["memory/total"]
-    fit = question.weighed().verdict
-    answer.verdict = fit if fit == DOES_NOT_FIT else None
+    answer.verdict = fit.verdict if fit.verdict == DOES_NOT_FIT else None
     for name in ("time", "time/uninterrupted", "gpu_hours", "cost", "step/time"):
         value = next((float(one.value) for one in terms if one.name == name), None)
         if value is not None:
             answer.intervals[name] = (value * low, value * high)
     answer.notes += found.notes
-    answer.screen = screen.of_time(question, answer, fit)
+    answer.screen = screen.of_time(question, answer, fit.verdict)
     return answer

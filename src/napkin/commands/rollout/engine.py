@@ -1,18 +1,91 @@
-"""The weights of an engine on the trainer's GPUs, from the options."""
+"""The engine that generates answers, and what the trainer moves out of its way, from the options."""
 
 from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.frozen import read_quantized
-from napkin.planning.rollouts import FORMAT
-from napkin.training.trainers import Trainer
+from napkin.errors import NapkinError
+from napkin.evidence.rates import machine
+from napkin.inputs.hardware import Hardware
+from napkin.operations.model import Model
+from napkin.planning.rollout_memory import STATES
+from napkin.planning.rollouts import APART, FORMAT, Engine, RolloutLengths, ranks_needed
+from napkin.record import record
+from napkin.training.trainers import LOOP, Trainer
+
+
+@record
+class EnginePlace:
+    """Where answers are generated: `word` is none, colocated, separate, or "" where nothing says it; share: of each
+    GPU's memory; gpus: of an engine on GPUs of its own, else 0."""
+
+    word: str
+    share: float
+    gpus: int
+
+
+def read_place(inputs: Inputs, trainer: Trainer) -> EnginePlace:
+    """Return where answers are generated, from --rollout."""
+    word, _, size = (inputs.text_or_none("rollout") or "").partition(":")
+    gpus = int(size) if word == "separate" else 0
+    return EnginePlace(word, APART if gpus else float(size) if word == "colocated" else trainer.share, gpus)
+
+
+def read_away(inputs: Inputs) -> tuple[str, ...]:
+    """Return the states that --offload moves to the host while answers are generated; empty where it names none."""
+    return tuple(one for one in inputs.texts("offload") if one in STATES)
+
+
+def read_offload_of_passes(inputs: Inputs) -> str | None:
+    """Return --offload of the trainer's passes alone: the rest of what it names, activations."""
+    return ",".join(one for one in inputs.texts("offload") if one not in STATES) or None
 
 
 def read_shares(inputs: Inputs, trainer: Trainer) -> bool:
-    """Return whether the trainer's frozen weights are the engine's own."""
+    """Return whether the trainer's frozen weights are those of an engine on its GPUs."""
     return trainer.shares and inputs.has("lora-rank")
 
 
 def read_form(inputs: Inputs, trainer: Trainer) -> str:
-    """Return the number format of the engine's weights: the trainer's where they share them."""
+    """Return the number format of the weights of an engine on the trainer's GPUs: the trainer's where they share
+    them."""
     return (read_quantized(inputs) or FORMAT) if read_shares(inputs, trainer) else FORMAT
+
+
+def read_engine(
+    inputs: Inputs,
+    model: Model,
+    hardware: Hardware,
+    lengths: RolloutLengths,
+    place: EnginePlace,
+    trainer: Trainer,
+) -> Engine | None:
+    """Return the inference engine; None where answers are not generated here. trainer: whose library starts it."""
+    generates, apart = place.word != "none", bool(place.gpus)
+    inputs.depends(("rollout-tp",), generates, "no answer is generated here", "--rollout colocated:0.5")
+    if not generates:
+        return None
+    gpus = place.gpus or inputs.integer("gpus")
+    form = FORMAT if apart else read_form(inputs, trainer)
+    ranks = inputs.integer_or_none("rollout-tp")
+    if ranks is None:
+        node = min(int(machine(hardware, "bf16").node), gpus)
+        needed = ranks_needed(model, hardware.capacity, place.share, lengths.most, node, form)
+        ranks = max(needed, min(trainer.ranks, gpus))
+        inputs.default("rollout-tp", str(ranks))
+        inputs.value("rollout-tp")
+    if gpus % ranks:
+        raise NapkinError(f"--rollout-tp {ranks} does not divide the engine's {gpus:,} GPUs", "one that does")
+    if not apart and trainer is LOOP:
+        inputs.assume("the engine asleep while training")
+    return Engine(
+        model,
+        gpus,
+        ranks,
+        place.share,
+        apart,
+        family=trainer.engine,
+        broadcast=trainer.broadcast,
+        form=form,
+        shared=not apart and read_shares(inputs, trainer),
+    )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.machine import WHICH
+from napkin.commands.question.model import read_model
 from napkin.errors import NapkinError
 from napkin.evidence.answers import TokenRange, answers_within, prompts_within
 from napkin.planning.rollouts import RolloutLengths
 from napkin.record import replace
 
 SPANS = {"prompt-tokens": ("prompts", prompts_within), "response-tokens": ("answers", answers_within)}
-"""Options of mean lengths: of what, and how long they are below the longest, which each has an option for."""
+"""Option of a mean length → what has it, and the range of means below a longest length (--max-…)."""
 MEANS = tuple(SPANS)
 USAGES = {
     "global-batch": "--global-batch N: prompts a step, for all GPUs",
@@ -20,14 +21,14 @@ USAGES = {
 
 
 def read_spans(inputs: Inputs) -> tuple[RolloutLengths, ...]:
-    """Return the lengths; where means are not stated, and the longest are, the likely ones, then the least and the most
-    that they may be."""
+    """Return the lengths. Where the longest are stated and the means are not: those with the likely means, then those
+    with the least and the most that means may be."""
     spans: dict[str, TokenRange] = {}
     said: list[str] = []
     for name, (what, within) in SPANS.items():
         longest = inputs.peek(f"max-{name}")
         if name not in inputs and isinstance(longest, (int, float)):
-            spans[name] = found = within(int(longest))
+            spans[name] = found = within(int(longest), _read_model_type(inputs))
             said.append(f"{what} of {found.likely:,} tokens")
             inputs.note(f"{what} of {found.least:,} to {found.most:,} tokens in the mean are in the interval")
     if said:
@@ -36,8 +37,14 @@ def read_spans(inputs: Inputs) -> tuple[RolloutLengths, ...]:
     return _at_each(lengths, spans)
 
 
+def _read_model_type(inputs: Inputs) -> str:
+    """Return the type of the model, "" where none is named yet."""
+    return read_model(inputs).family if inputs.has("model") else ""
+
+
 def _at_each(lengths: RolloutLengths, spans: dict[str, TokenRange]) -> tuple[RolloutLengths, ...]:
-    """Return lengths with the likely means of each span, then with the least and the most; themselves without spans."""
+    """Return the lengths with the likely means of `spans` (option → range), then with the least and the most means; the
+    lengths as they are where there are no spans."""
     if not spans:
         return (lengths,)
     means = [{name: found.all[place] for name, found in spans.items()} for place in range(3)]
@@ -52,15 +59,22 @@ def _at_each(lengths: RolloutLengths, spans: dict[str, TokenRange]) -> tuple[Rol
 
 
 def read_means_below(inputs: Inputs, lengths: RolloutLengths) -> tuple[RolloutLengths, ...]:
-    """Return lengths below the longest ones where means are not stated: likely ones, the least and the most."""
+    """Return what `read_spans` returns, where only memory is asked for: `lengths` have the longest in place of means
+    that are not stated."""
     longest = {"prompt-tokens": max(lengths.longest_prompt, lengths.prompt), "response-tokens": lengths.longest}
-    spans = {name: SPANS[name][1](longest[name]) for name in SPANS if name not in inputs and f"max-{name}" in inputs}
+    kind = _read_model_type(inputs)
+    asked = [name for name in SPANS if name not in inputs and f"max-{name}" in inputs]
+    spans = {name: SPANS[name][1](longest[name], kind) for name in asked}
     return _at_each(lengths, spans)
 
 
 def read_lengths(inputs: Inputs, timed: bool, judged: bool = True, known: tuple[str, ...] = ()) -> RolloutLengths:
-    """Return the lengths, and how many answers a step has; what is missing is named at once. timed: means matter; for
-    memory alone the longest sequence is enough; judged: on an accelerator; known: means that are assumed."""
+    """Return the lengths, and how many answers a step has. All that is missing is named at once.
+
+    timed   the time is asked for, which depends on means; for memory the longest sequence is enough
+    judged  the answer is for an accelerator, which must be named
+    known   options of mean lengths that may be missing, because they are assumed
+    """
     whys = {"model": "which model?", **({"hardware": WHICH} if judged else {})}
     for name, (what, _) in SPANS.items():
         if name not in known and (timed or (f"max-{name}" not in inputs and "seq" not in inputs)):
@@ -95,8 +109,8 @@ def read_lengths(inputs: Inputs, timed: bool, judged: bool = True, known: tuple[
 
 
 def _read_length(inputs: Inputs, name: str, rest: int | None) -> tuple[int, int]:
-    """Return the mean tokens of a prompt or an answer, and those of the longest. rest: of the longest, where nothing
-    else says it; None: the mean."""
+    """Return the tokens of a mean prompt or answer, and of the longest one. rest: tokens of the longest where no option
+    states them; None: as many as the mean."""
     most = f"max-{name}"
     mean = inputs.integer_or_none(name)
     if most in inputs or rest is None or (mean is not None and name == "prompt-tokens"):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
+from napkin.commands.memory.host import read_node
 from napkin.commands.plan.question import read_given
 from napkin.commands.plan.searched import read_layouts
 from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.goodput import read_goodput
 from napkin.commands.question.layout import degrees
 from napkin.commands.question.nodes import read_gpus
+from napkin.commands.question.tasks import read_trainer
 from napkin.commands.question.untimed import read_untimed
 from napkin.commands.rollout.amount import read_steps, run_of
-from napkin.commands.rollout.engine import read_form, read_shares
+from napkin.commands.rollout.engine import read_away, read_form, read_offload_of_passes, read_place, read_shares
 from napkin.commands.rollout.lengths import read_spans
 from napkin.commands.rollout.search import Freedom, RolloutLayout, RolloutSearch, chosen
 from napkin.commands.screens.rollout_plan import screen
@@ -19,13 +21,12 @@ from napkin.errors import BROKEN, NapkinError
 from napkin.options.command_line import Text, Texts, pieces_of
 from napkin.options.training import SETUP_DEFAULTS
 from napkin.planning.fewest import TRIED, fewest, machines
+from napkin.planning.layouts import LayoutQuestion
 from napkin.planning.verdicts import FITS, NOT
 from napkin.record import record
 from napkin.render.answer import Answer, Cell
 from napkin.term import TRUE, Term, leaf
 from napkin.timing.goodput import Goodput
-from napkin.training.trainers import LOOP
-from napkin.training.trainers import find as find_trainer
 
 ELSEWHERE = ("objective", "within", "budget", "max-global-batch", "pareto", "emit", "phases", "run-kind", "grad-accum")
 """Options of a plan that one of reinforcement learning does not take."""
@@ -42,13 +43,11 @@ class RolloutPlan:
     goodput: Goodput | None
     price: Term | None
     rows: int
-    confidence: float
     given: Texts
 
 
 def read(inputs: Inputs) -> RolloutPlan:
     """Read the question."""
-    read_untimed(inputs)
     lengths, *others = read_spans(inputs)
     for name in (*ELSEWHERE, "tokens"):
         inputs.depends((name,), False, "a plan of reinforcement learning does not take it", "--steps, --price")
@@ -58,47 +57,63 @@ def read(inputs: Inputs) -> RolloutPlan:
     if (least is not None) == inputs.has("gpus") or least not in (None, "gpus"):
         raise NapkinError("--gpus is missing: how many?", "--gpus 16, or --min gpus for the fewest")
     read_gpus(inputs, alone=False)
-    asked = inputs.changed({"seq": str(lengths.most), "global-batch": str(lengths.batch)})
-    asked.given.pop("nodes", None)
+    asked = inputs.changed(
+        {
+            "seq": str(lengths.most),
+            "global-batch": str(lengths.batch),
+            "nodes": None,
+            "offload": read_offload_of_passes(inputs),
+        }
+    )
+    read_untimed(asked)
     layouts, prediction = read_layouts(asked)
     inputs.adopt(asked)
     for note in asked.notes:
         inputs.note(note)
     for name, shown in asked.shown.items():
-        if name not in ("seq", "global-batch", "nodes"):
+        if name not in ("seq", "global-batch"):
             inputs.shown.setdefault(name, shown)
     capacity = layouts.hardware.term("capacity", "memory/capacity", "byte")
     amount = any(name in inputs for name in ("steps", "samples"))
     inputs.depends(("price", "epochs"), amount, "only a whole run has a cost", "--steps 200")
     return RolloutPlan(
-        search=RolloutSearch(layouts, prediction, lengths, _read_freedom(inputs), capacity, tuple(others)),
+        search=RolloutSearch(
+            layouts,
+            prediction,
+            lengths,
+            _read_freedom(inputs, layouts),
+            capacity,
+            tuple(others),
+            read_confidence(inputs),
+        ),
         gpus=0 if least else inputs.integer("gpus"),
         steps=read_steps(inputs, lengths) if amount else None,
         goodput=read_goodput(inputs, trained=(layouts.request.model, layouts.request.setup)) if amount else None,
         price=inputs.term("price") if inputs.has("price") else None,
         rows=inputs.integer("rows"),
-        confidence=read_confidence(inputs),
         given=read_given(inputs),
     )
 
 
-def _read_freedom(inputs: Inputs) -> Freedom:
+def _read_freedom(inputs: Inputs, layouts: LayoutQuestion) -> Freedom:
     """Return what is open about the engine."""
-    trainer = find_trainer(inputs.text("trainer")) if inputs.has("trainer") else LOOP
-    where, _, size = (inputs.text_or_none("rollout") or "").partition(":")
-    if where == "none":
+    trainer = read_trainer(inputs)
+    place = read_place(inputs, trainer)
+    if place.word == "none":
         raise NapkinError("--rollout none: a plan is of a step that generates", "leave it out")
+    _, host = read_node(inputs, layouts.request.setup, layouts.hardware)
+    inputs.depends(("host-memory",), place.word != "separate", "an engine on its own GPUs moves nothing to the host")
     return Freedom(
-        share=float(size) if where == "colocated" else trainer.share,
+        share=place.share,
         asleep=trainer.sleeps,
-        away=inputs.texts("offload") or trainer.away,
-        where=where,
-        apart=int(size) if where == "separate" else 0,
+        away=read_away(inputs) or trainer.away,
+        where=place.word,
+        apart=place.gpus,
         ranks=inputs.integer_or_none("rollout-tp"),
-        offloads="offload" not in inputs,
         family=trainer.engine,
         broadcast=trainer.broadcast,
         unpads=trainer.unpads,
+        host=host,
         form=read_form(inputs, trainer),
         shared=read_shares(inputs, trainer),
     )
@@ -131,7 +146,7 @@ def run_plan(inputs: Inputs) -> Answer:
         terms.insert(0, leaf("gpus", gpus, "GPU"))
         inputs.record("gpus", gpus, "solved")
     answer = Answer("plan", terms, rows=rows)
-    ends = use.ends(plan.confidence, "stack" in plan.given)
+    ends = use.ends(plan.search.confidence, "stack" in plan.given)
     answer.intervals.update((name, ends[name]) for name in outer)
     low, high = (end / use.time for end in ends["step/time"])
     for term in terms:
@@ -140,7 +155,7 @@ def run_plan(inputs: Inputs) -> Answer:
     answer.intervals["memory/total"] = use.fit.ends["memory/total"]
     answer.verdict = use.fit.verdict
     answer.notes.append(found.evidence)
-    answer.screen = screen(plan.search, answer, use, plan.confidence)
+    answer.screen = screen(plan.search, answer, use, plan.search.confidence)
     return answer
 
 
@@ -168,7 +183,7 @@ def _run_terms(plan: RolloutPlan, use: RolloutLayout, step: Term) -> list[Term]:
 
 def _row(plan: RolloutPlan, one: RolloutLayout, rank: int, use: bool) -> dict[str, Cell]:
     """Return one way as a row."""
-    low, high = (end / one.time for end in one.ends(plan.confidence, "stack" in plan.given)["step/time"])
+    low, high = (end / one.time for end in one.ends(plan.search.confidence, "stack" in plan.given)["step/time"])
     shown = degrees(one.layout)
     run = {term.name: float(term.value) for term in _run_terms(plan, one, one.seconds.time)}
     seconds = run.get("time", one.time)

@@ -2,58 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from napkin.commands.inputs import Inputs
-from napkin.commands.question.confidence import read_confidence
+from napkin.commands.question.confidence import read_confidence, widening
 from napkin.commands.question.frozen import read_implementation
 from napkin.commands.question.machine import RATES, read_hardware
 from napkin.commands.question.model import read_model
 from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.setup import read_setup
 from napkin.commands.question.step_model import read_prediction
-from napkin.commands.question.tasks import read_task
-from napkin.commands.rollout.engine import read_form, read_shares
+from napkin.commands.question.tasks import read_task, read_trainer
+from napkin.commands.question.untimed import read_untimed
+from napkin.commands.rollout.engine import read_away, read_engine, read_offload_of_passes, read_place
 from napkin.commands.rollout.lengths import MEANS, read_lengths, read_means_below, read_spans
 from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
-from napkin.commands.rollout.seconds import spanned as spanned_times
 from napkin.errors import NapkinError
-from napkin.evidence.rates import machine
 from napkin.evidence.single import StepPrediction
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.options.training import SETUP_DEFAULTS
 from napkin.planning.rollout_memory import RolloutFit, Sharing, moved_away, spanned, weigh
-from napkin.planning.rollouts import APART, FORMAT, Engine, RolloutLengths, held_by_micro_batch, ranks_needed
-from napkin.record import record, replace
+from napkin.planning.rollouts import RolloutLengths, over, unpadded
+from napkin.record import record
 from napkin.term import Term
 from napkin.training.setup import Setup
-from napkin.training.trainers import LOOP, Trainer
-from napkin.training.trainers import find as find_trainer
 
 
 @record
 class RolloutQuestion:
     """A step of reinforcement learning.
 
-    setup       of the passes of the trainer, over sequences of the largest length
+    setups      of the trainer's passes over sequences of the largest length; where its memory depends on means that
+                are not stated, over those of the likely means, then of the least and the most
     sharing     the engine, and how it shares GPUs with the trainer
-    prediction  of the trainer's passes, over sequences of the mean length
+    spans       the likely lengths; then those with the least and the most mean tokens, where means are not stated
+    predictions of an optimizer step over sequences of each mean length; none where only memory is asked for
     averaged    mean lengths are stated
-    ends        the least and the most that mean lengths may be where they are not, with the prediction of each
-    otherwise   the setup over sequences of such lengths, where the memory of the trainer depends on means
     """
 
     model: Model
-    setup: Setup
+    setups: tuple[Setup, ...]
     hardware: Hardware
     implementation: str
-    lengths: RolloutLengths
     sharing: Sharing
-    prediction: StepPrediction
+    spans: tuple[RolloutLengths, ...]
+    predictions: tuple[StepPrediction, ...]
     stack_named: bool
     confidence: float
     averaged: bool
-    ends: tuple[tuple[RolloutLengths, StepPrediction], ...] = ()
-    otherwise: tuple[Setup, ...] = ()
+
+    @property
+    def setup(self) -> Setup:
+        """The likely one."""
+        return self.setups[0]
+
+    @property
+    def lengths(self) -> RolloutLengths:
+        """The likely ones."""
+        return self.spans[0]
 
     @property
     def gpus(self) -> int:
@@ -67,75 +74,62 @@ class RolloutQuestion:
 
     def weighed(self, source: str = "") -> RolloutFit:
         """Return the memory of each phase. source: whose implementation the activations are of."""
+        times = widening(self.confidence)
         found, *others = (
-            weigh(self.model, setup, self.implementation, self.sharing, self.capacity, source)
-            for setup in (self.setup, *self.otherwise)
+            weigh(self.model, setup, self.implementation, self.sharing, self.capacity, source, times)
+            for setup in self.setups
         )
         return spanned(found, others, self.capacity)
 
-    def timed(self) -> RolloutSeconds:
-        """Return a step's seconds."""
-        return self._timed(self.lengths, self.prediction)
-
-    def spanned(self) -> dict[str, tuple[float, float]]:
-        """Return the interval of each of its times: over the lengths that means may be, too."""
-        found = [self._timed(*one) for one in ((self.lengths, self.prediction), *self.ends)]
-        return spanned_times(found, self.confidence, self.stack_named)
-
-    def _timed(self, lengths: RolloutLengths, prediction: StepPrediction) -> RolloutSeconds:
-        away = moved_away(self.weighed().terms, self.sharing.away) if self.sharing.away else None
-        return seconds_of(prediction, self.sharing.engine, lengths, self.hardware, self.model, away)
+    def timed(self, fit: RolloutFit) -> list[RolloutSeconds]:
+        """Return a step's seconds with each of its lengths. fit: its memory."""
+        away = moved_away(fit.terms, self.sharing.away)
+        return [
+            seconds_of(prediction, self.sharing.engine, lengths, self.hardware, self.model, away)
+            for lengths, prediction in zip(self.spans, self.predictions, strict=True)
+        ]
 
 
 def read(inputs: Inputs, timed: bool = True) -> RolloutQuestion:
     """Read the question. timed: mean lengths matter; memory is that of the longest."""
     task = read_task(inputs)
-    lengths, *others = read_spans(inputs) if timed else (read_lengths(inputs, timed),)
+    spans = read_spans(inputs) if timed else (read_lengths(inputs, timed),)
+    lengths = spans[0]
     inputs.defaults(SETUP_DEFAULTS)
     model = read_model(inputs)
-    hardware = read_hardware(inputs, (*RATES, "memory-size"))
+    hardware = read_hardware(inputs, (*(RATES if timed else ()), "memory-size"))
     read_gpus(inputs)
     total = inputs.integer("gpus", default="1")
-    trainer = find_trainer(inputs.text("trainer")) if inputs.has("trainer") else LOOP
-    where, _, size = inputs.text("rollout", default=f"colocated:{trainer.share:g}").partition(":")
-    apart = int(size) if where == "separate" else 0
-    if apart >= total:
+    trainer = read_trainer(inputs)
+    inputs.default("rollout", f"colocated:{trainer.share:g}")
+    place = read_place(inputs, trainer)
+    if place.gpus >= total:
         raise NapkinError(
-            f"--rollout separate:{apart}: --gpus {total:,} counts all, the trainer's too", f"--gpus {apart + 8}"
+            f"--rollout separate:{place.gpus}: --gpus {total:,} counts all, the trainer's too",
+            f"--gpus {place.gpus + 8}",
         )
-    away = inputs.texts("offload") or (() if apart or where == "none" else trainer.away)
-    if lengths.behind and not apart:
+    if lengths.behind and not place.gpus:
         raise NapkinError(
             "--off-policy-steps: answers are generated while others are trained on, on GPUs of their own",
             "--rollout separate:GPUS",
         )
-    setup, predictions = _read_passes(inputs, model, hardware, (lengths, *others), total - apart)
-    means = (lengths, *others) if timed else read_means_below(inputs, lengths)
-    setup, *otherwise = _without_padding(setup, means, trainer)
-    engine = _read_engine(inputs, model, hardware, lengths, where, total, size, trainer)
-    if engine is not None and not engine.apart and trainer is LOOP:
-        inputs.assume("the engine asleep while training")
+    setup, predictions = _read_passes(inputs, model, hardware, spans if timed else (), lengths, total - place.gpus)
+    means = spans if timed else read_means_below(inputs, lengths)
+    engine = read_engine(inputs, model, hardware, lengths, place, trainer)
+    away = read_away(inputs) or (trainer.away if place.word == "colocated" else ())
     _note(inputs, task.name, away, lengths)
     return RolloutQuestion(
-        *(model, setup, hardware, read_implementation(inputs), lengths, Sharing(engine, trainer.sleeps, away)),
-        prediction=predictions[0],
+        model=model,
+        setups=tuple(unpadded(setup, means, trainer.unpads)),
+        hardware=hardware,
+        implementation=read_implementation(inputs),
+        sharing=Sharing(engine, trainer.sleeps, away),
+        spans=spans,
+        predictions=tuple(predictions),
         stack_named="stack" in inputs,
         confidence=read_confidence(inputs),
         averaged=all(name in inputs for name in MEANS),
-        ends=tuple(zip(others, predictions[1:], strict=True)),
-        otherwise=tuple(otherwise),
     )
-
-
-def _without_padding(setup: Setup, means: tuple[RolloutLengths, ...], trainer: Trainer) -> list[Setup]:
-    """Return the setup over the longest sequences, or, where a micro-batch of several has no padding, over the largest
-    one that they make, for each of the means."""
-    micro = int(setup.layout.micro)
-    if not trainer.unpads or micro == 1:
-        return [setup]
-    cp = int(setup.layout.cp)
-    held = [-(-held_by_micro_batch(one, micro) // cp) * cp for one in means]
-    return [replace(setup, layout=setup.layout.replaced(seq=one)) for one in held]
 
 
 def _note(inputs: Inputs, task: str, away: tuple[str, ...], lengths: RolloutLengths) -> None:
@@ -152,22 +146,27 @@ def _note(inputs: Inputs, task: str, away: tuple[str, ...], lengths: RolloutLeng
 
 
 def _read_passes(
-    inputs: Inputs, model: Model, hardware: Hardware, lengths: tuple[RolloutLengths, ...], gpus: int
+    inputs: Inputs,
+    model: Model,
+    hardware: Hardware,
+    timed: Sequence[RolloutLengths],
+    lengths: RolloutLengths,
+    gpus: int,
 ) -> tuple[Setup, list[StepPrediction]]:
-    """Return the trainer's setup over the longest sequences, and the predictions over mean ones."""
-    changes: dict[str, str | bool] = {
-        "seq": str(lengths[0].most),
-        "global-batch": str(lengths[0].batch),
+    """Return the trainer's setup over the longest sequences, and the predictions over those of the mean lengths of
+    `timed`."""
+    changes: dict[str, str | bool | None] = {
+        "seq": str(lengths.most),
+        "global-batch": str(lengths.batch),
         "gpus": str(gpus),
+        "offload": read_offload_of_passes(inputs),
     }
     asked = inputs.changed(changes)
-    for name in ("nodes", "offload"):
-        asked.given.pop(name, None)
-        asked.shown.pop(name, None)
     asked.defaults(SETUP_DEFAULTS)
+    if timed:
+        read_untimed(asked)
     setup = read_setup(asked, model)
-    means = [replace(setup, layout=setup.layout.replaced(seq=one.mean)) for one in lengths]
-    predictions = [read_prediction(asked, model, mean, hardware) for mean in means]
+    predictions = [read_prediction(asked, model, over(setup, one.mean), hardware) for one in timed]
     inputs.adopt(asked)
     for note in asked.notes:
         inputs.note(note)
@@ -175,34 +174,3 @@ def _read_passes(
         if name not in changes and name not in inputs:
             inputs.shown[name] = shown
     return setup, predictions
-
-
-def _read_engine(
-    inputs: Inputs,
-    model: Model,
-    hardware: Hardware,
-    lengths: RolloutLengths,
-    where: str,
-    total: int,
-    size: str,
-    trainer: Trainer,
-) -> Engine | None:
-    """Return the inference engine; None where answers are not generated here. trainer: whose library starts it."""
-    inputs.depends(("rollout-tp",), where != "none", "no answer is generated here", "--rollout colocated:0.5")
-    if where == "none":
-        return None
-    gpus = int(size) if where == "separate" else total
-    share = APART if where == "separate" else float(size)
-    node = int(machine(hardware, "bf16").node)
-    ranks = inputs.integer_or_none("rollout-tp")
-    apart = where == "separate"
-    shared = not apart and read_shares(inputs, trainer)
-    form = read_form(inputs, trainer) if shared else FORMAT
-    if ranks is None:
-        needed = ranks_needed(model, hardware.capacity, share, lengths.most, min(node, gpus), form)
-        ranks = max(needed, min(trainer.ranks, gpus))
-        inputs.default("rollout-tp", str(ranks))
-        ranks = inputs.integer("rollout-tp")
-    if gpus % ranks:
-        raise NapkinError(f"--rollout-tp {ranks} does not divide the engine's {gpus:,} GPUs", "one that does")
-    return Engine(model, gpus, ranks, share, apart, trainer.engine, trainer.broadcast, form, shared)

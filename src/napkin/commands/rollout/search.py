@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from napkin.commands.question.confidence import widening
 from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
 from napkin.commands.rollout.seconds import spanned as spanned_times
 from napkin.errors import NapkinError
 from napkin.evidence.single import StepPrediction
 from napkin.operations.model import Model
 from napkin.planning.layouts import LayoutQuestion, best, recommended
-from napkin.planning.rollout_memory import RolloutFit, Sharing, moved_away, spanned, weigh
-from napkin.planning.rollouts import APART, FORMAT, Engine, RolloutLengths, held_by_micro_batch, ranks_needed
+from napkin.planning.rollout_memory import STATES, RolloutFit, Sharing, hosted_between, moved_away, spanned, weigh
+from napkin.planning.rollouts import APART, FORMAT, PARTS, Engine, RolloutLengths, over, ranks_needed, unpadded
 from napkin.planning.verdicts import FITS, NOT
 from napkin.record import record, replace
 from napkin.term import Term
@@ -21,10 +22,6 @@ from napkin.training.setup import Setup
 
 TRIED = 5
 """Layouts of the trainer that are evaluated with each engine: of the fastest, and of the front of time and memory."""
-EVERYTHING = ("optimizer", "parameters")
-"""What a trainer can move to the host while answers are generated."""
-PARTS = (4, 2)
-"""A fourth and a half of the GPUs, and the rest of a fourth, are tried for an engine on its own."""
 
 
 @record
@@ -33,9 +30,10 @@ class Freedom:
 
     share    of each GPU's memory where it is colocated    asleep, away  what the trainer's library does meanwhile
     where    "", or colocated or separate as it was asked  apart  GPUs of an engine on its own, where they are given
-    ranks    its tensor-parallel ranks, None: searched     offloads  whether the trainer's states may leave the GPU
+    ranks    its tensor-parallel ranks, None: searched
     family   of engines that the trainer's library starts   broadcast  byte/s at which it sends them all weights
     unpads   whether sequences of its micro-batches have no padding
+    host     bytes of the memory of a node's host, None: not given
     form, shared  number format of the weights of an engine on the trainer's GPUs, and whether they are the trainer's
     """
 
@@ -45,10 +43,10 @@ class Freedom:
     where: str
     apart: int
     ranks: int | None
-    offloads: bool
     family: str
     broadcast: float
     unpads: bool
+    host: float | None
     form: str
     shared: bool
 
@@ -95,6 +93,7 @@ class RolloutSearch:
     freedom: Freedom
     capacity: Term
     others: tuple[RolloutLengths, ...] = ()
+    confidence: float = 0.9
 
     @property
     def model(self) -> Model:
@@ -113,7 +112,7 @@ class RolloutSearch:
         elif free.apart:
             yield from self._fastest(free.apart, APART, apart=True) if free.apart < gpus else ()
         else:
-            parts = {gpus // part for part in PARTS} | {gpus - gpus // PARTS[0]}
+            parts = {int(gpus * part) for part in PARTS}
             for part in sorted(part for part in parts if 0 < part < gpus):
                 yield from self._fastest(part, APART, apart=True)
 
@@ -131,23 +130,23 @@ class RolloutSearch:
         family = self.freedom.family
         rate, shared = self.freedom.broadcast, self.freedom.shared and not apart
         engines = [
-            Engine(self.model, gpus, ranks, share, apart, family, rate, form, shared)
+            Engine(self.model, gpus, ranks, share, apart, family=family, broadcast=rate, form=form, shared=shared)
             for ranks in tried
             if gpus % ranks == 0
         ]
         timed = []
         for engine in engines:
             try:
-                timed.append((self._seconds(self.prediction, engine, None), engine))
+                timed.append((self._seconds(self.prediction, engine, None, self.lengths), engine))
             except NapkinError:  # its share leaves no cache
                 continue
         if timed:
             yield min(timed, key=lambda one: _generating(one[0]))[1]
 
     def _seconds(
-        self, prediction: StepPrediction, engine: Engine, away: Term | None, lengths: RolloutLengths | None = None
+        self, prediction: StepPrediction, engine: Engine, away: Term | None, lengths: RolloutLengths
     ) -> RolloutSeconds:
-        return seconds_of(prediction, engine, lengths or self.lengths, self.layouts.hardware, self.model, away)
+        return seconds_of(prediction, engine, lengths, self.layouts.hardware, self.model, away)
 
     def _with(self, engine: Engine, gpus: int) -> Iterator[RolloutLayout]:
         """Yield the fastest layouts of the trainer with an engine; where one does not surely fit, also with the
@@ -163,40 +162,39 @@ class RolloutSearch:
         for layout in layouts:
             first = self._evaluated(layout, Sharing(engine, free.asleep, () if engine.apart else free.away))
             yield first
-            if first.fit.verdict != FITS and free.offloads and not engine.apart and not free.away:
-                yield self._evaluated(layout, Sharing(engine, free.asleep, EVERYTHING))
+            if first.fit.verdict != FITS and not engine.apart and not free.away:
+                yield self._evaluated(layout, Sharing(engine, free.asleep, tuple(STATES)))
 
     def _evaluated(self, layout: Layout, sharing: Sharing) -> RolloutLayout:
         """Return one way with its memory, over the longest sequences, and its time, over mean ones."""
         assert sharing.engine is not None
-        setup = self.layouts.setup(layout)
-        first, *rest = (self._weighed(setup, sharing, lengths) for lengths in (self.lengths, *self.others))
+        setup, spans = self.layouts.setup(layout), (self.lengths, *self.others)
+        implementation, times = self.layouts.request.implementation, widening(self.confidence)
+        first, *rest = (
+            weigh(self.model, one, implementation, sharing, self.capacity, times=times)
+            for one in unpadded(setup, spans, self.freedom.unpads)
+        )
         fit = spanned(first, rest, self.capacity)
-        away = moved_away(fit.terms, sharing.away) if sharing.away else None
+        if not self._hosted(hosted_between(fit.terms, sharing.away), layout):
+            fit = replace(fit, verdict=NOT)
+        away = moved_away(fit.terms, sharing.away)
         found, *others = (
-            self._seconds(self._prediction(setup, lengths), sharing.engine, away, lengths)
-            for lengths in (self.lengths, *self.others)
+            self._seconds(self._prediction(setup, lengths), sharing.engine, away, lengths) for lengths in spans
         )
         return RolloutLayout(layout, sharing, found, fit, tuple(others))
 
-    def _weighed(self, setup: Setup, sharing: Sharing, lengths: RolloutLengths) -> RolloutFit:
-        """Return the memory of a layout, over the longest sequences or the largest micro-batch."""
-        if self.freedom.unpads:
-            setup = _over(setup, held_by_micro_batch(lengths, int(setup.layout.micro)))
-        return weigh(self.model, setup, self.layouts.request.implementation, sharing, self.capacity)
+    def _hosted(self, kept: Mapping[str, Term], layout: Layout) -> bool:
+        """Return whether a node's host holds what its GPUs keep there while answers are generated."""
+        joined = min(self.layouts.request.node, int(layout.gpus))
+        there = self.freedom.host
+        return there is None or joined * sum(float(one.value) for one in kept.values()) <= there
 
     def _prediction(self, setup: Setup, lengths: RolloutLengths) -> StepPrediction:
         """Return the prediction of an optimizer step of a layout, over mean sequences."""
-        mean = _over(setup, lengths.mean)
+        mean = over(setup, lengths.mean)
         plan, rates = self.layouts.timed(mean)
         at = replace(self.prediction.at, gpus=math.log(int(setup.layout.gpus)), seq=math.log(int(mean.layout.seq)))
         return replace(self.prediction, passes=mean.passes(self.model), plan=plan, rates=rates, at=at)
-
-
-def _over(setup: Setup, seq: int) -> Setup:
-    """Return a setup over sequences of so many tokens, which context-parallel ranks divide."""
-    cp = int(setup.layout.cp)
-    return replace(setup, layout=setup.layout.replaced(seq=-(-seq // cp) * cp))
 
 
 def _generating(found: RolloutSeconds) -> float:

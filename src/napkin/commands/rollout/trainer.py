@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
+from napkin.commands.question.tasks import read_trainer
+from napkin.commands.rollout.engine import read_offload_of_passes, read_place
 from napkin.commands.rollout.lengths import read_lengths
 from napkin.errors import NapkinError
 from napkin.options.rollout import LENGTHS
@@ -15,19 +17,19 @@ def read_trainer_of_rollout(inputs: Inputs) -> Inputs:
     """Return the inputs of the trainer's passes over the longest sequences, on its own GPUs: what rules look at."""
     lengths = read_lengths(inputs, timed=False, judged=False)
     inputs.depends(OF_ENGINE, True)
-    where, _, size = (inputs.text_or_none("rollout") or "").partition(":")
-    changes = {
+    changes: dict[str, str | bool | None] = {
         "seq": str(lengths.most),
         "global-batch": str(lengths.batch),
+        "offload": read_offload_of_passes(inputs),
+        **dict.fromkeys(OF_ENGINE),
     }
-    if where == "separate" and inputs.has("gpus"):
-        left = inputs.integer("gpus") - int(size)
+    place = read_place(inputs, read_trainer(inputs))
+    if place.gpus and inputs.has("gpus"):
+        left = inputs.integer("gpus") - place.gpus
         if left < 1:
-            raise NapkinError(f"--rollout {where}:{size}: --gpus counts all, the trainer's too", "more --gpus")
+            raise NapkinError(f"--rollout separate:{place.gpus}: --gpus counts all, the trainer's too", "more --gpus")
         changes["gpus"] = str(left)
     asked = inputs.changed(changes)
     asked.assumed += inputs.assumed
-    for name in OF_ENGINE:
-        asked.given.pop(name, None)
     asked.note("rules look at the trainer's passes over the longest sequences; napkin plan chooses the engine")
     return asked

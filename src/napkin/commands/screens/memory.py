@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from napkin.commands.memory.question import MemoryQuestion
 from napkin.commands.screens.setup import of_setup
+from napkin.elementwise import Number
 from napkin.footprint import buckets
 from napkin.footprint.rank import BUCKETS, Moment
 from napkin.footprint.saving import FULL
 from napkin.planning.verdicts import FITS, Fit
-from napkin.render.answer import Answer, Row, number_in
+from napkin.render.answer import Answer, Row, number_in, suggested
 from napkin.render.figures import interval, size, size_of
 from napkin.render.screen import Bar, Column, Next, Screen, Table, quantities
 from napkin.term import Term
@@ -58,7 +59,7 @@ def of_step(question: MemoryQuestion, found: Fit, answer: Answer) -> Screen:
     """Return the screen of one layout's memory."""
     capacity = question.capacity
     shown = _rows(found, answer, None if capacity is None else capacity.value)
-    remedies = _suggested(answer)
+    remedies = suggested(answer)
     return Screen(
         of_setup(question.model, question.setup, "" if question.hardware is None else question.hardware.name),
         _headline(question, found, answer),
@@ -78,7 +79,7 @@ def of_largest(question: MemoryQuestion, found: LargestFit, answer: Answer) -> S
     terms = answer.by_path()
     sure = str(found.surely or found.value or found.unit)
     following = Next({"max": None, what: sure}) if what in ("micro-batch", "seq") else smaller(question)
-    remedies = [] if found.value else _suggested(answer)
+    remedies = [] if found.value else suggested(answer)
     first, *rest = of_setup(found.model, question.setup, hardware.name)
     used = ("used", size(terms["memory/used"].value), f"of {size(capacity.value)} per GPU")
     return Screen(
@@ -201,12 +202,6 @@ def _split(setup: Setup, stage: int) -> str:
     return f"; {', '.join(shares)} per GPU" if shares else ""
 
 
-def _suggested(answer: Answer) -> list[Row]:
-    """Return the changes that would make it fit, as the answer has them."""
-    rows = answer.extra.get("suggestions")
-    return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
-
-
 def _remedies(rows: Sequence[Row], most: int = REMEDIES) -> Table | None:
     """Return the changes that would make it fit, best first, at most so many."""
     if not rows:
@@ -219,19 +214,31 @@ def _slower(row: Row) -> str:
     """Return what a change adds to the time of the same tokens, and whether it trains LoRA matrices only."""
     trains = "LoRA only; " if "trains" in row else ""
     if not isinstance(row.get("extra_time"), float):
-        return f"{trains}not timed"
+        return f"{trains}{hosted(row)}not timed"
     times = 1 + number_in(row, "extra_time")
     if times > MANY or 0 < times < 1 / MANY:  # 0: shorter than the precision of what is left
         return trains + (f"{times:,.0f} × as long" if times > 1 else f"{1 / times:,.0f} × as fast")
     return f"{trains}{times - 1:+.0%} ({number_in(row, 'low'):+.0%} to {number_in(row, 'high'):+.0%})"
 
 
+def hosted(row: Row) -> str:
+    """Return what a change keeps in the memory of a node's host, as a clause."""
+    if "host" not in row:
+        return ""
+    there = f"of {size(number_in(row, 'host_capacity'))}; " if "host_capacity" in row else ""
+    return f"{size(number_in(row, 'host'))} host; {there}"
+
+
+def host_line(host: Number, there: Number) -> str:
+    """Return what a node's host holds of what it has."""
+    return f"in the host's memory: {size_of(host, there)} per node{' does not fit' if host > there else ''}"
+
+
 def _remarks(answer: Answer, found: Fit) -> list[str]:
     """Say what a host holds of what it has, and where nothing would make it fit."""
     terms = answer.by_path()
     if "memory/host/capacity" in terms:
-        host, there = terms["memory/host"].value, terms["memory/host/capacity"].value
-        return [f"in the host's memory: {size_of(host, there)} per node{' does not fit' if host > there else ''}"]
+        return [host_line(terms["memory/host"].value, terms["memory/host/capacity"].value)]
     if found.verdict == FITS or answer.extra.get("suggestions") != []:
         return []
     return ["Nothing that napkin tries makes it fit: recomputation, ZeRO, smaller micro-batches, more GPUs, …"]

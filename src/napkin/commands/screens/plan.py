@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from napkin.commands.plan.question import PlanQuestion
+from napkin.commands.screens.memory import host_line, hosted
 from napkin.commands.screens.setup import trained_part
 from napkin.errors import HELD, UNDECIDED
-from napkin.planning.verdicts import VERDICTS
-from napkin.render.answer import Answer, Row, number_in
-from napkin.render.figures import amount, briefly, interval, size_of
+from napkin.planning.verdicts import NOT, VERDICTS
+from napkin.render.answer import Answer, Row, number_in, suggested
+from napkin.render.figures import amount, briefly, interval, size, size_of
 from napkin.render.screen import Column, Next, Screen, Table
 from napkin.units import human
 
@@ -24,15 +25,16 @@ DEGREES = ("tp", "pp", "vp", "dp", "cp", "ep")
 def screen(question: PlanQuestion, answer: Answer, kept_by_more: bool = False) -> Screen:
     """Return the screen of the best layouts of one machine, or of the best of several machines; kept_by_more: whether
     another number of GPUs keeps the limits that this one misses."""
-    rows = list(answer.rows or ())
+    rows, advised = list(answer.rows or ()), suggested(answer)
     several = any("efficiency" in row or "why" in row for row in rows)
     return Screen(
         _question(question, several),
         _headline(question, answer),
         answer.verdict or "",
-        _machines(question, rows) if several else _layouts(question, rows, _usual(answer)),
+        _machines(question, rows) if several else _layouts(question, rows, _usual(answer), LISTED - len(advised)),
         _remarks(question, answer, rows),
-        next=_next(rows, kept_by_more),
+        _advised(advised),
+        next=_next(rows, kept_by_more, advised),
     )
 
 
@@ -64,6 +66,7 @@ def _headline(question: PlanQuestion, answer: Answer) -> list[str]:
         what = _limits(question) if late and not question.counts else "no layout"
         return [f"IMPOSSIBLE: {what}", f"nearest: {answer.extra['nearest']}"]
     verdict = answer.verdict or ""
+    too_much = verdict == NOT and "memory/host/capacity" in terms
     judged = [f"{verdict.upper()}: {_limits(question)}"] if verdict in HELD.values() else []
     costs = [human(terms["cost"].value, "USD")] if "cost" in terms else []
     if "gpus" in terms:
@@ -85,8 +88,10 @@ def _headline(question: PlanQuestion, answer: Answer) -> list[str]:
         head += [step, *ends("step/time")]
     head.append(f"MFU {human(terms['mfu'].value, '1', 3)}")
     if "memory/total" in terms and "memory/capacity" in terms:
-        fit = f"{answer.verdict.upper()} " if answer.verdict in VERDICTS else ""
+        fit = f"{answer.verdict.upper()} " if answer.verdict in VERDICTS and not too_much else ""
         head.append(fit + size_of(terms["memory/total"].value, terms["memory/capacity"].value))
+    if too_much:
+        head.insert(0, f"{NOT.upper()} the host")
     return head
 
 
@@ -103,8 +108,30 @@ def _usual(answer: Answer) -> list[Row]:
     return [row for row in found if isinstance(row, Mapping)] if isinstance(found, list) else []
 
 
-def _layouts(question: PlanQuestion, rows: Sequence[Row], usual: Sequence[Row]) -> Table:
-    """Return the ranked layouts, the recommended one among them marked, then usual choices that fit."""
+def _advised(rows: Sequence[Row]) -> Table | None:
+    """Return what would fit on the GPUs that are asked about."""
+    if not rows:
+        return None
+    columns = (
+        Column("would fit with"),
+        Column("per GPU", True, 1),
+        Column("run" if "time" in rows[0] else "step", remark=True),
+    )
+    return Table(columns, [(str(row["change"]), size(number_in(row, "used")), _pace(row)) for row in rows])
+
+
+def _pace(row: Row) -> str:
+    """Return how long the run or a step takes with a change, and what it keeps on the host."""
+    trains = "; LoRA only" if "trains" in row else ""
+    if "host" in row:
+        return f"{hosted(row)}not timed{trains}"
+    what = "time" if "time" in row else "step/time"
+    return f"{human(number_in(row, what), 'second', 3)}{trains}; {layout_words(row)}"
+
+
+def _layouts(question: PlanQuestion, rows: Sequence[Row], usual: Sequence[Row], most: int) -> Table:
+    """Return the ranked layouts, at most so many, the recommended one among them marked, then usual choices that
+    fit."""
     run, priced = question.tokens is not None, question.tokens is not None and question.price is not None
     batches = len({row["global-batch"] for row in rows}) > 1
     columns = [
@@ -121,7 +148,7 @@ def _layouts(question: PlanQuestion, rows: Sequence[Row], usual: Sequence[Row]) 
     ]
     ranked = [row for row in rows if row["rank"]]
     many = question.rows > USUAL_ROWS
-    room = LISTED - run  # a run has a remark more
+    room = most - run  # a run has a remark more
     shown = [row for row in ranked if many or number_in(row, "rank") <= room or row["recommended"]]
     cells = []
     for row in shown:
@@ -231,6 +258,8 @@ def _remarks(question: PlanQuestion, answer: Answer, rows: Sequence[Row]) -> lis
         if names and not isinstance(reasons, list):
             said.append(f"{word}: {'; '.join(names)}")
     terms = {term.name: term.value for term in answer.terms}
+    if "memory/host/capacity" in terms:
+        said.append(host_line(terms["memory/host"], terms["memory/host/capacity"]))
     if question.tokens is not None:
         said.append("timed by the layout's step; napkin train-time goes by published runs' MFU")
     if "layouts" in terms:
@@ -240,8 +269,11 @@ def _remarks(question: PlanQuestion, answer: Answer, rows: Sequence[Row]) -> lis
     return said
 
 
-def _next(rows: Sequence[Row], kept_by_more: bool) -> Next | str:
-    """Return what to ask next: the step of the recommended layout, or how many GPUs a missed limit takes."""
+def _next(rows: Sequence[Row], kept_by_more: bool, advised: Sequence[Row]) -> Next | str:
+    """Return what to ask next: the first change that fits, the step of the recommended layout, or how many GPUs a
+    missed limit takes."""
+    if advised:
+        return str(advised[0]["command"])
     chosen = next((row for row in rows if row.get("recommended")), None)
     if kept_by_more:
         return Next({"gpus": None, "min": "gpus", "objective": None})

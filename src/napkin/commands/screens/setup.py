@@ -37,12 +37,13 @@ def trained_part(setup: Setup) -> list[str]:
     if tuning is not None and tuning.quantized:
         adapter.append(f"{tuning.quantized} weights")
     if tuning is not None and tuning.saved:
-        adapter.append(f"{' and '.join(SAVED[role] for role in tuning.saved)} trained")
+        adapter.append(f"{' and '.join(SAVED.get(name, name) for name in tuning.saved)} trained")
     frozen = []
     if setup.frozen is not None:
         frozen.append(f"{setup.frozen} layers frozen" if setup.frozen else "embedding frozen")
     frozen += [{VISION: "tower frozen", PROJECTOR: "tower and projector frozen"}[setup.asleep]] if setup.asleep else []
-    return [*task_of(setup), *adapter, *frozen]
+    task = [setup.task.says] if setup.task.says else []
+    return [*task, *adapter, *frozen, *_reference(setup)]
 
 
 def adapter_words(tuning: Tuning) -> str:
@@ -57,17 +58,13 @@ def adapter_words(tuning: Tuning) -> str:
     return f"{kind.title} {kind.measure} {tuning.rank}" if kind.sized else kind.title
 
 
-def task_of(setup: Setup) -> list[str]:
-    """Return what is trained for, and where a reference's log-probabilities come from, as a clause; none of
-    pretraining."""
-    task = setup.task
-    references = [one for one in setup.forwards if one.name == REFERENCE]
-    said = ""
-    for one in references:
-        said = ", reference the model without adapters"
-        if one.held:
-            said = f", reference {one.model.name if one.model is not None else 'a copy'}"
-    return [f"{task.says}{said}"] if task.says else []
+def _reference(setup: Setup) -> list[str]:
+    """Return where a reference's log-probabilities come from, as a clause; none where nothing runs for them."""
+    for one in setup.forwards:
+        if one.name == REFERENCE:
+            held = one.model.name if one.model is not None else "a copy"
+            return [f"reference {held if one.held else 'the model without adapters'}"]
+    return []
 
 
 def of_setup(model: Model, setup: Setup, hardware: str) -> list[str]:

@@ -6,6 +6,7 @@ import re
 
 from napkin.errors import NapkinError
 from napkin.evidence.answers import answers_within, prompts_within
+from napkin.evidence.finetune_rows import model_of
 from napkin.evidence.rows import RowFields
 from napkin.planning.rollouts import RolloutLengths
 
@@ -48,7 +49,7 @@ def lengths_of(row: RowFields) -> tuple[RolloutLengths, ...]:
     if not answers:
         if limit is None:
             raise NapkinError("how long its answers are is not stated")
-        answers = [*answers_within(limit).all]
+        answers = [*answers_within(limit, model_of(row).family).all]
     asked = [one for one in prompts if one is not None]
     if not asked:
         asked = [*prompts_within(row.count("rl.prompt_length_max") or LONGEST_PROMPT).all]
@@ -85,6 +86,7 @@ def _lengths(
         prompt=round(prompt),
         response=round(answer),
         longest=max(limit or 0, round(answer)),
+        longest_prompt=row.count("rl.prompt_length_max") or 0,
         answers=group,
         prompts=samples // group,
         updates=max(samples // step, 1) if step else 1,

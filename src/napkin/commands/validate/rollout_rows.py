@@ -9,9 +9,12 @@ from typing import TypeVar
 
 from napkin.architectures import build, implementation_of
 from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
+from napkin.commands.validate.rollout_asked import AskedStep
+from napkin.commands.validate.rollout_held import held_in, memory_of
 from napkin.commands.validate.rollout_lengths import STREAMED, behind_of, lengths_of
 from napkin.errors import NapkinError
 from napkin.evidence import single
+from napkin.evidence.finetune_adapters import adapters_of, check_kind
 from napkin.evidence.finetune_rows import card_of, model_of
 from napkin.evidence.finetune_software import framework_of, optimizer_of, precision_of, trainer_of
 from napkin.evidence.margins import widths_of
@@ -23,16 +26,17 @@ from napkin.inputs.model_file import load_config
 from napkin.inputs.presets import is_preset
 from napkin.operations.model import Model
 from napkin.operations.trained import with_score
-from napkin.planning.rollout_memory import moved_away
-from napkin.planning.rollouts import APART, Engine, RolloutLengths, ranks_needed
+from napkin.planning.rollout_memory import RolloutFit, moved_away
+from napkin.planning.rollouts import APART, PARTS, Engine, RolloutLengths, ranks_needed
 from napkin.planning.step_memory import terms_of
 from napkin.planning.verdicts import evaluate
 from napkin.record import record, replace
 from napkin.training.frameworks import Framework
 from napkin.training.layout import Layout
 from napkin.training.recomputation import recompute
-from napkin.training.setup import Setup
+from napkin.training.setup import Setup, keeps_adapters
 from napkin.training.tasks import (
+    ADAPTERS_OFF,
     CRITIC,
     LOGPROBS,
     NONE,
@@ -47,8 +51,14 @@ from napkin.training.tasks import (
 from napkin.training.trainers import Trainer
 
 _Read = TypeVar("_Read")
-COPY = "copy"
-"""Word of a reference model of its own."""
+COPY, OFF = "copy", "switched off"
+"""Words of a reference model of its own, and of the model with its adapters switched off."""
+OWN = ("none", "transformers")
+"""Words of runs in which the model itself generates, without an engine."""
+NO_PASS = "the engine gives the log-probabilities: no pass of the trainer does"
+NO_ENGINE = "the time of answers that a model generates without an engine is not modeled"
+MEMORY = "memory_"
+WEIGHED = ("peak_bytes", "peak_bytes_per_gpu", "driver_bytes")
 Interval = tuple[float, float, float]
 """A value and the ends of its interval."""
 
@@ -59,6 +69,8 @@ class RolloutRow:
 
     seconds   of a step, with the likely lengths and division of the GPUs, then with the others that the row leaves open
     lengths   the same      gpus  in total      steps  of the whole run, 0 where it does not say
+    held      memory of its phases, where it measured any        apart  its engine has GPUs of its own
+    bound     bytes of a GPU that it did not run out of
     streams   answers are generated while the model is trained      source  that the row is of, which is held out
     """
 
@@ -68,11 +80,19 @@ class RolloutRow:
     steps: tuple[float, ...]
     streams: bool
     source: str
+    held: list[RolloutFit]
+    apart: bool = False
+    bound: float = math.inf
 
     def predicted(self, quantity: str, level: float) -> tuple[Interval, str]:
-        """Return a quantity with its interval; no verdict: of which phase its memory is is not stated."""
+        """Return a quantity with its interval; and for memory the verdict on the run's accelerator."""
         if quantity == "gen_seconds" and self.streams:
             raise NapkinError("answers are generated while the model is trained: what is measured is the wait for them")
+        if quantity.startswith(MEMORY):
+            verdict = self.held[0].verdict
+            ends = memory_of(self.held, quantity.removeprefix(MEMORY), self.apart)
+            value, low, high = (min(end, self.bound) for end in ends)
+            return (value, low, high), verdict
         value, path = self.value(quantity, 0)
         lows, highs = [], []
         for place, seconds in enumerate(self.seconds):
@@ -99,20 +119,20 @@ class RolloutRow:
         if quantity in phases:
             path = f"step/{phases[quantity]}"
             if path not in parts:
-                raise NapkinError("the engine gives the log-probabilities: no pass of the trainer does")
+                raise NapkinError(NO_PASS if quantity != "gen_seconds" else NO_ENGINE)
             return parts[path], path
         if quantity == "run_seconds":
             if not steps:
                 raise NapkinError("how many steps the run took is not stated")
             return seconds * steps, "step/time"
+        if "step/generation" not in parts:
+            raise NapkinError(NO_ENGINE)
         samples = lengths.prompts * lengths.answers
         rates = {
             "step_seconds": seconds,
             "tokens_per_second_per_gpu": lengths.tokens / seconds / self.gpus,
             "samples_per_second": samples / seconds,
         }
-        if quantity not in rates:
-            raise NapkinError("of which phase its memory is is not stated")
         return rates[quantity], "step/time"
 
 
@@ -131,14 +151,26 @@ def rollout_row(row: RowFields) -> RolloutRow:
 
     model, hardware, lengths = stated(model_of), stated(_card_of), stated(lengths_of)
     places = stated(_places_of)
-    stated(_check_adapters)
     if model is None or hardware is None or lengths is None or places is None or problems:
         raise NapkinError("; ".join(dict.fromkeys(problem.message for problem in problems)))
     open_ = [(one, places[0]) for one in lengths] + [(lengths[0], one) for one in places[1:]]
-    seconds = tuple(_seconds_of(row, model, hardware, *one) for one in open_)
+    asked = [_asked(row, model, hardware, *one) for one in open_]
+    seconds = tuple(_seconds_of(row, one) for one in asked)
+    weighs = any(row.number(f"measured.{name}") for name in WEIGHED)
+    held = [fit for one in asked for fit in held_in(one)] if weighs else []
     all_lengths = tuple(one for one, _ in open_)
     steps = tuple(_steps_of(row, one) for one in all_lengths)
-    return RolloutRow(seconds, all_lengths, places[0].all, steps, bool(lengths[0].behind), _source_of(row))
+    return RolloutRow(
+        seconds,
+        all_lengths,
+        places[0].all,
+        steps,
+        bool(lengths[0].behind),
+        _source_of(row),
+        held,
+        places[0].apart,
+        math.inf if row.flag("measured.oom") else hardware.capacity,
+    )
 
 
 def _source_of(row: RowFields) -> str:
@@ -151,24 +183,30 @@ def _steps_of(row: RowFields, lengths: RolloutLengths) -> float:
     return row.number("measured.steps") or (row.number("measured.tokens") or 0.0) / lengths.tokens
 
 
-def _seconds_of(
-    row: RowFields, model: Model, hardware: Hardware, lengths: RolloutLengths, places: Places
-) -> RolloutSeconds:
-    """Return the seconds of a step with these lengths."""
+def _asked(row: RowFields, model: Model, hardware: Hardware, lengths: RolloutLengths, places: Places) -> AskedStep:
+    """Return a step with these lengths as a question."""
     trainer = trainer_of(row)
-    setup = _setup_of(row, model, trainer, lengths, places.trainer)
-    software = "megatron-core" if setup.framework.name == "megatron-core" else trainer.software
-    prediction = single.asked(model, setup, hardware, software)
+    setup = _setup_of(row, model, trainer, lengths, places.trainer, _narrow(hardware))
+    said = row.text("rl.engine")
+    if said in OWN:
+        return AskedStep(model, hardware, trainer, setup, None, lengths)
     share = row.number("rl.gpu_memory_utilization") or (APART if places.apart else trainer.share)
     ranks = _ranks_of(row, model, hardware, lengths, places, share)
-    said = row.text("rl.engine")
     family = engine_of(said) if said else trainer.engine
-    engine = Engine(model, places.engine, ranks, share, places.apart, family, trainer.broadcast)
+    engine = Engine(model, places.engine, ranks, share, places.apart, family=family, broadcast=trainer.broadcast)
+    return AskedStep(model, hardware, trainer, setup, engine, lengths)
+
+
+def _seconds_of(row: RowFields, asked: AskedStep) -> RolloutSeconds:
+    """Return the seconds of a step."""
+    trainer, setup, model, hardware = asked.trainer, asked.setup, asked.model, asked.hardware
+    software = "megatron-core" if setup.framework.name == "megatron-core" else trainer.software
+    prediction = single.asked(model, setup, hardware, software)
     away = None
-    if trainer.away and not places.apart:
+    if trainer.away and asked.engine is not None and not asked.engine.apart:
         kept = evaluate(model, setup, trainer.implementation, hardware.capacity)
         away = moved_away(terms_of(kept, ""), trainer.away)
-    return seconds_of(prediction, engine, lengths, hardware, model, away, _source_of(row))
+    return seconds_of(prediction, asked.engine, asked.lengths, hardware, model, away, _source_of(row))
 
 
 def _ranks_of(
@@ -204,12 +242,6 @@ def _card_of(row: RowFields) -> Hardware:
     return hardware
 
 
-PARTS = (2, 4, 4 / 3)
-"""The half, a fourth and three fourths of the GPUs may generate where a row does not say how many do: the half, as in
-NeMo RL's recipes (examples/configs/recipes/llm/performance/*async*.yaml: all but two) and verl's (docs/advance/
-fully_async.md: all tables but one)."""
-
-
 def _places_of(row: RowFields) -> tuple[Places, ...]:
     """Return the GPUs of the trainer and the engine: the same where phases follow each other and nothing else is
     stated; where they do not, the likely division, then others."""
@@ -223,18 +255,11 @@ def _places_of(row: RowFields) -> tuple[Places, ...]:
         return (Places(gpus, gpus, apart=False),)
     replica = math.prod(row.count(f"layout.{name}") or 1 for name in ("tp", "pp", "cp"))
     engine_ranks = row.count("rl.rollout_tp") or 1
-    parts = [int(gpus / part) for part in PARTS]
+    parts = [int(gpus * part) for part in PARTS]
     found = [part for part in parts if part >= engine_ranks and gpus > part and not (gpus - part) % replica]
     if not found:
         raise NapkinError("how many of its GPUs generate is not stated")
     return tuple(Places(gpus - part, part, apart=True) for part in found)
-
-
-def _check_adapters(row: RowFields) -> None:
-    """Refuse adapters."""
-    kind = row.text("method.kind")
-    if kind and not kind.startswith("full"):
-        raise NapkinError("how an engine takes adapters is not modeled")
 
 
 def _other_of(row: RowFields, field: str, policy: Model) -> Model | None:
@@ -260,18 +285,29 @@ def _sampled(row: RowFields, task: Task, policy: Model) -> tuple[ForwardPass, ..
     return tuple(found)
 
 
-def _setup_of(row: RowFields, model: Model, trainer: Trainer, lengths: RolloutLengths, gpus: int) -> Setup:
+def _narrow(hardware: Hardware) -> str:
+    """Return the 16-bit format of a run that states none: bf16, fp16 where the accelerator has no rate of it."""
+    return "bf16" if "bf16" in hardware.peaks else "fp16"
+
+
+def _setup_of(row: RowFields, model: Model, trainer: Trainer, lengths: RolloutLengths, gpus: int, narrow: str) -> Setup:
     """Return what the trainer runs in an optimizer step: one sequence at a time where the row does not say; a reference
-    as its library has it."""
+    as its library has it. narrow: the format of 16 bits where the row does not say."""
     task = TASKS[row.text("task")]
     framework = framework_of(row, row.text("layout.stack").lower(), trainer)
     name = framework.implementation if framework.implementation != "hf" else trainer.implementation
-    precision = framework.formats(precision_of(row, trainer, framework, "full"))
+    kind = "full" if row.text("method.kind").startswith("full") else row.text("method.kind") or "full"
+    adapted = kind != "full"
+    precision = framework.formats(precision_of(row, trainer, framework, kind, narrow))
     layout = _layout_of(row, trainer, framework, lengths, gpus)
     implementation = framework.implements(implementation_of(name, model.family), False, int(layout.tp) > 1)
+    if adapted:
+        tuning = adapters_of(row, model, implementation, check_kind(row))
+        implementation = keeps_adapters(replace(implementation, tuning=tuning), precision)
     optimizer, form = optimizer_of(row)
     said = row.text("rl.reference").lower()
-    reference = SAME if COPY in said or (not said and task.name in trainer.penalizes) else NONE
+    compared = COPY in said or OFF in said or (not said and task.name in trainer.penalizes)
+    reference = (ADAPTERS_OFF if adapted else SAME) if compared else NONE
     return Setup(
         replace(implementation, loss=loss_of(task, implementation.loss, precision)),
         layout,
@@ -305,7 +341,7 @@ def _layout_of(row: RowFields, trainer: Trainer, framework: Framework, lengths: 
     sequences = lengths.prompts * lengths.answers // lengths.updates
     usual = "full" if trainer.recomputes(row.text("layout.versions")) else "none"
     zero = row.count("layout.zero", least=0)
-    usual_stage = trainer.stage(framework) or int(framework.name == "megatron-core")
+    usual_stage = trainer.stage(framework)
     return Layout(
         seq=-(-lengths.mean // cp) * cp,
         micro=micro,

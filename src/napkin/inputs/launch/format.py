@@ -23,7 +23,7 @@ class Key:
     key      its names, the newer first, separated by |         option   the option of napkin
     read     value → the option's value, None where it is open  default  the option's value where the key is left out
     asks     null asks for the option, where it otherwise is the same as leaving the key out
-    none     a value that says nothing about the option (max_steps: -1)
+    silent   an open value says nothing about the option (max_steps: -1)
     """
 
     key: str
@@ -97,17 +97,12 @@ def apply(format: LaunchFormat, reading: Reading) -> None:
 
 def _read_key(one: Key, reading: Reading) -> None:
     """Read one key: its value, its default, or the question that it leaves open."""
-    found = next((value for name in one.names if (value := reading.source.get(name)) is not None), None)
-    block = next((name for name in one.names if name in reading.source), None)
-    if found is None and block is not None:
-        raise reading.source.error(block, "is a block of keys, where a value belongs")
-    if found is None or (found.value is None and not one.asks):
-        if one.default is not None:
-            reading.default(one.option, one.default, one.names[0])
-        return
-    name = next(name for name in one.names if reading.source.get(name) is not None)
-    meant = reading.parsed(found, one.read)
-    if meant is not None:
-        reading.put(one.option, meant, name)
-    elif not one.silent:
+    name = reading.named(*one.names)
+    if name in reading.source and reading.source.get(name) is None:
+        raise reading.source.error(name, "is a block of keys, where a value belongs")
+    if reading.find(name) is not None:
+        reading.take(one.option, name, one.read, one.silent)
+    elif one.asks and name in reading.source:
         reading.ask(one.option, name)
+    elif one.default is not None:
+        reading.default(one.option, one.default, one.names[0])

@@ -80,9 +80,10 @@ IGNORED = """manual_gc manual_gc_interval tiktoken_pattern num_workers no_mmap_b
 
 def _take_sharding(reading: Reading, default: int) -> None:
     """Read what data-parallel ranks divide: the distributed optimizer is stage 1, FSDP of torch or Megatron stage 3."""
-    stage = reading.read("zero_stage", natural)
+    stage = reading.take("zero", "zero_stage", natural)
+    if stage == 0 and reading.read("bf16", flag):
+        reading.omit("bf16", "DeepSpeed divides the states of bf16 as stage 1 does: give --zero 1 (bf16_optimizer.py)")
     if stage is not None:
-        reading.put("zero", stage, "zero_stage")
         reading.derive("framework", "megatron-deepspeed", "zero_stage")
         reading.inputs.pop("implementation", None)
         return
@@ -208,7 +209,7 @@ def take_optimizer(reading: Reading, key: str = "optimizer") -> None:
 def take_dropout(reading: Reading, default: float | None = 0.1) -> None:
     """Read dropout, 0.1 in Megatron-LM where it is left out."""
     found = {key: reading.read(key, number) for key in ("hidden_dropout", "attention_dropout")}
-    stated = [key for key, value in found.items() if value is not None]
+    stated = [key for key, value in found.items() if value is not None or reading.open_among(key)]
     if stated:
         reading.put("dropout", max(found[key] or 0 for key in stated), *stated)
     elif default is not None:

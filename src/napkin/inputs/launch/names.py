@@ -35,6 +35,8 @@ OPTIMIZERS: dict[str, tuple[str, str | None]] = {
     "adamw_torch_8bit": ("adamw-8bit", None),
     "ao_adamw_8bit": ("adamw-8bit", None),
     "adamw8bit": ("adamw-8bit", None),
+    "adamw_torch_4bit": ("adamw-4bit", None),
+    "ao_adamw_4bit": ("adamw-4bit", None),
     "adamw_bnb_8bit": ("adamw-8bit", None),
     "adam8bit": ("adam-8bit", None),
     "pagedadamw": ("paged-adamw", None),
@@ -78,6 +80,9 @@ def take_optimizer(reading: Reading, *keys: str) -> None:
     key = next(key for key in keys if reading.source.get(key) is value)
     word = str(value.value).rsplit(".", 1)[-1].strip().lower().replace("-", "_")
     known = OPTIMIZERS.get(word)
+    if isinstance(value.value, Open):
+        reading.ask("optimizer", key)
+        return
     if known is None:
         reading.ask("optimizer", key)
         reading.refuse(key, f"napkin has no optimizer {str(value.value)[:40]!r}")
@@ -177,14 +182,16 @@ def matched_targets(pattern: str) -> list[str] | None:
 
 
 def take_targets(reading: Reading, key: str, value: object) -> None:
-    """Read LoRA's targets: a list of modules, words, or a regular expression over their names."""
-    listed = [str(value)] if isinstance(value, str) and re.search(r"[|\\*+]", value) else None
-    if listed is None:
+    """Read LoRA's targets: a list of modules, words, or a regular expression over their names; a variable asks."""
+    if isinstance(value, Open):
+        reading.ask("lora-targets", key)
+        return
+    if not isinstance(value, str) or not re.search(r"[|\\*+]", value):
         reading.put("lora-targets", lora_targets(names(value)), key)
         return
-    found = matched_targets(listed[0])
+    found = matched_targets(value)
     if found is None:
-        reading.ask("lora-targets", key, given=listed[0])
+        reading.ask("lora-targets", key, given=value)
     else:
         reading.derive("lora-targets", lora_targets(found), key)
 

@@ -25,11 +25,13 @@ class Neighbor:
     """A kind of file that napkin recognizes and does not read.
 
     says  what it is      is_this  whether a file is one      hint  what to give instead
+    unclaimed_only  its marks are weak: a file that a format takes is none
     """
 
     says: str
     is_this: Callable[[LaunchFile], bool]
     hint: str
+    unclaimed_only: bool = False
 
 
 def _holds(*keys: str) -> Callable[[LaunchFile], bool]:
@@ -58,7 +60,7 @@ NEIGHBORS = (
     Neighbor("open-instruct's grpo_fast", _holds("num_unique_prompts_rollout", "total_episodes"), ROLLOUTS),
     Neighbor("DeepSpeed-Chat's launch line", _holds("data_split", "deepspeed", "zero_stage|actor_zero_stage"), SIZES),
     Neighbor("SpecForge's configuration of a draft model", _holds("model.target_model_path"), SIZES),
-    Neighbor("NeMo Automodel's recipe", _holds("step_scheduler", "model._target_|recipe"), SIZES),
+    Neighbor("another recipe of NeMo AutoModel", _holds("step_scheduler", "model._target_|recipe"), SIZES, True),
     Neighbor(
         "neuronx-distributed-training's configuration, for Trainium",
         _holds("distributed_strategy", "model_source|trainer"),
@@ -86,8 +88,9 @@ NEIGHBORS = (
         "a configuration of inference or of merging, not of training",
         _holds("infer_backend|export_dir|max_new_tokens", "model_name_or_path|model"),
         TRAINING,
+        unclaimed_only=True,
     ),
-    Neighbor("a configuration of evaluation, not of training", _holds("icl_tasks|eval_tasks"), TRAINING),
+    Neighbor("a configuration of evaluation, not of training", _holds("icl_tasks|eval_tasks"), TRAINING, True),
     Neighbor(
         "torchtune's configuration of evaluation, generation or quantization, not of training",
         lambda source: (
@@ -102,7 +105,7 @@ NEIGHBORS = (
         lambda source: any(OTHER_WORK.search(one) for one in source.command if one.endswith(".py")),
         RECIPE,
     ),
-    Neighbor("a tokenizer's configuration", _holds("bos_token|tokenizer_class", "eos_token|unk_token"), TRAINING),
+    Neighbor("a tokenizer's configuration", _holds("bos_token|tokenizer_class", "eos_token|unk_token"), TRAINING, True),
 )
 
 
@@ -110,5 +113,5 @@ def refuse_neighbor(source: LaunchFile, told: bool) -> None:
     """Raise Refused (3) for a file of a program that napkin knows and does not read. told: whether a format takes the
     file, so that only those with marks of their own are refused."""
     for one in NEIGHBORS:
-        if (not told or one.hint != TRAINING) and one.is_this(source):
+        if not (told and one.unclaimed_only) and one.is_this(source):
             raise Refused(f"{source.name}: is {one.says}, which napkin does not read", one.hint)

@@ -23,6 +23,11 @@ def read(text: str, name: str) -> LaunchFile:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as problem:
         line = getattr(problem, "lineno", None)
         raise NapkinError(f"{name}{f':{line}' if line else ''}: not Python", "check the file's syntax") from None
+    from napkin.inputs.launch.python_program import program_of
+
+    program = program_of(tree, name)
+    if program is not None:
+        return program
     values: dict[str, FileValue] = {}
     lines: dict[tuple[object, ...], int] = {}
     unread: dict[str, str] = {}

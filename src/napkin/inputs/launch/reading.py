@@ -38,6 +38,8 @@ DIMENSIONS = [
     "tied",
 ]
 """Names of a model's dimensions, in the order in which they are shown."""
+BY_PRESENCE = ("adapter", "framework", "implementation", "trainer", "task")
+"""Options that a key may tell by being there, whatever its value is."""
 LONGEST = 4000
 """Characters of an option's value."""
 UNKNOWN = "napkin does not know what it changes"
@@ -74,6 +76,7 @@ class Reading:
     config    the config.json that the file's model has; unbuilt: why napkin builds no such model
     ignored, not_modelled, refused  the other keys
     given_model  the preset that a file around this block names
+    unsized   keys of the model's dimensions that are left to a variable
     """
 
     def __init__(self, source: LaunchFile, format: Tables) -> None:
@@ -87,6 +90,7 @@ class Reading:
         self.config: Mapping[str, object] | None = None
         self.unbuilt: NapkinError | None = None
         self.given_model: str | None = None
+        self.unsized: list[str] = []
         self._told: set[str] = set()
         self._covered: set[str] = set()
         self._said: set[tuple[int, str]] = set()
@@ -106,14 +110,19 @@ class Reading:
             return None
         return self.parsed(value, how)
 
-    def take(self, option: str, key: str, how: Callable[[object], Any]) -> Any:
-        """State an option by what a key says, or ask for it where a variable of the script leaves it open."""
-        found = self.read(key, how)
-        value = self.source.values.get(key)
-        if found:
-            self.put(option, found, key)
-        elif value is not None and isinstance(value.value, Open):
-            self.ask(option, key)
+    def named(self, *keys: str) -> str:
+        """Return the first of these keys that has a value, else the first that the file has, else the first."""
+        valued = (key for key in keys if self.find(key) is not None)
+        return next(valued, None) or next((key for key in keys if key in self.source), keys[0])
+
+    def take(self, option: str, keys: str, how: Callable[[object], T | None], silent: bool = False) -> T | None:
+        """State an option by what the first of these keys (separated by |) says; ask for it, unless `silent`, where
+        that key leaves it open: a variable of the script, `auto`, -1."""
+        found, names = self.read(keys, how), keys.split("|")
+        if found is not None:
+            self.put(option, found, self.named(*names))
+        elif not silent and self.find(*names) is not None:
+            self.ask(option, self.named(*names))
         return found
 
     def parsed(self, value: FileValue, how: Callable[[object], T]) -> T:
@@ -140,9 +149,17 @@ class Reading:
 
     # what it means
 
+    def open_among(self, *keys: str) -> list[str]:
+        """Return those of these keys that the file leaves to a variable, or to `auto`."""
+        stated = ((key, self.source.values.get(key)) for key in keys)
+        return [key for key, one in stated if one is not None and (isinstance(one.value, Open) or one.value == "auto")]
+
     def put(self, option: str, value: object, *keys: str, origin: str = FROM_FILE) -> None:
-        """State an option; where: those of the keys that the file has (all, for a default)."""
+        """State an option, or ask for it where one of its keys is left to a variable; where: those of the keys that the
+        file has (all, for a default)."""
         self._check_length(value, *keys)
+        if origin in (FROM_FILE, DERIVED) and option not in BY_PRESENCE and self.open_among(*keys):
+            value = None
         present = self.written(*keys)
         variables: list[str] = []
         for key in keys:
@@ -160,8 +177,14 @@ class Reading:
         self.put(option, value, *keys, origin=DERIVED)
 
     def default(self, option: str, value: object, *keys: str) -> None:
-        """State the framework's own default of an option that the file leaves out."""
-        if option not in self.inputs:
+        """State the framework's own default of an option that the file leaves out; ask for the option where one of its
+        keys is there and leaves it to something else, such as a variable of the script."""
+        if option in self.inputs:
+            return
+        stated = [key for key in keys if (found := self.find(key)) is not None and is_open(found.value)]
+        if stated:
+            self.ask(option, *stated)
+        else:
             self.put(option, value, *keys, origin=DEFAULT)
 
     def assume(self, option: str, value: object, *keys: str) -> None:
@@ -178,12 +201,16 @@ class Reading:
 
     def dimension(self, name: str, value: int | bool | None, *keys: str) -> None:
         """State a dimension of the model."""
+        self.unsized += self.open_among(*keys)
         if value is not None:
             self.shape[name] = value
         self._told.update(keys)
 
     def describe(self, *keys: str, origin: str = FROM_FILE) -> None:
-        """State the model by its dimensions."""
+        """State the model by its dimensions; ask for it where one of them is left to a variable."""
+        if self.unsized:
+            self.ask("model", *self.unsized)
+            return
         layers, hidden = self.shape.get("layers"), self.shape.get("hidden")
         words = f"{layers or '?'} layers of {hidden or '?'}"
         if self.shape.get("experts"):
@@ -192,6 +219,8 @@ class Reading:
 
     def build(self, how: Callable[[], Mapping[str, object] | None]) -> None:
         """Keep the config.json of the file's model, or why napkin builds no such model."""
+        if self.unsized:
+            return
         try:
             self.config = how()
         except NapkinError as problem:
@@ -261,7 +290,7 @@ class Reading:
         held = self.inputs.get("quantized")
         if held is not None and held.origin == ASSUMED and "adapter" not in self.inputs:
             del self.inputs["quantized"]
-            self.refuse(held.where, "names quantized weights, which only adapters are trained next to", "adapter")
+            self.refuse(held.where, "its weights are quantized: only adapters can be trained on them", "adapter")
         looked = self.format.looked | self.source.looked
         blocks = {part for key in looked if "*" not in key for part in _ways(key)} - looked
         for key, value in self.source.values.items():
@@ -277,14 +306,17 @@ class Reading:
                 self.ignore(key)
             elif (told := is_named(key, self.format.not_modelled)) is not None:
                 self.omit(key, told) if value.value is not None else self.ignore(key)
-            elif key in looked or is_harmless(key) or value.value is None or value.value in ([], {}, ""):
+            elif is_harmless(key) or value.value is None or value.value in ([], {}, ""):
                 self.ignore(key)
-            elif isinstance(value.value, Open) and is_open(value.value):
+            elif isinstance(value.value, Open):
                 self.omit(key, f"{value.value.text[:60]} is set elsewhere")
+            elif key in looked:
+                self.ignore(key)
             else:
                 self.omit(key, UNKNOWN)
         for key, why in self.source.unread.items():
-            self.omit(key, why)
+            if key not in self._told | self._covered:
+                self.omit(key, why)
         return self
 
 

@@ -19,7 +19,7 @@ def take_longest(reading: Reading, prompt: str, answer: str, usual: tuple[int, i
         ("max-response-tokens", answer, usual[1]),
     ):
         found = reading.read(key, whole)
-        name = next((one for one in key.split("|") if one in reading.source), key.split("|")[0])
+        name = reading.named(*key.split("|"))
         if found:
             reading.put(option, found, name)
         elif name in reading.source:
@@ -51,32 +51,27 @@ def of_verl(reading: Reading) -> None:
     drawn = reading.read("data.gen_batch_size|data.train_batch_size", whole)
     take_updates(reading, drawn or 1024, prompts, "data.train_batch_size", mini)
     take_longest(reading, "data.max_prompt_length", "data.max_response_length", (512, 512))
-    share, ranks = (
-        reading.read(f"{R}.gpu_memory_utilization", number),
-        reading.read(f"{R}.tensor_model_parallel_size", degree),
-    )
+    share = reading.read(f"{R}.gpu_memory_utilization", number)
     if share:
         reading.derive("rollout", f"colocated:{share:g}", f"{R}.gpu_memory_utilization")
     elif reading.find(f"{R}.gpu_memory_utilization") is not None:
         reading.ask("rollout", f"{R}.gpu_memory_utilization")
     else:
         reading.default("rollout", "colocated:0.5", f"{R}.gpu_memory_utilization")
-    if ranks:
-        reading.put("rollout-tp", ranks, f"{R}.tensor_model_parallel_size")
-    elif reading.find(f"{R}.tensor_model_parallel_size") is not None:
-        reading.ask("rollout-tp", f"{R}.tensor_model_parallel_size")
+    reading.take("rollout-tp", f"{R}.tensor_model_parallel_size", degree)
     penalties = (f"{A}.use_kl_loss", "algorithm.use_kl_in_reward")
     stated = [key for key in penalties if key in source]
-    if any(reading.read(key, flag) for key in penalties):
+    used = [reading.read(key, flag) for key in penalties]
+    if any(used):
         reading.derive("reference", _reference(reading), *stated)
     elif stated:
         reading.derive("reference", "none", *stated)
     else:
         reading.default("reference", "none", *penalties)
     if reading.value_of("task") == "ppo":
-        _take_named(reading, "critic", "critic.model.path")
+        take_other_model(reading, "critic", "critic.model.path")
     if reading.read("reward_model.enable", flag):
-        _take_named(reading, "reward", "reward_model.model.path")
+        take_other_model(reading, "reward", "reward_model.model.path")
 
 
 def of_openrlhf(reading: Reading) -> None:
@@ -114,7 +109,7 @@ def of_openrlhf(reading: Reading) -> None:
         reading.derive("reference", used, *[k for k in ("algo.kl.init_coef", "init_kl_coef") if k in reading.source])
     for option, role in (("reward", "reward"), ("critic", "critic")):
         if option == "reward" or reading.value_of("task") == "ppo":
-            _take_named(reading, option, f"{role}.model_name_or_path", f"{role}_pretrain")
+            take_other_model(reading, option, f"{role}.model_name_or_path", f"{role}_pretrain")
 
 
 def of_trl(reading: Reading, sizes: tuple[int, int]) -> None:
@@ -123,14 +118,13 @@ def of_trl(reading: Reading, sizes: tuple[int, int]) -> None:
     if samples:
         reading.put("samples-per-prompt", samples, "num_generations")
     else:
-        reading.default("samples-per-prompt", 8, "num_generations")
+        usual = 2 if reading.value_of("task") == "rloo" else 8
+        reading.default("samples-per-prompt", usual, "num_generations")
     take_longest(reading, "max_prompt_length", "max_completion_length", sizes)
     if reading.read("use_vllm", flag) and str(reading.source.plain("vllm_mode") or "").lower() == "colocate":
         share = reading.read("vllm_gpu_memory_utilization", number) or 0.3
         reading.derive("rollout", f"colocated:{share:g}", "vllm_mode", "vllm_gpu_memory_utilization")
-        ranks = reading.read("vllm_tensor_parallel_size", degree)
-        if ranks:
-            reading.put("rollout-tp", ranks, "vllm_tensor_parallel_size")
+        reading.take("rollout-tp", "vllm_tensor_parallel_size", degree)
     weight = reading.read("beta", number)
     if weight is not None:
         reading.derive("reference", _reference(reading) if weight else "none", "beta")
@@ -147,7 +141,7 @@ def _there(reading: Reading, name: str) -> list[str]:
     return [key for key in keys if key in reading.source] or [keys[0]]
 
 
-def _take_named(reading: Reading, option: str, *keys: str) -> None:
+def take_other_model(reading: Reading, option: str, *keys: str) -> None:
     """Read another model, where napkin has a preset of that name; else the key stays what is not modeled."""
     from napkin.inputs.launch.names import model_of
 

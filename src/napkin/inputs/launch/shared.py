@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from napkin.errors import NapkinError
 from napkin.inputs.launch import values
 from napkin.inputs.launch.names import AUTOCAST, MASTER, PURE, take_targets
+from napkin.inputs.launch.reading import ASSUMED
 from napkin.inputs.launch.values import Open, calculated, flag, names, number, whole, word
 from napkin.units import Unreadable
 
@@ -32,7 +33,13 @@ SHARDING = {
 """torch.distributed.fsdp.ShardingStrategy, by name and by number → ZeRO stage."""
 DURATION = re.compile(r"(\d[\d_]*(?:\.\d*)?(?:[eE]\+?\d+)?)\s*([a-zA-Z]*)")
 """A number and its unit: `4800ba`, `2e12T`, `1_000`."""
-OFF_DEVICE = ("cpu", "nvme")
+PLACES = {
+    "cpu": True,
+    "nvme": True,
+    "true": True,
+    **dict.fromkeys(("none", "false", "null", "cuda", "", "auto"), False),
+}
+"""Where DeepSpeed keeps what it offloads → whether that is off the device."""
 NAMED_FSDP = """fsdp_forward_prefetch fsdp_backward_prefetch fsdp_transformer_layer_cls_to_wrap fsdp_auto_wrap_policy
     fsdp_min_num_params fsdp_use_orig_params fsdp_limit_all_gathers fsdp_ignored_modules fsdp_config.*prefetch*
     fsdp_config.*layer_cls_to_wrap fsdp_config.*auto_wrap_policy fsdp_config.*use_orig_params
@@ -106,7 +113,7 @@ def device_of(reading: Reading, key: str) -> bool:
     for one in (f"{key}.device", f"{key}_device", key):
         value = reading.source.plain(one)
         if value is not None and not isinstance(value, dict):
-            return str(value).lower() in (*OFF_DEVICE, "true")
+            return bool(reading.read(one, word(PLACES)))
     return False
 
 
@@ -123,21 +130,31 @@ def take_deepspeed_block(reading: Reading, block: str, optimizer_key: str, param
             one for _, key in away for one in (f"{key}.device", f"{key}_device", key) if one in reading.source.values
         ]
         reading.put("offload", ",".join(what for what, _ in away), *(keys or [block]))
+    left = reading.open_among(
+        *(f"{key}{end}" for key in (optimizer_key, param_key) for end in ("", ".device", "_device"))
+    )
+    if left and stage != 0:
+        reading.ask("offload", *left)
     for key, least in ((optimizer_key, 1), (param_key, 3)):
         if device_of(reading, key) and stage is not None and stage < least:
             reading.contradict(key, f"has no effect in ZeRO stage {stage}: it needs stage {least}", "zero", "offload")
 
 
+FOLDERS_ABOVE = 2
+"""Folders above a launch script in which the files that it names are looked for."""
+
+
 def take_linked(reading: Reading, key: str) -> Reading | None:
     """Return what a file that a key names says; None where it is not there. It is read next to the file that names
-    it, or from where napkin runs."""
+    it, from a folder above, where scripts are started, or from where napkin runs."""
     from napkin.inputs.launch.read import read_launch
 
     value = reading.source.plain(key)
     if not isinstance(value, str) or not value.strip():
         return None
     folder = os.path.dirname(reading.source.name)
-    for path in (os.path.join(folder, value), value):
+    above = [os.path.join(folder, *[os.pardir] * ups, value) for ups in range(FOLDERS_ABOVE + 1)]
+    for path in (*above, value):
         if os.path.isfile(path):
             try:
                 return read_launch(path)
@@ -223,18 +240,23 @@ def take_amount(reading: Reading, epochs_key: str, default: float) -> None:
 def take_lora(reading: Reading, rank: str, targets: str, default_rank: int, default_targets: str | None) -> None:
     """Read LoRA's rank and targets. default_targets: None where each architecture has its own."""
     reading.put("adapter", "lora", *(rank.split("|")[:1]), origin="derived")
-    found = reading.read(rank, whole)
-    keys = rank.split("|")
-    key = next((one for one in keys if reading.find(one) is not None), keys[0])
-    reading.put("lora-rank", found, key) if found else reading.default("lora-rank", default_rank, keys[0])
+    reading.take("lora-rank", rank, whole)
+    reading.default("lora-rank", default_rank, *(rank.split("|")[:1]))
     value = reading.find(*targets.split("|"))
-    if value is not None and not isinstance(value.value, Open):
-        at = next(one for one in targets.split("|") if reading.source.get(one) is value)
-        take_targets(reading, at, value.value)
+    if value is not None:
+        take_targets(reading, reading.named(*targets.split("|")), value.value)
     elif default_targets is not None:
         reading.default("lora-targets", default_targets, targets.split("|")[0])
     else:
         reading.ask("lora-targets", targets.split("|")[0])
+
+
+def take_adapter_dropout(reading: Reading, keys: str, usual: float = 0.0) -> None:
+    """Read dropout of the adapters' inputs; `keys`: spellings, separated by |. usual: where the file names none (peft's
+    LoraConfig: 0)."""
+    reading.take("lora-dropout", keys, number)
+    if usual:
+        reading.default("lora-dropout", usual, keys.split("|")[0])
 
 
 def take_saved(reading: Reading, key: str) -> None:
@@ -246,8 +268,9 @@ def take_saved(reading: Reading, key: str) -> None:
 
 
 def adapters(frozen: str, kept: str, compute: str = "bf16") -> str:
-    """Return the policy of adapters that are kept in one format, next to frozen weights in another."""
-    return f"frozen={frozen},param={kept},grad={kept},compute={compute},state={kept}"
+    """Return the policy of adapters that are kept in one format, next to frozen weights in another. frozen: a number
+    format or a value of --quantized, of which nf4-dq differs from nf4 in its scales alone."""
+    return f"frozen={frozen.removesuffix('-dq')},param={kept},grad={kept},compute={compute},state={kept}"
 
 
 def full_policy(loaded: str | None, autocast: str | None, widens: bool, master: bool) -> str:
@@ -278,10 +301,16 @@ IN_8_BITS = {
 
 
 def take_fp8(reading: Reading, key: str) -> None:
-    """Read a switch that runs the linears in fp8, over the formats of training all weights."""
+    """Read a switch that runs the linears in fp8, over the formats of training all weights; next to adapters, and over
+    other formats, napkin has no policy for it."""
+    if not reading.read(key, flag):
+        return
     before = reading.inputs.get("precision")
-    if reading.read(key, flag) and before is not None and str(before.value) in IN_8_BITS:
-        reading.derive("precision", IN_8_BITS[str(before.value)], key, *before.where.split(", "))
+    if before is not None and str(before.value) in IN_8_BITS:
+        state = reading.assume if before.origin == ASSUMED else reading.derive
+        state("precision", IN_8_BITS[str(before.value)], key, *before.where.split(", "))
+    else:
+        reading.omit(key, "the linears of adapters and of these formats are not modeled in 8 bits")
 
 
 DTYPES = {
@@ -301,3 +330,5 @@ DTYPES = {
     "auto": "auto",
 }
 dtype = word(DTYPES)
+fixed_dtype = word({name: kind for name, kind in DTYPES.items() if kind != "auto"})
+"""Of libraries in which `auto` names no format."""

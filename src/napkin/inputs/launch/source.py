@@ -61,6 +61,16 @@ class LaunchFile:
         """Whether there is such a key, or a block of this name."""
         return key in self.values or any(one.startswith(f"{key}.") for one in self.values)
 
+    @property
+    def is_mapping(self) -> bool:
+        """Whether the file is a document of keys, and neither a script nor a program."""
+        return isinstance(self.document.data, dict)
+
+    @property
+    def program(self) -> str:
+        """The Python program that a launch line starts, without its folder; "" where there is none."""
+        return next((one.rsplit("/", 1)[-1] for one in self.command if one.endswith(".py")), "")
+
     def has_all(self, *keys: str) -> bool:
         return all(key in self for key in keys)
 

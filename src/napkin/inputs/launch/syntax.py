@@ -38,13 +38,16 @@ def source_of(text: str, name: str) -> LaunchFile:
     if start[:1] == "<":
         raise NapkinError(f"{name}: is a web page or XML, not a configuration file", "download the raw file")
     if start[:1] in "{[" and not _is_toml(text):
-        return of_mapping(_json(text, name), "json")
+        document = _json(text, name)
+        if isinstance(document.data, dict) and isinstance(document.data.get("cells"), list):
+            return _notebook(document.data["cells"], name)
+        return of_mapping(document, "json")
     if _is_toml(text):
         return of_mapping(_toml(text, name), "toml")
     if _is_yaml(text):
         from napkin.inputs.launch import yaml_words
 
-        return of_mapping(_without_stage(yaml_words.read(text, name)), "yaml")
+        return of_mapping(_arguments(yaml_words.read(text, name)), "yaml")
     if _is_python(text):
         from napkin.inputs.launch import python_words
 
@@ -55,17 +58,53 @@ def source_of(text: str, name: str) -> LaunchFile:
         return shell_options.read(text, name)
     from napkin.inputs.launch import yaml_words
 
-    return of_mapping(yaml_words.read(text, name), "yaml")
+    return of_mapping(_arguments(yaml_words.read(text, name)), "yaml")
 
 
-def _without_stage(document: Document) -> Document:
-    """Return Megatron-LM's arguments alone where a file holds them as `MODEL_ARGS:` with `--num-layers: 32` (its
-    functional tests, the MoE model zoo), else the document as it is."""
+def _arguments(document: Document) -> Document:
+    """Return the words of a launch line alone where a file holds them as `MODEL_ARGS:` with `--num-layers: 32`
+    (Megatron-LM's functional tests, its MoE model zoo), else the document as it is."""
     data = document.data
     block = data.get("MODEL_ARGS") if isinstance(data, dict) else None
     if not isinstance(block, dict) or not all(str(key).startswith("--") for key in block):
         return document
-    return Document(document.name, {str(key).lstrip("-"): value for key, value in block.items()})
+    inner = {path[1:]: line for path, line in document.lines.items() if path[:1] == ("MODEL_ARGS",) and path[1:]}
+    lines = {(str(path[0]).lstrip("-"), *path[1:]): line for path, line in inner.items()}
+    return Document(document.name, {str(key).lstrip("-"): value for key, value in block.items()}, lines)
+
+
+_COMMAND = re.compile(r"(?m)^([ \t]*)([!%?])((?:.*\\\n)*.*)$")
+"""A command of a notebook, to the shell (!) or to itself, with its continued lines."""
+
+
+def _notebook(cells: list[Any], name: str) -> LaunchFile:
+    """Return a notebook's program: that of the cells that are Python, else the commands that it gives to the shell."""
+    import ast
+
+    from napkin.inputs.launch import python_program, python_words, shell_options
+
+    code = [one.get("source", "") for one in cells if isinstance(one, dict) and one.get("cell_type") == "code"]
+    texts = ["".join(map(str, one)) if isinstance(one, list) else str(one) for one in code]
+    plain = [one for one in texts if not one.lstrip().startswith("%%")]
+    python = "\n".join(one for one in (_COMMAND.sub(r"\1pass", one) for one in plain) if _parses(one))
+    program = python_program.program_of(ast.parse(python), name)
+    if program is not None:
+        return program
+    commands = "\n".join(match[3] for one in plain for match in _COMMAND.finditer(one) if match[2] == "!")
+    bash = [one.split("\n", 1)[1] for one in texts if re.match(r"\s*%%(?:bash|sh)\b.*\n", one)]
+    if _SHELL.search("\n".join((commands, *bash))):
+        return shell_options.read("\n".join((commands, *bash)), name)
+    return python_words.read(python, name)
+
+
+def _parses(text: str) -> bool:
+    """Return whether a text is Python."""
+    import ast
+
+    try:
+        return bool(ast.parse(text).body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
 
 
 def _is_toml(text: str) -> bool:
@@ -89,14 +128,8 @@ def _is_yaml(text: str) -> bool:
 
 def _is_python(text: str) -> bool:
     """Whether the text parses as Python and begins statements as Python does."""
-    import ast
-
-    if not _PYTHON.search(text) or text.startswith("#!/bin") or "#!/usr/bin/env bash" in text[:40]:
-        return False
-    try:
-        return bool(ast.parse(text).body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
+    shell = text.startswith("#!/bin") or "#!/usr/bin/env bash" in text[:40]
+    return bool(_PYTHON.search(text)) and not shell and _parses(text)
 
 
 def _json(text: str, name: str) -> Document:

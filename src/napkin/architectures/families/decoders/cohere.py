@@ -160,7 +160,7 @@ COHERE_COMPASS = Architecture(
     ),
     config_class="CohereCompassTextConfig",
     implementation=replace(HF, by_kind=True, positions="each"),
-    wrappers=(Wrapper("cohere_compass", config_class="CohereCompassConfig", defaults={"tie_word_embeddings": False}),),
+    wrappers=(Wrapper("cohere_compass", config_class="CohereCompassConfig"),),
     defaults={
         "attention_bias": False, "hidden_act": "silu", "intermediate_size": 22528, "layer_types": None,
         "max_position_embeddings": 8192, "num_attention_heads": 64, "num_key_value_heads": None,

@@ -76,7 +76,7 @@ GEMMA3 = like(
     implementation=replace(HF, by_kind=True, buffers=(ROTARY, ("scale", ""))),
     wrappers=(
         Wrapper("gemma3", config_class="Gemma3Config", unread="final_logit_softcapping"),
-        Wrapper("shieldgemma2", defaults={"tie_word_embeddings": True}, unread="final_logit_softcapping"),
+        Wrapper("shieldgemma2", unread="final_logit_softcapping"),
     ),
     defaults={
         "final_logit_softcapping": None, "max_position_embeddings": 131072, "sliding_window_pattern": 6,

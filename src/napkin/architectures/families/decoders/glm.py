@@ -44,7 +44,7 @@ GLM4V = like(
     implementation=replace(PARTIAL_ROTARY, positions="each"),
     wrappers=(
         Wrapper("glm46v"),
-        Wrapper("glmga", defaults={"tie_word_embeddings": False}),
+        Wrapper("glmga"),
         Wrapper("glm4v", config_class="Glm4vConfig"),
     ),
     defaults={
@@ -62,7 +62,7 @@ GLM_OCR = like(
     sizes=dimensions,
     rotary=RotaryPositions("interleaved"),
     config_class="GlmOcrTextConfig",
-    wrappers=(Wrapper("glm_ocr", config_class="GlmOcrConfig", defaults={"tie_word_embeddings": False}),),
+    wrappers=(Wrapper("glm_ocr", config_class="GlmOcrConfig"),),
     defaults={
         "head_dim": None, "intermediate_size": 4096, "max_position_embeddings": 131072, "num_attention_heads": 16,
         "num_key_value_heads": 8, "vocab_size": 59392,

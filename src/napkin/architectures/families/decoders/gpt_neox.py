@@ -169,7 +169,7 @@ PERSIMMON = Architecture(
     ),
     config_class="PersimmonConfig",
     implementation=replace(PARTIAL_ROTARY, variables=(ROTATED,)),
-    wrappers=(Wrapper("fuyu", config_class="FuyuConfig", defaults={"tie_word_embeddings": False}, flat=True),),
+    wrappers=(Wrapper("fuyu", config_class="FuyuConfig", flat=True),),
     defaults={
         "hidden_act": "relu2", "intermediate_size": 16384, "max_position_embeddings": 16384,
         "num_attention_heads": 64, "qk_layernorm": True, "tie_word_embeddings": False, "vocab_size": 262144,

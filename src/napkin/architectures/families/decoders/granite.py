@@ -43,8 +43,8 @@ GRANITE = Architecture(
         "vocab_size": 32000,
     },
     wrappers=(
-        Wrapper("granite_speech", defaults={"tie_word_embeddings": True}, ignored=_SPEECH),
-        Wrapper("granite_speech_plus", defaults={"tie_word_embeddings": True}, ignored=_SPEECH),
+        Wrapper("granite_speech", ignored=_SPEECH),
+        Wrapper("granite_speech_plus", ignored=_SPEECH),
     ),
 )  # fmt: skip
 GRANITE_SWA = like(
@@ -105,13 +105,13 @@ GRANITE4_VISION = like(
     GRANITE,
     "granite4_vision_text",
     config_class="Granite4VisionTextConfig",
-    wrappers=(Wrapper("granite4_vision", defaults={"tie_word_embeddings": False}, ignored=_DEEPSTACK),),
+    wrappers=(Wrapper("granite4_vision", ignored=_DEEPSTACK),),
 )
 GRANITE_DOCLING = like(
     GRANITE,
     "granite_docling_text",
     config_class="GraniteDoclingTextConfig",
-    wrappers=(Wrapper("granite_docling", defaults={"tie_word_embeddings": True}),),
+    wrappers=(Wrapper("granite_docling"),),
     defaults={
         "intermediate_size": 2048, "max_position_embeddings": 32768, "num_attention_heads": 16,
         "num_key_value_heads": 4, "tie_word_embeddings": True, "vocab_size": 133800,
@@ -122,7 +122,7 @@ HYPERCLOVAX = like(
     "hyperclovax",
     arrangement=where("use_post_norm", partial(sandwich_norm, scale=True), _SCALED),
     config_class="HyperCLOVAXConfig",
-    wrappers=(Wrapper("hyperclovax_vision_v2", defaults={"tie_word_embeddings": True}),),
+    wrappers=(Wrapper("hyperclovax_vision_v2"),),
     defaults={"head_dim": None, "use_post_norm": True},
 )  # fmt: skip
 MINICPM = like(

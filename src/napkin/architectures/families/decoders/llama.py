@@ -40,7 +40,7 @@ LLAMA = Architecture(
     Decoder(bias="attention_bias", out_bias="attention_bias", mlp_bias="mlp_bias"),
     config_class="LlamaConfig",
     wrappers=(
-        Wrapper("glmasr", defaults={"tie_word_embeddings": True}),
+        Wrapper("glmasr"),
         Wrapper("voxtral"),
         Wrapper("deepseek_vl"),
         Wrapper("deepseek_vl_hybrid"),
@@ -72,7 +72,7 @@ COSMOS3_EDGE = like(
     "cosmos3_edge_text",
     config_class="Cosmos3EdgeTextConfig",
     implementation=replace(HF, positions="each"),
-    wrappers=(Wrapper("cosmos3_edge", defaults={"tie_word_embeddings": False}),),
+    wrappers=(Wrapper("cosmos3_edge"),),
     modules={"up": "mlp.fc1", "down": "mlp.fc2"},
     defaults={
         "head_dim": 128, "intermediate_size": 9216, "max_position_embeddings": 131072, "num_attention_heads": 16,
@@ -83,7 +83,7 @@ EMU3 = like(
     LLAMA,
     "emu3_text_model",
     config_class="Emu3TextConfig",
-    wrappers=(Wrapper("emu3", defaults={"tie_word_embeddings": False}, ignored=("vq_config", "vocabulary_map")),),
+    wrappers=(Wrapper("emu3", ignored=("vq_config", "vocabulary_map")),),
     defaults={
         "intermediate_size": 14336, "max_position_embeddings": 9216, "num_key_value_heads": 8, "vocab_size": 184622,
     },
@@ -190,7 +190,7 @@ ARIA = like(
     ),
     config_class="AriaTextConfig",
     implementation=replace(SIGMOID_ROUTER, native_scores="raised"),
-    wrappers=(Wrapper("aria", config_class="AriaConfig", defaults={"tie_word_embeddings": False}),),
+    wrappers=(Wrapper("aria", config_class="AriaConfig"),),
     defaults={"intermediate_size": 4096, "moe_num_experts": 8, "moe_num_shared_experts": 2, "moe_topk": 2},
     modules={
         "router": "mlp.router",

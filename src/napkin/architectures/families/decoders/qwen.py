@@ -46,7 +46,7 @@ QWEN2 = Architecture(
         Wrapper("llava_onevision"),
         Wrapper("musicflamingo"),
         Wrapper("ovis2"),
-        Wrapper("pp_chart2table", defaults={"tie_word_embeddings": True}),
+        Wrapper("pp_chart2table"),
         Wrapper("qwen2_audio"),
         Wrapper("vibevoice_asr"),
         Wrapper("video_llama_3"),
@@ -122,8 +122,8 @@ QWEN3 = Architecture(
     wrappers=(
         Wrapper("lighton_ocr"),
         Wrapper("qianfan_ocr"),
-        Wrapper("moss_transcribe_diarize", defaults={"tie_word_embeddings": True}),
-        Wrapper("qwen3_asr", defaults={"tie_word_embeddings": True}),
+        Wrapper("moss_transcribe_diarize"),
+        Wrapper("qwen3_asr"),
     ),
     defaults={
         "attention_bias": False, "head_dim": 128, "hidden_act": "silu", "intermediate_size": 22016,
@@ -140,7 +140,7 @@ QWEN3_VL = like(
     implementation=replace(HF, positions="each"),
     wrappers=(
         Wrapper("qwen3_vl", config_class="Qwen3VLConfig"),
-        Wrapper("cosmos3_omni", defaults={"tie_word_embeddings": False}),
+        Wrapper("cosmos3_omni"),
     ),
     defaults={
         "layer_types": REQUIRED, "max_position_embeddings": 128000, "max_window_layers": REQUIRED,

@@ -67,7 +67,7 @@ BART = Architecture(
         "tie_word_embeddings": True, "vocab_size": 50265,
     },
     implementation=replace(_BART, positions="source"),
-    wrappers=(Wrapper("florence2", defaults={"tie_word_embeddings": True}),),
+    wrappers=(Wrapper("florence2"),),
     modules={
         "root_embedding": "model.shared", "encoder/embedding": "model.encoder.embed_tokens",
         "decoder/embedding": "model.decoder.embed_tokens", "o": "self_attn.out_proj", "up": "fc1", "down": "fc2",

@@ -23,7 +23,7 @@ from napkin.record import replace
 
 def switch_transformers(config: Config) -> Model:
     """Return Switch Transformers (arXiv:2101.03961): T5 with experts in some layers, one of which serves a token. In
-    each sequence an expert serves `expert_capacity` tokens at most; what it drops is known in the step alone."""
+    each sequence an expert serves `expert_capacity` tokens at most; what it drops is known only in the step."""
     hidden, inner = width(config), config.integer("d_ff")
     function = config.text("dense_act_fn", known=FUNCTIONS)
     config.must_be("feed_forward_proj", function)

@@ -120,7 +120,6 @@ ULTRABERT = Architecture(
         Wrapper(
             "ultravbert",
             path="model.text_model",
-            defaults={"tie_word_embeddings": False},
             ignored=("classifier_pooling", "classifier_dropout", "initializer_cutoff_factor"),
         ),
     ),

@@ -148,7 +148,7 @@ MODERNBERT = Architecture(
         "vocab_size": 50368,
     },
     implementation=_MODERN,
-    wrappers=(Wrapper("modernvbert", defaults={"tie_word_embeddings": False}),),
+    wrappers=(Wrapper("modernvbert"),),
     modules={
         "embedding": "model.embeddings.tok_embeddings", "qkv": "attn.Wqkv", "o": "attn.Wo", "gate_up": "mlp.Wi",
         "down": "mlp.Wo", "head_dense": "head.dense", "lm_head": "decoder",

@@ -32,7 +32,7 @@ DEEPSEEK_OCR2 = like(
     experts=Mixture("n_routed_experts", where=listed_or(all_sparse), shared=counted("n_shared_experts")),
     config_class="DeepseekOcr2TextConfig",
     aliases={"num_experts": "n_routed_experts"},
-    wrappers=(Wrapper("deepseek_ocr2", defaults={"tie_word_embeddings": False}),),
+    wrappers=(Wrapper("deepseek_ocr2"),),
     defaults={
         "attention_bias": False, "hidden_act": "silu", "intermediate_size": 11008, "max_position_embeddings": 2048,
         "mlp_bias": False, "mlp_layer_types": None, "moe_intermediate_size": 1407, "n_routed_experts": 64,
@@ -44,7 +44,7 @@ UNLIMITED_OCR = like(
     DEEPSEEK_OCR2,
     "unlimited_ocr_text",
     config_class="UnlimitedOcrTextConfig",
-    wrappers=(Wrapper("unlimited_ocr", defaults={"tie_word_embeddings": False}),),
+    wrappers=(Wrapper("unlimited_ocr"),),
     ignored=("sliding_window", "layer_types"),
     defaults={
         "intermediate_size": 6848, "max_position_embeddings": 32768, "moe_intermediate_size": 896,

@@ -62,7 +62,7 @@ PADDLEOCR_VL = like(
     rotary=RotaryPositions(),
     config_class="PaddleOCRTextConfig",
     implementation=replace(HF, positions="each"),
-    wrappers=(Wrapper("paddleocr_vl", defaults={"tie_word_embeddings": True}, flat=True),),
+    wrappers=(Wrapper("paddleocr_vl", flat=True),),
 )
 ERNIE4_5_MOE = like(
     ERNIE4_5,
@@ -129,7 +129,7 @@ ERNIE4_5_VL_MOE = Architecture(
     config_class="Ernie4_5_VLMoeTextConfig",
     aliases=ERNIE4_5_MOE.aliases,
     implementation=replace(ERNIE4_5_MOE.implementation, rotary="table", rotary_fp32=False),
-    wrappers=(Wrapper("ernie4_5_vl_moe", defaults={"tie_word_embeddings": True}),),
+    wrappers=(Wrapper("ernie4_5_vl_moe"),),
     modules={"router": "mlp.text_moe.gate", "experts": "mlp.text_moe.experts"},
     defaults={
         "hidden_act": "silu", "intermediate_size": 12288, "max_position_embeddings": 131072,

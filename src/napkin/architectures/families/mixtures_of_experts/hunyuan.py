@@ -92,7 +92,7 @@ HUNYUAN_VL = like(
     config_class="HunYuanVLTextConfig",
     aliases={"attention_head_dim": "head_dim", "org_vocab_size": "vocab_size"},
     implementation=replace(HF, positions="each"),
-    wrappers=(Wrapper("hunyuan_vl", defaults={"tie_word_embeddings": True}, flat=True),),
+    wrappers=(Wrapper("hunyuan_vl", flat=True),),
     defaults={"tie_word_embeddings": True},
 )
 HUNYUAN_MOE = Architecture(

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.assembly import embedding, head, runs_of
 from napkin.architectures.blocks import RMS, Block, Operations, gated_mlp
-from napkin.architectures.dimensions import Dimensions, decoder_only
-from napkin.architectures.reading import activation, chosen_experts, depth, headless, indices, listed, width
+from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of
+from napkin.architectures.reading import activation, chosen_experts, depth, indices, listed, width
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
@@ -101,7 +101,7 @@ def read(config: Config) -> InklingReading:
     if modules:
         config.notes.append(f"{modules} multi-token prediction layers of the checkpoint not counted")
     rows, real_rows = config.integer("vocab_size"), config.optional_integer("unpadded_vocab_size")
-    sizes = dimensions_of(config, [(one.heads, one.kv_heads, one.size) for one in attentions.values()])
+    sizes = sizes_over(config, [(one.heads, one.kv_heads, one.size) for one in attentions.values()])
     return InklingReading(
         sizes,
         [InklingPlan(*one) for one in zip(kinds, feeds, strict=True)],
@@ -113,22 +113,11 @@ def read(config: Config) -> InklingReading:
     )
 
 
-def dimensions_of(config: Config, attentions: Sequence[tuple[int, int, int]]) -> Dimensions:
+def sizes_over(config: Config, attentions: Sequence[tuple[int, int, int]]) -> Dimensions:
     """Return the dimensions of a model whose layers have several attentions, of (heads, KV heads, head size) each."""
     heads, kv_heads, size = zip(*attentions, strict=True)
-    return Dimensions(
-        config.name,
-        config.model_type,
-        width(config),
-        depth(config),
-        gcd(*heads),
-        gcd(*kv_heads),
-        max(size),
-        config.integer("vocab_size"),
-        config.optional_integer("max_position_embeddings"),
-        tied=False,
-        headless=headless(config),
-    )
+    most = config.optional_integer("max_position_embeddings")
+    return dimensions_of(config, width(config), depth(config), gcd(*heads), gcd(*kv_heads), max(size), most, tie=False)
 
 
 def layer(of: InklingReading, plan: InklingPlan) -> Layer:

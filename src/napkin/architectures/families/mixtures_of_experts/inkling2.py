@@ -13,7 +13,7 @@ from napkin.architectures.assembly import embedding, head, runs_of
 from napkin.architectures.attention_parts import Gate
 from napkin.architectures.blocks import RMS, RMS_BARE, RMS_FP32, Block, Operations, Routing, moe
 from napkin.architectures.dimensions import decoder_only
-from napkin.architectures.families.mixtures_of_experts.inkling import INKLING, dimensions_of
+from napkin.architectures.families.mixtures_of_experts.inkling import INKLING, sizes_over
 from napkin.architectures.reading import chosen_experts, depth, listed, width
 from napkin.architectures.record import REQUIRED, Wrapper, like
 from napkin.inputs.model import Config
@@ -115,7 +115,7 @@ def inkling2(config: Config) -> Model:
     plans = [_InklingPlan(kind, -(-i // every), i % every == 0) for i, kind in enumerate(kinds)]
     make = partial(_layer, hidden, kernel, attentions, feed)
     rows, real_rows = config.integer("vocab_size"), config.integer("unpadded_vocab_size")
-    sizes = dimensions_of(config, [(one.heads, one.kv_heads, one.size) for one in attentions.values()])
+    sizes = sizes_over(config, [(one.heads, one.kv_heads, one.size) for one in attentions.values()])
     final = BlockResidual("final_input", ("x",), hidden, -(-layers // every) + 1)
     softcap = config.real("final_logit_softcapping") is not None
     after = head(hidden, rows, norm=RMS_FP32, softcap=softcap, fp32_cap=True, none=sizes.headless, source=final.name)

@@ -217,7 +217,7 @@ STEP3P5 = Architecture(
         "share_expert_dims": "share_expert_dim", "num_mtp_layers": "num_nextn_predict_layers",
     },
     implementation=replace(PARTIAL_ROTARY, by_kind=True, router="tokens"),
-    wrappers=(Wrapper("step3p7", defaults={"tie_word_embeddings": False}),),
+    wrappers=(Wrapper("step3p7"),),
     defaults={
         "attention_bias": False, "head_dim": 128, "hidden_act": "silu", "intermediate_size": 11264,
         "layer_types": None, "max_position_embeddings": 128000, "mlp_bias": False, "mlp_layer_types": None,

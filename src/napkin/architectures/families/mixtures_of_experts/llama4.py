@@ -71,7 +71,7 @@ LLAMA4 = Architecture(
         ignored=("for_llm_compressor",),
     ),
     config_class="Llama4TextConfig",
-    implementation=replace(HF, softmax="native", linear_router=True),
+    implementation=replace(HF, softmax="native", linear_router=True, unrouted=True),
     wrappers=(Wrapper("llama4", path="language_model.model", config_class="Llama4Config"),),
     defaults={
         "attention_bias": False, "attention_chunk_size": 8192, "head_dim": 128, "hidden_act": "silu",

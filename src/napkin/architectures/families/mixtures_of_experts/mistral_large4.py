@@ -200,7 +200,6 @@ MISTRAL_LARGE4 = Architecture(
     wrappers=(
         Wrapper(
             "mistral_large4",
-            defaults={"tie_word_embeddings": False},
         ),
     ),
     defaults={

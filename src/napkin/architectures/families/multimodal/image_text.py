@@ -69,7 +69,6 @@ MUSE_GLIMMER = Architecture(
     wrappers=(
         Wrapper(
             "muse_glimmer",
-            defaults={"tie_word_embeddings": False},
             ignored=("out_hidden_size", "projector_hidden_size", "projector_hidden_act"),
         ),
     ),
@@ -104,7 +103,7 @@ MOLMO2 = Architecture(
     _MOLMO2,
     config_class="Molmo2TextConfig",
     aliases={"qkv_bias": "attention_bias"},
-    wrappers=(Wrapper("molmo2", defaults={"tie_word_embeddings": False}),),
+    wrappers=(Wrapper("molmo2"),),
     defaults={
         "additional_vocab_size": 128, "attention_bias": False, "head_dim": 128, "hidden_act": "silu",
         "intermediate_size": 12288, "max_position_embeddings": 36864, "norm_after": False,
@@ -175,7 +174,7 @@ KOSMOS_2 = Architecture(
     implementation=replace(HF, buffers=(("sines", ""),)),
     wrappers=(
         Wrapper(
-            "kosmos-2", path="text_model.model", defaults={"tie_word_embeddings": True}, ignored=("latent_query_num",)
+            "kosmos-2", path="text_model.model", ignored=("latent_query_num",)
         ),
     ),
     modules={
@@ -215,7 +214,6 @@ KOSMOS_2_5 = Architecture(
         Wrapper(
             "kosmos-2.5",
             path="text_model.model",
-            defaults={"tie_word_embeddings": True},
             ignored=("latent_query_num",),
         ),
     ),

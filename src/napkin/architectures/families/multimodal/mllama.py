@@ -57,7 +57,7 @@ MLLAMA = like(
     "mllama_text_model",
     build=mllama,
     config_class="MllamaTextConfig",
-    wrappers=(Wrapper("mllama", defaults={"tie_word_embeddings": False}),),
+    wrappers=(Wrapper("mllama"),),
     defaults={
         "attention_bias": False, "cross_attention_layers": [3, 8, 13, 18, 23, 28, 33, 38], "head_dim": REQUIRED,
         "intermediate_size": 14336, "max_position_embeddings": 131072, "num_key_value_heads": 8,

@@ -130,7 +130,6 @@ MUSE_SPARK = Architecture(
     wrappers=(
         Wrapper(
             "muse_spark",
-            defaults={"tie_word_embeddings": False},
             ignored=("out_hidden_size", "projector_hidden_size", "projector_hidden_act"),
         ),
     ),

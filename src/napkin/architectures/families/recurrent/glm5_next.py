@@ -157,7 +157,7 @@ GLM5_NEXT = Architecture(
         SIGMOID_ROUTER, kernel_mask="always", kernels=(EFFICIENT, EAGER),
         fp32_weights=("/weight", "/bias", "/decay", "/base", "/scale"),
     ),
-    wrappers=(Wrapper("glm5_next", defaults={"tie_word_embeddings": False}, flat=True),),
+    wrappers=(Wrapper("glm5_next", flat=True),),
     defaults={
         "attention_bias": False, "hc_mult": 4, "hc_sinkhorn_iters": 20, "hidden_act": "silu", "index_head_dim": 128,
         "index_kpool": 16, "index_n_heads": 32, "index_topk": 2048, "indexer_types": None,

@@ -169,7 +169,7 @@ LFM2 = Architecture(
     },
     implementation=replace(HF, norms_inline=True),
     wrappers=(
-        Wrapper("lfm2_vl"),
+        Wrapper("lfm2_vl", aliases={"tie_embedding": "tie_word_embeddings"}),
     ),
     modules={
         "mixer_in_proj": "conv.in_proj", "mixer_out_proj": "conv.out_proj", "gate": "feed_forward.w1",

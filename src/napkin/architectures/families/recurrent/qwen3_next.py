@@ -133,8 +133,8 @@ QWEN3_5_TEXT = Architecture(
     implementation=replace(HF, positions="each"),
     wrappers=(
         Wrapper("minicpmv4_6"),
-        Wrapper("minicpmv4_7", defaults={"tie_word_embeddings": False}),
-        Wrapper("minicpm_ocr", defaults={"tie_word_embeddings": True}),
+        Wrapper("minicpmv4_7"),
+        Wrapper("minicpm_ocr"),
         Wrapper("qwen3_5", "Qwen3_5Config"),
     ),
     modules={

@@ -52,7 +52,7 @@ def _read(config: Config) -> _RecurrentGemma:
     sizes = sizes_of(config, heads, kv_heads_of(config, heads), head_dim, positions=False)
     pattern = config.items("block_types") or []
     if not pattern or any(entry not in ("recurrent", "attention") for entry in pattern):
-        raise config.refuse("block_types", "napkin knows recurrent and attention alone")
+        raise config.refuse("block_types", "napkin knows only recurrent and attention")
     config.must_be("embeddings_scale_by_sqrt_dim", True)
     function = activation(config, "hidden_activation", "hidden_act")
     inner = config.optional_integer("lru_width") or sizes.hidden

@@ -64,17 +64,13 @@ def _deepspeed(reading: Reading) -> None:
     else:
         reading.default("zero", 2, f"{block}.zero_stage")
     take_deepspeed_block(reading, block, f"{block}.offload_optimizer", f"{block}.offload_param")
-    steps = reading.read(f"{block}.gradient_accumulation_steps", whole)
-    if steps:
-        reading.put("grad-accum", steps, f"{block}.gradient_accumulation_steps")
+    reading.take("grad-accum", f"{block}.gradient_accumulation_steps", whole)
 
 
 def _megatron(reading: Reading) -> None:
     block = "megatron_lm_config.megatron_lm_"
     for key, option in (("tp_degree", "tp"), ("pp_degree", "pp")):
-        found = reading.read(f"{block}{key}", degree)
-        if found:
-            reading.put(option, found, f"{block}{key}")
+        reading.take(option, f"{block}{key}", degree)
     if reading.read(f"{block}use_distributed_optimizer", flag):
         reading.put("zero", 1, f"{block}use_distributed_optimizer")
     if reading.read(f"{block}recompute_activations", flag):
@@ -113,6 +109,8 @@ def _precision(reading: Reading) -> None:
     if kind == "no":
         reading.told("mixed_precision")
         reading.ignore("mixed_precision")
+    elif kind not in ("bf16", "fp16", "fp8"):
+        reading.ask("precision", "mixed_precision")
     elif kind == "fp8":
         reading.ask("precision", "mixed_precision", "fp8_config")
         reading.omit("fp8_config", "fp8 layers over parameters as they are loaded: give --precision")

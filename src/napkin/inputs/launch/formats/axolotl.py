@@ -19,6 +19,7 @@ from napkin.inputs.launch.shared import (
     SHARDING,
     WHY_FSDP,
     adapters,
+    take_adapter_dropout,
     take_amount,
     take_deepspeed_file,
     take_fp8,
@@ -26,7 +27,7 @@ from napkin.inputs.launch.shared import (
     take_saved,
 )
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import degree, flag, names, product, whole
+from napkin.inputs.launch.values import degree, flag, names, product, whole, word
 
 TASKS = {"dpo": "dpo", "ipo": "dpo", "kto": "kto", "orpo": "orpo", "simpo": "simpo", "grpo": "grpo", "gdpo": "grpo"}
 DEGREES = (
@@ -35,6 +36,10 @@ DEGREES = (
     ("sequence_parallel_degree", "cp"),
     ("expert_parallel_size", "ep"),
 )
+
+
+HALF = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False, "full": "full", "auto": "auto"}
+"""Values of bf16 (src/axolotl/utils/schemas/config.py)."""
 
 
 def is_this(source: LaunchFile) -> bool:
@@ -57,7 +62,7 @@ def _task(reading: Reading) -> None:
             reading.put("task", task, "rl")
     elif reading.read("reward_model|process_reward_model", flag):
         reading.put("task", "rm", *reading.written("reward_model", "process_reward_model"))
-    elif "pretraining_dataset" in reading.source and reading.source.plain("pretraining_dataset"):
+    elif reading.source.states("pretraining_dataset"):
         reading.derive("task", "pretrain", "pretraining_dataset")
     else:
         reading.default("task", "sft", "rl")
@@ -92,13 +97,15 @@ def _adapter(reading: Reading) -> None:
         reading.put("adapter", "dora" if dora else "lora", "adapter", *(["peft_use_dora"] if dora else []))
         rank = reading.read("lora_r", whole)
         reading.put("lora-rank", rank, "lora_r") if rank else reading.ask("lora-rank", "lora_r")
+        take_adapter_dropout(reading, "lora_dropout")
         _targets(reading)
         take_saved(reading, "lora_modules_to_save")
     elif kind:
         reading.refuse("adapter", f"napkin has no adapter {kind[:40]!r}")
     four, eight = reading.read("load_in_4bit", flag), reading.read("load_in_8bit", flag)
     if four or (kind == "qlora" and four is None and not eight):
-        reading.put("quantized", "nf4-dq", *(["load_in_4bit"] if four else ["adapter"]))
+        left = reading.open_among("load_in_4bit", "load_in_8bit")
+        reading.put("quantized", "nf4-dq", *(["load_in_4bit"] if four else left or ["adapter"]))
     elif eight:
         reading.put("quantized", "int8", "load_in_8bit")
     if reading.source.plain("gptq") is True:
@@ -120,14 +127,13 @@ def _layout(reading: Reading) -> None:
     """FSDP shards over what the other degrees leave; the sizes that are given are a number of GPUs where all are."""
     found = {}
     for key, option in DEGREES:
-        size = reading.read(key, degree)
+        size = reading.take(option, key, degree)
         if size:
-            reading.put(option, size, key)
             found[key] = size
     shard, copies = reading.read("dp_shard_size", degree), reading.read("dp_replicate_size", degree)
     if shard:
         reading.put("dp-shard", shard, "dp_shard_size")
-        keys = ("dp_shard_size", "dp_replicate_size", *found)
+        keys = ("dp_shard_size", "dp_replicate_size", *found, *(key for key, _ in DEGREES if reading.open_among(key)))
         dense = [size for key, size in found.items() if not key.startswith("expert")]
         reading.derive("gpus", product([shard, copies or 1, *dense]), *[k for k in keys if k in reading.source])
     if take_deepspeed_file(reading):
@@ -153,7 +159,7 @@ def _precision(reading: Reading) -> None:
         for key in ("bf16", "fp16", "bfloat16", "float16", "adapter", "fsdp_config", "deepspeed")
         if key in reading.source and reading.source.plain(key) not in (None, False)
     ]
-    half, narrow = reading.source.plain("bf16"), "bf16"
+    half, narrow = reading.read("bf16", word(HALF)), "bf16"
     brain, short = reading.read("bfloat16", flag), reading.read("float16", flag)
     pure = brain or short
     if half in (None, False) and not brain:
@@ -168,20 +174,20 @@ def _precision(reading: Reading) -> None:
             return
     if str(half).lower() == "full":
         pure = True
+    state = reading.assume if str(half).lower() == "auto" else reading.derive  # true on Ampere and later
     framework = reading.value_of("framework")
     keys = keys or ["bf16"]
     if reading.value_of("adapter"):
-        quantized = reading.value_of("quantized")
-        frozen = {"nf4-dq": "nf4"}.get(quantized, quantized) or narrow
-        reading.derive("precision", adapters(frozen, "fp32", narrow), *keys)
+        frozen = reading.value_of("quantized") or narrow
+        state("precision", adapters(frozen, "fp32", narrow), *keys)
     elif framework == "deepspeed":
-        reading.derive("precision", MASTER if narrow == "bf16" else "fp16-mixed", *keys)
+        state("precision", MASTER if narrow == "bf16" else "fp16-mixed", *keys)
     elif framework == "fsdp" and not pure:
         policy = AUTOCAST if narrow == "bf16" else "param=fp32,grad=fp32,compute=fp16,state=fp32"
-        reading.derive("precision", policy, *keys)
+        state("precision", policy, *keys)
     else:
         policy = PURE if narrow == "bf16" else "param=fp16,grad=fp16,compute=fp16,state=fp16"
-        reading.derive("precision", policy, *keys)
+        state("precision", policy, *keys)
 
 
 def _formats(reading: Reading) -> None:
@@ -229,9 +235,7 @@ def _others(reading: Reading) -> None:
         reading.assume("attention", "flash", "sdp_attention")
     elif reading.read("flex_attention", flag):
         reading.omit("flex_attention", "napkin has no flex attention")
-    packs = reading.read("sample_packing", flag)
-    if packs is not None:
-        reading.put("packing", packs, "sample_packing")
+    if reading.take("packing", "sample_packing", flag) is not None:
         reading.told("pad_to_sequence_len")
     plugins = names(reading.source.plain("plugins") or [])
     fused = [one for one in plugins if "cut_cross_entropy" in one.lower()]
@@ -260,9 +264,9 @@ FORMAT = LaunchFormat(
         KeyRule("gradient_accumulation_steps batch_size", "grad-accum", "batch_size / micro_batch_size", _accumulation),
         KeyRule("max_steps num_epochs", "steps epochs", "max_steps wins", _amount),
         KeyRule(
-            "adapter lora_r lora_target_linear lora_target_modules lora_modules_to_save load_in_4bit load_in_8bit "
-            "peft_use_dora",
-            "adapter lora-rank lora-targets modules-to-save quantized",
+            "adapter lora_r lora_dropout lora_target_linear lora_target_modules lora_modules_to_save "
+            "load_in_4bit load_in_8bit peft_use_dora",
+            "adapter lora-rank lora-dropout lora-targets modules-to-save quantized",
             "4 bits are nf4 with double quantization",
             _adapter,
         ),
@@ -286,7 +290,7 @@ FORMAT = LaunchFormat(
             _others,
         ),
     ),
-    ignored=f"""model_type tokenizer_type is_llama_derived_model is_mistral_derived_model lora_dropout
+    ignored=f"""model_type tokenizer_type is_llama_derived_model is_mistral_derived_model
         gradient_checkpointing_kwargs fsdp_final_state_dict_type tf32 strict group_by_length.none
         dataset_processes dataset_keep_in_memory dataloader* hf_use_auth_token  special_tokens tokens
         added_tokens_overrides chat_template* weight_decay adam_beta* max_grad_norm curriculum_sampling

@@ -8,7 +8,7 @@ from napkin.inputs.launch.names import MASTER, take_optimizer
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import take_deepspeed_block
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import Open, flag, is_open, natural, whole
+from napkin.inputs.launch.values import Open, degree, flag, is_open, natural, whole
 
 Z = "zero_optimization"
 MICRO, GLOBAL, STEPS = "train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps"
@@ -81,12 +81,8 @@ def _optimizer(reading: Reading) -> None:
 
 
 def _others(reading: Reading) -> None:
-    size = reading.read("tensor_parallel.autotp_size", natural)
-    if size:
-        reading.put("tp", size, "tensor_parallel.autotp_size")
-    size = reading.read("sequence_parallel_size", natural)
-    if size and size > 1:
-        reading.put("cp", size, "sequence_parallel_size")
+    reading.take("tp", "tensor_parallel.autotp_size", degree)
+    reading.take("cp", "sequence_parallel_size", degree)
     if reading.read("compile.enabled|compile", lambda value: None if isinstance(value, dict) else flag(value)):
         reading.put("compile", True, *reading.written("compile.enabled", "compile"))
 

@@ -8,7 +8,7 @@ from napkin.inputs.launch.names import MASTER, take_optimizer
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import take_deepspeed_block
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import degree, flag, natural, number, whole
+from napkin.inputs.launch.values import degree, flag, natural, number, whole, word
 
 Z = "zero_optimization"
 GATED = ("swiglu", "geglu", "reglu", "bilinear", "glu")
@@ -121,7 +121,7 @@ def _layout(reading: Reading) -> None:
 
 
 def _precision(reading: Reading) -> None:
-    kind = str(reading.source.plain("precision") or "").lower()
+    kind = reading.read("precision", word({one: one for one in ("fp16", "bf16", "bfloat16", "fp32")})) or ""
     if str(reading.source.plain("fp16.type") or "").lower() == "bfloat16":  # until 2023: {"fp16": {"type": "bfloat16"}}
         reading.put("precision", MASTER, "fp16.type")
         return
@@ -133,7 +133,9 @@ def _precision(reading: Reading) -> None:
     if kind == "fp32" or reading.read("fp32.enabled", flag):
         reading.put("precision", "fp32", "precision")
     elif "train_micro_batch_size_per_gpu" in reading.source:
-        reading.default("precision", "fp32", "precision")  # arguments.py, calculate_derived
+        reading.default(
+            "precision", "fp32", "precision", "fp16.enabled", "bf16.enabled"
+        )  # arguments.py, calculate_derived
 
 
 def _others(reading: Reading) -> None:
@@ -142,9 +144,7 @@ def _others(reading: Reading) -> None:
     drops = [key for key in ("hidden_dropout", "attention_dropout") if key in reading.source]
     if drops:
         reading.put("dropout", max(reading.read(key, number) or 0 for key in drops), *drops)
-    size = reading.read("moe_expert_parallel_size", degree)
-    if size:
-        reading.put("ep", size, "moe_expert_parallel_size")
+    reading.take("ep", "moe_expert_parallel_size", degree)
     if reading.read("sequence_parallel", flag):
         reading.put("sp", True, "sequence_parallel")
 

@@ -22,7 +22,7 @@ SIZES = (
 
 def is_this(source: LaunchFile) -> bool:
     """Return whether a file is a Hugging Face config.json."""
-    return "model_type" in source and any(key in source for _, keys in SIZES[:2] for key in keys)
+    return source.is_mapping and "model_type" in source and any(key in source for _, keys in SIZES[:2] for key in keys)
 
 
 def _read(reading: Reading) -> None:

@@ -18,6 +18,7 @@ from napkin.inputs.launch.shared import (
     adapters,
     dtype,
     full_policy,
+    take_adapter_dropout,
     take_deepspeed_file,
     take_fsdp,
     take_linked,
@@ -25,7 +26,7 @@ from napkin.inputs.launch.shared import (
     take_saved,
 )
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import flag, number, whole
+from napkin.inputs.launch.values import Open, flag, number, whole
 
 ARGUMENTS = [
     "per_device_train_batch_size",
@@ -80,23 +81,28 @@ def is_this(source: LaunchFile) -> bool:
 
 WEAK = ("max_seq_length", "max_length", "beta", "loss_type", "dataset_name", "chat_template", "packing")
 """Keys of TRL's that other programs have too: transformers' own examples take a dataset_name and a max_seq_length."""
-PROGRAMS = {"sft": "sft", "dpo": "dpo", "grpo": "grpo", "kto": "kto", "orpo": "orpo", "reward": "rm", "rloo": "rloo"}
+PROGRAMS = {
+    "sft": "sft",
+    "dpo": "dpo",
+    "grpo": "grpo",
+    "kto": "kto",
+    "orpo": "orpo",
+    "reward": "rm",
+    "rloo": "rloo",
+    "ppo": "ppo",
+    "gkd": "gkd",
+}
 """TRL's subcommands, and its scripts by how their names begin (examples/scripts, trl/scripts) → their task."""
 NO_DECODER = re.compile(
     r"run_(glue|qa|ner|swag|mlm|classification|xnli|seq2seq_qa|image|audio|speech|mim|semantic)\w*\.py"
 )
 
 
-def _program(source: LaunchFile) -> str:
-    """Return the Python program of a launch line, without its folder; "" where there is none."""
-    return next((one.rsplit("/", 1)[-1] for one in source.command if one.endswith(".py")), "")
-
-
 def _task_of_program(source: LaunchFile) -> str | None:
     """Return the task that TRL's subcommand or script says."""
     if "trl" in source.command:
         return next((PROGRAMS[one] for one in source.command if one in PROGRAMS), None)
-    return next((task for word, task in PROGRAMS.items() if re.match(rf"{word}(_|\.py|$)", _program(source))), None)
+    return next((task for word, task in PROGRAMS.items() if re.match(rf"{word}(_|\.py|$)", source.program)), None)
 
 
 def _is_trl(reading: Reading) -> bool:
@@ -104,8 +110,10 @@ def _is_trl(reading: Reading) -> bool:
     program."""
     source = reading.source
     marks = OF_TRL
+    if source.syntax == "python":
+        return "trl" in source.command
     if source.syntax == "shell":
-        if _program(source).startswith("run_"):
+        if source.program.startswith("run_"):
             return False
         marks = [key for key in OF_TRL if key not in WEAK]
     return source.has_any(*marks) or _task_of_program(source) is not None
@@ -124,20 +132,20 @@ def _trainer(reading: Reading) -> None:
         reading.derive("trainer", "hf-trainer", *[key for key in ARGUMENTS if key in reading.source][:2])
 
 
-def _task(reading: Reading) -> None:
+def task(reading: Reading) -> None:
     """GRPO has keys of its own; DPO, ORPO and KTO share beta, so that it only tells that it is one of them."""
     grouped = [key for key in GROUPED if key in reading.source]
     stated = _task_of_program(reading.source)
-    if reading.source.syntax == "shell" and NO_DECODER.fullmatch(_program(reading.source)):
-        reading.refuse(_program(reading.source), "trains no model on the next token", "task")
-    if stated is not None and not grouped:
+    if reading.source.syntax == "shell" and NO_DECODER.fullmatch(reading.source.program):
+        reading.refuse(reading.source.program, "does not train a causal language model", "task")
+    if stated is not None:
         reading.derive("task", stated, "trl")
     elif grouped:
         reading.derive("task", "grpo", *grouped)
     elif reading.source.has_any("desirable_weight", "undesirable_weight"):
         reading.derive("task", "kto", "desirable_weight", "undesirable_weight")
-    elif "simpo_gamma" in reading.source or str(reading.source.plain("loss_type")) == "simpo":
-        reading.derive("task", "simpo", *reading.written("simpo_gamma", "loss_type"))
+    elif reading.source.has_any("simpo_gamma", "gamma_beta_ratio") or str(reading.source.plain("loss_type")) == "simpo":
+        reading.derive("task", "simpo", *reading.written("simpo_gamma", "gamma_beta_ratio", "loss_type"))
     elif reading.source.has_any("beta", "max_prompt_length", "precompute_ref_log_probs"):
         keys = [k for k in ("beta", "max_prompt_length", "precompute_ref_log_probs") if k in reading.source]
         reading.ask("task", *keys)
@@ -145,7 +153,11 @@ def _task(reading: Reading) -> None:
         reading.derive("task", "rm", "center_rewards_coefficient")
     elif _is_trl(reading):
         reading.assume("task", "sft", *[key for key in OF_TRL if key in reading.source][:2])
-    if reading.value_of("task") == "grpo":
+
+
+def rollout(reading: Reading) -> None:
+    """Read the engine that generates samples, and the reference: adapters off, where there are any."""
+    if reading.value_of("task") in ("grpo", "rloo"):
         for key in ("num_generations", "reward_funcs", "use_vllm"):
             if key in reading.source and reading.find(key) is not None:
                 reading.told(key)
@@ -156,8 +168,9 @@ def _task(reading: Reading) -> None:
                 reading.omit(key, "how the engine that generates samples runs")
 
 
-def _seq(reading: Reading) -> None:
-    if reading.value_of("task") == "grpo":
+def seq(reading: Reading) -> None:
+    """Read the longest sequence: of prompt and completion together where samples are generated."""
+    if reading.value_of("task") in ("grpo", "rloo"):
         prompt = reading.read("max_prompt_length", whole)
         answer = reading.read("max_completion_length", whole)
         if "max_prompt_length" in reading.source and prompt is None:
@@ -168,25 +181,25 @@ def _seq(reading: Reading) -> None:
             reading.derive("seq", total, *keys) if prompt and answer else reading.default("seq", total, *keys)
         return
     for key in ("max_length", "max_seq_length", "model_max_length", "max_seq_len", "block_size"):
-        found = reading.read(key, whole)
-        if found:
-            reading.put("seq", found, key)
-            reading.told("max_prompt_length", "max_completion_length")
-            return
         if key in reading.source:
-            reading.ask("seq", key)
+            if reading.take("seq", key, whole):
+                reading.told("max_prompt_length", "max_completion_length")
+            else:
+                reading.ask("seq", key)
             return
     if _is_trl(reading):
         reading.default("seq", 1024, "max_length")
 
 
-def _amount(reading: Reading) -> None:
+def amount(reading: Reading) -> None:
     """Read the amount: a limit on steps wins over epochs unless it is -1."""
     steps = reading.read("max_steps", number)
     if steps and steps > 0:
         reading.put("steps", int(steps), "max_steps")
         reading.told("num_train_epochs")
         return
+    if steps is None and isinstance(getattr(reading.find("max_steps"), "value", None), Open):
+        reading.ask("steps", "max_steps")
     epochs = reading.read("num_train_epochs|num_epochs", number)
     if epochs:
         reading.put("epochs", epochs, "num_train_epochs", "num_epochs")
@@ -194,11 +207,16 @@ def _amount(reading: Reading) -> None:
         reading.default("epochs", 3, "num_train_epochs")
 
 
-def _adapter(reading: Reading) -> None:
-    if reading.read("use_peft|use_lora|use_qlora", flag) or (
-        reading.read("use_peft", flag) is None and reading.read("lora_r|lora_rank", whole)
-    ):
+def adapter(reading: Reading) -> None:
+    """Read LoRA, and the format of the frozen weights."""
+    switch = reading.named("use_peft", "use_lora", "use_qlora")
+    on = reading.read(switch, flag)
+    if on is None and reading.find(switch) is not None:
+        reading.ask("adapter", switch)
+    elif on or (on is None and reading.find("lora_r", "lora_rank") is not None):
         take_lora(reading, "lora_r|lora_rank", "lora_target_modules|lora_target|target_modules|trainable", 16, None)
+        # trl/trainer/model_config.py, ModelConfig; peft/tuners/lora/config.py, LoraConfig
+        take_adapter_dropout(reading, "lora_dropout", 0.0 if reading.source.syntax == "python" else 0.05)
         take_saved(reading, "lora_modules_to_save|modules_to_save")
         for key in ("use_peft", "use_lora", "use_qlora"):
             reading.told(key)
@@ -217,14 +235,16 @@ def _adapter(reading: Reading) -> None:
         )
     elif reading.read("load_in_8bit", flag):
         reading.put("quantized", "int8", "load_in_8bit")
+    elif reading.read("load_in_4bit", flag) is None and reading.find("load_in_4bit") is not None:
+        reading.ask("quantized", "load_in_4bit")
+    elif reading.find("q_lora") is not None and reading.read("q_lora", flag) is not False:
+        reading.ask("quantized", "q_lora")  # of programs that quantize in different ways: FastChat's, Qwen's
 
 
-def _framework(reading: Reading) -> None:
+def framework(reading: Reading) -> None:
     """Read what the launch line and its files say of the machine, and what distributes the model."""
     take_machine(reading)
-    count = reading.read("num_processes", whole)
-    if count:
-        reading.put("gpus", count, "num_processes")
+    reading.take("gpus", "num_processes", whole)
     if reading.source.plain("config_file") is not None:
         linked = take_linked(reading, "config_file")
         if linked is not None:
@@ -246,7 +266,8 @@ def _framework(reading: Reading) -> None:
             reading.inputs["zero"] = kept
 
 
-def _precision(reading: Reading) -> None:
+def precision(reading: Reading) -> None:
+    """Read the formats: those that the weights are loaded in, and autocast on top."""
     loaded = reading.read("torch_dtype|dtype", dtype)
     autocast = "bf16" if reading.read("bf16", flag) else "fp16" if reading.read("fp16", flag) else None
     keys = [key for key in ("torch_dtype", "dtype", "bf16", "fp16") if key in reading.source]
@@ -260,10 +281,10 @@ def _precision(reading: Reading) -> None:
     master = reading.value_of("framework") == "deepspeed"
     if reading.value_of("adapter"):
         quantized = reading.value_of("quantized")
-        narrow = autocast or (loaded if loaded in ("bf16", "fp16") else "fp32")
-        frozen = {"nf4-dq": "nf4"}.get(quantized, quantized) or (loaded if loaded in ("bf16", "fp16") else "fp32")
+        held = loaded if loaded in ("bf16", "fp16") else "fp32"
+        narrow = autocast or held
         kept = "bf16" if quantized and _is_trl(reading) and narrow == "bf16" else "fp32"
-        policy = adapters(frozen, kept, narrow)
+        policy = adapters(quantized or held, kept, narrow)
     else:
         assumed = "bf16" if loaded == "auto" else loaded
         policy = full_policy(assumed, autocast, reading.value_of("framework") == "fsdp", master)
@@ -275,7 +296,8 @@ def _precision(reading: Reading) -> None:
         reading.derive("precision", policy, *keys)
 
 
-def _others(reading: Reading) -> None:
+def others(reading: Reading) -> None:
+    """Read optimizer, attention, recomputation, loss, packing and compilation."""
     if reading.source.has_any("optim"):
         take_optimizer(reading, "optim")
     reading.default("optimizer", "adamw", "optim")
@@ -293,6 +315,9 @@ def _others(reading: Reading) -> None:
             reading.put("loss", "fused", key)
     if reading.read("packing", flag) is not None:
         reading.put("packing", reading.read("packing", flag), "packing")
+    if reading.read("activation_offloading", flag):
+        before = reading.value_of("offload")
+        reading.put("offload", f"{before},activations" if before else "activations", "activation_offloading")
     if reading.read("torch_compile", flag):
         reading.put("compile", True, "torch_compile")
 
@@ -315,42 +340,49 @@ FORMAT = LaunchFormat(
         KeyRule("model_name_or_path|model_name|model_id", "model", "a preset's name; a fine-tune's is asked", _model),
         KeyRule(" ".join(OF_TRL), "trainer", "trl where one of TRL's keys is there, else hf-trainer", _trainer),
         KeyRule(
-            "num_generations reward_funcs beta desirable_weight simpo_gamma loss_type center_rewards_coefficient",
+            "num_generations reward_funcs beta desirable_weight simpo_gamma gamma_beta_ratio loss_type "
+            "center_rewards_coefficient",
             "task",
             "grpo by its own keys; beta is asked: DPO, ORPO and KTO share it",
-            _task,
+            task,
         ),
         KeyRule(
             "max_length max_seq_length max_prompt_length max_completion_length",
             "seq",
             "longest sequence; GRPO: prompt + completion; TRL's default is 1024",
-            _seq,
+            seq,
         ),
-        KeyRule("max_steps num_train_epochs", "steps epochs", "max_steps wins unless it is -1; 3 epochs", _amount),
+        KeyRule("max_steps num_train_epochs", "steps epochs", "max_steps wins unless it is -1; 3 epochs", amount),
         KeyRule(
-            "use_peft lora_r lora_target_modules trainable lora_modules_to_save modules_to_save use_dora "
-            "load_in_4bit load_in_8bit use_bnb_nested_quant",
-            "adapter lora-rank lora-targets modules-to-save quantized",
+            "use_peft lora_r lora_dropout lora_target_modules trainable lora_modules_to_save modules_to_save use_dora "
+            "load_in_4bit load_in_8bit use_bnb_nested_quant q_lora",
+            "adapter lora-rank lora-dropout lora-targets modules-to-save quantized",
             "LoRA of rank 16; nf4-dq with use_bnb_nested_quant",
-            _adapter,
+            adapter,
         ),
         KeyRule(
-            "deepspeed fsdp fsdp_config", "framework zero offload", "a DeepSpeed file, or FSDP's words", _framework
+            "num_generations use_vllm beta",
+            "samples-per-prompt max-prompt-tokens max-response-tokens rollout reference",
+            "GRPO and RLOO: adapters off are the reference",
+            rollout,
         ),
+        KeyRule("deepspeed fsdp fsdp_config", "framework zero offload", "a DeepSpeed file, or FSDP's words", framework),
         KeyRule(
             "torch_dtype dtype bf16 fp16",
             "precision",
             "torch_dtype is what is loaded (left out: fp32), bf16 is autocast on top",
-            _precision,
+            precision,
         ),
         KeyRule(
-            "optim attn_implementation gradient_checkpointing use_liger use_liger_kernel packing torch_compile",
-            "optimizer attention recompute loss packing compile",
+            "optim attn_implementation gradient_checkpointing use_liger use_liger_kernel packing activation_offloading "
+            "torch_compile",
+            "optimizer attention recompute loss packing offload compile",
             "TRL recomputes unless told otherwise; with a key of TRL before 0.20 (max_seq_length) it does not",
-            _others,
+            others,
         ),
     ),
-    ignored="""gradient_checkpointing_kwargs lora_dropout lora_task_type tf32 dataset_batch_size ignore_data_skip """
+    ignored="""gradient_checkpointing_kwargs lora_task_type tf32 dataset_batch_size ignore_data_skip
+    trackio_space_id chat_template_kwargs chat_template_path num_completions_to_print """
     """weight_decay max_grad_norm adam_beta1 """ + IDLE_FSDP,
     not_modelled={
         NAMED_FSDP: WHY_FSDP,
@@ -363,5 +395,8 @@ FORMAT = LaunchFormat(
         "sync_ref_model ref_model* num_iterations generation_batch_size steps_per_generation": "part of post-training",
         "teacher_model* temperature": "part of distillation",
     },
-    refused={"optim_target_modules": "the optimizer's states are smaller in these modules: no optimizer of napkin's"},
+    refused={
+        "spectrum_config_path unfrozen_parameters": "only the parameters that it names are trained",
+        "optim_target_modules": "the optimizer's states are smaller in these modules: no optimizer of napkin's",
+    },
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.names import model_of, take_optimizer
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.shared import adapters
+from napkin.inputs.launch.shared import adapters, take_adapter_dropout
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, number, whole, word
 
@@ -117,7 +117,10 @@ def _machine(reading: Reading) -> None:
             reading.ask("dp-shard", "devices")
     elif known:
         reading.derive("zero", 3 if many else 0, "devices")
-    reading.derive("recompute", "full" if full and many and known else "none", "devices")
+    if full:
+        reading.derive("recompute", "full" if many and known else "none", "devices")
+    else:
+        reading.derive("recompute", "none", "model_name" if _pretrains(reading) else "lora_r")
 
 
 def _adapter(reading: Reading) -> None:
@@ -126,6 +129,7 @@ def _adapter(reading: Reading) -> None:
     rank = reading.read("lora_r", whole)
     reading.put("adapter", "lora", "lora_r", origin="derived")
     reading.put("lora-rank", rank, "lora_r") if rank else reading.default("lora-rank", 8, "lora_r")
+    take_adapter_dropout(reading, "lora_dropout", 0.05)  # litgpt/finetune/lora.py, setup
     targets: list[str] = []
     keys = []
     for part, (default, words) in LORA.items():
@@ -165,7 +169,7 @@ def _precision(reading: Reading) -> None:
         quantized = reading.value_of("quantized")
         kept = {"amp": "fp32", "amp16": "fp32"}.get(kind, kind)
         compute = {"amp": "bf16", "amp16": "fp16"}.get(kind, kind)
-        put("precision", adapters({"nf4-dq": "nf4"}.get(quantized, quantized) or kept, kept, compute), "precision")
+        put("precision", adapters(quantized or kept, kept, compute), "precision")
         return
     policies = {
         "bf16": "bf16-pure",
@@ -198,8 +202,8 @@ def _batch(reading: Reading) -> None:
         ("train.micro_batch_size", "micro-batch", 4 if pretrains else 1),
         ("train.global_batch_size", "global-batch", 512 if pretrains else 16),
     ):
-        found = reading.read(key, whole)
-        reading.put(option, found, key) if found else reading.default(option, default, key)
+        reading.take(option, key, whole)
+        reading.default(option, default, key)
     length = reading.read("train.max_seq_length", whole)
     reading.put("seq", length, "train.max_seq_length") if length else reading.ask("seq", "train.max_seq_length")
 
@@ -230,8 +234,8 @@ FORMAT = LaunchFormat(
             _machine,
         ),
         KeyRule(
-            "lora_r lora_query lora_key lora_value lora_projection lora_mlp lora_head quantize",
-            "adapter lora-rank lora-targets quantized",
+            "lora_r lora_dropout lora_query lora_key lora_value lora_projection lora_mlp lora_head quantize",
+            "adapter lora-rank lora-dropout lora-targets quantized",
             "query and value unless told otherwise",
             _adapter,
         ),
@@ -252,6 +256,5 @@ FORMAT = LaunchFormat(
         initial_checkpoint_dir log""",
     not_modelled={
         "train.tie_embeddings": "whether embedding and head are one matrix",
-        "lora_dropout": "dropout inside the adapters",
     },
 )

@@ -11,6 +11,7 @@ from napkin.inputs.launch.shared import (
     NAMED_FSDP,
     WHY_FSDP,
     adapters,
+    take_adapter_dropout,
     take_amount,
     take_deepspeed_file,
     take_fp8,
@@ -53,8 +54,8 @@ def _task(reading: Reading) -> None:
 
 
 def _seq(reading: Reading) -> None:
-    length = reading.read("cutoff_len", whole)
-    reading.put("seq", length, "cutoff_len") if length else reading.default("seq", 2048, "cutoff_len")
+    reading.take("seq", "cutoff_len", whole)
+    reading.default("seq", 2048, "cutoff_len")
     packs = reading.read("packing|neat_packing", flag)
     if packs is not None:
         reading.put("packing", packs, *[k for k in ("packing", "neat_packing") if k in reading.source])
@@ -66,13 +67,16 @@ def _amount(reading: Reading) -> None:
 
 def _adapter(reading: Reading) -> None:
     kind = str(reading.source.plain("finetuning_type") or "lora").lower()
-    if kind == "lora":
+    if reading.open_among("finetuning_type"):
+        reading.ask("adapter", "finetuning_type")
+    elif kind == "lora":
         here = "finetuning_type" in reading.source
         reading.put("adapter", "lora", "finetuning_type", origin="from file" if here else "default")
         if reading.read("use_dora", flag):
             reading.put("adapter", "dora", "use_dora")
-        rank = reading.read("lora_rank", whole)
-        reading.put("lora-rank", rank, "lora_rank") if rank else reading.default("lora-rank", 8, "lora_rank")
+        reading.take("lora-rank", "lora_rank", whole)
+        reading.default("lora-rank", 8, "lora_rank")
+        take_adapter_dropout(reading, "lora_dropout")
         targets = reading.find("lora_target")
         if targets is not None:
             take_targets(reading, "lora_target", targets.value)
@@ -89,6 +93,8 @@ def _adapter(reading: Reading) -> None:
     bits = reading.read("quantization_bit", natural)
     if bits:
         _quantized(reading, bits)
+    elif bits is None and reading.find("quantization_bit") is not None:
+        reading.ask("quantized", "quantization_bit")
 
 
 def _freeze(reading: Reading) -> None:
@@ -143,20 +149,15 @@ def _of_megatron(reading: Reading) -> None:
         ("context_parallel_size", "cp"),
         ("virtual_pipeline_model_parallel_size", "vp"),
     ):
-        size = reading.read(key, degree)
-        if size:
-            reading.put(option, size, key)
+        reading.take(option, key, degree)
     if reading.read("sequence_parallel", flag) is not None:
         on = bool(reading.read("sequence_parallel", flag)) and (reading.value_of("tp") or 1) > 1
         reading.put("sp", on, "sequence_parallel")
     sharded = reading.read("use_distributed_optimizer", flag)
-    if sharded is not None:
+    if sharded is not None or reading.open_among("use_distributed_optimizer"):
         reading.put("zero", 1 if sharded else 0, "use_distributed_optimizer")
-    kind = reading.source.plain("recompute_granularity")
-    if kind is not None:
-        reading.put("recompute", str(kind).lower(), "recompute_granularity")
-    else:
-        reading.default("recompute", "none", "recompute_granularity")
+    reading.take("recompute", "recompute_granularity", word({"full": "full", "selective": "selective"}))
+    reading.default("recompute", "none", "recompute_granularity")
     reading.default("optimizer", "adamw", "optim")
 
 
@@ -177,8 +178,7 @@ def _precision(reading: Reading) -> None:
     if framework == "megatron-core":
         reading.derive("precision", MEGATRON if narrow == "bf16" else "fp16-mixed" if narrow else "fp32", *keys)
     elif reading.value_of("adapter"):
-        quantized = reading.value_of("quantized")
-        frozen = {"nf4-dq": "nf4"}.get(quantized, quantized) or narrow or "bf16"
+        frozen = reading.value_of("quantized") or narrow or "bf16"
         reading.derive("precision", adapters(frozen, "bf16" if pure else "fp32", narrow or "fp32"), *keys)
     elif narrow is None:
         reading.default("precision", "fp32", "bf16")
@@ -237,9 +237,9 @@ FORMAT = LaunchFormat(
         KeyRule("cutoff_len packing neat_packing", "seq packing", "2048; the longest sequence unless packed", _seq),
         KeyRule("max_steps num_train_epochs", "steps epochs", "max_steps wins unless -1; 3 epochs", _amount),
         KeyRule(
-            "finetuning_type lora_rank lora_target use_dora additional_target modules_to_save quantization_bit "
-            "quantization_method quantization_type double_quantization freeze_trainable_layers",
-            "adapter lora-rank lora-targets modules-to-save quantized freeze-layers",
+            "finetuning_type lora_rank lora_dropout lora_target use_dora additional_target modules_to_save "
+            "quantization_bit quantization_method quantization_type double_quantization freeze_trainable_layers",
+            "adapter lora-rank lora-dropout lora-targets modules-to-save quantized freeze-layers",
             "LoRA of rank 8 on all linears; 4 bits are nf4 with double quantization",
             _adapter,
         ),
@@ -259,7 +259,7 @@ FORMAT = LaunchFormat(
             _others,
         ),
     ),
-    ignored=f"""lora_dropout  ddp_find_unused_parameters
+    ignored=f"""ddp_find_unused_parameters
         preprocessing_batch_size tokenized_path  interleave_probs mix_strategy
         overwrite_cache new_special_tokens compute_accuracy   data_shared_file_system
         dataset_dir tool_format ignore_pad_token_for_loss val_size {IDLE_FSDP}""",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
-from napkin.inputs.launch.names import lora_targets, take_model, take_optimizer
+from napkin.inputs.launch.names import take_model, take_optimizer, take_targets
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.shared import SHARDING, take_duration
+from napkin.inputs.launch.shared import SHARDING, take_adapter_dropout, take_duration
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import flag, names, number, whole, word
+from napkin.inputs.launch.values import flag, number, whole, word
 
 F = "fsdp_config"
 
@@ -47,6 +47,8 @@ def _model(reading: Reading) -> None:
     for name, key in (("layers", "n_layers"), ("hidden", "d_model"), ("heads", "n_heads"), ("vocab", "vocab_size")):
         reading.dimension(name, reading.read(f"model.{key}", whole), f"model.{key}")
     if "layers" not in reading.shape:
+        if reading.unsized:
+            reading.describe()
         return
     ratio = reading.read("model.expansion_ratio", number) or 4
     hidden = reading.shape.get("hidden")
@@ -94,9 +96,7 @@ def _batch(reading: Reading) -> None:
         found = reading.read(key, whole)
         reading.put(option, found, key) if found else reading.ask(option, key)
     for key in ("max_seq_len", "model.max_seq_len", "train_loader.dataset.max_seq_len"):
-        length = reading.read(key, whole)
-        if length:
-            reading.put("seq", length, key)
+        if reading.take("seq", key, whole):
             break
 
 
@@ -124,7 +124,8 @@ def _sharding(reading: Reading) -> None:
 
 def _precision(reading: Reading) -> None:
     """fp32 shards; mixed_precision says in what they are gathered and reduced (Composer, mosaic_fsdp_utils.py)."""
-    kind = str(reading.source.plain("precision") or "amp_bf16").lower()
+    known = ("fp32", "fp16", "bf16", "amp", "amp_fp16", "amp_bf16", "amp_fp8")
+    kind = reading.read("precision", word({one: one for one in known})) or "amp_bf16"
     keys = [key for key in ("precision", f"{F}.mixed_precision") if key in reading.source]
     narrow = "bf16" if "bf16" in kind or "fp8" in kind else "fp16" if "fp16" in kind else None
     if narrow is None:
@@ -141,16 +142,20 @@ def _adapter(reading: Reading) -> None:
     block = "model.peft_config"
     if block not in reading.source or reading.source.plain(block) == {}:
         return
+    if reading.open_among(f"{block}.peft_type"):
+        reading.ask("adapter", f"{block}.peft_type")
+        return
     kind = str(reading.source.plain(f"{block}.peft_type") or "LORA").upper()
     if kind != "LORA":
         reading.refuse(f"{block}.peft_type", f"napkin has no adapter {kind[:40]!r}")
         return
     reading.put("adapter", "lora", f"{block}.peft_type")
-    rank = reading.read(f"{block}.r", whole)
-    reading.put("lora-rank", rank, f"{block}.r") if rank else reading.default("lora-rank", 8, f"{block}.r")
+    reading.take("lora-rank", f"{block}.r", whole)
+    reading.default("lora-rank", 8, f"{block}.r")
+    take_adapter_dropout(reading, f"{block}.lora_dropout")
     targets = reading.find(f"{block}.target_modules")
     if targets is not None:
-        reading.put("lora-targets", lora_targets(names(targets.value)), f"{block}.target_modules")
+        take_targets(reading, f"{block}.target_modules", targets.value)
     else:
         reading.ask("lora-targets", f"{block}.target_modules")
 
@@ -202,7 +207,7 @@ FORMAT = LaunchFormat(
             "FULL_SHARD 3, SHARD_GRAD_OP 2",
             _sharding,
         ),
-        KeyRule("model.peft_config", "adapter lora-rank lora-targets", "LoRA", _adapter),
+        KeyRule("model.peft_config", "adapter lora-rank lora-dropout lora-targets", "LoRA", _adapter),
         KeyRule(f"precision {F}.mixed_precision", "precision", "fp32 shards under autocast", _precision),
         KeyRule(
             "optimizer.name model.attn_config.attn_impl model.use_flash_attention_2 train_loader.name",
@@ -221,7 +226,6 @@ FORMAT = LaunchFormat(
         f"{F}.activation_checkpointing_reentrant": "how blocks are checkpointed",
         f"{F}.*": "how FSDP gathers",
         "model.attn_config": "how attention is computed",
-        "model.peft_config.lora_dropout": "dropout inside the adapters",
         "expandable_segments max_split_size_mb": "the allocator's settings",
         "model.loss_fn": "the kernel of the loss",
         "model": "a part of the model",

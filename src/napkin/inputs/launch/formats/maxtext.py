@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.maxtext_model import EXPERTS, SIZES, read_model
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.shared import dtype
+from napkin.inputs.launch.shared import fixed_dtype
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, number, product, whole, word
 
@@ -101,7 +101,7 @@ def _task(reading: Reading) -> None:
         reading.omit("student_overrides", "the student is another model than the one named")
     elif reading.read("use_dpo", flag):
         algo = str(reading.source.plain("dpo.algo") or "dpo").lower()
-        reading.put("task", algo if algo in ("dpo", "orpo") else "dpo", "use_dpo", "dpo.algo")
+        reading.put("task", algo, "use_dpo", "dpo.algo") if algo in ("dpo", "orpo") else reading.ask("task", "dpo.algo")
     elif reading.read("use_sft", flag):
         reading.put("task", "sft", "use_sft")
     elif reading.read("use_grpo", flag):
@@ -113,18 +113,16 @@ def _task(reading: Reading) -> None:
         reading.put("adapter", "lora", "lora.enable_lora")
         reading.put("lora-rank", rank, "lora.lora_rank") if rank else reading.ask("lora-rank", "lora.lora_rank")
         reading.ask("lora-targets", "lora.lora_module_path")
-    packs = reading.read("packing", flag)
-    if packs is not None:
-        reading.put("packing", packs, "packing")
+    reading.take("packing", "packing", flag)
 
 
 def precision(reading: Reading, weights: str = "fp32") -> None:
     """Read the formats of base.yml: fp32 weights, gradients and moments, bf16 activations."""
     if not trains(reading):
         return
-    kept = reading.read("weight_dtype", dtype)
-    compute = reading.read("dtype", dtype)
-    grads, moments = reading.read("grad_dtype", dtype), reading.read("mu_dtype", dtype)
+    kept = reading.read("weight_dtype", fixed_dtype)
+    compute = reading.read("dtype", fixed_dtype)
+    grads, moments = reading.read("grad_dtype", fixed_dtype), reading.read("mu_dtype", fixed_dtype)
     keys = [
         key
         for key in ("weight_dtype", "dtype", "grad_dtype", "mu_dtype", "quantization")
@@ -172,9 +170,7 @@ def others(reading: Reading, attention: str | None = None) -> None:
         reading.put("offload", "optimizer", "optimizer_memory_host_offload")
     if reading.read("parameter_memory_host_offload", flag):
         reading.put("offload", "optimizer,parameters", "parameter_memory_host_offload")
-    drop = reading.read("dropout_rate", number)
-    if drop is not None:
-        reading.put("dropout", drop, "dropout_rate")
+    reading.take("dropout", "dropout_rate", number)
 
 
 IGNORED = """base_config run_name  dataset_* hf_* grain_* train_data_columns eval_data_columns

@@ -27,10 +27,10 @@ def is_this(source: LaunchFile) -> bool:
 
 
 def _program(reading: Reading) -> None:
-    """Say which program runs where it is no decoder that is trained on the next token."""
-    name = next((one.rsplit("/", 1)[-1] for one in reading.source.command if one.endswith(".py")), "")
-    if any(word in name for word in ("bert", "t5", "vision", "retro", "vlm", "_vl", "llava", "ict", "multimodal")):
-        reading.refuse(name, "no decoder: an encoder or another model than napkin builds from a launch's sizes")
+    """Refuse a program whose model is not a decoder trained on the next token."""
+    name = reading.source.program
+    if any(word in name for word in ("bert", "t5", "vision", "retro", "vlm", "_vl", "llava", "_ict", "multimodal")):
+        reading.refuse(name, "not a decoder: an encoder or another model than napkin builds from a launch's sizes")
     for key in ("hybrid_layer_pattern", "hybrid_override_pattern", "hybrid_attention_ratio"):
         if reading.find(key) is not None:
             reading.refuse(key, "Mamba, attention and MLP layers in a pattern: no model that napkin builds from sizes")
@@ -39,6 +39,8 @@ def _program(reading: Reading) -> None:
 def _model(reading: Reading) -> None:
     core.take_shape(reading)
     if not reading.shape.get("layers") and "hybrid_layer_pattern" not in reading.source:
+        if reading.unsized:
+            reading.describe()
         return
     reading.describe("num_layers", "hidden_size", "num_attention_heads", "hybrid_layer_pattern")
     if "vocab" not in reading.shape and "tokenizer_type" in reading.source:

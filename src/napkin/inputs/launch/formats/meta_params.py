@@ -15,7 +15,9 @@ def is_this(source: LaunchFile) -> bool:
     """Return whether a file is the description of a model."""
     meta = source.has_all("dim", "n_layers")
     primus = source.has_any("extends", "num_layers") and source.has_any("hidden_size", "extends", "tokenizer_type")
-    return meta or (primus and source.has_any("num_layers", "extends") and "model_type" not in source)
+    return source.is_mapping and (
+        meta or (primus and source.has_any("num_layers", "extends") and "model_type" not in source)
+    )
 
 
 def _read(reading: Reading) -> None:

@@ -15,20 +15,36 @@ from napkin.inputs.launch.names import (
     take_attention,
     take_model,
     take_optimizer,
-    take_targets,
 )
-from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.reading import DEFAULT, FROM_FILE, Reading
 from napkin.inputs.launch.rollouts import of_trl
-from napkin.inputs.launch.shared import adapters, dtype, take_amount, take_deepspeed_file, take_saved
+from napkin.inputs.launch.shared import (
+    adapters,
+    dtype,
+    take_adapter_dropout,
+    take_amount,
+    take_deepspeed_file,
+    take_lora,
+    take_saved,
+)
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, whole
 
 TASKS = {"pt": "pretrain", "sft": "sft", "rlhf": "dpo"}
 """A subcommand → its task; rlhf is DPO unless rlhf_type says otherwise."""
-RLHF = {"dpo": "dpo", "orpo": "orpo", "simpo": "simpo", "kto": "kto", "rm": "rm", "ppo": "ppo", "grpo": "grpo"}
-STAGES = {f"zero{stage}{tail}": (stage, tail) for stage in range(4) for tail in ("", "_offload")}
-"""ms-swift's own DeepSpeed files (swift/config): the stage, and whether optimizer and parameters are on the host."""
+RLHF = ("dpo", "orpo", "simpo", "kto", "rm", "ppo", "grpo")
+"""Values of rlhf_type that are tasks of the same names."""
+STAGES = {
+    "zero0": (0, ""),
+    "zero1": (1, ""),
+    "zero2": (2, ""),
+    "zero2_offload": (2, "optimizer"),
+    "zero3": (3, ""),
+    "zero3_offload": (3, "optimizer,parameters"),
+}
+"""ms-swift's own DeepSpeed files (swift/config): the stage, and what is on the host."""
 TUNER = "tuner_type|train_type|sft_type"
+TARGETS = "target_modules|lora_target_modules|target_regex"
 MICRO, STEPS, ANSWER = "per_device_train_batch_size", "gradient_accumulation_steps", "max_completion_length"
 
 
@@ -64,14 +80,14 @@ def _model(reading: Reading) -> None:
 def _task(reading: Reading) -> None:
     """Read the task: the subcommand's; a head that is no language model's is refused."""
     kind = _command(reading.source)[1]
-    value = reading.find("rlhf_type")
-    if value is not None or kind == "rlhf":
-        task = RLHF.get(str(value.value).lower()) if value is not None else "dpo"
-        if task is None and value is not None:
-            reading.ask("task", "rlhf_type")
-            reading.refuse("rlhf_type", f"napkin has no task {str(value.value)[:40]!r}")
-        elif task is not None:
-            reading.put("task", task, "rlhf_type", origin="from file" if value is not None else "default")
+    stated = reading.source.plain("rlhf_type")
+    if stated is not None and str(stated).lower() not in RLHF:
+        reading.ask("task", "rlhf_type")
+        reading.refuse("rlhf_type", f"napkin has no task {str(stated)[:40]!r}", "task")
+    elif stated is not None:
+        reading.put("task", str(stated).lower(), "rlhf_type")
+    elif kind == "rlhf" or "rlhf_type" in reading.source:
+        reading.default("task", "dpo", "rlhf_type")
     else:
         reading.derive("task", TASKS.get(kind, "sft"), "swift")
     head = str(reading.source.plain("task_type") or "causal_lm").lower()
@@ -89,8 +105,7 @@ def _gpus(reading: Reading) -> None:
         reading.derive("gpus", int(each) * int(nodes or 1), "NPROC_PER_NODE", *(["NNODES"] if nodes else []))
     elif reading.value_of("gpus") is None and not each and seen.isdigit():
         reading.derive("gpus", 1, "CUDA_VISIBLE_DEVICES")
-    for name in ("NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES"):
-        reading.source.unread.pop(name, None)
+    reading.told("NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES")
 
 
 def _seq(reading: Reading) -> None:
@@ -109,49 +124,47 @@ def _seq(reading: Reading) -> None:
         reading.put("seq", length, "max_length")
     else:
         reading.ask("seq", "max_length")
-    packs = reading.read("packing", flag)
-    if packs is not None:
-        reading.put("packing", packs, "packing")
+    reading.take("packing", "packing", flag)
 
 
 def _adapter(reading: Reading) -> None:
     """Read how the model is tuned: LoRA of rank 8 on all linear layers unless told otherwise; Megatron: all weights."""
     megatron = is_megatron(reading.source)
-    value = reading.find(*TUNER.split("|"))
-    kind = str(value.value).lower() if value is not None else "full" if megatron else "lora"
-    at = next((one for one in TUNER.split("|") if one in reading.source), "tuner_type")
-    if kind == "lora":
-        reading.put("adapter", "lora", at, origin="from file" if value is not None else "default")
-        rank = reading.read("lora_rank", whole)
-        reading.put("lora-rank", rank, "lora_rank") if rank else reading.default("lora-rank", 8, "lora_rank")
-        target = reading.find("target_modules", "lora_target_modules", "target_regex")
-        if target is not None:
-            key = next(
-                one for one in ("target_modules", "lora_target_modules", "target_regex") if one in reading.source
-            )
-            take_targets(reading, key, "all" if str(target.value).lower() in ("default", "all") else target.value)
-        else:
-            reading.default("lora-targets", "all", "target_modules")
+    at = reading.named(*TUNER.split("|"))
+    stated = reading.source.plain(at)
+    kind = str(stated).lower() if stated is not None else "full" if megatron else "lora"
+    if stated is None and reading.find(at) is not None:
+        reading.ask("adapter", at)
+    elif kind == "lora":
+        take_lora(reading, "lora_rank", TARGETS, 8, "all")
+        reading.put("adapter", "lora", at, origin=DEFAULT if stated is None else FROM_FILE)
+        if reading.value_of("lora-targets") == "default":
+            reading.put("lora-targets", "all", reading.named(*TARGETS.split("|")))
+        take_adapter_dropout(reading, "lora_dropout|lora_dropout_p", 0.05)  # swift/llm/argument/tuner_args.py
         take_saved(reading, "modules_to_save|lora_modules_to_save")
         if reading.read("use_dora", flag):
             reading.put("adapter", "dora", "use_dora")
     elif kind != "full":
         reading.refuse(at, f"napkin has no adapter {kind[:40]!r}")
-    bits = reading.read("quant_bits|quantization_bit", whole)
+    bits, at = reading.read("quant_bits|quantization_bit", whole), reading.named("quant_bits", "quantization_bit")
     method = str(reading.source.plain("quant_method") or "bnb").lower()
     if bits in (4, 8) and method in ("bnb", "hqq", "eetq", "quanto"):
         double = reading.read("bnb_4bit_use_double_quant", flag) is not False
         four = ("nf4-dq" if double else "nf4") if method == "bnb" else "int4"
         keys = [key for key in ("quant_bits", "quantization_bit", "quant_method") if key in reading.source]
         reading.derive("quantized", four if bits == 4 else "int8", *keys)
+    elif bits is None and reading.find(at) is not None:
+        reading.ask("quantized", at)
     elif bits:
-        reading.refuse("quant_bits", f"napkin has no {bits} bits of {method[:20]!r}")
+        reading.refuse(at, f"napkin has no {bits}-bit quantization by {method[:20]!r}")
 
 
 def _layout(reading: Reading) -> None:
     """Read what is divided: DeepSpeed by ms-swift's names or a file, FSDP2, Ulysses; Megatron's degrees."""
     if is_megatron(reading.source):
         reading.derive("framework", "megatron-core", "megatron")
+        if reading.find("recompute_granularity") is None:
+            reading.default("recompute", "selective", "recompute_granularity")
         core.take_division(reading, zero=1)
         reading.derive("implementation", "megatron", "megatron")
         check_gpus(reading)
@@ -163,7 +176,7 @@ def _layout(reading: Reading) -> None:
         reading.derive("framework", "deepspeed", "deepspeed")
         reading.put("zero", stage, "deepspeed")
         if away:
-            reading.derive("offload", "optimizer,parameters" if stage == 3 else "optimizer", "deepspeed")
+            reading.derive("offload", away, "deepspeed")
     elif take_deepspeed_file(reading):
         pass
     elif str(reading.source.plain("fsdp") or "").lower() == "fsdp2":
@@ -172,9 +185,7 @@ def _layout(reading: Reading) -> None:
         reading.derive("recompute", "full", "fsdp")
     elif reading.find("fsdp") is not None:
         reading.ask("zero", "fsdp")
-    size = reading.read("sequence_parallel_size", degree)
-    if size:
-        reading.put("cp", size, "sequence_parallel_size")
+    reading.take("cp", "sequence_parallel_size", degree)
     tp = reading.read("deepspeed_autotp_size", degree)
     if tp:
         reading.put("tp", tp, "deepspeed_autotp_size")
@@ -184,16 +195,15 @@ def _batch(reading: Reading) -> None:
     """Read the batch; accumulation left out makes 16 samples of all ranks together (swift/trainers/arguments.py)."""
     if is_megatron(reading.source):
         for key, option, usual in (("micro_batch_size", "micro-batch", 1), ("global_batch_size", "global-batch", 16)):
-            found = reading.read(key, whole)
-            reading.put(option, found, key) if found else reading.default(option, usual, key)
+            reading.take(option, key, whole)
+            reading.default(option, usual, key)
         return
-    micro = reading.read(f"{MICRO}|batch_size", whole)
-    reading.put("micro-batch", micro, MICRO, "batch_size") if micro else reading.default("micro-batch", 1, MICRO)
-    steps = reading.read(STEPS, whole)
+    micro = reading.take("micro-batch", f"{MICRO}|batch_size", whole)
+    reading.default("micro-batch", 1, MICRO)
     gpus = reading.value_of("gpus")
-    if steps:
-        reading.put("grad-accum", steps, STEPS)
-    elif reading.find(STEPS) is None and gpus:
+    if reading.take("grad-accum", STEPS, whole):
+        pass
+    elif reading.find(STEPS) is None and gpus and reading.value_of("micro-batch"):
         reading.default("grad-accum", max(1, -(-16 // ((micro or 1) * gpus))), STEPS)
     else:
         reading.ask("grad-accum", STEPS)
@@ -213,8 +223,7 @@ def _precision(reading: Reading) -> None:
             core.take_precision(reading, MEGATRON)
         return
     if reading.value_of("adapter"):
-        quantized = reading.value_of("quantized")
-        policy = adapters({"nf4-dq": "nf4"}.get(quantized, quantized) or narrow, "fp32", narrow)
+        policy = adapters(reading.value_of("quantized") or narrow, "fp32", narrow)
     elif narrow == "bf16":
         policy = {"deepspeed": MASTER, "fsdp": AUTOCAST}.get(str(framework), PURE)
     elif narrow == "fp16":
@@ -228,22 +237,16 @@ def _others(reading: Reading) -> None:
     if is_megatron(reading.source):
         core.take_optimizer(reading)
         core.take_attention(reading)
-        if reading.find("recompute_granularity") is None:
-            reading.inputs.pop("recompute", None)
-            reading.default("recompute", "selective", "recompute_granularity")
-        if reading.read("train_iters", whole):
-            reading.put("steps", reading.read("train_iters", whole), "train_iters")
-        elif reading.find("num_train_epochs", "max_epochs") is not None:
-            take_amount(reading, "num_train_epochs" if "num_train_epochs" in reading.source else "max_epochs", 1)
+        if (
+            not reading.take("steps", "train_iters", whole)
+            and reading.find("num_train_epochs", "max_epochs") is not None
+        ):
+            take_amount(reading, reading.named("num_train_epochs", "max_epochs"), 1)
         return
     take_amount(reading, "num_train_epochs", 3)
-    if reading.find("optim") is not None:
-        take_optimizer(reading, "optim")
-    elif reading.find("optimizer") is not None:
-        take_optimizer(reading, "optimizer")
+    take_optimizer(reading, "optim", "optimizer")
     reading.default("optimizer", "adamw", "optim")
-    if reading.find("attn_impl") is not None:
-        take_attention(reading, "attn_impl")
+    take_attention(reading, "attn_impl")
     on = reading.read("gradient_checkpointing", flag)
     if on is not None and reading.value_of("recompute") is None:
         reading.put("recompute", "full" if on else "none", "gradient_checkpointing")
@@ -278,9 +281,9 @@ FORMAT = LaunchFormat(
         KeyRule("nproc_per_node nnodes", "gpus", "NPROC_PER_NODE × NNODES", _gpus),
         KeyRule(f"max_length {ANSWER} packing num_generations", "seq packing", "GRPO: prompt + answer", _seq),
         KeyRule(
-            f"{TUNER} lora_rank target_modules|lora_target_modules|target_regex modules_to_save use_dora quant_bits "
-            "quantization_bit quant_method bnb_4bit_use_double_quant",
-            "adapter lora-rank lora-targets modules-to-save quantized",
+            f"{TUNER} lora_rank lora_dropout|lora_dropout_p target_modules|lora_target_modules|target_regex "
+            "modules_to_save use_dora quant_bits quantization_bit quant_method bnb_4bit_use_double_quant",
+            "adapter lora-rank lora-dropout lora-targets modules-to-save quantized",
             "LoRA of rank 8 on all linears; Megatron trains all",
             _adapter,
         ),
@@ -306,18 +309,18 @@ FORMAT = LaunchFormat(
             _others,
         ),
     ),
-    ignored="""lora_alpha lora_dropout lora_bias model_author model_name system template use_hf use_chat_template
+    ignored="""lora_alpha lora_bias model_author model_name system template use_hf use_chat_template
         agent_template enable_thinking add_non_thinking_prefix split_dataset_ratio load_from_cache_file streaming
         lazy_tokenize strict truncation_strategy gradient_checkpointing_kwargs ddp_timeout acc_strategy no_save_optim
         no_save_rng finetune merge_lora report_to log_completions lr min_lr clip_grad num_workers stop_words
-        dataloader_persistent_workers external_plugins max_grad_norm weight_decay adam_beta1 adam_beta2 system
+        dataloader_persistent_workers external_plugins max_grad_norm weight_decay adam_beta1 adam_beta2
         bnb_4bit_compute_dtype bnb_4bit_quant_type check_model loss_scale stream m no_initialization columns
         node_rank master_addr master_port cached_dataset cached_val_dataset load_args ignore_args_error""",
     not_modelled={
         "freeze_vit freeze_aligner vit_gradient_checkpointing vit_lr aligner_lr": "towers next to the language model",
         "vllm* use_vllm sleep_level offload_model offload_optimizer offload_bridge async_generate move_model_batches "
         "teacher* reward* steps_per_generation num_iterations generation_batch_size dynamic_sample max_turns "
-        "multi_turn_scheduler": "how samples are made and judged",
+        "multi_turn_scheduler": "how samples are generated and scored",
         "beta rpo_alpha loss_type epsilon* temperature top_p top_k num_generations": "part of post-training",
         "padding_free group_by_length": "rows without padding",
         "moe_* router_aux_loss_coef experts_impl": "how tokens go to experts",
@@ -328,7 +331,7 @@ FORMAT = LaunchFormat(
         "fp8_*": "which layers run in 8 bits, and how",
         "recompute_modules": "what is recomputed",
         "zero_hpz_partition_size": "a second partition of the parameters",
-        "use_logits_to_keep": "which logits are made",
+        "use_logits_to_keep": "which logits are computed",
         "device_map max_memory": "layers on several GPUs of one process",
     },
     refused={

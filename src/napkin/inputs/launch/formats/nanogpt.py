@@ -34,6 +34,9 @@ def is_this(source: LaunchFile) -> bool:
 def _model(reading: Reading) -> None:
     """GPT-2 124M without biases unless sizes are given; init_from loads GPT-2 with its own."""
     start = reading.source.plain("init_from")
+    if reading.open_among("init_from"):
+        reading.ask("model", "init_from")
+        return
     if isinstance(start, str) and start.startswith("gpt2"):
         reading.put("model", start, "init_from")
         return

@@ -6,7 +6,7 @@ from napkin.inputs.launch.checks import check_batch
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import MEGATRON, take_optimizer
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.shared import dtype
+from napkin.inputs.launch.shared import fixed_dtype
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, natural, product, whole, word
 
@@ -65,9 +65,7 @@ def _layout(reading: Reading) -> None:
         elif f"{P}.{key}" in reading.source:
             reading.ask(option, f"{P}.{key}")
         sizes.append((f"{P}.{key}", size if size else (1 if f"{P}.{key}" not in reading.source else None)))
-    size = reading.read(f"{P}.expert_parallel_size", degree)
-    if size:
-        reading.put("ep", size, f"{P}.expert_parallel_size")
+    reading.take("ep", f"{P}.expert_parallel_size", degree)
     keys = [key for key, _ in sizes if key in reading.source]
     if all(size is not None for _, size in sizes) and keys:
         reading.derive("gpus", product([size or 1 for _, size in sizes]), *keys)
@@ -111,7 +109,7 @@ def _optimizer(reading: Reading) -> None:
 
 def _precision(reading: Reading) -> None:
     """bf16 weights; an fp32 copy and fp32 gradients where they are accumulated in fp32."""
-    kind = reading.read("model.dtype", dtype) or "bf16"
+    kind = reading.read("model.dtype", fixed_dtype) or "bf16"
     wide = reading.read(f"{S}.accumulate_grad_in_fp32", flag)
     keys = [key for key in ("model.dtype", f"{S}.accumulate_grad_in_fp32") if key in reading.source]
     if kind == "fp32":

@@ -9,6 +9,7 @@ from napkin.inputs.launch.checks import check_batch, check_gpus
 from napkin.inputs.launch.format import KeyRule, LaunchFormat, apply, open_reading
 from napkin.inputs.launch.names import FP32, MEGATRON
 from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.shared import take_adapter_dropout
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, names, number, whole
 from napkin.inputs.megatron_shape import config_of
@@ -29,7 +30,7 @@ def _machine(reading: Reading) -> None:
         reading.ask("gpus", "trainer.devices")
     steps = reading.read("trainer.max_steps", lambda value: None if value == -1 else whole(value))
     epochs = reading.read("trainer.max_epochs", lambda value: None if value == -1 else number(value))
-    if steps:
+    if steps or reading.open_among("trainer.max_steps"):
         reading.put("steps", steps, "trainer.max_steps")
     elif epochs:
         reading.put("epochs", epochs, "trainer.max_epochs")
@@ -39,6 +40,9 @@ def _precision(reading: Reading) -> None:
     """precision 32 is fp32; bf16 has fp32 main parameters under O2, and is autocast over fp32 weights without it."""
     kind = str(reading.source.plain("trainer.precision") or "32").lower()
     keys = [key for key in ("trainer.precision", "model.megatron_amp_O2", "model.fp8") if key in reading.source]
+    if not re.fullmatch(r"(bf16|16|32|fp16|fp32)(-(mixed|true))?", kind):
+        reading.ask("precision", "trainer.precision")
+        return
     main = reading.read("model.megatron_amp_O2", flag)
     if reading.read("model.fp8", flag):
         policy = MEGATRON.replace("compute=bf16", "compute=fp8")
@@ -53,8 +57,8 @@ def _precision(reading: Reading) -> None:
 
 NO_DECODER = {
     "model.mm_cfg": "a vision tower runs next to the language model",
-    "model.patch_dim": "a vision transformer: no decoder of tokens",
-    "model.bert_binary_head": "an encoder: no decoder of tokens",
+    "model.patch_dim": "a vision transformer, not a language model",
+    "model.bert_binary_head": "an encoder, not a decoder-only language model",
     "model.retro": "attention to retrieved neighbors",
     "model.unet_config": "a diffusion model",
     "model.vision": "a vision tower runs next to the language model",
@@ -87,7 +91,7 @@ def _check_decoder(reading: Reading) -> None:
     for key in ("name", "run.name", "exp_manager.name"):
         found = OTHERS.search(str(reading.source.plain(key) or "").lower())
         if found:
-            reading.refuse(key, f"names {found[0]}, which is no decoder that napkin builds from sizes")
+            reading.refuse(key, f"names {found[0]}, which is not a decoder that napkin builds from sizes")
             return
 
 
@@ -123,7 +127,7 @@ def _inside(reading: Reading) -> None:
         reading.build(lambda: config_of(_flags(reading), reading.value_of("seq")))
     else:
         reading.ask("model", "restore_from_path")
-    if reading.value_of("seq") is None:
+    if reading.value_of("seq") is None and not reading.open_among("encoder_seq_length", "seq_length"):
         reading.inputs.pop("seq", None)
         reading.take("seq", "data.train_ds.max_seq_length", whole)
     core.take_sp(reading)
@@ -145,6 +149,9 @@ def _inside(reading: Reading) -> None:
         "megatron_fused_adam": 0,
     }
     sharded = reading.read("fsdp", flag)
+    if reading.open_among("optim.name"):
+        reading.ask("optimizer", "optim.name")
+        reading.ask("zero", "optim.name")
     if name == "sgd":
         reading.put("optimizer", "sgd-momentum", "optim.name")
     elif name in known:
@@ -169,6 +176,7 @@ def _inside(reading: Reading) -> None:
         reading.put("lora-rank", rank, "peft.lora_tuning.adapter_dim") if rank else reading.ask(
             "lora-rank", "peft.lora_tuning.adapter_dim"
         )
+        take_adapter_dropout(reading, "peft.lora_tuning.adapter_dropout")
         _targets(reading, "peft.lora_tuning.target_modules")
     elif scheme and scheme not in ("none", "null"):
         reading.refuse("peft.peft_scheme", f"napkin has no adapter {scheme[:40]!r}")

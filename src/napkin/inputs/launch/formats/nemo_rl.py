@@ -7,6 +7,7 @@ from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.names import AUTOCAST, FP32, MEGATRON, lora_targets, take_model
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_updates
+from napkin.inputs.launch.shared import take_adapter_dropout
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, names, natural, number, product, whole
 
@@ -74,9 +75,7 @@ def _layout(reading: Reading) -> None:
     if megatron:
         reading.derive("implementation", "megatron", f"{block}.enabled")
     for option, name in words.items():
-        size = reading.read(f"{block}.{name}", degree)
-        if size:
-            reading.put(option, size, f"{block}.{name}")
+        reading.take(option, f"{block}.{name}", degree)
     if (reading.value_of("tp") or 1) > 1:
         together = reading.read(f"{block}.sequence_parallel", flag)
         reading.put("sp", bool(together), f"{block}.sequence_parallel")
@@ -111,17 +110,13 @@ def _batch(reading: Reading) -> None:
         reading.put(option, found, key) if found else reading.ask(option, key)
     if reading.read(f"{P}.dynamic_batching.enabled", flag):
         reading.ask("micro-batch", f"{P}.dynamic_batching.enabled", micro)
-    batch = reading.read(total, whole)
-    if batch:
-        reading.put("global-batch", batch, total)
+    batch = reading.take("global-batch", total, whole)
     if reading.value_of("task") == "grpo":
         _rollout(reading, batch or 0)
     elif batch:
         check_batch(reading, total)
     if reading.value_of("task") == "sft":
-        packs = reading.read(f"{P}.sequence_packing.enabled", flag)
-        if packs is not None:
-            reading.put("packing", packs, f"{P}.sequence_packing.enabled")
+        reading.take("packing", f"{P}.sequence_packing.enabled", flag)
 
 
 def _rollout(reading: Reading, trained: int) -> None:
@@ -136,9 +131,7 @@ def _rollout(reading: Reading, trained: int) -> None:
         if count:
             take_updates(reading, count * each, trained, prompts, samples, f"{P}.train_global_batch_size")
     share, ranks = f"{G}.vllm_cfg.gpu_memory_utilization", f"{G}.vllm_cfg.tensor_parallel_size"
-    size = reading.read(ranks, degree)
-    if size:
-        reading.put("rollout-tp", size, ranks)
+    reading.take("rollout-tp", ranks, degree)
     shared = reading.read(f"{G}.colocated.enabled", flag)
     if shared is False:
         _apart(reading)
@@ -210,8 +203,9 @@ def _adapters(reading: Reading) -> None:
     if not reading.read(f"{block}.enabled", flag):
         return
     reading.put("adapter", "lora", f"{block}.enabled", origin="derived")
-    rank = reading.read(f"{block}.dim", natural)
-    reading.put("lora-rank", rank, f"{block}.dim") if rank else reading.default("lora-rank", 8, f"{block}.dim")
+    reading.take("lora-rank", f"{block}.dim", whole)
+    reading.default("lora-rank", 8, f"{block}.dim")
+    take_adapter_dropout(reading, f"{block}.dropout")
     wanted = reading.find(f"{block}.target_modules")
     targets = names(wanted.value) if wanted is not None else []
     if targets and not reading.read(f"{block}.match_all_linear", flag):
@@ -252,7 +246,7 @@ FORMAT = LaunchFormat(
         KeyRule(
             f"{M}.activation_checkpointing {M}.peft.* {M}.fp8_cfg.enabled {M}.optimizer.optimizer "
             f"{P}.optimizer.name {P}.precision dpo.reference_policy_kl_penalty",
-            "recompute precision adapter lora-rank lora-targets optimizer",
+            "recompute precision adapter lora-rank lora-dropout lora-targets optimizer",
             "of the same backend",
             _others,
         ),

@@ -56,16 +56,14 @@ def _model(reading: Reading) -> None:
 
 def _amount(reading: Reading) -> None:
     """max_duration counts steps, tokens (2e12T) or epochs (1ep); stop_at and stop_after count steps, and win."""
-    stop = reading.read("stop_at", whole)
-    if stop:
-        reading.put("steps", stop, "stop_at")
+    if reading.take("steps", "stop_at", whole):
         reading.told("max_duration")
         return
     take_duration(reading, "max_duration", {"": "steps", "ep": "epochs", "t": "tokens"})
 
 
 def _sharding(reading: Reading) -> None:
-    kind = str(reading.source.plain("distributed_strategy") or "fsdp").lower()
+    kind = reading.read("distributed_strategy", word({one: one for one in ("fsdp", "ddp", "single")}))
     if kind in ("ddp", "single"):
         reading.put("zero", 0, "distributed_strategy")
         return
@@ -73,7 +71,7 @@ def _sharding(reading: Reading) -> None:
     reading.put("framework", "fsdp", *(keys or ["fsdp"]), origin="derived" if keys else "default")
     stage = reading.read("fsdp.sharding_strategy", word(SHARDING))
     key = "fsdp.sharding_strategy"
-    reading.put("zero", stage, key) if stage is not None else reading.default("zero", 3, key)
+    reading.put("zero", stage, key) if stage is not None else reading.default("zero", 3, key, "distributed_strategy")
     if stage is not None and "hybrid" in str(reading.source.plain(key)).lower():
         replicas = "fsdp.hybrid_sharding_num_model_replicas"
         reading.ask("dp-shard", replicas if replicas in reading.source else key)

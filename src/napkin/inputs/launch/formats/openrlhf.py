@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
-from napkin.inputs.launch.names import MASTER, lora_targets, take_attention, take_model
+from napkin.inputs.launch.names import MASTER, take_attention, take_model, take_targets
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import of_openrlhf
-from napkin.inputs.launch.shared import dtype
+from napkin.inputs.launch.shared import fixed_dtype, take_adapter_dropout
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import degree, flag, names, natural, number, product, whole
+from napkin.inputs.launch.values import degree, flag, natural, number, product, whole
 
 TASKS = {
     "train_sft": "sft",
@@ -114,7 +114,7 @@ def _setup(reading: Reading) -> None:
         take_attention(reading, "ds.attn_implementation", "attn_implementation")
     elif reading.read("flash_attn", flag):
         reading.put("attention", "flash", "flash_attn")
-    reading.default("optimizer", "adamw", "adam.lr")
+    reading.default("optimizer", "adamw", "adam")
     away = _first(reading, "ds.adam_offload", "adam_offload")
     if reading.read(away, flag):
         reading.put("offload", "optimizer", away)
@@ -123,28 +123,28 @@ def _setup(reading: Reading) -> None:
         (("ds.tensor_parallel_size", "ds_tensor_parallel_size"), "tp"),
     ):
         key = _first(reading, *names_)
-        size = reading.read(key, degree)
-        if size:
-            reading.put(option, size, key)
+        reading.take(option, key, degree)
 
 
 def _adapter(reading: Reading) -> None:
     key = _first(reading, "ds.lora.rank", "lora_rank")
     rank = reading.read(key, natural)
+    if reading.open_among(key):
+        reading.ask("adapter", key)
     if rank:
         reading.put("adapter", "lora", key, origin="derived")
         reading.put("lora-rank", rank, key)
+        take_adapter_dropout(reading, "ds.lora.dropout|lora_dropout")
         targets = reading.find("ds.lora.target_modules", "target_modules")
         if targets is not None:
-            where = _first(reading, "ds.lora.target_modules", "target_modules")
-            reading.put("lora-targets", lora_targets(names(targets.value)), where)
+            take_targets(reading, _first(reading, "ds.lora.target_modules", "target_modules"), targets.value)
         else:
             reading.default("lora-targets", "all", "ds.lora.target_modules")
     four = _first(reading, "ds.load_in_4bit", "load_in_4bit")
     if reading.read(four, flag):
         reading.put("quantized", "nf4-dq", four)
     kind = _first(reading, "ds.param_dtype", "param_dtype")
-    narrow = reading.read(kind, dtype)
+    narrow = reading.read(kind, fixed_dtype)
     there = kind if kind in reading.source else "bf16" if "bf16" in reading.source else ""
     policy = {"bf16": MASTER, None: MASTER, "fp16": "fp16-mixed"}.get(narrow, "fp32")
     if rank:
@@ -201,8 +201,9 @@ FORMAT = LaunchFormat(
             _setup,
         ),
         KeyRule(
-            "ds.lora.rank lora_rank ds.lora.target_modules target_modules ds.param_dtype param_dtype bf16 load_in_4bit",
-            "adapter lora-rank lora-targets quantized precision",
+            "ds.lora.rank lora_rank ds.lora.dropout|lora_dropout ds.lora.target_modules target_modules "
+            "ds.param_dtype param_dtype bf16 load_in_4bit",
+            "adapter lora-rank lora-dropout lora-targets quantized precision",
             "DeepSpeed's bf16; LoRA on all linears",
             _adapter,
         ),
@@ -216,7 +217,7 @@ FORMAT = LaunchFormat(
         KeyRule("data.max_samples max_samples", "samples", "at most this many", _amount),
     ),
     ignored="""ckpt logger eval adam actor.adam critic.adam data algo.kl input_key output_key apply_chat_template
-        chosen_key rejected_key module m learning_rate l2 input_template ds.lora.alpha lora_alpha lora_dropout use_wandb
+        chosen_key rejected_key module m learning_rate l2 input_template ds.lora.alpha lora_alpha use_wandb
         actor_learning_rate critic_learning_rate init_kl_coef normalize_reward save_path ckpt_path save_hf_ckpt
         load_checkpoint prompt_data label_key reward.normalize_enable hostfile working_dir runtime_env_json address
         temperature gamma lambd eps_clip max_ckpt_num""",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import model_of, take_optimizer
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.shared import dtype
+from napkin.inputs.launch.shared import fixed_dtype
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, names, product, whole, word
 
@@ -71,9 +71,8 @@ def layout(reading: Reading) -> None:
         ("expert_tensor_parallel_degree", "etp"),
     ):
         name = place(reading, key)
-        size = reading.read(name, degree)
+        size = reading.take(option, name, degree)
         if size:
-            reading.put(option, size, name)
             found[option] = size
     shard_key, copies_key = (
         place(reading, "data_parallel_shard_degree"),
@@ -100,14 +99,11 @@ def layout(reading: Reading) -> None:
     elif shard_key in reading.source:
         reading.ask("gpus", shard_key)
     reshard = place(reading, "fsdp_reshard_after_forward")
-    how = str(reading.source.plain(reshard) or "default").lower()
-    pipelined = found.get("pp", 1) > 1
+    how = reading.read(reshard, word({one: one for one in ("default", "always", "never")})) or "default"
+    pipelined, pipe = found.get("pp", 1) > 1, place(reading, "pipeline_parallel_degree")
+    pipelines = [pipe] if pipelined or reading.open_among(pipe) else []
     stage = 0 if shard == 1 else 2 if how == "never" or (how == "default" and pipelined) else 3
-    keys = [
-        key
-        for key in (shard_key, reshard, *([place(reading, "pipeline_parallel_degree")] if pipelined else ()))
-        if key in reading.source
-    ]
+    keys = [key for key in (shard_key, reshard, *pipelines) if key in reading.source]
     reading.derive("zero", stage, *keys) if keys else reading.default("zero", stage, shard_key)
     if reading.read(place(reading, "enable_async_tensor_parallel"), flag):
         reading.put("async-tp", True, place(reading, "enable_async_tensor_parallel"))
@@ -145,7 +141,12 @@ def batch(reading: Reading) -> None:
 def checkpointing(reading: Reading) -> None:
     """Read what is recomputed: selective is every second layer unless the option is op."""
     mode = str(reading.source.plain("activation_checkpoint.mode") or "selective").lower()
-    option = str(reading.source.plain("activation_checkpoint.selective_ac_option") or "2").lower()
+    chosen = reading.source.plain("activation_checkpoint.selective_ac_option")
+    option = (
+        "op"
+        if str(chosen).lower() == "op"
+        else str(reading.read("activation_checkpoint.selective_ac_option", whole) or 2)
+    )
     keys = [
         key
         for key in ("activation_checkpoint.mode", "activation_checkpoint.selective_ac_option")
@@ -167,10 +168,13 @@ def checkpointing(reading: Reading) -> None:
 
 def precision(reading: Reading) -> None:
     """Read the formats: fp32 shards, bf16 compute; a float8 converter makes linears fp8 over them."""
-    kept = reading.read("training.dtype", dtype) or "fp32"
-    compute = reading.read("training.mixed_precision_param", dtype) or "bf16"
+    kept = reading.read("training.dtype", fixed_dtype) or "fp32"
+    compute = reading.read("training.mixed_precision_param", fixed_dtype) or "bf16"
     converters = [one.lower() for one in names(reading.source.plain("model.converters") or [])]
     eight = [one for one in converters if "float8" in one or "mx" in one]
+    for one in converters:
+        if one not in eight:
+            reading.omit("model.converters", f"napkin does not know the converter {one[:40]!r}")
     old = reading.read("float8.enable_float8_linear|training.enable_float8_linear", flag)
     keys = [key for key in ("training.dtype", "training.mixed_precision_param") if key in reading.source]
     if eight or old:
@@ -222,9 +226,7 @@ def optimizer(reading: Reading) -> None:
 
 def compiled(reading: Reading) -> None:
     """Read whether the model is compiled: the loss alone is not the model."""
-    old = reading.read("training.compile", flag)
-    if old is not None:
-        reading.put("compile", old, "training.compile")
+    reading.take("compile", "training.compile", flag)
     on = reading.read("compile.enable", flag)
     if on is None:
         return

@@ -7,7 +7,7 @@ import re
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import lora_targets, model_of, take_optimizer
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.shared import adapters, dtype
+from napkin.inputs.launch.shared import adapters, fixed_dtype, take_adapter_dropout
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, names, number, whole
 
@@ -46,6 +46,7 @@ def _model(reading: Reading) -> None:
         reading.put("lora-rank", rank, f"{block}.lora_rank") if rank else reading.default(
             "lora-rank", 8, f"{block}.lora_rank"
         )
+        take_adapter_dropout(reading, f"{block}.lora_dropout")
         _targets(reading, block)
     if (method and method.startswith("q")) or reading.read(f"{block}.quantize_base", flag):
         reading.put("quantized", "nf4", key)
@@ -104,12 +105,8 @@ def _layout(reading: Reading) -> None:
         )
         if key in source
     ]
-    size = reading.read("tensor_parallel_dim", degree)
-    if size:
-        reading.put("tp", size, "tensor_parallel_dim")
-    size = reading.read("context_parallel_dim", degree)
-    if size:
-        reading.put("cp", size, "context_parallel_dim")
+    reading.take("tp", "tensor_parallel_dim", degree)
+    reading.take("cp", "context_parallel_dim", degree)
     size = reading.read("data_parallel_shard_dim", lambda value: None if value == -1 else degree(value))
     if size and "data_parallel_shard_dim" in source:
         reading.put("dp-shard", size, "data_parallel_shard_dim")
@@ -139,7 +136,7 @@ def _one_device(reading: Reading) -> bool:
 
 def _precision(reading: Reading) -> None:
     """Everything is in the recipe's dtype, states too."""
-    kind = reading.read("dtype", dtype) or "bf16"
+    kind = reading.read("dtype", fixed_dtype) or "bf16"
     put = reading.put if "dtype" in reading.source else reading.default
     if kind == "fp16":
         reading.refuse("dtype", "torchtune's recipes refuse fp16")
@@ -157,9 +154,7 @@ def _amount(reading: Reading) -> None:
         reading.derive("steps", int(epochs * most), "epochs", "max_steps_per_epoch")
     elif epochs:
         reading.put("epochs", epochs, "epochs")
-    steps = reading.read("num_steps", whole)
-    if steps:
-        reading.put("steps", steps, "num_steps")
+    reading.take("steps", "num_steps", whole)
 
 
 def _others(reading: Reading) -> None:
@@ -189,9 +184,7 @@ def _others(reading: Reading) -> None:
             reading.put(option, f"{before},{word}" if before and option == "offload" else word, key)
         elif on is False and option == "recompute":
             reading.put(option, "none", key)
-    packs = reading.read("dataset.packed", flag)
-    if packs is not None:
-        reading.put("packing", packs, "dataset.packed")
+    reading.take("packing", "dataset.packed", flag)
     if reading.read("compile", lambda value: flag(value) if not isinstance(value, dict) else None):
         reading.put("compile", True, "compile")
 
@@ -209,9 +202,9 @@ FORMAT = LaunchFormat(
     rules=(
         KeyRule(
             "model._component_ policy_model._component_ model.lora_rank model.lora_attn_modules "
-            "model.apply_lora_to_mlp "
+            "model.lora_dropout model.apply_lora_to_mlp "
             "model.apply_lora_to_output model.quantize_base model.use_dora",
-            "model adapter lora-rank lora-targets quantized",
+            "model adapter lora-rank lora-dropout lora-targets quantized",
             "the builder's name: lora_, qlora_, family, size",
             _model,
         ),
@@ -232,7 +225,7 @@ FORMAT = LaunchFormat(
             _others,
         ),
     ),
-    ignored="""device checkpointer optimizer lr_scheduler clip_grad_norm model.lora_alpha model.lora_dropout
+    ignored="""device checkpointer optimizer lr_scheduler clip_grad_norm model.lora_alpha
         metric_logger log_every_n_steps log_level log_peak_memory_stats profiler dataset_val batch_size_val
         tensor_parallel_plan._component_ shuffle seed cudnn_deterministic_mode collate_fn fsdp""",
     not_modelled={

@@ -7,7 +7,7 @@ from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.names import AUTOCAST, MEGATRON, take_model, take_targets
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import of_verl
-from napkin.inputs.launch.shared import dtype
+from napkin.inputs.launch.shared import fixed_dtype
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, natural, number, product, whole
 
@@ -70,14 +70,13 @@ def _machine(reading: Reading) -> None:
     epochs, steps = reading.read("trainer.total_epochs", number), reading.read("trainer.total_training_steps", whole)
     if steps:
         reading.put("steps", steps, "trainer.total_training_steps")
-    elif epochs:
+    elif epochs or reading.open_among("trainer.total_epochs"):
         reading.put("epochs", epochs, "trainer.total_epochs")
 
 
 def _megatron(source: LaunchFile) -> bool:
     chosen = str(source.plain(f"{A}.strategy") or "").lower() == "megatron"
-    words = ("config_name", "model_engine", "engine")
-    named = "megatron" in str(next((source.plain(one) for one in words if source.plain(one)), "")).lower()
+    named = any("megatron" in str(source.plain(one)).lower() for one in ("config_name", "model_engine", "engine"))
     return chosen or named or f"{A}.megatron" in source
 
 
@@ -86,7 +85,7 @@ def _check_engine(reading: Reading) -> None:
     for key in (f"{A}.strategy", "model_engine", "engine", "model.strategy"):
         kind = str(reading.source.plain(key) or "").lower()
         if kind and kind not in ("fsdp", "fsdp2", "megatron", "dp"):
-            reading.refuse(key, f"napkin has no engine {kind[:40]!r} of verl's")
+            reading.refuse(key, f"napkin does not know verl's engine {kind[:40]!r}")
 
 
 def _layout(reading: Reading) -> None:
@@ -145,9 +144,8 @@ def _layout(reading: Reading) -> None:
             f"{block}.param_offload",
             f"{block}.optimizer_offload",
         )
-    for cut in (f"{A}.", f"{A}.fsdp_config.", "engine.", ""):
-        if f"{cut}ulysses_sequence_parallel_size" in source:
-            reading.take("cp", f"{cut}ulysses_sequence_parallel_size", degree)
+    cuts = (f"{A}.", f"{A}.fsdp_config.", "engine.", "")
+    reading.take("cp", "|".join(f"{cut}ulysses_sequence_parallel_size" for cut in cuts), degree)
 
 
 def _is_known(reading: Reading, option: str) -> bool:
@@ -219,7 +217,7 @@ def _others(reading: Reading) -> None:
         reading.default("precision", MEGATRON, f"{A}.megatron.dtype")
         return
     keys = (f"{A}.fsdp_config.model_dtype", "model.fsdp_config.model_dtype", "engine.model_dtype")
-    kept = reading.read("|".join(keys), dtype)
+    kept = reading.read("|".join(keys), fixed_dtype)
     if kept == "bf16":
         reading.put("precision", "bf16-pure", *[one for one in keys if one in source])
     else:

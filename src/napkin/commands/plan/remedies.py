@@ -1,0 +1,89 @@
+"""What would make a fine-tuning task fit on GPUs that hold no layout of it: the changes that `memory` advises, each
+with the best layout that it leaves."""
+
+from __future__ import annotations
+
+from napkin._tables.takes import TAKES
+from napkin.commands.command import find
+from napkin.commands.inputs import Inputs
+from napkin.commands.memory import remedies as of_memory
+from napkin.commands.memory.host import read_whether_kept
+from napkin.commands.memory.question import MemoryQuestion
+from napkin.commands.memory.question import read as read_memory
+from napkin.commands.plan.question import PlanQuestion, read
+from napkin.commands.plan.rows import run_of
+from napkin.commands.question.layout import degrees
+from napkin.errors import NapkinError
+from napkin.options.command_line import option_piece
+from napkin.planning.layouts import Scored, chosen_on
+from napkin.planning.remedies import ADVICE, HOST_TOO_SMALL, TOO_LARGE, Remedy, RemedySearch, advice
+from napkin.planning.remedy_axes import Options
+from napkin.planning.verdicts import Fit, evaluate
+from napkin.render.answer import Answer, Cell, Row
+from napkin.training.tasks import PRETRAIN
+
+TRIED = ({*ADVICE} - {"recompute"}) | {"quantize-experts", "lora-rank", "offload"}
+"""Ways to use less memory that are no layout; recomputation is searched with the layouts."""
+
+
+def suggest(answer: Answer, question: PlanQuestion, gpus: int) -> None:
+    """Add what would make the task fit on these GPUs, in the order in which people who fine-tune try it."""
+    setup, hardware = question.layouts.request.setup, question.layouts.hardware
+    if setup.task == PRETRAIN:
+        return
+    tried = _Changed(question, gpus)
+    found = of_memory.read_axes(question.asked, question.layouts.request.model, setup, hardware)
+    search = RemedySearch([axis for axis in found if axis.name in TRIED], tried.evaluated)
+    rows = [tried.row(one) for one in advice(search)]
+    answer.extra["suggestions"] = rows
+    matters = search.met(HOST_TOO_SMALL) or any("host" in row for row in rows)
+    read_whether_kept(question.asked, matters)
+
+
+class _Changed:
+    """The question with some options changed."""
+
+    def __init__(self, question: PlanQuestion, gpus: int) -> None:
+        self.question, self.gpus = question, gpus
+        self.best: dict[tuple[tuple[str, str | bool], ...], tuple[PlanQuestion, Scored]] = {}
+        """The changed question and its recommended layout, by what changes."""
+
+    def evaluated(self, options: Options) -> Fit | str | None:
+        """Return the memory of the recommended layout; TOO_LARGE where none fits, None where the options do not go
+        together."""
+        try:
+            if "offload" in options:
+                return of_memory.evaluated(self.in_memory(), options, self.question.layouts.hardware)
+            changed = read(self.question.asked.changed(options))
+            chosen, _ = chosen_on(changed.layouts, self.gpus)
+        except NapkinError:
+            return None
+        if chosen is None:
+            return TOO_LARGE
+        self.best[tuple(options.items())] = changed, chosen
+        asked, setup = changed.layouts.request, changed.layouts.setup(chosen.layout)
+        return evaluate(asked.model, setup, asked.implementation, changed.layouts.hardware.capacity)
+
+    def in_memory(self) -> MemoryQuestion:
+        """Return the question to `memory`, which weighs what is kept on the host; no layout with that is timed."""
+        given = {name: one for name, one in self.question.asked.given.items() if name in TAKES["memory"]}
+        return read_memory(Inputs(find("memory"), given), self.question.layouts.request.model)
+
+    def row(self, one: Remedy) -> Row:
+        """Return one suggestion: what changes, what a GPU then uses, and the time of the recommended layout."""
+        row: dict[str, Cell] = {
+            "change": " ".join(option_piece(name, text) for name, text in one.options.items()),
+            "used": int(one.fit.reported.used.value),
+        }
+        if "lora-rank" in one.options and self.question.layouts.request.setup.implementation.tuning is None:
+            row["trains"] = of_memory.TRAINS_LORA
+        known = self.best.get(tuple(one.options.items()))
+        if known is None:
+            asked, hardware = self.in_memory(), self.question.layouts.hardware
+            row |= {**of_memory.on_host(asked, one, hardware), "command": of_memory.command_line(asked, one)}
+            return {**row, "untimed": of_memory.untimed(one.fit.step.setup)}
+        changed, chosen = known
+        line = Inputs(changed.asked.command, changed.asked.without("host-memory")).command_line("plan", {})
+        speed = {"step/time": chosen.time.value, "tokens_per_second_per_gpu": 1 / chosen.token}
+        run = run_of(changed, self.gpus, chosen.token)
+        return {**row, **degrees(chosen.layout), **speed, **run, "command": line}

@@ -1,0 +1,23 @@
+"""A step of a row of measured reinforcement learning, as a question."""
+
+from __future__ import annotations
+
+from napkin.inputs.hardware import Hardware
+from napkin.operations.model import Model
+from napkin.planning.rollouts import Engine, RolloutLengths
+from napkin.record import record
+from napkin.training.setup import Setup
+from napkin.training.trainers import Trainer
+
+
+@record
+class AskedStep:
+    """A step with certain lengths. setup: of the trainer, over sequences of the mean length; engine: None where the
+    model itself generates."""
+
+    model: Model
+    hardware: Hardware
+    trainer: Trainer
+    setup: Setup
+    engine: Engine | None
+    lengths: RolloutLengths

@@ -1,0 +1,38 @@
+"""What a GPU holds in a step that generates answers, as a row of measured reinforcement learning is read."""
+
+from __future__ import annotations
+
+from napkin.commands.validate.rollout_asked import AskedStep
+from napkin.planning.rollout_memory import RolloutFit, Sharing, weigh
+from napkin.planning.rollouts import over, unpadded
+
+TRAINERS_OWN = ("allocated", "reserved")
+"""Figures of the trainer's process, which has no part of the engine's share."""
+
+
+def held_in(asked: AskedStep) -> list[RolloutFit]:
+    """Return the memory of each phase over the longest sequences."""
+    capacity = asked.hardware.term("capacity", "memory/capacity", "byte")
+    setup = over(asked.setup, asked.lengths.most)
+    shares = asked.engine is not None and not asked.engine.apart
+    away = asked.trainer.away if shares else ()
+    sharing = Sharing(asked.engine, asked.trainer.sleeps, away)
+    return [
+        weigh(asked.model, one, asked.trainer.implementation, sharing, capacity)
+        for one in unpadded(setup, [asked.lengths], asked.trainer.unpads)
+    ]
+
+
+def memory_of(fits: list[RolloutFit], what: str, apart: bool) -> tuple[float, float, float]:
+    """Return the bytes of a figure, allocated, reserved or used, and their interval; of one that is not said, the most
+    that the driver shows, from what the trainer allocates up. apart: the engine has GPUs of its own, and the figure is
+    of a trainer's."""
+    name = what if what in TRAINERS_OWN else "phase/update" if apart else "total"
+    path = f"memory/{name}"
+    first = fits[0]
+    middle = (
+        first.terms[path] if name in TRAINERS_OWN else {one.name: one for one in (first.total, *first.phases)}[path]
+    )
+    least = "memory/allocated" if what not in (*TRAINERS_OWN, "used") else path
+    low = min(float(one.ends[least][0]) for one in fits)
+    return float(middle.value), low, max(float(one.ends[path][1]) for one in fits)

@@ -1,0 +1,234 @@
+"""Python programs that train with TRL, transformers' Trainer, peft or unsloth, read without running them."""
+
+from __future__ import annotations
+
+from napkin.inputs.launch.format import KeyRule, LaunchFormat
+from napkin.inputs.launch.formats import hf_trainer
+from napkin.inputs.launch.names import take_model, take_optimizer
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.shared import IDLE_FSDP, adapters, dtype, take_adapter_dropout, take_lora, take_saved
+from napkin.inputs.launch.source import LaunchFile
+from napkin.inputs.launch.values import Open, flag, whole
+
+MODEL = "model_name_or_path"
+DTYPES = ("torch_dtype", "dtype")
+OTHER_HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice", "MaskedLM",
+               "ImageClassification", "Audio", "Speech", "CTC", "ObjectDetection", "Segmentation")  # fmt: skip
+LINEARS = "q,k,v,o,gate,up,down"
+"""What unsloth's get_peft_model adapts unless told otherwise (unsloth/models/llama.py)."""
+
+
+def is_this(source: LaunchFile) -> bool:
+    """Return whether a file is a program whose trainer napkin read."""
+    return source.syntax == "python" and bool(source.command)
+
+
+def _fast(reading: Reading) -> bool:
+    return "unsloth" in reading.source.command
+
+
+def _kind(reading: Reading) -> str:
+    """Return TRL's kind of trainer: sft, dpo, …; "" for transformers' own."""
+    return reading.source.command[-1] if "trl" in reading.source.command else ""
+
+
+def _model(reading: Reading) -> None:
+    """Read the model by the name that it is loaded by; a head that is no language model's is refused."""
+    take_model(reading, MODEL)
+    made = str(reading.source.plain("model_class") or "")
+    head = next((one for one in OTHER_HEADS if one in made), None)
+    if head == "SequenceClassification" and _kind(reading) == "reward":
+        return
+    if head is not None:
+        reading.refuse("model_class", f"{made[:60]} has another head than the preset of that name")
+
+
+def _trainer(reading: Reading) -> None:
+    name = "unsloth" if _fast(reading) else "trl" if _kind(reading) else "hf-trainer"
+    reading.derive("trainer", name, "trainer")
+    if _fast(reading):
+        reading.assume("gpus", 1, MODEL)
+
+
+def _task(reading: Reading) -> None:
+    """Read the task: that of TRL's trainer; transformers' own may train anything on the next token."""
+    kind = _kind(reading)
+    if kind == "cpo" and str(reading.source.plain("loss_type")) == "simpo":
+        reading.derive("task", "simpo", "loss_type")
+    elif kind and kind not in hf_trainer.PROGRAMS:
+        reading.ask("task", "trainer")
+        reading.refuse("trainer", f"napkin has no task of TRL's trainer {kind!r}", "task")
+    else:
+        hf_trainer.task(reading)
+        if kind:
+            reading.derive("task", hf_trainer.PROGRAMS[kind], "trainer")
+
+
+def _seq(reading: Reading) -> None:
+    """Read the longest sequence: unsloth's model has one, which the trainer's own may lower (unsloth/models/rl.py)."""
+    if not _fast(reading) or reading.value_of("task") == "grpo":
+        hf_trainer.seq(reading)
+        return
+    reading.take("seq", "max_seq_length", whole)
+    reading.default("seq", 2048, "max_seq_length")
+    reading.told("max_length")
+
+
+def _adapter(reading: Reading) -> None:
+    """Read adapters; unsloth loads in 4 bits unless told otherwise, with double quantization."""
+    if not _fast(reading):
+        hf_trainer.adapter(reading)
+        return
+    if reading.read("use_peft", flag):
+        linears = None if str(reading.source.plain("model_class")) != "FastLanguageModel" else LINEARS
+        take_lora(reading, "lora_r", "lora_target_modules", 16, linears)
+        take_adapter_dropout(reading, "lora_dropout")
+        take_saved(reading, "lora_modules_to_save")
+        reading.told("use_peft")
+    elif reading.find("use_peft") is not None:
+        reading.ask("adapter", "use_peft")
+    if reading.read("load_in_8bit", flag):
+        reading.put("quantized", "int8", "load_in_8bit")
+    elif reading.read("full_finetuning|load_in_16bit", flag):
+        reading.told("full_finetuning", "load_in_16bit")
+        reading.inputs.pop("quantized", None)
+    elif (four := reading.read("load_in_4bit", flag)) is not None:
+        reading.inputs.pop("quantized", None)
+        if four:
+            reading.put("quantized", "nf4-dq", "load_in_4bit")
+    else:
+        reading.inputs.pop("quantized", None)
+        reading.default("quantized", "nf4-dq", "load_in_4bit")
+
+
+def _precision(reading: Reading) -> None:
+    """Read the formats; unsloth keeps adapters in fp32 (unsloth_zoo/training_utils.py, prepare_model_for_training)."""
+    if not _fast(reading):
+        if isinstance(getattr(reading.find(MODEL), "value", None), Open) and not reading.source.has_any(*DTYPES):
+            reading.ask("precision", MODEL)
+        else:
+            hf_trainer.precision(reading)
+        return
+    reading.told("bf16", "fp16")
+    narrow = reading.read("dtype", dtype) or ("fp16" if reading.read("fp16", flag) else "bf16")
+    key = reading.named("dtype", "fp16", "bf16")
+    if not reading.value_of("adapter"):
+        reading.ask("precision", "full_finetuning")
+    elif reading.find("dtype") is None and not reading.source.has_any("fp16", "bf16"):
+        reading.default("precision", adapters(reading.value_of("quantized") or narrow, "fp32", narrow), "dtype")
+    else:
+        reading.derive("precision", adapters(reading.value_of("quantized") or narrow, "fp32", narrow), key)
+
+
+def _others(reading: Reading) -> None:
+    """Read the rest; unsloth recomputes unless told otherwise, and changes the defaults of TRL's arguments
+    (unsloth/models/rl.py)."""
+    if not _fast(reading):
+        hf_trainer.others(reading)
+        return
+    again = reading.source.plain("use_gradient_checkpointing")
+    if again is not None:
+        reading.put("recompute", "full" if again in (True, "unsloth", "True") else "none", "use_gradient_checkpointing")
+        reading.told("gradient_checkpointing")
+    take_optimizer(reading, "optim")
+    reading.default("optimizer", "adamw-8bit" if reading.source.plain("arguments") else "adamw", "optim")
+    reading.default("recompute", "full", "use_gradient_checkpointing")
+    reading.default("attention", "flash", "attn_implementation")
+    reading.take("packing", "packing", flag)
+
+
+def _batch(reading: Reading) -> None:
+    """Read the batch: 8 without accumulation, and 4 with two in TRL's arguments as unsloth changes them."""
+    changed = _fast(reading) and bool(reading.source.plain("arguments"))
+    for key, option, usual in (
+        ("per_device_train_batch_size", "micro-batch", 4 if changed else 8),
+        ("gradient_accumulation_steps", "grad-accum", 2 if changed else 1),
+    ):
+        reading.take(option, key, whole)
+        reading.default(option, usual, key)
+
+
+def _refused_adapters(reading: Reading) -> None:
+    kind = reading.source.plain("peft_class")
+    if kind is not None:
+        reading.refuse("peft_class", f"napkin does not read the arguments of peft's {kind}Config", "adapter")
+
+
+FORMAT = LaunchFormat(
+    "hf-python",
+    "Python programs of TRL, transformers' Trainer, peft and unsloth",
+    "huggingface/trl trl/trainer/*_config.py; huggingface/transformers training_args.py; huggingface/peft "
+    "tuners/lora/config.py; unslothai/unsloth unsloth/models/{loader,llama,rl}.py",
+    is_this,
+    rules=(
+        KeyRule("model_name_or_path model_class", "model", "the name that from_pretrained is given", _model),
+        KeyRule("trainer", "trainer gpus", "the class; unsloth runs on one GPU", _trainer),
+        KeyRule(
+            "num_generations max_completion_length beta loss_type reward_funcs",
+            "task",
+            "that of TRL's class: SFTTrainer, DPOTrainer, GRPOTrainer, KTO, ORPO, Reward, RLOO",
+            _task,
+        ),
+        KeyRule(
+            "per_device_train_batch_size gradient_accumulation_steps",
+            "micro-batch grad-accum",
+            "8, 1; unsloth 4, 2",
+            _batch,
+        ),
+        KeyRule(
+            "max_length max_seq_length max_prompt_length max_completion_length",
+            "seq",
+            "1,024; unsloth's from_pretrained: 2,048",
+            _seq,
+        ),
+        KeyRule("max_steps num_train_epochs", "steps epochs", "max_steps wins; 3 epochs", hf_trainer.amount),
+        KeyRule(
+            "use_peft lora_r lora_dropout lora_target_modules lora_modules_to_save use_dora load_in_4bit load_in_8bit "
+            "load_in_16bit full_finetuning bnb_4bit_quant_type bnb_4bit_use_double_quant",
+            "adapter lora-rank lora-dropout lora-targets modules-to-save quantized",
+            "LoraConfig, get_peft_model, BitsAndBytesConfig; unsloth: 4 bits unless told otherwise",
+            _adapter,
+        ),
+        KeyRule(
+            "num_generations use_vllm beta",
+            "samples-per-prompt max-prompt-tokens max-response-tokens rollout reference",
+            "GRPO and RLOO: adapters off are the reference",
+            hf_trainer.rollout,
+        ),
+        KeyRule("peft_class", "", "peft's other configurations are refused", _refused_adapters),
+        KeyRule(
+            "deepspeed fsdp fsdp_config",
+            "framework zero offload",
+            "as in a YAML file",
+            hf_trainer.framework,
+        ),
+        KeyRule(
+            "torch_dtype dtype bf16 fp16",
+            "precision",
+            "torch_dtype is what is loaded (left out: fp32), bf16 is autocast on top; unsloth: adapters in fp32",
+            _precision,
+        ),
+        KeyRule(
+            "optim attn_implementation gradient_checkpointing use_gradient_checkpointing use_liger_kernel packing "
+            "torch_compile",
+            "optimizer attention recompute loss packing compile",
+            "TRL and unsloth recompute unless told otherwise",
+            _others,
+        ),
+    ),
+    ignored=hf_trainer.FORMAT.ignored
+    + f"""{IDLE_FSDP} arguments model_class lora_task_type use_cache device_map
+        low_cpu_mem_usage trust_remote_code random_state bnb_4bit_compute_dtype bnb_4bit_quant_storage
+        peft_config.inference_mode peft_config.init_lora_weights loftq_config remove_unused_columns hub_model_id
+        assistant_only_loss completion_only_loss max_lora_rank disable_log_stats reward_funcs dataset_text_field
+        shuffle_dataset dataloader_drop_last greater_is_better eval_packing truncation_mode pad_token eos_token
+        average_tokens_across_devices label_smoothing_factor use_exact_model_name fix_tokenizer""",
+    not_modelled={
+        **hf_trainer.FORMAT.not_modelled,
+        "peft_config.*": "which parameters get adapters",
+        "bnb_4bit_quant_storage": "the format that FSDP sees quantized weights in",
+        "fast_inference gpu_memory_utilization float8_kv_cache": "how the engine that generates samples runs",
+        "finetune_*": "which parts of the model get adapters",
+    },
+    refused=hf_trainer.FORMAT.refused,
+)

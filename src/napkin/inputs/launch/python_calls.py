@@ -1,0 +1,191 @@
+"""A Python program that trains with TRL, transformers' Trainer, peft or unsloth, as the arguments of their classes.
+
+The calls are read from the syntax tree: literals, and names that are assigned one literal. Nothing is run, and what is
+computed, parsed from a command line or decided by a branch is open.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from napkin.errors import Refused
+from napkin.inputs.launch.python_names import Names, Values, called, flat, names_of, shown
+from napkin.inputs.launch.source import FileValue
+from napkin.inputs.launch.values import Open
+from napkin.record import record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+ARGUMENTS = "TrainingArguments"
+KINDS = ("SFT", "DPO", "GRPO", "KTO", "ORPO", "Reward", "RLOO", "PPO", "CPO", "BCO", "GKD", "GOLD", "PRM", "XPO",
+         "OnlineDPO", "NashMD", "SDPO", "AsyncGRPO", "MiniLLM", "SDFT")  # fmt: skip
+"""TRL's trainers, of which each has a Config and a Trainer."""
+CONFIGS = {f"{kind}Config": kind.lower() for kind in KINDS} | dict.fromkeys(
+    (ARGUMENTS, f"Seq2Seq{ARGUMENTS}", f"Unsloth{ARGUMENTS}"), ""
+)
+TRAINERS = {f"{kind}Trainer": kind.lower() for kind in KINDS} | dict.fromkeys(
+    ("Trainer", "Seq2SeqTrainer", "UnslothTrainer"), ""
+)
+FAST = ("FastLanguageModel", "FastModel", "FastVisionModel", "FastTextModel")
+"""unsloth's models."""
+OF_LORA = {
+    "r": "lora_r",
+    "target_modules": "lora_target_modules",
+    "modules_to_save": "lora_modules_to_save",
+    "use_dora": "use_dora",
+    "lora_alpha": "lora_alpha",
+    "lora_dropout": "lora_dropout",
+    "bias": "lora_bias",
+    "task_type": "lora_task_type",
+    "use_rslora": "use_rslora",
+}
+"""Arguments of peft's LoraConfig, and of unsloth's get_peft_model → keys of TRL's ModelConfig."""
+SPREAD = ("model_init_kwargs", "quantization_config")
+"""Arguments that are mappings of keys which other programs state by themselves."""
+OF_MODEL = {"pretrained_model_name_or_path": "model_name_or_path", "model_name": "model_name_or_path"}
+ELSEWHERE = "give model, batch, sequence and layout as options, or write them as keyword arguments with literal values"
+
+
+@record
+class Call:
+    """A call in a program.
+
+    where  what is called, for messages             names, outer  the names of its function, and of the module
+    sure   it is run whenever its function is       targets       names that its result is assigned to
+    """
+
+    node: ast.Call
+    where: str
+    names: Names
+    outer: Names
+    sure: bool
+    targets: tuple[str, ...] = ()
+
+
+class TrainingProgram:
+    """The calls of a program that state a training run, as keys of TRL's and transformers' arguments."""
+
+    def __init__(self, tree: ast.Module, name: str) -> None:
+        self.name = name
+        self.values: dict[str, FileValue] = {}
+        self.lines: dict[tuple[object, ...], int] = {}
+        self.bases = {
+            one.name: base.id
+            for one in ast.walk(tree)
+            if isinstance(one, ast.ClassDef)
+            for base in one.bases
+            if isinstance(base, ast.Name) and (base.id in TRAINERS or base.id in CONFIGS)
+        }
+        self.written: list[tuple[str, ast.Attribute, ast.expr, Call | None]] = []
+        self.calls = self._all_calls(tree)
+
+    def _all_calls(self, tree: ast.Module) -> list[Call]:
+        """Return every call of the program, with the names that its scope knows."""
+        outer = names_of(tree.body)
+        found = _calls_in(tree.body, outer, {})
+        for one in ast.walk(tree):
+            if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                inputs = one.args
+                given = [*inputs.posonlyargs, *inputs.args, *inputs.kwonlyargs, inputs.vararg, inputs.kwarg]
+                inner = names_of(one.body, tuple(each.arg for each in given if each is not None))
+                found += _calls_in(one.body, outer, inner)
+        return sorted(found, key=lambda call: (call.node.lineno, call.node.col_offset))
+
+    def kind(self, call: Call) -> str:
+        """Return the class that a call makes, or the trainer that a class of the program derives from."""
+        word = called(call.node)
+        return self.bases.get(word, word)
+
+    def of_kind(self, table: dict[str, str]) -> list[Call]:
+        return [one for one in self.calls if self.kind(one) in table]
+
+    # keys
+
+    def add(self, key: str, where: str, value: Any, line: int, taken: tuple[str, ...] = ()) -> None:
+        """Add a key; one that is stated twice with two values is open."""
+        before = self.values.get(key)
+        if before is not None and before.value != value:
+            value = Open(f"{before.key} and {where}")
+        self.values[key] = FileValue(where, value, taken)
+        self.lines.setdefault(tuple(where.split(".")), line)
+
+    def take(self, call: Call, words: dict[str, str] | None = None, prefix: str = "") -> None:
+        """Add the keywords of a call, each under its key in `words`, or under its own name with a prefix."""
+        for one in call.node.keywords:
+            if one.arg is None:
+                self._take_spread(call, one.value, words, prefix)
+            else:
+                self._take_keyword(call, one.arg, one.value, words, prefix)
+
+    def _take_spread(self, call: Call, node: ast.expr, words: dict[str, str] | None, prefix: str) -> None:
+        """Add the keywords of `**{…}`, or of a name for a dict."""
+        meant = Values((call.outer, call.names)).expression(node.id) if isinstance(node, ast.Name) else node
+        parts = _parts(meant) if meant is not None else None
+        if parts is None:
+            raise Refused(
+                f"{self.name}:{call.node.lineno}: {call.where} takes settings from **{shown(node)}, which the file "
+                "does not spell out",
+                ELSEWHERE,
+            )
+        for key, value in parts:
+            self._take_keyword(call, key, value, words, prefix)
+
+    def _take_keyword(self, call: Call, name: str, node: ast.expr, words: dict[str, str] | None, prefix: str) -> None:
+        known = Values((call.outer, call.names))
+        meant = known.expression(node.id) if isinstance(node, ast.Name) else None
+        parts = _parts(meant if meant is not None else node)
+        if parts is not None:
+            for inner, part in parts:
+                self._take_keyword(call, f"{name}.{inner}", part, words, prefix)
+            return
+        block, _, last = name.rpartition(".")
+        key = last if block in SPREAD else (words or {}).get(name, prefix + name)
+        value: Any = known.of(node)
+        if not call.sure and not isinstance(value, Open) and value is not None:
+            value = Open(f"{call.where} in a branch")
+        self.add(key, f"{call.where}.{name}", value, node.lineno, tuple(known.conditions))
+
+
+def _calls_in(body: list[ast.stmt], outer: Names, inner: Names) -> list[Call]:
+    """Return the calls of a body, without those of functions and classes that it defines."""
+    found = []
+    for one, sure in flat(body):
+        if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            continue
+        targets: tuple[str, ...] = ()
+        if isinstance(one, ast.Assign):
+            targets = tuple(each.id for part in one.targets for each in ast.walk(part) if isinstance(each, ast.Name))
+        elif isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
+            targets = (one.target.id,)
+        heads = _heads(one)
+        for node in (each for head in heads for each in ast.walk(head)):
+            if isinstance(node, ast.Call):
+                mine = targets if node is getattr(one, "value", None) else ()
+                found.append(Call(node, called(node), inner, outer, sure and not _chosen(one, node), mine))
+    return found
+
+
+def _heads(statement: ast.stmt) -> list[ast.AST]:
+    """Return the expressions of a statement, without the statements inside it."""
+    inside = (ast.stmt, ast.ExceptHandler, ast.match_case)
+    return [one for one in ast.iter_child_nodes(statement) if not isinstance(one, inside)]
+
+
+def _chosen(statement: ast.stmt, node: ast.Call) -> bool:
+    """Return whether a call stands in one side of `a if b else c`."""
+    choices = (one for one in ast.walk(statement) if isinstance(one, ast.IfExp))
+    return any(node in (*ast.walk(one.body), *ast.walk(one.orelse)) for one in choices)
+
+
+def _parts(node: ast.expr) -> list[tuple[str, ast.expr]] | None:
+    """Return the entries of `{"a": …}` or `dict(a=…)`; None for what is neither."""
+    if isinstance(node, ast.Dict):
+        keys = [one.value if isinstance(one, ast.Constant) else None for one in node.keys]
+        if all(isinstance(one, str) for one in keys):
+            return [(str(key), value) for key, value in zip(keys, node.values, strict=True)]
+    if isinstance(node, ast.Call) and called(node) == "dict" and not node.args:
+        given = [(one.arg, one.value) for one in node.keywords if one.arg is not None]
+        return given if len(given) == len(node.keywords) else None
+    return None

@@ -1,0 +1,140 @@
+"""Names in a Python program that stand for one value, and the values that expressions spell. Nothing is run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+
+from napkin.inputs.launch.values import Open, calculated
+from napkin.units import Unreadable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+ON_AMPERE = ("is_bfloat16_supported", "is_bf16_supported", "is_torch_bf16_gpu_available", "is_torch_bf16_available")
+"""Functions that are true on every GPU since Ampere."""
+ENUMS = ("torch", "TaskType")
+"""What has attributes that are values: torch.bfloat16, TaskType.CAUSAL_LM."""
+LONGEST_SHOWN = 60
+Names = Mapping[str, "ast.expr | None"]
+
+
+def flat(body: list[ast.stmt], sure: bool = True) -> Iterator[tuple[ast.stmt, bool]]:
+    """Yield the statements of a body with those inside `with`, `if`, `try` and loops, and whether each is surely run
+    once the body is. `if __name__ == "__main__":` is."""
+    for one in body:
+        yield one, sure
+        if isinstance(one, (ast.With, ast.AsyncWith)):
+            yield from flat(one.body, sure)
+        elif isinstance(one, ast.If):
+            yield from flat(one.body, sure and "__name__" in ast.unparse(one.test))
+            yield from flat(one.orelse, False)
+        elif isinstance(one, (ast.For, ast.AsyncFor, ast.While)):
+            yield from flat([*one.body, *one.orelse], False)
+        elif isinstance(one, ast.Try):
+            yield from flat(one.body, sure)
+            handled = [each for part in one.handlers for each in part.body]
+            yield from flat([*handled, *one.orelse, *one.finalbody], False)
+        elif isinstance(one, ast.Match):
+            yield from flat([each for part in one.cases for each in part.body], False)
+
+
+def names_of(body: list[ast.stmt], parameters: tuple[str, ...] = ()) -> dict[str, ast.expr | None]:
+    """Return the names that a body assigns: the expression of a name that is assigned once and surely, else None."""
+    found: dict[str, ast.expr | None] = dict.fromkeys(parameters)
+    for one, sure in flat(body):
+        if isinstance(one, (ast.Assign, ast.AnnAssign)) and one.value is not None:
+            targets = one.targets if isinstance(one, ast.Assign) else [one.target]
+            for target in targets:
+                alone = isinstance(target, ast.Name) and sure
+                for name in _stored(target):
+                    found[name] = one.value if alone and name not in found else None
+        elif isinstance(one, (ast.AugAssign, ast.For, ast.AsyncFor)):
+            found |= dict.fromkeys(_stored(one.target))
+        elif isinstance(one, (ast.With, ast.AsyncWith)):
+            found |= dict.fromkeys(
+                name for each in one.items if each.optional_vars for name in _stored(each.optional_vars)
+            )
+        elif isinstance(one, (ast.Global, ast.Nonlocal)):
+            found |= dict.fromkeys(one.names)
+    return found
+
+
+def _stored(target: ast.expr) -> list[str]:
+    """Return the names that an assignment's target changes: `CONFIG` of `CONFIG["seq"] = 1` too."""
+    return [one.id for one in ast.walk(target) if isinstance(one, ast.Name)]
+
+
+class Values:
+    """What expressions of a program spell, by the names of its scopes; conditions: functions whose answer was taken."""
+
+    def __init__(self, scopes: tuple[Names, ...]) -> None:
+        self.scopes = scopes
+        self.conditions: list[str] = []
+
+    def expression(self, name: str) -> ast.expr | None:
+        """Return the only expression that a name is assigned; None where there is none, or several."""
+        return next((scope[name] for scope in reversed(self.scopes) if name in scope), None)
+
+    def of(self, node: ast.expr, depth: int = 0) -> Any:
+        """Return the value of a literal, of a name for one, or of arithmetic on them; else Open."""
+        if depth > 20:
+            return Open(shown(node))
+        if isinstance(node, ast.Constant):
+            return node.value if isinstance(node.value, (bool, int, float, str, type(None))) else Open(shown(node))
+        if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+            parts = [self.of(one, depth + 1) for one in node.elts]
+            return Open(shown(node)) if any(isinstance(one, Open) for one in parts) else parts
+        if isinstance(node, ast.Name):
+            meant = self.expression(node.id)
+            return self.of(meant, depth + 1) if meant is not None else Open(node.id)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ENUMS:
+            return f"{node.value.id}.{node.attr}"
+        if isinstance(node, ast.Call) and called(node) in ON_AMPERE:
+            self.conditions.append(f"{called(node)}()")
+            return True
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            inner = self.of(node.operand, depth + 1)
+            return Open(shown(node)) if isinstance(inner, Open) else not inner
+        return self._computed(node, depth)
+
+    def _computed(self, node: ast.expr, depth: int) -> Any:
+        """Return the value of + - * // over numbers, and of texts that are put together."""
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            inner = self.of(node.operand, depth + 1)
+            return -inner if type(inner) in (int, float) else Open(shown(node))
+        if isinstance(node, ast.BinOp):
+            left, right = self.of(node.left, depth + 1), self.of(node.right, depth + 1)
+            sign = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//"}.get(type(node.op))
+            if sign == "+" and isinstance(left, str) and isinstance(right, str):
+                return left + right
+            if sign and type(left) in (int, float) and type(right) in (int, float):
+                try:
+                    value = calculated(f"({left!r}) {sign} ({right!r})")
+                except Unreadable:
+                    return Open(shown(node))
+                return int(value) if value == int(value) else value
+        if isinstance(node, ast.JoinedStr):
+            parts = [
+                self.of(one.value if isinstance(one, ast.FormattedValue) else one, depth + 1) for one in node.values
+            ]
+            if all(isinstance(one, (str, int)) for one in parts):
+                return "".join(str(one) for one in parts)
+        return Open(shown(node))
+
+
+def called(node: ast.Call) -> str:
+    """Return the last name of what a call calls: from_pretrained of FastLanguageModel.from_pretrained."""
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def owner(node: ast.Call) -> str:
+    """Return the name before the last of what a call calls: FastLanguageModel of FastLanguageModel.from_pretrained."""
+    before = node.func.value if isinstance(node.func, ast.Attribute) else None
+    return before.attr if isinstance(before, ast.Attribute) else getattr(before, "id", "")
+
+
+def shown(node: ast.AST) -> str:
+    """Return an expression as messages show it."""
+    return ast.unparse(node).split("\n", 1)[0][:LONGEST_SHOWN]

@@ -1,0 +1,202 @@
+"""Which calls of a Python program state its training run: the trainer's arguments, its model, adapters and formats."""
+
+from __future__ import annotations
+
+import ast
+
+from napkin.errors import Refused
+from napkin.inputs.launch.python_calls import (
+    CONFIGS,
+    ELSEWHERE,
+    FAST,
+    OF_LORA,
+    OF_MODEL,
+    TRAINERS,
+    Call,
+    TrainingProgram,
+)
+from napkin.inputs.launch.python_names import Values, called, owner, shown
+from napkin.inputs.launch.source import LaunchFile, check_size
+from napkin.inputs.launch.values import Open
+from napkin.inputs.load import Document
+
+SKIPPED = (
+    "model args tokenizer processing_class train_dataset eval_dataset data_collator formatting_func callbacks "
+    "compute_metrics peft_config reward_processing_classes preprocess_logits_for_metrics model_init image_processor "
+    "label_names environment_factory tools"
+)
+"""Arguments of trainers that are objects: their settings are read where they are made, or change nothing."""
+ADAPTERS = {f"{kind}Config": kind for kind in (
+    "AdaLora", "Vera", "IA3", "LoHa", "LoKr", "OFT", "BOFT", "PrefixTuning", "PromptTuning", "PromptEncoder",
+    "FourierFT", "LNTuning", "VBLoRA", "Bone", "Miss", "XLora", "HRA", "Poly", "CPT", "RandLora", "Shira")}  # fmt: skip
+"""peft's configurations next to LoraConfig → what they are called."""
+QUANTIZED, MODEL_CONFIG = "quantization_config", "ModelConfig"
+
+
+def program_of(tree: ast.Module, name: str) -> LaunchFile | None:
+    """Return what a program trains as keys of its trainer's arguments; None where it makes no such trainer. Refused (3)
+    where it makes several, or takes its settings from elsewhere."""
+    program = TrainingProgram(tree, name)
+    configs, trainers = program.of_kind(CONFIGS), program.of_kind(TRAINERS)
+    if not configs and not trainers:
+        return None
+    if len(trainers) > 1:
+        lines = ", ".join(str(one.node.lineno) for one in trainers[:5])
+        raise Refused(f"{name}: makes {len(trainers)} trainers (lines {lines})", "give a file of one run")
+    trainer = trainers[0] if trainers else None
+    mine = _configs(program, trainer, configs)
+    if not mine:
+        raise Refused(
+            f"{name}:{trainer.node.lineno if trainer else 1}: the trainer's arguments are not written in the file",
+            "give the launch line that states them, or " + ELSEWHERE,
+        )
+    for one in mine:
+        program.take(one)
+    _take_writes(program, tree, mine)
+    for one in program.calls:
+        if called(one.node) == MODEL_CONFIG:
+            program.take(one)
+    if trainer is not None:
+        _take_trainer(program, trainer)
+    fast = _take_model(program, trainer)
+    _take_adapters(program, trainer)
+    _take_formats(program)
+    _take_checkpointing(program)
+    kind = TRAINERS[program.kind(trainer)] if trainer is not None else CONFIGS[program.kind(mine[0])]
+    kind = kind or next((CONFIGS[program.kind(one)] for one in mine), "")
+    program.add("trainer", called((trainer or mine[0]).node), kind or "transformers", (trainer or mine[0]).node.lineno)
+    program.add("arguments", called(mine[0].node), CONFIGS[program.kind(mine[0])], mine[0].node.lineno)
+    check_size(len(program.values), name)
+    source = LaunchFile(name, "python", program.values, Document(name, None, program.lines))
+    source.command = (*(("unsloth",) if fast else ()), *(("trl", kind) if kind else ("transformers",)))
+    for word, base in program.bases.items():
+        if trainer is not None and called(trainer.node) == word:
+            source.unread[f"class {word}({base})"] = "what it changes of its base class is not read"
+    return source
+
+
+def _bound(program: TrainingProgram, node: ast.expr | None, among: list[Call]) -> list[Call]:
+    """Return those calls that an expression is, or that its name is assigned."""
+    if isinstance(node, ast.Name):
+        return [one for one in among if node.id in one.targets]
+    return [one for one in among if node is not None and one.node in ast.walk(node)]
+
+
+def _argument(call: Call, name: str, at: int | None = None) -> ast.expr | None:
+    """Return an argument by its name, or by its place."""
+    found = next((one.value for one in call.node.keywords if one.arg == name), None)
+    if found is None and at is not None and len(call.node.args) > at:
+        return call.node.args[at]
+    return found
+
+
+def _configs(program: TrainingProgram, trainer: Call | None, configs: list[Call]) -> list[Call]:
+    """Return the arguments of a trainer: those that it is given; else the only ones."""
+    if trainer is not None:
+        given = _bound(program, _argument(trainer, "args", 1), configs)
+        if given:
+            return given
+    return configs
+
+
+def _take_writes(program: TrainingProgram, tree: ast.Module, configs: list[Call]) -> None:
+    """Add what is written into the arguments afterwards: `training_args.max_steps = 100`."""
+    names = {name: one for one in configs for name in one.targets}
+    for one in ast.walk(tree):
+        if not isinstance(one, ast.Assign):
+            continue
+        for target in one.targets:
+            if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id in names:
+                call = names[target.value.id]
+                value = Values((call.outer, call.names)).of(one.value)
+                program.add(target.attr, f"{target.value.id}.{target.attr}", value, one.lineno)
+
+
+def _take_trainer(program: TrainingProgram, trainer: Call) -> None:
+    """Add what a trainer is given next to its arguments, as older versions of TRL were: max_seq_length, packing."""
+    values = Values((trainer.outer, trainer.names))
+    model = _argument(trainer, "model", 0)
+    written = values.of(model) if model is not None else None
+    if isinstance(written, str):
+        program.add("model_name_or_path", f"{trainer.where}.model", written, trainer.node.lineno)
+    for one in trainer.node.keywords:
+        if one.arg == "optimizers":
+            program.add("optim", f"{trainer.where}.optimizers", Open(shown(one.value)), trainer.node.lineno)
+        elif one.arg is not None and one.arg not in SKIPPED.split():
+            value = values.of(one.value)
+            program.add(one.arg, f"{trainer.where}.{one.arg}", value, one.value.lineno, tuple(values.conditions))
+
+
+def _loads_model(call: Call) -> bool:
+    """Return whether a call loads a model, and no tokenizer, processor, configuration or adapter."""
+    made = owner(call.node)
+    others = ("Tokenizer", "Processor", "Config", "Extractor", "PeftModel", "Pipeline", "Engine")
+    return called(call.node) == "from_pretrained" and bool(made) and not any(word in made for word in others)
+
+
+def _take_model(program: TrainingProgram, trainer: Call | None) -> bool:
+    """Add the model that is trained, and how it is loaded; whether unsloth loads it."""
+    every = [one for one in program.calls if _loads_model(one) and owner(one.node)[:1].isupper()]
+    if trainer is not None:
+        given = _bound(program, _argument(trainer, "model", 0), every)
+        before = [one for one in given if one.node.lineno <= trainer.node.lineno]
+        every = before or given or every
+    for one in every:
+        made = owner(one.node)
+        if one.node.args:
+            value = Values((one.outer, one.names)).of(one.node.args[0])
+            program.add("model_name_or_path", f"{made}.from_pretrained", value, one.node.lineno)
+        words = dict(OF_MODEL)
+        named = Call(one.node, f"{made}.from_pretrained", one.names, one.outer, one.sure, one.targets)
+        program.take(named, words)
+        program.add("model_class", made, made, one.node.lineno)
+    if not every and "model_name_or_path" not in program.values:  # nor does TRL's ModelConfig name one
+        program.add("model_name_or_path", "model", Open("the program makes it"), 1)
+    return any(owner(one.node) in FAST for one in every)
+
+
+def _take_adapters(program: TrainingProgram, trainer: Call | None) -> None:
+    """Add LoRA: unsloth's get_peft_model, or a LoraConfig that a trainer or get_peft_model is given."""
+    fast = [one for one in program.calls if called(one.node) == "get_peft_model" and owner(one.node) in FAST]
+    for one in fast:
+        program.take(Call(one.node, "get_peft_model", one.names, one.outer, one.sure), OF_LORA)
+        program.add("use_peft", "get_peft_model", True if one.sure else Open("a branch"), one.node.lineno)
+    for one in program.of_kind(ADAPTERS):
+        program.add("peft_class", called(one.node), ADAPTERS[called(one.node)], one.node.lineno)
+    configs = [one for one in program.calls if called(one.node) == "LoraConfig"]
+    given = [_argument(trainer, "peft_config")] if trainer is not None else []
+    for word, at in (("get_peft_model", 1), ("add_adapter", 0)):
+        takers = [one for one in program.calls if called(one.node) == word and one not in fast]
+        given += [_argument(one, "peft_config", at) for one in takers]
+    stated = [one for one in given if one is not None and not (isinstance(one, ast.Constant) and one.value is None)]
+    if "use_peft" in program.values or any(called(one.node) == MODEL_CONFIG for one in program.calls):
+        stated = [one for one in stated if not (isinstance(one, ast.Call) and called(one) == "get_peft_config")]
+    used = [call for one in stated for call in _bound(program, one, configs)]
+    for one in used or configs:
+        program.take(Call(one.node, "LoraConfig", one.names, one.outer, one.sure), OF_LORA, "peft_config.")
+    sure = used and all(one.sure for one in used) and not any(isinstance(one, ast.IfExp) for one in stated)
+    if stated or configs:
+        node = stated[0] if stated else configs[0].node
+        program.add("use_peft", "peft_config", True if sure else Open(shown(node)), node.lineno)
+
+
+def _take_formats(program: TrainingProgram) -> None:
+    """Add the format that the model is loaded in: BitsAndBytesConfig's arguments, or what is not spelled out."""
+    configs = [one for one in program.calls if called(one.node) == "BitsAndBytesConfig"]
+    stated = program.values.pop(QUANTIZED, None)
+    for one in configs:
+        program.take(one)
+    if not configs and stated is not None and stated.value is not None:
+        program.add("load_in_4bit", stated.key, Open(str(stated.value)), 1)
+
+
+def _take_checkpointing(program: TrainingProgram) -> None:
+    """Add that a program switches on recomputation itself."""
+    for one in program.calls:
+        word = called(one.node)
+        if word == "gradient_checkpointing_enable":
+            program.add("gradient_checkpointing", word, True if one.sure else Open("a branch"), one.node.lineno)
+        elif word == "prepare_model_for_kbit_training" and owner(one.node) not in FAST:
+            on = _argument(one, "use_gradient_checkpointing", 1)
+            value = Values((one.outer, one.names)).of(on) if on is not None else True
+            program.add("gradient_checkpointing", word, value if one.sure else Open("a branch"), one.node.lineno)

@@ -1,0 +1,141 @@
+"""Which layers of a backward pass are looked at, and what gradients of shared weights it has left, by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from napkin.footprint import peaks
+from napkin.footprint.legs import TowerPart, legs_of, tower_part
+from napkin.footprint.peaks import Corner, StageLayers
+from napkin.footprint.prepared import _part_asleep
+from napkin.footprint.rank import Rank
+from napkin.footprint.stages import Stage
+from napkin.footprint.states import HeldWeights
+from napkin.operations.implementations import HF
+from napkin.operations.shapes import Shape, Split
+from napkin.training.order import order_of
+from napkin.training.recomputation import Recompute
+from tests.conftest import preset
+
+DEPTH = 10
+
+
+def layers_with(corners: list[Corner], **sizes: Any) -> StageLayers:
+    """Ten layers of one variant, each of which keeps `stays` bytes and whose other sizes are given."""
+    found = {"weights": 0, "copies": 0, "cached": 0, "stays": 0, "returned": {}, "size": 1, "inputs": 0, **sizes}
+    of = cast(Any, StageLayers.__new__(StageLayers))
+    of.step = SimpleNamespace(setup=SimpleNamespace(offload=()), sizes=found)
+    of.stage = SimpleNamespace(low=0, high=DEPTH)
+    of.pieces = [SimpleNamespace(input=found["inputs"])]
+    of.weights, of.copies, of.cached = [found["weights"]], [found["copies"]], [found["cached"]]
+    of.reruns, of.size, of.begin, of.end, of.encoder = [0], found["size"], (0,), (DEPTH,), 0
+    of.corners = lambda: iter(corners)
+    return cast(StageLayers, of)
+
+
+def chosen(monkeypatch: pytest.MonkeyPatch, corners: list[Corner] | None = None, **sizes: Any) -> set[int]:
+    """Return which of three layers that are alike, the third, the fifth and the seventh, are looked at."""
+    monkeypatch.setattr(peaks, "kept_by_layers", lambda step, counts, inputs: counts[0] * step.sizes["stays"])
+    monkeypatch.setattr(peaks, "returned_bytes", lambda step, stage, layer: step.sizes["returned"].get(layer, 0))
+    of = layers_with(corners or [(1, 0, (n,), 0, 0) for n in (7, 5, 3)], **sizes)
+    return {int(upto[0]) for _, _, upto, _, _ in of.largest_corners(lambda made: made)}
+
+
+def test_of_layers_that_are_alike_those_with_the_most_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layer n of ten has n·stays behind it and (10 − n)·weights made: 10·3 + 12·7 is more than 10·7 + 12·3, and forward
+    10·7 more than 10·3. Copies that are free again count against it: 12 − 3 is less than 10."""
+    assert chosen(monkeypatch, stays=10, weights=12) == {3, 7}
+    assert chosen(monkeypatch, stays=10, weights=9) == {7}
+    assert chosen(monkeypatch, stays=10, weights=12, copies=3) == {7}
+
+
+def test_forward_what_is_cached_later_is_not_there_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """10·n − 14·(10 − n) grows with n as 10·n does; what the layer before returned may be more: 1,000 bytes."""
+    assert chosen(monkeypatch, stays=10, cached=14) == {7}
+    assert chosen(monkeypatch, stays=10, returned={2: 1000}) == {3, 7}
+
+
+def test_what_is_recomputed_and_checkpoints_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fifth layer holds most backward where 100 bytes are recomputed with it; of groups, the inputs of its 9
+    checkpoints are more than those of 1."""
+    recomputed = [(1, 0, (n,), 0, 100 * (n == 5)) for n in (7, 5, 3)]
+    assert chosen(monkeypatch, cast(Any, recomputed), stays=10) == {5, 7}
+    groups = [(1, 0, (n,), 9 if n == 5 else 1, 0) for n in (7, 5, 3)]
+    assert chosen(monkeypatch, cast(Any, groups), stays=10, size=2, inputs=50) == {5}
+
+
+def test_ends_are_not_like_layers_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first and the last of a stage are looked at next to the one between that holds the most."""
+    corners: list[Corner] = [(1, 0, (n,), 0, 0) for n in (10, 7, 3, 1)]
+    assert chosen(monkeypatch, corners, stays=10, weights=9) == {10, 7, 1}
+
+
+HOLDER, READER = object(), object()
+KEY = (id(HOLDER), 0)
+
+
+def shared(begin: tuple[int, int] = (0, 0)) -> StageLayers:
+    """Two layers that hold a weight of 10 bytes each, and four that read these in turn, from layer `begin` on."""
+    of = cast(Any, StageLayers.__new__(StageLayers))
+    of.order = order_of(((1, ((2, 0), (4, 1))),), Recompute("none"), 0)
+    of.step = SimpleNamespace(
+        replays=SimpleNamespace(weights=lambda kind: {KEY: 10}, shares=lambda kind: {KEY: 10} if kind else {}),
+        run=SimpleNamespace(kinds=[SimpleNamespace(operations=(one,)) for one in (HOLDER, READER)]),
+    )
+    of.stage, of.begin, of.end, of.reruns = SimpleNamespace(low=sum(begin)), begin, (2, 4), [0, 0]
+    return cast(StageLayers, of)
+
+
+@pytest.mark.parametrize(
+    ("done", "left", "beside_a_reader"),
+    [((0, 0), 0, 0), ((0, 1), 10, 10), ((0, 2), 20, 10), ((0, 4), 20, 10), ((1, 4), 10, None), ((2, 4), 0, None)],
+)
+def test_gradients_of_weights_that_layers_share(done: tuple[int, int], left: int, beside_a_reader: int | None) -> None:
+    """The first two readers leave one each, the others add to them, and each holder completes one; a layer that reads
+    adds to its own once both are there."""
+    of = shared()
+    assert of.reused(done) == (left, left)
+    assert beside_a_reader is None or of.reused(done, 1)[0] == beside_a_reader
+
+
+def test_gradients_are_complete_where_no_layer_of_the_stage_adds_to_them() -> None:
+    """On a stage of the readers alone, nothing waits after the fourth."""
+    of = shared(begin=(2, 0))
+    assert of.reused((0, 3)) == (20, 20)
+    assert of.reused((0, 4)) == (20, 0)
+
+
+def test_the_layer_before_a_corner_is_looked_at_where_it_is_alike_and_shares() -> None:
+    of = shared()
+    assert list(of._before(1, 1, (2, 4))) == [(True, 1, (2, 3), 0, 0)]
+    assert list(of._before(1, 1, (2, 1))) == []  # before the first reader is a holder
+    assert list(of._before(1, 0, (2, 0))) == []  # holders share nothing here
+    assert list(shared(begin=(2, 0))._before(1, 1, (2, 2))) == [(True, 1, (2, 1), 0, 0)]
+
+
+def test_what_is_live_at_the_loss_at_least() -> None:
+    """Weights, those of other models, states, the micro-batches in flight and the one that is there."""
+    stage = cast(Stage, SimpleNamespace(chunks=3, parts=1, delayed=0))
+    rank = Rank(stage, HeldWeights(0, 0), 10**6, 0, (("state", 10**4), ("master", 10**5)), 1, 0, 100, 0, (), others=(
+        ("reference", 10**7),))  # fmt: skip
+    assert rank.least == 10**7 + 10**6 + 10**5 + 10**4 + 2 * 100 + 1
+
+
+@pytest.mark.parametrize(("frozen", "asleep"), [("", 0), ("vision", 2), ("projector", 3)])
+def test_what_is_frozen_before_the_language_model_sleeps(frozen: str, asleep: int) -> None:
+    """Patches, tower, projector, images in place, the language model: the first two or three."""
+    model = preset("qwen2.5-vl-7b")
+    shape = Shape(1, 64, images=1, lengths=(64, 64, 16))
+    legs = legs_of(model, HF, HF, shape, Split(), frozen)
+    assert [leg.asleep for leg in legs] == [place < asleep for place in range(5)]
+
+
+def test_layers_of_a_tower_come_first() -> None:
+    """32 layers of Qwen 2.5-VL's tower, its projector, and images put in place; what no gradient reaches sleeps."""
+    part = tower_part(preset("qwen2.5-vl-7b"))
+    assert (part.tower, part.projected, part.layers) == (32, 33, 34)
+    assert [_part_asleep(part, n) for n in (0, 31, 32, 33)] == ["", "", "vision", "projector"]
+    assert _part_asleep(TowerPart(), 99) == ""

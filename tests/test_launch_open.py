@@ -1,0 +1,119 @@
+"""Launch files that leave a value open: what a variable, `auto` or -1 decides is asked, never taken for a default."""
+
+from __future__ import annotations
+
+import pytest
+
+from napkin.errors import NapkinError
+from tests.test_launch import read
+
+SWIFT = """#!/bin/bash
+NPROC_PER_NODE=4 swift sft --model Qwen/Qwen2.5-7B-Instruct {} --per_device_train_batch_size 1 \\
+ --torch_dtype bfloat16 --learning_rate 1e-4 --max_length 2048
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "option"),
+    [
+        ("--train_type $KIND", "adapter"),
+        ("--lora_rank $RANK", "lora-rank"),
+        ("--target_modules $WHICH", "lora-targets"),
+        ("--quant_bits $BITS", "quantized"),
+        ("--gradient_checkpointing $AGAIN", "recompute"),
+        ("--sequence_parallel_size $SP", "cp"),
+        ("--optim $OPTIM", "optimizer"),
+    ],
+)
+def test_what_a_variable_decides_is_asked_and_not_the_default(more: str, option: str) -> None:
+    options, _ = read(SWIFT.format(more))
+    assert option in options
+    assert options[option] is None
+
+
+@pytest.mark.parametrize("word", ["auto", "-1", "${nowhere}"])
+def test_a_number_left_open_is_asked(word: str) -> None:
+    """Each of the frameworks has a default for these keys, which a key that is there does not mean."""
+    llama = "stage: sft\nfinetuning_type: lora\nmodel_name_or_path: Qwen/Qwen3-8B\nbf16: true\n"
+    for key, option in (("lora_rank", "lora-rank"), ("cutoff_len", "seq"), ("tensor_model_parallel_size", "tp")):
+        options, _ = read(f"{llama}{key}: {word}\n")
+        assert options[option] is None
+    options, _ = read(
+        "actor_rollout_ref:\n  model:\n    path: Qwen/Qwen3-8B\n  actor:\n    ppo_mini_batch_size: 8\n"
+        f"  rollout:\n    tensor_model_parallel_size: {word}\n"
+    )
+    assert options["rollout-tp"] is None
+
+
+def test_fp8_that_is_not_counted_is_said() -> None:
+    """IN_8_BITS has the formats of training all weights alone."""
+    options, reading = read(
+        "base_model: Qwen/Qwen3-8B\nsequence_len: 512\nmicro_batch_size: 1\nbf16: true\nfp8: true\n"
+        "adapter: lora\nlora_r: 8\nlora_target_linear: true\n"
+    )
+    assert options["precision"] == "frozen=bf16,param=fp32,grad=fp32,compute=bf16,state=fp32"
+    assert "fp8" in {one.key for one in reading.not_modelled}
+
+
+def test_megatrons_arguments_in_yaml_keep_their_lines() -> None:
+    text = "ENV_VARS:\n  A: 1\nMODEL_ARGS:\n  --num-layers: 2\n  --hidden-size: many\n  --micro-batch-size: 1\n"
+    with pytest.raises(NapkinError, match=r"file:5: hidden-size: 'many' is not a number"):
+        read(text + "  --tensor-model-parallel-size: 1\n")
+
+
+def test_a_script_is_no_description_of_a_model() -> None:
+    """Its sizes stand among other keys, of which a description reads none (transformers' run_clm.py)."""
+    line = "deepspeed run_clm.py --model_type gpt2 --n_layer 3 --n_embd 128 --per_device_train_batch_size 4\n"
+    with pytest.raises(NapkinError, match="of no format that napkin knows"):
+        read(line)
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        # what several keys make together is asked where one of them is open: 2 × ? GPUs, ? layers of 64
+        (
+            "base_model: Qwen/Qwen3-8B\nsequence_len: 8\nmicro_batch_size: 1\ndp_shard_size: 2\n"
+            "tensor_parallel_size: ${TP}\nload_in_4bit: ${FOUR}\nadapter: qlora\n",
+            ("gpus", "tp", "quantized"),
+        ),
+        (
+            "torchrun pretrain_gpt.py --num-layers $N --hidden-size 64 --num-attention-heads 4 --seq-length 8 "
+            "--micro-batch-size 1 --attention-dropout 0 --hidden-dropout $DROP\n",
+            ("model", "dropout"),
+        ),
+        ("n_layer = count()\nn_head = 4\nn_embd = 64\nbatch_size = 8\nblock_size = 64\n", ("model",)),
+        ('{"zero_optimization": {"stage": 3, "offload_param": {"device": "auto"}}}', ("offload",)),
+    ],
+)
+def test_what_keys_make_together_is_asked_where_one_is_open(text: str, options: tuple[str, ...]) -> None:
+    found, _ = read(text)
+    assert [found.get(name, "absent") for name in options] == [None] * len(options)
+
+
+def test_auto_is_no_number_format_of_a_framework() -> None:
+    text = "model: {_component_: torchtune.models.llama3.llama3_8b}\nbatch_size: 1\ndtype: auto\n"
+    with pytest.raises(NapkinError, match="file:3: dtype: 'auto' is not one of"):
+        read(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("base_model: Qwen/Qwen3-8B\nsequence_len: 8\nmicro_batch_size: 1\nbf16: florble\n", "bf16"),
+        (
+            '{"zero_optimization": {"stage": 3, "offload_param": {"device": "gpu"}}}',
+            "zero_optimization.offload_param.device",
+        ),
+        (
+            "[model]\nname='llama3'\nflavor='8B'\n[training]\nseq_len=8\n[activation_checkpoint]\n"
+            "mode='selective'\nselective_ac_option='some'\n",
+            "activation_checkpoint.selective_ac_option",
+        ),
+        ("model: {name: mpt_causal_lm}\nglobal_train_batch_size: 8\nmax_duration: 1ba\nprecision: half\n", "precision"),
+    ],
+)
+def test_a_word_that_its_framework_does_not_know_is_an_error(text: str, key: str) -> None:
+    """Each was read as the framework's default, or as another word."""
+    with pytest.raises(NapkinError, match=rf"{key}: '\w+' is not (one of|a number)"):
+        read(text)

@@ -1,0 +1,167 @@
+"""Python programs that train with TRL, transformers' Trainer, peft and unsloth: read from their syntax, never run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from napkin.errors import Refused
+from tests.conftest import Napkin
+from tests.test_launch import read
+
+QLORA = """
+import os
+import torch
+from trl import SFTConfig, SFTTrainer
+MODEL = "meta-llama/Llama-3.1-8B"
+SEQ = 2 * 1024
+os.system("touch {touched}")
+
+def main():
+    bnb = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True)
+    model = AutoModelForCausalLM.from_pretrained(MODEL, quantization_config=bnb, torch_dtype=torch.bfloat16)
+    lora = LoraConfig(r=32, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+    args = SFTConfig("out", per_device_train_batch_size=2, gradient_accumulation_steps=8, max_length=SEQ, bf16=True,
+                     num_train_epochs=1, gradient_checkpointing_kwargs={{"use_reentrant": False}}, {more})
+    trainer = SFTTrainer(model=model, args=args, train_dataset=load_dataset("x"), peft_config=lora)
+    trainer.train()
+
+if __name__ == "__main__":
+    main()
+"""
+UNSLOTH = """
+from unsloth import FastLanguageModel, is_bfloat16_supported
+max_seq_length = 2048
+model, tokenizer = FastLanguageModel.from_pretrained(model_name="unsloth/Meta-Llama-3.1-8B",
+    max_seq_length=max_seq_length, dtype=None{loaded})
+model = FastLanguageModel.get_peft_model(model, r=16, use_gradient_checkpointing="unsloth")
+trainer = SFTTrainer(model=model, tokenizer=tokenizer, train_dataset=data(), max_seq_length=max_seq_length,
+    args={arguments}(max_steps=60, fp16=not is_bfloat16_supported(), bf16=is_bfloat16_supported(){more}))
+"""
+
+
+def of(text: str, *names: str) -> list[Any]:
+    options, _ = read(text)
+    return [options.get(name) for name in names]
+
+
+def test_trl_with_a_quantized_base(tmp_path: Path) -> None:
+    """TRL keeps adapters of a quantized base in bf16, and recomputes unless told otherwise; 2 · 1024 tokens."""
+    touched = tmp_path / "touched"
+    options, reading = read(QLORA.format(touched=touched, more="optim='paged_adamw_8bit'"))
+    expected = {
+        "model": "llama3.1-8b",
+        "trainer": "trl",
+        "task": "sft",
+        "micro-batch": 2,
+        "grad-accum": 8,
+        "seq": 2048,
+        "epochs": 1,
+        "adapter": "lora",
+        "lora-rank": 32,
+        "lora-targets": "q,v",
+        "quantized": "nf4-dq",
+        "precision": "frozen=nf4,param=bf16,grad=bf16,compute=bf16,state=bf16",
+        "optimizer": "paged-adamw-8bit",
+        "recompute": "full",
+    }
+    assert {name: options.get(name) for name in expected} == expected
+    assert reading.inputs["lora-rank"].where == "LoraConfig.r"
+    assert reading.inputs["lora-rank"].place.endswith("file:12: LoraConfig.r")
+    assert not touched.exists()
+
+
+def test_unsloths_defaults_are_its_own() -> None:
+    """4 bits with double quantization unless told otherwise; 4 samples and 2 of them accumulated in TRL's arguments,
+    which unsloth changes, 8 and 1 in transformers' (unsloth/models/rl.py); one GPU; adapters in fp32."""
+    names = ("trainer", "gpus", "quantized", "micro-batch", "grad-accum", "optimizer", "seq", "lora-targets")
+    of_trl = UNSLOTH.format(loaded="", arguments="SFTConfig", more="")
+    assert of(of_trl, *names) == ["unsloth", 1, "nf4-dq", 4, 2, "adamw-8bit", 2048, "q,k,v,o,gate,up,down"]
+    plain = UNSLOTH.format(loaded=", load_in_4bit=False", arguments="TrainingArguments", more="")
+    assert of(plain, *names[2:4], "precision", "steps") == [
+        None,
+        8,
+        "frozen=bf16,param=fp32,grad=fp32,compute=bf16,state=fp32",
+        60,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("more", "option"),
+    [
+        ("max_steps=len(data) // 8", "steps"),
+        ("optim=choose()", "optimizer"),
+        ("gradient_checkpointing=config.again", "recompute"),
+        ("fp16=use_fp16", "precision"),
+    ],
+)
+def test_what_is_computed_is_asked(more: str, option: str) -> None:
+    options, _ = read(QLORA.format(touched="x", more=more))
+    assert option in options
+    assert options[option] is None
+
+
+def test_a_name_with_two_values_and_a_branch_are_asked() -> None:
+    text = QLORA.format(touched="x", more="")
+    twice = text.replace("SEQ = 2 * 1024", "SEQ = 1024\nSEQ = 2048")
+    assert of(twice, "seq") == [None]
+    branch = text.replace("    lora = ", "    if tuned():\n        lora = ")
+    assert of(branch, "adapter") == [None]
+    either = text.replace("peft_config=lora", "peft_config=lora if tuned() else None")
+    assert of(either, "adapter") == [None]
+    later = text.replace("    trainer = ", "    args.per_device_train_batch_size = 4\n    trainer = ")
+    assert of(later, "micro-batch") == [None]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("def f(): pass\nx = SFTTrainer(model=m, args=parse())\n", "not written in the file"),
+        ("x = SFTConfig(**options)\n", "takes settings from"),
+        ("a = SFTTrainer(args=SFTConfig())\nb = DPOTrainer(args=DPOConfig())\n", "makes 2 trainers"),
+        ("def f(): pass\nmodel = LoraConfig(r=8)\n", "Python program"),
+    ],
+)
+def test_programs_that_do_not_say_are_refused(text: str, says: str) -> None:
+    with pytest.raises(Refused, match=says):
+        read("import torch\n" + text)
+
+
+def test_trainers_and_heads_without_a_task() -> None:
+    text = "m = AutoModelForTokenClassification.from_pretrained('gpt2')\nt = {}(model=m, args={})\n"
+    assert {one.key for one in read(text.format("Trainer", "TrainingArguments(bf16=True)"))[1].refused} == {
+        "AutoModelForTokenClassification"
+    }
+    options, reading = read(text.format("BCOTrainer", "BCOConfig()"))
+    assert options["task"] is None
+    assert "'bco'" in reading.refused[1].why
+    tuned = "t = GRPOTrainer(model='Qwen/Qwen3-8B', args=GRPOConfig(beta=0.04), peft_config=LoraConfig(r=8))\n"
+    assert of(tuned, "reference", "adapter") == ["adapters-off", "lora"]
+    generated = "t = RLOOTrainer(model='Qwen/Qwen3-8B', args=RLOOConfig(max_prompt_length=256, num_generations=4))\n"
+    assert of(generated, "task", "samples-per-prompt", "model", "seq") == ["rloo", 4, "qwen3-8b", 512]
+
+
+def test_trls_model_config_and_a_notebooks_commands() -> None:
+    """TRL's ModelConfig has the model and LoRA; a notebook without a program starts one by its commands."""
+    text = "m = ModelConfig(model_name_or_path='Qwen/Qwen2.5-3B', torch_dtype='bfloat16', use_peft=True, lora_r=4)\n"
+    text += "t = SFTTrainer(model=m.model_name_or_path, args=SFTConfig(), peft_config=get_peft_config(m))\n"
+    assert of(text, "model", "adapter", "lora-rank") == ["qwen2.5-3b", "lora", 4]
+    command = "!torchrun --nproc_per_node 2 finetune.py --model_name_or_path Qwen/Qwen3-8B --bf16 True \\\n"
+    cell = {"cell_type": "code", "source": ["import os\n", command, "  --per_device_train_batch_size 3\n"]}
+    assert of(json.dumps({"cells": [cell]}), "gpus", "micro-batch", "model") == [2, 3, "qwen3-8b"]
+
+
+def test_a_notebook_is_its_cells(napkin: Napkin, tmp_path: Path) -> None:
+    """Commands to the shell, and a cell that is no Python, are left out."""
+    code = ["!pip install trl\n%load_ext x\n", "broken(a b)", QLORA.format(touched="x", more="")]
+    cells = [{"cell_type": "markdown", "source": ["# A"]}]
+    cells += [{"cell_type": "code", "source": one.splitlines(keepends=True)} for one in code]
+    path = tmp_path / "a.ipynb"
+    path.write_text(json.dumps({"nbformat": 4, "cells": cells}), encoding="utf-8")
+    asked = ["memory", "--from", str(path), "--gpus", "1", "--hardware", "h100", "--json"]
+    found = napkin(asked)
+    assert found.status == 0, found.err
+    assert found.data["inputs"]["micro-batch"]["value"] == 2

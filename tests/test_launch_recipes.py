@@ -1,0 +1,84 @@
+"""Recipes of NeMo AutoModel: what their keys mean, by nemo_automodel's own code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.test_launch import read
+
+AUTOMODEL = """
+recipe: TrainFinetuneRecipeForNextTokenPrediction
+step_scheduler: {{global_batch_size: 64, local_batch_size: 4, max_steps: 100, num_epochs: 2}}
+model: {{_target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained,
+  pretrained_model_name_or_path: Qwen/Qwen3-8B, torch_dtype: {dtype}}}
+distributed: {{strategy: fsdp2, dp_size: {dp}, tp_size: 2, pp_size: {pp}{more}}}
+packed_sequence: {{packed_sequence_size: {pack}}}
+dataset: {{_target_: nemo_automodel.components.datasets.llm.squad.make_squad_dataset, seq_length: 512}}
+optimizer: {{_target_: torch.optim.Adam}}
+loss_fn: {{_target_: nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy}}
+{tail}
+"""
+
+
+def recipe(dtype: str = "bf16", dp: Any = 4, pp: int = 1, more: str = "", pack: Any = 0, tail: str = "") -> str:
+    return AUTOMODEL.format(dtype=dtype, dp=dp, pp=pp, more=more, pack=pack, tail=tail)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # 4 × tp 2 GPUs; weights stay in the format that they are loaded in, computed in bf16; the data set's length
+        (
+            recipe(),
+            {"gpus": 8, "zero": 3, "precision": "bf16-pure", "seq": 512, "steps": 100, "epochs": None, "task": "sft"},
+        ),
+        (recipe(dtype="float32", pack=4096), {"precision": "amp-bf16", "seq": 4096, "packing": True}),
+        # 36 layers over 2 stages in parts of 6 are 3 parts each; layers of stages stay gathered
+        (
+            recipe(pp=2, more=", pipeline: {pp_microbatch_size: 2, layers_per_stage: 6}"),
+            {"gpus": 16, "micro-batch": 2, "vp": 3, "zero": 2},
+        ),
+        (recipe(dp="none"), {"gpus": None, "tp": 2, "global-batch": 64, "micro-batch": 4}),
+        (
+            recipe(more=", reshard_after_forward: false, activation_checkpointing: full"),
+            {"zero": 2, "recompute": "full"},
+        ),
+        # adapters have the format of the weights next to which they are; *_proj is every linear of a layer
+        (
+            recipe(tail="peft: {dim: 16, target_modules: '*_proj'}"),
+            {
+                "adapter": "lora",
+                "lora-rank": 16,
+                "lora-targets": "all",
+                "precision": "frozen=bf16,param=bf16,grad=bf16,compute=bf16,state=bf16",
+            },
+        ),
+        (
+            recipe(
+                tail="peft: {target_modules: ['*.q_proj', '*.v_proj']}\nquantization: {load_in_4bit: true, "
+                "bnb_4bit_quant_type: nf4, bnb_4bit_use_double_quant: true}"
+            ),
+            {"lora-rank": 8, "lora-targets": "q,v", "quantized": "nf4-dq"},
+        ),
+        (recipe(tail="peft: null"), {"adapter": None, "precision": "bf16-pure"}),
+    ],
+)
+def test_automodel(text: str, expected: dict[str, Any]) -> None:
+    options, reading = read(text)
+    assert reading.format.name == "nemo-automodel"
+    assert {option: options.get(option) for option in expected} == expected
+    assert not [one for one in reading.not_modelled if "does not know" in one.why]
+
+
+def test_automodels_sizes_next_to_a_name_are_another_model() -> None:
+    text = recipe().replace("Qwen/Qwen3-8B", "Qwen/Qwen3-8B, num_hidden_layers: 4")
+    assert [one.key for one in read(text)[1].refused] == ["model.num_hidden_layers"]
+
+
+def test_automodels_master_weights_ask_for_the_precision() -> None:
+    """TransformerEngine's FusedAdam keeps moments and a copy in formats of its own."""
+    text = recipe().replace("torch.optim.Adam", "te.FusedAdam, master_weights: true, exp_avg_dtype: torch.float32")
+    options, _ = read(text)
+    assert (options["precision"], options["optimizer"]) == (None, "adamw")
