@@ -151,7 +151,7 @@ FSDP2 = """fsdp2_train
                 "zero": 3,
                 "precision": "bf16-pure",
                 "global-batch": 32,
-            },  # fmt: skip
+            },
         ),
         (MEGATRON_8, "grpo", "list(range(0,4))", {"rollout": None}),
         (MEGATRON_8, "grpo", "my_devices()", {"rollout": None}),
