@@ -246,6 +246,16 @@ def test_advice_names_each_change_once(napkin: Napkin) -> None:
     assert len(changes) == len(set(changes)) > 1
 
 
+def test_gkd_holds_what_distillation_does_and_has_no_time(napkin: Napkin) -> None:
+    """TRL's GKD generates with the model itself before some steps; the step is distillation's."""
+    line = "memory qwen2.5-0.5b --reference qwen2.5-1.5b --seq 1024 --json --task"
+    assert napkin(f"{line} gkd").values == napkin(f"{line} distill").values
+    for command in ("step", "plan"):
+        refused = napkin(f"{command} qwen2.5-0.5b --task gkd --reference qwen2.5-1.5b --gpus 1 --hardware h100")
+        assert refused.status == 3
+        assert "generates answers is not modeled" in refused.err
+
+
 def test_plan_advises_what_memory_does_where_no_layout_of_a_task_fits(napkin: Napkin) -> None:
     """On one card of 24 GB: adapters first, each with the layout that `plan` then recommends; then the host, which must
     hold weights, gradients, master copies and moments of 16 bytes a parameter, and what the pass keeps."""

@@ -39,10 +39,9 @@ SCORED = Task("seq_cls", scalar=True)
 """One answer for a whole sequence: a head of one output, as the reward model's, and sequences by themselves."""
 PREDICTED = {
     SCORED.name: SCORED,
-    "gkd": TASKS["distill"],
-    **{name: TASKS[name] for name in ("sft", "dpo", "orpo", "simpo", "kto", "rm")},
+    **{name: TASKS[name] for name in ("sft", "dpo", "orpo", "simpo", "kto", "rm", "gkd")},
 }
-"""Tasks of rows that train on samples; the memory of distillation is the same over answers of the model's own."""
+"""Tasks of rows that train on samples."""
 REFERENCES = {"second copy": SAME, "adapters switched off": ADAPTERS_OFF, "none": NONE}
 """What rows call where a reference's log-probabilities come from."""
 
@@ -109,7 +108,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
     asked = PREDICTED.get(task)
     if asked is None:
         raise NapkinError(f"the task {task[:40]} is not predicted")
-    if task == "gkd" and asked.teacher and "colocate" in row.text("rl.mode"):
+    if asked.generates and "colocate" in row.text("rl.mode"):
         raise NapkinError("what an engine on the same GPUs takes is not stated")
     other = check_kind(row)
     model, trainer = model_of(row), trainer_of(row)

@@ -10,7 +10,7 @@ from napkin.options.parsers import frozen_parts, lowercase_names, offloads
 GROUP = "Training"
 TORCH_LOSS = "torch"
 """The form of cross entropy that torch has: log-softmax, then the likelihood."""
-TASKS = ("pretrain", "sft", "dpo", "orpo", "simpo", "kto", "rm", "distill", "grpo", "rloo", "ppo")
+TASKS = ("pretrain", "sft", "dpo", "orpo", "simpo", "kto", "rm", "distill", "gkd", "grpo", "rloo", "ppo")
 """What a model can be trained for."""
 ADAPTERS = ("lora", "dora", "adalora", "vera", "ia3", "loha", "lokr", "oft", "boft")
 """Kinds of adapters, as peft names them; dora is its LoRA with use_dora."""

@@ -36,6 +36,7 @@ class Task:
     teacher      the loss is between its distribution over the vocabulary and that of a larger model, the reference
     mismatched   a batch's answers with prompts of others run too, without gradients (KTO's estimate of the KL term)
     scalar       the head has one output, a score
+    generates    the model generates answers itself, without an engine, before some of its steps
     rollout      it trains on answers that an inference engine generates with the model in each step
     critic       a second model of values is trained
     """
@@ -48,6 +49,7 @@ class Task:
     teacher: bool = False
     mismatched: bool = False
     scalar: bool = False
+    generates: bool = False
     rollout: bool = False
     critic: bool = False
     source: str = ""
@@ -164,6 +166,15 @@ TASKS: dict[str, Task] = {
             teacher=True,
             source="trl/experimental/gkd/gkd_trainer.py, compute_loss, generalized_jsd_loss with beta 0.5: the "
             "teacher's pass without gradients follows the model's, and both logits are there in the loss",
+        ),
+        Task(
+            "gkd",
+            "GKD",
+            reference=True,
+            teacher=True,
+            generates=True,
+            source="trl/experimental/gkd/gkd_trainer.py, training_step: with probability lmbda, 0.5 by default, the "
+            "model generates the answers of a batch itself before the step of distillation",
         ),
         Task(
             "rm",

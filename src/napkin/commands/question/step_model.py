@@ -9,7 +9,7 @@ from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.frozen import read_implementation
 from napkin.commands.question.machine import RATES, read_hardware, record_rates
 from napkin.commands.question.setup import read_setup
-from napkin.commands.question.untimed import check_shards, read_untimed
+from napkin.commands.question.untimed import check_generates, check_shards, read_untimed
 from napkin.errors import NapkinError, Refused
 from napkin.evidence import single
 from napkin.evidence.software import stack
@@ -73,6 +73,7 @@ def read_step(inputs: Inputs, model: Model, uses: Iterable[str] = RATES) -> Step
 
 def read_unmeasured(inputs: Inputs, model: Model, setup: Setup, hardware: Hardware) -> StepPrediction:
     """Return plan and rates before a profile's: software, attention's kernel, overlap and factor as the options say."""
+    check_generates(setup.task)
     from napkin.evidence.rates import generation_note
 
     if note := generation_note(hardware):

@@ -7,11 +7,22 @@ from collections.abc import Iterable
 from napkin.commands.inputs import Inputs
 from napkin.errors import Problems, Refused
 from napkin.options.training import UNTIMED
+from napkin.training.tasks import PRETRAIN, TASKS, Task
 
 
 def read_untimed(inputs: Inputs) -> None:
     """Refuse (3) options whose effect on a step's time is not modeled, all at once."""
     _refuse(name for name in UNTIMED if inputs.value(name) is not None and name in inputs)
+    check_generates(TASKS[str(inputs.peek("task") or PRETRAIN.name)])
+
+
+def check_generates(task: Task) -> None:
+    """Refuse a task in which the model itself generates answers."""
+    if task.generates:
+        raise Refused(
+            f"--task {task.name}: the time in which the model generates answers is not modeled",
+            "--task distill times its other steps; napkin memory counts its bytes",
+        )
 
 
 def check_shards(shard: int, zero: int) -> None:

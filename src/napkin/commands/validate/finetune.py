@@ -139,6 +139,8 @@ class TunedRow:
             raise NapkinError("the accelerator is not stated")
         if quantity in PHASES:
             raise NapkinError("only reinforcement learning has phases")
+        if asked.setup.task.generates:
+            raise NapkinError("the time in which the model generates answers is not modeled")
         if asked.lengths.untimed:
             raise NapkinError(asked.lengths.untimed)
         return _timed(self, asked.hardware, quantity, level), ""

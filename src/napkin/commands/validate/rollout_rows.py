@@ -70,6 +70,7 @@ class RolloutRow:
     seconds   of a step, with the likely lengths and division of the GPUs, then with the others that the row leaves open
     lengths   the same      gpus  in total      steps  of the whole run, 0 where it does not say
     held      memory of its phases, where it measured any        apart  its engine has GPUs of its own
+    bound     bytes of a GPU that it did not run out of
     streams   answers are generated while the model is trained      source  that the row is of, which is held out
     """
 
@@ -81,6 +82,7 @@ class RolloutRow:
     source: str
     held: list[RolloutFit]
     apart: bool = False
+    bound: float = math.inf
 
     def predicted(self, quantity: str, level: float) -> tuple[Interval, str]:
         """Return a quantity with its interval; and for memory the verdict on the run's accelerator."""
@@ -88,7 +90,9 @@ class RolloutRow:
             raise NapkinError("answers are generated while the model is trained: what is measured is the wait for them")
         if quantity.startswith(MEMORY):
             verdict = self.held[0].verdict
-            return memory_of(self.held, quantity.removeprefix(MEMORY), self.apart), verdict
+            ends = memory_of(self.held, quantity.removeprefix(MEMORY), self.apart)
+            value, low, high = (min(end, self.bound) for end in ends)
+            return (value, low, high), verdict
         value, path = self.value(quantity, 0)
         lows, highs = [], []
         for place, seconds in enumerate(self.seconds):
@@ -165,6 +169,7 @@ def rollout_row(row: RowFields) -> RolloutRow:
         _source_of(row),
         held,
         places[0].apart,
+        math.inf if row.flag("measured.oom") else hardware.capacity,
     )
 
 
