@@ -48,5 +48,5 @@ STEPS: tuple[tuple[str, str, str, float], ...] = (
     ('nemorl05-94-qwen3-30b-a3b-gb200-32-off', 'NVIDIA NeMo RL performance summary, v0.5', 'qwen3-30b-a3b', -0.2022),
     ('nemorl05-95-qwen3-32b-gb200-16', 'NVIDIA NeMo RL performance summary, v0.5', 'qwen3-32b', -0.3043),
     ('nemorl05-96-qwen3-32b-gb200-32-off', 'NVIDIA NeMo RL performance summary, v0.5', 'qwen3-32b', -0.278),
-    ('miles-qwen3-30b-a3b-8xmi300x', 'LMSYS blog, ROCm support for Miles', 'qwen3-30b-a3b', -0.3905),
+    ('miles-qwen3-30b-a3b-8xmi300x', 'LMSYS blog, ROCm support for Miles', 'qwen3-30b-a3b', -0.3904),
 )
