@@ -6,9 +6,9 @@ import pytest
 
 from napkin.architectures import implementation_of
 from napkin.footprint import memory as footprint
+from napkin.footprint.held import gathered
 from napkin.footprint.prepared import prepare, stack_of_step
 from napkin.footprint.rank_weights import weights_on_a_rank
-from napkin.footprint.states import gathered
 from napkin.operations.adapter_kinds import KINDS, Beside, near_square, nearest_divisor
 from napkin.operations.lora_targets import resolved
 from napkin.operations.model import Model

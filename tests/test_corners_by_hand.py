@@ -8,12 +8,12 @@ from typing import Any, cast
 import pytest
 
 from napkin.footprint import peaks
+from napkin.footprint.held import HeldWeights
 from napkin.footprint.legs import TowerPart, legs_of, tower_part
 from napkin.footprint.peaks import Corner, StageLayers
 from napkin.footprint.prepared import _part_asleep
 from napkin.footprint.rank import Rank
 from napkin.footprint.stages import Stage
-from napkin.footprint.states import HeldWeights
 from napkin.operations.implementations import HF
 from napkin.operations.shapes import Shape, Split
 from napkin.training.order import order_of

@@ -11,9 +11,9 @@ import pytest
 from napkin._tables.adapter_targets import DIFFERS
 from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
+from napkin.footprint.held import HeldWeights, gathered
 from napkin.footprint.prepared import stack_of_step
 from napkin.footprint.rank_weights import weights_on_a_rank
-from napkin.footprint.states import HeldWeights, gathered
 from napkin.formats import stored_bytes
 from napkin.operations.implementations import HF
 from napkin.operations.lora_compared import DETAIL, compared, difference

@@ -10,11 +10,11 @@ import pytest
 
 from napkin.architectures import implementation_of
 from napkin.footprint.gathers import flat_gradient
+from napkin.footprint.held import HeldWeights, divided, gathered, optimizer_of, states_of, still
 from napkin.footprint.memory import rank_of
 from napkin.footprint.offload import host_bytes
 from napkin.footprint.prepared import PreparedStep, prepare
 from napkin.footprint.rank import Moment, Rank, larger, waiting_bytes
-from napkin.footprint.states import HeldWeights, divided, gathered, optimizer_of, states_of, still
 from napkin.operations.model import Model
 from napkin.operations.roles import COLUMN, EXPERT, REPLICATED, ROW, VOCABULARY
 from napkin.operations.work import Weight

@@ -41,9 +41,9 @@ from transformers.pytorch_utils import Conv1D  # noqa: E402
 from napkin._tables import adapter_targets  # noqa: E402
 from napkin.architectures import MODULES, implementation_of  # noqa: E402
 from napkin.errors import NapkinError  # noqa: E402
+from napkin.footprint.held import gathered  # noqa: E402
 from napkin.footprint.prepared import stack_of_step  # noqa: E402
 from napkin.footprint.rank_weights import weights_on_a_rank  # noqa: E402
-from napkin.footprint.states import gathered  # noqa: E402
 from napkin.operations.lora_targets import resolved  # noqa: E402
 from napkin.operations.tuning import Tuning  # noqa: E402
 from napkin.record import replace  # noqa: E402

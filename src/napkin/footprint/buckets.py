@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from napkin.autograd.tensors import ACTIVATION, sized
 from napkin.elementwise import Number, ceil_div
 from napkin.footprint import memory
+from napkin.footprint.held import divided
 from napkin.footprint.pieces import Piece
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import BUCKETS, Moment, Rank
 from napkin.footprint.saving import FULL, saved
-from napkin.footprint.states import divided
 from napkin.operations.base import Operation
 from napkin.record import replace
 from napkin.term import TRUE, Term, add, ceil_divide, constant, largest, leaf, multiply

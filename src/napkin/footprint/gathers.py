@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, maximum, ratio, total, where
+from napkin.footprint.held import HeldWeights
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.stages import Stage
-from napkin.footprint.states import HeldWeights
 
 BLOCKS_IN_FLIGHT = 2
 """Blocks whose parameters FSDP holds gathered: the one in use and the one prefetched."""

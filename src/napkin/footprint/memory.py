@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, maximum, ratio, total
+from napkin.footprint.held import HeldWeights, gathered, states_of, still
 from napkin.footprint.kept import dot, saved_bytes
 from napkin.footprint.moments import moments_of
 from napkin.footprint.optimizer_buffers import tensor_sizes
@@ -17,7 +18,6 @@ from napkin.footprint.rank import Made, Rank
 from napkin.footprint.rank_weights import weights_on_a_rank
 from napkin.footprint.saving import SHARDED, moment_of_saving
 from napkin.footprint.stages import Stage, stage_of
-from napkin.footprint.states import HeldWeights, gathered, states_of, still
 from napkin.operations.model import Model
 from napkin.record import replace
 from napkin.training.setup import Setup

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, ceil_div, maximum, product, total, where
+from napkin.footprint.held import HeldWeights, gathered, states_of
 from napkin.footprint.pieces import Pass
 from napkin.footprint.prepared import PreparedStep, pass_of, stack_of_step
 from napkin.footprint.rank import Made
 from napkin.footprint.rank_weights import weights_on_a_rank
 from napkin.footprint.stages import Stage
-from napkin.footprint.states import HeldWeights, gathered, states_of
 from napkin.operations.losses import LOSSES
 from napkin.record import replace
 from napkin.training.setup import Setup

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from napkin.elementwise import Number, ceil_div, holds_for_all, is_array, maximum, total, where
 from napkin.footprint.allocator import Flow
+from napkin.footprint.held import HeldWeights
 from napkin.footprint.stages import Stage
-from napkin.footprint.states import HeldWeights
 from napkin.record import record, replace
 from napkin.training.setup import Setup
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from napkin.autograd.tensors import sized
 from napkin.elementwise import where
+from napkin.footprint.held import HeldWeights, gathered, still
 from napkin.footprint.legs import tower_part
-from napkin.footprint.states import HeldWeights, gathered, held_weights, still
+from napkin.footprint.states import held_weights
 from napkin.operations.base import Operation
 from napkin.operations.model import Layer, Model, Stack
 from napkin.operations.roles import TOKEN

@@ -9,11 +9,12 @@ from __future__ import annotations
 from napkin.autograd.live import Replay
 from napkin.autograd.tensors import Storage, sized
 from napkin.elementwise import Flag, Number, is_array, where
+from napkin.footprint.held import HeldWeights
 from napkin.footprint.pieces import Pass, Piece
 from napkin.footprint.prepared import PreparedStep, order_of_run, pass_of, stack_of_step, step_of
 from napkin.footprint.rank_weights import Weights, bare, table_of, weights_on_a_rank
 from napkin.footprint.replays import AFTER, Replays, chosen, replayed
-from napkin.footprint.states import HeldWeights, held_weights
+from napkin.footprint.states import held_weights
 from napkin.operations.model import Model
 from napkin.record import fields, replace
 from napkin.training.order import Order

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, maximum, total
+from napkin.footprint.held import HeldWeights
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import Moment, Rank
-from napkin.footprint.states import HeldWeights
 from napkin.record import record
 
 SHARDED, FULL, ON_GPU = "sharded", "full", "full-on-gpu"

@@ -1,0 +1,168 @@
+"""What one rank holds of weights and of their optimizer's states, before and after data parallelism divides them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from napkin.autograd.tensors import sized
+from napkin.elementwise import Number, ceil_div, maximum, total, where
+from napkin.operations.base import Operation
+from napkin.operations.roles import EXPERT, REPLICATED, VOCABULARY
+from napkin.operations.work import Weight
+from napkin.record import record
+from napkin.training.layout import Layout
+from napkin.training.optimizer import Optimizer, State
+from napkin.training.optimizer_states import state_bytes
+from napkin.training.optimizers import OPTIMIZERS
+from napkin.training.setup import Setup
+
+
+def weights_of(operations: Iterable[Operation]) -> Iterator[Weight]:
+    """Yield the parameter tensors of operations; those of shared blocks belong to their owner."""
+    for op in operations:
+        yield from op.weights()
+
+
+@record
+class HeldWeights:
+    """Weights on one rank before data parallelism shards them.
+
+    dense, expert  elements of trained weights; those of experts are separate, for fewer ranks shard them
+    states         (name, bytes of dense weights, bytes of experts) of the optimizer's states
+    frozen         bytes of weights that are not trained, which `dense` and `expert` do not count
+    wide           of the dense elements, those that stay in fp32 where the others, and their gradients, are narrower
+    saved          of the dense elements, those next to adapters that have, with gradients, the frozen weights' type
+    saved_width    bytes of each of them
+    idle           elements of adapters that no gradient reaches, next to what does not run; `frozen` has their bytes
+    """
+
+    dense: Number
+    expert: Number
+    states: tuple[tuple[str, Number, Number], ...] = ()
+    frozen: Number = 0
+    wide: Number = 0
+    idle: Number = 0
+    saved: Number = 0
+    saved_width: Number = 0
+
+    @property
+    def all(self) -> Number:
+        return self.dense + self.expert
+
+    def widened(self, width: Number) -> Number:
+        """Return the bytes of elements in a type of their own beyond `width` bytes for each."""
+        return self.wide * (sized(1, "fp32") - width) + self.typed(width)
+
+    def typed(self, width: Number) -> Number:
+        """Return the same, only of those in the frozen weights' type."""
+        return self.saved * (self.saved_width - width)
+
+    def gradients(self, width: Number) -> Number:
+        """Return the bytes of all gradients, of `width` bytes but for elements in a type of their own."""
+        return self.all * width + self.widened(width)
+
+
+class StateBytes:
+    """Bytes of the optimizer's states by name, of dense weights and of experts, as they are added up."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[str, list[Number]] = {}
+
+    def add(self, name: str, size: Number, expert: bool = False) -> None:
+        """Add bytes of a state; expert: of weights of experts."""
+        both = self._sizes.setdefault(name, [0, 0])
+        both[expert] = both[expert] + size
+
+    def listed(self) -> tuple[tuple[str, Number, Number], ...]:
+        """Return (name, bytes of dense weights, bytes of experts)."""
+        return tuple((name, dense, expert) for name, (dense, expert) in self._sizes.items())
+
+
+def divided(weight: Weight, layout: Layout) -> Number:
+    """Return over how many ranks tensor and expert parallelism divide a weight."""
+    if weight.shard == EXPERT:
+        return layout.ep * layout.etp
+    return 1 if weight.shard == REPLICATED else layout.tp
+
+
+def stays_wide(op: Operation, weight: Weight, setup: Setup) -> bool:
+    """Return whether a weight stays in fp32 where the model is loaded in a 16-bit type, and trained in it: under
+    autocast all weights are fp32, and engines with a master copy cast all of them."""
+    precision, implementation = setup.precision, setup.implementation
+    loaded = precision.frozen or precision.param
+    if loaded not in ("bf16", "fp16") or precision.autocast or precision.master is not None:
+        return False
+    found = implementation.fp32_weights + implementation.fp16_excepts * (loaded == "fp16")
+    path = f"{op.module or 'norm' * op.normalizes()}/{weight.name}"
+    return any(path == one or (not one.startswith("/") and path.endswith(one)) for one in found)
+
+
+def optimizer_of(weight: Weight, optimizer: Optimizer) -> Optimizer:
+    """Return the optimizer of a weight: another one for vectors, embedding and head where it takes only matrices (as
+    Muon's authors advise)."""
+    if optimizer.only_matrices and (len(weight.shape) != 2 or weight.copies > 1 or weight.shard == VOCABULARY):
+        return OPTIMIZERS[optimizer.rest]
+    return optimizer
+
+
+def state_size(state: State, shape: tuple[int, ...], kind: str) -> Number:
+    """Return the bytes of a state of a tensor of this shape in a number format."""
+    return state_bytes(state, shape, sized(1, kind) if kind not in ("mxfp8", "mxfp4", "nvfp4") else 1)
+
+
+def states_of(mine: HeldWeights, setup: Setup) -> tuple[Number, Number, tuple[tuple[str, Number], ...]]:
+    """Return the bytes of parameters, gradients and optimizer states (by name) of a rank that holds these weights."""
+    layout, precision = setup.layout, setup.precision
+    shards = setup.shards  # of dense weights
+    expert_shards = 1 if setup.framework.experts_apart else layout.with_experts(shards)
+
+    def sharded(dense: Number, expert: Number, on: Number) -> Number:
+        return where(on, ceil_div(dense, shards) + ceil_div(expert, expert_shards), dense + expert)
+
+    weight, grad = sized(1, precision.param), sized(1, precision.grad)
+    parameters = sharded(
+        mine.dense * weight + mine.widened(weight) + mine.frozen, mine.expert * weight, layout.zero >= 3
+    )
+    more = mine.widened(grad) if precision.grad == precision.param else 0
+    gradients = sharded(mine.dense * grad + more, mine.expert * grad, layout.zero >= 2)
+    if setup.framework.keeps_stage:  # summed whole over a pipeline's micro-batches, reduced after the last
+        gradients = where((layout.pp > 1) & (layout.zero >= 2), mine.all * grad, gradients)
+    gradients = gradients + setup.framework.accumulator * mine.all
+    counted = () if setup.optimizer.paged else mine.states  # the allocator sees no managed memory
+    states = [(name, sharded(dense, expert, layout.zero >= 1)) for name, dense, expert in counted]
+    if precision.master is not None:
+        size = sized(1, precision.master)
+        states.append(("master", sharded(mine.dense * size, mine.expert * size, layout.zero >= 1)))
+    if "optimizer" in setup.offload:
+        states = []
+    if "parameters" in setup.offload:
+        parameters, gradients = 0 * parameters, 0 * gradients
+    if setup.ema:  # not a part of the optimizer, which may be in the host's memory
+        size = sized(1, precision.state)
+        states.append(("ema", sharded(mine.dense * size, mine.expert * size, layout.zero >= 1)))
+    return parameters, gradients, tuple(states)
+
+
+def gathered(parts: Sequence[tuple[Number, HeldWeights]]) -> HeldWeights:
+    """Return the sum of (count, what one of them holds)."""
+    states = StateBytes()
+    for count, part in parts:
+        for name, dense, expert in part.states:
+            states.add(name, count * dense)
+            states.add(name, count * expert, expert=True)
+    return HeldWeights(
+        total(n * p.dense for n, p in parts),
+        total(n * p.expert for n, p in parts),
+        states.listed(),
+        total(n * p.frozen for n, p in parts),
+        total(n * p.wide for n, p in parts),
+        total(n * p.idle for n, p in parts),
+        total(n * p.saved for n, p in parts),
+        maximum(0, *(p.saved_width for _, p in parts)),
+    )
+
+
+def still(part: HeldWeights, setup: Setup) -> HeldWeights:
+    """Return a piece with its weights frozen."""
+    width = sized(1, setup.precision.frozen or setup.precision.param)
+    return HeldWeights(0, 0, frozen=part.gradients(width) + part.frozen)
