@@ -1,4 +1,4 @@
-"""Recipes of NeMo AutoModel: what their keys mean, by nemo_automodel's own code."""
+"""Recipes of NeMo AutoModel and ROLL: what their keys mean, by their own code."""
 
 from __future__ import annotations
 
@@ -82,3 +82,83 @@ def test_automodels_master_weights_ask_for_the_precision() -> None:
     text = recipe().replace("torch.optim.Adam", "te.FusedAdam, master_weights: true, exp_avg_dtype: torch.float32")
     options, _ = read(text)
     assert (options["precision"], options["optimizer"]) == (None, "adamw")
+
+
+ROLL = """
+pretrain: Qwen/Qwen2.5-7B
+adv_estimator: {estimator}
+rollout_batch_size: 64
+num_return_sequences_in_group: 8
+prompt_length: 512
+response_length: 1024
+max_steps: 500
+init_kl_coef: 0.0
+reward_pretrain: Qwen/Qwen2.5-7B
+actor_train:
+  model_args: {{dtype: bf16, flash_attn: fa2, disable_gradient_checkpointing: false}}
+  training_args: {{per_device_train_batch_size: 1, gradient_accumulation_steps: 32}}
+  strategy_args:
+    strategy_name: {strategy}
+  device_mapping: {trainers}
+actor_infer:
+  generating_args: {{num_return_sequences: "${{num_return_sequences_in_group}}"}}
+  strategy_args: {{strategy_name: vllm, strategy_config: {{gpu_memory_utilization: 0.6, tensor_parallel_size: 2}}}}
+  device_mapping: {engines}
+"""
+MEGATRON_8 = """megatron_train
+    strategy_config:
+      tensor_model_parallel_size: 2
+      use_distributed_optimizer: true
+      recompute_granularity: full"""
+FSDP2 = """fsdp2_train
+    strategy_config: {param_dtype: bf16, reshard_after_forward: true, fsdp_size: 8}"""
+
+
+@pytest.mark.parametrize(
+    ("strategy", "estimator", "engines", "expected"),
+    [
+        # an optimizer step trains 1 × 32 × (8 GPUs / tp 2) = 128 of 64 × 8 = 512 answers: 16 prompts, 4 updates
+        (
+            MEGATRON_8,
+            "grpo",
+            "list(range(0,8))",
+            {
+                "gpus": 8,
+                "tp": 2,
+                "zero": 1,
+                "global-batch": 16,
+                "updates": 4,
+                "samples-per-prompt": 8,
+                "seq": 1536,
+                "rollout": "colocated:0.6",
+                "rollout-tp": 2,
+                "reference": "none",
+                "recompute": "full",
+                "precision": "param=bf16,grad=fp32,compute=bf16,state=fp32,master=fp32",
+            },
+        ),
+        # 8 ranks train 256 answers at a time; the engine has 4 GPUs of its own
+        (
+            FSDP2,
+            "gae",
+            "list(range(8,10)) + list(range(10,12))",
+            {
+                "task": "ppo",
+                "critic": "qwen2.5-7b",
+                "gpus": 12,
+                "rollout": "separate:4",
+                "updates": 2,
+                "zero": 3,
+                "precision": "bf16-pure",
+                "global-batch": 32,
+            },
+        ),
+        (MEGATRON_8, "grpo", "list(range(0,4))", {"rollout": None}),
+        (MEGATRON_8, "grpo", "my_devices()", {"rollout": None}),
+    ],
+)
+def test_roll(strategy: str, estimator: str, engines: str, expected: dict[str, Any]) -> None:
+    text = ROLL.format(strategy=strategy, estimator=estimator, trainers="list(range(0,8))", engines=engines)
+    options, reading = read(text)
+    assert reading.format.name == "roll"
+    assert {option: options.get(option) for option in expected} == expected

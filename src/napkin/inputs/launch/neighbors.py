@@ -50,7 +50,9 @@ NEIGHBORS = (
         _holds("rollout_batch_size", "num_rollout|num_epoch", "actor_num_gpus_per_node|sglang_mem_fraction_static"),
         ROLLOUTS,
     ),
-    Neighbor("ROLL's configuration", _holds("actor_train.strategy_args|actor_train.training_args"), ROLLOUTS),
+    Neighbor(
+        "another of ROLL's configurations", _holds("student.strategy_args|actor_infer.strategy_args"), ROLLOUTS, True
+    ),
     Neighbor("AReaL's configuration", _holds("experiment_name", "trial_name", "cluster|allocation_mode"), ROLLOUTS),
     Neighbor(
         "prime-rl's configuration",
