@@ -252,6 +252,21 @@ def test_the_longest_alone_make_a_range_of_means() -> None:
     assert "assumed: prompts of 200 tokens and answers of 673 tokens" in run_line(f"step {line}").out
 
 
+def test_trl_makes_logits_of_the_answers_alone() -> None:
+    """Of 2,048 and 1,024 tokens a third have logits: each of the others would have theirs of 128,256 words, and as many
+    of the log-softmax or the gradient, 2 bytes each in bf16, at the peak."""
+    line = "memory llama3.2-1b --task grpo --rollout none --gpus 1 --hardware h100 --micro-batch 2 --recompute none"
+    more = "--samples-per-prompt 2 --global-batch 1 --max-prompt-tokens 2048 --max-response-tokens 1024"
+    policy = "--precision bf16-pure"
+    alone, all_of_them = (values(f"{line} {more} {policy}{trainer}") for trainer in (" --trainer trl", ""))
+    prompts = 2 * 2048 * 128_256
+    saved = all_of_them["memory/allocated"] - alone["memory/allocated"]
+    assert saved == pytest.approx(4 * prompts, rel=0.01)
+    short = "--samples-per-prompt 2 --global-batch 1 --max-prompt-tokens 1 --max-response-tokens 3071"
+    same = [values(f"{line} {short} {policy}{one}")["memory/allocated"] for one in (" --trainer trl", "")]
+    assert same[0] == pytest.approx(same[1], rel=0.02)
+
+
 def test_answers_fill_a_tight_limit_and_not_a_generous_one() -> None:
     """NeMo RL's Qwen3-30B-A3B: 3,200 of 4,096 tokens are 14,630 of its own, its 235B's 5,700 of 8,192 are 18,738."""
     own = math.sqrt(14_628.6 * 18_737.8)

@@ -139,6 +139,7 @@ def fused_loss(lowering: Lowering, operations: tuple[Operation, ...], residual: 
         if place
         else residual.tensor
     )
+    lowering.score()
     tape.scope = "loss"
     vocabulary = product.n // lowering.split.tensor
     equal = form.chunks > 1

@@ -155,7 +155,7 @@ def shape_of(model: Model, layout: Layout) -> Shape:
         return Shape(layout.sequences, layout.target or layout.seq, layout.seq)
     lengths = model.vision.lengths(layout.image_tokens) if model.vision is not None else None
     images = layout.sequences * layout.images if layout.images else 0  # none in any of several layouts
-    return Shape(layout.sequences, layout.seq, images=images, lengths=lengths or (1, 1, 1))
+    return Shape(layout.sequences, layout.seq, 0, images, lengths or (1, 1, 1), layout.scored)
 
 
 def _first(run: Pass, setup: Setup, replays: Replays) -> Replay | None:

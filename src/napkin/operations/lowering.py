@@ -15,10 +15,11 @@ from napkin.elementwise import Number, is_zero, maximum
 from napkin.operations.activation_functions import activated
 from napkin.operations.implementations import Implementation
 from napkin.operations.learning import Learning
+from napkin.operations.roles import LM_HEAD
 from napkin.operations.scopes import ScopeNames, Scopes
 from napkin.operations.shapes import Shape, Split, Value
 from napkin.operations.stack_inputs import StackInputs
-from napkin.record import record
+from napkin.record import record, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -140,6 +141,15 @@ class Lowering(StackInputs):
         shares = self.zeros is not None and self.zeros.storage.shared
         return (*self.shared_values(), *((self.zeros.storage,) if shares and self.zeros is not None else ()))
 
+    def _score(self, head: Lowered) -> None:
+        """Let the head read the tokens alone of which logits are made, as transformers' classes do (logits_to_keep)."""
+        whole = self.tokens
+        self.score()
+        for name in head.reads:
+            value = self.values[name]
+            part = self.tape.slice(value.tensor, value.tensor.count // whole * self.tokens, apart=True)
+            self.values[name] = replace(value, tensor=part)
+
     def run(self, program: Program, x: Value | None) -> Value:
         """Run a program's operations in order and return the last one's output; x where there is none."""
         self.values = {**self.shared_tensors} if x is None else {**self.shared_tensors, "x": x}
@@ -163,6 +173,8 @@ class Lowering(StackInputs):
         held = self.implementation.weights_to, self.implementation.variables
         self.scopes = Scopes(self.tape, program.scopes, x is not None, *held)
         for op in program.operations:
+            if op.role == LM_HEAD and self.scored:
+                self._score(op)
             self.tape.scope = op.name
             self.starts[op.name] = len(self.tape.nodes)
             for name in op.reads:

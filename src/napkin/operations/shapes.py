@@ -34,6 +34,7 @@ class Shape:
     """A micro-batch: `sequences` of `length` tokens.
 
     source   length of the encoder's sequences; 0 without an encoder
+    scored   tokens of each, its last ones, of which logits are made; 0: of all
     images   in all sequences together
     lengths  of one of them: its patches, the tokens of the tower, those of the language model
     """
@@ -43,6 +44,7 @@ class Shape:
     source: Number = 0
     images: Number = 0
     lengths: tuple[int, int, int] = (1, 1, 1)
+    scored: int = 0
 
 
 @record

@@ -35,9 +35,16 @@ class StackInputs:
         self.own = shape.length // self.split.context
         self.tokens = self.b * self.own
         self.source = shape.source
+        self.scored = shape.scored
         self.encoded: Tensor | None = None
         self.memory = ""
         self.passed = {name: self._argument(name) for name in self.implementation.passes if name in ARGUMENTS}
+
+    def score(self) -> None:
+        """Go on with the tokens alone of which logits are made: the head reads a view of the others."""
+        if self.scored:
+            self.s, self.own = self.scored, self.scored // self.split.context
+            self.tokens = self.b * self.own
 
     def _argument(self, name: str) -> Tensor:
         """Return what the class passes to each layer and no gradient passes through, one tensor for all layers."""

@@ -98,6 +98,15 @@ def over(setup: Setup, seq: int) -> Setup:
     return replace(setup, layout=setup.layout.replaced(seq=-(-seq // cp) * cp))
 
 
+def scored(setup: Setup, tasks: Sequence[str], answer: int) -> Setup:
+    """Return a setup whose logits are of answers of at most so many tokens, where its trainer makes no others; tasks:
+    those in which it does so."""
+    if setup.task.name not in tasks:
+        return setup
+    cp = int(setup.layout.cp)
+    return replace(setup, layout=setup.layout.replaced(scored=-(-min(answer, int(setup.layout.seq)) // cp) * cp))
+
+
 def unpadded(setup: Setup, means: Sequence[RolloutLengths], unpads: bool) -> list[Setup]:
     """Return the setups of a trainer's largest micro-batch. A micro-batch of one sequence, or with padding, has the
     longest length: that is `setup`. Where several sequences have no padding (`unpads`), there is one for each of

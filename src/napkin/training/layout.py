@@ -24,6 +24,7 @@ class Layout:
     micro     samples in one forward pass         micro_batches  forward passes of one rank in one step
     rows      sequences of a sample: 2 where an answer that is preferred is paired with another
     seq       tokens in a sequence                target  tokens of the decoder's, in an encoder-decoder (0: as many)
+    scored    tokens of a sequence, its last ones, of which logits are made (0: of all)
     images    in a sequence                         image_tokens  what the language model sees of one (0: as the
                                                     config says)
     stages    layers of each pipeline stage, where they are assigned by hand
@@ -43,6 +44,7 @@ class Layout:
     sp: Number = 0
     zero: Number = 0
     target: Number = 0
+    scored: int = 0
     images: int = 0
     image_tokens: int = 0
     schedule: str = "1f1b"

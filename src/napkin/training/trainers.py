@@ -36,6 +36,7 @@ class Trainer:
     sleeps    the engine gives its memory back while the model is trained
     away      what it moves to the host while an engine generates on the same GPUs
     unpads    sequences of a micro-batch of reinforcement learning follow each other without padding
+    scores    tasks whose logits are of the answers alone, not of the prompts
     penalizes a step of reinforcement learning compares with a reference unless a run says otherwise
     broadcast byte/s at which it sends all weights to an engine on GPUs of its own, 0 where nothing says it
     defers    FSDP divides gradients in a step's last micro-batch only: the loop of transformers' Trainer or accelerate
@@ -66,6 +67,7 @@ class Trainer:
     shares: bool = False
     sleeps: bool = True
     away: tuple[str, ...] = ()
+    scores: tuple[str, ...] = ()
     penalizes: tuple[str, ...] = PENALIZED
     unpads: bool = False
     broadcast: float = 0.0
@@ -158,7 +160,9 @@ TRAINERS: dict[str, Trainer] = {
             "huggingface/trl trl/trainer/sft_trainer.py: adapters of a quantized base are cast to bf16; utils.py, "
             "create_model_from_path: a model is loaded in float32 unless a dtype is given; its configs "
             "set gradient_checkpointing since a222aeb46 (8 August 2025, release 0.22); "
-            "grpo_config.py: vllm_gpu_memory_utilization 0.3, vllm_enable_sleep_mode off",
+            "grpo_config.py: vllm_gpu_memory_utilization 0.3, vllm_enable_sleep_mode off; grpo_trainer.py and "
+            "rloo_trainer.py, logits_to_keep: the completion's",
+            scores=("grpo", "rloo"),
             full="amp-bf16",
             beside_quantized="bf16",
             checkpoints=True,
@@ -182,7 +186,9 @@ TRAINERS: dict[str, Trainer] = {
         ),
         Trainer(
             "ms-swift",
-            "modelscope/ms-swift swift/llm/argument: torch_dtype bf16, lora_dtype None: peft's; lora_dropout 0.05",
+            "modelscope/ms-swift swift/llm/argument: torch_dtype bf16, lora_dtype None: peft's; lora_dropout 0.05; "
+            "swift/trainers/rlhf_trainer/grpo_trainer.py, logits_to_keep",
+            scores=("grpo",),
             dropout=0.05,
             checkpoints=True,
             defers=True,

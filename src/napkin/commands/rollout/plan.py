@@ -112,6 +112,7 @@ def _read_freedom(inputs: Inputs, layouts: LayoutQuestion) -> Freedom:
         ranks=inputs.integer_or_none("rollout-tp"),
         family=trainer.engine,
         broadcast=trainer.broadcast,
+        scores=trainer.scores,
         unpads=trainer.unpads,
         host=host,
         form=read_form(inputs, trainer),

@@ -23,7 +23,7 @@ from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.options.training import SETUP_DEFAULTS
 from napkin.planning.rollout_memory import RolloutFit, Sharing, moved_away, spanned, weigh
-from napkin.planning.rollouts import RolloutLengths, over, unpadded
+from napkin.planning.rollouts import RolloutLengths, over, scored, unpadded
 from napkin.record import record
 from napkin.term import Term
 from napkin.training.setup import Setup
@@ -120,7 +120,7 @@ def read(inputs: Inputs, timed: bool = True) -> RolloutQuestion:
     _note(inputs, task.name, away, lengths)
     return RolloutQuestion(
         model=model,
-        setups=tuple(unpadded(setup, means, trainer.unpads)),
+        setups=tuple(unpadded(scored(setup, trainer.scores, lengths.longest), means, trainer.unpads)),
         hardware=hardware,
         implementation=read_implementation(inputs),
         sharing=Sharing(engine, trainer.sleeps, away),

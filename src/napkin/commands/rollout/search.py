@@ -13,7 +13,7 @@ from napkin.evidence.single import StepPrediction
 from napkin.operations.model import Model
 from napkin.planning.layouts import LayoutQuestion, best, recommended
 from napkin.planning.rollout_memory import STATES, RolloutFit, Sharing, hosted_between, moved_away, spanned, weigh
-from napkin.planning.rollouts import APART, FORMAT, PARTS, Engine, RolloutLengths, over, ranks_needed, unpadded
+from napkin.planning.rollouts import APART, FORMAT, PARTS, Engine, RolloutLengths, over, ranks_needed, scored, unpadded
 from napkin.planning.verdicts import FITS, NOT
 from napkin.record import record, replace
 from napkin.term import Term
@@ -32,6 +32,7 @@ class Freedom:
     where    "", or colocated or separate as it was asked  apart  GPUs of an engine on its own, where they are given
     ranks    its tensor-parallel ranks, None: searched
     family   of engines that the trainer's library starts   broadcast  byte/s at which it sends them all weights
+    scores   tasks whose logits are of the answers alone
     unpads   whether sequences of its micro-batches have no padding
     host     bytes of the memory of a node's host, None: not given
     form, shared  number format of the weights of an engine on the trainer's GPUs, and whether they are the trainer's
@@ -45,6 +46,7 @@ class Freedom:
     ranks: int | None
     family: str
     broadcast: float
+    scores: tuple[str, ...]
     unpads: bool
     host: float | None
     form: str
@@ -168,7 +170,8 @@ class RolloutSearch:
     def _evaluated(self, layout: Layout, sharing: Sharing) -> RolloutLayout:
         """Return one way with its memory, over the longest sequences, and its time, over mean ones."""
         assert sharing.engine is not None
-        setup, spans = self.layouts.setup(layout), (self.lengths, *self.others)
+        setup = scored(self.layouts.setup(layout), self.freedom.scores, self.lengths.longest)
+        spans = (self.lengths, *self.others)
         implementation, times = self.layouts.request.implementation, widening(self.confidence)
         first, *rest = (
             weigh(self.model, one, implementation, sharing, self.capacity, times=times)

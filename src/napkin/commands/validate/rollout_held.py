@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.commands.validate.rollout_asked import AskedStep
 from napkin.planning.rollout_memory import RolloutFit, Sharing, weigh
-from napkin.planning.rollouts import over, unpadded
+from napkin.planning.rollouts import over, scored, unpadded
 
 TRAINERS_OWN = ("allocated", "reserved")
 """Figures of the trainer's process, which has no part of the engine's share."""
@@ -13,7 +13,7 @@ TRAINERS_OWN = ("allocated", "reserved")
 def held_in(asked: AskedStep) -> list[RolloutFit]:
     """Return the memory of each phase over the longest sequences."""
     capacity = asked.hardware.term("capacity", "memory/capacity", "byte")
-    setup = over(asked.setup, asked.lengths.most)
+    setup = scored(over(asked.setup, asked.lengths.most), asked.trainer.scores, asked.lengths.longest)
     shares = asked.engine is not None and not asked.engine.apart
     away = asked.trainer.away if shares else ()
     sharing = Sharing(asked.engine, asked.trainer.sleeps, away)

@@ -1,0 +1,128 @@
+"""What the trainer of a row of measured reinforcement learning runs: its setup, layout and passes."""
+
+from __future__ import annotations
+
+from napkin.architectures import build, implementation_of
+from napkin.commands.validate.rollout_lengths import STREAMED
+from napkin.errors import NapkinError
+from napkin.evidence.finetune_adapters import adapters_of, check_kind
+from napkin.evidence.finetune_software import framework_of, optimizer_of, precision_of
+from napkin.evidence.margins import widths_of
+from napkin.evidence.rows import RowFields
+from napkin.inputs.model_file import load_config
+from napkin.inputs.presets import is_preset
+from napkin.operations.model import Model
+from napkin.operations.trained import with_score
+from napkin.planning.rollouts import RolloutLengths
+from napkin.record import replace
+from napkin.training.frameworks import Framework
+from napkin.training.layout import Layout
+from napkin.training.recomputation import recompute
+from napkin.training.setup import Setup, keeps_adapters
+from napkin.training.tasks import (
+    ADAPTERS_OFF,
+    CRITIC,
+    LOGPROBS,
+    NONE,
+    REWARD,
+    SAME,
+    TASKS,
+    ForwardPass,
+    Task,
+    forward_passes,
+    loss_of,
+)
+from napkin.training.trainers import Trainer
+
+COPY, OFF = "copy", "switched off"
+"""Words of a reference model of its own, and of the model with its adapters switched off."""
+
+
+def setup_of(row: RowFields, model: Model, trainer: Trainer, lengths: RolloutLengths, gpus: int, narrow: str) -> Setup:
+    """Return what the trainer runs in an optimizer step: one sequence at a time where the row does not say; a reference
+    as its library has it. narrow: the format of 16 bits where the row does not say."""
+    task = TASKS[row.text("task")]
+    framework = framework_of(row, row.text("layout.stack").lower(), trainer)
+    name = framework.implementation if framework.implementation != "hf" else trainer.implementation
+    kind = "full" if row.text("method.kind").startswith("full") else row.text("method.kind") or "full"
+    adapted = kind != "full"
+    precision = framework.formats(precision_of(row, trainer, framework, kind, narrow))
+    layout = _layout_of(row, trainer, framework, lengths, gpus)
+    implementation = framework.implements(implementation_of(name, model.family), False, int(layout.tp) > 1)
+    if adapted:
+        tuning = adapters_of(row, model, implementation, check_kind(row))
+        implementation = keeps_adapters(replace(implementation, tuning=tuning), precision)
+    optimizer, form = optimizer_of(row)
+    said = row.text("rl.reference").lower()
+    compared = COPY in said or OFF in said or (not said and task.name in trainer.penalizes)
+    reference = (ADAPTERS_OFF if adapted else SAME) if compared else NONE
+    return Setup(
+        replace(implementation, loss=loss_of(task, implementation.loss, precision)),
+        layout,
+        precision,
+        optimizer,
+        form,
+        framework=framework,
+        task=task,
+        forwards=(
+            *(() if _takes_logprobs(row) else (ForwardPass(LOGPROBS, adapters=True, first=True),)),
+            *_sampled(row, task, model),
+            *forward_passes(task, reference, None, True),
+        ),
+        widths=widths_of(framework.name),
+    )
+
+
+def _takes_logprobs(row: RowFields) -> bool:
+    """Return whether the trainer takes the engine's log-probabilities: what verl does where answers are generated all
+    the time (docs/advance/fully_async.md, rollout_correction.bypass_mode), unless it is decoupled from them."""
+    return row.text("rl.mode").lower().startswith(STREAMED) and not row.flag("rl.decoupled")
+
+
+def _layout_of(row: RowFields, trainer: Trainer, framework: Framework, lengths: RolloutLengths, gpus: int) -> Layout:
+    """Return the layout of the trainer over sequences of the mean length."""
+    tp, pp, cp, ep = (row.count(f"layout.{name}") or 1 for name in ("tp", "pp", "cp", "ep"))
+    dp, rest = divmod(gpus, tp * pp * cp)
+    if rest:
+        raise NapkinError(f"its degrees do not divide {gpus} GPUs")
+    micro = row.count("layout.micro_batch") or 1
+    sequences = lengths.prompts * lengths.answers // lengths.updates
+    usual = "full" if trainer.recomputes(row.text("layout.versions")) else "none"
+    zero = row.count("layout.zero", least=0)
+    usual_stage = trainer.stage(framework)
+    return Layout(
+        seq=-(-lengths.mean // cp) * cp,
+        micro=micro,
+        micro_batches=max(1, sequences // (dp * micro)),
+        tp=tp,
+        pp=pp,
+        dp=dp,
+        cp=cp,
+        ep=ep,
+        sp=1 if tp > 1 else 0,
+        zero=usual_stage if zero is None else zero,
+        recompute=recompute((row.text("layout.recompute") or usual).split(" ")[0], "recompute"),
+    )
+
+
+def _sampled(row: RowFields, task: Task, policy: Model) -> tuple[ForwardPass, ...]:
+    """Return the passes over answers that a task with a model of values has next to those of the policy."""
+    if not task.critic:
+        return ()
+    found = []
+    reward, values = _other_of(row, "reward_model", policy), _other_of(row, "critic", policy)
+    if reward is not None:
+        found.append(ForwardPass(REWARD, reward, held=True, first=True))
+    if values is not None:
+        found.append(ForwardPass("values", values, first=True))
+        found.append(ForwardPass(CRITIC, values, held=True, trained=True, first=True))
+    return tuple(found)
+
+
+def _other_of(row: RowFields, field: str, policy: Model) -> Model | None:
+    """Return the model of rewards or values that a row names: of the policy's shape where it only says that there is
+    one; None where it says that there is none."""
+    said = row.text(f"rl.{field}")
+    if said.lower() in ("none", "no", "false"):
+        return None
+    return with_score(build(load_config(said)) if said and is_preset(said) else policy)
