@@ -157,9 +157,10 @@ def test_layers_of_a_tower_come_first() -> None:
     assert _part_asleep(TowerPart(), 99) == ""
 
 
-def test_a_checkpointed_linear_layer_is_computed_anew_up_to_its_input() -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_a_checkpointed_linear_layer_is_computed_anew_up_to_its_input(late: bool) -> None:
     """Of 6 tokens of 4 elements in bf16: the input is there, and the product need not be made for it is not kept."""
-    lowering = Lowering(Tape("bf16"), HF, Shape(1, 6), Split(), "flash", 0.0)
+    lowering = Lowering(Tape("bf16"), replace(HF, late=late), Shape(1, 6), Split(), "flash", 0.0)
     made, dtype = one_layer(lowering, Layer("one", (Matmul("product", ("x",), 4, 8),)), 4, "bf16", {})
     assert (made.input, made.saved, made.anew, dtype) == (6 * 4 * 2, 6 * 4 * 2, 6 * 4 * 2, "bf16")
 
