@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from napkin.autograd.tape import Tape
+from napkin.counting.params import params
 from napkin.footprint import peaks
+from napkin.footprint.activations import one_layer
 from napkin.footprint.held import HeldWeights
+from napkin.footprint.kv_cache import cache
 from napkin.footprint.legs import TowerPart, legs_of, tower_part
 from napkin.footprint.peaks import Corner, StageLayers
 from napkin.footprint.prepared import _part_asleep
 from napkin.footprint.rank import Rank
 from napkin.footprint.stages import Stage
 from napkin.operations.implementations import HF
+from napkin.operations.linear import Matmul
+from napkin.operations.lowering import Lowering
+from napkin.operations.model import Layer
 from napkin.operations.shapes import Shape, Split
 from napkin.training.order import order_of
 from napkin.training.recomputation import Recompute
-from tests.conftest import preset
+from tests.conftest import ROOT, model_of, preset, run_line
 
 DEPTH = 10
 
@@ -139,3 +148,33 @@ def test_layers_of_a_tower_come_first() -> None:
     assert (part.tower, part.projected, part.layers) == (32, 33, 34)
     assert [_part_asleep(part, n) for n in (0, 31, 32, 33)] == ["", "", "vision", "projector"]
     assert _part_asleep(TowerPart(), 99) == ""
+
+
+def test_a_checkpointed_linear_layer_is_computed_anew_up_to_its_input() -> None:
+    """Of 6 tokens of 4 elements in bf16: the input is there, and the product need not be made for it is not kept."""
+    lowering = Lowering(Tape("bf16"), HF, Shape(1, 6), Split(), "flash", 0.0)
+    made, dtype = one_layer(lowering, Layer("one", (Matmul("product", ("x",), 4, 8),)), 4, "bf16", {})
+    assert (made.input, made.saved, made.anew, dtype) == (6 * 4 * 2, 6 * 4 * 2, 6 * 4 * 2, "bf16")
+
+
+@pytest.mark.parametrize("model_type", ["albert", "zamba", "zamba2"])
+def test_weights_that_layers_share_are_held_once(model_type: str) -> None:
+    """In fp32 four bytes for each parameter that is counted."""
+    rows = json.loads(Path(ROOT, "tests/data/default_configs.json").read_text(encoding="utf-8"))["rows"]
+    fields = {**dict(rows)[model_type], "model_type": model_type}
+    found = run_line("memory - --seq 64 --precision fp32 --json", stdin=json.dumps(fields)).values
+    assert found["memory/parameters"] == 4 * params(model_of(fields))["params/total"].value
+
+
+def test_what_is_offloaded_of_micro_batches_in_flight_is_on_the_host() -> None:
+    """GPT-2 on two stages: what the GPU keeps of its two micro-batches without offloading, less what it keeps with."""
+    line = "memory gpt2 --gpus 2 --pp 2 --grad-accum 4 --seq 64 --json"
+    here, away = (run_line(f"{line}{more}").values for more in ("", " --offload activations"))
+    assert here["memory/activations"] == 2 * here["memory/activations/saved"]
+    assert away["memory/host/activations"] == here["memory/activations"] - away["memory/activations"] > 0
+
+
+def test_a_cache_and_a_state_of_equal_size_are_both_kept() -> None:
+    """Falcon-H1 0.5B: 256 elements a token and a state of 201,984 in each of 36 layers, as many at 789 tokens."""
+    found = cache(preset("falcon-h1-0.5b"), 789, 1, 2, "bf16")
+    assert found.value == 36 * 2 * (256 * 789 + 201_984)

@@ -222,6 +222,8 @@ def test_shared_tensors_go_with_their_last_reader() -> None:
         if not variant.no_grad:
             assert reads_table
             assert reads_given is (variant.checkpointed and variant.kind == 1)
+    alone = shared_storages(of, stage(of, 2, 3))  # one checkpointed layer refers to the table and its argument
+    assert sorted(one.size for one in alone) == [0, 10**6, 10**9]
     own = storage("of the second type", 10**3)
     other = step(EVERY, layers=((3, FIRST), (4, replace(SECOND, shared=(own,)))))
     assert [one.size for one in shared_storages(other, stage(other, 3, 4))] == [10**6, 0, 0]  # a layer of the first

@@ -12,7 +12,7 @@ import pytest
 
 from napkin.footprint.loss_tape import body_output, of_each
 from napkin.footprint.memory import least_states, parts_of, rank_of
-from napkin.footprint.moments import pixel_bytes
+from napkin.footprint.moments import Moments, pixel_bytes
 from napkin.footprint.other_models import logits_of
 from napkin.footprint.peaks import StageLayers
 from napkin.footprint.prepared import flat, prepare, reach_of_step
@@ -188,6 +188,22 @@ def test_states_of_the_fullest_stage_are_at_least_the_mean() -> None:
     )
     assert least_states(DENSE, setup_of(in_backward=True)) == 14 * WHOLE + 4 * TENSORS
     assert least_states(SPARSE, setup_of(SPARSE, dp=8, ep=4)) >= 16 * (OTHERS + EXPERTS / 4)
+
+
+@pytest.mark.parametrize("frozen", [0, 1, L - 1])
+def test_states_of_frozen_layers_on_a_single_stage_are_all_there_are(frozen: int) -> None:
+    """Two bytes for a frozen parameter, of the embedding and the first layers, and 16 for another."""
+    setup = replace(setup_of(), frozen=frozen)
+    held = rank_of(prepare(DENSE, setup), 0)
+    assert least_states(DENSE, setup) == held.parameters + held.gradients + held.optimizer
+
+
+def test_before_the_first_layer_there_is_what_the_embedding_keeps() -> None:
+    """And what every moment has: no copies of weights yet."""
+    step = prepare(DENSE, setup_of())
+    held = rank_of(step, 0)
+    first = Moments(step, held, parts_of(step, held.stage)).start()
+    assert (first.activations, first.weight_casts) == (step.run.before.saved, 0)
 
 
 # --- models that run forward only ---
