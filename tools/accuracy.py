@@ -292,11 +292,12 @@ TAIL = """## What the rest is
 
 - **Software versions.** One configuration measured again, months or releases apart, differs by 2 to 6 % (dense) and by
   up to 40 % (experts). The same 1T model takes 102.6 s in 2021 and 94.4 s in 2022: no common constant fits both.
-- **Mixtures of experts** come from two sources on GPUs and one on TPUs. The second's steps at 16k to 131k tokens take
-  20 to 40 % less time than predicted, most of it attention; kernels of its year may be the reason. gpt-oss is
-  predicted a third too fast in the first's tables, for a reason that its printed shape does not hold. The first's
-  releases from 26.06 on take 20 to 35 % less time than those before at the same layout: an edition of its own
-  (`--stack megatron-core-2026`), whose constants are assumed where the source is held out.
+- **Mixtures of experts** come from two sources on GPUs and one on TPUs. The second's steps at 16k to 131k tokens are
+  predicted 14 to 25 % too slow, most of it attention, whose kernels' speed since cuDNN 9.4 the first's short sequences
+  show badly. gpt-oss in 16 bits is predicted 25 to 34 % too fast on Blackwell and right on H100; its recipe
+  exchanges tokens by plain all-to-all, which the step model does not tell from fused dispatchers, and which may be why.
+  The first's releases from 26.06 on take 20 to 35 % less time than those before at the same layout: an edition of its
+  own (`--stack megatron-core-2026`), whose constants are assumed where the source is held out.
 - **Networks.** nanotron's steps on 512 GPUs (MFU 0.05 and 0.19, optima of a search) wait for something that no
   bandwidth in the table explains. Omni-Path is slower than its line rate, and its share has one source.
 - **Odd shapes** (108-wide heads, hidden sizes that divide badly) lose 10 to 40 % in kernels that no closed form here
