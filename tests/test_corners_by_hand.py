@@ -17,9 +17,11 @@ from napkin.footprint.activations import one_layer
 from napkin.footprint.held import HeldWeights
 from napkin.footprint.kv_cache import cache
 from napkin.footprint.legs import TowerPart, legs_of, tower_part
+from napkin.footprint.memory import rank_of
 from napkin.footprint.peaks import Corner, StageLayers
 from napkin.footprint.prepared import _part_asleep, prepare
 from napkin.footprint.rank import Rank
+from napkin.footprint.registered import buffers
 from napkin.footprint.rows import Rows
 from napkin.footprint.stages import Stage, _runs
 from napkin.operations.implementations import HF
@@ -206,3 +208,15 @@ def test_layouts_on_one_tape_have_the_replays_of_their_own() -> None:
             one, found = prepare(TIED, alone), Rows(TIED, both).step(both, np.array([0, 1]))
             assert np.all(np.asarray(found.after.peak) == one.after.peak)
             assert np.all(np.asarray(found.after.end) == one.after.end)
+
+
+@pytest.mark.parametrize(("by_kind", "tables"), [(False, 1), (True, 2)])
+def test_layers_with_a_window_have_angles_of_their_own_where_the_class_has_them_by_kind(
+    by_kind: bool, tables: int
+) -> None:
+    """Gemma 2: windows in every second layer; 128 frequencies in fp32 of a head's 256 elements, and their originals."""
+    model = preset("gemma2-2b")
+    setup = setup_of(model)
+    own = replace(setup.implementation, by_kind=by_kind, buffers=(("rotary", "fp32"),))
+    step = prepare(model, replace(setup, implementation=own))
+    assert buffers(step, rank_of(step, 0).stage) == tables * 4 * 256
