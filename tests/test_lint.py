@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from napkin.rules.registry import CONTRADICTIONS, laws
 from napkin.rules.rule import ERROR, Law
-from tests.conftest import Napkin, answered, run_line, written
+from tests.conftest import ROOT, Napkin, answered, run_line, written
 
 EVERY = laws()
 
@@ -114,3 +116,13 @@ def test_what_contradicts_itself_is_what_is_refused(line: str) -> None:
     outcome = run_line(f"lint {line} --select N4 --json")
     assert (outcome.status == 1) == refused, outcome.err
     assert bool(outcome.data["rows"]) == refused
+
+
+def test_tables_that_are_read_several_times_are_looked_at_once() -> None:
+    """LayoutLM's of boxes: a file of its default sizes is linted."""
+    rows = json.loads(Path(ROOT, "tests/data/default_configs.json").read_text(encoding="utf-8"))["rows"]
+    fields = json.dumps({**dict(rows)["layoutlm"], "model_type": "layoutlm"})
+    for seq, longer in ((64, False), (4096, True)):
+        found = run_line(f"lint - --gpus 8 --hardware h100 --seq {seq} --json", stdin=fields)
+        assert found.status in (0, 1)
+        assert ("learned positions" in found.out) == longer

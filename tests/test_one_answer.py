@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -179,3 +180,36 @@ def row_stack(row: dict[str, object]) -> str:
     """Return the software that a row's line names."""
     words = str(row["command"]).split()
     return words[words.index("--stack") + 1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "lint MODEL --gpus 8 --hardware h100 --seq 64",
+        "sensitivity step MODEL --hardware h100 --seq 64",
+        "sweep memory MODEL --seq 64 --over micro-batch=1,2",
+        "plan MODEL --gpus 8 --hardware h100 --seq 64",
+    ],
+)
+def test_a_file_on_standard_input_answers_as_by_its_name(line: str, tmp_path: Path) -> None:
+    """Commands that ask their question several times read it once: every other one found it empty."""
+    rows = json.loads(Path(ROOT, "tests/data/default_configs.json").read_text(encoding="utf-8"))["rows"]
+    text = json.dumps({**dict(rows)["gpt2"], "model_type": "gpt2"})
+    file = tmp_path / "model.json"
+    file.write_text(text, encoding="utf-8")
+    named, piped = (
+        run_line(line.replace("MODEL", f"{file} --json")),
+        run_line(line.replace("MODEL", "- --json"), stdin=text),
+    )
+    assert named.status == piped.status != 2
+    for part in ("values", "low", "high", "verdict"):
+        assert named.data.get(part) == piped.data.get(part)
+    rows_of = [[(row.get("rule"), row.get("input"), row.get("step/time")) for row in found_rows(one.data)]
+               for one in (named, piped)]  # fmt: skip
+    assert rows_of[0] == rows_of[1]
+
+
+def found_rows(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of an answer, or the findings of lint."""
+    found: list[dict[str, Any]] = data.get("rows") or data.get("findings") or []
+    return found

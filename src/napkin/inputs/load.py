@@ -86,9 +86,16 @@ def with_bytes(path: str, read: Callable[[BinaryIO], T]) -> T:
         raise NapkinError(f"{name}: is not a path", "check the path") from None
 
 
+_FROM_STDIN: list[tuple[object, bytes]] = []
+"""Standard input, and what was read from it: a command that asks a question several times reads it once."""
+
+
 def read_bytes(path: str, largest: int = LARGEST) -> bytes:
     """Return the content of a regular file or pipe; "-" is standard input. Errors (2) name the reason."""
-    name, data = name_of(path), with_bytes(path, lambda file: file.read(largest + 1))
+    name, known = name_of(path), path == "-" and bool(_FROM_STDIN) and _FROM_STDIN[0][0] is sys.stdin
+    data = _FROM_STDIN[0][1] if known else with_bytes(path, lambda file: file.read(largest + 1))
+    if path == "-":
+        _FROM_STDIN[:] = [(sys.stdin, data)]
     if len(data) > largest:
         raise NapkinError(f"{name}: is larger than {largest // 10**6} MB", "give a smaller file")
     return data

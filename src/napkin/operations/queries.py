@@ -60,7 +60,8 @@ def grouped_experts(model: Model) -> list[tuple[int, int]]:
 
 def learned_positions(model: Model) -> list[int]:
     """Return the rows of the last stack's position embeddings, beyond which no sequence goes."""
-    return [op.weights()[0].shape[0] for op in model.stacks[-1].before if op.embeds() == POSITION]
+    tables = (op for op in model.stacks[-1].before if op.embeds() == POSITION)
+    return [weight.shape[0] for table in tables for weight in table.weights()[:1]]
 
 
 def attention_masks(model: Model) -> AttentionMasks:
