@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from napkin.autograd.tape import Tape
@@ -16,18 +17,26 @@ from napkin.footprint.activations import one_layer
 from napkin.footprint.held import HeldWeights
 from napkin.footprint.kv_cache import cache
 from napkin.footprint.legs import TowerPart, legs_of, tower_part
+from napkin.footprint.memory import rank_of
 from napkin.footprint.peaks import Corner, StageLayers
-from napkin.footprint.prepared import _part_asleep
+from napkin.footprint.prepared import _part_asleep, prepare
 from napkin.footprint.rank import Rank
-from napkin.footprint.stages import Stage
+from napkin.footprint.registered import buffers
+from napkin.footprint.rows import Rows
+from napkin.footprint.stages import Stage, _runs
 from napkin.operations.implementations import HF
 from napkin.operations.linear import Matmul
 from napkin.operations.lowering import Lowering
 from napkin.operations.model import Layer
 from napkin.operations.shapes import Shape, Split
+from napkin.record import replace
+from napkin.training.layout import Layout
 from napkin.training.order import order_of
 from napkin.training.recomputation import Recompute
+from napkin.training.setup import Setup
 from tests.conftest import ROOT, model_of, preset, run_line
+from tests.test_moments_by_hand import TIED
+from tests.test_states_by_hand import setup_of
 
 DEPTH = 10
 
@@ -150,9 +159,10 @@ def test_layers_of_a_tower_come_first() -> None:
     assert _part_asleep(TowerPart(), 99) == ""
 
 
-def test_a_checkpointed_linear_layer_is_computed_anew_up_to_its_input() -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_a_checkpointed_linear_layer_is_computed_anew_up_to_its_input(late: bool) -> None:
     """Of 6 tokens of 4 elements in bf16: the input is there, and the product need not be made for it is not kept."""
-    lowering = Lowering(Tape("bf16"), HF, Shape(1, 6), Split(), "flash", 0.0)
+    lowering = Lowering(Tape("bf16"), replace(HF, late=late), Shape(1, 6), Split(), "flash", 0.0)
     made, dtype = one_layer(lowering, Layer("one", (Matmul("product", ("x",), 4, 8),)), 4, "bf16", {})
     assert (made.input, made.saved, made.anew, dtype) == (6 * 4 * 2, 6 * 4 * 2, 6 * 4 * 2, "bf16")
 
@@ -178,3 +188,35 @@ def test_a_cache_and_a_state_of_equal_size_are_both_kept() -> None:
     """Falcon-H1 0.5B: 256 elements a token and a state of 201,984 in each of 36 layers, as many at 789 tokens."""
     found = cache(preset("falcon-h1-0.5b"), 789, 1, 2, "bf16")
     assert found.value == 36 * 2 * (256 * 789 + 201_984)
+
+
+def test_stages_that_are_assigned_by_hand_begin_where_the_others_end() -> None:
+    """Two stages of 3 layers, then one of 4 and two of 1: stage i begins with layer i · size + origin."""
+    layout = Layout(seq=8, pp=5, stages=((2, 3), (1, 4), (2, 1)))
+    setup = cast(Setup, SimpleNamespace(layout=layout, framework=SimpleNamespace(partition="even")))
+    found = _runs(preset("gpt2"), order_of(((12, ((1, 0),)),), Recompute("none"), 0), setup)
+    assert found == [(3, 0, 2, 0), (4, 2, 3, 6 - 2 * 4), (1, 3, 5, 10 - 3)]
+
+
+def test_layouts_on_one_tape_have_the_replays_of_their_own() -> None:
+    """Of a tied head: a single micro-batch leaves its gradients, several let them go, on one stage with the table's."""
+    for micro_batches in (1, 2):
+        for pp in (1, 2):
+            alone = setup_of(TIED, pp=pp, micro_batches=micro_batches)
+            names = {name: np.array([value] * 2) for name, value in (("pp", pp), ("micro_batches", micro_batches))}
+            both = replace(alone, layout=alone.layout.replaced(**names))
+            one, found = prepare(TIED, alone), Rows(TIED, both).step(both, np.array([0, 1]))
+            assert np.all(np.asarray(found.after.peak) == one.after.peak)
+            assert np.all(np.asarray(found.after.end) == one.after.end)
+
+
+@pytest.mark.parametrize(("by_kind", "tables"), [(False, 1), (True, 2)])
+def test_layers_with_a_window_have_angles_of_their_own_where_the_class_has_them_by_kind(
+    by_kind: bool, tables: int
+) -> None:
+    """Gemma 2: windows in every second layer; 128 frequencies in fp32 of a head's 256 elements, and their originals."""
+    model = preset("gemma2-2b")
+    setup = setup_of(model)
+    own = replace(setup.implementation, by_kind=by_kind, buffers=(("rotary", "fp32"),))
+    step = prepare(model, replace(setup, implementation=own))
+    assert buffers(step, rank_of(step, 0).stage) == tables * 4 * 256

@@ -18,7 +18,7 @@ from napkin.footprint.peaks import StageLayers
 from napkin.footprint.prepared import flat, prepare, reach_of_step
 from napkin.footprint.registered import buffers
 from napkin.footprint.saving import saved
-from napkin.footprint.through_passes import Gradients
+from napkin.footprint.through_passes import Gradients, References
 from napkin.operations.frozen import Reach
 from napkin.operations.model import Stack
 from napkin.operations.tuning import Tuning
@@ -156,10 +156,24 @@ def test_gradients_that_are_reduced_in_the_last_micro_batch_alone() -> None:
     """torch's no_sync: all of them in 16 bits, as they are computed, and a block's new ones next to them."""
     found = gradients(DENSE, "fsdp", defers=True, dp=4, zero=3, micro_batches=2)
     assert (found.standing, found.added) == (2 * WHOLE, 2 * LAYER)
+    assert gradients(DENSE, "fsdp", defers=True, dp=2, zero=3, micro_batches=2).added == 2 * LAYER
     for changes in ({"micro_batches": 1}, {"micro_batches": 2, "zero": 1}, {"micro_batches": 2, "dp": 1}):
         own = gradients(DENSE, "fsdp", defers=True, **{"dp": 4, "zero": 3, **changes})
         assert own.added == 0
         assert own.standing in (0, 4 * WHOLE, 4 * WHOLE / 4)
+
+
+def test_one_checkpointed_layer_refers_to_its_mask_once() -> None:
+    """A mask of S² pairs that all layers read is there once, of one layer as of several."""
+
+    def held(layers: int) -> float:
+        of = model(**{**LLAMA, "num_hidden_layers": layers})
+        setup = replace(setup_of(of, recompute=Recompute("full")), attention="eager")
+        step = prepare(of, setup)
+        assert all(piece.masks for _, piece in step.run.layers)
+        return float(References(step, rank_of(step, 0).stage).around)
+
+    assert held(1) == held(3)
 
 
 def test_litgpt_s_flat_gradients_stay_whole() -> None:

@@ -14,7 +14,7 @@ SPARE_POSITIONS = 2
 
 
 def buffers(step: PreparedStep, stage: Stage) -> Number:
-    """Return the bytes of the buffers that the modules of a stage register (frames.py)."""
+    """Return the bytes of the buffers that the modules of a stage register (`buffers` of an implementation)."""
     setup, stack = step.setup, step.stack
     length = setup.layout.seq if setup.implementation.crops else step.model.max_length or setup.layout.seq
     depth = total(stage.layers)

@@ -66,7 +66,7 @@ def shares(depth: int, stages: Number, index: Number, partition: str, costs: tup
         layer, head = costs
         crossing = [(depth * layer + head) * i // (stages * layer) + 1 for i in (index, index + 1)]
         low = where(index == 0, 0, minimum(crossing[0], depth))
-        return low, where(index == stages - 1, depth, minimum(crossing[1], depth))
+        return low, minimum(crossing[1], depth)
     places = depth + 2 * (partition == SLOTS)
     least, more = places // stages, places % stages
     low = index * least + minimum(index, more)
