@@ -49,7 +49,7 @@ from napkin.training.optimizer_step import step_traffic
 from napkin.training.optimizer_work import EIGENVECTORS, ORTHOGONAL, SINGULAR, orthogonalizing, projecting
 from napkin.training.optimizers import OPTIMIZERS
 from napkin.training.precision import POLICIES
-from tests.conftest import model, run_line
+from tests.conftest import model, preset, run_line
 
 NONE = {
     *("waves", "half_depth", "half_keys", "tensor_latency", "data_latency"),
@@ -645,6 +645,29 @@ def test_the_slowest_stage() -> None:
     assert parts(wide, pp=2)["step/compute/matmul"] == pytest.approx(2 * (forward + backward) + heavy)
     by_hand = parts(five, pp=2, layers_before=1, layers_last=4)
     assert by_hand["step/compute/matmul"] == pytest.approx(4 * (forward + backward) + head)
+    alone = parts(five, pp=2, layers_before=5, layers_last=0)  # the last stage has the head alone
+    assert alone["step/compute/matmul"] == pytest.approx(5 * (forward + backward))
+    every = parts(five, pp=2, layers_before=0, layers_last=5)
+    assert every["step/compute/matmul"] == pytest.approx(5 * (forward + backward) + head)
+
+
+def test_what_a_layout_does_not_state() -> None:
+    """Both stacks read the sequence; nothing is gathered by itself."""
+    plain = StepLayout(S, B, 1)
+    assert (plain.read, plain.decoding().sequence) == (B * S, S)
+    assert parts(changed={"host_unit": 1e15, "host_module": 1e15})["step/overhead/host"] == 0
+
+
+def test_a_vision_tower_embeds_its_patches_once() -> None:
+    """Before its layers, its projector and the embedding of tokens, all on the first stage; nothing without images."""
+    seeing = preset("qwen3-vl-8b")
+    assert seeing.vision is not None
+    depth = seeing.vision.tower.stacks[0].depth
+    plan = StepLayout(S, B, 1, images=1, tower_tokens=256, image_tokens=64)
+    layers = layers_of_step(seeing, plan, UNIT)
+    assert layers.order.first == ((1, 0), (depth, 1), (1, 2), (1, 3))
+    assert layers.runs[0][1].groups["matmul"].value > 0
+    assert layers_of_step(seeing, replace(plan, images=0), UNIT).order.first == ((1, 0),)
 
 
 # --- data parallelism and the optimizer ---
