@@ -195,6 +195,7 @@ def test_products_that_make_less_than_all_heads_are_not_repeated() -> None:
     """Four ranks with two heads: once more the 256 · 2 columns of keys and of values of Gemma 3n's 20 layers that make
     their own, and of Zaya's 40 the 128 · 2 of keys, for its values' product makes one head's."""
     assert served_weights.repeated(preset("gemma3n-e2b"), 4) == 20 * 2 * 512 * 2048
+    assert served_weights.repeated(preset("gemma3n-e2b"), 8) == 3 * 20 * 2 * 512 * 2048  # and three times more of eight
     assert served_weights.repeated(preset("zaya1-8b"), 4) == 40 * 256 * 2048
 
 

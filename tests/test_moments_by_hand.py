@@ -181,6 +181,7 @@ def test_litgpt_s_flat_gradients_stay_whole() -> None:
     found = gradients(DENSE, "litgpt", policy="bf16-pure", dp=2, zero=3, micro_batches=2)
     assert (found.standing, found.added) == (2 * WHOLE / 2 + 2 * WHOLE, 2 * LAYER)
     assert gradients(DENSE, "litgpt", policy="bf16-pure", dp=1, zero=3).added == 0
+    assert gradients(DENSE, "litgpt", policy="bf16-pure", dp=2, zero=1, micro_batches=2).added == 0
 
 
 def test_the_head_s_part_of_a_tied_gradient_waits_for_the_embedding_s() -> None:
