@@ -69,7 +69,7 @@ def _precision(reading: Reading) -> None:
     if open_ones:
         reading.ask("precision", *open_ones)
     else:
-        reading.default("precision", "fp32", "bf16", "fp16")
+        reading.default("precision", "fp32", "bf16.enabled", "fp16.enabled")
     if "amp.enabled" in reading.source and reading.read("amp.enabled", flag):
         reading.ask("precision", "amp.enabled")
         reading.omit("amp", "apex's mixed precision")
