@@ -18,7 +18,7 @@ OPTIONS = (
     Option(
         "output",
         units.words,
-        "Write the answer to a file, .json, .csv or .md in that form; - is stdout",
+        "Output file; .json, .csv or .md chooses the format",
         metavar="FILE",
         short="-o",
     ),
