@@ -42,7 +42,7 @@ def test_the_reference_has_every_option_and_command() -> None:
     assert {option.shown.removeprefix("--") for option in OPTIONS.values()} <= shown
     assert set(re.findall(r"\(commands/(.*?)\.md\)", REFERENCE["commands_page"]())) == set(COMMANDS)
     memory = REFERENCE["command_page"](find("memory"))
-    assert "| `--micro-batch N` | Sequences in one pass of one GPU (default: 1) |" in memory
+    assert "| `--micro-batch N` | Sequences per GPU in one forward pass (default: 1) |" in memory
     assert "`none` `lora` `dora`" in memory or "`lora` `dora`" in memory
 
 

@@ -34,7 +34,7 @@ def calibrate(
     run: _File | None = None,
     from_: _File | Sequence[_File] | None = None,
 ) -> Result:
-    """What your own measured steps say about the shipped constants, and the factor of your software and cluster."""
+    """Compare your own measured steps with the predictions, and find the factor of your software and cluster."""
 
 def check(
     *files: _File | Sequence[_File],
@@ -43,7 +43,7 @@ def check(
     run: _File | None = None,
     from_: _File | Sequence[_File] | None = None,
 ) -> Result:
-    """Limits on any path of any answer: a line each, and an exit status for CI."""
+    """Check limits on any quantity of any answer, with an exit status for CI."""
 
 def checkpoint(
     model: _Model | None = None,
@@ -60,7 +60,7 @@ def checkpoint(
     run: _File | None = None,
     from_: _File | Sequence[_File] | None = None,
 ) -> Result:
-    """Bytes of a checkpoint, how long it takes to write, and how often to write one (Young, Daly)."""
+    """Size of a checkpoint, time to write it, and how often to write one (Young, Daly)."""
 
 def compare(
     *command_or_sides: str | Sequence[str],
@@ -273,7 +273,7 @@ def compare(
     log_file: _File | None = None,
     once: bool | None = None,
 ) -> Result:
-    """Two runs, models or machines, and what each difference contributes, whatever order they are made in."""
+    """Compare two runs, models or machines, and attribute the difference to each option (Shapley values)."""
 
 def data(
     about: Literal["lengths"] | None = None,
@@ -285,7 +285,7 @@ def data(
     run: _File | None = None,
     from_: _File | Sequence[_File] | None = None,
 ) -> Result:
-    """Bytes of a corpus of token ids, or the lengths of its samples."""
+    """Size of a tokenized corpus, or the lengths of its samples."""
 
 def dtype(
     value: _Text | None = None,
@@ -294,7 +294,7 @@ def dtype(
     run: _File | None = None,
     from_: _File | Sequence[_File] | None = None,
 ) -> Result:
-    """Number formats: bits, bytes, range and spacing, and what a value becomes in each (to nearest, ties to even)."""
+    """Number formats: bits, bytes, range and spacing, and a value rounded to each (to nearest, ties to even)."""
 
 def flops(
     model: _Model | None = None,
@@ -330,7 +330,7 @@ def flops(
     run: _File | None = None,
     from_: _File | Sequence[_File] | None = None,
 ) -> Result:
-    """FLOPs of one training step, by operation, next to the conventions of published figures."""
+    """FLOPs of one training step, by operation, and under the conventions of published figures."""
 
 def hardware(
     accelerator: str | None = None,
@@ -349,7 +349,7 @@ def hardware(
     network_bandwidth: _Number | None = None,
     tdp: _Number | None = None,
 ) -> Result:
-    """The accelerators that napkin knows, or one of them with its sources."""
+    """List the known accelerators, or show one with its sources."""
 
 def init(
     *,
@@ -360,7 +360,7 @@ def init(
     run: _File | None = None,
     from_: _File | Sequence[_File] | None = None,
 ) -> Result:
-    """How weights start: the standard deviation that keeps the scale, and what N(0, 1) does to it."""
+    """Weight initialization: the standard deviation that preserves the scale, and the effect of N(0, 1)."""
 
 def lint(
     *configs: str | Sequence[str],
@@ -467,7 +467,7 @@ def lint(
     network_bandwidth: _Number | None = None,
     tdp: _Number | None = None,
 ) -> Result:
-    """What costs time, memory or money in a configuration, each with its price and the change that mends it."""
+    """Find what wastes time, memory or money in a configuration: what each costs, and the change that fixes it."""
 
 def max_params(
     *,
@@ -535,7 +535,7 @@ def max_params(
     network_bandwidth: _Number | None = None,
     tdp: _Number | None = None,
 ) -> Result:
-    """The largest model whose training state fits, or with --inference whose weights do."""
+    """Largest model whose training state fits in memory, or with --inference, whose weights fit."""
 
 def memory(
     model: _Model | None = None,
@@ -638,7 +638,7 @@ def memory(
     network_bandwidth: _Number | None = None,
     tdp: _Number | None = None,
 ) -> Result:
-    """Bytes that training keeps on each GPU, bucket by bucket, and what is left for activations."""
+    """Memory of a training step per GPU, by category, and whether it fits."""
 
 def mfu(
     model: _Model | None = None,
@@ -743,7 +743,7 @@ def models(
     run: _File | None = None,
     from_: _File | Sequence[_File] | None = None,
 ) -> Result:
-    """The published architectures that napkin knows, or one with its citation."""
+    """List the known models, or show one with its citation."""
 
 def optimal(
     model: _Model | None = None,
@@ -789,7 +789,7 @@ def optimal(
     network_bandwidth: _Number | None = None,
     tdp: _Number | None = None,
 ) -> Result:
-    """What to train with a budget: parameters, tokens, the loss to expect, and what another choice costs."""
+    """Compute-optimal training for a budget: parameters, tokens, expected loss, and the cost of other choices."""
 
 def optimizer(
     optimizer_name: str | None = None,
@@ -802,7 +802,7 @@ def optimizer(
     run: _File | None = None,
     from_: _File | Sequence[_File] | None = None,
 ) -> Result:
-    """What an optimizer keeps for each parameter: states, bytes, where step counters live."""
+    """Optimizer states per parameter: tensors, bytes, and where step counters are stored."""
 
 def params(
     model: _Model | None = None,
@@ -815,7 +815,7 @@ def params(
     run: _File | None = None,
     from_: _File | Sequence[_File] | None = None,
 ) -> Result:
-    """Parameters of a model, exactly: total, active, tables, layers, each weight's shape."""
+    """Exact parameter counts of a model: total, active, embeddings, layers, and each weight's shape."""
 
 def plan(
     model: _Model | None = None,
@@ -926,14 +926,14 @@ def plan(
     network_bandwidth: _Number | None = None,
     tdp: _Number | None = None,
 ) -> Result:
-    """Every layout that divides the machine and fits its memory, ranked, and why the others lose."""
+    """Search the parallel layouts of a machine, rank those that fit, and say why the others do not win."""
 
 def read(
     *,
     run: _File | None = None,
     from_: _File | Sequence[_File] | None = None,
 ) -> Result:
-    """What napkin understands of a launch file of another framework."""
+    """Show what napkin reads from the launch file of a training framework."""
 
 def roofline(
     model: _Model | None = None,
@@ -958,7 +958,7 @@ def roofline(
     network_bandwidth: _Number | None = None,
     tdp: _Number | None = None,
 ) -> Result:
-    """Compute or memory bound: an operation or a model's operations against the accelerator's ridge."""
+    """Compute-bound or memory-bound: arithmetic intensity of operations against an accelerator's ridge point."""
 
 def sensitivity(
     command: Literal["calibrate", "check", "checkpoint", "data", "dtype", "flops", "hardware", "init", "lint", "max-params", "memory", "mfu", "models", "optimal", "optimizer", "params", "plan", "read", "roofline", "serve", "step", "tensor", "train-time", "validate", "watch"],
@@ -1175,7 +1175,7 @@ def sensitivity(
     log_file: _File | None = None,
     once: bool | None = None,
 ) -> Result:
-    """Which input moves an answer most (a tornado), and the value of each input at which a decision flips."""
+    """Rank the inputs by their effect on an answer (tornado), and find where a decision flips."""
 
 def serve(
     model: _Model | None = None,
@@ -1216,7 +1216,7 @@ def serve(
     network_bandwidth: _Number | None = None,
     tdp: _Number | None = None,
 ) -> Result:
-    """Tokens per second, latency, KV cache and price of a model that is served, and how many requests fit."""
+    """Throughput, latency, KV cache and price of serving a model, and how many requests fit."""
 
 def step(
     model: _Model | None = None,
@@ -1306,7 +1306,7 @@ def step(
     network_bandwidth: _Number | None = None,
     tdp: _Number | None = None,
 ) -> Result:
-    """Seconds of one training step: compute, memory traffic, communication, bubble, optimizer, and what binds."""
+    """Time of one training step: compute, memory traffic, communication, pipeline bubble, optimizer."""
 
 def sweep(
     command: Literal["calibrate", "check", "checkpoint", "data", "dtype", "flops", "hardware", "init", "lint", "max-params", "memory", "mfu", "models", "optimal", "optimizer", "params", "plan", "read", "roofline", "serve", "step", "tensor", "train-time", "validate", "watch"],
@@ -1521,7 +1521,7 @@ def sweep(
     log_file: _File | None = None,
     once: bool | None = None,
 ) -> Result:
-    """Any question over a list or range of an option, as a table (--csv, --markdown, --json) or a plot."""
+    """Repeat a question over a list or range of values, as a table (--csv, --markdown, --json) or a plot."""
 
 def tensor(
     size: _Text | None = None,
@@ -1537,7 +1537,7 @@ def tensor(
     run: _File | None = None,
     from_: _File | Sequence[_File] | None = None,
 ) -> Result:
-    """A tensor's bytes, strides, views and offsets; offsets and strides are in elements."""
+    """Bytes, strides, views and offsets of a tensor; offsets and strides are in elements."""
 
 def train_time(
     model: _Model | None = None,
@@ -1656,7 +1656,7 @@ def train_time(
     network_bandwidth: _Number | None = None,
     tdp: _Number | None = None,
 ) -> Result:
-    """How long a training run takes; --within solves for what is left out."""
+    """Duration and cost of a training run, or what a deadline (--within) or budget requires."""
 
 def validate(
     file: _File | None = None,
@@ -1669,7 +1669,7 @@ def validate(
     run: _File | None = None,
     from_: _File | Sequence[_File] | None = None,
 ) -> Result:
-    """Predicted against measured for published runs, each with its own source held out."""
+    """Compare predictions with published measurements, with each row's own source held out."""
 
 def watch(
     log_file: _File | None = None,
@@ -1754,4 +1754,4 @@ def watch(
     network_bandwidth: _Number | None = None,
     tdp: _Number | None = None,
 ) -> Result:
-    """A training log while it is written: progress, speed and MFU, until the run is over."""
+    """Follow a training log: progress, speed and MFU, until the run is over."""

@@ -30,12 +30,12 @@ def overview() -> str:
     """Return the questions, each with its commands."""
     width = max(len(name) for name in MODULES)
     left = [name for name in MODULES if not any(name in commands for _, commands in ASKED)]
-    lines = ["napkin: what training a language model takes: time, memory, layout, cost.", ""]
+    lines = ["napkin: time, memory, layout and cost of training a language model.", ""]
     lines += [f"  napkin {example}" for example in EXAMPLES]
     for question, commands in (*ASKED, *((("Other", tuple(left)),) if left else ())):
         lines += ["", question]
         lines += [_line(name, width) for name in commands]
-    lines += ["", "`napkin COMMAND --help` lists options, `--explain` says where a number is from.", ""]
+    lines += ["", "`napkin COMMAND --help` lists options; `--explain` shows how a number is made.", ""]
     return "\n".join(lines)
 
 

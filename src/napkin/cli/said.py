@@ -16,7 +16,8 @@ def said(option: Option, command: Command) -> str:
 def what(option: Option, command: Command) -> str:
     """Return what an option is in this command."""
     read = command.reads.get(option.name)
-    return f"What is solved for: {', '.join(read.words)}" if isinstance(read, Choice) else option.help
+    verb = option.help.partition(":")[0]
+    return f"{verb}: {', '.join(read.words)}" if isinstance(read, Choice) else option.help
 
 
 def default_of(option: Option, command: Command) -> str:

@@ -119,9 +119,9 @@ def _add_profile(answer: Answer, path: str) -> None:
 
 COMMAND = Command(
     "calibrate",
-    "What your own measured steps say about the shipped constants, and the factor of your software and cluster",
+    "Compare your own measured steps with the predictions, and find the factor of your software and cluster",
     run,
-    brief="What your own measured steps say about the predictions",
+    brief="Correct the predictions with your own measured steps",
     options=("profile",),
     arguments=("file",),
     examples=("calibrate configs/evidence/example.yaml",),

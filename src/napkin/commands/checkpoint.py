@@ -165,9 +165,9 @@ def _is_hopeless(terms: Mapping[str, Term], mtbf: Term) -> bool:
 
 COMMAND = Command(
     "checkpoint",
-    "Bytes of a checkpoint, how long it takes to write, and how often to write one (Young, Daly)",
+    "Size of a checkpoint, time to write it, and how often to write one (Young, Daly)",
     run,
-    brief="Bytes of a checkpoint, how long and how often to write it",
+    brief="Checkpoint size, write time, and how often to write one",
     options=(*MODEL_OPTIONS, "params", "precision", "optimizer", "write-bandwidth", "mtbf", "gpu-mtbf", "gpus"),
     arguments=("model",),
     defaults={"precision": "bf16-mixed", "optimizer": "adamw"},

@@ -244,9 +244,9 @@ def _chart(
 
 COMMAND = Command(
     "compare",
-    "Two runs, models or machines, and what each difference contributes, whatever order they are made in",
+    "Compare two runs, models or machines, and attribute the difference to each option (Shapley values)",
     run,
-    brief="Two runs, models or machines, and what makes the difference",
+    brief="Compare two runs, models or machines, and explain why they differ",
     options=("against", "show", *DRAWS),
     arguments=("sides",),
     examples=(

@@ -185,9 +185,9 @@ def _shown(name: str, value: Cell) -> str:
 
 COMMAND = Command(
     "dtype",
-    "Number formats: bits, bytes, range and spacing, and what a value becomes in each (to nearest, ties to even)",
+    "Number formats: bits, bytes, range and spacing, and a value rounded to each (to nearest, ties to even)",
     run,
-    brief="Number formats, and what a value becomes in each",
+    brief="Number formats, and a value rounded to each",
     options=("dtype",),
     arguments=("value",),
     examples=("dtype", "dtype 1e-8", "dtype bf16", "dtype 70000 --dtype fp16"),

@@ -214,7 +214,7 @@ def _giga(per_token: Term) -> str:
 
 COMMAND = Command(
     "flops",
-    "FLOPs of one training step, by operation, next to the conventions of published figures",
+    "FLOPs of one training step, by operation, and under the conventions of published figures",
     run,
     brief="FLOPs of one training step, by operation and convention",
     options=(

@@ -171,9 +171,9 @@ def _remarks(h: hardware.Hardware) -> list[str]:
 
 COMMAND = Command(
     "hardware",
-    "The accelerators that napkin knows, or one of them with its sources",
+    "List the known accelerators, or show one with its sources",
     run,
-    brief="The accelerators that napkin knows, or one with its sources",
+    brief="List the known accelerators, or show one with its sources",
     options=("hardware", "hardware-file", "vendor", "dtype", "from-profile"),
     arguments=("accelerator",),
     examples=("hardware", "hardware h100", "hardware --vendor AMD --dtype fp8"),

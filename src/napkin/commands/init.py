@@ -99,9 +99,9 @@ def _screen(question: InitQuestion, terms: Mapping[str, Term]) -> Screen:
 
 COMMAND = Command(
     "init",
-    "How weights start: the standard deviation that keeps the scale, and what N(0, 1) does to it",
+    "Weight initialization: the standard deviation that preserves the scale, and the effect of N(0, 1)",
     run,
-    brief="How weights are initialized, and the scale of activations",
+    brief="Weight initialization, and the scale of activations",
     options=("fan-in", "depth", "std", "cut"),
     defaults={"depth": "1", "cut": "3"},
     examples=("init --fan-in 4096 --depth 32", "init --fan-in 4096 --depth 32 --std 0.02"),

@@ -203,9 +203,9 @@ def _screen(one: Preset, count: Mapping[str, Term]) -> Screen:
 
 COMMAND = Command(
     "models",
-    "The published architectures that napkin knows, or one with its citation",
+    "List the known models, or show one with its citation",
     run,
-    brief="The models that napkin knows, or one with its citation",
+    brief="List the known models, or show one with its citation",
     options=("family", "min-params", "max-params", "moe", "search"),
     arguments=("model",),
     examples=(

@@ -156,9 +156,9 @@ def _shortened(states: Sequence[str]) -> str:
 
 COMMAND = Command(
     "optimizer",
-    "What an optimizer keeps for each parameter: states, bytes, where step counters live",
+    "Optimizer states per parameter: tensors, bytes, and where step counters are stored",
     run,
-    brief="What an optimizer keeps for each parameter",
+    brief="Optimizer states, in bytes per parameter",
     options=("optimizer", "optimizer-form", "shape", "param-dtype", "params"),
     arguments=("optimizer-name",),
     defaults={"param-dtype": "fp32"},

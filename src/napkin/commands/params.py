@@ -100,9 +100,9 @@ def _times(term: Term) -> str:
 
 COMMAND = Command(
     "params",
-    "Parameters of a model, exactly: total, active, tables, layers, each weight's shape",
+    "Exact parameter counts of a model: total, active, embeddings, layers, and each weight's shape",
     run,
-    brief="Parameters of a model, exactly",
+    brief="Exact parameter counts of a model",
     options=(*MODEL_OPTIONS, *PADDED, "tp", "mtp"),
     arguments=("model",),
     examples=("params llama3-8b", "params deepseek-v3 --mtp", "params configs/models/gpt2.yaml --explain"),

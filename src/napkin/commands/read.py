@@ -100,9 +100,9 @@ def _listed(what: str, said: Sequence[Said]) -> list[str]:
 
 COMMAND = Command(
     "read",
-    "What napkin understands of a launch file of another framework",
+    "Show what napkin reads from the launch file of a training framework",
     run,
-    brief="What is understood of a framework's own launch file",
+    brief="Show what napkin reads from a framework's launch file",
     options=(),
     opens=True,
     examples=("read --from configs/launch/lora-8b.yaml",),

@@ -150,9 +150,9 @@ def _asked(question: TensorQuestion, same: bool) -> list[str]:
 
 COMMAND = Command(
     "tensor",
-    "A tensor's bytes, strides, views and offsets; offsets and strides are in elements",
+    "Bytes, strides, views and offsets of a tensor; offsets and strides are in elements",
     run,
-    brief="A tensor's bytes, strides, views and offsets",
+    brief="Bytes, strides, views and offsets of a tensor",
     options=("dtype", "count", "slice", "permute", "transpose", "contiguous", "view", "index"),
     arguments=("size",),
     defaults={"dtype": "fp32"},

@@ -23,7 +23,7 @@ OPTIONS = (
     flag("full", "Every format, more sizes: up to 8 minutes"),
     Option("only", units.words, "Groups: matmul,memory,host,train,collectives", metavar="LIST"),
     flag("resume", "Keep what the profile already has, measure the rest"),
-    Option("time-limit", units.duration, "Skip what would not end within it, e.g. 180s", "second", "TIME"),
-    Option("data", units.words, "Operands: normal, or zeros, which flatter", metavar="NAME"),
-    Option("layers", units.positive_count, "Layers", metavar="N"),
+    Option("time-limit", units.duration, "Skip what would exceed this time, e.g. 180s", "second", "TIME"),
+    Option("data", units.words, "Operands: normal, or zeros (faster than real data)", metavar="NAME"),
+    Option("layers", units.positive_count, "Number of layers", metavar="N"),
 )

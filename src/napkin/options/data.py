@@ -9,14 +9,14 @@ GROUP = "Data"
 
 OPTIONS = (
     Option("steps", units.positive_count, "Optimizer steps, of a run or to measure", "step", "N"),
-    Option("samples", units.positive_count, "Samples of the data set, e.g. 52k", "sample", "N"),
-    Option("sample-tokens", units.positive, "Mean tokens of a sample", "token", "N"),
+    Option("samples", units.positive_count, "Samples in the data set, e.g. 52k", "sample", "N"),
+    Option("sample-tokens", units.positive, "Mean sample length", "token", "N"),
     Option("epochs", units.ratio, "Passes over the samples", metavar="X", default="1"),
-    flag("packing", "Samples fill sequences (default), or --no-packing: are padded"),
-    Option("lengths", units.words, "Lengths of the samples: what data lengths --json wrote", metavar="FILE"),
-    Option("about", choice("lengths"), "lengths: tokens of the samples of FILE", metavar="WHAT", positional=True),
-    Option("samples-file", units.words, "JSON lines, one sample each", metavar="FILE", positional=True),
-    Option("tokens-field", units.words, "Field that holds a sample's token ids, or how many", metavar="NAME"),
+    flag("packing", "Pack samples into sequences (default); --no-packing pads"),
+    Option("lengths", units.words, "Sample lengths, as written by data lengths --json", metavar="FILE"),
+    Option("about", choice("lengths"), "lengths: sample lengths of FILE, in tokens", metavar="WHAT", positional=True),
+    Option("samples-file", units.words, "JSON Lines file, one sample per line", metavar="FILE", positional=True),
+    Option("tokens-field", units.words, "Field with a sample's token ids, or their number", metavar="NAME"),
 )
 
 SAMPLES = ("samples", "sample-tokens", "epochs", "packing", "lengths")

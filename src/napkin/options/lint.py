@@ -16,10 +16,10 @@ OPTIONS = (
         positional=True,
         many=True,
     ),
-    Option("select", units.words, "Only these rules, by number or its beginning: N1,N203", metavar="RULES"),
-    Option("ignore", units.words, "Not these rules", metavar="RULES"),
+    Option("select", units.words, "Only these rules, by number or prefix: N1,N203", metavar="RULES"),
+    Option("ignore", units.words, "Rules to skip", metavar="RULES"),
     flag("rules", "List the rules"),
-    Option("warmup-steps", units.positive_count, "Steps in which the learning rate rises", "step", "N"),
+    Option("warmup-steps", units.positive_count, "Learning-rate warmup steps", "step", "N"),
     Option("save-steps", units.positive_count, "Steps between checkpoints", "step", "N"),
     Option("checkpoint-interval", units.duration, "Time between checkpoints, e.g. 1h", "second", "TIME"),
 )

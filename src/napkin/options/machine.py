@@ -9,28 +9,34 @@ GROUP = "Machine"
 
 OPTIONS = (
     Option("hardware", units.words, "Accelerator, e.g. h100 (napkin hardware lists all)", metavar="NAME"),
-    Option("hardware-file", units.words, "Accelerators of your own, next to the shipped", metavar="FILE"),
+    Option("hardware-file", units.words, "Your own accelerators, in addition to the built-in ones", metavar="FILE"),
     Option("profile", units.words, "Rates measured by napkin bench", metavar="FILE"),
     Option("dtype", units.words, "Number format, e.g. bf16", metavar="NAME", default="bf16, else fp16"),
-    Option("peak-flops", units.compute_rate, "Dense peak of the dtype in use", "FLOP/s", "X"),
+    Option("peak-flops", units.compute_rate, "Dense peak FLOP/s of the dtype in use", "FLOP/s", "X"),
     Option("memory-size", units.size, "Memory of one accelerator", "byte", "SIZE"),
-    Option("host-memory", units.size, "Memory of a node's host", "byte", "SIZE"),
+    Option("host-memory", units.size, "Host memory of one node", "byte", "SIZE"),
     Option("memory-bandwidth", units.bandwidth, "Memory bandwidth of one accelerator", "byte/s", "X"),
-    Option("link-bandwidth", units.bandwidth, "Link inside a node, one way", "byte/s", "X"),
-    Option("network-bandwidth", units.bandwidth, "Network of one accelerator, one way", "byte/s", "X"),
-    Option("tdp", units.power_draw, "Power rating of one accelerator", "watt", "X"),
+    Option("link-bandwidth", units.bandwidth, "Bandwidth of the link inside a node, one way", "byte/s", "X"),
+    Option("network-bandwidth", units.bandwidth, "Network bandwidth per accelerator, one way", "byte/s", "X"),
+    Option("tdp", units.power_draw, "Power rating (TDP) of one accelerator", "watt", "X"),
     Option("link", units.words, "A link (pcie5, nvlink4, …) or its rate, e.g. 64GB/s", metavar="NAME"),
     Option("price", units.dollars, "USD per GPU-hour", "USD/GPU-hour", "USD"),
     Option(
-        "power-overhead", units.at_least_one, "Host, fans and network on top of the TDP", metavar="X", default="1.3"
+        "power-overhead", units.at_least_one, "Factor on the TDP for host, fans and network", metavar="X", default="1.3"
     ),
     Option("pue", units.at_least_one, "Power usage effectiveness of the data center", metavar="X", default="1.1"),
-    Option("power", choice("tdp", "measured"), "Of the TDP, or as measured in training", metavar="WHAT", default="tdp"),
+    Option(
+        "power",
+        choice("tdp", "measured"),
+        "Power per GPU: its TDP, or as measured in training",
+        metavar="WHAT",
+        default="tdp",
+    ),
     Option("carbon-intensity", units.positive, "kg of CO2 per kWh", "kg/kWh", "X"),
-    Option("region", units.words, "A cloud region, for its grid's CO2, e.g. europe-north1", metavar="NAME"),
+    Option("region", units.words, "Cloud region, for its grid's CO2, e.g. europe-north1", metavar="NAME"),
     Option("accelerator", units.words, "One accelerator, e.g. h100", metavar="NAME", positional=True),
-    Option("vendor", units.words, "Only this maker's", metavar="NAME"),
-    Option("from-profile", units.words, "An entry for --hardware-file from a profile", metavar="FILE"),
+    Option("vendor", units.words, "Only accelerators of this vendor", metavar="NAME"),
+    Option("from-profile", units.words, "Print an entry for --hardware-file from a profile", metavar="FILE"),
 )
 
 FIGURES = ("peak-flops", "memory-size", "memory-bandwidth", "link-bandwidth", "network-bandwidth", "tdp")

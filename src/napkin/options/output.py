@@ -9,12 +9,12 @@ GROUP = "Output"
 
 OPTIONS = (
     flag("json", "One JSON object in base units"),
-    flag("csv", "path,value,unit"),
+    flag("csv", "CSV: path,value,unit"),
     flag("markdown", "A Markdown table"),
-    flag("explain", "Each term's formula, inputs and source"),
-    flag("verbose", "Also every quantity, input and note", short="-v"),
+    flag("explain", "Formula, inputs and source of each term"),
+    flag("verbose", "Show every quantity, input and note too", short="-v"),
     flag("quiet", "Only the answer, in one line; no progress", short="-q"),
-    flag("paths", "Quantities by their JSON paths"),
+    flag("paths", "Label quantities by their JSON paths"),
     Option(
         "output",
         units.words,

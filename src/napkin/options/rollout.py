@@ -24,36 +24,40 @@ def engine(text: str) -> str:
 
 
 OPTIONS = (
-    Option("prompt-tokens", units.positive_count, "Mean tokens of a prompt", "token", "N"),
+    Option("prompt-tokens", units.positive_count, "Mean prompt length", "token", "N"),
     Option("max-prompt-tokens", units.positive_count, "Longest prompt, for memory", "token", "N", default="the mean"),
-    Option("response-tokens", units.positive_count, "Mean tokens of a generated answer", "token", "N"),
+    Option("response-tokens", units.positive_count, "Mean response length", "token", "N"),
     Option(
         "max-response-tokens",
         units.positive_count,
-        "Longest answer, which the step waits for",
+        "Longest response, which the step waits for",
         "token",
         "N",
         default="the mean",
     ),
-    Option("samples-per-prompt", units.positive_count, "Answers to each prompt", metavar="N"),
-    Option("updates", units.positive_count, "Optimizer steps on the answers of a step, each on its part", metavar="N"),
+    Option("samples-per-prompt", units.positive_count, "Responses per prompt", metavar="N"),
+    Option(
+        "updates", units.positive_count, "Optimizer steps per batch of responses, each on a part of it", metavar="N"
+    ),
     Option(
         "off-policy-steps",
         units.count,
-        "Steps by which the answers may be older than the weights: they are generated meanwhile",
+        "Steps that responses may lag behind the weights; generation then overlaps training",
         metavar="N",
-        default="0, one after the other",
+        default="0, no overlap",
     ),
     Option(
         "rollout",
         engine,
-        "Engine: colocated:SHARE of the memory, separate:GPUS, none",
+        "Generation engine: colocated:SHARE (of memory), separate:GPUS, none",
         metavar="WHERE",
-        default="colocated, the trainer's share",
+        default="colocated, with the trainer's share of memory",
     ),
-    Option("rollout-tp", units.degree, "Tensor-parallel ranks of the engine", metavar="N", default="as it needs"),
+    Option(
+        "rollout-tp", units.degree, "Tensor-parallel ranks of the generation engine", metavar="N", default="as needed"
+    ),
     Option("reward", units.words, "Reward model, or none", metavar="MODEL", default="none"),
-    Option("critic", units.words, "Model of values, or none", metavar="MODEL", default="the policy's in PPO"),
+    Option("critic", units.words, "Value model, or none", metavar="MODEL", default="as the policy, in PPO"),
 )
 
 LENGTHS = ("prompt-tokens", "max-prompt-tokens", "response-tokens", "max-response-tokens", "samples-per-prompt")

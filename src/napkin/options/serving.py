@@ -8,10 +8,10 @@ from napkin.options.option import Option
 GROUP = "Serving"
 
 OPTIONS = (
-    Option("concurrency", units.positive_count, "Requests in flight all the time, on all GPUs", metavar="N"),
+    Option("concurrency", units.positive_count, "Requests in flight, over all GPUs", metavar="N"),
     Option("engine", units.words, "vllm, sglang, tensorrt-llm, llama.cpp or gpt-fast", metavar="NAME", default="vllm"),
     Option(
-        "memory-share", units.fraction, "Memory that the engine takes, by its own rule", metavar="X", default="its own"
+        "memory-share", units.fraction, "Share of GPU memory that the engine takes", metavar="X", default="the engine's"
     ),
     Option("max-tpot", units.duration, "Longest time per output token, e.g. 50ms", "second", "TIME"),
     Option("max-ttft", units.duration, "Longest time to the first token, e.g. 2s", "second", "TIME"),

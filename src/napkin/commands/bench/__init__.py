@@ -215,9 +215,9 @@ def _read_step_plan(inputs: Inputs, model: Model | None, mode: Mode) -> StepPlan
 
 COMMAND = Command(
     "bench",
-    "What this machine really does: FLOP/s, bandwidth, a training step",
+    "Measure this machine: FLOP/s, bandwidth, a training step",
     run,
-    brief="What this machine really does: FLOP/s, bandwidth, a step",
+    brief="Measure this machine: FLOP/s, bandwidth, a training step",
     options=(
         "device",
         "quick",

@@ -254,9 +254,9 @@ def _write_junit(path: str, found: Checked) -> None:
 
 COMMAND = Command(
     "check",
-    "Limits on any path of any answer: a line each, and an exit status for CI",
+    "Check limits on any quantity of any answer, with an exit status for CI",
     run,
-    brief="Limits on any answer, for CI",
+    brief="Check limits on any answer, for CI",
     options=("junit", "annotations", "init"),
     arguments=("files",),
     examples=(

@@ -46,9 +46,9 @@ def answer(tokens: Term, vocabulary: int) -> Answer:
 
 COMMAND = Command(
     "data",
-    "Bytes of a corpus of token ids, or the lengths of its samples",
+    "Size of a tokenized corpus, or the lengths of its samples",
     run,
-    brief="Bytes of a corpus of token ids",
+    brief="Size of a tokenized corpus",
     options=("tokens", "vocab", "tokens-field"),
     arguments=("about", "samples-file"),
     examples=("data --tokens 15T --vocab 128256", "data --tokens 1.4T --vocab 32000"),

@@ -159,9 +159,9 @@ def _write_junit(path: str, found: Sequence[Linted]) -> None:
 
 COMMAND = Command(
     "lint",
-    "What costs time, memory or money in a configuration, each with its price and the change that mends it",
+    "Find what wastes time, memory or money in a configuration: what each costs, and the change that fixes it",
     run,
-    brief="What a configuration wastes, and what mends it",
+    brief="Find what a configuration wastes, and how to fix it",
     options=(
         *LINT,
         "junit",

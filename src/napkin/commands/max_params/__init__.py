@@ -192,9 +192,9 @@ def _largest_shape(question: MaxParamsQuestion, most: Term) -> tuple[list[Term],
 
 COMMAND = Command(
     "max-params",
-    "The largest model whose training state fits, or with --inference whose weights do",
+    "Largest model whose training state fits in memory, or with --inference, whose weights fit",
     run,
-    brief="The largest model whose training state fits",
+    brief="Largest model whose training state fits",
     options=(
         *MACHINE_SIZE,
         "hardware",

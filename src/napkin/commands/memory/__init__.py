@@ -121,9 +121,9 @@ def _list_tensors(answer: Answer, found: Fit) -> None:
 
 COMMAND = Command(
     "memory",
-    "Bytes that training keeps on each GPU, bucket by bucket, and what is left for activations",
+    "Memory of a training step per GPU, by category, and whether it fits",
     run,
-    brief="Bytes of a training step on each GPU, and whether it fits",
+    brief="Memory of a training step per GPU, and whether it fits",
     options=(
         "hardware",
         "hardware-file",

@@ -24,9 +24,9 @@ def run(inputs: Inputs) -> Answer:
 
 COMMAND = Command(
     "optimal",
-    "What to train with a budget: parameters, tokens, the loss to expect, and what another choice costs",
+    "Compute-optimal training for a budget: parameters, tokens, expected loss, and the cost of other choices",
     run,
-    brief="What to train with what you have: parameters and tokens",
+    brief="Compute-optimal parameters and tokens for a budget",
     options=(
         "compute",
         "law",

@@ -66,9 +66,9 @@ def run(inputs: Inputs) -> Answer:
 
 COMMAND = Command(
     "plan",
-    "Every layout that divides the machine and fits its memory, ranked, and why the others lose",
+    "Search the parallel layouts of a machine, rank those that fit, and say why the others do not win",
     run,
-    brief="Every layout of a machine, ranked by time, and what fits",
+    brief="Parallel layouts of a machine that fit, ranked by step time",
     verdicts=(*HELD.values(), FITS, IMPOSSIBLE),
     success=HELD[OK],
     options=(

@@ -216,9 +216,9 @@ SAME = {"gemm": "matmul", "mm": "matmul", "gemv": "matvec", "copy": "transfer"}
 
 COMMAND = Command(
     "roofline",
-    "Compute or memory bound: an operation or a model's operations against the accelerator's ridge",
+    "Compute-bound or memory-bound: arithmetic intensity of operations against an accelerator's ridge point",
     run,
-    brief="Compute or memory bound, on this accelerator",
+    brief="Compute-bound or memory-bound, on an accelerator",
     options=(
         *(*MODEL_OPTIONS, "hardware", "hardware-file", "profile", "dtype", "out-dtype", "batch", "seq", "link"),
         *DRAWS,

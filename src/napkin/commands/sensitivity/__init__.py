@@ -273,9 +273,9 @@ def _reached(one: Moved) -> str:
 
 COMMAND = Command(
     "sensitivity",
-    "Which input moves an answer most (a tornado), and the value of each input at which a decision flips",
+    "Rank the inputs by their effect on an answer (tornado), and find where a decision flips",
     run,
-    brief="Which input moves an answer most",
+    brief="Rank the inputs by their effect on an answer",
     options=("change", "vary", "limit", "against", "show", *DRAWS),
     defaults={"change": "10%"},
     examples=(

@@ -27,9 +27,9 @@ def run(inputs: Inputs) -> Answer:
 
 COMMAND = Command(
     "serve",
-    "Tokens per second, latency, KV cache and price of a model that is served, and how many requests fit",
+    "Throughput, latency, KV cache and price of serving a model, and how many requests fit",
     run,
-    brief="Tokens per second, latency and price of a served model",
+    brief="Throughput, latency and price of serving a model",
     options=(
         "hardware",
         "hardware-file",

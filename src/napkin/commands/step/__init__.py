@@ -164,9 +164,9 @@ def _remarks(question: StepQuestion, half: float, nearest: Sequence[str]) -> lis
 
 COMMAND = Command(
     "step",
-    "Seconds of one training step: compute, memory traffic, communication, bubble, optimizer, and what binds",
+    "Time of one training step: compute, memory traffic, communication, pipeline bubble, optimizer",
     run,
-    brief="Seconds of a training step, and where they go",
+    brief="Time of one training step, and where it goes",
     options=(
         *MODEL_OPTIONS,
         *PADDED,

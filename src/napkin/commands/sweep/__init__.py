@@ -208,9 +208,9 @@ def _multiplied(values: Sequence[float]) -> bool:
 
 COMMAND = Command(
     "sweep",
-    "Any question over a list or range of an option, as a table (--csv, --markdown, --json) or a plot",
+    "Repeat a question over a list or range of values, as a table (--csv, --markdown, --json) or a plot",
     run,
-    brief="Any question over a range of an option: a table or a plot",
+    brief="Repeat a question over a range of values: a table or a plot",
     options=("over", "by", "show", *DRAWS),
     examples=(
         "sweep train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --over mfu=0.3..0.6:0.05",

@@ -153,9 +153,9 @@ def _footprint(question: TrainTimeQuestion, found: Mapping[str, Term]) -> tuple[
 
 COMMAND = Command(
     "train-time",
-    "How long a training run takes; --within solves for what is left out",
+    "Duration and cost of a training run, or what a deadline or budget requires",
     run,
-    brief="How long a run takes, what it costs, or what it needs",
+    brief="Duration and cost of a run, or what a deadline requires",
     verdicts=(*HELD.values(), DOES_NOT_FIT, IMPOSSIBLE),
     success=HELD[OK],
     options=(

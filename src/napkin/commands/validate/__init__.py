@@ -256,9 +256,9 @@ def _scatter(compared: Sequence[Compared]) -> list[Chart]:
 
 COMMAND = Command(
     "validate",
-    "Predicted against measured for published runs, each with its own source held out",
+    "Compare predictions with published measurements, with each row's own source held out",
     run,
-    brief="Predicted against measured, for published runs",
+    brief="Compare predictions with published measurements",
     options=("confidence", "in-sample", "worst", "strict", "init", *DRAWS),
     arguments=("file",),
     defaults={"confidence": "90"},

@@ -137,9 +137,9 @@ def _of_progress(progress: RunProgress, stated: bool) -> list[Term]:
 
 COMMAND = Command(
     "watch",
-    "A training log while it is written: progress, speed and MFU, until the run is over",
+    "Follow a training log: progress, speed and MFU, until the run is over",
     run,
-    brief="A training log while it is written: speed, MFU, time left",
+    brief="Follow a training log: speed, MFU, time left",
     options=(*(name for name in mfu.COMMAND.options if name not in UNASKED), "steps", "once"),
     arguments=("log-file", "model"),
     verdicts=mfu.COMMAND.verdicts,
