@@ -1656,7 +1656,7 @@ def train_time(
     network_bandwidth: _Number | None = None,
     tdp: _Number | None = None,
 ) -> Result:
-    """Duration and cost of a training run, or what a deadline (--within) or budget requires."""
+    """Duration and cost of a training run, or what a deadline or budget requires."""
 
 def validate(
     file: _File | None = None,
