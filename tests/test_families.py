@@ -546,7 +546,7 @@ def test_a_window_both_ways_stands_around_the_query(window: int, pairs: int) -> 
         ({"decoder": SIDE | {"vocab_size": 98}}, "is not the encoder's 97"),
         ({"decoder": SIDE | {"sliding_window": None}}, "does not run with"),
         ({"decoder": SIDE | {"use_bidirectional_attention": True}}, "does not know what True changes"),
-        ({"architectures": ["T5Gemma2EncoderModel"]}, "encoder of this family by itself"),
+        ({"architectures": ["T5GemmaEncoderModel"]}, "encoder of this family by itself"),
     ],
 )
 def test_sides_that_do_not_fit_are_one_line(changes: dict[str, Any], says: str) -> None:

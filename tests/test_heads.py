@@ -69,6 +69,25 @@ def test_labels_are_those_of_id2label_then_num_labels_then_two() -> None:
     assert total(tokens) == LLAMA_8B_BODY + 9 * 4096 + 9
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["DSparkDraftModel", "LlamaForCausalLMEagle3", "LlamaForProcessRewardModel", "LlamaForCausalLMWithValueHead"],
+)
+def test_a_class_that_transformers_does_not_have_is_not_taken_for_the_body(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**LLAMA, "architectures": [name]}), encoding="utf-8")
+    outcome = run_line(["params", str(file)])
+    assert outcome.status == 3
+    assert outcome.err.count("error:") == outcome.err.count("hint:") == 1
+    assert name in outcome.err
+    assert "remove the field" in outcome.err
+
+
+@pytest.mark.parametrize(("name", "head"), [("LlamaModel", 0), ("LLaMAForCausalLM", 1), ("LlamaForCausalLM", 1)])
+def test_a_body_and_a_language_model_are_told_by_name(name: str, head: int) -> None:
+    assert total({**LLAMA, "architectures": [name]}) == LLAMA_8B_BODY + head * 128256 * 4096
+
+
 def test_no_logits_over_the_vocabulary_are_kept(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     line = f"memory {file} --seq 4096 --attention flash"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from napkin._tables.class_heads import CLASS_HEADS
 from napkin.architectures.blocks import LAYER, LAYER_NO_BIAS, Operations
 from napkin.architectures.masked import pooler
-from napkin.architectures.reading import Switch
+from napkin.architectures.reading import BARE, Switch
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.base import Operation
@@ -149,7 +149,7 @@ def with_class_head(config: Config, text: Config, build: Callable[[Config], Mode
     )
     for one in (config, text):
         one.ignore("architectures", *LABELS)
-    text.restate("architectures", ["EncoderModel" if head.encoder else "Model"])
+    text.restate("architectures", [BARE[1] if head.encoder else BARE[0]])
     model = with_head(build(text), head, labels)
     config.notes[:] = [note for note in config.notes if not note.endswith("has no head: none is counted")]
     config.notes.append(f"{name}: {labels:,} outputs in place of a language model's head")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
+from napkin.inputs.class_facts import registered
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.base import Operation
@@ -179,9 +180,41 @@ LANGUAGE_HEADS = (
 """Words in the names of classes that have a language model's head. LM alone is in names of models too: SmolLM3Model."""
 
 
+HEAD_ENDINGS = (
+    *("LM", "LMHead", "LMHeadModel", "Generation", "Pretraining", "PreTraining", "Text2Text", "BlockDiffusion"),
+)
+"""Ends of these names."""
+BODIES = ("Model", "Encoder", "Decoder")
+"""Ends of the names of classes without a head."""
+BARE = ("Model", "EncoderModel")
+"""What heads.py writes for the body in front of a head."""
+
+
 def class_names(config: Config) -> list[str]:
-    """Return the classes named under `architectures`."""
-    return [name for name in config.items("architectures", required=False) or [] if isinstance(name, str)]
+    """Return the classes named under `architectures`. Refused (3): one that transformers does not have for a model_type
+    that it has, where the name does not say that it is a language model: a draft model of speculative decoding, say."""
+    names = [name for name in config.items("architectures", required=False) or [] if isinstance(name, str)]
+    for name in names:
+        if not _is_known(name) and registered(config.model_type):
+            raise config.refuse(
+                "architectures",
+                f"transformers has no class {printable(name, 60)}, so napkin does not know what it holds",
+                f"remove the field to count the language model of {printable(config.model_type, 40)}",
+            )
+    return names
+
+
+def _is_known(name: str) -> bool:
+    """Return whether a class's name says what it holds: the language model's head, or nothing behind a body that
+    transformers has."""
+    if name.endswith(HEAD_ENDINGS):
+        return True
+    if name.endswith(BODIES):
+        from napkin._tables.class_heads import CLASS_BODIES
+
+        bare = name.removeprefix("TF").removeprefix("Flax").lower()
+        return name in BARE or f" {bare} " in f" {CLASS_BODIES.lower()} "
+    return not any(word in name for word in LANGUAGE_HEADS)
 
 
 def restrict(config: Config, only: Only, ignored: tuple[str, ...]) -> None:
@@ -203,7 +236,7 @@ def headless(config: Config) -> bool:
     heads = class_names(config)
     if not heads or any(name.endswith("LM") or word in name for name in heads for word in LANGUAGE_HEADS):
         return False
-    other = [n for n in heads if not n.endswith(("Model", "Encoder", "Decoder"))]
+    other = [n for n in heads if not n.endswith(BODIES)]
     if other:
         raise config.refuse(
             "architectures",
