@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from napkin.errors import Refused
+from napkin.errors import NapkinError, Refused
 from tests.conftest import Napkin
 from tests.test_launch import read
 
@@ -120,7 +120,8 @@ def test_a_name_with_two_values_and_a_branch_are_asked() -> None:
     ("text", "says"),
     [
         ("def f(): pass\nx = SFTTrainer(model=m, args=parse())\n", "not written in the file"),
-        ("x = SFTConfig(**options)\n", "takes settings from"),
+        ("x = SFTConfig(**options)\nmake(x).train()\n", "takes settings from"),
+        ("def f(): pass\nx = SFTConfig(bf16=True)\nLLM('gpt2').generate(x)\n", "Python program"),
         ("a = SFTTrainer(args=SFTConfig())\nb = DPOTrainer(args=DPOConfig())\n", "makes 2 trainers"),
         ("def f(): pass\nmodel = LoraConfig(r=8)\n", "Python program"),
     ],
@@ -165,3 +166,12 @@ def test_a_notebook_is_its_cells(napkin: Napkin, tmp_path: Path) -> None:
     found = napkin(asked)
     assert found.status == 0, found.err
     assert found.data["inputs"]["micro-batch"]["value"] == 2
+
+
+def test_a_program_with_lists_and_keys_in_its_texts_is_python() -> None:
+    """Lines within its texts look like TOML and YAML."""
+    text = 'import torch\nfrom trl import SFTTrainer\nx = """\n[section]\nkey: value\na.b = 3\n"""\n'
+    options, _ = read(text + "t = SFTTrainer(model='Qwen/Qwen3-8B', args=SFTConfig(max_length=512))\n")
+    assert (options["seq"], options["model"]) == (512, "qwen3-8b")
+    with pytest.raises(NapkinError, match="file:8: not Python"):
+        read(text + "y = (\n")

@@ -38,8 +38,8 @@ def program_of(tree: ast.Module, name: str) -> LaunchFile | None:
     where it makes several, or takes its settings from elsewhere."""
     program = TrainingProgram(tree, name)
     configs, trainers = program.of_kind(CONFIGS), program.of_kind(TRAINERS)
-    if not configs and not trainers:
-        return None
+    if not trainers and not (configs and any(called(one.node) == "train" for one in program.calls)):
+        return None  # such arguments serve inference and parsers too
     if len(trainers) > 1:
         lines = ", ".join(str(one.node.lineno) for one in trainers[:5])
         raise Refused(f"{name}: makes {len(trainers)} trainers (lines {lines})", "give a file of one run")

@@ -24,6 +24,9 @@ _SHELL = re.compile(
 )
 _PYTHON = re.compile(r"^(?:import|from|def|class|@)\s?\w|^[A-Za-z_]\w* = |^[a-z_]\w*\s?=\s?[^=\s]", re.M)
 
+_PROGRAM = re.compile(r"^(?:import [\w.]+|from [\w.]+ import |(?:async )?def \w+\(|class \w+[(:]|@\w)", re.M)
+"""What programs in Python hold, and no other file at its left margin."""
+
 
 def read_source(path: str) -> LaunchFile:
     """Read a launch file. Errors (2) name the line; the name of the file says nothing about what it is."""
@@ -42,6 +45,10 @@ def source_of(text: str, name: str) -> LaunchFile:
         if isinstance(document.data, dict) and isinstance(document.data.get("cells"), list):
             return _notebook(document.data["cells"], name)
         return of_mapping(document, "json")
+    if len(_PROGRAM.findall(text)) > 1 and not _SHELL.search(text):
+        from napkin.inputs.launch import python_words
+
+        return python_words.read(text, name)
     if _is_toml(text):
         return of_mapping(_toml(text, name), "toml")
     if _is_yaml(text):

@@ -393,7 +393,8 @@ FORMAT = LaunchFormat(
         "group_by_length": "batches of like lengths hold less padding",
         "beta": "the weight of the reference: 0 runs none",
         "sync_ref_model ref_model* num_iterations generation_batch_size steps_per_generation": "part of post-training",
-        "teacher_model* temperature": "part of distillation",
+        "teacher_model*": "part of distillation",
+        "temperature": "how samples are drawn",
     },
     refused={
         "spectrum_config_path unfrozen_parameters": "only the parameters that it names are trained",

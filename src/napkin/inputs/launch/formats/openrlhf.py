@@ -22,6 +22,19 @@ TASKS = {
     "train_grpo": "grpo",
 }
 ROLES = ("ref", "reward", "critic", "actor")
+USUAL = {
+    "train_sft": (8, 2048, 2),
+    "train_dpo": (8, 512, 1),
+    "train_kto": (8, 2048, 1),
+    "train_kd": (8, 2048, 1),
+    "train_rm": (1, 512, 1),
+    "train_prm": (1, 2048, 1),
+    "train_ppo": (4, 2048, 1),
+    "train_ppo_ray": (4, 2048, 1),
+}
+"""Program → what its parser takes where the line is silent: micro-batch, longest sequence, epochs."""
+OLDER = ("train_batch_size", "rollout_batch_size", "prompt_max_len", "generate_max_len", "actor_num_gpus_per_node")
+"""Options of the older spelling, whose PPO takes micro-batches of 4."""
 
 
 def is_this(source: LaunchFile) -> bool:
@@ -90,6 +103,34 @@ def _machine(reading: Reading) -> None:
         reading.derive("gpus", count * nodes, key)
 
 
+def _amounts(reading: Reading) -> None:
+    """Read micro-batch, length and epochs, whose defaults are each program's own. PPO counts epochs of the prompts as
+    episodes; its max_epochs are passes over the samples of a step."""
+    program = _program(reading.source)
+    micro, longest, epochs = USUAL.get(program, (None, None, None))
+    if program == "train_ppo_ray" and not reading.source.has_any(*OLDER):
+        micro = 1
+    reading.take("micro-batch", "train.micro_batch_size|micro_train_batch_size", whole)
+    reading.take("seq", "data.max_len|max_len", whole)
+    usual: list[tuple[str, object, str]] = [("micro-batch", micro, "train.micro_batch_size")]
+    times, once = "train.max_epochs|max_epochs", "train.num_episodes|num_episodes"
+    if program.startswith("train_ppo"):
+        reading.take("epochs", once, number)
+        usual += [("epochs", epochs, "train.num_episodes")]
+        if (reading.read(times, number) or 1) != 1:
+            reading.omit(reading.named(*times.split("|")), "passes over the samples of a step")
+        else:
+            reading.told(*times.split("|"))
+    else:
+        reading.take("epochs", times, number)
+        usual += [("epochs", epochs, "train.max_epochs")]
+    if not reading.source.has_any("prompt_max_len", "generate_max_len"):
+        usual += [("seq", longest, "data.max_len")]
+    for option, value, key in usual:
+        if value is not None:
+            reading.default(option, value, key)
+
+
 def _batch(reading: Reading) -> None:
     if reading.read("train.dynamic_batch_enable|use_dynamic_batch", flag):
         reading.inputs.pop("micro-batch", None)
@@ -101,9 +142,11 @@ def _batch(reading: Reading) -> None:
                 if key in reading.source
             ],
         )
-    prompt, answer = reading.read("prompt_max_len", whole), reading.read("generate_max_len", whole)
-    if prompt and answer:
-        reading.derive("seq", prompt + answer, "prompt_max_len", "generate_max_len")
+    parts = ("prompt_max_len", "generate_max_len")
+    stated = [key for key in parts if reading.find(key) is not None]
+    if stated:
+        sizes = [reading.read(key, whole) if key in stated else 1024 for key in parts]
+        reading.derive("seq", sum(size or 0 for size in sizes), *stated)
 
 
 def _setup(reading: Reading) -> None:
@@ -173,10 +216,7 @@ FORMAT = LaunchFormat(
     fixed={"trainer": "openrlhf", "framework": "deepspeed"},
     keys=(
         Key("train.batch_size|train_batch_size", "global-batch", whole, 128),
-        Key("train.micro_batch_size|micro_train_batch_size", "micro-batch", whole, 4),
-        Key("data.max_len|max_len", "seq", whole),
         Key("ds.zero_stage|zero_stage", "zero", natural, 2),
-        Key("train.max_epochs|max_epochs", "epochs", number, 1),
     ),
     rules=(
         KeyRule("openrlhf.cli.train_*", "task", "train_sft, train_dpo, train_rm, train_ppo_ray, …", _task),
@@ -186,6 +226,13 @@ FORMAT = LaunchFormat(
             "gpus",
             "of the actor, where all roles share its GPUs",
             _machine,
+        ),
+        KeyRule(
+            "train.micro_batch_size|micro_train_batch_size data.max_len|max_len train.max_epochs|max_epochs "
+            "train.num_episodes|num_episodes",
+            "micro-batch seq epochs",
+            "defaults of each program; PPO: episodes",
+            _amounts,
         ),
         KeyRule(
             "train.dynamic_batch_enable train.max_tokens_per_gpu prompt_max_len generate_max_len",

@@ -152,14 +152,7 @@ def _rollout(reading: Reading, trained: int) -> None:
     samples = reading.take("samples-per-prompt", answers, whole)
     if samples is None:
         reading.ask("samples-per-prompt", each)
-    prompt, answer, whole_length = "prompt_length", "response_length", "sequence_length"
-    if reading.find(answer) is not None:
-        take_longest(reading, prompt, answer, (1024, 0))
-        sizes = [reading.value_of("max-prompt-tokens"), reading.value_of("max-response-tokens")]
-        keys = [key for key in (prompt, answer) if key in reading.source]
-        reading.derive("seq", sum(sizes), *keys) if all(sizes) else reading.ask("seq", *keys)
-    elif not reading.take("seq", whole_length, whole):
-        reading.ask("seq", whole_length)
+    _lengths(reading)
     ranks = [reading.value_of(one) or 1 for one in ("tp", "pp", "cp")]
     gpus, prompts = reading.value_of("gpus"), reading.read("rollout_batch_size", whole)
     at = f"{_role(reading)}.training_args.gradient_accumulation_steps"
@@ -173,6 +166,25 @@ def _rollout(reading: Reading, trained: int) -> None:
     _reference(reading)
     if reading.value_of("task") == "ppo":
         take_other_model(reading, "critic", "critic.model_args.model_name_or_path", "reward_pretrain")
+
+
+def _lengths(reading: Reading) -> None:
+    """Read the lengths: sequence_length wins over response_length, and answers are what a prompt leaves of it
+    (base_config.py, rlvr_config.py); several turns of an agent share what a first prompt leaves."""
+    prompt, answer, both = "prompt_length", "response_length", "sequence_length"
+    if reading.find(both) is None and reading.find(answer) is not None:
+        take_longest(reading, prompt, answer, (1024, 0))
+        sizes = [reading.value_of("max-prompt-tokens"), reading.value_of("max-response-tokens")]
+        keys = [key for key in (prompt, answer) if key in reading.source]
+        reading.derive("seq", sum(sizes), *keys) if all(sizes) else reading.ask("seq", *keys)
+        return
+    longest, first = reading.take("seq", both, whole), reading.read(prompt, whole)
+    if longest is None:
+        reading.ask("seq", both)
+    elif first and longest > first:
+        reading.put("max-prompt-tokens", first, prompt)
+        reading.derive("max-response-tokens", longest - first, both, prompt)
+    reading.told(answer)
 
 
 def _reference(reading: Reading) -> None:

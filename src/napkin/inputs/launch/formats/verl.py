@@ -20,7 +20,6 @@ TASKS = {
     "grpo_vectorized": "grpo",
     "rloo_vectorized": "rloo",
 }
-KINDS = {"actor": f"{A}.", "sft": ""}
 
 
 def is_this(source: LaunchFile) -> bool:
@@ -174,7 +173,10 @@ def _batch(reading: Reading) -> None:
         reading.ask("micro-batch", f"{A}.use_dynamic_bsz", f"{A}.ppo_max_token_len_per_gpu")
     else:
         found = reading.read(micro, whole)
-        reading.put("micro-batch", found, micro) if found else reading.ask("micro-batch", micro)
+        if found is None and reading.find(micro) is None and f"{A}.ppo_micro_batch_size" in reading.source:
+            _micro_of_all(reading)
+        else:
+            reading.put("micro-batch", found, micro) if found else reading.ask("micro-batch", micro)
     sizes = {key: reading.read(f"data.{key}", whole) for key in ("max_prompt_length", "max_response_length")}
     total = sum(size or 512 for size in sizes.values())
     where = [f"data.{key}" for key in sizes]
@@ -184,6 +186,17 @@ def _batch(reading: Reading) -> None:
         reading.ask("seq", *where)
     else:
         reading.default("seq", total, *where)
+
+
+def _micro_of_all(reading: Reading) -> None:
+    """Read the micro-batch as verl before 2025 states it: of all data-parallel ranks, which the worker divides."""
+    key, machine = f"{A}.ppo_micro_batch_size", ("trainer.n_gpus_per_node", "trainer.nnodes")
+    total, gpus = reading.read(key, whole), reading.value_of("gpus")
+    ranks = reading.value_of("dp") or (gpus and gpus // (reading.value_of("cp") or 1))
+    if total and ranks and total >= ranks and _is_known(reading, "cp"):
+        reading.derive("micro-batch", total // ranks, key, *[one for one in machine if one in reading.source])
+    else:
+        reading.ask("micro-batch", key)
 
 
 def _others(reading: Reading) -> None:
@@ -252,9 +265,8 @@ FORMAT = LaunchFormat(
             _layout,
         ),
         KeyRule(
-            f"{A}.ppo_micro_batch_size_per_gpu {A}.ppo_mini_batch_size {R}.n {A}.use_dynamic_bsz "
-            f"data.max_prompt_length "
-            "data.max_response_length data.train_batch_size",
+            f"{A}.ppo_micro_batch_size_per_gpu {A}.ppo_micro_batch_size {A}.ppo_mini_batch_size {R}.n "
+            f"{A}.use_dynamic_bsz data.max_prompt_length data.max_response_length data.train_batch_size",
             "micro-batch global-batch seq",
             "prompts of a mini-batch; prompt + response",
             _batch,

@@ -1,0 +1,81 @@
+"""OpenRLHF's and verl's launch lines: defaults of each program, and batches of all ranks."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.test_launch import read
+
+OPENRLHF = "python3 -m openrlhf.cli.{} --pretrain Qwen/Qwen3-8B --train_batch_size 64 {}\n"
+VERL = """python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=Qwen/Qwen3-8B data.max_prompt_length=512 \\
+ data.max_response_length=512 actor_rollout_ref.actor.ppo_mini_batch_size=128 trainer.n_gpus_per_node=8 \\
+ actor_rollout_ref.actor.ppo_micro_batch_size={} {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "micro", "seq", "epochs"),
+    [
+        ("train_sft", 8, 2048, 2),
+        ("train_dpo", 8, 512, 1),
+        ("train_kto", 8, 2048, 1),
+        ("train_rm", 1, 512, 1),
+        ("train_ppo_ray", 4, 2048, 1),
+    ],
+)
+def test_each_program_of_openrlhf_has_defaults_of_its_own(program: str, micro: int, seq: int, epochs: int) -> None:
+    """The parsers of openrlhf/cli/train_*.py; PPO's 1,024 tokens of prompt and of answer."""
+    options, _ = read(OPENRLHF.format(program, ""))
+    assert [options[name] for name in ("micro-batch", "seq", "epochs")] == [micro, seq, epochs]
+
+
+def test_ppo_counts_episodes_of_its_prompts() -> None:
+    """max_epochs are passes over the samples of a step (openrlhf/trainer/ray/ppo_actor.py)."""
+    options, reading = read(OPENRLHF.format("train_ppo_ray", "--max_epochs 2 --num_episodes 5 --generate_max_len 3072"))
+    assert (options["epochs"], options["seq"]) == (5, 4096)
+    assert "--max_epochs" in {one.key for one in reading.not_modelled}
+
+
+@pytest.mark.parametrize(
+    ("total", "more", "each"),
+    [
+        (64, "", 8),
+        (64, "trainer.nnodes=2", 4),
+        (64, "actor_rollout_ref.actor.ulysses_sequence_parallel_size=2", 16),
+        (64, "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4", 32),
+        (4, "", None),
+        (64, "trainer.nnodes=$NODES", None),
+        (64, "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2", 2),
+    ],
+)
+def test_verls_older_micro_batch_is_of_all_data_parallel_ranks(total: int, more: str, each: int | None) -> None:
+    """verl/workers/fsdp_workers.py divides it by the ranks that see different samples."""
+    assert read(VERL.format(total, more))[0]["micro-batch"] == each
+
+
+ROLL = """
+pretrain: Qwen/Qwen3-8B
+adv_estimator: grpo
+response_length: 1024
+{}
+rollout_batch_size: 64
+num_return_sequences_in_group: 8
+actor_train:
+  training_args: {{per_device_train_batch_size: 1, gradient_accumulation_steps: 64}}
+  device_mapping: list(range(0,8))
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "seq", "answers"),
+    [
+        ("", 2048, 1024),
+        ("sequence_length: 16384", 16384, None),
+        ("prompt_length: 2048\nsequence_length: 16384", 16384, 14336),
+    ],
+)
+def test_rolls_sequence_length_wins_over_its_response_length(more: str, seq: int, answers: int | None) -> None:
+    """roll/configs/base_config.py adds prompt and answer only where sequence_length is left out; rlvr_config.py lets
+    answers have what the prompt leaves."""
+    options, _ = read(ROLL.format(more))
+    assert (options["seq"], options.get("max-response-tokens")) == (seq, answers)
