@@ -379,7 +379,7 @@ def test_buffers_within_eight_caches_are_not_measured() -> None:
         (0.62, "good"),
         (0.5, "good"),
         (0.45, "fine"),
-        (0.3, "room for more"),
+        (0.3, "can improve"),
         (0.05, "poor: look for the bottleneck"),
         (0.049, "something is wrong"),
         (1.02, IMPOSSIBLE),

@@ -435,7 +435,7 @@ def test_two_gloo_ranks_measure_every_collective_and_one_writes(tmp_path: Any) -
         assert [point[0] for point in row["points"]] == list(SIZES)
         for size, seconds, busbw in row["points"]:
             assert busbw == pytest.approx(size * bus_factor(name, 2) / seconds)
-    assert profile.link_rate("all_reduce") is None  # gloo is no network figure
+    assert profile.link_rate("all_reduce") is None  # gloo says nothing about the network
 
 
 def test_one_rank_has_no_collective_figure(cpu: CpuDevice) -> None:

@@ -270,7 +270,7 @@ def test_json_is_one_object_of_finite_numbers_with_units_and_origins(line: str) 
     assert outcome.status == 0
 
     def never(token: str) -> None:
-        raise AssertionError(f"{token} is no number of JSON")
+        raise AssertionError(f"{token} is not a number of JSON")
 
     data = json.loads(outcome.out, parse_constant=never)
     assert data["napkin"] == 1

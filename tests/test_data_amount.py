@@ -109,7 +109,7 @@ def test_what_is_refused(line: str, says: str) -> None:
         ('{"input_ids": [1]}\n{"other": [1]}\n', ":2: has no field input_ids"),
         ('{"input_ids": "a text"}\n', "neither a list of token ids nor their number"),
         ('{"input_ids": []}\n', "neither a list"),
-        ("100\n0\n", ":1: is no object with fields"),
+        ("100\n0\n", ":1: is not an object with fields"),
         ("\n\n", "has no samples"),
     ],
 )

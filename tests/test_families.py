@@ -498,7 +498,7 @@ def test_each_side_of_gemma_is_read_by_itself() -> None:
     cross = next(op for op in model.stacks[1].layers[0].operations if op.name == "cross_k")
     assert (cross.reads, cross.weights()[0].shape) == (("memory",), (32, 64))
     windows = [op.window for op in model.stacks[0].layers[0].operations if isinstance(op, AttentionCore)]
-    assert windows == [4096 + 1]  # so many to each side
+    assert windows == [4096 + 1]  # this many to each side
     problem = refusal({"model_type": "t5gemma", "encoder": side, "decoder": {**side, "num_hidden_layers": None}})
     assert "decoder.num_hidden_layers: is missing" in problem.message
     problem = refusal({"model_type": "t5gemma", "encoder": side, "decoder": side, "is_encoder_decoder": False})

@@ -65,11 +65,11 @@ def test_references_that_double_are_left_open(text: str) -> None:
     [
         (
             '{"train_batch_size": 8, "zero_optimization": 3}',
-            "zero_optimization: 3 stands where a block of keys",
+            "zero_optimization: 3 is given where a block of keys",
         ),
-        ('{"train_batch_size": 8, "fp16": true}', "fp16: true stands where a block of keys belongs"),
-        ("trainer: 8\nmodel: {micro_batch_size: 1, global_batch_size: 8}\n", "trainer: 8 stands where a block"),
-        ("parallelism: 8\ntokens: {micro_batch_size: 2}\nmodel: {model_config: {}}\n", "parallelism: 8 stands where"),
+        ('{"train_batch_size": 8, "fp16": true}', "fp16: true is given where a block of keys is expected"),
+        ("trainer: 8\nmodel: {micro_batch_size: 1, global_batch_size: 8}\n", "trainer: 8 is given where a block"),
+        ("parallelism: 8\ntokens: {micro_batch_size: 2}\nmodel: {model_config: {}}\n", "parallelism: 8 is given where"),
     ],
 )
 def test_a_value_in_the_place_of_a_block_is_not_passed_over(
@@ -191,7 +191,7 @@ def test_how_long_a_run_is_or_is_asked_for(text: str, found: tuple[str, float] |
 
 
 def test_a_budget_that_is_nearly_nothing_is_too_little(napkin: Napkin) -> None:
-    """5e-324 is the smallest number above 0: its N·D is 0, and 0/0 is no number of parameters."""
+    """5e-324 is the smallest number above 0: its N·D is 0, and 0/0 is not a number of parameters."""
     outcome = napkin("optimal --budget 5e-324 --price 1000 --hardware h100")
     assert (outcome.status, len(outcome.errors)) == (1, 1)
     assert "not enough" in outcome.errors[0]

@@ -329,14 +329,14 @@ def test_experts_without_weights_are_never_called_exact(tmp_path: pathlib.Path) 
 
 
 def test_experts_that_torch_refuses_are_said_to_be(tmp_path: pathlib.Path) -> None:
-    """Rows of 44 numbers of 2 bytes are no multiple of 16 bytes; of 4 bytes they are."""
+    """Rows of 44 numbers of 2 bytes are not a multiple of 16 bytes; of 4 bytes they are."""
     config = tmp_path / "config.json"
     fields = {"model_type": "mixtral", "hidden_size": 64, "intermediate_size": 44, "num_hidden_layers": 2}
     fields |= {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 128, "num_local_experts": 4}
     config.write_text(json.dumps(fields | {"num_experts_per_tok": 2, "max_position_embeddings": 128}))
     for precision, refused in (("bf16-pure", True), ("fp32", False)):
         notes = run_line(f"memory {config} --gpus 1 --seq 64 --precision {precision} --json").data["notes"]
-        assert any("no multiple of 16 bytes" in note for note in notes) is refused
+        assert any("not a multiple of 16 bytes" in note for note in notes) is refused
 
 
 def test_forms_of_the_loss_keep_what_each_makes() -> None:

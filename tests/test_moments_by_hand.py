@@ -1,4 +1,4 @@
-"""Live bytes at the moments of a step, by hand: inputs, buffers, gradients through the passes, other models, saving.
+"""Live bytes at the phases of a step, by hand: inputs, buffers, gradients through the passes, other models, saving.
 
 The small decoders are those of test_states_by_hand.py."""
 

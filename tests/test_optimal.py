@@ -347,7 +347,7 @@ def test_a_budget_buys_gpu_hours(napkin: Napkin) -> None:
         ("optimal --budget 1000 --hardware mi250x", 2, "--price is missing"),
         ("optimal --gpus 8 --hardware h100 --within 1d --budget 5 --price 2", 2, "a contradiction"),
         ("optimal deepseek-v3 --compute 1e22", 2, "experts"),
-        ("optimal --gpus 1 --hardware rtx4090 --within 365d", 1, "asks for a model of 3.8"),
+        ("optimal --gpus 1 --hardware rtx4090 --within 365d", 1, "calls for a model of 3.8"),
         ("optimal --compute 1 ", 1, "not enough"),
         ("optimal --gpus 64 --hardware h100 --within 30d --law ludziejewski2025", 3, "mixtures of experts"),
         ("optimal --gpus 64 --hardware h100 --within 30d --law kumar2024 --bits 8", 3, "8 bits"),

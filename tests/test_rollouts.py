@@ -74,7 +74,7 @@ def test_a_full_batch_of_several_steps_is_generated_one_into_the_other() -> None
 
 def test_published_transfers_are_met() -> None:
     """NeMo RL's colocated ones (pull request 3294): seconds of transfer and update, and in total, with 16 bytes a
-    parameter on so many GPUs to the host and back; one rate for all of them."""
+    parameter on this many GPUs to the host and back; one rate for all of them."""
     published = (("qwen3-30b-a3b", 16, 30.5e9, 9.67, 17.2), ("qwen3-235b-a22b", 64, 235e9, 18.4, 40.2))
     for name, gpus, params, part, total in published:
         calls = tensors(build(named_config(name)[0])) * float(PER_TENSOR.value)
@@ -130,7 +130,7 @@ def test_the_engine_has_its_share_of_each_gpu() -> None:
 
 
 def test_activations_leave_in_the_passes_and_states_between_them() -> None:
-    """Activations are the update's: while answers are generated there are none, so that phase holds the same (but for
+    """Activations are the update's: while responses are generated there are none, so that phase holds the same (but for
     overhead), nothing is moved between phases, and the host holds what the GPU does not keep in the update."""
     found, away = (values(f"memory {LINE}{more}") for more in ("", " --offload activations"))
     moved = found["memory/activations/saved"] - away["memory/activations/saved"]
@@ -509,7 +509,7 @@ def test_the_batch_of_answers_counts_prompts() -> None:
         (f"plan {LINE} --rollout none".replace("--zero 3", ""), "a plan is of a step that generates"),
         (f"plan {LINE} --gpus 8..64", "for one number of GPUs"),
         (f"step {LINE} --seq 4096 --max-response-tokens 2000", "have 2,200 tokens together"),
-        (f"step {LINE} --critic gpt2", "no model of values"),
+        (f"step {LINE} --critic gpt2", "no value model"),
         (f"step {LINE} --rollout separate:8", "counts all"),
         (f"step {LINE} --rollout elsewhere", "is not understood"),
         ("step llama3-8b --hardware h100 --prompt-tokens 100", "only reinforcement learning"),

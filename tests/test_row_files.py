@@ -146,7 +146,7 @@ def test_a_row_may_name_a_preset(tmp_path: pathlib.Path) -> None:
     assert first["predicted"] == second["predicted"]
     wrong = {**row(LAYOUT, model={"preset": "llama9-8b", "seq": 8192}), "id": "wrong"}
     whys = [one.get("why", "") for one in validated(tmp_path / "rows.yaml", [row(LAYOUT), wrong]).data["rows"]]
-    assert "'llama9-8b' is no preset" in whys[1]
+    assert "'llama9-8b' is not a preset" in whys[1]
 
 
 def test_csv_and_yaml_say_the_same(tmp_path: pathlib.Path) -> None:

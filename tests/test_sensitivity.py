@@ -94,7 +94,7 @@ def test_the_price_at_which_the_other_machine_is_cheaper(napkin: Napkin) -> None
         (["--limit", "tiem <= 150d"], "no such quantity"),
         (["--limit", "time at most 150d"], "not a condition"),
         (["--limit", "time <= 150d", "--against", "price=3"], "two decisions"),
-        (["--vary", "hardware"], "is no number"),
+        (["--vary", "hardware"], "is not a number"),
         (["--vary", "speed"], "no option"),
         (["--show", "time,cost"], "one quantity"),
         (["--change", "0"], "not a share"),

@@ -34,7 +34,7 @@ def test_plain_digits_are_ascii_and_few() -> None:
         ("step gpt2 --hardware h100 --peak-flops 1m", "'1m' is ambiguous"),
         ("train-time gpt2 --hardware h100 --tdp 700mW", "'700mW' is in milliwatts"),
         ("sweep step gpt2 --hardware h100 --over gpus=1..8:x２", "'２' is not a factor"),
-        (f"memory gpt2 --hardware h100 --optimizer galore:{LONG}", "is no rank"),
+        (f"memory gpt2 --hardware h100 --optimizer galore:{LONG}", "is not a rank"),
         (f"memory --hardware h100 {MEGATRON.partition('.py ')[2]} --seq-length ²", "'²' is not a number"),
     ],
 )
@@ -82,7 +82,7 @@ def test_rows_of_serving_refuse_what_is_no_number_of_tokens(
         ('{"n": [-1]}', "neither a list of token ids nor their number"),
         ('{"n": [1, true]}', "neither a list of token ids nor their number"),
         ('{"n": [NaN]}', "neither a list of token ids nor their number"),
-        ('[{"n": 3}, {"n": 4}]', "is no object with fields"),
+        ('[{"n": 3}, {"n": 4}]', "is not an object with fields"),
     ],
 )
 def test_samples_are_objects_with_token_ids(napkin: Napkin, tmp_path: pathlib.Path, text: str, message: str) -> None:

@@ -253,7 +253,7 @@ def test_gkd_holds_what_distillation_does_and_has_no_time(napkin: Napkin) -> Non
     for command in ("step", "plan"):
         refused = napkin(f"{command} qwen2.5-0.5b --task gkd --reference qwen2.5-1.5b --gpus 1 --hardware h100")
         assert refused.status == 3
-        assert "generates answers is not modeled" in refused.err
+        assert "generates responses is not modeled" in refused.err
 
 
 def test_plan_advises_what_memory_does_where_no_layout_of_a_task_fits(napkin: Napkin) -> None:

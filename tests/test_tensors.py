@@ -81,7 +81,7 @@ def test_views_are_those_of_torch(shape: tuple[int, ...], data: st.DataObject) -
 
 
 def shapes_of(elements: int, dims: int) -> list[tuple[int, ...]]:
-    """Every shape with this many dimensions that has so many elements."""
+    """Every shape with this many dimensions that has this many elements."""
     if dims == 1:
         return [(elements,)]
     sizes = [size for size in range(1, elements + 1) if elements % size == 0]

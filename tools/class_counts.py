@@ -36,7 +36,7 @@ SENSES = re.compile(
     r"(^|\.)(vision|visual|image|audio|protein|perceiver|multi_modal|embed_vision|embed_audio|connector|projector"
     r"|encoder\.(pos_embed|patch_embed|layers|neck|multi_modal))"
 )
-"""Modules of what is no language model."""
+"""Modules of what is not a language model."""
 CASES = ROOT / "tests" / "data" / "class_counts.json"
 KEPT = 2
 """Cases of a model type that the tests keep."""

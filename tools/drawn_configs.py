@@ -77,7 +77,7 @@ class Shape(NamedTuple):
 
 
 def batch_of(shape: Shape, dtype: torch.dtype = torch.float32) -> dict[str, Any]:
-    """Return the arguments of one training step; what is no token has this dtype."""
+    """Return the arguments of one training step; what is not a token has this dtype."""
     ids, labels = (
         torch.arange(shape.sequences * n).view(shape.sequences, n) % 97
         for n in (shape.length, shape.target or shape.length)
@@ -208,7 +208,7 @@ def draw(model_type: str, rng: random.Random, dropout: float) -> Shape:
     if model_type in SPECIAL:
         fields.update(SPECIAL[model_type](rng, fields))
     if "attention_window" in fields:
-        length -= length % 16  # whole windows: what is padded to them is no token of the batch's
+        length -= length % 16  # whole windows: what is padded to them is not a token of the batch's
     if "max_source_positions" in fields:
         length = fields["max_source_positions"]
     if "lsh_attn_chunk_length" in fields:  # whole chunks

@@ -178,7 +178,7 @@ EDGES = (
     "1TB",
     "1B",
 )
-"""Numbers that are no mistake where they are read, and often at the end of what makes sense."""
+"""Numbers that are valid when they are read, and often at the end of what makes sense."""
 WORDS: dict[str, tuple[str, ...]] = {
     "model": (
         "gpt2",

@@ -81,7 +81,7 @@ def _stderr(status: int, err: str) -> str | None:
         return "a message above 4,000 characters"
     other = [line for line in lines if not line.startswith(("error: ", "hint: ", "warning: "))]
     if errors and other:
-        return f"a line on stderr that is no error and no hint: {other[0][:60]!r}"
+        return f"a line on stderr that is neither an error nor a hint: {other[0][:60]!r}"
     if any(not c.isprintable() for line in lines for c in line):
         return "a control character on stderr"
     if any(line.strip() in ("error:", "hint:") for line in lines):

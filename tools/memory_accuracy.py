@@ -266,7 +266,7 @@ def traced() -> str:
     """Summarize what tracing complete steps found, over all model types."""
     steps, equal, near = (sum(entry[i] for entry in TRACED.values()) for i in range(3))
     return (
-        f"Of {steps:,} steps of {len(TRACED)} model types the largest moment was\nequal to the byte in {equal:,} "
+        f"Of {steps:,} steps of {len(TRACED)} model types the peak was\nequal to the byte in {equal:,} "
         f"({equal / steps:.0%}) and within 1 % in {near:,} ({near / steps:.0%})."
     )
 
@@ -300,7 +300,7 @@ PAGE_TEXT = """# Memory: how it is counted, and how far off
 Live tensors are counted, not estimated: what autograd keeps follows from a layer's operations and a code's few choices,
 states from the policy, the optimizer and the layout. Four figures follow each other:
 
-    live       every tensor at the largest moment of a step
+    live       every tensor at the peak of a step
     allocated  live · (1 + rounding) + workspaces                      torch.cuda.max_memory_allocated
     reserved   allocated + apart + (caching − 1) · passing             torch.cuda.max_memory_reserved
     used       reserved + context + communicators                      nvidia-smi
@@ -314,7 +314,7 @@ every storage's birth and death is seen (tools/traced_steps.py: random small con
 checkpoints and optimizers). {traced}
 
 `napkin memory` says how near it came for the code at hand. Some codes' variables live longer in the forward pass than
-is counted, where it is seldom the largest moment. Steps of several GPUs were not traced.
+is counted, where it is seldom the peak. Steps of several GPUs were not traced.
 
 A trainer's own figure never holds the context. On one GPU *used minus context* is `memory/reserved`: there are no
 communicators, so that what nvidia-smi shows beyond torch's cache is the only the CUDA context
@@ -349,7 +349,7 @@ than the least that its stated flags take.
 The same rows as if their framework were not known: its profile, its recipes' defaults, its own errors and (compiled)
 its cache's share held out. Only the layout says whose kind of code it is (Megatron's where layers are divided, else
 Hugging Face's), and what is not stated is evaluated at the least and at the most that code does (`frameworks.py`,
-`unnamed`): the loss in place or in fp32 copies, kernels fused or written out, gathered inputs kept or gathered again,
+`unnamed`): the loss in place or in fp32 copies, kernels fused or eager, gathered inputs kept or gathered again,
 gradients with or without an fp32 buffer. The prediction is the geometric mean of both ends, the interval the ends and
 what the other frameworks' rows lay outside theirs.
 

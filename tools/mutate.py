@@ -124,7 +124,7 @@ def digest(*paths: str) -> str:
 
 
 def forked(work: Callable[[Callable[[str], None]], None], seconds: float | None = None) -> str:
-    """Run `work` in a fork, quietly, with so many seconds of CPU. Returns what it says first, `too long`, or ""."""
+    """Run `work` in a fork, quietly, with this many seconds of CPU. Returns what it says first, `too long`, or ""."""
     reading, writing = os.pipe()
     sys.stdout.flush()
     child = os.fork()
@@ -152,7 +152,7 @@ def forked(work: Callable[[Callable[[str], None]], None], seconds: float | None 
 
 
 def limit(seconds: float) -> None:
-    """End this process after so many more seconds of CPU, and let it have MEMORY more bytes."""
+    """End this process after this many more seconds of CPU, and let it have MEMORY more bytes."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     allowed = int(used.ru_utime + used.ru_stime + seconds) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (allowed, allowed))

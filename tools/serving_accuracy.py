@@ -113,9 +113,9 @@ accelerator of whose generation no row ran, the answer says `chip unknown`.
 SHARES = """Factors on the shares of the peaks and of the memory's bandwidth that training steps reach on the same
 accelerator ([accuracy.md](accuracy.md)), and the time that launching a layer and one all-reduce take: an effect
 that all engines share, and what a family adds, each drawn towards 0 where rows say little. A family's rows move
-them together: a column alone is no measurement of that part.
+them together: a column alone does not measure that part.
 """
-SILENT = """Rows without the lengths of prompts or answers, with speculation or cached prompts, of production
+SILENT = """Rows without the lengths of prompts or responses, with speculation or cached prompts, of production
 traffic, of models without a preset or a shape, and of accelerators that napkin does not know: each says why.
 """
 

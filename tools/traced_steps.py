@@ -286,7 +286,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("types", nargs="*", help="model types (default: all that napkin reads)")
     parser.add_argument("--cases", type=int, default=6, help="steps of each")
-    parser.add_argument("--seed", type=int, nargs="+", default=[0], help="draws: so many steps of each seed")
+    parser.add_argument("--seed", type=int, nargs="+", default=[0], help="draws: this many steps of each seed")
     parser.add_argument("--freeze", type=int, help="this many first layers, and the embedding, are not trained")
     parser.add_argument("--dropout", type=float, default=0.0, help="in classes that have any")
     parser.add_argument("--write", action="store_true", help="keep some equal cases")

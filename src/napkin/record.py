@@ -79,7 +79,7 @@ def _init_of(names: tuple[str, ...], keywords: int, post: Callable[[Any], None] 
         if named:
             for name in named:
                 if name in fields or name not in known:
-                    raise TypeError(f"{type(self).__name__}: {name!r} is given twice or is no field")
+                    raise TypeError(f"{type(self).__name__}: {name!r} is given twice or is not a field")
             fields.update(named)
         if len(values) > positional:
             raise TypeError(f"{type(self).__name__} takes {positional} positional fields, not {len(values)}")

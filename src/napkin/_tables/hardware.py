@@ -170,7 +170,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
         'generation': 'turing',
         'printed': 'dense; FP32-accumulate runs at half rate',
         'tier': 'B',
-        'note': '113.8 (Founders, fp16 accumulate) stands in some tables',
+        'note': '113.8 (Founders, fp16 accumulate) appears in some tables',
         'source': 'NVIDIA Turing whitepaper, Appendix A (reference card; Founders: 1635 MHz, 14.2 / 56.9 / 113.8)',
         'name': 'RTX 2080 Ti',
         'aliases': ('NVIDIA GeForce RTX 2080 Ti', 'GeForce RTX 2080 Ti', '2080ti', 'rtx2080ti',),
@@ -190,7 +190,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     'a100-sxm-40gb': {
         'vendor': 'NVIDIA',
         'generation': 'ampere',
-        'printed': 'dense 312, sparse 624 beside it',
+        'printed': 'dense 312, sparse 624 next to it',
         'tier': 'B',
         'source': 'NVIDIA A100 datasheet',
         'name': 'A100 SXM 40GB',
@@ -220,7 +220,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     'a100-sxm-80gb': {
         'vendor': 'NVIDIA',
         'generation': 'ampere',
-        'printed': 'dense 312, sparse 624 beside it',
+        'printed': 'dense 312, sparse 624 next to it',
         'tier': 'B',
         'source': 'NVIDIA A100 80GB datasheet',
         'name': 'A100 SXM 80GB',
@@ -1473,7 +1473,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     'mi300x': {
         'vendor': 'AMD',
         'generation': 'cdna',
-        'printed': 'dense 1307.4, sparse 2614.9 beside it',
+        'printed': 'dense 1307.4, sparse 2614.9 next to it',
         'tier': 'B',
         'note': 'l2 is 8 x 4 MiB private per XCD; 256 MB Infinity Cache behind it; 5.325 TB/s from pins',
         'source': 'AMD Instinct MI300X datasheet',
@@ -1529,7 +1529,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     'mi350x': {
         'vendor': 'AMD',
         'generation': 'cdna',
-        'printed': 'dense 2.3 PF and sparse 4.6 PF beside it; FP6/FP4 9.2 PF has no sparse mode',
+        'printed': 'dense 2.3 PF and sparse 4.6 PF next to it; FP6/FP4 9.2 PF has no sparse mode',
         'tier': 'B',
         'source': 'AMD Instinct MI350X product brief',
         'name': 'MI350X',

@@ -12,7 +12,7 @@ from napkin.options.option import Option
 from napkin.options.registry import OPTIONS, spelled
 
 HELD = ("help", "h", "help-all")
-"""Words that ask a command for its help, which are no options of a question."""
+"""Words that ask a command for its help, which are not options of a question."""
 
 
 def words_of(
@@ -32,7 +32,7 @@ def words_of(
         option = OPTIONS.get(taken or name)
         try:
             if name in HELD or (option is not None and option.name in written):
-                raise NapkinError(f"{key}: how an answer is written is no part of the question", _instead(name))
+                raise NapkinError(f"{key}: how an answer is written is not part of the question", _instead(name))
             if value is None:
                 continue
             if option is not None and option.positional and option.many:

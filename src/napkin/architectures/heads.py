@@ -175,7 +175,7 @@ def labels_of(config: Config) -> int:
 
 
 def with_head(model: Model, head: Head, labels: int) -> Model:
-    """Return a body with a head of so many outputs."""
+    """Return a body with a head of this many outputs."""
     last = model.stacks[-1]
     body: Operations = tuple(op for op in last.after if op.role != POOLER)
     source = body[-1].name if body else "x"

@@ -93,7 +93,7 @@ class Recorder:
 
         kept        what it saves for backward
         for_weight  what it saves for its weight's gradient only, before those
-        weight      bytes of the gradients of weights that are no inputs
+        weight      bytes of the gradients of weights that are not inputs
         alias       passes its gradient on unchanged
         broadcast   a multiplication, whose gradients are summed to the factors' sizes
         scratch, forward_scratch  temporary bytes of its backward and of its forward pass

@@ -183,7 +183,7 @@ def _attention(op: AttentionCore, part: TorchOperation, inputs: list[Tensor], co
     if narrow or op.softcap or op.sinks or op.cross or op.position != "none":
         raise Refused(
             f"bench step: cannot build this attention ({op.name}: windows, sinks, caps or biases)",
-            "a window that is as long as the sequence is no window: try a shorter --seq" if narrow else None,
+            "a window that is as long as the sequence is not a window: try a shorter --seq" if narrow else None,
         )
     q = q.view(*q.shape[:-1], op.heads, op.qk_dim).transpose(1, 2)
     k = k.view(*k.shape[:-1], op.kv_heads, op.qk_dim).transpose(1, 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.inputs.profile import Profile
 from napkin.inputs.profile_cases import GPU_KINDS, OK
 
-MARKS = ((0.5, "good"), (0.4, "fine"), (0.2, "room for more"), (0.05, "poor: look for the bottleneck"))
+MARKS = ((0.5, "good"), (0.4, "fine"), (0.2, "can improve"), (0.05, "poor: look for the bottleneck"))
 WRONG = "something is wrong"
 IMPOSSIBLE = (
     "the arithmetic or the peak is wrong: a sparse peak, a PCIe part taken for an SXM one, a missing synchronization, "

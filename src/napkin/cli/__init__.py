@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from napkin.render.answer import Answer
 
 OUT_OF_RANGE = (
-    "the answer is out of range: a quantity on the way to it is above 1e308",
+    "the answer is out of range: an intermediate quantity exceeds 1e308",
     "check the inputs for a number with too many zeros",
 )
 INTERRUPTED, PIPE_CLOSED, DEFECT = 130, 141, 70
@@ -244,7 +244,7 @@ def _forms_by_name(target: str, given: dict[str, OptionText]) -> list[str]:
 
 
 def _clash(given: dict[str, OptionText], forms: list[str]) -> tuple[str, str] | None:
-    """Return two options that exclude each other: two forms, a form and an option of the
+    """Return two options that cannot be combined: two forms, a form and an option of the
     text, --quiet and what shows more."""
     more = [name for name in ("verbose", "paths", "explain") if name in given and given[name].text]
     quiet = "quiet" in given and bool(given["quiet"].text)

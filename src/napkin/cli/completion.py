@@ -19,10 +19,10 @@ from napkin.options.registry import OPTIONS
 TOP = {
     "--help": "What napkin answers",
     "--version": "The version",
-    "--install-completion": "Complete napkin's words in this shell",
+    "--install-completion": "Complete napkin commands and options in this shell",
     "--show-completion": "Print the shell's script",
 }
-HELP = {"--help": "The options that people use most", "--help-all": "All options"}
+HELP = {"--help": "The most used options", "--help-all": "All options"}
 PAIRS = ("over", "by", "against", "vary")
 """Options whose value begins with the name of another option."""
 

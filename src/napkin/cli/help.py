@@ -24,7 +24,7 @@ NAMES = 22
 """Columns of an option's name; a longer one has a line of its own."""
 EXAMPLES = 2
 _TWO_WAYS = ("sp", "moe")
-"""Flags whose `--no-` form is no default."""
+"""Flags whose `--no-` form is not a default."""
 
 
 class _Shown(Protocol):

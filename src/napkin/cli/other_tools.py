@@ -151,7 +151,7 @@ class OtherTools(Words):
         from napkin.cli.refusals import unknown_option
 
         if value is None:
-            self._next()  # its value, which is no problem of its own
+            self._next()  # its value, which is not a problem of its own
         self.problems.append(unknown_option(self.command, head, spelling))
 
     def _misdashed(self, head: str, spelling: str) -> None:

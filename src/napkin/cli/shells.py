@@ -124,7 +124,7 @@ def _install(shell: str, text: str, agreed: bool) -> int:
 
 def _agrees() -> bool:
     if not sys.stdin.isatty():
-        raise NapkinError("installing changes files, and no one is there to agree", "--yes agrees beforehand")
+        raise NapkinError("installing changes files, and there is no terminal to confirm it", "--yes agrees beforehand")
     print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

@@ -116,7 +116,7 @@ def answer(question: CheckpointQuestion) -> Answer:
 
 
 def _write_time(question: CheckpointQuestion, size: Term) -> Term | None:
-    """Return how long a checkpoint takes to write: at a rate that is given, or as on so many GPUs of published jobs."""
+    """Return the time to write a checkpoint: at a given rate, or as published jobs did on this many GPUs."""
     if question.write is not None:
         return storage.write_time(size, question.write)
     if question.gpus is None:

@@ -103,7 +103,7 @@ def ask(
 
         return answer_phases(command, given, lambda part, idle: ask(command, part, only, idle))
     inputs = Inputs(command, given, only)
-    inputs.depends(("theme",), "plot" in given, "no picture is drawn", "--plot FILE draws one")
+    inputs.depends(("theme",), "plot" in given, "no plot is drawn", "--plot FILE draws one")
     answer = command.run(inputs)
     unused = {name: why for name, why in inputs.unused().items() if name not in WRITTEN}
     probed = [name for name in given if name in PROBED and name not in unused]

@@ -28,7 +28,7 @@ SERVING = ("serve/output_tokens_per_second", "serve/tpot", "serve/cost_per_milli
 HEADLINES = (*SERVING, "time", "step/time", "memory/total", "cost", "energy", "mfu", "params/total", "flops/total")
 """What is explained where no quantity is named: the first three that both answers have and that differ."""
 LISTED = ("hardware", "params")
-"""Commands whose two sides are listed: a model or an accelerator is no answer to a question about one."""
+"""Commands whose two sides are listed: a model or an accelerator does not answer a question about one."""
 SHAPLEY = "Shapley 1953, A Value for n-Person Games: the mean over all orders in which the differences can be made"
 
 Names = tuple[str, ...]
@@ -151,7 +151,8 @@ def _word(word: str) -> tuple[Command, Question]:
                 near = [p.hint for p in (no_hardware, no_model) if p.hint and p.hint.startswith("did you mean")]
                 known = "napkin hardware and napkin models list the names"
                 raise NapkinError(
-                    f"{printable(word, 60)!r} is no run file, accelerator, model or profile", near[0] if near else known
+                    f"{printable(word, 60)!r} is not a run file, accelerator, model or profile",
+                    near[0] if near else known,
                 ) from None
         command = find("params")
         return command, {"model": OptionText(word)}
@@ -218,7 +219,7 @@ def _contributions(
         result = attribution.attribute(parts, ask)
         if result is not None:
             return result.by, result.exact
-    raise AssertionError("both ends were answered, so one step leads from one to the other")
+    raise AssertionError("both ends have an answer, so one change leads from one to the other")
 
 
 def _change(path: str, unit: str, parts: dict[Names, tuple[float, ...]], at: int) -> term.Term:

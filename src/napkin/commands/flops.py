@@ -135,7 +135,7 @@ def answer(question: FlopsQuestion) -> Answer:
     if run is not None and question.tokens is not None:
         answer.extra["run"] = {"tokens": question.tokens.value, "flops": run.value}
     back = "frozen weights have no gradients" if frozen else "backward is twice forward"
-    answer.notes.append(f"a multiply-add is 2 FLOP; {back}; look-ups and elementwise work count 0")
+    answer.notes.append(f"a multiply-add is 2 FLOP; {back}; lookups and elementwise work count 0")
     if frozen and model.vision is not None:
         answer.notes.append("flops/vision is omitted: the tower's FLOPs are counted for training all of it")
     answer.notes += flops.remarks(model)

@@ -31,7 +31,7 @@ def run(inputs: Inputs) -> Answer:
 
 def read(inputs: Inputs) -> InitQuestion:
     """Read the question."""
-    inputs.need("fan-in", "how many inputs has a layer?")
+    inputs.need("fan-in", "how many input features does a layer have?")
     depth = inputs.term("depth")
     std = inputs.term("std") if inputs.has("std") else None
     return InitQuestion(inputs.term("fan-in"), depth, std, inputs.term("cut"))

@@ -167,7 +167,7 @@ def _check_refused(reading: Reading, found: Sequence[Said]) -> None:
 
 
 def _hint(option: str) -> str:
-    return OPTIONS[option].usage if option in OPTIONS else "take the key out where it does not matter"
+    return OPTIONS[option].usage if option in OPTIONS else "remove the key if it does not matter"
 
 
 def _take_model(

@@ -125,7 +125,7 @@ def _added(
         if "time" not in terms or "reasons" in one.extra:
             raise NapkinError(
                 f"{name}: {reasons_in(one) or 'it has no time'}",
-                "each part says how much it trains, as in tokens: 1T",
+                "each phase states how much it trains, as in tokens: 1T",
                 status=one.status or USAGE,
             )
     sums = {path: _sum(path, found) for path in SUMMED if all(path in terms for terms in found)}

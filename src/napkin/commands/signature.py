@@ -68,7 +68,7 @@ class OptionText:
     """An option's text as the user gave it, and where: `--gpus`, or `run.yaml:3: gpus`.
 
     A run file gives parsed values too: numbers, booleans, lists.
-    shared: it stands where several commands read their options (a run file that names no command, a launch line), so
+    shared: it is given where several commands read their options (a run file that names no command, a launch line), so
     that a note and no error says that this command does not use it.
     """
 

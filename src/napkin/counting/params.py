@@ -5,7 +5,7 @@
     non_embedding  total less token tables and head; learned positions stay in
     lookup_embedding  of the tables, those that are only looked up: of layers' own inputs, and an encoder's where the
                    head shares the decoder's
-Buffers are no parameters. Runs of equal layers are counted once and multiplied, so cost does not grow with depth.
+Buffers are not parameters. Runs of equal layers are counted once and multiplied, so cost does not grow with depth.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Tree = list[Term]
 class _Found:
     """Terms of a model's weights, by what they are of.
 
-    embedding  tables of tokens             lookup   tables that are only looked up
+    embedding  token embeddings             lookup   tables that are only looked up
     positions  learned positions            outside  other weights outside of the layers
     layers     all layers                   each     one layer of each kind
     idle       experts that a token does not choose   of_kind  routers, routed and shared experts
@@ -44,7 +44,7 @@ class _Found:
         self.of_kind: dict[str, Tree] = {"router": [], "experts": [], "shared_experts": []}
 
     def add_before(self, path: str, operations: Iterable[Operation], alone: bool) -> None:
-        """Add what precedes the layers. alone: its token table is looked up, and is no head's."""
+        """Add what precedes the layers. alone: its token table is looked up, and does not serve as a head."""
         tokens = self.lookup if alone else self.embedding
         of_table = {TOKEN: tokens, POSITION: self.positions, LAYERS: self.lookup}
         for operation in operations:

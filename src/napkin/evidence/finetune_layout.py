@@ -11,7 +11,7 @@ from napkin.training.recomputation import recompute
 
 DEGREES = ("tp", "pp", "cp", "ep")
 MOST_TOGETHER = 4
-"""Sequences of a pass where a row says nothing of them: one, to so many. Assumed."""
+"""Sequences of a pass where a row says nothing of them: one, to this many. Assumed."""
 UNSHARED = ("", "none", "ddp", "fsdp", "deepspeed")
 """Stacks that give each GPU micro-batches of its own, unless a row states otherwise."""
 

@@ -33,7 +33,7 @@ class RowLengths:
     padded: bool = False
 
     def several(self, most: int, untimed: str) -> RowLengths:
-        """Return lengths of a pass over one to so many sequences, as one sequence of all their tokens."""
+        """Return lengths of a pass over one to this many sequences, as one sequence of all their tokens."""
         likely, least, longest = self.longest
         return replace(self, longest=(likely, least, longest * most), untimed=untimed)
 

@@ -17,7 +17,7 @@ Dimensions = dict[str, object]
 
 
 def dimensions_of(name: str) -> Dimensions:
-    """Return the fields that describe a preset. Refused: one whose layers are no plain attention and MLP."""
+    """Return the fields that describe a preset. Refused: one whose layers are not plain attention and MLP."""
     model = build(load_config(name))
     found = _decoder(model) if len(model.stacks) == 1 and model.heads else None
     if found is None:

@@ -44,7 +44,7 @@ class Price:
         return self.source.count(",") + 1
 
     def is_of(self, gpus: int) -> bool:
-        """Return whether a machine of so many accelerators is rented at this price."""
+        """Return whether a machine of this many accelerators is rented at this price."""
         return self.most is None or gpus <= self.most
 
 

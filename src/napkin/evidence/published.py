@@ -146,7 +146,7 @@ def with_preset(row: RowFields) -> RowFields:
         return row
     name = row.text("model.preset")
     if not is_preset(name):
-        raise row.wrong("model.preset", f"{name[:60]!r} is no preset")
+        raise row.wrong("model.preset", f"{name[:60]!r} is not a preset")
     dims = {key: value for key, value in dimensions_of(name).items() if value is not None}
     if stated.keys() & dims.keys() - {"vocab", "params"}:
         dims.pop("params")

@@ -96,5 +96,5 @@ def said() -> str:
     models = len({model for _, _, model, _ in STEPS})
     return (
         f"times include a factor of {float(slower().value):.1f}: {len(STEPS)} published steps of {models} models took "
-        f"so many times what is counted of them ({', '.join(sources)}); the interval is assumed from how they differ"
+        f"this many times what is counted of them ({', '.join(sources)}); the interval is assumed from how they differ"
     )

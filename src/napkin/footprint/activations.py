@@ -47,7 +47,7 @@ def forward(
     selective: bool = False,
     begins: bool = False,
 ) -> Pass:
-    """Run a stack once on a tape: what stands before the layers, each kind of layer once, the head and the loss. Each
+    """Run a stack once on a tape: what runs before the layers, each kind of layer once, the head and the loss. Each
     of its stretches runs over its own sequences. `begins`: no gradient reaches what follows the layers."""
     tape = tape_for(precision)
     first = legs[0]

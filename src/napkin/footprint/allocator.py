@@ -124,13 +124,13 @@ def reported(
     rounding = _share("memory/rounding", live, _leaf("rounding", ROUNDING, "1"))
     workspace = _leaf("memory/workspace", WORKSPACE)
     allocated = add("memory/allocated", live, rounding, workspace)
-    passing = leaf("passing", flow.passing, "byte", TRUE, "bytes that come and go at the largest moment of a pass")
+    passing = leaf("passing", flow.passing, "byte", TRUE, "bytes that come and go at the peak of a pass")
     apart = leaf(
         "memory/cache/apart",
         flow.apart(live.value),
         "byte",
         SEEN,
-        "what the step holds and the passes' largest moment lacks",
+        "what the step holds and the passes' peak lacks",
     )
     gaps = _share("memory/cache/gaps", passing, leaf("caching", round(caching.value - 1, 6), "1", SEEN, caching.source))
     cache = add("memory/cache", apart, gaps)

@@ -39,7 +39,7 @@ class Leg:
 
 
 def joined(model: Model) -> Stack:
-    """Return all stacks as one: what runs between two of them is a layer that is no block."""
+    """Return all stacks as one: what runs between two of them is a layer that is not a block."""
     last = model.stacks[-1]
     if len(model.stacks) == 1 and model.vision is None:
         return last

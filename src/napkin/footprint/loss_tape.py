@@ -95,7 +95,7 @@ def _cut(lowering: Lowering, logits: Tensor) -> Tensor:
 
 
 def of_each(bytes_each: float, count: Number) -> Number:
-    """Return the bytes of so many logits; each has quarters of a byte."""
+    """Return the bytes of this many logits; each has quarters of a byte."""
     return ceil_div(count * int(bytes_each * QUARTERS), QUARTERS)
 
 

@@ -1,4 +1,4 @@
-"""Memory of one rank over a training step: what it holds, and the moments of the step (moments.py).
+"""Memory of one rank over a training step: what it holds, and the phases of the step (moments.py).
 
 States are divided by how their weights are sharded; activations come from the tape (activations.py), and the live
 bytes within a piece's backward pass from replaying it (live.py). Every quantity of a layout may be an array.

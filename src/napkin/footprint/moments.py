@@ -1,4 +1,4 @@
-"""Live bytes of a rank at the moments of a step: forward, loss, backward, optimizer step."""
+"""Live bytes of a rank at the phases of a step: forward, loss, backward, optimizer step."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ class Moments:
 
 
 def moments_of(step: PreparedStep, rank: Rank, parts: Parts) -> tuple[tuple[Moment, ...], tuple[Moment, ...]]:
-    """Return the moments of a step at which a rank's live bytes can be the largest, and those between its phases, of
+    """Return the phases of a step at which a rank's live bytes can be the largest, and those between its phases, of
     one layout."""
     moments = Moments(step, rank, parts)
     forward, backward = moments.forward(), moments.moment("backward", (), 0, 0, ())

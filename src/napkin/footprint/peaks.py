@@ -257,7 +257,7 @@ def layer_peaks(
 
     Live bytes change by the same amount with every layer of a variant, so that the corners of their order are enough
     (order.py), and of those of one variant the one where the changes so far add up to the most. What layers share is
-    freed with the last of its variants. `gradients_of`: bytes that are there once gradients of so many bytes are made.
+    freed with the last of its variants. `gradients_of`: bytes allocated once gradients of this many bytes exist.
     """
     layers = StageLayers(step, stage, grad)
     whole = kept_by_layers(step, stage.variants, ceil_div(stage.high - stage.low, layers.size))

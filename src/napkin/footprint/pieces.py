@@ -77,7 +77,7 @@ class Piece:
 
     @property
     def stashed(self) -> Number:
-        """Bytes that the layer keeps where it is checkpointed, beside what it shares with others."""
+        """Bytes that the layer keeps where it is checkpointed, in addition to what it shares with others."""
         return self.input + self.carried + self.rest
 
 
@@ -94,7 +94,7 @@ class Pass:
     loss      the loss, which the training loop holds until the step is over
     embedded  embeddings that the model's forward function holds and autograd does not keep
     stream    the first tensor of the residual stream, where the forward function holds it that way
-    leaf      the tokens' embeddings where they are no part of the stream: a leaf where they require a gradient
+    leaf      the tokens' embeddings where they are not part of the stream: a leaf where they require a gradient
     final     the most that the final norm holds, with its input
     first     the part of the residual stream's first tensor that the operations before the layers keep
     zeros     the bias of attention to the encoder that its layers share: a leaf that requires a gradient where layers

@@ -1,4 +1,4 @@
-"""One model's pass on the tape and what goes with it, prepared once for all stages of a pipeline."""
+"""One model's pass on the tape and its metadata, prepared once for all stages of a pipeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of the memory of one rank: live bytes by bucket at the moments of a step."""
+"""Records of the memory of one rank: live bytes by bucket at the phases of a step."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ class ReadWeights:
 
 
 def weights_read(model: Model, tokens: Number, how: StoredWeights, encodes: bool = False) -> ReadWeights:
-    """Return the bytes that a pass of `tokens` tokens reads: every matrix once, of a table of embeddings only rows
+    """Return the bytes that a pass of `tokens` tokens reads: every matrix once, of an embedding only rows
     (counted as none). Of E experts with k chosen by each token, E·(1 − (1 − k/E)^tokens) are expected to be hit where
     all are equally likely: k for one token. encodes: the encoder runs too."""
     experts: Number = 0

@@ -135,7 +135,7 @@ def _added(
 
 
 def _others(op: Operation, implementation: Implementation, tuning: Tuning) -> Iterator[Weight]:
-    """Yield the adapters on what is no linear layer of its own."""
+    """Yield the adapters on what is not a linear layer of its own."""
     for copies, rank, d_in, d_out in other_adapters(op, implementation, tuning):
         yield from _pair(REPLICATED, copies, (copies * rank, d_in), (d_out, copies * rank), tuning)
 

@@ -167,8 +167,8 @@ EXACT_KEPT = ("fp32", "tf32", "bf16", "fp16")
 
 
 def in_groups(bits: int, group: int, zero_bits: int = 0) -> float:
-    """Return the bytes of an integer weight of so many bits, with a 16-bit scale, and a zero point of `zero_bits`, for
-    each group of weights (below 1: for a whole column, which is not counted)."""
+    """Return the bytes of an integer weight of this many bits, with a 16-bit scale and a zero point of `zero_bits` for
+    each group of weights (below 1: for an entire column, which is not counted)."""
     return bits / 8 + ((16 + zero_bits) / 8 / group if group > 0 else 0.0)
 
 

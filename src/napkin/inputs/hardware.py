@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _KINDS = {"capacity_reported": term.SEEN, "nvidia_smi_bytes": term.SEEN, "nic_bandwidth": term.ASSUMED}
-"""Figures that are no datasheet's: what drivers print, and how nodes are usually built."""
+"""Figures that do not come from a datasheet: what drivers print, and how nodes are usually built."""
 
 _WORDS = {
     "memory": "memory size",

@@ -121,7 +121,7 @@ def _length(line: bytes, where: str, field: str | None) -> int:
             raise NapkinError(f"{where}: has no field {what}", f"one of {known}" if known else "an object")
         found = sample[field]
     elif field is not None:
-        raise NapkinError(f"{where}: is no object with fields", "one object a line, or leave out --tokens-field")
+        raise NapkinError(f"{where}: is not an object with fields", "one object a line, or leave out --tokens-field")
     if isinstance(found, list) and set(map(type, found)) == {int} and min(found) >= 0:
         found = len(found)
     if type(found) is not int or not 0 < found <= LONGEST:
@@ -162,6 +162,6 @@ def read_lengths(path: str) -> SampleLengths:
     for at, pair in enumerate(pairs):
         whole = isinstance(pair, list) and len(pair) == 2 and all(type(one) is int and one > 0 for one in pair)
         if not whole or pair[0] > LONGEST or pair[1] > 10**15 or pair[0] in counts:
-            raise NapkinError(f"{document.place('histogram', at)}: is no pair of a length and how many", FORM)
+            raise NapkinError(f"{document.place('histogram', at)}: is not a pair of a length and a count", FORM)
         counts[pair[0]] = pair[1]
     return SampleLengths(tuple(sorted(counts.items())))

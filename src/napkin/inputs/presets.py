@@ -104,7 +104,7 @@ def _words(name: str) -> set[str]:
 
 
 def _of_like_family(name: str) -> list[str]:
-    """Return the presets whose name begins with a word like that of a name: a Whisper is no Mistral. A name that begins
+    """Return the presets whose name begins with a word like that of a name: Whisper is not Mistral. A name that begins
     with a number, `8x7B`, leaves out that word: it may be any family's."""
     from napkin._tables.models import PRESETS
 

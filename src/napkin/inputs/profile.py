@@ -103,7 +103,7 @@ class Profile:
     def _collective(self, operation: str) -> Json | None:
         collectives = self.summary["collectives"]
         if collectives is None or collectives["backend"] == "gloo":
-            return None  # gloo is no network figure
+            return None  # gloo says nothing about the network
         row: Json | None = collectives["operations"].get(operation)
         return row
 
@@ -139,7 +139,7 @@ def profile_for(path: str, hardware: str) -> Profile:
     device, name = profile.device, printable(path)
     if device.kind not in GPU_KINDS:
         raise NapkinError(
-            f"{name}: was measured on a {device.kind} device, which is no GPU", "measure on a GPU: napkin bench"
+            f"{name}: was measured on a {device.kind} device, which is not a GPU", "measure on a GPU: napkin bench"
         )
     if device.hardware != hardware:
         known = device.hardware or "no accelerator that napkin knows"

@@ -12,7 +12,7 @@ from napkin.inputs.load import printable
 from napkin.inputs.snapshot_blocks import SegmentBlocks, Totals
 
 CHUNK, LONGEST_VALUE, MOST_KEYS = 2**18, 2**23, 2**12
-"""Characters that are read at once; those that one block, event or other value may have; keys beside them."""
+"""Characters that are read at once; those that one block, event or other value may have; keys next to them."""
 _BLANKS = re.compile(r"[ \t\n\r]*")
 
 
@@ -84,7 +84,7 @@ class _Text:
         return bool(read)
 
     def peek(self) -> str:
-        """Return the next character that is no blank; "" at the end."""
+        """Return the next character that is not a blank; "" at the end."""
         while True:
             found = _BLANKS.match(self.text, self.at)
             self.at = found.end() if found else self.at

@@ -27,7 +27,7 @@ class TrainerMeter(TrainerCallback):  # type: ignore[misc]
                TrainingArguments
 
     Tokens are counted by the Trainer where it does (`include_num_input_tokens_seen`), else taken to be full sequences.
-    Evaluation and checkpoints are no part of a step. The numbers are in `meter.last` too, for other loggers.
+    Evaluation and checkpoints are not part of a step. The numbers are in `meter.last` too, for other loggers.
     """
 
     def __init__(self, *, hardware: str, seq: int, gpus: int | None = None, **options: object) -> None:

@@ -30,7 +30,7 @@ class LightningMeter(Callback):  # type: ignore[misc,unused-ignore]
     model, hardware, options   those of napkin.Meter     gpus   of the whole job; None: as the Trainer says
     tokens    how many tokens of one GPU a batch holds, padding included
 
-    A step ends where `trainer.global_step` moves, so that accumulated gradients are one step. Validation is no part of
+    A step ends where `trainer.global_step` moves, so that accumulated gradients are one step. Validation is not part of
     it. The reading is in `meter.last` too.
     """
 

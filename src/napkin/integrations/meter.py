@@ -167,7 +167,7 @@ class Meter:
             raise NapkinError("step() needs the tokens of the step", "meter.step(tokens=batch.numel() * world_size)")
         self._pace.step(_whole("tokens", 0 if tokens is None else tokens) + self._added)
         self._added = 0
-        with self.pause():  # what reading the meter takes is no part of the next step
+        with self.pause():  # what reading the meter takes is not part of the next step
             self.last = self._read()
         return self.last
 

@@ -47,7 +47,7 @@ class StepClock:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the clock of the step stands still."""
+        """Whether the clock of the step is stopped."""
         return self._paused_at is not None
 
     def step(self, tokens: int) -> None:

@@ -1,7 +1,7 @@
 """Adapters other than LoRA and DoRA on frozen linear layers, as peft 0.21 runs them (peft/tuners/NAME/layer.py).
 
 Each kind is one class that states what it trains, which buffers it holds, what it runs on the tape, and its matmuls.
-LoRA, which also stands next to embeddings and to parameters of experts, is in lora.py and adapted.py.
+LoRA, which also adapts embeddings and to parameters of experts, is in lora.py and adapted.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from napkin.operations.tuning import Tuning
 
 Base = Callable[[Tensor], Tensor]
-"""The frozen product that a kind stands next to, or around."""
+"""The frozen product that a kind of adapter is applied to."""
 
 
 @record

@@ -1,6 +1,6 @@
 """Adapters as operations of their own, for the counts of FLOPs and the time of a step.
 
-On the tape an adapter runs within the operation that it stands next to (adapted.py)."""
+On the tape an adapter runs within the operation that it adapts (adapted.py)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, division_of, gemm
 from napkin.record import record, replace
 
-WITHIN = "an adapter runs within the operation that it stands next to"
+WITHIN = "an adapter runs within the operation that it adapts"
 
 
 @record

@@ -170,7 +170,7 @@ class Operation:
 
     def scores(self, work: Work) -> Number:
         """Return the attention scores of all heads that elementary operations write and read again, where the operation
-        computes such and is no core of attention that a kernel may run."""
+        computes such and is not the core of attention that a kernel may run."""
         raise NotImplementedError
 
     def elements_moved(self, work: Work) -> Number:

@@ -11,7 +11,7 @@ from napkin.operations.lowering import Lowering
 from napkin.operations.shapes import Value
 
 GROUPED_BYTES = 16
-"""torch's grouped matmul raises an error for rows that are no multiple of this (GroupedMMUtils.h)."""
+"""torch's grouped matmul raises an error for rows that are not a multiple of this (GroupedMMUtils.h)."""
 
 
 def root_softplus(run: Lowering, x: Tensor) -> Tensor:

@@ -108,8 +108,7 @@ class LinearLayer(Named, Protocol):
     def learning(self) -> Learning: ...
     @property
     def bare(self) -> bool:
-        """Whether its weight is a parameter of a module that is no linear layer: LoRA's targets and quantization pass
-        it by."""
+        """Whether its weight is a parameter of a module that is not a linear layer: LoRA and quantization skip it."""
 
     @property
     def vectors(self) -> int:

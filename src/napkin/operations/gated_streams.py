@@ -63,7 +63,7 @@ class Agreement(Elementwise):
 @record
 class NgramTable(Embedding):
     """A look-up of `heads` rows for each token, by hashes of the runs of tokens that end with it, `reach` tokens
-    further back at most: `width` elements in all."""
+    further back at most: `width` elements in total."""
 
     heads: int = 1
     reach: int = 1

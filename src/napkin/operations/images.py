@@ -50,7 +50,7 @@ class PatchConv(Matmul):
 
 @record
 class ParameterProduct(Matmul):
-    """A product with a parameter of its module, which is no linear layer."""
+    """A product with a parameter of its module, which is not a linear layer."""
 
     @property
     def bare(self) -> bool:

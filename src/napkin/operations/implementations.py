@@ -92,7 +92,7 @@ class Implementation:
     weights_to   how far attention returns its weights. attention: they end with it · layer: to the layer, which holds
                  them until it returns · loop: to the loop over the layers, whose variable holds them until the next
                  layer returns
-    variables    what variables of attention hold until it returns, beside query, key and value. qkv: the fused
+    variables    what variables of attention hold until it returns, in addition to query, key and value. qkv: the fused
                  projection · rotated: the parts that are rotated, before and after · folded: query, key and value with
                  heads behind each other, copied before any product · scores, masked: eager attention's, before and
                  after the mask. Of the layer: attended: what attention returns, until the layer returns · summed: what
@@ -147,7 +147,7 @@ class Implementation:
     shares       divides the chosen scores by their sum
     chosen       runs on the weights of the chosen experts before they leave the router
     fp32_router  the router's weight is stored in fp32; else a matmul in fp32 casts it on every pass
-    linear_router  the router is a linear layer of its own, which adapters can stand next to
+    linear_router  the router is a linear layer of its own, which adapters can target
     router_apart autocast is off in the router
     fp32_logits  the router's logits are cast to fp32 before anything reads them
     looped       experts run one after the other on the tokens that chose them, gate and up in one matmul (joined) or in

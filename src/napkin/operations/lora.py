@@ -118,7 +118,7 @@ def module_of(op: Operation) -> Operation:
 
 
 def other_adapters(op: Operation, implementation: Implementation, tuning: Tuning) -> Iterator[Adapted]:
-    """Yield LoRA's adapters on what is no linear layer of its own."""
+    """Yield LoRA's adapters on what is not a linear layer of its own."""
     yield from adapted_parts(op, implementation, tuning)
     yield from adapted_parameters(op, implementation, tuning)
     yield from adapted_lookups(op, tuning)

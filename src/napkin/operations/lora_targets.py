@@ -156,7 +156,7 @@ def saved_modules(names: tuple[str, ...], model: Model) -> tuple[str, ...]:
     if not names:
         return tuple(heads)
     if len(model.stacks) > 1 or model.vision is not None:
-        raise Refused(f"--modules-to-save: {model.name} is no decoder by itself", "leave it out")
+        raise Refused(f"--modules-to-save: {model.name} is not a decoder by itself", "leave it out")
     found: list[str] = []
     for name in names:
         inside = [op for op in operations if _inside(op.module, name)]
@@ -188,7 +188,7 @@ def _check_fused(named: dict[str, set[str]], mapped: dict[str, str]) -> None:
 
 
 def check_parameters(tuning: Tuning) -> None:
-    """Raise an error for what peft does not do next to parameters that are no linear layer's (peft 0.21,
+    """Raise an error for what peft does not do next to parameters that do not belong to a linear layer (peft 0.21,
     tuners/lora/layer.py, ParamWrapper)."""
     if not tuning.parameters:
         return

@@ -9,16 +9,16 @@ from napkin.record import record
 class Loss:
     """Bytes for each logit of a form of cross entropy, from the head's product to the gradient of its result.
 
-    kept    for backward        peak  at the largest moment, what is kept counted in
-    passed  to the backward of the head's product: the gradient that it reads and what of the rest still stands
+    kept    for backward        peak  at the peak, what is kept counted in
+    passed  to the backward of the head's product: the gradient that it reads and what of the rest is still allocated
     chunks  products of the head, one for each part of the tokens: the sum of its weight's gradient and a part's own
-            stand side by side
+            are live together
     held    by the training loop, until the backward pass is over
     fused   with the head's product, one part of the tokens at a time: no logits leave it, gradients are made at once.
             chunks, where several: parts of equal size, `peak` bytes for each logit of one of them; the gradient of the
             hidden state is fp32, and that of the head's weight goes into the parameter's own as each part is done
     local   held by the loss function next to what is kept, until it returns
-    again   of a reference's logits there, at the largest moment
+    again   of a reference's logits there, at the peak
     row     of one sequence, in addition to the peak
     """
 

@@ -202,7 +202,7 @@ class Lowering(StackInputs):
         return made
 
     def _is_stream(self, value: Value) -> bool:
-        """Return whether what follows can read a value as its input: it is no table of distances."""
+        """Return whether what follows can read a value as its input: it is not a table of distances."""
         return value.tensor is not self.distances and value.tensor.storage.kind != WEIGHT
 
     def _name_weights(self, op: Lowered) -> None:

@@ -78,7 +78,7 @@ class Fourier(Elementwise):
         return 16 * self.width, 16 * self.width
 
     def remark(self) -> str:
-        return "Fourier transforms are no matmuls and count 0"
+        return "Fourier transforms are not matmuls and count 0"
 
     def lower(self, run: Lowering) -> Value:
         """Run torch.fft in fp32, which saves nothing."""

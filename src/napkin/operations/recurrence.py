@@ -66,7 +66,7 @@ class Scan(Ordinary):
     The matmuls are those of the plain chunked form, c tokens per chunk, n = ⌈s/c⌉ chunks, p head size, N state:
         selective   the state's read-out, 2·b·s·a·p·N; the recurrence itself is elementwise
         ssd         per head 2·n·c·(c·N + c·p + 2·N·p) within and between chunks, and 2·(n+1)²·N·p carries the states
-        delta, kda  per head 2·n·c·(2·c·N + c·p + 3·N·p); the triangular solve is no matmul
+        delta, kda  per head 2·n·c·(2·c·N + c·p + 3·N·p); the triangular solve is not a matmul
         mlstm       per head 2·n·c·(c·N + c·p + 2·N·p + N), the last of them the normalizer's
         lightning   per head 2·(N + p)·Σ(chunk length)² + 4·s·N·p, the last chunk as short as it is
         wkv, rg_lru elementwise

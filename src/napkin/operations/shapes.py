@@ -35,7 +35,7 @@ class Shape:
 
     source   length of the encoder's sequences; 0 without an encoder
     scored   tokens of each, its last ones, of which logits are made; 0: of all
-    images   in all sequences together
+    images   over all sequences
     lengths  of one of them: its patches, the tokens of the tower, those of the language model
     """
 

@@ -9,7 +9,7 @@ from napkin.operations.implementations import ANGLES, PADDING, PAIRS, POSITION_I
 from napkin.operations.shapes import Shape, Split, Value
 
 ARGUMENTS = (POSITION_IDS, PADDING, PAIRS)
-"""Of what a class passes to its layers, what no gradient passes through and what is no causal mask."""
+"""Of what a class passes to its layers, what no gradient passes through and what is not a causal mask."""
 ENCODED = "encoder's output"
 """Label of the encoder's output, one tensor that all layers of a decoder read."""
 

@@ -14,7 +14,7 @@ class Tuning:
                norms' weights), frozen (nothing)
     rank       of LoRA's matrices, or what gives another kind its size          dropout  before them
     targets    modules that adapters are on; () for all linear layers, where `parameters` is () too
-    parameters  (path's end, times the rank) of parameters that it stands next to: experts in one tensor, routers
+    parameters  (path's end, times the rank) of parameters that it adapts: experts in one tensor, routers
     quantized  number format of frozen products' weights: nf4, nf4-dq (its scales in 8 bits too) or ""
     library    whose quantized products: bitsandbytes (as of 2023: they keep their input though the weight is frozen,
                and the head is one of them), transformers or torchao (neither: bitsandbytes/autograd/_functions.py,

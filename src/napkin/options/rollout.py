@@ -1,4 +1,4 @@
-"""Options of reinforcement learning: lengths of prompts and answers, the engine, the models next to the policy."""
+"""Options of reinforcement learning: lengths of prompts and responses, the engine, the models next to the policy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ GROUP = "Reinforcement learning"
 
 
 def engine(text: str) -> str:
-    """Read where answers are generated: none, colocated:SHARE of each GPU's memory, or separate:GPUS."""
+    """Read where responses are generated: none, colocated:SHARE of each GPU's memory, or separate:GPUS."""
     word, _, size = text.strip().lower().partition(":")
     try:
         if word == "none" and not size:

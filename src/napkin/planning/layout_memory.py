@@ -70,7 +70,7 @@ def used(request: Request, block: Block, capacity: float, wanted: Array) -> Used
 
 
 def _width(request: Request, block: Block, micro: int) -> Width:
-    """Return how far the figures of a block can lie from the formulas', with micro-batches of so many sequences."""
+    """Return how far the figures of a block can lie from the formulas', with micro-batches of this many sequences."""
     alike = block.layout.replaced(micro=micro, dp=request.gpus, **dict.fromkeys(("tp", "pp", "cp", "ep", "vp"), 1))
     return width_of(request.model, replace(request.setup, layout=alike), request.implementation)
 
@@ -171,7 +171,7 @@ class _Stages:
         return used, upper
 
     def _some(self, part: slice, among: Array) -> Iterator[_Some]:
-        """Yield some of the stages of the bases of some cells, as many at a time as there is room for: those of one
+        """Yield some of the stages of the bases of some cells, as many at a time as fit in memory: those of one
         depth after the other, which often have some ZeRO stages only."""
         kept = np.zeros(len(self.bases.cells), dtype=bool)
         kept[self.bases.of_cell[among]] = True

@@ -17,7 +17,7 @@ ENGINE = ("engine/", "memory/engine")
 SHARE = ("engine/memory", "memory/engine")
 """Of those, its whole share of the memory."""
 STATES = {"optimizer": ("memory/optimizer",), "parameters": ("memory/parameters", "memory/models")}
-"""What a trainer can move to the host while answers are generated → its terms. Gradients and activations are not there
+"""What a trainer can move to the host while responses are generated → its terms. No gradients or activations are live
 then."""
 OUTSIDE = 2 * 2**30
 """assumed: most bytes of CUDA graphs and communication that an engine takes outside of its share."""
@@ -91,8 +91,8 @@ def verdict_of(low: Number, high: Number, capacity: Term) -> str:
 
 
 def hosted_between(terms: dict[str, Term], away: tuple[str, ...]) -> dict[str, Term]:
-    """Return the bytes of a GPU's trainer that are in the host's memory while answers are generated, by path. terms: of
-    its memory on the GPU; away: which STATES leave it."""
+    """Return the bytes that a GPU's trainer holds in host memory while responses are generated, by path. terms: its
+    memory on the GPU; away: which STATES are offloaded."""
     found = {}
     for name in away:
         path, parts = f"memory/host/{name}", [terms[one] for one in STATES[name] if one in terms]
@@ -125,7 +125,7 @@ def _ends(
 
 
 def _phases(sharing: Sharing, terms: dict[str, Term], used: Term, capacity: Term) -> list[Term]:
-    """Return what a GPU of the trainer holds while answers are generated, while the engine takes the new weights, and
+    """Return what a GPU of the trainer holds while responses are generated, while the engine takes the new weights, and
     in the update, the last; next to an engine on GPUs of its own what a GPU of it holds. terms: of the update."""
     engine = sharing.engine
     if engine is None or engine.apart:
@@ -145,8 +145,8 @@ def _phases(sharing: Sharing, terms: dict[str, Term], used: Term, capacity: Term
 
 
 def _kept(away: tuple[str, ...], terms: dict[str, Term]) -> Term:
-    """Return the bytes of the trainer that stay on a GPU while answers are generated: its context, and the STATES that
-    do not leave it."""
+    """Return the bytes of the trainer that stay on a GPU while responses are generated: its context, and the STATES
+    that are not offloaded."""
     context = leaf("overhead", terms["memory/overhead"].value, "byte", TRUE, "context and communication")
     staying = [path for name, paths in STATES.items() if name not in away for path in paths]
     return add("memory/kept", context, *(terms[path] for path in staying if path in terms))

@@ -34,7 +34,7 @@ all tables but one)."""
 
 @record
 class RolloutLengths:
-    """How long prompts and answers are, and how many of them a step has.
+    """How long prompts and responses are, and how many of them a step has.
 
     prompt, response         mean tokens        longest_prompt, longest    of the longest ones (0: the mean prompt)
     answers   to a prompt                       prompts   of a step
@@ -84,7 +84,7 @@ is above the mean one."""
 
 def held_by_micro_batch(lengths: RolloutLengths, micro: int) -> int:
     """Return the tokens of each of the `micro` sequences of the largest micro-batch, without padding: one is the
-    longest, the others are as long in the mean as so many can be."""
+    longest, the others are as long in the mean as that many can be."""
     others = micro - 1
     if not others:
         return lengths.most
@@ -99,7 +99,7 @@ def over(setup: Setup, seq: int) -> Setup:
 
 
 def scored(setup: Setup, tasks: Sequence[str], answer: int) -> Setup:
-    """Return a setup whose logits are of answers of at most so many tokens, where its trainer makes no others; tasks:
+    """Return a setup whose logits are of answers of at most this many tokens, where its trainer makes no others; tasks:
     those in which it does so."""
     if setup.task.name not in tasks:
         return setup
@@ -148,7 +148,7 @@ class Engine:
         return multiply("engine/memory", leaf("engine/share", self.share, "1", GIVEN), capacity)
 
     def cache(self, capacity: Term) -> Term:
-        """Return the bytes that are left for keys and values: next to weights, and room for the largest pass."""
+        """Return the bytes that are left for keys and values: next to weights and the memory of the largest pass."""
         passes = leaf("engine/largest_pass", self.profiled(), "byte", TRUE, "vLLM profiles it")
         return subtract("engine/kv_cache", subtract("engine/left", self.memory(capacity), self.weights()), passes)
 
@@ -172,7 +172,7 @@ class Engine:
         return max(layer, 2 * LOGITS * MOST_AT_ONCE * self.model.vocabulary)
 
     def cached(self, context: int) -> float:
-        """Return the bytes of the cache of one sequence of so many tokens on a rank."""
+        """Return the bytes of the cache of one sequence of this many tokens on a rank."""
         return cache_of(self.setup, context, 0)
 
 

@@ -44,7 +44,7 @@ class HeldCache:
 @record
 class Service:
     """Times and rates. step: seconds of one decoding step; tpot: mean seconds of a token after the first, None where
-    an answer is one token; at_once: sequences of a replica; waiting: requests that its cache has no room for."""
+    an answer is one token; at_once: sequences of a replica; waiting: requests that its cache cannot hold."""
 
     ttft: Term
     tpot: Term | None

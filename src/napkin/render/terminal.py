@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 PIPED = 80
-"""Columns where the stream is no terminal and COLUMNS does not say."""
+"""Columns if the stream is not a terminal and COLUMNS does not say."""
 PLAIN = str.maketrans(
     {"█": "#", "▌": "#", "▒": "%", "·": ".", "×": "x", "–": "-", "—": "-", "−": "-", "…": "...", "µ": "u"}
 )

@@ -1,4 +1,4 @@
-"""Which change mends a finding best, and whether its price is worth a line."""
+"""Which change fixes a finding best, and whether its price is worth a line."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def rank(case: Configuration, one: BrokenRule) -> tuple[int, float]:
 def judged(case: Configuration, rule: Rule, hit: Hit, ask: Ask) -> Iterator[BrokenRule]:
     """Yield the finding with its best change, where that is worth a line."""
     if rule.gains == OWN:
-        change = rule.mend(case, ask) if rule.mend is not None else _first(hit)
+        change = rule.fix(case, ask) if rule.fix is not None else _first(hit)
         yield BrokenRule(rule, hit, change, hit.price or Gain())
         return
     best: BrokenRule | None = None

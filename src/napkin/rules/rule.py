@@ -36,7 +36,7 @@ class Hit:
     """A place where a rule's condition holds.
 
     says     what was found, in one clause           option   the option that it is about
-    changes  the changes that may mend it, the best of which is taken; empty: none that an option says
+    changes  the changes that may fix it, the best of which is taken; empty: none that an option says
     ordered  the first of them with which the step fits is taken: those after it are slower
     price    where the rule states it                edit     what to edit where no option says it
     where    file, line and key, where no option is stated there
@@ -91,18 +91,18 @@ class Ask:
 @record
 class Rule(Law):
     """A rule about a configuration that can be run. gains: what its price is in; least: the smallest share of the step,
-    or of a GPU's memory, that is reported (of what is needless the largest); mend: searches the change where a finding
+    or of a GPU's memory, that is reported (of what is needless the largest); fix: searches the change where a finding
     does not list any."""
 
     find: Callable[[Configuration], Iterable[Hit]]
     gains: str = TIME
     least: float = 0.02
-    mend: Callable[[Configuration, Ask], Options] | None = None
+    fix: Callable[[Configuration, Ask], Options] | None = None
 
     @property
     def mends_step(self) -> bool:
         """Whether its change is one of the step: not of how the run is operated, or of what is trained on."""
-        return self.gains != OWN or self.mend is not None
+        return self.gains != OWN or self.fix is not None
 
 
 @record
@@ -114,7 +114,7 @@ class Contradiction(Law):
 
 @record
 class BrokenRule:
-    """A rule that is broken: with the change that mends it, and what that is worth."""
+    """A rule that is broken: with the change that fixes it, and what that is worth."""
 
     rule: Law
     hit: Hit

@@ -20,7 +20,7 @@ BACKWARD_FLOPS = term.constant("backward_flops", 2.5, "1", "scores again, then f
 SMALL_HEAD = 64
 """Heads of at most this size feed the matrix unit worse."""
 LEAST_ODD = 3
-"""Halvings of 64 beyond which a head's size counts as odd: it is no multiple of 8."""
+"""Halvings of 64 beyond which a head's size counts as odd: it is not a multiple of 8."""
 for _rule, _pairs in PAIRS.items():
     term.define(_rule, _pairs)
 

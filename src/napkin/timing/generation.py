@@ -113,7 +113,7 @@ class EnginePasses:
     read       bytes of weights that one pass reads
     linear, attention    FLOPs of all passes
     cached     bytes of keys, values and states that all passes read
-    streamed   bytes that kernels between the products move in all passes
+    streamed   bytes that kernels between the products move over all passes
     exchanged  bytes of the residual stream of all passes, undivided: tokens · width · 2
     routed     of those, times the experts of a token over all routed layers: what the all-to-all sends one way
     """

@@ -36,7 +36,7 @@ TO_HOST_AND_BACK = term.leaf(
     term.SEEN,
     "the same, what its total has besides: 7.5, 21.8 and 9.6 s for 16 bytes a parameter on 16, 64 and 16 GPUs",
 )
-"""Bytes of a GPU's states that are moved to the host before answers are generated, and back, in a second."""
+"""Bytes of a GPU's states that are moved to the host before responses are generated, and back, in a second."""
 
 
 @record
@@ -58,7 +58,7 @@ def generation_time(one: Rollout, rates: GenerationRates) -> Term:
 
 def decoding_steps(answers: int, at_once: int, response: int, longest: int, batches: int = 1) -> Term:
     """Return the steps that decode `answers` answers of `response` tokens in the mean, `at_once` at a time. batches:
-    whose answers are generated one into the other."""
+    whose responses are generated one into the other."""
     later = term.leaf(
         "later_tokens_of_an_answer", response - 1, "1", term.GIVEN, "the first comes from the prompt's pass"
     )

@@ -48,7 +48,7 @@ def find(text: str, where: str = "--optimizer", form: str | None = None) -> tupl
     if colon and word in PROJECTED:
         chosen = plain(rank)
         if chosen is None or not 0 < chosen <= MOST_RANK:
-            raise NapkinError(f"{where}: {rank[:20]!r} is no rank", f"{word}:{RANK} projects to rank {RANK}")
+            raise NapkinError(f"{where}: {rank[:20]!r} is not a rank", f"{word}:{RANK} projects to rank {RANK}")
         return _formed(PROJECTED[word](chosen), named, form, where, text)
     if word not in OPTIMIZERS or colon:
         shown = "".join(c for c in text.strip()[:40] if c.isprintable())

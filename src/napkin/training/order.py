@@ -206,7 +206,7 @@ def order_of(
     ways all or none.
 
     untrained  layers before the first trained one        awake  gradients pass through them all the same
-    between    types that are no blocks"""
+    between    types that are not blocks"""
     ordering = _Ordering(recompute, untrained, between, awake)
     for times, pattern in patterns:
         runs = list(pattern)
@@ -231,7 +231,7 @@ def order_of(
 
 
 class _Ordering:
-    """Collects the segments of an order. `layers`: how many have been put; `skipped`: those that are no blocks."""
+    """Collects the segments of an order. `layers`: how many have been put; `skipped`: those that are not blocks."""
 
     def __init__(self, recompute: Recompute, untrained: int, between: Container[int], awake: bool) -> None:
         self.recompute, self.untrained, self.between, self.awake = recompute, untrained, between, awake
@@ -280,7 +280,7 @@ class _Ordering:
 
 def _even(first: int, last: int, recompute: Recompute, untrained: int, skipped: int) -> Iterator[tuple[int, int]]:
     """Yield the parts of a run that are of one variant: each block that `every:K` checkpoints, those that keep nothing,
-    the others. `skipped`: layers before that are no blocks."""
+    the others. `skipped`: layers before that are not blocks."""
     begin = first
     while begin < last:
         end = last

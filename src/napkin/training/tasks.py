@@ -36,9 +36,9 @@ class Task:
     teacher      the loss is between its distribution over the vocabulary and that of a larger model, the reference
     mismatched   a batch's answers with prompts of others run too, without gradients (KTO's estimate of the KL term)
     scalar       the head has one output, a score
-    generates    the model generates answers itself, without an engine, before some of its steps
+    generates    the model generates responses itself, without an engine, before some of its steps
     rollout      it trains on answers that an inference engine generates with the model in each step
-    critic       a second model of values is trained
+    critic       a second value model is trained
     """
 
     name: str

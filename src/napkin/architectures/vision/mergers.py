@@ -127,7 +127,7 @@ def llama4(sees: Sees) -> Projected:
 
 
 def ovis2(sees: Sees) -> Projected:
-    """Return Ovis 2's: scores over a visual vocabulary, whose probabilities weigh a table of embeddings."""
+    """Return Ovis 2's: scores over a visual vocabulary, whose probabilities weight an embedding table."""
     vision = sees.vision
     stride, rows = vision.integer("hidden_stride"), vision.integer("vocab_size")
     indicators = vision.integer("num_visual_indicator_tokens")

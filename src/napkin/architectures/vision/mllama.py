@@ -37,7 +37,7 @@ def mllama(config: Config, vision: Config, hidden: int) -> Vision:
     vision.divides("attention_heads", width, heads, "(width of the vision tower)")
     rows, columns = grid(vision)
     if not rows * columns:
-        raise vision.refuse("image_size", "is missing: it sizes the table of positions")
+        raise vision.refuse("image_size", "is missing: it determines the size of the position embedding")
     ratios = len(vision.items("supported_aspect_ratios", required=False) or [None] * RATIOS) + 1
     patches, wide = rows * columns + 1, vision.integer("vision_output_dim")
     if wide % width:

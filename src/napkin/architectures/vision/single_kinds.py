@@ -48,12 +48,12 @@ ERNIE = replace(
 
 
 def _rectangle(config: Config) -> int:
-    """Read the rows of a table of positions of rows and columns."""
+    """Read the rows of a position embedding of rows and columns."""
     return config.integer("pos_emb_height") * config.integer("pos_emb_width")
 
 
 def _windows(config: Config, depth: int) -> tuple[int, Callable[[int], bool]]:
-    """Read the patches of a window, as many as the table of positions, and which layers attend within windows."""
+    """Read the patches of a window, as many as the position embedding, and which layers attend within windows."""
     kinds = listed(config, "layer_types", depth, (FULL, "window_attention"))
     whole = [kind == FULL for kind in kinds] if kinds else [(i + 1) % 4 == 0 or i == depth - 1 for i in range(depth)]
     return _rectangle(config), lambda index: not whole[index]
@@ -89,7 +89,7 @@ STEP = Tower(
 
 
 def _largest(config: Config) -> int:
-    """Read the patches of the largest image, which the table of positions has rows for."""
+    """Read the patches of the largest image, which the position embedding has rows for."""
     return (config.integer("max_img_size") // config.integer("patch_size")) ** 2
 
 

@@ -111,7 +111,7 @@ def patched(config: Config, kind: Tower, width: int) -> Operations:
 
 
 def added(config: Config, how: Stem) -> int:
-    """Read how many learned tokens stand next to the patches."""
+    """Read how many learned tokens are added to the patches."""
     return how.tokens(config) if callable(how.tokens) else how.tokens
 
 
@@ -128,7 +128,7 @@ def stem(config: Config, kind: Tower, width: int, patches: int) -> Operations:
     if how.positions:
         rows = positions(config, how, patches)
         if not rows:
-            raise config.refuse("image_size", "is missing: it sizes the table of positions")
+            raise config.refuse("image_size", "is missing: it determines the size of the position embedding")
         found += [
             Embedding("position_embedding", (), rows, width, role=POSITION),
             Add("positions_added", (last, "position_embedding"), width),
@@ -142,7 +142,7 @@ def stem(config: Config, kind: Tower, width: int, patches: int) -> Operations:
 
 
 def positions(config: Config, how: Stem, patches: int) -> int:
-    """Read the rows of the table of positions."""
+    """Read the rows of the position embedding."""
     if callable(how.positions):
         return how.positions(config)
     return patches + added(config, how) if how.positions == "grid" else config.integer(how.positions)

@@ -81,7 +81,7 @@ def _train_terms(profile: Profile, variant: str, terms: dict[str, Term], peaks: 
     if "mfu/palm" in terms and sustained is not None:
         work = terms["mfu/palm"].parts[0]
         terms["mfu/sustained"] = term.divide(
-            "mfu/sustained", work, step, sustained, source="share of what this machine sustains, no MFU"
+            "mfu/sustained", work, step, sustained, source="share of this machine's sustained rate, not MFU"
         )
     for name in ("allocated", "reserved", "used"):
         if row[name] is not None:

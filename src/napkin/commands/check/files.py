@@ -61,7 +61,7 @@ def files_of(named: Sequence[str]) -> list[tuple[str, bool]]:
 
 
 def _whole(name: str) -> str:
-    """Return the path that a file has under every name; a text that is no path as it is."""
+    """Return the path that a file has under every name; a text that is not a path as it is."""
     try:
         return name if name == "-" else os.path.realpath(name)
     except ValueError:

@@ -1,4 +1,4 @@
-"""`napkin lint FILE…`: what costs time, memory or money in a configuration, each with its price and what mends it."""
+"""`napkin lint FILE…`: what costs time, memory or money in a configuration, each with its price and how to fix it."""
 
 from __future__ import annotations
 

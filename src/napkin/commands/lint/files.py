@@ -85,7 +85,7 @@ def targets_of(words: Sequence[str], together: Sequence[str]) -> list[Target]:
     found = [Target("", (word, *together)) if _is_file(word) else Target(word, tuple(together)) for word in words]
     models = [one.model for one in found if one.model]
     if len(found) > 1 and models:
-        raise NapkinError(f"{models[0][:60]!r} is no file: one MODEL at a time", "napkin lint FILE …, or one MODEL")
+        raise NapkinError(f"{models[0][:60]!r} is not a file: one MODEL at a time", "napkin lint FILE …, or one MODEL")
     return found
 
 

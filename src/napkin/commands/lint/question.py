@@ -48,7 +48,7 @@ def read_stated(inputs: Inputs, known: Model | None = None) -> Stated:
 
 
 def read_words(inputs: Inputs) -> None:
-    """Read each word that names something, so that what is refused after it is refused for what stands next to it."""
+    """Read each word that names something, so that what is refused after it is refused for the words next to it."""
     precision(inputs.text("precision"))
     recompute(inputs.text("recompute"))
     optimizer_names.find(inputs.text("optimizer"), form=inputs.text_or_none("optimizer-form"))

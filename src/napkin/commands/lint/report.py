@@ -122,7 +122,7 @@ class Linted:
 
 
 def change_of(finding: BrokenRule) -> str:
-    """Return what mends a finding, as it is typed or edited."""
+    """Return what fixes a finding, as it is typed or edited."""
     if finding.hit.edit:
         return finding.hit.edit
     pieces = [option_piece(name, text) for name, text in finding.change.items() if text is not None]

@@ -32,7 +32,7 @@ def read_run(inputs: Inputs, model: Model, setup: Setup, seconds: float | None) 
         padding = next((float(one.value) for one in found.more if one.name == "padding/share"), 0.0)
     epochs = float(inputs.number("epochs")) if inputs.has("epochs") else None
     steps = tokens / a_step if tokens is not None else None
-    why = "how many steps the run has is not stated"
+    why = "the number of steps of the run is not stated"
     inputs.depends(("warmup-steps",), steps is not None, why, "--steps, or --tokens")
     warmup = inputs.integer_or_none("warmup-steps") if steps is not None else None
     interval, write, mtbf = _read_operation(inputs, model, setup, seconds)
@@ -47,7 +47,7 @@ def _read_operation(
     stated = "write-bandwidth" in inputs and ("mtbf" in inputs or "gpu-mtbf" in inputs)
     paced = "checkpoint-interval" in inputs or ("save-steps" in inputs and seconds is not None)
     needs = "--write-bandwidth, --mtbf or --gpu-mtbf, and --checkpoint-interval or --save-steps (with --hardware)"
-    inputs.depends((*OPERATION, "save-steps"), stated and paced, "what checkpoints lose is not known without", needs)
+    inputs.depends((*OPERATION, "save-steps"), stated and paced, "the cost of checkpoints is not known without", needs)
     if not stated or not paced:
         return None, None, None
     if "checkpoint-interval" in inputs:

@@ -52,7 +52,7 @@ def run(inputs: Inputs) -> Answer:
     question = read(inputs, model)
     if question.snapshot is not None:
         inputs.minor.add("hardware")
-        inputs.because(("hardware",), "what was measured is compared with the prediction, and nothing has to fit")
+        inputs.because(("hardware",), "a measurement is compared with the prediction, and nothing has to fit")
     found = answer(question)
     if question.advise and found.verdict in (NOT, UNDECIDED):
         inputs.depends(RATES, True)  # what the remedies cost

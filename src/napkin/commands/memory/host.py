@@ -91,7 +91,7 @@ def holds(terms: Mapping[str, Term], node: int, capacity: float | None) -> bool:
 
 
 def judge(answer: Answer, terms: Mapping[str, Term], node: int, capacity: float | None) -> None:
-    """Add what the host of a node of so many GPUs holds, and its memory in bytes where that is given: the verdict is
+    """Add what the host of a node of this many GPUs holds, and its memory in bytes where that is given: the verdict is
     that on both. terms: of a GPU."""
     held = host_of(terms, node)
     if held is None:

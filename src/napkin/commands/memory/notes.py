@@ -142,7 +142,7 @@ def _notes_on_experts(model: Model, setup: Setup) -> list[str]:
     for width, inner in shapes:
         if width * number % GROUPED_BYTES or inner * number % GROUPED_BYTES:
             shape = f"{width:,} × {inner:,}"
-            return [f"torch's grouped matmul refuses experts of {shape}: their rows are no multiple of 16 bytes"]
+            return [f"torch's grouped matmul refuses experts of {shape}: their rows are not a multiple of 16 bytes"]
     return []
 
 

@@ -116,7 +116,7 @@ def untimed(setup: Setup) -> str:
 
 
 def command_line(question: MemoryQuestion, one: Remedy) -> str:
-    """Return the question with a suggestion as a line to paste; a host that keeps nothing is no part of it."""
+    """Return the question with a suggestion as a line to paste; a host that keeps nothing is not part of it."""
     asked = question.asked
     if not keeps(one.fit.step.setup):
         asked = Inputs(asked.command, asked.without("host-memory"))

@@ -109,7 +109,7 @@ def _remarks(question: MfuQuestion, main: Term) -> list[str]:
     if main.value > 1:
         notes.append(f"an MFU above 1 is impossible: look for {causes}")
     elif main.value > utilization.RARE:
-        notes.append(f"one published training step in a hundred reaches {utilization.RARE}: look for {causes}")
+        notes.append(f"only 1 % of published training steps reach {utilization.RARE}: look for {causes}")
     elif main.value < utilization.FAIR:
         notes.append("look for data loading, fp32 without TF32, launches bound by the CPU, a tiny batch, a wrong peak")
     return notes

@@ -126,4 +126,4 @@ def _read_log(inputs: Inputs, counted: Counted, logged: Logged) -> Term:
             f"--log: what the line says needs {' and '.join(f'--{name}' for name in dict.fromkeys(lacking))}",
             "add it: the line does not say it",
         )
-    raise NapkinError("--log: the line says only an MFU, no rate", "give it as --claimed-mfu, with a rate")
+    raise NapkinError("--log: the line says only an MFU, no rate", "give it as --claimed-mfu, together with a rate")

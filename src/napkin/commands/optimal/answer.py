@@ -228,7 +228,7 @@ def _of_deviation(question: OptimalQuestion, found: Allocation, others: Deviatio
     wasted."""
     if (question.params is None and question.tokens is None) or question.like or question.suited:
         return []
-    best = leaf("loss/optimal", others.target, "1", TRUE, "the lowest loss of this compute")
+    best = leaf("loss/optimal", others.target, "1", TRUE, "the lowest loss for this compute")
     share = wasted(others, float(found.params.value), float(value.value))
     return [
         best,
@@ -264,7 +264,7 @@ def _intervals(question: OptimalQuestion, found: Allocation, losses: ScalingLaw)
 
 
 def _sizes(question: OptimalQuestion, compute: float, half: float, wide: float) -> list[float]:
-    """Return the optimal parameters by every law that stands, at the ends of the compute and of the law's own fit."""
+    """Return the optimal parameters by every current law, at the ends of the compute and of the law's own fit."""
     laws = (question.law, *(standing() if question.law.stands else ()))
     aims = question.aims
     found = []

@@ -80,7 +80,7 @@ def speed(machine: Available, model: str, params: float) -> Speed:
 
 def _asked_for(params: float, problem: NapkinError, hint: str) -> NapkinError:
     """Return the error of a plan that a budget asks for, which names the model."""
-    what = f"the budget asks for a model of {amount(params)} parameters: {problem.message}"
+    what = f"the budget calls for a model of {amount(params)} parameters: {problem.message}"
     return NapkinError(what, hint, status=problem.status)
 
 
@@ -90,7 +90,7 @@ def too_little() -> NapkinError:
 
 
 def of_shape(machine: Available, params: float, known: dict[str, Speed]) -> Speed:
-    """Return the speed of a model of Llama's shape with about so many parameters, to three digits."""
+    """Return the speed of a model of Llama's shape with about this many parameters, to three digits."""
     if not params >= 1:  # a number that is none, too
         raise too_little()
     model = to_type(float(f"{params:.3g}"))

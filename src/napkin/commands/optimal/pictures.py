@@ -49,7 +49,7 @@ def charts(question: OptimalQuestion, others: Deviations, chosen: float) -> tupl
         ),
         Chart(
             "lines",
-            "what a model as good as the best one takes",
+            "compute of a model as good as the optimal one",
             "parameters (billions)",
             titled("cost" if paid is not None else "compute", unit),
             [Series("as good", [x for x, _ in kept], [y * scale for _, y in kept], style="line"), *star],

@@ -111,7 +111,7 @@ def read(inputs: Inputs) -> OptimalQuestion:
             f"--{named} is missing: with parameters and tokens given, no compute limits it", f"--{named} 8"
         )
     if law.choices:
-        inputs.assume("experts as fine as this compute asks for")
+        inputs.assume("the granularity that is optimal for this compute")
     elif any(name not in inputs.given for name in _dimensions(law)):
         inputs.assume(law.told)
     bounded = any(inputs.has(name) for name in ("compute", "within", "budget"))

@@ -17,7 +17,7 @@ from napkin.term import TRUE, Term, leaf
 
 def suiting(question: OptimalQuestion) -> Term:
     """Return the compute whose best model has the given size, or is trained on the given tokens."""
-    source = f"the compute whose optimum it is, by {question.law.name}"
+    source = f"the compute budget whose optimum it is, by {question.law.name}"
     return leaf("flops/total", _compute(question, question.law, 1.0), "FLOP", TRUE, source)
 
 
@@ -28,7 +28,7 @@ def suited_rows(question: OptimalQuestion) -> Iterator[dict[str, Cell]]:
 
 
 def suited_ends(question: OptimalQuestion, compute: float, wide: float) -> dict[str, tuple[Number, Number]]:
-    """Return the spread of the compute, and of what it divides into next to what is given, by every law that stands
+    """Return the spread of the compute, and of what it divides into next to what is given, by every current law
     and by the law's own fit."""
     surface = question.law.surface
     own = 0.0 if surface is None else wide * surface.deviation_of_params(compute)

@@ -65,4 +65,4 @@ def front_line(question: PlanQuestion, found: Found, front: list[int]) -> str:
     """Return the Pareto front in a few words: its ends and how many layouts lie on it."""
     ends = [front[0], front[-1]] if len(front) > 1 else [front[0]]
     shown = " … ".join(f"MFU {mfu_of(question, found, i):.1%} at {found.used[i] / 2**30:.1f} GiB" for i in ends)
-    return f"{len(front)} layout{'s' if len(front) > 1 else ''} that no other beats in both: {shown}"
+    return f"{len(front)} Pareto-optimal layout{'s' if len(front) > 1 else ''}: {shown}"

@@ -23,7 +23,7 @@ from napkin.render.answer import Answer, Cell, Row
 from napkin.training.tasks import PRETRAIN
 
 TRIED = ({*ADVICE} - {"recompute"}) | {"quantize-experts", "lora-rank", "offload"}
-"""Ways to use less memory that are no layout; recomputation is searched with the layouts."""
+"""Ways to use less memory that are not layouts; recomputation is searched with the layouts."""
 
 
 def suggest(answer: Answer, question: PlanQuestion, gpus: int) -> None:

@@ -51,7 +51,7 @@ def read_amount(inputs: Inputs, seq: int | None, of_layout: Callable[[], int] | 
 
 
 def _read_steps(inputs: Inputs, seq: int, of_layout: Callable[[], int] | None) -> Amount:
-    """Return the tokens of so many optimizer steps: steps · global batch · sequence."""
+    """Return the tokens of this many optimizer steps: steps · global batch · sequence."""
     inputs.because(SAMPLES, "--steps says how much is trained on", "leave out one of the two")
     if not inputs.has("global-batch") and of_layout is None:
         raise NapkinError("--steps needs --global-batch: sequences of one step", "for example --global-batch 128")

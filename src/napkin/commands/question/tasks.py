@@ -55,7 +55,7 @@ def read_whether_rollout(inputs: Inputs) -> bool:
     """Return whether the task is reinforcement learning; else what belongs to it is refused."""
     found = TASKS[str(inputs.peek("task") or PRETRAIN.name)].rollout
     if not found:
-        inputs.because(ROLLOUT, "only reinforcement learning generates answers", "--task grpo, rloo or ppo")
+        inputs.because(ROLLOUT, "only reinforcement learning generates responses", "--task grpo, rloo or ppo")
     return found
 
 
@@ -101,7 +101,7 @@ def read_forwards(inputs: Inputs, framework: Framework) -> tuple[ForwardPass, ..
     if word == NONE and not task.rollout:
         raise NapkinError(f"--reference none: --task {task.name} compares with a reference", "--task simpo has none")
     if word == PRECOMPUTED and task.rollout:
-        raise NapkinError("--reference precomputed: answers are generated in each step", "same, adapters-off or none")
+        raise NapkinError("--reference precomputed: responses are generated in each step", "same, adapters-off or none")
     if word == ADAPTERS_OFF and not adapters:
         raise NapkinError("--reference adapters-off needs adapters", "--lora-rank, or --reference same")
     model = _read_other(inputs, word) if word not in (SAME, ADAPTERS_OFF, PRECOMPUTED, NONE) else None
@@ -111,7 +111,7 @@ def read_forwards(inputs: Inputs, framework: Framework) -> tuple[ForwardPass, ..
 
 
 def read_sampled(inputs: Inputs, model: Model) -> tuple[ForwardPass, ...]:
-    """Return the passes over generated answers that reinforcement learning needs besides a reference: the one that
+    """Return the passes over generated responses that reinforcement learning needs besides a reference: the one that
     makes the log-probabilities before the update, and those of the reward and value models."""
     task = read_task(inputs)
     if not task.rollout:
@@ -123,7 +123,7 @@ def read_sampled(inputs: Inputs, model: Model) -> tuple[ForwardPass, ...]:
     if reward != NONE:
         found.append(ForwardPass(REWARD, with_score(_read_other(inputs, reward)), held=True, first=True))
     if not task.critic:
-        inputs.depends(("critic",), False, f"--task {task.name} has no model of values", "--task ppo")
+        inputs.depends(("critic",), False, f"--task {task.name} has no value model", "--task ppo")
         return tuple(found)
     critic = inputs.text_or_none("critic")
     if critic == NONE:
@@ -152,7 +152,7 @@ def _read_teacher(inputs: Inputs, task: Task) -> tuple[ForwardPass, ...]:
     if word == PRECOMPUTED:
         inputs.note("the teacher's largest logits are read with the data: its pass is not in a step")
         return ()
-    inputs.note("answers are those of the data: none is generated in a step")
+    inputs.note("responses come from the data: none is generated in a step")
     return forward_passes(task, word, _read_other(inputs, word), False)
 
 

@@ -17,10 +17,10 @@ def read_untimed(inputs: Inputs) -> None:
 
 
 def check_generates(task: Task) -> None:
-    """Refuse a task in which the model itself generates answers."""
+    """Refuse a task in which the model itself generates responses."""
     if task.generates:
         raise Refused(
-            f"--task {task.name}: the time in which the model generates answers is not modeled",
+            f"--task {task.name}: the time in which the model generates responses is not modeled",
             "--task distill times its other steps; napkin memory counts its bytes",
         )
 

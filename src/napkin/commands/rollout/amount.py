@@ -26,7 +26,7 @@ def read_steps(inputs: Inputs, lengths: RolloutLengths) -> Term:
 
 
 def run_of(steps: Term, step: Term, gpus: int, goodput: Goodput, price: Term | None) -> list[Term]:
-    """Return the time of so many steps by the calendar and without interruptions, the share between them, GPU-hours,
+    """Return the time of this many steps by the calendar and without interruptions, the share between them, GPU-hours,
     and where there is a price the cost."""
     there = goodput.on(leaf("gpus", gpus, "GPU", TRUE))
     busy = multiply("time/uninterrupted", steps, step)

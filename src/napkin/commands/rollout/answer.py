@@ -21,7 +21,7 @@ from napkin.term import TRUE, divide, leaf, multiply
 def run_memory(inputs: Inputs) -> Answer:
     """Answer with the memory of each phase of a step on a GPU."""
     for name in ("max", "min", "inference", "snapshot", "tensors", "must-fit"):
-        inputs.depends((name,), name == "must-fit", "it belongs to a step of training alone", "leave it out")
+        inputs.depends((name,), name == "must-fit", "it applies to a training step only", "leave it out")
     question = read(inputs, timed=False)
     inputs.depends(("suggestions", "updates", "off-policy-steps"), True)
     inputs.minor.update(RATES)
@@ -53,7 +53,7 @@ def answer_step(question: RolloutQuestion, fit: RolloutFit) -> Answer:
     times = question.timed(fit)
     found = times[0]
     gpus = leaf("gpus", question.gpus, "GPU", TRUE)
-    tokens = leaf("tokens", question.lengths.tokens, "token", TRUE, "prompts and answers")
+    tokens = leaf("tokens", question.lengths.tokens, "token", TRUE, "prompts and responses")
     rate = divide("tokens_per_second_per_gpu", tokens, found.time, gpus)
     outer = {term.name: term for term in (found.time, *found.time.parts, *found.phases)}
     answer = Answer("step", [*outer.values(), *found.inner, rate, fit.total, question.capacity])
@@ -68,7 +68,7 @@ def answer_step(question: RolloutQuestion, fit: RolloutFit) -> Answer:
 
 
 def run_time(inputs: Inputs) -> Answer:
-    """Answer with the hours of so many steps, or of passes over prompts."""
+    """Answer with the hours of this many steps, or of passes over prompts."""
     from napkin.commands.question.goodput import read_goodput
 
     question = read(inputs)

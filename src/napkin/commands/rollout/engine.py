@@ -1,4 +1,4 @@
-"""The engine that generates answers, and what the trainer moves out of its way, from the options."""
+"""The engine that generates responses, and what the trainer moves out of its way, from the options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from napkin.training.trainers import LOOP, Trainer
 
 @record
 class EnginePlace:
-    """Where answers are generated: `word` is none, colocated, separate, or "" where nothing says it; share: of each
+    """Where responses are generated: `word` is none, colocated, separate, or "" where nothing says it; share: of each
     GPU's memory; gpus: of an engine on GPUs of its own, else 0."""
 
     word: str
@@ -25,14 +25,14 @@ class EnginePlace:
 
 
 def read_place(inputs: Inputs, trainer: Trainer) -> EnginePlace:
-    """Return where answers are generated, from --rollout."""
+    """Return where responses are generated, from --rollout."""
     word, _, size = (inputs.text_or_none("rollout") or "").partition(":")
     gpus = int(size) if word == "separate" else 0
     return EnginePlace(word, APART if gpus else float(size) if word == "colocated" else trainer.share, gpus)
 
 
 def read_away(inputs: Inputs) -> tuple[str, ...]:
-    """Return the states that --offload moves to the host while answers are generated; empty where it names none."""
+    """Return the states that --offload moves to the host while responses are generated; empty where it names none."""
     return tuple(one for one in inputs.texts("offload") if one in STATES)
 
 
@@ -62,7 +62,7 @@ def read_engine(
 ) -> Engine | None:
     """Return the inference engine; None where answers are not generated here. trainer: whose library starts it."""
     generates, apart = place.word != "none", bool(place.gpus)
-    inputs.depends(("rollout-tp",), generates, "no answer is generated here", "--rollout colocated:0.5")
+    inputs.depends(("rollout-tp",), generates, "no response is generated here", "--rollout colocated:0.5")
     if not generates:
         return None
     gpus = place.gpus or inputs.integer("gpus")

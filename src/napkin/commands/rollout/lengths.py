@@ -1,4 +1,4 @@
-"""How long prompts and answers are, and how many a step has, from the options."""
+"""How long prompts and responses are, and how many a step has, from the options."""
 
 from __future__ import annotations
 
@@ -80,15 +80,15 @@ def read_lengths(inputs: Inputs, timed: bool, judged: bool = True, known: tuple[
         if name not in known and (timed or (f"max-{name}" not in inputs and "seq" not in inputs)):
             whys[name] = f"how long are {what}, on average?"
     whys |= {
-        "samples-per-prompt": "how many answers to each prompt?",
-        "global-batch": "how many prompts in an optimizer step?",
+        "samples-per-prompt": "how many responses per prompt?",
+        "global-batch": "how many prompts per step?",
     }
     inputs.need_all(whys, usages=USAGES)
     whole = inputs.integer_or_none("seq")
     prompt, longest_prompt = _read_length(inputs, "prompt-tokens", 1)
     response, longest = _read_length(inputs, "response-tokens", None if whole is None else whole - longest_prompt)
     if timed and "max-response-tokens" not in inputs and whole is None:
-        inputs.assume("every answer of the mean length")
+        inputs.assume("every response has the mean length")
     updates = inputs.integer("updates", default="1")
     found = RolloutLengths(
         prompt=prompt,
@@ -102,15 +102,15 @@ def read_lengths(inputs: Inputs, timed: bool, judged: bool = True, known: tuple[
     )
     if whole not in (None, found.most):
         raise NapkinError(
-            f"--seq {whole:,}: the longest prompt and answer have {found.most:,} tokens together",
+            f"--seq {whole:,}: the longest prompt and response have {found.most:,} tokens together",
             "leave out --seq, or the longest ones",
         )
     return found
 
 
 def _read_length(inputs: Inputs, name: str, rest: int | None) -> tuple[int, int]:
-    """Return the tokens of a mean prompt or answer, and of the longest one. rest: tokens of the longest where no option
-    states them; None: as many as the mean."""
+    """Return the mean and the longest length of a prompt or response, in tokens. rest: the longest where no option
+    states it; None: the mean."""
     most = f"max-{name}"
     mean = inputs.integer_or_none(name)
     if most in inputs or rest is None or (mean is not None and name == "prompt-tokens"):
@@ -118,5 +118,5 @@ def _read_length(inputs: Inputs, name: str, rest: int | None) -> tuple[int, int]
     else:
         longest = max(rest, 1)
     if mean is not None and longest < mean:
-        raise NapkinError(f"--{most} {longest:,} is below the mean of {mean:,}", "the longest that is allowed")
+        raise NapkinError(f"--{most} {longest:,} is below the mean of {mean:,}", "the longest allowed")
     return longest if mean is None else mean, longest

@@ -1,4 +1,4 @@
-"""`plan` of reinforcement learning: where answers are generated, on how many ranks, and the trainer's layout."""
+"""`plan` of reinforcement learning: where responses are generated, on how many ranks, and the trainer's layout."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def run_plan(inputs: Inputs) -> Answer:
     rows = [_row(plan, one, fitting.index(one) + 1, one is use) for one in shown]
     found = use.seconds
     tokens = plan.search.lengths.tokens
-    rate = leaf("tokens_per_second_per_gpu", tokens / use.time / gpus, "token/s/GPU", TRUE, "prompts and answers")
+    rate = leaf("tokens_per_second_per_gpu", tokens / use.time / gpus, "token/s/GPU", TRUE, "prompts and responses")
     outer = {term.name: term for term in (found.time, *found.time.parts, *found.phases)}
     terms = [*outer.values(), rate, *use.fit.phases, use.fit.total, plan.search.capacity]
     terms += [leaf("layouts", len(ways), "1", TRUE, "with an engine"), leaf("layouts/fit", len(fitting), "1", TRUE)]

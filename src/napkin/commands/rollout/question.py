@@ -110,7 +110,7 @@ def read(inputs: Inputs, timed: bool = True) -> RolloutQuestion:
         )
     if lengths.behind and not place.gpus:
         raise NapkinError(
-            "--off-policy-steps: answers are generated while others are trained on, on GPUs of their own",
+            "--off-policy-steps: responses are generated while others are trained on, on GPUs of their own",
             "--rollout separate:GPUS",
         )
     setup, predictions = _read_passes(inputs, model, hardware, spans if timed else (), lengths, total - place.gpus)
@@ -135,14 +135,16 @@ def read(inputs: Inputs, timed: bool = True) -> RolloutQuestion:
 def _note(inputs: Inputs, task: str, away: tuple[str, ...], lengths: RolloutLengths) -> None:
     """Say what is taken for granted."""
     if lengths.behind:
-        inputs.note(f"{task}: the next answers are generated while the trainer works; then the weights are transferred")
+        inputs.note(
+            f"{task}: the next responses are generated while the trainer works; then the weights are transferred"
+        )
     else:
         inputs.note(f"{task}: generation, log-probabilities and the update follow each other")
     inputs.note("each answer is trained on once")
     if "compile" in inputs:
         inputs.note("--compile: of the passes that are trained; the engine's are what they are")
     if away:
-        inputs.note(f"{' and '.join(away)}: moved to the host while answers are generated, and back")
+        inputs.note(f"{' and '.join(away)}: moved to the host while responses are generated, and back")
 
 
 def _read_passes(

@@ -1,4 +1,4 @@
-"""The search of `plan` for reinforcement learning: layouts of the trainer, and where answers are generated."""
+"""The search of `plan` for reinforcement learning: layouts of the trainer, and where responses are generated."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ class RolloutLayout:
 @record
 class RolloutSearch:
     """The question. layouts: of the trainer, over the longest sequences; prediction: of a step, for what no layout
-    changes; lengths: of prompts and answers; others: the least and the most that they may be in the mean, where that is
-    not stated."""
+    changes; lengths: of prompts and responses; others: the least and the largest mean that they may have, where
+    that is not stated."""
 
     layouts: LayoutQuestion
     prediction: StepPrediction
@@ -102,7 +102,7 @@ class RolloutSearch:
         return self.layouts.request.model
 
     def on(self, gpus: int) -> list[RolloutLayout]:
-        """Return the ways to run a step on so many GPUs, those that do not fit last, else the fastest first."""
+        """Return the ways to run a step on this many GPUs, those that do not fit last, else the fastest first."""
         found = [one for engine in self._engines(gpus) for one in self._with(engine, gpus)]
         return sorted(found, key=lambda one: (one.fit.verdict == NOT, one.time))
 
@@ -119,7 +119,7 @@ class RolloutSearch:
                 yield from self._fastest(part, APART, apart=True)
 
     def _fastest(self, gpus: int, share: float, apart: bool) -> Iterator[Engine]:
-        """Yield the engine on so many GPUs with the ranks that generate fastest; none where no number holds it."""
+        """Yield the engine on this many GPUs with the ranks that generate fastest; none where no number holds it."""
         node, capacity = self.layouts.request.node, float(self.capacity.value)
         form = FORMAT if apart else self.freedom.form
         try:
@@ -152,7 +152,7 @@ class RolloutSearch:
 
     def _with(self, engine: Engine, gpus: int) -> Iterator[RolloutLayout]:
         """Yield the fastest layouts of the trainer with an engine; where one does not surely fit, also with the
-        trainer's states on the host while answers are generated."""
+        trainer's states on the host while responses are generated."""
         free = self.freedom
         request = self.layouts.on(gpus - engine.gpus if engine.apart else gpus)
         found = self.layouts.find(request)
@@ -187,7 +187,7 @@ class RolloutSearch:
         return RolloutLayout(layout, sharing, found, fit, tuple(others))
 
     def _hosted(self, kept: Mapping[str, Term], layout: Layout) -> bool:
-        """Return whether a node's host holds what its GPUs keep there while answers are generated."""
+        """Return whether a node's host holds what its GPUs keep there while responses are generated."""
         joined = min(self.layouts.request.node, int(layout.gpus))
         there = self.freedom.host
         return there is None or joined * sum(float(one.value) for one in kept.values()) <= there

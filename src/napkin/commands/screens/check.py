@@ -69,8 +69,9 @@ def screen(
     written: str,
     asked: Mapping[str, str],
 ) -> Screen:
-    """Return the screen. named: files and folders as given; skipped: files of a folder that are no run files; problems:
-    how many files or checks could not be read; written: the file that --init wrote; asked: file → its command."""
+    """Return the screen. named: files and folders as given; skipped: files of a folder that are not run files;
+    problems: number of files or checks that could not be read; written: the file that --init wrote; asked: file →
+    its command."""
     counts = {word: n for word in (BROKEN_WORD, CLOSE_WORD, HOLDS) if (n := [r.status for r in rows].count(word))}
     worst = next(iter(counts), "")
     said = [f"{SAID[word]}: {count}" for word, count in counts.items()] if len(counts) > 1 else []

@@ -1,4 +1,4 @@
-"""What a person sees of `lint`: a finding and its price on one line, what mends it below; and the rules themselves."""
+"""What a person sees of `lint`: a finding and its price on one line, how to fix it below; and the rules themselves."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _tone(number: dict[str, int]) -> str:
 
 
 def _rows(one: Linted, most: int) -> list[tuple[str, str, str]]:
-    """Return two lines for each finding: its price and what was found; what mends it, what else that changes, where."""
+    """Return two lines for each finding: its price and what was found; how to fix it, what else that changes, where."""
     rows = []
     for finding in one.findings[:most]:
         place = one.read.place(finding)

@@ -15,7 +15,7 @@ from napkin.render.screen import Column, Screen, Table
 from napkin.units import human
 
 MOST = 12
-"""Machines that a screen has room for."""
+"""Machines that fit on a screen."""
 
 
 def screen(question: MarketQuestion, answer: Answer, chosen: Mapping[str, Cell]) -> Screen:

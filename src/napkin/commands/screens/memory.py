@@ -203,7 +203,7 @@ def _split(setup: Setup, stage: int) -> str:
 
 
 def _remedies(rows: Sequence[Row], most: int = REMEDIES) -> Table | None:
-    """Return the changes that would make it fit, best first, at most so many."""
+    """Return the changes that would make it fit, best first, at most this many."""
     if not rows:
         return None
     columns = (Column("would fit with"), Column("per GPU", True, 1), Column("time", remark=True))

@@ -48,7 +48,7 @@ def _question(question: OptimalQuestion) -> list[str]:
     if question.aims.served is not None:
         found.append(f"serving {amount(question.aims.served.value)} tokens")
     if question.aims.repeated is not None:
-        found.append(f"{amount(question.aims.repeated.unique.value)} different tokens")
+        found.append(f"{amount(question.aims.repeated.unique.value)} unique tokens")
     law = question.law
     return [*found, f"{law.title}: {law.told}" if law.told and law.total == 1 else law.title]
 
@@ -156,7 +156,7 @@ def _remarks(
         said.append(f"serving {published.name}: {human(one.rate, 'token/s', 3)} on {gpus} at {PACE} a token{price}")
     if "epochs" in terms and terms["epochs"].value > 1:
         worth = amount(float(terms["tokens/effective"].value))
-        said.append(f"{terms['epochs'].value:.3g} epochs; they are worth {worth} different tokens")
+        said.append(f"{terms['epochs'].value:.3g} epochs; they are worth {worth} unique tokens")
     laws = answer.extra["laws"]
     assert isinstance(laws, list)
     if question.plain or question.suited:
@@ -184,7 +184,7 @@ def _of_run(terms: Mapping[str, Term], run: FundedRun) -> str:
 
 
 def _losses(terms: Mapping[str, Term]) -> str:
-    """Return the goodput, and how many failures it stands for."""
+    """Return the goodput, and how many failures it includes."""
     if terms["goodput"].value == 1:
         return ""
     failures = terms["failures"].value if "failures" in terms else 0

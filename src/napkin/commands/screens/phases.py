@@ -12,7 +12,7 @@ from napkin.render.screen import Bar, Column, Screen, Table
 from napkin.units import human
 
 MOST = 12
-"""Parts that a screen has room for."""
+"""Parts that fit on a screen."""
 
 
 def screen(whole: Answer, answers: Sequence[Answer]) -> Screen:

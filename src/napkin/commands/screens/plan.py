@@ -15,7 +15,7 @@ from napkin.render.screen import Column, Next, Screen, Table
 from napkin.units import human
 
 LISTED = 8
-"""Layouts that a screen has room for; where --rows asks for more than the default, all are shown."""
+"""Layouts that fit on a screen; where --rows asks for more than the default, all are shown."""
 USUAL_ROWS = 10
 REASONS = 3
 """Reasons why no layout fits that are listed."""
@@ -130,7 +130,7 @@ def _pace(row: Row) -> str:
 
 
 def _layouts(question: PlanQuestion, rows: Sequence[Row], usual: Sequence[Row], most: int) -> Table:
-    """Return the ranked layouts, at most so many, the recommended one among them marked, then usual choices that
+    """Return the ranked layouts, at most this many, the recommended one among them marked, then usual choices that
     fit."""
     run, priced = question.tokens is not None, question.tokens is not None and question.price is not None
     batches = len({row["global-batch"] for row in rows}) > 1

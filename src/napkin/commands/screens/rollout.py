@@ -105,7 +105,7 @@ def of_step(question: RolloutQuestion, answer: Answer, found: RolloutSeconds, fi
     rate = answer.by_path()["tokens_per_second_per_gpu"]
     memory = size_of(float(answer.by_path()["memory/total"].value), float(question.capacity.value))
     more = [
-        ("speed", f"{human(rate.value, 'token/s')} per GPU", "prompts and answers"),
+        ("speed", f"{human(rate.value, 'token/s')} per GPU", "prompts and responses"),
         ("memory", f"{memory} per GPU", fit),
     ]
     head = [

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from napkin.commands.rollout.search import RolloutLayout, RolloutSearch
 
 LISTED = 8
-"""Ways that a screen has room for."""
+"""Ways that fit on a screen."""
 
 
 def screen(search: RolloutSearch, answer: Answer, use: RolloutLayout, confidence: float) -> Screen:
@@ -72,7 +72,7 @@ def _table(rows: list[Row]) -> Table:
 
 
 def _engine(row: Row) -> str:
-    """Return where answers are generated in a word or two."""
+    """Return where responses are generated in a word or two."""
     where, _, size = str(row["rollout"]).partition(":")
     place = f"{size} GPUs" if where == "separate" else f"in {float(size):.0%}"
     return f"{place} tp{number_in(row, 'rollout-tp'):.0f}{' offload' if row['offload'] else ''}"

@@ -60,7 +60,7 @@ WORDS = {
 }
 """Quantity → what a person calls it."""
 MOST_REASONS, MOST_NAMES = 5, 3
-"""Reasons that a screen has room for, and names of rows for each."""
+"""Reasons that fit on a screen, and names of rows for each."""
 BY_QUANTITY = (
     Column("quantity"),
     Column("rows", right=True),

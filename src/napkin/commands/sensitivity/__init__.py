@@ -121,7 +121,7 @@ def _varied(command: Command, question: Question, base: Answer, only: str | None
     wanted = [wrapped.option_of(command, word, "--vary").name for word in only.split(",")]
     for name in wanted:
         if name not in numbers:
-            raise NapkinError(f"--vary: {name} is no number in this question", f"one of {', '.join(numbers)}")
+            raise NapkinError(f"--vary: {name} is not a number in this question", f"one of {', '.join(numbers)}")
     return {name: numbers[name] for name in wanted}
 
 

@@ -24,7 +24,7 @@ from napkin.timing.generation import LatencyLimits
 TIMES = 4
 """Times the fewest GPUs up to which more are tried, where their number is not given: more cache, larger batches."""
 DRAWN = 10
-"""Accelerators that a picture has room for."""
+"""Accelerators that fit in a plot."""
 UNITS: dict[str, str | None] = {
     "gpus": "GPU",
     "in_flight": "1",

@@ -140,7 +140,7 @@ class TunedRow:
         if quantity in PHASES:
             raise NapkinError("only reinforcement learning has phases")
         if asked.setup.task.generates:
-            raise NapkinError("the time in which the model generates answers is not modeled")
+            raise NapkinError("the time in which the model generates responses is not modeled")
         if asked.lengths.untimed:
             raise NapkinError(asked.lengths.untimed)
         return _timed(self, asked.hardware, quantity, level), ""
@@ -164,7 +164,7 @@ class TunedRow:
 
 
 def _question(row: RowFields) -> TunedRow | RolloutRow:
-    """Return a row as a question: of steps that generate answers, or of steps that train on samples."""
+    """Return a row as a question: of steps that generate responses, or of steps that train on samples."""
     task = TASKS.get(row.text("task"))
     if task is not None and task.rollout:
         return rollout_row(row)

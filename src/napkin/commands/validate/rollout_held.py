@@ -1,4 +1,4 @@
-"""What a GPU holds in a step that generates answers, as a row of measured reinforcement learning is read."""
+"""What a GPU holds in a step that generates responses, as a row of measured reinforcement learning is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long the prompts and answers of a row of reinforcement learning are: as it states them, else a range."""
+"""How long the prompts and responses of a row of reinforcement learning are: as it states them, else a range."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SYNCHRONOUS = ("", "on policy", "sync", "colocate sync", "colocate")
 """Words of runs whose phases follow each other: what libraries do unless a row says otherwise (verl ray_trainer.py, TRL
 grpo_trainer.py, OpenRLHF without --async_train)."""
 BEHIND = re.compile(r"(\d{1,9})-step off|one-step")
-"""Words of runs whose answers may be so many steps older than the weights."""
+"""Words of runs whose answers may be this many steps older than the weights."""
 STREAMED = ("fully async", "fully_async", "separate_async")
 """Words of runs that generate all the time, on GPUs of their own."""
 

@@ -46,7 +46,7 @@ class RolloutRow:
     lengths   the same      gpus  in total      steps  of the whole run, 0 where it does not say
     held      memory of its phases, where it measured any        apart  its engine has GPUs of its own
     bound     bytes of a GPU that it did not run out of
-    streams   answers are generated while the model is trained      source  that the row is of, which is held out
+    streams   responses are generated while the model is trained      source  that the row is of, which is held out
     """
 
     seconds: tuple[RolloutSeconds, ...]
@@ -62,7 +62,9 @@ class RolloutRow:
     def predicted(self, quantity: str, level: float) -> tuple[Interval, str]:
         """Return a quantity with its interval; and for memory the verdict on the run's accelerator."""
         if quantity == "gen_seconds" and self.streams:
-            raise NapkinError("answers are generated while the model is trained: what is measured is the wait for them")
+            raise NapkinError(
+                "responses are generated while the model is trained: what is measured is the wait for them"
+            )
         if quantity.startswith(MEMORY):
             verdict = self.held[0].verdict
             ends = memory_of(self.held, quantity.removeprefix(MEMORY), self.apart)

@@ -74,7 +74,7 @@ def setup_of(row: RowFields, model: Model, trainer: Trainer, lengths: RolloutLen
 
 
 def _takes_logprobs(row: RowFields) -> bool:
-    """Return whether the trainer takes the engine's log-probabilities: what verl does where answers are generated all
+    """Return whether the trainer takes the engine's log-probabilities: what verl does where responses are generated all
     the time (docs/advance/fully_async.md, rollout_correction.bypass_mode), unless it is decoupled from them."""
     return row.text("rl.mode").lower().startswith(STREAMED) and not row.flag("rl.decoupled")
 
@@ -106,7 +106,7 @@ def _layout_of(row: RowFields, trainer: Trainer, framework: Framework, lengths: 
 
 
 def _sampled(row: RowFields, task: Task, policy: Model) -> tuple[ForwardPass, ...]:
-    """Return the passes over answers that a task with a model of values has next to those of the policy."""
+    """Return the passes over answers that a task with a value model has next to those of the policy."""
     if not task.critic:
         return ()
     found = []

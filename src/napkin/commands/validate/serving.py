@@ -43,7 +43,7 @@ THOUSANDS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6}
 @record
 class MeasuredServing:
     """A quantity that a row measured. over: tokens of which it is the rate, 0 where the load says it; value: None where
-    what is printed is no number."""
+    what is printed is not a number."""
 
     name: str
     value: float | None

@@ -14,7 +14,7 @@ QUIET_FROM = 60.0
 
 
 class LiveLine:
-    """A line of standard error that is written over; nothing where that is no terminal, or where quiet is asked for."""
+    """A line of standard error that is written over; nothing if that is not a terminal, or where quiet is asked for."""
 
     def __init__(self, quiet: bool) -> None:
         self._shows = not quiet and sys.stderr.isatty()

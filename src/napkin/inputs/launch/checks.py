@@ -41,7 +41,7 @@ def check_gpus(reading: Reading, *keys: str) -> None:
     needed = max(dense, product([sizes["pp"], sizes["ep"], reading.value_of("etp") or 1]))
     words = " × ".join(f"{name} {sizes[name]}" for name in ("tp", "pp", "cp", "ep") if sizes[name] > 1)
     if gpus < needed or gpus % dense:
-        what = f", but {words} needs {needed}" if gpus < needed else f" are no multiple of {words}"
+        what = f", but {words} needs {needed}" if gpus < needed else f" are not a multiple of {words}"
         reading.contradict(keys[0] if keys else "gpus", f"{gpus} GPUs{what}", *GPUS)
 
 
@@ -56,7 +56,7 @@ def check_batch(reading: Reading, key: str) -> None:
         ranks = gpus // dense if gpus >= dense else None
     if ranks and total % (micro * ranks):
         reading.contradict(
-            key, f"a global batch of {total} is no multiple of micro-batch {micro} × {ranks} ranks", *BATCH
+            key, f"a global batch of {total} is not a multiple of micro-batch {micro} × {ranks} ranks", *BATCH
         )
     elif total < micro:
         reading.contradict(key, f"a global batch of {total} is smaller than a micro-batch of {micro}", *BATCH)

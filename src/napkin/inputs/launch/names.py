@@ -170,7 +170,7 @@ _EVERY_LAYER = re.compile(r"\[\\d\]\+|\\d\+|\[0-9\]\+")
 
 def matched_targets(pattern: str) -> list[str] | None:
     """Return the modules whose names a regular expression ends with, as peft reads a text: `.*(mlp|attn).(up|q)_proj`.
-    None for one that picks layers, or whose last part is no list of words."""
+    None for one that picks layers, or whose last part is not a list of words."""
     front, _, last = pattern.strip("^$").rpartition(".")
     parts = list(_ALTERNATIVES.finditer(last))
     if not last or "".join(one[0] for one in parts) != last or re.search(r"\d", _EVERY_LAYER.sub("", front)):

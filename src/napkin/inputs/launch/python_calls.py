@@ -174,7 +174,7 @@ def _heads(statement: ast.stmt) -> list[ast.AST]:
 
 
 def _chosen(statement: ast.stmt, node: ast.Call) -> bool:
-    """Return whether a call stands in one side of `a if b else c`."""
+    """Return whether a call is in one branch of `a if b else c`."""
     choices = (one for one in ast.walk(statement) if isinstance(one, ast.IfExp))
     return any(node in (*ast.walk(one.body), *ast.walk(one.orelse)) for one in choices)
 

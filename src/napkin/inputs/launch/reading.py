@@ -296,7 +296,7 @@ class Reading:
         for key, value in self.source.values.items():
             group = self.source.syntax == "shell" and isinstance(value.value, str)  # Hydra's choice of a file: model=hf
             if key in blocks and not group and not _is_nothing(value.value):
-                raise self.source.error(key, f"{values.shown(value.value)} stands where a block of keys belongs")
+                raise self.source.error(key, f"{values.shown(value.value)} is given where a block of keys is expected")
             if key in self._told or any(part in self._covered for part in _ways(key)):
                 continue
             why = is_named(key, self.format.refused)

@@ -1,6 +1,6 @@
 """What launch files of reinforcement learning say of the engine, of the lengths, and of the models next to the policy.
 
-Files state the longest prompts and answers that they allow; means, which times are of, are the command line's to say.
+Files state the longest prompts and responses that they allow; means, which times are of, are the command line's to say.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ A, R = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 
 
 def take_longest(reading: Reading, prompt: str, answer: str, usual: tuple[int, int]) -> None:
-    """Read the longest prompt and answer. usual: where the file leaves them out."""
+    """Read the longest prompt and response. usual: where the file leaves them out."""
     for option, key, default in (
         ("max-prompt-tokens", prompt, usual[0]),
         ("max-response-tokens", answer, usual[1]),
@@ -113,7 +113,7 @@ def of_openrlhf(reading: Reading) -> None:
 
 
 def of_trl(reading: Reading, sizes: tuple[int, int]) -> None:
-    """Read TRL's GRPO: the batch counts answers. sizes: of prompts and answers where the file leaves them out."""
+    """Read TRL's GRPO: the batch counts answers. sizes: of prompts and responses where the file leaves them out."""
     samples = reading.read("num_generations", whole)
     if samples:
         reading.put("samples-per-prompt", samples, "num_generations")

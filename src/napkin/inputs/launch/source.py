@@ -43,7 +43,7 @@ class LaunchFile:
     syntax   yaml, json, toml, shell or python
     values   key → FileValue
     command  words of a script's command that are not options (the program that it starts)
-    unread   what is no key, and why it was not read      looked  keys that a reader asked for
+    unread   what is not a key, and why it was not read      looked  keys that a reader asked for
     environment  variables that a script sets and that launchers read (NPROC_PER_NODE), with their text
     """
 

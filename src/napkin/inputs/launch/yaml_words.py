@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _CORE = "tag:yaml.org,2002:"
 MOST_NODES = 100_000
-"""Values of a file with its aliases written out; a file without aliases may have more."""
+"""Values of a file with its aliases expanded; a file without aliases may have more."""
 _TRUE, _FALSE, _NULL = ("true", "yes", "on"), ("false", "no", "off"), ("", "~", "null")
 
 

@@ -21,8 +21,8 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 class Aims:
     """What the model is for, next to its loss.
 
-    served    tokens that it will process in its life, prompts and answers together
-    repeated  the different tokens that there are, where they are few
+    served    tokens that it will process in its life, prompts and responses together
+    repeated  the unique tokens that there are, where they are few
     """
 
     served: Term | None = None
@@ -32,7 +32,7 @@ class Aims:
 def optimum(law: ScalingLaw, compute: Term, aims: Aims) -> Term:
     """Return the law's parameters for a training budget.
 
-    With few different tokens, those of the lowest loss. With tokens to serve, those of the model whose quality nothing
+    With few unique tokens, those of the lowest loss. With tokens to serve, those of the model whose quality nothing
     else has for less compute in training and serving together (Sardana et al. 2024, arXiv:2401.00448, equation 3).
     """
     surface = law.surface
@@ -48,7 +48,7 @@ def optimum(law: ScalingLaw, compute: Term, aims: Aims) -> Term:
         return value_of(surface, params, surface.price.tokens(budget, params), aims.repeated)
 
     found = _lowest(of_size, _middle(surface, compute))
-    return leaf("params/exact", found, "param", TRUE, "the size of the lowest loss with this many different tokens")
+    return leaf("params/exact", found, "param", TRUE, "the size of the lowest loss with this many unique tokens")
 
 
 def at_compute(

@@ -246,13 +246,13 @@ class Repetition:
     of_params: float = 5.309743
 
     def tokens(self, tokens: Term) -> Term:
-        """Return how many different tokens D tokens are worth."""
+        """Return how many unique tokens D tokens are worth."""
         epochs = divide("epochs", tokens, self.unique)
         of_these = make("worth", "epochs/effective", (epochs, leaf("law/R*_D", self.of_tokens, "1", SEEN)))
         return multiply("tokens/effective", self.unique, of_these)
 
     def params(self, surface: Surface, params: Term) -> Term:
-        """Return how many parameters N are worth: those beyond what the different tokens suit are worth less."""
+        """Return how many parameters N are worth: those beyond what the unique tokens suit are worth less."""
         suited = leaf("params/suited", surface.params_for(float(self.unique.value)), "param", SEEN)
         share = divide("params/share", params, suited)
         of_these = make("worth", "params/worth", (share, leaf("law/R*_N", self.of_params, "1", SEEN)))

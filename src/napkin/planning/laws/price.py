@@ -86,7 +86,7 @@ class TokenPrice:
         return float(TWO.value) * params + more
 
     def slope(self, params: float, served: float) -> float:
-        """Return how the FLOP of a token in training, and of so many served ones, grow with ln N."""
+        """Return how the FLOP of a token in training, and of this many served ones, grow with ln N."""
         each = float(six().value) * self.flop + float(TWO.value) * served
         extra = self.extra
         more = 0.0 if extra is None else extra.exponent * (extra.training + served * extra.serving)

@@ -54,7 +54,7 @@ class _Gemma4:
 
     plans    of each layer                heads    {kind: sizes of attention}
     inner    width of the MLP             function of the MLP and the experts
-    doubled  layers that borrow keys and values have an MLP twice as wide
+    doubled  layers that share keys and values have an MLP twice as wide
     input_rows, input_width  of the embedding of each layer's own input; 0: none
     mixture  the experts' operations
     softcap  the logits have a soft cap

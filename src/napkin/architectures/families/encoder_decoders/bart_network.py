@@ -76,7 +76,7 @@ class Bart:
     offset          rows of the position embedding in addition to the positions
     embedding_norm  a norm after the embeddings
     fixed           the position embedding is a sinusoid that the class holds as a parameter
-    computed        it is a sinusoid that is no parameter
+    computed        it is a sinusoid that is not a parameter
     apart           the stacks' position embeddings have lengths of their own
     may_share       the field that says whether one token embedding serves both stacks, of `decoder_vocab_size` rows in
                     the decoder where not ("": one serves both)

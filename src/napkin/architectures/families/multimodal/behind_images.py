@@ -1,4 +1,4 @@
-"""Decoders that stand behind an image encoder and attend to it: BLIP, Pix2Struct, PP-FormulaNet. Their own classes run
+"""Decoders that follow an image encoder and attend to it: BLIP, Pix2Struct, PP-FormulaNet. Their own classes run
 them on text alone.
 
 Fields and arrangements are facts of the classes of Hugging Face transformers 5.23.0

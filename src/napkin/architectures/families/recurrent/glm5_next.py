@@ -114,7 +114,7 @@ def _attention(config: Config, hidden: int, heads: int) -> LatentAttention:
     index_heads, index_size = config.integer("index_n_heads"), config.integer("index_head_dim")
     keys = config.integer("index_topk")
     if keys % pool:
-        raise config.wrong("index_topk", f"{keys} keys are no multiple of the pools' {pool}")
+        raise config.wrong("index_topk", f"{keys} keys are not a multiple of the pools' {pool}")
     sizes = LatentSizes(
         hidden, heads, rank, config.integer("kv_lora_rank"), config.integer("qk_nope_head_dim"),
         config.integer("v_head_dim"),

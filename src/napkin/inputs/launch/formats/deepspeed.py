@@ -36,7 +36,7 @@ def _batch(reading: Reading) -> None:
     micro, total, steps = (reading.value_of(one) for one in ("micro-batch", "global-batch", "grad-accum"))
     if micro and total and steps:
         if total % (micro * steps):
-            reading.contradict(GLOBAL, f"{total} is no multiple of {MICRO} {micro} × {STEPS} {steps}", *BATCH)
+            reading.contradict(GLOBAL, f"{total} is not a multiple of {MICRO} {micro} × {STEPS} {steps}", *BATCH)
         else:
             reading.derive("dp", total // (micro * steps), GLOBAL, MICRO, STEPS)
     elif micro and total and total < micro:

@@ -33,7 +33,7 @@ def _kind(reading: Reading) -> str:
 
 
 def _model(reading: Reading) -> None:
-    """Read the model by the name that it is loaded by; a head that is no language model's is refused."""
+    """Read the model by the name that it is loaded by; a head that is not a language model's is refused."""
     take_model(reading, MODEL)
     made = str(reading.source.plain("model_class") or "")
     head = next((one for one in OTHER_HEADS if one in made), None)

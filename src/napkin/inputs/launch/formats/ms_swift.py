@@ -78,7 +78,7 @@ def _model(reading: Reading) -> None:
 
 
 def _task(reading: Reading) -> None:
-    """Read the task: the subcommand's; a head that is no language model's is refused."""
+    """Read the task: the subcommand's; a head that is not a language model's is refused."""
     kind = _command(reading.source)[1]
     stated = reading.source.plain("rlhf_type")
     if stated is not None and str(stated).lower() not in RLHF:
@@ -279,7 +279,7 @@ FORMAT = LaunchFormat(
         KeyRule("model model_id_or_path model_type", "model", "a preset's name; a fine-tune's is asked", _model),
         KeyRule("rlhf_type task_type", "task", "pt, sft, or rlhf_type", _task),
         KeyRule("nproc_per_node nnodes", "gpus", "NPROC_PER_NODE × NNODES", _gpus),
-        KeyRule(f"max_length {ANSWER} packing num_generations", "seq packing", "GRPO: prompt + answer", _seq),
+        KeyRule(f"max_length {ANSWER} packing num_generations", "seq packing", "GRPO: prompt + response", _seq),
         KeyRule(
             f"{TUNER} lora_rank lora_dropout|lora_dropout_p target_modules|lora_target_modules|target_regex "
             "modules_to_save use_dora quant_bits quantization_bit quant_method bnb_4bit_use_double_quant",

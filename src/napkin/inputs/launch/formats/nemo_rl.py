@@ -258,7 +258,7 @@ FORMAT = LaunchFormat(
         {G}.stop_token_ids {G}.stop_strings {G}.backend {G}.vllm_cfg.precision {G}.vllm_cfg.max_model_len
         {G}.max_new_tokens {G}.colocated""",
     not_modelled={
-        G: "how the engine that generates answers runs",
+        G: "how the engine that generates responses runs",
         f"{P}.logprob_batch_size {P}.logprob_chunk_size": "sequences of a pass for log-probabilities",
         f"{P}.offload_optimizer_for_logprob": "the optimizer is moved while log-probabilities are made",
         f"{P}": "how the model is trained",

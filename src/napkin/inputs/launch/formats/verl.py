@@ -282,7 +282,7 @@ FORMAT = LaunchFormat(
             "algorithm.use_kl_in_reward critic.model.path reward_model.model.path",
             "samples-per-prompt updates max-prompt-tokens max-response-tokens rollout rollout-tp reference critic "
             "reward",
-            "colocated; the longest prompts and answers: means are asked where time depends on them",
+            "colocated; the longest prompts and responses: means are asked where time depends on them",
             _rollout,
         ),
     ),
